@@ -1,5 +1,5 @@
-//! After `fork` the child has an allocator that works: while no other thread is inside a call, or whatever they do if the
-//! allocator is held over forks.
+//! The child of a `fork` has a working allocator: if no other thread was inside a call, or in any case if the
+//! allocator is fork-safe.
 #![cfg(all(unix, not(miri), not(loom)))]
 
 use orlop_alloc::backing::Mmap;
@@ -41,23 +41,23 @@ fn the_child_goes_on_with_what_the_parent_had() {
         used.wait();
         let mut blocks = Vec::new();
         assert!(work(&allocator, &mut blocks));
-        // SAFETY: the child only uses the allocator, whose locks nobody holds, and ends at once.
+        // SAFETY: the child only uses the allocator, whose locks are free, and then ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: a way out if it should hang.
+            // SAFETY: the alarm ends the child if it hangs.
             unsafe { libc::alarm(20) };
             let works = work(&allocator, &mut blocks);
             blocks.clear();
-            // Visits the slots, also that of the thread which is not there any more.
+            // Visits the slots, that of the thread missing in the child included.
             allocator.trim(0);
             let sound = allocator.verify().is_ok() && work(&allocator, &mut blocks);
-            // SAFETY: ends the child, without what the test harness would do at exit.
+            // SAFETY: ends the child without the exit handlers of the test harness.
             unsafe { libc::_exit(if works && sound { 0 } else { 1 }) };
         }
         let mut status = 0;
-        // SAFETY: our child, and a place for its status.
+        // SAFETY: the process is our child, and the pointer is valid for its status.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        // The parent goes on as if nothing had been.
+        // The parent is not affected.
         let works = work(&allocator, &mut blocks);
         over.wait();
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status}");
@@ -67,24 +67,24 @@ fn the_child_goes_on_with_what_the_parent_had() {
     assert_eq!(allocator.stats().live(), 0);
 }
 
-/// What the child does, with an alarm against waiting for ever. Whether it did it.
+/// Runs `act` in a child with an alarm. Returns its result; `false` if the child hangs.
 fn child_does(act: impl FnOnce() -> bool) -> bool {
-    // SAFETY: what the child uses is held over forks, or nobody is inside of it; it ends at once.
+    // SAFETY: the child only uses fork-safe allocators, or ones without threads inside, and then ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: a way out if it should hang.
+        // SAFETY: the alarm ends the child if it hangs.
         unsafe { libc::alarm(20) };
         let done = act();
-        // SAFETY: ends the child, without what the test harness would do at exit.
+        // SAFETY: ends the child without the exit handlers of the test harness.
         unsafe { libc::_exit(if done { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: our child, and a place for its status.
+    // SAFETY: the process is our child, and the pointer is valid for its status.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
 }
 
-/// Forks so often while two other threads allocate, return, trim and verify.
+/// Forks `times` times while two other threads allocate, free, trim and verify.
 fn fork_meanwhile(allocator: &AllocatorRef, times: usize) -> usize {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -113,7 +113,7 @@ fn fork_meanwhile(allocator: &AllocatorRef, times: usize) -> usize {
                 })
             })
             .count();
-        // The parent goes on as if nothing had been.
+        // The parent is not affected.
         let works = work(allocator, &mut blocks);
         over.store(true, Ordering::Relaxed);
         assert!(works);
@@ -127,7 +127,7 @@ fn held_over_forks_it_works_whatever_other_threads_do() {
     assert_eq!(fork_meanwhile(&allocator, 50), 50);
     allocator.verify().unwrap();
     assert_eq!(allocator.stats().live(), 0);
-    // Forks after its end do not look for it.
+    // Forks after the allocator is dropped do not access it.
     drop(allocator);
     assert!(child_does(|| true));
 }

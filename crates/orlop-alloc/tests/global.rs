@@ -1,4 +1,4 @@
-//! A program whose every allocation is orlop's.
+//! A program with orlop as its global allocator.
 #![cfg(not(loom))]
 
 use orlop_alloc::bare::GlobalAllocator;
@@ -71,7 +71,7 @@ fn vectors_grow_and_shrink_and_pages_are_zero() {
 fn it_counts_what_the_program_has() {
     let live = || GlobalAllocator::stats().live();
     let before = live();
-    // More than all the other tests have, which come and go meanwhile; never touched.
+    // More than all other tests allocate meanwhile; never touched.
     let large = Vec::<u8>::with_capacity(512 << 20);
     assert!(live() >= before + (256 << 20));
     drop(large);
@@ -80,7 +80,7 @@ fn it_counts_what_the_program_has() {
     assert_eq!(GlobalAllocator::stats().refused_frees, 0);
 }
 
-/// The child of a fork allocates, whatever other threads were doing.
+/// The child of a fork can allocate, whatever other threads were doing.
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn forks_while_others_allocate() {
@@ -104,20 +104,20 @@ fn forks_while_others_allocate() {
         }
         let done = (0..50)
             .filter(|_| {
-                // SAFETY: the child allocates, which is held over forks, and ends at once.
+                // SAFETY: the child allocates from a fork-safe allocator, and then ends.
                 let child = unsafe { libc::fork() };
                 if child == 0 {
-                    // SAFETY: a way out if it should hang.
+                    // SAFETY: the alarm ends the child if it hangs.
                     unsafe { libc::alarm(20) };
                     let texts: Vec<String> = (0..200).map(|n| "child".repeat(n * 10)).collect();
                     let length: usize = texts.iter().map(String::len).sum();
                     drop(texts);
                     GlobalAllocator::trim(0);
-                    // SAFETY: ends the child, without what the test harness would do at exit.
+                    // SAFETY: ends the child without the exit handlers of the test harness.
                     unsafe { libc::_exit(if length == 5 * 10 * 199 * 100 { 0 } else { 1 }) };
                 }
                 let mut status = 0;
-                // SAFETY: our child, and a place for its status.
+                // SAFETY: the process is our child, and the pointer is valid for its status.
                 let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
                 waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
             })

@@ -1,4 +1,4 @@
-//! What is trimmed is the system's again: measured at the process, in a process of its own.
+//! Trimmed memory goes back to the system: measured by the resident set of a process of its own.
 #![cfg(all(target_os = "linux", not(miri), not(loom)))]
 
 use orlop_alloc::backing::{HugePages, Mmap};
@@ -8,7 +8,7 @@ use std::fs;
 use std::sync::{Barrier, mpsc};
 use std::thread;
 
-/// Pages of this process that are in memory, in bytes.
+/// Returns the resident bytes of this process.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("Linux tells");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("resident set size");
@@ -22,7 +22,8 @@ fn fill(bytes: usize, allocator: &orlop_alloc::AllocatorRef) -> Block {
     block
 }
 
-/// Threads that cached, planned and returned each other's blocks are idle; one trims; the process is as small as before.
+/// Threads that cached, planned and freed each other's blocks are idle; one trims; the process is as small as
+/// before.
 #[test]
 fn after_trimming_all_the_process_is_as_small_as_before() {
     const THREADS: usize = 4;
@@ -30,7 +31,7 @@ fn after_trimming_all_the_process_is_as_small_as_before() {
         eprintln!("skipped: AddressSanitizer keeps what is freed");
         return;
     }
-    // Threads, stacks and the allocator of the test itself first.
+    // First the threads, their stacks and the test's own allocations.
     let before_threads = Barrier::new(THREADS + 1);
     let (used, over) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
     let allocator = Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build().erase();
@@ -49,7 +50,7 @@ fn after_trimming_all_the_process_is_as_small_as_before() {
                             drop(live.remove(step % 4));
                         }
                     }
-                    // Sizes of no round, and blocks for somebody else.
+                    // Sizes without a period, and blocks for another thread.
                     drop(fill(100_000 + 1777 * round, allocator));
                     to_next.send(fill(50_000, allocator)).expect("main listens");
                 }
@@ -60,20 +61,20 @@ fn after_trimming_all_the_process_is_as_small_as_before() {
         drop(to_next);
         let before = resident();
         before_threads.wait();
-        // They end when all is sent: taken meanwhile, returned by this thread.
+        // They end when all blocks are sent: received meanwhile, freed by this thread.
         let returned = blocks.iter().take(200 * THREADS).count();
         used.wait();
         let between = resident();
         allocator.trim(0);
         let after = resident();
         let held = (allocator.stats().live(), allocator.stats().usage.reserved);
-        // The threads are idle, not gone, until here.
+        // Up to here the threads are idle, not ended.
         over.wait();
-        // Many at once, and their records.
+        // Many live blocks, and their records.
         drop((0..100_000).map(|_| fill(64, &allocator)).collect::<Vec<_>>());
         allocator.trim(0);
         #[cfg(target_env = "gnu")]
-        // SAFETY: it may be called at any time. Records come from malloc; what that keeps is not ours.
+        // SAFETY: it may be called at any time. Records come from malloc, whose cache is not orlop's.
         unsafe {
             libc::malloc_trim(0);
         }

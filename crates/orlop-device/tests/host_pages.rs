@@ -1,5 +1,5 @@
-//! What pages of the host hold is the process's memory, and is the system's again after a trim: in a process
-//! of its own.
+//! Pages of the host-pages engine count as the process's memory, and go back to the system at a trim. In a
+//! process of its own.
 #![cfg(all(target_os = "linux", not(miri), not(loom)))]
 
 use orlop_alloc::{Allocator, Request};
@@ -8,7 +8,7 @@ use std::fs;
 
 const MIB: usize = 1 << 20;
 
-/// Pages of files of memory that this process has in use, in bytes.
+/// Returns the resident bytes of this process in shared memory files.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("Linux tells");
     let line =
@@ -17,7 +17,7 @@ fn resident() -> usize {
     kib << 10
 }
 
-/// How many ranges of addresses, and files, this process has of ours.
+/// Returns how many of the engine's mappings and files this process has.
 fn left() -> (usize, usize) {
     let maps = fs::read_to_string("/proc/self/maps").expect("Linux tells");
     let files = fs::read_dir("/proc/self/fd").expect("Linux tells");
@@ -41,7 +41,7 @@ fn what_is_trimmed_is_the_systems_again() {
     };
     let mut blocks: Vec<_> = (0..12).map(|number| full(8 * MIB, number)).collect();
     assert!(resident() >= before + 96 * MIB);
-    // Every second one goes, and what remains free is moved together.
+    // Every second block is freed, and the free pages are moved together.
     for number in (0..6).rev() {
         drop(blocks.remove(2 * number));
     }

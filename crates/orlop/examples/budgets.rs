@@ -47,8 +47,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         // The lock is not held here: the callback takes it.
         let block = context.allocate(Device::CPU, &Request::new(SEQUENCE_BYTES).kind(MemoryKind::KvCache))?;
         sequences.lock().unwrap_or_else(|e| e.into_inner()).push_back(block);
-        let standing = context.standing(Device::CPU, MemoryKind::KvCache);
-        println!("  sequence {number}: the KV cache holds {}", ByteSize(standing.live));
+        let status = context.budget_status(Device::CPU, MemoryKind::KvCache);
+        println!("  sequence {number}: the KV cache holds {}", ByteSize(status.live));
     }
 
     // Another kind has a budget of its own, and nothing to evict.

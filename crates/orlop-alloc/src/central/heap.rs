@@ -272,6 +272,10 @@ impl<I: FreeIndex> Heap<I> {
     }
 
     /// Returns the block of a chunk in use, for a free by address.
+    ///
+    /// # Safety
+    ///
+    /// The user gave the block up.
     pub(crate) unsafe fn block_of(&self, index: Index) -> Option<RawBlock> {
         // SAFETY: the block was given up (the caller's promise) and not returned: the chunk is in use.
         self.chunks[index].record.map(|record| unsafe { RawBlock::from_record(record) })

@@ -1,39 +1,27 @@
-//! Which allocators a context makes for the CPU when none are registered.
+//! The choice of the CPU's allocators in a context without registrations.
 //!
-//! The rule for the default kind picks a name, and the [`registry`](crate::registry) the factory of that name with the
-//! highest priority. The first match wins:
+//! A rule picks a name for the default kind, and the [`registry`](crate::registry) the factory of that name
+//! with the highest priority. The first match decides:
 //!
-//! 1. a name, from the builder or `ORLOP_CPU_ALLOCATOR`;
-//! 2. visitors: `bfc`, because few, large regions are what they register with a device;
+//! 1. a name, from the builder or from `ORLOP_CPU_ALLOCATOR`;
+//! 2. visitors: `bfc`, because they register regions with a device, and it has few, large ones;
 //! 3. a NUMA node: a `pool` over pages of that node;
-//! 4. else the factory of the highest priority of all: `caching`, unless the program registered one above it.
+//! 4. else the factory with the highest priority of all: `caching`, unless the program registered one above
+//!    it.
 //!
-//! A program that must survive forks gets `caching` in any case, or an error where it asked for something else. The backing
-//! is the builder's, else pages of the node, else the one that `ORLOP_CPU_BACKING` names, else the first of
-//! [`backing::NAMES`](crate::backing::NAMES): the system's allocator, or the one that a cargo feature put in its place.
+//! A program that must survive forks always gets `caching`, or an error if it configured another engine. The
+//! backing is the builder's; else pages of the node; else the one that `ORLOP_CPU_BACKING` names; else the
+//! first of [`backing::NAMES`](crate::backing::NAMES): the system's allocator, or the one that a cargo
+//! feature put in its place.
 //!
-//! A context has allocators of its own, so that its figures and budgets are its own. The process's default context, made
-//! when none was set ([`Context::current`](super::Context::current)), takes the one that the registry keeps for everybody
-//! ([`Registry::allocator`](crate::registry::Registry::allocator)), unless the environment has settings that make it another.
+//! A context has allocators of its own, so that its statistics and budgets are its own. The process's default
+//! context, created when none was set ([`Context::current`](super::Context::current)), uses the shared
+//! allocator of the registry ([`Registry::allocator`](crate::registry::Registry::allocator)), unless the
+//! environment configures a different one.
 //!
-//! Hardened, the choice stands behind an adaptor that finds writes outside of blocks, the one for pinned memory
-//! too. With warnings, it stands behind an adaptor that warns of large allocations; with logging, behind a tracking and a
-//! logging one.
-//!
-//! | variable | value |
-//! |---|---|
-//! | `ORLOP_CPU_ALLOCATOR` | a name in the registry |
-//! | `ORLOP_CPU_BACKING` | a name of [`backing::named`](crate::backing::named) |
-//! | `ORLOP_CPU_LIMIT` | a byte size (`8GiB`), or a share of the system's memory (`50%`) |
-//! | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: `bfc` takes its limit at once |
-//! | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when no free chunk fits |
-//! | `ORLOP_CPU_HARDENED` | `1`: [`Hardening::full`] |
-//! | `ORLOP_CPU_FORK_SAFE` | `1`: [`CpuConfig::fork_safe`] |
-//! | `ORLOP_CPU_STATISTICS` | `0`: [`CpuConfig::without_statistics`] |
-//! | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
-//!
-//! A variable that is empty is not set. A value that cannot be understood, and a setting that the chosen allocator cannot
-//! follow, is an error when the allocator is first needed: nothing is ignored.
+//! With hardening, the allocator is behind an adaptor that detects writes outside of blocks; so is the one
+//! for pinned memory. With warnings, it is behind an adaptor that warns of large allocations; with logging,
+//! behind a tracking and a logging one.
 
 use super::environment::{self, FORK_SAFE};
 use crate::adaptor::{Hardened, Hardening, LogSwitch, Logging, Tracking, Warn};
@@ -45,21 +33,36 @@ use crate::{AllocatorRef, Error, Result};
 use std::fmt;
 use std::sync::Arc;
 
-/// The engine that visitors are served by.
+/// The engine used with visitors.
 const FOR_VISITORS: &str = "bfc";
-/// The engine over the pages of one NUMA node.
+/// The engine used for the pages of one NUMA node.
 const FOR_NODES: &str = "pool";
-/// The engine that is held over forks.
+/// The fork-safe engine.
 const FOR_FORKS: &str = "caching";
 
-/// Settings for the CPU's default allocator. What is not set is read from the environment only by
-/// [`CpuConfig::from_env`].
+/// Settings of the CPU's default allocator. Only [`CpuConfig::from_env`] reads the environment.
+///
+/// | variable | value |
+/// |---|---|
+/// | `ORLOP_CPU_ALLOCATOR` | a name in the registry |
+/// | `ORLOP_CPU_BACKING` | a name of [`backing::named`](crate::backing::named) |
+/// | `ORLOP_CPU_LIMIT` | a byte size (`8GiB`), or a share of the system's memory (`50%`) |
+/// | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: `bfc` takes its limit at once |
+/// | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when no free chunk fits |
+/// | `ORLOP_CPU_HARDENED` | `1`: [`Hardening::full`] |
+/// | `ORLOP_CPU_FORK_SAFE` | `1`: [`CpuConfig::fork_safe`] |
+/// | `ORLOP_CPU_STATISTICS` | `0`: [`CpuConfig::without_statistics`] |
+/// | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
+///
+/// An empty variable counts as not set. A value that cannot be parsed, and a setting that the chosen
+/// allocator does not support, is an error when the allocator is first needed: nothing is ignored.
 #[derive(Clone)]
 pub struct CpuConfig {
     name: Option<Box<str>>,
     backing: Option<BackingRef>,
     limit: Option<usize>,
-    /// The first setting that cannot be understood: variable, value, what is accepted. An error when the allocator is made.
+    /// The first invalid setting: variable, value, accepted values. It is an error when the allocator is
+    /// created.
     misread: Option<(&'static str, Box<str>, &'static str)>,
     whole: bool,
     release: bool,
@@ -70,7 +73,7 @@ pub struct CpuConfig {
     visitors: Vec<Visitor>,
     log: Option<LogSwitch>,
     statistics: bool,
-    /// Whether the registry's kept allocator is taken where no setting forbids it.
+    /// Whether the registry's shared allocator is used unless a setting rules it out.
     shared: bool,
 }
 
@@ -96,56 +99,55 @@ impl Default for CpuConfig {
 }
 
 impl CpuConfig {
-    /// Nothing set: rule 4.
+    /// Creates a configuration without settings: rule 4 applies.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// As the variables at the head of this file say. A value that cannot be understood is an error when the allocator is
-    /// first needed.
+    /// Reads the environment variables listed at [`CpuConfig`].
     #[must_use]
     pub fn from_env() -> Self {
         environment::read()
     }
 
-    /// Notes a setting that cannot be understood.
+    /// Records an invalid setting.
     #[must_use]
     pub(super) fn misread(mut self, variable: &'static str, value: &str, expected: &'static str) -> Self {
         self.misread.get_or_insert((variable, value.into(), expected));
         self
     }
 
-    /// Sharing the registry's allocator where no setting makes it another.
+    /// Uses the registry's shared allocator unless a setting rules it out.
     #[must_use]
     pub(super) fn shared(mut self) -> Self {
         self.shared = true;
         self
     }
 
-    /// The allocator of this name in the registry.
+    /// Uses the allocator of this name in the registry.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Over this backing.
+    /// Sets the backing.
     #[must_use]
     pub fn backing(mut self, backing: BackingRef) -> Self {
         self.backing = Some(backing);
         self
     }
 
-    /// Reserving at most so many bytes; for engines without a limit of their own, handing out at most so many.
+    /// Limits reserved bytes; for engines without a limit of their own, live bytes.
     #[must_use]
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// The same as a share of the memory that the process may have, from 1 to 100 percent. Other shares, and a system that
-    /// does not tell how much that is, are an error when the allocator is first needed.
+    /// Sets the limit as a share of the memory that the process may use, from 1 to 100 percent. Another
+    /// share, and a system that does not report that memory, is an error when the allocator is first needed.
     #[must_use]
     pub fn limit_percent(self, percent: u8) -> Self {
         match environment::share(u64::from(percent)) {
@@ -154,7 +156,7 @@ impl CpuConfig {
         }
     }
 
-    /// With memory of this NUMA node. A backing given by [`CpuConfig::backing`] is taken as it is: who gives one says by it
+    /// Uses memory of this NUMA node. A backing set by [`CpuConfig::backing`] is used unchanged: it decides
     /// where its pages are.
     #[must_use]
     pub fn node(mut self, node: u32) -> Self {
@@ -162,83 +164,83 @@ impl CpuConfig {
         self
     }
 
-    /// Telling this visitor of every region.
+    /// Adds a visitor, which is called for every region.
     #[must_use]
     pub fn visitor(mut self, visitor: Visitor) -> Self {
         self.visitors.push(visitor);
         self
     }
 
-    /// `bfc` taking its limit as one region at the first request.
+    /// Makes `bfc` reserve its whole limit as one region at the first request.
     #[must_use]
     pub fn whole_limit(mut self) -> Self {
         self.whole = true;
         self
     }
 
-    /// `bfc` giving wholly free regions back when no free chunk fits.
+    /// Makes `bfc` release wholly free regions when no free chunk fits.
     #[must_use]
     pub fn releasing_when_stuck(mut self) -> Self {
         self.release = true;
         self
     }
 
-    /// Behind a [`Hardened`] with these settings, which finds writes behind blocks and after their return. Blocks can then not
-    /// be freed by bare address.
+    /// Puts the allocator behind a [`Hardened`] with these settings, which detects writes past the end of
+    /// blocks and after their free. Blocks can then not be freed by address.
     ///
-    /// Guard pages are memory of their own: there are none where a limit, a backing, a node or a visitor says where memory
-    /// comes from. What was found is a refused free, or with a quarantine
-    /// [`Allocator::verify`](crate::Allocator::verify)'s to tell. Returning a block twice, or one that is not ours, needs no
-    /// hardening: a block can be dropped once, and bare addresses are looked up, in every build.
+    /// Guard pages are separate memory: there are none if a limit, a backing, a node or a visitor decides
+    /// where memory comes from. A violation shows as a refused free, or with a quarantine in
+    /// [`Allocator::verify`](crate::Allocator::verify). Double and foreign frees need no hardening: a block
+    /// can be dropped once, and frees by address are checked in every build.
     #[must_use]
     pub fn hardened(mut self, hardening: Hardening) -> Self {
         self.hardening = Some(hardening);
         self
     }
 
-    /// Held over forks, so that it works in the child: see
-    /// [`CachingBuilder::fork_safe`](crate::caching::CachingBuilder::fork_safe). For the caching engine, with warnings at
-    /// most; else the settings cannot be followed.
+    /// Makes the allocator work in the child of a fork: see
+    /// [`CachingBuilder::fork_safe`](crate::caching::CachingBuilder::fork_safe). Only the caching engine
+    /// supports this, with no adaptor but warnings; with other settings it is an error.
     ///
-    /// This is the allocator of the default kind, and of the kinds that go to it. The one for pinned memory
-    /// ([`CpuConfig::make_pinned`]) is not held: pages are not pinned in a child. There, and if another thread was in it at
-    /// the fork, it must not be used.
+    /// It applies to the allocator of the default kind, and to the kinds that it serves. The one for pinned
+    /// memory ([`CpuConfig::make_pinned`]) is not fork-safe: pages are not pinned in a child. It must not be
+    /// used there, nor if another thread was inside it at the fork.
     #[must_use]
     pub fn fork_safe(mut self) -> Self {
         self.fork_safe = true;
         self
     }
 
-    /// With warnings of large single and total allocations.
+    /// Warns of large single and total allocations.
     #[must_use]
     pub fn warned(mut self) -> Self {
         self.warned = true;
         self
     }
 
-    /// With an allocation log on standard error. The context's switch for it is
-    /// [`Context::cpu_log`](super::Context::cpu_log).
+    /// Logs allocations to standard error. [`Context::cpu_log`](super::Context::cpu_log) is the switch of the
+    /// log.
     #[must_use]
     pub fn logged(self) -> Self {
         self.logged_by(LogSwitch::new())
     }
 
-    /// The same, switched by `log`.
+    /// Logs allocations to standard error while `log` is on.
     #[must_use]
     pub fn logged_by(mut self, log: LogSwitch) -> Self {
         self.log = Some(log);
         self
     }
 
-    /// Without byte statistics, in all and by kind: see [`AllocatorRef::with_statistics`]. Budgets keep accounts of their own
-    /// and hold all the same.
+    /// Turns byte statistics off, in total and by kind: see [`AllocatorRef::with_statistics`]. Budgets have
+    /// accounts of their own and still apply.
     #[must_use]
     pub fn without_statistics(mut self) -> Self {
         self.statistics = false;
         self
     }
 
-    /// The switch of the allocation log, if there is one.
+    /// Returns the switch of the allocation log, if there is one.
     pub(super) fn log(&self) -> Option<&LogSwitch> {
         self.log.as_ref()
     }
@@ -255,7 +257,7 @@ impl CpuConfig {
         Ok(Arc::new(Visited::new(inner, self.visitors.clone())))
     }
 
-    /// Makes the allocator by the rule at the head of this file.
+    /// Creates the allocator by the rule above.
     ///
     /// # Errors
     ///
@@ -276,7 +278,7 @@ impl CpuConfig {
         Ok(AllocatorRef::with_statistics(logging, self.statistics).erase())
     }
 
-    /// By the rule's name, or the best there is.
+    /// Creates the engine that the rule names, or that with the highest priority.
     fn make_engine(&self) -> Result<AllocatorRef> {
         let name = match (&self.name, self.node) {
             (Some(name), _) => Some(&**name),
@@ -304,13 +306,13 @@ impl CpuConfig {
         }
     }
 
-    /// Whether a factory is given nothing but a node.
+    /// Returns `true` if no setting but a node goes to the factory.
     fn is_plain(&self) -> bool {
         let unbounded = self.limit.is_none() && !self.whole && !self.release;
         unbounded && self.backing.is_none() && self.visitors.is_empty() && self.statistics
     }
 
-    /// The engine that is held over forks.
+    /// Creates the fork-safe engine.
     fn make_for_forks(&self) -> Result<AllocatorRef> {
         self.check_fork_safe()?;
         let builder = Caching::builder(self.make_backing()?).limit(self.limit.unwrap_or(usize::MAX));
@@ -318,22 +320,23 @@ impl CpuConfig {
         Ok(builder.try_build()?.erase())
     }
 
-    /// Makes the allocator for pinned host memory: BFC over regions that are pinned where the process has a pinner, and plain
-    /// host memory where not. [`Semantics::pinned`](crate::Semantics::pinned) tells which.
+    /// Creates the allocator for pinned host memory: BFC over regions that are pinned if the process has a
+    /// pinner, and over ordinary host memory if not. [`Semantics::pinned`](crate::Semantics::pinned) tells
+    /// which.
     ///
     /// # Errors
     ///
     /// As for [`CpuConfig::make`].
     pub fn make_pinned(&self) -> Result<AllocatorRef> {
         let pinned = Pinned::new(self.make_backing()?);
-        // Pages beside it would not be pinned.
+        // Guard pages beside the backing would not be pinned.
         let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
         let engine = Central::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build_engine();
         let allocator = AllocatorRef::with_statistics(engine, self.statistics).erase();
         Ok(Self { hardening, statistics: self.statistics, ..Self::new() }.harden(allocator))
     }
 
-    /// Only the caching engine is held over forks, and adaptors that lock are not.
+    /// Returns an error for settings that are not fork-safe: another engine, or adaptors with locks.
     fn check_fork_safe(&self) -> Result<()> {
         let named = self.name.as_deref().filter(|&name| name != FOR_FORKS);
         let other = match named {

@@ -1,4 +1,4 @@
-//! Copies, fills and zeros through the device that can do them.
+//! Copies and fills of blocks, by the operations of their device.
 
 use super::Context;
 use crate::{Access, Block, DeviceOps, DevicePtr, Error, HostOps, Result};
@@ -6,16 +6,16 @@ use orlop_core::{Device, StreamId};
 use std::sync::Arc;
 
 impl Context {
-    /// Says who copies, fills and zeroes memory of `device`.
+    /// Registers the operations that copy, fill and zero memory of `device`.
     pub fn register_ops(&self, device: Device, ops: Arc<dyn DeviceOps>) {
         self.inner.routes.get_or_new(device).ops.set(Some(ops));
     }
 
-    /// Who does so. The CPU always has somebody.
+    /// Returns the operations of `device`. The CPU always has some.
     ///
     /// # Errors
     ///
-    /// [`Error::NoDeviceOps`].
+    /// [`Error::NoDeviceOps`] if none are registered.
     pub fn ops(&self, device: Device) -> Result<Arc<dyn DeviceOps>> {
         let registered = self.inner.routes.get(device).and_then(|routes| routes.ops.get().cloned());
         match registered {
@@ -25,12 +25,12 @@ impl Context {
         }
     }
 
-    /// Copies one block's bytes to another, which must hold as many (P4). Between devices the side that is
-    /// not the CPU does it, on `stream`; the copy is done when this returns.
+    /// Copies the bytes of one block to another of the same length. Between devices the operations of the
+    /// side that is not the CPU are used, on `stream`; the copy is complete when this returns.
     ///
     /// # Errors
     ///
-    /// [`Error::SizeMismatch`], [`Error::NoDeviceOps`], [`Error::NoCopyPath`], the backend's own.
+    /// [`Error::SizeMismatch`], [`Error::NoDeviceOps`], [`Error::NoCopyPath`], and errors of the backend.
     pub fn copy(&self, to: &mut Block, from: &Block, stream: StreamId) -> Result<()> {
         if to.len() != from.len() {
             return Err(Error::SizeMismatch { source_bytes: from.len(), destination_bytes: to.len() });
@@ -41,25 +41,25 @@ impl Context {
         let ops = self.ops(worker)?;
         let place = |block: &Block| DevicePtr { ptr: block.as_ptr(), device: block.device() };
         // SAFETY: two different blocks of `len` bytes each: valid, disjoint, one borrowed exclusively and the
-        // other shared until the stream has been waited for below.
+        // other shared until the stream was synchronized below.
         unsafe { ops.copy(place(to), place(from), from.len(), stream) }?;
         ops.synchronize(stream)
     }
 
-    /// Writes zeros over a block's bytes, on `stream`; done when this returns (M5).
+    /// Zeroes a block's bytes on `stream`; complete when this returns.
     ///
     /// # Errors
     ///
-    /// [`Error::NoDeviceOps`], the backend's own.
+    /// [`Error::NoDeviceOps`], and errors of the backend.
     pub fn zero(&self, block: &mut Block, stream: StreamId) -> Result<()> {
         check_reachable(block)?;
         let ops = self.ops(block.device())?;
-        // SAFETY: the block's own bytes, borrowed exclusively until the stream has been waited for below.
+        // SAFETY: the block's own bytes, borrowed exclusively until the stream was synchronized below.
         unsafe { ops.zero(block.as_ptr(), block.len(), stream) }?;
         ops.synchronize(stream)
     }
 
-    /// A new block on `device` with the same bytes, kind, alignment and tag.
+    /// Allocates a block on `device` with the same bytes, kind, alignment and tag.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Context {
     }
 }
 
-/// A block of address space has no bytes, and one on the CPU must be the processor's to touch.
+/// Returns an error for a block without accessible bytes: bare address space, or device memory on the CPU.
 fn check_reachable(block: &Block) -> Result<()> {
     match block.access() {
         Access::Host => Ok(()),

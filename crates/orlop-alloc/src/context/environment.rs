@@ -1,4 +1,4 @@
-//! The environment's settings for the CPU's allocators: the variables are listed in `config`.
+//! Environment variables for the CPU's allocators, which `config` lists.
 
 use super::CpuConfig;
 use crate::adaptor::Hardening;
@@ -10,13 +10,13 @@ const ALLOCATOR: &str = "ORLOP_CPU_ALLOCATOR";
 const LIMIT: &str = "ORLOP_CPU_LIMIT";
 const GROWTH: &str = "ORLOP_CPU_GROWTH";
 
-/// The variable that holds the allocator over forks.
+/// The variable that makes the allocator fork-safe.
 pub(super) const FORK_SAFE: &str = "ORLOP_CPU_FORK_SAFE";
 
-/// What a share of memory is.
+/// What a share must be.
 pub(super) const SHARE: &str = "a share from 1 to 100 percent of memory whose size is known";
 
-/// A setting that is on or off: its variable, the value that does something, and what that does.
+/// A boolean setting: its variable, the value that has an effect, and the effect.
 type Flag = (&'static str, &'static str, fn(CpuConfig) -> CpuConfig);
 
 const FLAGS: [Flag; 6] = [
@@ -28,7 +28,7 @@ const FLAGS: [Flag; 6] = [
     ("ORLOP_CPU_LOG", "1", CpuConfig::logged),
 ];
 
-/// The configuration that the process's environment asks for.
+/// Reads the configuration from the process's environment.
 pub(super) fn read() -> CpuConfig {
     let mut config = CpuConfig::new();
     config = with(config, ALLOCATOR, |config, name| config.named(name));
@@ -51,7 +51,7 @@ pub(super) fn read() -> CpuConfig {
     config
 }
 
-/// Changes the configuration by a variable's value, if it is set and not empty.
+/// Changes the configuration by a variable's value, unless it is unset or empty.
 fn with(
     config: CpuConfig,
     variable: &'static str,
@@ -64,7 +64,7 @@ fn with(
     }
 }
 
-/// A byte size, or a share of the memory that the process may have.
+/// Parses a byte size, or a share of the memory that the process may use.
 fn bytes(text: &str) -> Option<usize> {
     match text.strip_suffix('%') {
         Some(percent) => share(percent.trim().parse().ok()?),
@@ -72,9 +72,9 @@ fn bytes(text: &str) -> Option<usize> {
     }
 }
 
-/// A share of the memory that the process may have, in bytes.
+/// Returns a share of the memory that the process may use, in bytes.
 pub(super) fn share(percent: u64) -> Option<usize> {
     let percent = Some(percent).filter(|percent| (1..=100).contains(percent))?;
-    // In this order: a percent of a percent is nothing to lose.
+    // Divided first, so that nothing overflows: the loss is less than 100 bytes.
     usize::try_from(system_memory::total()? / 100 * percent).ok()
 }

@@ -1,17 +1,18 @@
-//! Allocators that were passed for some requests, such as an arena: counted, and bounded by the budgets.
+//! Explicit allocators: those passed for single requests, such as an arena. They are counted, and bounded by
+//! the budgets.
 //!
-//! A context learns of one when memory is first asked of it through [`Context::allocate_from`], and keeps a weak handle: it
-//! counts what the allocator holds as long as that is there, and keeps it no longer. What counts is all that the allocator
-//! has handed out, as with those that are registered; two contexts that were passed the same one count it both.
+//! A context learns of such an allocator when [`Context::allocate_from`] first gets it, and keeps a weak
+//! handle: its memory is counted as long as it exists, and no longer. All its live blocks count, as with
+//! registered allocators; if two contexts get the same allocator, both count it.
 //!
-//! One that is or was registered here after budgets were set has a gate, which charges it also when it is passed: figures of its
-//! own would count again what lives of what the gate handed out.
+//! An allocator that is or was registered here after budgets were set has a gate. The gate also charges it
+//! when it is passed explicitly: its own statistics would count the live blocks of the gate a second time.
 //!
-//! Budgets need no gate before any other, and no charge for each block: what such allocators hold is read from their own figures
-//! when a request is charged ([`Accounts`](super::budget::Accounts)). While one is asked the request itself is charged, so
-//! that two threads cannot pass a bound together.
+//! Other explicit allocators need no gate, and no charge for each block: their live bytes are read from their
+//! own statistics when a request is charged ([`BudgetAccounts`](super::budget::BudgetAccounts)). During an
+//! allocation the request itself is charged, so that two threads cannot exceed a bound together.
 
-use super::budget::{Accounts, growth};
+use super::budget::{BudgetAccounts, growth};
 use super::routes::DeviceRoutes;
 use super::{Context, LadderStep};
 use crate::handle::WeakAllocator;
@@ -21,29 +22,29 @@ use orlop_core::MemoryKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The allocators that were passed for one device.
+/// The explicit allocators of one device.
 #[derive(Debug, Default)]
-pub(super) struct Passed {
+pub(super) struct ExplicitAllocators {
     /// Whether there ever was one.
     any: AtomicBool,
-    list: Mutex<Vec<Known>>,
+    list: Mutex<Vec<ExplicitAllocator>>,
 }
 
-/// An allocator that was passed.
+/// An allocator that was passed for a request.
 #[derive(Debug)]
-struct Known {
+struct ExplicitAllocator {
     allocator: WeakAllocator,
-    /// Whose blocks it hands out, if that one was passed too: they are charged there.
+    /// An explicit allocator whose blocks this one hands out: they are charged there.
     over: Option<WeakAllocator>,
 }
 
-impl Passed {
-    fn list(&self) -> MutexGuard<'_, Vec<Known>> {
+impl ExplicitAllocators {
+    fn list(&self) -> MutexGuard<'_, Vec<ExplicitAllocator>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an allocator that is not there, and forgets those that are gone. Gives handles that are to be dropped with no
-    /// lock held: any of them may be the last by then.
+    /// Adds an allocator that is not in the list, and removes those that are gone. Returns handles to be
+    /// dropped with no lock held: any of them may be the last one by then.
     #[must_use = "to be dropped with no lock held"]
     fn note(&self, allocator: &AllocatorRef) -> Vec<AllocatorRef> {
         let mut list = self.list();
@@ -57,13 +58,13 @@ impl Passed {
         }
         let others: Vec<_> = list.iter().filter_map(|known| known.allocator.upgrade()).collect();
         let over = others.iter().find(|&other| allocator.is_over(other)).map(AllocatorRef::downgrade);
-        list.push(Known { allocator: new, over });
-        // Release: whoever sees this looks at the list, behind its lock; relaxed would do.
+        list.push(ExplicitAllocator { allocator: new, over });
+        // Release is not required: a thread that sees the flag reads the list under its lock.
         self.any.store(true, Ordering::Release);
         others
     }
 
-    /// Takes out an allocator that is counted otherwise from now on.
+    /// Removes an allocator that is counted in another way from now on.
     pub(super) fn forget(&self, allocator: &AllocatorRef) {
         let mut list = self.list();
         list.retain(|known| !known.allocator.is_of(allocator));
@@ -72,7 +73,7 @@ impl Passed {
         }
     }
 
-    /// All that may still be there.
+    /// Returns weak handles to all allocators in the list.
     pub(super) fn all(&self) -> Vec<WeakAllocator> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
@@ -80,7 +81,7 @@ impl Passed {
         self.list().iter().map(|known| known.allocator.clone()).collect()
     }
 
-    /// Live bytes by kind.
+    /// Returns live bytes by kind.
     pub(super) fn live(&self) -> [u64; MemoryKind::COUNT] {
         let mut live = [0u64; MemoryKind::COUNT];
         if self.any.load(Ordering::Acquire) {
@@ -97,24 +98,25 @@ impl Passed {
 }
 
 impl Context {
-    /// Gets a block from `allocator`, such as an arena, on its device, instead of from the one that serves the request's
-    /// kind here. What it holds counts in [`Context::stats`] and [`Context::memory_map`] from now on, as long as it is
-    /// there; the context's observer is told of it, unless it has one of its own; and the budgets of the context hold.
+    /// Allocates a block from `allocator`, such as an arena, instead of from the allocator that serves the
+    /// kind. From now on and as long as it exists, its memory counts in [`Context::stats`] and
+    /// [`Context::memory_map`]; the context's observer observes it, unless it has one of its own; and the
+    /// budgets of the context apply.
     ///
-    /// Budgets read what it holds from its own figures. An allocator
-    /// [without statistics](AllocatorRef::with_statistics) has none: each request is bounded, but what lives of it counts
-    /// nothing. [Register](Context::register) such an allocator if it is to count against budgets.
+    /// Budgets read the allocator's live bytes from its own statistics. An allocator [without
+    /// statistics](AllocatorRef::with_statistics) has none: each request is bounded, but its live blocks do
+    /// not count. [Register](Context::register) such an allocator if it should count against budgets.
     ///
     /// The context does not keep the allocator alive.
     ///
     /// # Errors
     ///
-    /// What the allocator says; [`Error::OutOfMemory`] with [`Refusal::Budget`] if a budget would be passed, also after
-    /// callbacks and loans.
+    /// Those of the allocator; [`Error::OutOfMemory`] with [`Refusal::Budget`] if a budget would be exceeded
+    /// even after callbacks and loans.
     #[inline]
     pub fn allocate_from(&self, allocator: &AllocatorRef, request: &Request) -> Result<Block> {
         if !allocator.is_noted_by(self.inner.number) {
-            self.note_passed(allocator);
+            self.note_explicit(allocator);
         }
         if !self.inner.has_budgets.load(Ordering::Relaxed) {
             return allocator.allocate(request);
@@ -122,10 +124,9 @@ impl Context {
         self.allocate_in_budget(allocator, request)
     }
 
-    /// Makes a block larger without moving it, so that it has at least `bytes`; whether that could be. A budget is charged
-    /// with what is more, and refuses. Nothing is tried to make room: who cannot grow a block in place asks for another.
-    ///
-    /// `false` if the block has other owners.
+    /// Grows a block in place so that it has at least `bytes` bytes. Returns `false` if it cannot grow, or
+    /// has other owners. The difference is charged to the budget, which may refuse it. No memory is reclaimed
+    /// for it: the caller can allocate another block instead.
     #[must_use = "if not, the block is as it was"]
     pub fn grow_in_place(&self, block: &mut MemoryBlock, bytes: usize) -> bool {
         if block.requested >= bytes {
@@ -133,7 +134,7 @@ impl Context {
         }
         let (kind, granted) = (block.kind, block.granted);
         let routes = self.inner.routes.get(block.device);
-        // What comes from a gate is charged there.
+        // Blocks from a gate are charged there.
         let routes = routes.as_ref().filter(|routes| !routes.is_from_gate(block));
         let Some(accounts) = routes.and_then(|routes| routes.accounts()) else {
             return block.with_block(|block| block.grow_in_place(bytes)).unwrap_or(false);
@@ -143,19 +144,19 @@ impl Context {
             return false;
         }
         let grown = block.with_block(|block| block.grow_in_place(bytes)).unwrap_or(false);
-        // From here on the allocator's own figures have it.
+        // From here on the allocator's own statistics include it.
         accounts.discharge(kind, more);
         grown
     }
 
     #[cold]
-    fn note_passed(&self, allocator: &AllocatorRef) {
+    fn note_explicit(&self, allocator: &AllocatorRef) {
         let changing = self.changing();
         let routes = self.inner.routes.get_or_new(allocator.device());
         let (mut watches, mut others) = (Vec::new(), Vec::new());
-        // Those that serve here are counted as such, and what stands over a budget's gate is too.
+        // Serving allocators are counted as such, and so are adaptors over a budget gate.
         if routes.registration_of(allocator).is_none() && !routes.is_over_gate(allocator) {
-            others = routes.passed.note(allocator);
+            others = routes.explicit.note(allocator);
             if let Some(observer) = self.inner.observer.cloned() {
                 watches = allocator.put_first_observer(observer);
             }
@@ -170,7 +171,7 @@ impl Context {
     fn allocate_in_budget(&self, allocator: &AllocatorRef, request: &Request) -> Result<Block> {
         let routes = self.inner.routes.get_or_new(allocator.device());
         let Some(accounts) = routes.accounts() else { return allocator.allocate(request) };
-        // Behind a gate, or a gate itself.
+        // The allocator is behind a gate, or is a gate.
         let serving = routes.registration_of(allocator);
         let allocate = || match serving {
             Some(serving) => serving.allocate(request),
@@ -188,7 +189,7 @@ impl Context {
     fn allocate_charged(
         &self,
         routes: &DeviceRoutes,
-        accounts: &Accounts,
+        accounts: &BudgetAccounts,
         allocator: &AllocatorRef,
         request: &Request,
     ) -> Result<Block> {
@@ -197,7 +198,7 @@ impl Context {
             return Err(accounts.refuse(allocator, request, bytes));
         }
         let result = allocator.allocate(request);
-        // From here on the allocator's own figures have it.
+        // From here on the allocator's own statistics include it.
         accounts.discharge(request.kind, bytes);
         let block = result?;
         let granted = block.capacity() as u64;
@@ -207,7 +208,13 @@ impl Context {
         }
         let over = accounts.over_soft(request.kind);
         if over > 0 {
-            let freed = self.inner.relieve(routes, allocator.device(), request.kind, request.tag, over);
+            let freed = self.inner.run_callbacks_for_budget(
+                routes,
+                allocator.device(),
+                request.kind,
+                request.tag,
+                over,
+            );
             self.inner.note(LadderStep::Callbacks, request.kind, freed);
         }
         Ok(block)

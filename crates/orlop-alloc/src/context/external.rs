@@ -1,11 +1,12 @@
-//! Memory from outside, counted: mapped files, vectors that became tensors, memory of other frameworks.
+//! External memory in the accounts of a context: mapped files, vectors that became tensors, memory of other
+//! frameworks.
 //!
-//! No engine handed it out, but the process holds it, so a context has an account for it on each device: an engine without
-//! memory whose only work is its ledger. A block that is taken in returns to that account when it is dropped, which calls
-//! the block's deleter and counts it out. So the figures, the observers and the order in which contexts, handles and blocks
-//! may go are those of every other allocator.
+//! No engine allocated it, but the process holds it. So a context has accounts for it on each device: an
+//! account is an engine without memory that only has counters. An adopted block returns to its account when
+//! it is dropped, which runs the block's deleter and counts it out. Statistics, observers, and the rules by
+//! which contexts, handles and blocks outlive each other are those of every other allocator.
 //!
-//! Budgets do not bound it: the memory is there already, and refusing to count it would help nobody.
+//! Budgets do not bound it: the memory exists already, and refusing to count it would not free any.
 
 use super::Context;
 use crate::block::recycle_record;
@@ -22,40 +23,40 @@ use std::sync::OnceLock;
 
 /// The accounts of one device.
 #[derive(Debug, Default)]
-pub(super) struct OutsideAccounts {
-    foreign: OnceLock<AllocatorRef<Outside>>,
-    mapped: OnceLock<AllocatorRef<Outside>>,
+pub(super) struct ExternalAccounts {
+    foreign: OnceLock<AllocatorRef<ExternalAccount>>,
+    mapped: OnceLock<AllocatorRef<ExternalAccount>>,
 }
 
-impl OutsideAccounts {
-    pub(super) fn foreign(&self) -> Option<&AllocatorRef<Outside>> {
+impl ExternalAccounts {
+    pub(super) fn foreign(&self) -> Option<&AllocatorRef<ExternalAccount>> {
         self.foreign.get()
     }
 
-    pub(super) fn mapped(&self) -> Option<&AllocatorRef<Outside>> {
+    pub(super) fn mapped(&self) -> Option<&AllocatorRef<ExternalAccount>> {
         self.mapped.get()
     }
 
-    /// Both, as far as they are there.
+    /// Iterates over both accounts, as far as they exist.
     pub(super) fn all(&self) -> impl Iterator<Item = AllocatorRef> + '_ {
         self.foreign.get().into_iter().chain(self.mapped.get()).map(|account| account.clone().erase())
     }
 }
 
-/// An account of memory from outside.
+/// An account of external memory.
 #[derive(Debug)]
-pub(super) struct Outside {
+pub(super) struct ExternalAccount {
     device: Device,
     name: &'static str,
     counters: ShardedCounters,
 }
 
 impl Context {
-    /// Counts memory from outside under its kind, for as long as the block lives: in [`Context::stats`], in
-    /// [`Context::memory_map`] as [`Foreign`](super::Source::Foreign), and in what observers are told. Blocks of
-    /// allocators, those that are counted already, and empty ones come back as they are.
+    /// LadderCounts external memory under its kind, as long as the block lives: in [`Context::stats`], in
+    /// [`Context::memory_map`] as [`Foreign`](super::Source::Foreign), and in events for observers. Blocks of
+    /// allocators, blocks that are counted already, and empty blocks are returned unchanged.
     ///
-    /// The storages of `orlop-tensor` do this with the context that is current when they are made.
+    /// The storages of `orlop-tensor` do this with the context that is current when they are created.
     ///
     /// ```
     /// use orlop_alloc::{Access, Block, Context, Deleter, Record};
@@ -63,9 +64,10 @@ impl Context {
     /// use std::ptr::NonNull;
     ///
     /// let mut bytes = vec![0u8; 1000];
-    /// let mut record = Record::new(NonNull::from(bytes.as_mut_slice()).cast(), 1000, Device::CPU, Access::Host);
+    /// let ptr = NonNull::from(bytes.as_mut_slice()).cast();
+    /// let mut record = Record::new(ptr, 1000, Device::CPU, Access::Host);
     /// (record.requested, record.kind) = (1000, MemoryKind::Persistent);
-    /// // SAFETY: the vector's bytes stay where they are until it is dropped with the block, and nobody else uses them.
+    /// // SAFETY: the vector's bytes stay in place until the block drops them, and are used through it only.
     /// let block = unsafe { Block::foreign(record, Deleter::from_owner(bytes)) };
     /// let context = Context::new();
     /// let block = context.adopt(block);
@@ -77,7 +79,7 @@ impl Context {
         self.adopt_in(block, "foreign", |accounts| &accounts.foreign)
     }
 
-    /// [`Context::adopt`] for memory that is a mapped file: its source is [`Mapped`](super::Source::Mapped).
+    /// [`Context::adopt`] for a mapped file: its source is [`Mapped`](super::Source::Mapped).
     pub fn adopt_mapped(&self, block: Block) -> Block {
         self.adopt_in(block, "mapped", |accounts| &accounts.mapped)
     }
@@ -86,18 +88,19 @@ impl Context {
         &self,
         block: Block,
         name: &'static str,
-        place: impl Fn(&OutsideAccounts) -> &OnceLock<AllocatorRef<Outside>>,
+        place: impl Fn(&ExternalAccounts) -> &OnceLock<AllocatorRef<ExternalAccount>>,
     ) -> Block {
         if !block.is_uncounted() || block.capacity() == 0 {
             return block;
         }
         let device = block.device();
         let routes = self.inner.routes.get_or_new(device);
-        let place = place(&routes.outside);
+        let place = place(&routes.external);
         let account = place.get().unwrap_or_else(|| self.open(place, device, name));
         let mut raw = block.into_raw();
-        // Observers tell blocks apart by it.
-        // SAFETY: an id changes nothing of what the record says of the memory, and nobody below handed the block out.
+        // Observers distinguish blocks by id.
+        // SAFETY: an id does not change what the record says of the memory, and no other allocator has handed
+        // the block out.
         unsafe { raw.record_mut() }.id = AllocationId::next();
         account.counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
         account.adopt(raw)
@@ -106,14 +109,15 @@ impl Context {
     #[cold]
     fn open<'a>(
         &self,
-        place: &'a OnceLock<AllocatorRef<Outside>>,
+        place: &'a OnceLock<AllocatorRef<ExternalAccount>>,
         device: Device,
         name: &'static str,
-    ) -> &'a AllocatorRef<Outside> {
+    ) -> &'a AllocatorRef<ExternalAccount> {
         let changing = self.changing();
         let mut watches = Vec::new();
         let account = place.get_or_init(|| {
-            let account = AllocatorRef::new(Outside { device, name, counters: ShardedCounters::new(true) });
+            let account =
+                AllocatorRef::new(ExternalAccount { device, name, counters: ShardedCounters::new(true) });
             if let Some(observer) = self.inner.observer.cloned() {
                 watches = account.put_observer(Some(observer));
             }
@@ -125,10 +129,10 @@ impl Context {
     }
 }
 
-// SAFETY: it hands nothing out. What it takes back was counted in its ledger when it was taken in (`Context::adopt`), and
+// SAFETY: it hands no blocks out. A block that it takes back was counted in by `Context::adopt`, and
 // `deallocate_counted` counts it out.
-unsafe impl Allocator for Outside {
-    /// Memory from outside cannot be asked for. (Nobody does: blocks from outside lead to no handle.)
+unsafe impl Allocator for ExternalAccount {
+    /// Always an error: an account has no memory. (Never called: adopted blocks lead to no handle.)
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         Err(OutOfMemory::new(Refusal::Full, self.name, self.device, request).into())
     }
@@ -139,7 +143,7 @@ unsafe impl Allocator for Outside {
     }
 
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
-        // SAFETY: the account is there until the block has left (the caller's promise).
+        // SAFETY: the account exists until the block is counted out (the caller's promise).
         let account = unsafe { this.as_ref() };
         let owner = block.owner;
         // SAFETY: the record is the block's own (`Block::foreign`, `Block::borrowed`).
@@ -147,8 +151,8 @@ unsafe impl Allocator for Outside {
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         let (ptr, deleter) = (record.ptr, record.deleter.take());
         recycle_record(record);
-        // Counted out after the memory is gone, and also if the deleter panics. The deleter may end handles and other blocks
-        // of this account: this block is still counted, so the account is there.
+        // Counted out after the memory is freed, and also if the deleter panics. The deleter may drop handles
+        // and other blocks of this account: this block is still counted, so the account exists.
         let run = AssertUnwindSafe(|| {
             if let Some(deleter) = deleter {
                 deleter.run(ptr);
@@ -158,8 +162,9 @@ unsafe impl Allocator for Outside {
         let state = account.counters.enter(thread_slot::current()).count_out(kind, granted, requested);
         let Some(panic) = panic else { return Ok(state) };
         if let (OwnerState::Unused, Some(owner)) = (state, owner) {
-            // Whoever called is unwound, and does not learn that this was the last of the account.
-            // SAFETY: the cell that the block was counted in (`Context::adopt_in`), told `Unused` just now.
+            // The caller is unwound, and does not get the state that says that this was the last block.
+            // SAFETY: the cell that counted the block in (`Context::adopt_in`), whose counters just returned
+            // `Unused`.
             unsafe { destroy_owner(owner) };
         }
         resume_unwind(panic)
@@ -170,7 +175,7 @@ unsafe impl Allocator for Outside {
     }
 
     unsafe fn close(this: NonNull<Self>) -> OwnerState {
-        // SAFETY: the account is there until then (the caller's promise).
+        // SAFETY: the account exists until it is closed (the caller's promise).
         let counters = NonNull::from(unsafe { &this.as_ref().counters });
         // SAFETY: the caller's promise.
         unsafe { ShardedCounters::close(counters) }
@@ -184,7 +189,7 @@ unsafe impl Allocator for Outside {
         self.name
     }
 
-    /// What lives is what is held.
+    /// Live bytes count as reserved.
     fn usage(&self) -> Usage {
         let all = self.counters.totals().all;
         Usage {
@@ -205,7 +210,7 @@ mod tests {
     use super::*;
     use crate::{Access, Deleter, Record};
 
-    /// The context is gone, and its account goes with the last block, whatever the deleter does.
+    /// The context is dropped first, and the account ends with its last block, even if the deleter panics.
     #[test]
     fn an_account_ends_also_with_a_deleter_that_panics() {
         let context = Context::new();
@@ -218,12 +223,12 @@ mod tests {
                     resume_unwind(Box::new("deleter"));
                 }
             });
-            // SAFETY: the bytes live longer than the blocks, which nobody reads or writes.
+            // SAFETY: the bytes outlive the blocks, which are not read or written.
             context.adopt(unsafe { Block::foreign(record, deleter) })
         };
         let [first, last] = [adopt(true, &mut bytes), adopt(true, &mut bytes)];
         let routes = context.inner.routes.get_or_new(Device::CPU);
-        let account = routes.outside.foreign().map(|account| account.clone().erase().downgrade());
+        let account = routes.external.foreign().map(|account| account.clone().erase().downgrade());
         let account = account.unwrap();
         drop(routes);
         drop(context);

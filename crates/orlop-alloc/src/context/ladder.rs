@@ -1,7 +1,8 @@
-//! The reclaim ladder (X4): what is tried, in which order, before a request fails.
+//! The reclaim ladder: the steps that are tried, in order, before a request fails.
 //!
-//! Own cache, other kinds' caches, callbacks of the kind, unused budget of other kinds; then the error, which
-//! says what each step brought. After each step that brought something the request is tried again.
+//! The cache of the kind's allocator, the caches of other kinds, the callbacks of the kind, the unused budget
+//! of other kinds. After each step that freed something the request is tried again. The error lists what each
+//! step freed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,22 +11,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Tag;
 use orlop_core::{Device, MemoryKind};
 
-/// A rung of the ladder, in the order they are tried.
+/// A step of the reclaim ladder, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LadderStep {
-    /// Cached memory of the kind's own allocator.
+    /// Give back the cached memory of the kind's own allocator.
     OwnCache,
-    /// Cached memory of other kinds' allocators on the device.
+    /// Give back the cached memory of other kinds' allocators on the device.
     OtherCaches,
-    /// The callbacks registered for the kind.
+    /// Run the callbacks registered for the kind.
     Callbacks,
-    /// Unused budget of other kinds.
+    /// Borrow unused budget of other kinds.
     Borrow,
 }
 
 impl LadderStep {
-    /// All, in order.
+    /// All steps, in order.
     pub const ALL: [Self; 4] = [Self::OwnCache, Self::OtherCaches, Self::Callbacks, Self::Borrow];
 }
 
@@ -40,47 +41,48 @@ impl fmt::Display for LadderStep {
     }
 }
 
-/// What a callback is told.
+/// The memory shortage that a callback is called for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pressure {
-    /// Where memory is short.
+    /// The device.
     pub device: Device,
-    /// The kind that needs it.
+    /// The kind that needs memory.
     pub kind: MemoryKind,
-    /// Who asks; [`Tag::NONE`] if the request says nothing.
+    /// The tag of the request; [`Tag::NONE`] without one.
     pub tag: Tag,
-    /// Bytes that would help.
+    /// Bytes needed.
     pub bytes: u64,
 }
 
-/// Frees what it can and says how many bytes it believes that to be. That is no more than a hint: what counts, and is told
-/// of, is measured by the figures of the context. Runs on the thread whose request did not fit, with no lock held: it may
-/// drop blocks and allocate.
+/// A callback that frees memory. It returns how many bytes it believes to have freed, which is only a hint:
+/// what counts, and is reported, is measured by the statistics of the context. It runs on the thread whose
+/// request did not fit, with no lock held: it may drop blocks and allocate.
 pub type PressureCallback = Arc<dyn Fn(&Pressure) -> u64 + Send + Sync>;
 
-/// Names a callback, to remove it: from [`Context::on_pressure`](super::Context::on_pressure).
+/// The id of a callback, from [`Context::on_pressure`](super::Context::on_pressure), with which it can be
+/// removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PressureId(pub(super) u64);
 
-/// How often each step was taken, and what it brought.
+/// How often each step was taken, and the bytes it freed.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct LadderCounts {
     steps: [(AtomicU64, AtomicU64); LadderStep::ALL.len()],
 }
 
-/// The figures of one step.
+/// The counts of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepCount {
-    /// Which.
+    /// The step.
     pub step: LadderStep,
     /// How often it was taken.
     pub taken: u64,
-    /// Bytes it brought, all in all.
+    /// Bytes it freed in total.
     pub bytes: u64,
 }
 
-impl Counts {
+impl LadderCounts {
     pub(super) fn add(&self, step: LadderStep, bytes: u64) {
         let (taken, total) = &self.steps[step as usize];
         taken.fetch_add(1, Ordering::Relaxed);

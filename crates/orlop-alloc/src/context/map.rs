@@ -1,4 +1,4 @@
-//! The memory map: where the bytes are, on all devices, at one moment.
+//! The memory map: the memory of all devices at one time, by kind, source and allocator.
 
 use super::Context;
 use super::routes::DeviceRoutes;
@@ -10,13 +10,13 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Source {
-    /// From an allocator that is or was registered, or was made for the CPU.
+    /// From an allocator that is or was registered, or was created for the CPU.
     Registered,
     /// From an allocator that was passed for a request, such as an arena.
-    Passed,
-    /// From outside: a vector that became a tensor, another framework's memory.
+    Explicit,
+    /// External: a vector that became a tensor, another framework's memory.
     Foreign,
-    /// From outside: a mapped file.
+    /// External: a mapped file.
     Mapped,
 }
 
@@ -24,52 +24,52 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Registered => "registered",
-            Self::Passed => "passed",
+            Self::Explicit => "explicit",
             Self::Foreign => "foreign",
             Self::Mapped => "mapped",
         })
     }
 }
 
-/// What one kind has on one device from one source.
+/// The live blocks of one kind on one device from one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KindUse {
-    /// Where.
+    /// The device.
     pub device: Device,
-    /// What for.
+    /// The kind.
     pub kind: MemoryKind,
-    /// From where.
+    /// The source.
     pub source: Source,
-    /// Bytes in live blocks, as granted.
+    /// Granted bytes of live blocks.
     pub live: u64,
-    /// The same as they were asked for.
+    /// Requested bytes of live blocks.
     pub requested: u64,
     /// Live blocks.
     pub blocks: u64,
 }
 
-/// What one allocator has.
+/// The memory of one allocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllocatorUse {
-    /// Where.
+    /// The device.
     pub device: Device,
-    /// How it came to be counted.
+    /// The source.
     pub source: Source,
-    /// Its name.
+    /// The allocator's name.
     pub allocator: Box<str>,
-    /// Bytes in live blocks, as granted.
+    /// Granted bytes of live blocks.
     pub live: u64,
-    /// Bytes held from the backing. For memory from outside: what lives.
+    /// Bytes held from the backing. For external memory: the live bytes.
     pub reserved: u64,
-    /// Bytes held that neither live nor wait for a stream.
+    /// Bytes held that are neither live nor deferred.
     pub cached: u64,
-    /// Bytes of returned blocks that wait for a stream.
+    /// Bytes of freed blocks that wait for a stream.
     pub deferred: u64,
 }
 
-/// Where a context's memory is: by device, kind and source, and by allocator. Prints as two tables.
+/// The memory of a context, by device, kind and source, and by allocator. Prints as two tables.
 ///
 /// ```
 /// use orlop_alloc::engine::Arena;
@@ -94,7 +94,7 @@ pub struct AllocatorUse {
 /// ```text
 /// device kind         source             live    requested   blocks
 /// cpu    persistent   registered    3.00 MiB     3.00 MiB        1
-/// cpu    workspace    passed      256.00 KiB   256.00 KiB        1
+/// cpu    workspace    explicit    256.00 KiB   256.00 KiB        1
 /// all                               3.25 MiB     3.25 MiB        2
 ///
 /// device allocator    source             live     reserved   cached
@@ -103,44 +103,44 @@ pub struct AllocatorUse {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MemoryMap {
-    /// By device, kind and source, without what is nothing.
+    /// By device, kind and source, without empty entries.
     pub kinds: Vec<KindUse>,
-    /// By allocator, those that hold nothing too.
+    /// By allocator, including those that hold nothing.
     pub allocators: Vec<AllocatorUse>,
 }
 
 impl MemoryMap {
-    /// Bytes of a kind in live blocks, on all devices and from all sources, as granted.
+    /// Returns the granted bytes of a kind's live blocks, on all devices and from all sources.
     #[must_use]
     pub fn live(&self, kind: MemoryKind) -> u64 {
         self.of_kind(kind).map(|part| part.live).sum()
     }
 
-    /// The same as they were asked for.
+    /// Returns the requested bytes of a kind's live blocks.
     #[must_use]
     pub fn requested(&self, kind: MemoryKind) -> u64 {
         self.of_kind(kind).map(|part| part.requested).sum()
     }
 
-    /// Bytes in live blocks from one source, as granted.
+    /// Returns the granted bytes of live blocks from one source.
     #[must_use]
     pub fn live_from(&self, source: Source) -> u64 {
         self.kinds.iter().filter(|part| part.source == source).map(|part| part.live).sum()
     }
 
-    /// Bytes in live blocks, all in all.
+    /// Returns the granted bytes of all live blocks.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.kinds.iter().map(|part| part.live).sum()
     }
 
-    /// Bytes that allocators hold, and what is from outside.
+    /// Returns the bytes that allocators hold, and the live bytes of external memory.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.allocators.iter().map(|one| one.reserved).sum()
     }
 
-    /// Bytes that allocators hold without need.
+    /// Returns the bytes that allocators hold and that are neither live nor deferred.
     #[must_use]
     pub fn cached(&self) -> u64 {
         self.allocators.iter().map(|one| one.cached).sum()
@@ -156,10 +156,11 @@ impl MemoryMap {
             if account.live_blocks() == 0 {
                 continue;
             }
-            let is_so = |part: &&mut KindUse| (part.device, part.kind, part.source) == (device, kind, source);
+            let is_same_part =
+                |part: &&mut KindUse| (part.device, part.kind, part.source) == (device, kind, source);
             let (live, requested, blocks) =
                 (account.live_bytes, account.requested_bytes, account.live_blocks());
-            match self.kinds.iter_mut().find(is_so) {
+            match self.kinds.iter_mut().find(is_same_part) {
                 Some(part) => {
                     part.live += live;
                     part.requested += requested;
@@ -217,42 +218,43 @@ impl fmt::Display for MemoryMap {
     }
 }
 
-/// What is counted of one device: each allocator once.
-pub(super) fn figures(routes: &DeviceRoutes) -> Vec<(Source, Box<str>, Stats)> {
+/// Returns the statistics of a device by source and allocator, each allocator once.
+pub(super) fn stats_by_source(routes: &DeviceRoutes) -> Vec<(Source, Box<str>, Stats)> {
     let registered = routes.counted();
-    let passed = routes.passed.all();
-    // What stands over another that is counted hands out the other's blocks: they count once, there.
+    let explicit = routes.explicit.all();
+    // An adaptor over a counted allocator hands out that one's blocks: they count once, there.
     let is_under = |over: &dyn Fn(&AllocatorRef) -> bool| registered.iter().any(|&other| over(other));
-    let mut figures = Vec::new();
+    let mut stats = Vec::new();
     for &allocator in &registered {
         if !is_under(&|other| !other.same_as(allocator) && allocator.is_over(other)) {
-            figures.push((Source::Registered, allocator.name().into(), allocator.stats()));
+            stats.push((Source::Registered, allocator.name().into(), allocator.stats()));
         }
     }
-    for weak in &passed {
-        let over_passed = || {
-            let others = passed.iter().filter_map(|other| other.upgrade());
+    for weak in &explicit {
+        let over_explicit = || {
+            let others = explicit.iter().filter_map(|other| other.upgrade());
             others.into_iter().any(|other| !weak.is_of(&other) && weak.is_over(&other))
         };
-        if !is_under(&|other| weak.is_of(other) || weak.is_over(other)) && !over_passed() {
-            figures.extend(weak.stats().map(|(name, stats)| (Source::Passed, name, stats)));
+        if !is_under(&|other| weak.is_of(other) || weak.is_over(other)) && !over_explicit() {
+            stats.extend(weak.stats().map(|(name, stats)| (Source::Explicit, name, stats)));
         }
     }
-    let outside = [(Source::Foreign, routes.outside.foreign()), (Source::Mapped, routes.outside.mapped())];
-    for (source, account) in outside {
-        figures.extend(account.map(|account| (source, account.name().into(), account.stats())));
+    let external = [(Source::Foreign, routes.external.foreign()), (Source::Mapped, routes.external.mapped())];
+    for (source, account) in external {
+        stats.extend(account.map(|account| (source, account.name().into(), account.stats())));
     }
-    figures
+    stats
 }
 
 impl Context {
-    /// Where the memory is that this context counts, on all devices: see [`MemoryMap`]. Exact at a quiet moment.
+    /// Returns the memory that this context counts, on all devices. Exact if no thread allocates or frees
+    /// meanwhile.
     #[must_use]
     pub fn memory_map(&self) -> MemoryMap {
         let mut map = MemoryMap::default();
         for device in self.devices() {
             let Some(routes) = self.inner.routes.get(device) else { continue };
-            for (source, name, stats) in figures(&routes) {
+            for (source, name, stats) in stats_by_source(&routes) {
                 map.add(device, source, name, &stats);
             }
         }

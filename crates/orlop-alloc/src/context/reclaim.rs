@@ -1,6 +1,7 @@
-//! Budgets, callbacks, and the climb up the reclaim ladder.
+//! Budgets, callbacks, and the reclaim ladder.
 
-use super::budget::{Accounts, Budget, Gate, Standing};
+use super::budget::{Budget, BudgetAccounts, BudgetStatus};
+use super::gate::BudgetGate;
 use super::ladder::{LadderStep, Pressure, PressureCallback, PressureId, StepCount};
 use super::routes::DeviceRoutes;
 use super::{Context, Inner, map};
@@ -13,7 +14,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// Called by a gate when a request passes a soft budget: with the request, and by how many bytes.
+/// A gate's callback for a soft budget: it gets the request, and the bytes by which it exceeds the budget.
 #[derive(Clone)]
 pub(super) struct SoftHook(Arc<Call>);
 
@@ -35,7 +36,7 @@ impl fmt::Debug for SoftHook {
 #[derive(Default)]
 pub(super) struct Callbacks {
     kinds: [Vec<(PressureId, PressureCallback)>; MemoryKind::COUNT],
-    /// How many there ever were.
+    /// The number of callbacks ever registered.
     made: u64,
 }
 
@@ -46,43 +47,43 @@ impl fmt::Debug for Callbacks {
 }
 
 thread_local! {
-    /// Whether this thread is inside a callback: what it allocates there does not call again.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is inside a callback: its allocations there run no callbacks.
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says that the thread is inside a callback, until dropped.
-struct Inside;
+/// Marks the thread as inside a callback until dropped.
+struct CallbackGuard;
 
-impl Inside {
-    /// `None` if it is already.
+impl CallbackGuard {
+    /// Returns `None` if the thread is inside a callback already.
     fn enter() -> Option<Self> {
-        (!INSIDE.replace(true)).then_some(Self)
+        (!IN_CALLBACK.replace(true)).then_some(Self)
     }
 }
 
-impl Drop for Inside {
+impl Drop for CallbackGuard {
     fn drop(&mut self) {
-        INSIDE.set(false);
+        IN_CALLBACK.set(false);
     }
 }
 
-/// What is held on a device, to be compared with what is held later.
+/// The live and reserved bytes of a device at one time.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct MemoryInUse {
     live: u64,
     reserved: u64,
 }
 
-impl Held {
-    /// How much less it is now: blocks that went back can be used again whether or not the memory went back too.
-    fn less(self, now: Self) -> u64 {
+impl MemoryInUse {
+    /// Returns the bytes freed until `now`. Freed blocks count whether or not their memory was given back.
+    fn freed_until(self, now: Self) -> u64 {
         self.live.saturating_sub(now.live).max(self.reserved.saturating_sub(now.reserved))
     }
 
-    /// What all allocators that are counted hold of one device.
+    /// Sums all allocators that are counted on a device.
     fn of(routes: &DeviceRoutes) -> Self {
         let mut held = Self { live: 0, reserved: 0 };
-        for (_, _, stats) in map::figures(routes) {
+        for (_, _, stats) in map::stats_by_source(routes) {
             held.live = held.live.saturating_add(stats.live());
             held.reserved = held.reserved.saturating_add(stats.usage.reserved);
         }
@@ -91,10 +92,11 @@ impl Held {
 }
 
 impl Inner {
-    /// Runs the kind's callbacks, in the order they were registered, until they freed enough; the bytes that is, as
-    /// `measure` says. Nothing from inside of one: a callback may allocate, and must not find itself called for that.
-    fn run_callbacks(&self, pressure: &Pressure, measure: impl Fn() -> Held) -> u64 {
-        let Some(_inside) = Inside::enter() else { return 0 };
+    /// Runs the kind's callbacks, in the order of their registration, until they freed enough. Returns the
+    /// freed bytes by `measure`. CallbackGuard a callback it does nothing, because a callback may allocate
+    /// and must not be called for that.
+    fn run_callbacks(&self, pressure: &Pressure, measure: impl Fn() -> MemoryInUse) -> u64 {
+        let Some(_guard) = CallbackGuard::enter() else { return 0 };
         let callbacks = {
             let callbacks = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
             callbacks.kinds[pressure.kind.index()].clone()
@@ -108,18 +110,18 @@ impl Inner {
             if freed >= pressure.bytes {
                 break;
             }
-            // A panic of the callback's is its own affair: the request, and the accounts, go on.
+            // A panic of a callback must not disturb the request or the accounts.
             if shielded(|| callback(pressure)).is_none() {
                 report(|| tracing::error!(kind = %pressure.kind, "a pressure callback panicked"));
             }
-            freed = before.less(measure());
+            freed = before.freed_until(measure());
         }
         freed
     }
 
-    /// Runs the kind's callbacks because a budget was passed by `over` bytes. The bytes of the budget that are free because
-    /// of that.
-    pub(super) fn relieve(
+    /// Runs the kind's callbacks because a budget was exceeded by `over` bytes. Returns the bytes of budget
+    /// that this freed.
+    pub(super) fn run_callbacks_for_budget(
         &self,
         routes: &DeviceRoutes,
         device: Device,
@@ -127,8 +129,8 @@ impl Inner {
         tag: Tag,
         over: u64,
     ) -> u64 {
-        let live = || routes.accounts().map_or(0, |accounts| accounts.standing(kind).live);
-        self.run_callbacks(&Pressure { device, kind, tag, bytes: over }, || Held {
+        let live = || routes.accounts().map_or(0, |accounts| accounts.status(kind).live);
+        self.run_callbacks(&Pressure { device, kind, tag, bytes: over }, || MemoryInUse {
             live: live(),
             reserved: 0,
         })
@@ -143,25 +145,25 @@ impl Inner {
 }
 
 impl Context {
-    /// Bounds what `kind` may hold on `device`. Blocks handed out before the first budget on the device are
-    /// not charged: set budgets before use.
+    /// Sets the budget of `kind` on `device`. Blocks allocated before the first budget on the device are not
+    /// charged: set budgets before use.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for a host kind on another device; as for [`Context::allocator`].
+    /// [`Error::InvalidRequest`] for a host kind on another device; else as for [`Context::allocator`].
     pub fn set_budget(&self, device: Device, kind: MemoryKind, budget: Budget) -> Result<()> {
         kind.check_on(device)?;
-        // Makes the CPU's allocators, which the gates go before.
+        // Creates the CPU's allocators, because gates go in front of them.
         self.device(device, kind)?;
         let _changing = self.changing();
         let routes = self.inner.routes.get_or_new(device);
-        // Relaxed: as with the gates, a request that is under way may see the budget or not.
+        // Relaxed: as with the gates, a request under way may miss the new budget.
         self.inner.has_budgets.store(true, Ordering::Relaxed);
         let first = routes.accounts().is_none();
         let accounts = Arc::clone(routes.accounts_or_new());
         accounts.set(kind, budget);
         if first {
-            // One gate for each allocator, so that kinds behind the same one stay so.
+            // One gate for each allocator, so that kinds with the same allocator still share one.
             for allocator in routes.distinct() {
                 let gate = self.add_gate(&routes, allocator.clone(), &accounts);
                 let serves =
@@ -174,17 +176,15 @@ impl Context {
         Ok(())
     }
 
-    /// Where `kind` stands on `device`; all zero if no budget was ever set there.
+    /// Returns the use of the budget of `kind` on `device`; all zero if none was ever set there.
     #[must_use]
-    pub fn standing(&self, device: Device, kind: MemoryKind) -> Standing {
+    pub fn budget_status(&self, device: Device, kind: MemoryKind) -> BudgetStatus {
         let routes = self.inner.routes.get(device);
-        routes
-            .and_then(|routes| routes.accounts().map(|accounts| accounts.standing(kind)))
-            .unwrap_or_default()
+        routes.and_then(|routes| routes.accounts().map(|accounts| accounts.status(kind))).unwrap_or_default()
     }
 
-    /// Registers a callback that frees memory when `kind` needs some (X4): see [`Pressure`]. It stays until it is removed by
-    /// the id, or the context goes.
+    /// Registers a callback that frees memory when `kind` needs some: see [`Pressure`]. It stays until it is
+    /// removed by the id, or the context is dropped.
     pub fn on_pressure(&self, kind: MemoryKind, callback: PressureCallback) -> PressureId {
         let mut callbacks = self.inner.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
         callbacks.made += 1;
@@ -193,7 +193,8 @@ impl Context {
         id
     }
 
-    /// Removes a callback; whether it was there. A request that is climbing the ladder just then may still call it.
+    /// Removes a callback. Returns `true` if it was registered. A request that is on the ladder at this
+    /// moment may still call it.
     pub fn remove_on_pressure(&self, id: PressureId) -> bool {
         let removed = {
             let mut callbacks = self.inner.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,42 +204,43 @@ impl Context {
                 Some(kind.remove(index))
             })
         };
-        // Dropped here, without the lock: what it holds may do anything when it goes.
+        // Dropped here, without the lock: its destructor may run arbitrary code.
         removed.is_some()
     }
 
-    /// How often each step of the ladder was taken so far, and what it brought.
+    /// Returns how often each step of the ladder was taken, and the bytes it freed.
     #[must_use]
     pub fn ladder(&self) -> [StepCount; LadderStep::ALL.len()] {
         self.inner.counts.read()
     }
 
-    /// Puts a gate before an allocator, adds it to `routes` and returns it.
+    /// Puts a gate in front of an allocator, and adds it to `routes`. Returns the gate.
     pub(super) fn add_gate(
         &self,
         routes: &DeviceRoutes,
         upstream: AllocatorRef,
-        accounts: &Arc<Accounts>,
+        accounts: &Arc<BudgetAccounts>,
     ) -> AllocatorRef {
         let device = upstream.device();
-        // The gate belongs to the context's routes: a strong reference would be a circle.
+        // Weak, because the gate belongs to the context's routes: a strong reference would be a cycle.
         let context = Arc::downgrade(&self.inner);
         let over_soft = SoftHook(Arc::new(move |request: &Request, over| {
             if let Some(inner) = context.upgrade()
                 && let Some(routes) = inner.routes.get(device)
             {
-                let freed = inner.relieve(&routes, device, request.kind, request.tag, over);
+                let freed = inner.run_callbacks_for_budget(&routes, device, request.kind, request.tag, over);
                 inner.note(LadderStep::Callbacks, request.kind, freed);
             }
         }));
-        // Observers watch the allocator behind the gate, so that each block is reported once.
-        let gate = Gate::new(upstream.clone(), Arc::clone(accounts), over_soft);
+        // The observer watches the allocator behind the gate, so that each block is reported once.
+        let gate = BudgetGate::new(upstream.clone(), Arc::clone(accounts), over_soft);
         let gate = AllocatorRef::new(gate).erase();
         routes.add_gate(upstream, gate.clone());
         gate
     }
 
-    /// Tries every step for a request that did not fit, and `again` after each that brought something.
+    /// Takes the steps of the ladder for a request that did not fit, and calls `again` after each that freed
+    /// something.
     #[cold]
     pub(super) fn climb(
         &self,
@@ -250,13 +252,13 @@ impl Context {
     ) -> Result<Block> {
         let (device, kind, tag) = (allocator.device(), request.kind, request.tag);
         let mut tried = Vec::new();
-        // Borrowing may take more than one try: only the first retry shows what the engine grants for the request.
+        // Borrowing may take several tries: only a retry shows what the engine grants for the request.
         let steps = LadderStep::ALL.into_iter().chain([LadderStep::Borrow; 2]);
         for step in steps {
             let needed = report.rounded as u64;
             let over_budget = report.refusal == Refusal::Budget;
             let bytes = match step {
-                // Caches are not live memory: giving them back does not help a budget.
+                // A budget bounds live bytes. Giving cached memory back does not change those.
                 LadderStep::OwnCache if !over_budget => allocator.trim(0),
                 LadderStep::OtherCaches if !over_budget => {
                     let own = routes.registered(kind).or(routes.registered(MemoryKind::Default));
@@ -268,10 +270,12 @@ impl Context {
                         .map(|other| other.trim(0))
                         .sum()
                 }
-                LadderStep::Callbacks if over_budget => self.inner.relieve(routes, device, kind, tag, needed),
+                LadderStep::Callbacks if over_budget => {
+                    self.inner.run_callbacks_for_budget(routes, device, kind, tag, needed)
+                }
                 LadderStep::Callbacks => {
                     let pressure = Pressure { device, kind, tag, bytes: needed };
-                    self.inner.run_callbacks(&pressure, || Held::of(routes))
+                    self.inner.run_callbacks(&pressure, || MemoryInUse::of(routes))
                 }
                 LadderStep::Borrow if over_budget => {
                     routes.accounts().map_or(0, |accounts| accounts.borrow(kind, needed))
@@ -280,7 +284,8 @@ impl Context {
             };
             self.inner.note(step, kind, bytes);
             tried.push((step, bytes));
-            // What a callback frees elsewhere shows in no figure of ours, and may be what the backing lacked.
+            // A callback may free memory elsewhere, which no statistics here show, and which the backing may
+            // have lacked.
             let is_unseen = step == LadderStep::Callbacks && report.refusal == Refusal::Backing;
             if bytes == 0 && !is_unseen {
                 continue;
@@ -292,7 +297,7 @@ impl Context {
         }
         report.tried = tried;
         if report.refusal == Refusal::Budget {
-            // Other refusals were told of by the allocator that gave them.
+            // The allocator has reported other refusals.
             if let Some(observer) = self.inner.observer.get() {
                 observe(&**observer, &Event::OutOfMemory { report: &report });
             }

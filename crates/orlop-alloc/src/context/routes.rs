@@ -1,12 +1,12 @@
-//! The table behind a context: device and kind to allocator, in a handful of loads.
+//! The table of a context: from device and kind to an allocator, in a few loads.
 //!
-//! The CPU and the first CUDA devices have places of their own, so that the common look-up touches no map,
-//! no lock and no reference count. Other devices, backends made elsewhere among them, are in a map.
+//! The CPU and the first CUDA devices have fixed places, so that the common look-up uses no map, no lock and
+//! no reference count. Other devices are in a map.
 
-use super::budget::Accounts;
-use super::explicit::Passed;
-use super::external::OutsideAccounts;
-use super::retaining_cell::Replaceable;
+use super::budget::BudgetAccounts;
+use super::explicit::ExplicitAllocators;
+use super::external::ExternalAccounts;
+use super::retaining_cell::RetainingCell;
 use crate::{Allocator as _, AllocatorRef, DeviceOps, MemoryBlock};
 use dashmap::DashMap;
 use orlop_core::{Device, MemoryKind};
@@ -14,13 +14,13 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// CUDA devices with a place of their own.
+/// CUDA devices with a fixed place.
 const CUDA_PLACES: usize = 16;
 
-/// The number of no context: they count from one.
+/// The number of no context: contexts count from one.
 const NO_CONTEXT: u64 = 0;
 
-/// An allocator behind a budget's gate.
+/// An allocator behind a budget gate.
 #[derive(Debug)]
 struct Gated {
     upstream: AllocatorRef,
@@ -30,42 +30,42 @@ struct Gated {
 /// What a context knows of one device.
 #[derive(Debug, Default)]
 pub(super) struct DeviceRoutes {
-    /// Who serves a kind: the registered allocator, or a budget's gate before it.
-    kinds: [Replaceable<AllocatorRef>; MemoryKind::COUNT],
-    /// Who was registered: where the figures come from.
-    registered: [Replaceable<AllocatorRef>; MemoryKind::COUNT],
-    pub(super) ops: Replaceable<Arc<dyn DeviceOps>>,
+    /// By kind, the serving allocator: the registered one, or the budget gate in front of it.
+    kinds: [RetainingCell<AllocatorRef>; MemoryKind::COUNT],
+    /// By kind, the registered allocator: the source of the statistics.
+    registered: [RetainingCell<AllocatorRef>; MemoryKind::COUNT],
+    pub(super) ops: RetainingCell<Arc<dyn DeviceOps>>,
     stream: AtomicU64,
-    accounts: OnceLock<Arc<Accounts>>,
-    /// Every gate there ever was, because blocks may still come from any of them.
-    gates: Replaceable<Gated>,
-    /// Allocators that were passed for requests.
-    pub(super) passed: Arc<Passed>,
-    /// Memory from outside.
-    pub(super) outside: OutsideAccounts,
+    accounts: OnceLock<Arc<BudgetAccounts>>,
+    /// Every gate ever created, because any of them may still have live blocks.
+    gates: RetainingCell<Gated>,
+    /// Allocators that were passed for single requests.
+    pub(super) explicit: Arc<ExplicitAllocators>,
+    /// External memory.
+    pub(super) external: ExternalAccounts,
 }
 
 impl DeviceRoutes {
-    /// The allocator for `kind`, else the one for the default kind.
+    /// Returns the allocator for `kind`, else the one for the default kind.
     #[inline]
     pub(super) fn get(&self, kind: MemoryKind) -> Option<&AllocatorRef> {
         self.kinds[kind.index()].get().or_else(|| self.kinds[MemoryKind::Default.index()].get())
     }
 
-    /// The allocator registered for exactly this kind.
+    /// Returns the allocator registered for exactly this kind.
     pub(super) fn registered(&self, kind: MemoryKind) -> Option<&AllocatorRef> {
         self.registered[kind.index()].get()
     }
 
-    /// Registers an allocator. The one before is noted by no context then: if it is passed for requests from now on, who
-    /// charges it is to be looked for again.
+    /// Registers an allocator. The mark of the context that recorded the previous one is cleared: if that
+    /// allocator is passed for requests from now on, the context must determine again who charges it.
     pub(super) fn register(&self, kind: MemoryKind, allocator: AllocatorRef) {
         if let Some(before) = self.registered[kind.index()].set(Some(allocator)) {
             before.set_noted_by(NO_CONTEXT);
         }
     }
 
-    /// Notes which gate stands before an allocator.
+    /// Records the gate in front of an allocator.
     pub(super) fn add_gate(&self, upstream: AllocatorRef, gate: AllocatorRef) {
         self.gates.set(Some(Gated { upstream, gate }));
     }
@@ -74,10 +74,10 @@ impl DeviceRoutes {
         self.kinds[kind.index()].set(Some(allocator));
     }
 
-    /// The registered allocators, each once.
+    /// Returns the registered allocators, each once.
     pub(super) fn distinct(&self) -> Vec<&AllocatorRef> {
         let mut distinct: Vec<&AllocatorRef> = Vec::new();
-        for allocator in self.registered.iter().filter_map(Replaceable::get) {
+        for allocator in self.registered.iter().filter_map(RetainingCell::get) {
             if !distinct.iter().any(|known| known.same_as(allocator)) {
                 distinct.push(allocator);
             }
@@ -85,10 +85,11 @@ impl DeviceRoutes {
         distinct
     }
 
-    /// All allocators that are or were registered, each once: those from before have blocks still, perhaps.
+    /// Returns all allocators that are or were registered, each once: earlier ones may still have live
+    /// blocks.
     pub(super) fn counted(&self) -> Vec<&AllocatorRef> {
         let mut distinct = self.distinct();
-        for allocator in self.registered.iter().flat_map(Replaceable::all) {
+        for allocator in self.registered.iter().flat_map(RetainingCell::all) {
             if !distinct.iter().any(|known| known.same_as(allocator)) {
                 distinct.push(allocator);
             }
@@ -96,8 +97,8 @@ impl DeviceRoutes {
         distinct
     }
 
-    /// Who serves here for an allocator that is registered or serves itself, or was and did: the gate before it, or the
-    /// allocator. One that was registered without a gate is like any other.
+    /// Returns what serves in place of an allocator that is or was registered or is itself a gate: the gate
+    /// in front of it, or the allocator. Returns `None` for one that was replaced and has no gate.
     pub(super) fn registration_of(&self, allocator: &AllocatorRef) -> Option<&AllocatorRef> {
         let current = self.kinds.iter().zip(&self.registered).find_map(|(serving, registered)| {
             let serving = serving.get()?;
@@ -109,25 +110,25 @@ impl DeviceRoutes {
         current.or_else(gate)
     }
 
-    /// Whether what the allocator hands out comes by way of a budget's gate of this device, and is charged there.
+    /// Returns `true` if the allocator hands out blocks of a budget gate of this device, which charges them.
     pub(super) fn is_over_gate(&self, allocator: &AllocatorRef) -> bool {
         self.gates.all().into_iter().any(|gated| allocator.is_over(&gated.gate))
     }
 
-    /// Whether a block comes from a budget's gate of this device.
+    /// Returns `true` if a block comes from a budget gate of this device.
     pub(super) fn is_from_gate(&self, block: &MemoryBlock) -> bool {
         self.gates.all().into_iter().any(|gated| block.is_from(&gated.gate))
     }
 
-    pub(super) fn accounts(&self) -> Option<&Arc<Accounts>> {
+    pub(super) fn accounts(&self) -> Option<&Arc<BudgetAccounts>> {
         self.accounts.get()
     }
 
-    pub(super) fn accounts_or_new(&self) -> &Arc<Accounts> {
-        self.accounts.get_or_init(|| Arc::new(Accounts::new(Arc::clone(&self.passed))))
+    pub(super) fn accounts_or_new(&self) -> &Arc<BudgetAccounts> {
+        self.accounts.get_or_init(|| Arc::new(BudgetAccounts::new(Arc::clone(&self.explicit))))
     }
 
-    /// The stream, as a number. Relaxed: a stream is named by it, nothing is read because of it.
+    /// Returns the number of the stream. Relaxed: it orders no other memory accesses.
     pub(super) fn stream(&self) -> u64 {
         self.stream.load(Ordering::Relaxed)
     }
@@ -145,13 +146,13 @@ pub(super) struct Routes {
     others: DashMap<Device, Arc<DeviceRoutes>>,
 }
 
-/// A device's routes, borrowed from their place or shared from the map.
-pub(super) enum Found<'a> {
+/// A device's routes, borrowed from a fixed place or shared from the map.
+pub(super) enum RoutesRef<'a> {
     Place(&'a DeviceRoutes),
     Map(Arc<DeviceRoutes>),
 }
 
-impl Deref for Found<'_> {
+impl Deref for RoutesRef<'_> {
     type Target = DeviceRoutes;
 
     #[inline]
@@ -164,32 +165,32 @@ impl Deref for Found<'_> {
 }
 
 impl Routes {
-    /// The routes of a device with a place of its own.
+    /// Returns the routes of a device with a fixed place.
     #[inline]
     pub(super) fn place(&self, device: Device) -> Option<&DeviceRoutes> {
         if device.is_cpu() { self.cpu.get() } else { self.cuda_place(device)?.get().map(|routes| &**routes) }
     }
 
-    /// The device's routes, if anything was ever said about it.
+    /// Returns the device's routes, if it has any.
     #[inline]
-    pub(super) fn get(&self, device: Device) -> Option<Found<'_>> {
+    pub(super) fn get(&self, device: Device) -> Option<RoutesRef<'_>> {
         if device.is_cpu() {
-            return self.cpu.get().map(Found::Place);
+            return self.cpu.get().map(RoutesRef::Place);
         }
         match self.cuda_place(device) {
-            Some(place) => place.get().map(|routes| Found::Place(routes)),
-            None => self.others.get(&device).map(|routes| Found::Map(Arc::clone(&routes))),
+            Some(place) => place.get().map(|routes| RoutesRef::Place(routes)),
+            None => self.others.get(&device).map(|routes| RoutesRef::Map(Arc::clone(&routes))),
         }
     }
 
-    /// The device's routes, empty at first.
-    pub(super) fn get_or_new(&self, device: Device) -> Found<'_> {
+    /// Returns the device's routes, which are empty at first.
+    pub(super) fn get_or_new(&self, device: Device) -> RoutesRef<'_> {
         if device.is_cpu() {
-            return Found::Place(self.cpu.get_or_init(DeviceRoutes::default));
+            return RoutesRef::Place(self.cpu.get_or_init(DeviceRoutes::default));
         }
         match self.cuda_place(device) {
-            Some(place) => Found::Place(place.get_or_init(Box::default)),
-            None => Found::Map(Arc::clone(&self.others.entry(device).or_default())),
+            Some(place) => RoutesRef::Place(place.get_or_init(Box::default)),
+            None => RoutesRef::Map(Arc::clone(&self.others.entry(device).or_default())),
         }
     }
 
@@ -197,7 +198,7 @@ impl Routes {
         if device.is_cuda() { self.cuda.get(usize::from(device.index())) } else { None }
     }
 
-    /// Every device that something was said about.
+    /// Returns the devices that have routes.
     pub(super) fn devices(&self) -> Vec<Device> {
         let cpu = self.cpu.get().map(|_| Device::CPU);
         let cuda = (0u16..).zip(&self.cuda).filter(|(_, place)| place.get().is_some());

@@ -1,4 +1,4 @@
-//! Which context and which stream a thread uses.
+//! The current context and stream of a thread.
 
 use super::{Context, CpuConfig};
 use orlop_core::{Device, StreamId};
@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 static PROCESS: OnceLock<Context> = OnceLock::new();
 
 thread_local! {
-    /// The innermost context that this thread is inside of. It is in the frame of `inside`, so that looking takes one load
-    /// and no count.
+    /// The innermost context that this thread has entered. It is in the frame of `enter`, so that reading it
+    /// takes one load and no reference count.
     ///
-    /// Invariant: it lives until `inside` puts the one before in its place.
+    /// Invariant: it is alive until `enter` restores the previous one.
     static CURRENT: Cell<Option<NonNull<Context>>> = const { Cell::new(None) };
-    /// The streams it has chosen, innermost last.
+    /// The streams that the thread has chosen, innermost last.
     static STREAMS: RefCell<Vec<(usize, Device, StreamId)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -31,35 +31,35 @@ pub(super) fn process_default() -> &'static Context {
 #[inline(always)]
 pub(super) fn with_current<R>(f: impl FnOnce(&Context) -> R) -> R {
     f(match &CURRENT.get() {
-        // SAFETY: it lives until its `inside` returns (the invariant). That one was called before this, on this thread, and
-        // so returns after `f` does.
+        // SAFETY: it is alive until its `enter` returns (the invariant). That call is on this thread and
+        // began earlier, so it returns after `f` does.
         Some(context) => unsafe { context.as_ref() },
         None => process_default(),
     })
 }
 
-/// Pops on drop, so that a panic inside leaves the thread as it was.
-struct Pop<T: 'static>(&'static std::thread::LocalKey<RefCell<Vec<T>>>);
+/// Pops the stack on drop, so that a panic inside leaves the thread unchanged.
+struct PopGuard<T: 'static>(&'static std::thread::LocalKey<RefCell<Vec<T>>>);
 
-impl<T: 'static> Drop for Pop<T> {
+impl<T: 'static> Drop for PopGuard<T> {
     fn drop(&mut self) {
         let popped = self.0.try_with(|stack| stack.borrow_mut().pop()).ok().flatten();
-        // Dropped outside the borrow: a context's last handle may run anything.
+        // Dropped outside the borrow: a destructor may run arbitrary code.
         drop(popped);
     }
 }
 
-pub(super) fn inside<R>(context: Context, f: impl FnOnce() -> R) -> R {
-    // Dropped in the end, when the one before is back: a context's last handle may run anything.
+pub(super) fn enter<R>(context: Context, f: impl FnOnce() -> R) -> R {
+    // Dropped at the end, when the previous context is restored: dropping a context may run arbitrary code.
     let context = &context;
-    let _leave = Leave(CURRENT.replace(Some(NonNull::from(context))));
+    let _leave = RestoreGuard(CURRENT.replace(Some(NonNull::from(context))));
     f()
 }
 
-/// Puts the context from before in its place on drop, so that a panic inside leaves the thread as it was.
-struct Leave(Option<NonNull<Context>>);
+/// Restores the previous context on drop, so that a panic inside leaves the thread unchanged.
+struct RestoreGuard(Option<NonNull<Context>>);
 
-impl Drop for Leave {
+impl Drop for RestoreGuard {
     fn drop(&mut self) {
         CURRENT.set(self.0);
     }
@@ -67,11 +67,11 @@ impl Drop for Leave {
 
 pub(super) fn on_stream<R>(context: usize, device: Device, stream: StreamId, f: impl FnOnce() -> R) -> R {
     STREAMS.with(|streams| streams.borrow_mut().push((context, device, stream)));
-    let _pop = Pop(&STREAMS);
+    let _pop = PopGuard(&STREAMS);
     f()
 }
 
-/// The stream this thread has chosen for a device of a context.
+/// Returns the stream that this thread has chosen for a device of a context.
 pub(super) fn stream(context: usize, device: Device) -> Option<StreamId> {
     STREAMS
         .try_with(|streams| {

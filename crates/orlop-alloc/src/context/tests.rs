@@ -5,12 +5,12 @@ use crate::adaptor::Hardening;
 use crate::backing::{Null, System};
 use crate::central::{BfcPolicy, Central};
 use crate::engine::Direct;
-use crate::{Event, Refusal};
+use crate::{Event, Observer, Refusal};
 use orlop_core::ByteSize;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Under Miri, where every byte costs, a thousandth of it.
+/// Under Miri, where every byte costs, a thousandth of the size.
 const MIB: u64 = 1 << if cfg!(miri) { 10 } else { 20 };
 
 fn fixed(bytes: usize) -> AllocatorRef {
@@ -57,7 +57,7 @@ fn an_unknown_device_is_a_typed_error_naming_both() {
     let context = Context::with(Device::CPU, CpuConfig::new());
     let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::KvCache)).unwrap_err();
     assert!(matches!(error, Error::NoAllocator { device, .. } if device == Device::cuda(3)));
-    // Known, but without a default kind.
+    // The device is known, but has no default kind.
     let persistent = Central::builder(Null::new(Device::cuda(3))).build();
     context.register(Device::cuda(3), MemoryKind::Persistent, persistent).unwrap();
     let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::KvCache)).unwrap_err();
@@ -113,7 +113,7 @@ fn a_hard_budget_holds_and_says_so() {
     // Other kinds are not bounded, and the budget is free again when the block is.
     let _other = context.allocate(Device::CPU, &mib(30)).unwrap();
     drop(first);
-    assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).live, 0);
+    assert_eq!(context.budget_status(Device::CPU, MemoryKind::KvCache).live, 0);
     drop(context.allocate(Device::CPU, &request).unwrap());
 }
 
@@ -124,13 +124,13 @@ fn unused_budget_is_borrowed_and_repaid() {
     budget(MemoryKind::KvCache, 4 * MIB);
     budget(MemoryKind::Workspace, 8 * MIB);
     let cache = context.allocate(Device::CPU, &mib(7).kind(MemoryKind::KvCache)).unwrap();
-    let standing = context.standing(Device::CPU, MemoryKind::KvCache);
-    assert!(standing.borrowed >= 3 * MIB);
-    assert_eq!(context.standing(Device::CPU, MemoryKind::Workspace).lent, standing.borrowed);
-    // What is lent cannot be used meanwhile.
+    let status = context.budget_status(Device::CPU, MemoryKind::KvCache);
+    assert!(status.borrowed >= 3 * MIB);
+    assert_eq!(context.budget_status(Device::CPU, MemoryKind::Workspace).lent, status.borrowed);
+    // Lent budget cannot be used meanwhile.
     assert!(context.allocate(Device::CPU, &mib(6).kind(MemoryKind::Workspace)).is_err());
     drop(cache);
-    assert_eq!(context.standing(Device::CPU, MemoryKind::Workspace).lent, 0);
+    assert_eq!(context.budget_status(Device::CPU, MemoryKind::Workspace).lent, 0);
     drop(context.allocate(Device::CPU, &mib(6).kind(MemoryKind::Workspace)).unwrap());
     let borrowing = context.ladder().into_iter().find(|count| count.step == LadderStep::Borrow).unwrap();
     assert!(borrowing.taken >= 1 && borrowing.bytes >= 3 * MIB);
@@ -162,7 +162,7 @@ fn callbacks_free_memory_for_their_kind() {
     );
     drop(context.allocate(Device::CPU, &request).unwrap());
     assert!(evictable.lock().unwrap().is_empty());
-    // Nothing left to free: the error says that it was tried.
+    // Nothing is left to free: the error lists the step all the same.
     let _all = context.allocate(Device::CPU, &request).unwrap();
     let Err(Error::OutOfMemory(report)) = context.allocate(Device::CPU, &request) else {
         panic!("over budget")
@@ -192,7 +192,7 @@ fn a_soft_budget_calls_and_never_fails() {
 
 #[test]
 fn caches_of_other_kinds_are_given_back_for_one_in_need() {
-    // One device with 16 MiB behind both allocators: address space only, so Miri does not mind.
+    // One device with 16 MiB behind both allocators: address space only, so that it is cheap under Miri.
     const MIB: u64 = 1 << 20;
     let request = Request::new(12 << 20);
     let device = Device::custom(1, 0);
@@ -262,10 +262,10 @@ fn a_bad_limit_in_the_configuration_is_told() {
     assert!(matches!(context.allocate(Device::CPU, &mib(1)), Err(Error::UnknownName { .. })));
 }
 
-/// Writes the byte at `offset`, which may be behind what the block's user may touch.
+/// Writes the byte at `offset`, which may be past the end of the user's bytes.
 fn scribble(block: &Block, offset: usize) {
     let place = block.as_ptr().as_ptr().wrapping_add(offset);
-    // SAFETY: inside what the engine under the adaptor has granted.
+    // SAFETY: it is inside the memory that the engine under the adaptor granted.
     let byte = unsafe { place.read() };
     // SAFETY: as above.
     unsafe { place.write(!byte) };
@@ -312,7 +312,7 @@ fn a_hardened_context_finds_writes_after_the_return() {
     let ptr = block.as_ptr();
     drop(block);
     crate::Allocator::verify(&allocator).unwrap();
-    // SAFETY: in quarantine, so the memory is there; this is the mistake.
+    // SAFETY: the memory is in quarantine, so it exists; the write is the mistake to be detected.
     unsafe { ptr.write(1) };
     assert!(matches!(crate::Allocator::verify(&allocator), Err(Error::Overwritten { .. })));
     crate::Allocator::trim(&allocator, 0);
@@ -344,14 +344,14 @@ fn bare_addresses_that_come_twice_or_from_elsewhere_are_found_without_hardening(
     let allocator = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
     for bytes in [100, 5000, 3 << 20] {
         let ptr = context.allocate(Device::CPU, &Request::new(bytes)).unwrap().into_raw_ptr().unwrap();
-        // SAFETY: nobody uses the bytes, and the block was given up.
+        // SAFETY: the block was given up, and its bytes are unused.
         unsafe { allocator.free(ptr, None) }.unwrap();
-        // SAFETY: refused, in every build.
+        // SAFETY: it is refused, in every build.
         let again = unsafe { allocator.free(ptr, None) };
         assert!(matches!(again, Err(Error::DoubleFree { .. } | Error::ForeignPointer { .. })), "{again:?}");
     }
     let mut elsewhere = 0u64;
-    // SAFETY: refused.
+    // SAFETY: it is refused.
     let foreign = unsafe { allocator.free(std::ptr::NonNull::from(&mut elsewhere).cast(), None) };
     assert!(matches!(foreign, Err(Error::ForeignPointer { .. })), "{foreign:?}");
     assert_eq!(context.stats(Device::CPU).refused_frees, 4);

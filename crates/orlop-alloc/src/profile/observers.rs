@@ -210,7 +210,7 @@ impl Installation {
             vec![watch]
         };
         let watches = match &self.target {
-            Target::Context(context) => context.of_each(replay_regions),
+            Target::Context(context) => context.collect_from_each(replay_regions),
             Target::Allocator(allocator) => replay_regions(allocator),
         };
         deliver_all(&watches);

@@ -169,8 +169,10 @@ fn steps_within_steps() {
         steps.table().grouped().to_string(),
         format!(
             "step     at{gap}     times  allocs  frees  allocated    freed    before     after      peak\n\
-             forward  {file}:{outer_line}      1       5      3    144 KiB  136 KiB  16.0 KiB  24.0 KiB  96.0 KiB\n  \
-               layer  {file}:{inner_line}      2       4      2    136 KiB  128 KiB  24.0 KiB  32.0 KiB  96.0 KiB"
+             forward  {file}:{outer_line}      1       5      3    144 KiB  136 KiB  \
+             16.0 KiB  24.0 KiB  96.0 KiB\n  \
+               layer  {file}:{inner_line}      2       4      2    136 KiB  128 KiB  \
+               24.0 KiB  32.0 KiB  96.0 KiB"
         )
     );
     let by_kind = steps.table().by_kind().top(1).to_string();

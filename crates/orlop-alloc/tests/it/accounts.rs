@@ -1,4 +1,4 @@
-//! What a context counts: every allocator, and memory from outside.
+//! The accounts of a context: every allocator, and external memory.
 
 use orlop_alloc::backing::{Backing, Region, System};
 use orlop_alloc::caching::Caching;
@@ -24,7 +24,7 @@ fn request(bytes: usize) -> Request {
     Request::new(bytes).kind(KIND)
 }
 
-/// Memory from outside, which is dropped with the block; `gone` counts that.
+/// External memory, freed with the block; `gone` counts that.
 pub(crate) fn foreign(bytes: usize, kind: MemoryKind, gone: &Arc<AtomicUsize>) -> Block {
     let mut memory = vec![0u8; bytes];
     let mut record =
@@ -35,7 +35,7 @@ pub(crate) fn foreign(bytes: usize, kind: MemoryKind, gone: &Arc<AtomicUsize>) -
         drop(memory);
         gone.fetch_add(1, Ordering::Relaxed);
     });
-    // SAFETY: the memory is the closure's, initialised, and used through the block only.
+    // SAFETY: the memory is owned by the closure, initialised, and used through the block only.
     unsafe { Block::foreign(record, deleter) }
 }
 
@@ -52,9 +52,9 @@ fn memory_from_outside_counts_under_its_kind_whatever_goes_first() {
     );
     let map = context.memory_map();
     assert_eq!((map.live_from(Source::Foreign), map.live_from(Source::Mapped)), (1000, 3000));
-    // An account is no allocator: nobody asks it for more.
+    // An account is no allocator: it serves no requests.
     assert!(!block.has_allocator() && !block.is_simple() && block.allocator().is_none());
-    // Taken in once.
+    // Adopted only once.
     let mapped = context.adopt(mapped);
     assert_eq!(context.stats(Device::CPU).live(), 4000);
     drop(mapped);
@@ -78,7 +78,7 @@ fn memory_that_is_given_away_again_is_counted_out_and_not_freed() {
 
 #[test]
 fn a_deleter_may_do_anything() {
-    // It drops the last handle to the context and another block of the same account.
+    // It drops the last handle to the context, and another block of the same account.
     let gone = Arc::new(AtomicUsize::new(0));
     let first = context();
     let inner = first.adopt(foreign(10, KIND, &gone));
@@ -86,12 +86,12 @@ fn a_deleter_may_do_anything() {
     let record = Record::new(NonNull::from(&mut *byte), 1, Device::CPU, Access::Host);
     let held = Mutex::new(Some((first.clone(), inner)));
     let deleter = Deleter::from_closure(move |_| drop((held.lock().unwrap().take(), byte)));
-    // SAFETY: the byte is the closure's, and used through the block only.
+    // SAFETY: the byte is owned by the closure, and used through the block only.
     let outer = first.adopt(unsafe { Block::foreign(record, deleter) });
     drop(first);
     drop(outer);
     assert_eq!(gone.load(Ordering::Relaxed), 1);
-    // One that panics is counted out all the same.
+    // A block whose deleter panics is counted out all the same.
     let second = context();
     let mut byte = 0u8;
     let record = Record::new(NonNull::from(&mut byte), 1, Device::CPU, Access::Host);
@@ -102,7 +102,7 @@ fn a_deleter_may_do_anything() {
     assert_eq!(second.stats(Device::CPU).live(), 0);
 }
 
-/// Bytes by what observers are told.
+/// Live bytes by the events observed.
 #[derive(Default)]
 struct Sum(AtomicI64);
 
@@ -146,11 +146,11 @@ fn an_arena_that_is_passed_counts_as_long_as_it_is_there() {
     let block = context.allocate_from(&arena, &request(5000)).unwrap();
     let direct = arena.allocate(&request(1000)).unwrap();
     let map = context.memory_map();
-    assert_eq!((map.live(KIND), map.live_from(Source::Passed)), (6000, 6000));
+    assert_eq!((map.live(KIND), map.live_from(Source::Explicit)), (6000, 6000));
     assert!(map.reserved() >= 1 << 16 && map.cached() > 0);
     assert!(arena.is_unique(), "the context keeps no handle");
     drop(arena);
-    // Its blocks keep it, and it is counted.
+    // Its blocks keep it alive, and it is counted.
     assert_eq!(context.stats(Device::CPU).kind(KIND).live_bytes, 6000);
     drop((block, direct));
     assert_eq!((context.memory_map().allocators.len(), context.stats(Device::CPU).usage.reserved), (0, 0));
@@ -158,7 +158,8 @@ fn an_arena_that_is_passed_counts_as_long_as_it_is_there() {
 
 #[test]
 fn each_byte_counts_once() {
-    // Registered and passed; passed and an adaptor over it; registered under two kinds; an adaptor over what is registered.
+    // Registered and explicit; explicit with an adaptor over it; registered for two kinds; an adaptor over a
+    // registered one.
     let context = context();
     let engine = Central::builder(System::new()).build().erase();
     context.register(Device::CPU, MemoryKind::Default, engine.clone()).unwrap();
@@ -190,10 +191,10 @@ fn a_budget_holds_for_what_is_passed() {
     context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
     let arena = Arena::new(System::new(), 1 << 20).erase();
     let held = context.allocate_from(&arena, &request(6000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, 6000);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 6000);
     for refused in [
         context.allocate_from(&arena, &request(6000)),
-        // The kind's own allocator is bounded by the same budget.
+        // The same budget bounds the kind's own allocator.
         context.allocate(Device::CPU, &request(6000)),
     ] {
         let Err(Error::OutOfMemory(report)) = refused else { panic!("over budget") };
@@ -204,13 +205,13 @@ fn a_budget_holds_for_what_is_passed() {
     drop(other);
     drop(held);
     drop(context.allocate_from(&arena, &request(9000)).unwrap());
-    // What is registered or serves goes through its gate, and is charged once.
+    // A registered or serving allocator is charged once, by its gate.
     let serving = context.allocator(Device::CPU, KIND).unwrap();
     let block = context.allocate_from(&serving, &request(6000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, block.capacity() as u64);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, block.capacity() as u64);
     let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(serving, 1 << 20)).erase();
     let more = context.allocate_from(&over, &request(100)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, (block.capacity() + more.capacity()) as u64);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, (block.capacity() + more.capacity()) as u64);
 }
 
 #[test]
@@ -220,9 +221,9 @@ fn what_is_passed_borrows_and_repays() {
     context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4000)).unwrap();
     let arena = Arena::new(System::new(), 1 << 20).erase();
     let block = context.allocate_from(&arena, &request(3000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).lent, 2000);
+    assert_eq!(context.budget_status(Device::CPU, MemoryKind::KvCache).lent, 2000);
     drop(block);
-    assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).lent, 0);
+    assert_eq!(context.budget_status(Device::CPU, MemoryKind::KvCache).lent, 0);
 }
 
 #[test]
@@ -243,7 +244,7 @@ fn arenas_of_threads_are_one_workspace() {
     });
     assert_eq!((arenas.arenas(), arenas.used(), context.memory_map().live(KIND)), (2, 6000, 18_000));
     assert!(context.allocate(Device::CPU, &request(6000)).is_err(), "one budget for all threads");
-    // Back on another thread than they are from.
+    // Freed on another thread.
     drop(theirs);
     drop(mine);
     arenas.reset().unwrap();
@@ -258,16 +259,16 @@ fn an_allocator_that_is_missing_is_named_by_its_kind() {
     let error = context.allocate(Device::cuda(3), &Request::new(64).kind(MemoryKind::KvCache)).unwrap_err();
     assert!(matches!(error, Error::NoAllocator { kind: MemoryKind::KvCache, .. }), "{error}");
     assert!(error.to_string().contains("kv_cache"), "{error}");
-    // Memory from outside does not make a device of which memory can be asked.
+    // External memory does not create a device that serves requests.
     let record = Record::new(NonNull::dangling(), 64, Device::cuda(3), Access::Device);
-    // SAFETY: nobody can reach it.
+    // SAFETY: no other pointer to it is used.
     let block = context.adopt(unsafe { Block::borrowed(record) });
     assert_eq!(context.stats(Device::cuda(3)).live(), 64);
     assert!(context.allocate(Device::cuda(3), &Request::new(64)).is_err());
     drop(block);
 }
 
-/// A thread's first block of a kind that another thread has used has a name too.
+/// The first block of a kind on a thread has an id, also if another thread has used the kind.
 #[test]
 fn every_block_has_a_name_of_its_own() {
     use std::sync::mpsc::channel;
@@ -276,7 +277,7 @@ fn every_block_has_a_name_of_its_own() {
     std::thread::scope(|scope| {
         let there = allocator.clone();
         scope.spawn(move || {
-            // What is cached here serves every kind.
+            // Blocks cached here serve every kind.
             drop(there.allocate(&Request::new(100)).unwrap());
             answer.send(None).unwrap();
             asked.recv().unwrap();
@@ -291,7 +292,7 @@ fn every_block_has_a_name_of_its_own() {
     });
 }
 
-/// An allocator that serves one kind may be registered for another, by the handle that the context gives.
+/// An allocator that serves one kind may be registered for another, by the handle that the context returns.
 #[test]
 fn what_comes_by_a_gate_is_charged_once() {
     let context = context();
@@ -299,9 +300,9 @@ fn what_comes_by_a_gate_is_charged_once() {
     let serving = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
     context.register(Device::CPU, KIND, serving).unwrap();
     let block = context.allocate(Device::CPU, &request(1 << 16)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, block.capacity() as u64);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, block.capacity() as u64);
     drop(block);
-    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 0);
 }
 
 #[test]
@@ -312,14 +313,14 @@ fn an_arena_that_was_passed_and_is_registered_is_charged_once() {
     drop(context.allocate_from(&arena, &request(1000)).unwrap());
     context.register(Device::CPU, KIND, arena.clone()).unwrap();
     let block = context.allocate(Device::CPU, &request(1 << 16)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, block.capacity() as u64);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, block.capacity() as u64);
     let other = context.allocate_from(&arena, &request(1 << 16)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, 2 << 16);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 2 << 16);
     drop((block, other));
-    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 0);
 }
 
-/// As for figures, so for budgets: what stands over another that was passed hands out the other's blocks.
+/// As for statistics, so for budgets: an adaptor over an explicit allocator hands out that one's blocks.
 #[test]
 fn what_is_passed_twice_over_is_charged_once() {
     let context = context();
@@ -329,7 +330,7 @@ fn what_is_passed_twice_over_is_charged_once() {
     for order in [[&arena, &over], [&over, &arena]] {
         let blocks = order.map(|allocator| context.allocate_from(allocator, &request(1000)).unwrap());
         let map = context.memory_map();
-        assert_eq!((context.standing(Device::CPU, KIND).live, map.live(KIND)), (2000, 2000));
+        assert_eq!((context.budget_status(Device::CPU, KIND).live, map.live(KIND)), (2000, 2000));
         drop(blocks);
     }
 }
@@ -338,7 +339,7 @@ fn what_is_passed_twice_over_is_charged_once() {
 fn arenas_of_threads_are_as_pinned_as_their_memory() {
     #[derive(Debug, Clone)]
     struct AllPinned(System);
-    // SAFETY: the system's, unchanged; nobody reads it by DMA.
+    // SAFETY: the system's memory, unchanged; no device accesses it by DMA.
     unsafe impl Backing for AllPinned {
         fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
             self.0.reserve(bytes, align)
@@ -374,7 +375,7 @@ fn a_block_that_grows_may_be_the_largest() {
     }
 }
 
-/// Counts what it is told of regions.
+/// Counts the region events it receives.
 #[derive(Default)]
 struct Regions(AtomicUsize);
 
@@ -385,8 +386,8 @@ impl Observer for Regions {
     }
 }
 
-/// Who looks at an arena is told of a region once, however often contexts that share the arena meet it again; and others not
-/// at all.
+/// An observer of an arena receives each region once, however many contexts share the arena; other observers
+/// receive none.
 #[test]
 fn observers_are_told_of_their_own_allocators_only() {
     let arena = Arena::new(System::new(), 1 << 16).erase();
@@ -405,7 +406,7 @@ fn observers_are_told_of_their_own_allocators_only() {
 
 type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
-/// Runs something when it is first watched, and something else when it is first trimmed.
+/// Runs one hook when it is first watched, and another when it is first trimmed.
 struct Hooked {
     inner: Direct<System>,
     watched: Arc<Hook>,
@@ -450,7 +451,7 @@ unsafe impl Allocator for Hooked {
     }
 }
 
-/// An allocator that was passed ends while its context looks at it: what runs then may use the context.
+/// An explicit allocator is dropped while its context accesses it: its destructor may use the context.
 #[test]
 fn a_last_handle_that_goes_meanwhile_ends_with_nothing_locked() {
     let (watched, trimmed): (Arc<Hook>, Arc<Hook>) = Default::default();
@@ -473,18 +474,18 @@ fn a_last_handle_that_goes_meanwhile_ends_with_nothing_locked() {
     end.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
 }
 
-/// Its gate charges it, as it charges what lives from before.
+/// Its gate charges it, as it does for earlier live blocks.
 #[test]
 fn what_was_registered_and_is_passed_stays_in_the_budget() {
     let context = context();
     context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
     let [former, current] = [(), ()].map(|()| Arena::new(System::new(), 1 << 20).erase());
     context.register(Device::CPU, KIND, former.clone()).unwrap();
-    // It is noted as one that is registered.
+    // It is recorded as a registered allocator.
     let early = context.allocate_from(&former, &request(1000)).unwrap();
     context.register(Device::CPU, KIND, current).unwrap();
     let mut late = context.allocate_from(&former, &request(6000)).unwrap().share();
-    let live = || context.standing(Device::CPU, KIND).live;
+    let live = || context.budget_status(Device::CPU, KIND).live;
     assert_eq!((live(), context.memory_map().live(KIND)), (7000, 7000));
     for refused in
         [context.allocate_from(&former, &request(4000)), context.allocate(Device::CPU, &request(4000))]
@@ -498,7 +499,7 @@ fn what_was_registered_and_is_passed_stays_in_the_budget() {
     assert_eq!((live(), context.memory_map().live(KIND)), (0, 0));
 }
 
-/// No gate was ever before it, so its own figures count.
+/// It never had a gate, so its own statistics count.
 #[test]
 fn what_was_registered_before_there_were_budgets_is_counted_when_it_is_passed() {
     let context = context();
@@ -508,23 +509,23 @@ fn what_was_registered_before_there_were_budgets_is_counted_when_it_is_passed() 
     context.register(Device::CPU, KIND, current).unwrap();
     context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
     let _held = context.allocate_from(&former, &request(6000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, 6000);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 6000);
     assert_eq!(context.memory_map().live(KIND), 6000);
     assert!(context.allocate_from(&former, &request(6000)).is_err());
 }
 
-/// As its documentation says: no figures, no budget, unless it is registered.
+/// As documented: without statistics its live blocks do not count, unless it is registered.
 #[test]
 fn an_allocator_without_statistics_counts_where_it_is_registered() {
     let context = context();
     context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
     let silent = AllocatorRef::with_statistics(Direct::engine(System::new()), false).erase();
     let _passed = context.allocate_from(&silent, &request(6000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 0);
     assert!(context.allocate_from(&silent, &request(12_000)).is_err(), "a request alone is bounded");
     context.register(Device::CPU, KIND, silent.clone()).unwrap();
     let _registered = context.allocate_from(&silent, &request(6000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, 6000);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 6000);
     assert!(context.allocate_from(&silent, &request(6000)).is_err());
 }
 
@@ -544,7 +545,7 @@ fn figures_say_what_they_do_not_tell() {
         silent_table.contains(&unpinned) && silent_table.contains("statistics are off"),
         "{silent_table}"
     );
-    // So do sums.
+    // The same holds for sums.
     let context = context();
     context.register(Device::CPU, MemoryKind::HostPinned, silent).unwrap();
     let sum = context.stats(Device::CPU);

@@ -1,4 +1,4 @@
-//! The allocators that can stand behind the CPU's engines: the system's, and those that cargo features add.
+//! The allocators that can be backings of the CPU's engines: the system's, and those that cargo features add.
 
 use crate::child;
 use orlop_alloc::backing::{NAMES, default_backing, named};
@@ -33,7 +33,7 @@ fn a_feature_adds_its_allocator_and_puts_it_first() {
     }
 }
 
-/// Regions of every size and alignment are what was asked for, zero, and apart from each other.
+/// Regions of every size and alignment are as requested, zeroed, and disjoint.
 #[test]
 fn every_named_backing_keeps_its_promises() {
     for &name in NAMES {
@@ -48,7 +48,7 @@ fn every_named_backing_keeps_its_promises() {
                         region.bytes >= bytes && region.address().is_multiple_of(align.bytes()),
                         "{name}"
                     );
-                    // SAFETY: a live region of a host backing: valid and initialised, and nobody else's.
+                    // SAFETY: a live region of a host backing: valid, initialised and unshared.
                     let memory = unsafe { std::slice::from_raw_parts_mut(region.ptr.as_ptr(), region.bytes) };
                     assert!(!region.zeroed || memory.iter().all(|&byte| byte == 0), "{name} {bytes}");
                     memory.fill(regions.len().to_le_bytes()[0]);
@@ -56,12 +56,12 @@ fn every_named_backing_keeps_its_promises() {
                 }
             }
             if round == 0 {
-                // Every other one goes back, and what comes next may have its memory.
+                // Every second region is released, so that later ones may reuse its memory.
                 let mut index = 0;
                 regions.retain(|&region| {
                     index += 1;
                     if index % 2 == 0 {
-                        // SAFETY: gained above, released once, used by nobody.
+                        // SAFETY: reserved above, unused, and released once.
                         unsafe { backing.release(region) };
                     }
                     index % 2 != 0
@@ -72,7 +72,7 @@ fn every_named_backing_keeps_its_promises() {
             // SAFETY: a live region, written above.
             let memory = unsafe { std::slice::from_raw_parts(region.ptr.as_ptr(), region.bytes) };
             assert!(memory.iter().all(|&byte| byte == memory[0]), "{name}: regions overlap");
-            // SAFETY: gained above, released once.
+            // SAFETY: reserved above, and released once.
             unsafe { backing.release(region) };
         }
         assert!(backing.reserve(1 << 60, Alignment::CPU).is_none(), "{name}");
@@ -107,14 +107,14 @@ fn every_engine_works_over_every_named_backing() {
     }
 }
 
-/// The environment chooses among them.
+/// The environment chooses the backing.
 #[test]
 fn the_environment_names_the_backing() {
     const TEST: &str = "backings::the_environment_names_the_backing";
     if child::plays("named") {
         println!("\nbacking={}", default_backing().unwrap().name());
         let context = Context::with(Device::CPU, CpuConfig::from_env().named("direct"));
-        // A `Direct` has its backing's name.
+        // A `Direct` has the name of its backing.
         println!("engine={}", context.allocator(Device::CPU, MemoryKind::Default).unwrap().name());
         let mut block = context.allocate(Device::CPU, &Request::new(1 << 20)).unwrap();
         block.bytes_mut().unwrap().fill(1);

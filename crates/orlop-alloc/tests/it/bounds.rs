@@ -1,10 +1,10 @@
-//! What may cross threads, and how large what is handed around is.
+//! Auto traits and sizes of public types.
 
 use orlop_alloc::StreamUses;
 use orlop_alloc::adaptor::{Failing, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
 use orlop_alloc::backing::{BackingRef, Mmap, Null, Pinned, Region, System, Visited};
 use orlop_alloc::central::{BfcPolicy, Central};
-use orlop_alloc::context::{Budget, CpuConfig, Standing};
+use orlop_alloc::context::{Budget, BudgetStatus, CpuConfig};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::registry::Registry;
 use orlop_alloc::{
@@ -36,7 +36,7 @@ assert_impl_all!(NodeAllocators: Send, Sync);
 assert_impl_all!(HostOps: Send, Sync);
 assert_impl_all!(CpuConfig: Send, Sync);
 assert_impl_all!(Budget: Send, Sync, Copy);
-assert_impl_all!(Standing: Send, Sync, Copy);
+assert_impl_all!(BudgetStatus: Send, Sync, Copy);
 assert_impl_all!(BfcPolicy: Send, Sync, Clone);
 assert_impl_all!(Region: Send, Sync, Copy);
 assert_impl_all!(Central<BackingRef>: Send, Sync);
@@ -54,21 +54,21 @@ assert_impl_all!(Retry<AllocatorRef>: Send, Sync);
 assert_impl_all!(Waiting<AllocatorRef>: Send, Sync);
 assert_impl_all!(Warn<AllocatorRef>: Send, Sync);
 
-// A slot moves its value between threads in effect, and never shares it.
+// A slot moves its value between threads, and never shares it.
 assert_impl_all!(Slots<Cell<u32>>: Send, Sync);
 assert_not_impl_any!(Slots<Rc<u32>>: Send, Sync);
 
-// A typed block is as movable and shareable as its elements.
+// A typed block is `Send` and `Sync` if its elements are.
 assert_impl_all!(TypedBlock<String>: Send, Sync);
 assert_not_impl_any!(TypedBlock<Rc<u32>>: Send, Sync);
 assert_not_impl_any!(TypedBlock<Cell<u32>>: Sync);
 
-// A block is owned once.
+// A block has one owner.
 assert_not_impl_any!(Block: Clone, Copy);
 assert_not_impl_any!(RawBlock: Clone, Copy);
 assert_eq_size!(Option<Block>, usize);
 
-/// Engine writers use it from outside; a name that is gone is a broken promise.
+/// Engines outside of the crate need these names.
 #[test]
 fn the_protocol_types_are_public() {
     fn named<T>() {}

@@ -1,5 +1,5 @@
-//! User code that comes back to the allocator that called it, again and again, or panics there: what each callback's
-//! documentation allows and refuses. The testkit's hostile suite has whole programs of it, over every engine.
+//! Callbacks that call the allocator that called them, repeatedly, or panic there: what their documentation
+//! allows and refuses. The testkit's hostile suite has whole programs of this, over every engine.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::child;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Where a callback finds its allocator.
+/// The allocator that a callback uses.
 type Slot = Arc<Mutex<Option<AllocatorRef>>>;
 
 fn handle(slot: &Slot) -> Option<AllocatorRef> {
@@ -31,7 +31,7 @@ fn over(visitor: Visitor) -> Visited<Mmap> {
     Visited::new(Mmap::new().huge_pages(HugePages::Never), vec![visitor])
 }
 
-/// A visitor that asks for memory each time it is called: without an end, if nobody refused.
+/// A visitor that allocates each time it is called: endless recursion, if nothing refused it.
 #[test]
 fn an_allocator_does_not_grow_below_its_visitor() {
     type Make = fn(Visited<Mmap>) -> AllocatorRef;
@@ -50,7 +50,7 @@ fn an_allocator_does_not_grow_below_its_visitor() {
                 let Some(allocator) = handle(&slot).filter(|_| change == RegionChange::Reserved) else {
                     return;
                 };
-                // More than was gained: it cannot be there.
+                // More than the region has: it cannot be there.
                 match allocator.allocate(&Request::new(64 << 20)) {
                     Err(Error::Reentrant { inside }) => assert!(inside.contains("mmap"), "{inside}"),
                     other => panic!("{other:?}"),
@@ -73,7 +73,7 @@ fn an_allocator_does_not_grow_below_its_visitor() {
     }
 }
 
-/// What a visitor refuses by its panic is given back, and those before it are told of the loss.
+/// A region that a visitor refuses by a panic is released, and the visitors before it are notified of that.
 #[test]
 fn a_visitor_that_panics_refuses_the_region() {
     let balance = Arc::new(Mutex::new(0i64));
@@ -101,13 +101,13 @@ fn a_visitor_that_panics_refuses_the_region() {
     welcome.store(true, Ordering::Relaxed);
     drop(allocator.allocate(&Request::new(1000)).unwrap());
     assert!(*balance.lock().unwrap() > 0);
-    // It is gone, whatever a visitor thinks of it.
+    // The region is released, whatever a visitor does.
     welcome.store(false, Ordering::Relaxed);
     allocator.trim(0);
     assert_eq!((*balance.lock().unwrap(), allocator.stats().usage.reserved), (0, 0));
 }
 
-/// Pins and unpins as it is told to.
+/// Pins and unpins as configured.
 #[derive(Default)]
 struct Moody {
     panics: AtomicBool,
@@ -131,10 +131,10 @@ impl Pinner for Moody {
     }
 }
 
-/// A region that was not pinned goes back; one that was not unpinned does not.
+/// A region that was not pinned is released; one that was not unpinned is not.
 #[test]
 fn a_pinner_that_panics() {
-    // The pinner is the process's.
+    // The pinner is global to the process.
     const PART: &str = "a pinner that panics";
     if !child::plays(PART) {
         child::run("callbacks::a_pinner_that_panics", PART, &[]);
@@ -165,14 +165,14 @@ fn a_pinner_that_panics() {
     moody.panics.store(false, Ordering::Relaxed);
 }
 
-/// Nothing else is lost in what a log does.
+/// A callback of a log, a retry or an observer loses nothing else.
 #[test]
 fn callbacks_that_come_back_to_what_is_locked_are_refused() {
     struct Flushes(Arc<Mutex<Option<AllocatorRef<Logging<AllocatorRef>>>>>);
     impl Write for Flushes {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             let log = self.0.lock().unwrap().clone();
-            // This very writer is locked.
+            // This writer is locked.
             log.inspect(|log| assert!(!log.flush()));
             Ok(bytes.len())
         }
@@ -202,7 +202,7 @@ fn a_retry_that_panics_gives_up() {
     assert_eq!(allocator.retries(), 0);
 }
 
-/// The maintenance goes on after a panic, and a hook may end it.
+/// The maintenance survives a panic, and a hook may end it.
 #[test]
 fn a_maintenance_survives_its_hooks() {
     let allocator = Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build();
@@ -229,11 +229,11 @@ fn a_maintenance_survives_its_hooks() {
         .unwrap();
     *own.lock().unwrap() = Some(maintenance);
     assert!(told.recv_timeout(Duration::from_secs(20)).unwrap() >= 3);
-    // Its thread ends, and lets go of the allocator.
+    // Its thread ends, and drops its handle.
     assert_eq!(told.recv_timeout(Duration::from_secs(20)), Err(mpsc::RecvTimeoutError::Disconnected));
 }
 
-/// Handles and blocks in a thread's own variables, which end with it.
+/// Handles and blocks in thread-local variables, dropped at the end of the thread.
 #[test]
 fn destructors_of_threads_use_allocators() {
     struct Late(AllocatorRef, Option<Block>);
@@ -269,7 +269,7 @@ fn destructors_of_threads_use_allocators() {
     }
 }
 
-/// A backing that panics where its engine wants zeros, and comes back to it: the request fails, and nothing is lost.
+/// A backing that panics or calls the engine while it zeroes: the request fails, and nothing is lost.
 #[test]
 fn a_backing_that_panics_does_not_zero() {
     #[derive(Debug)]

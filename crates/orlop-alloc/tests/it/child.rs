@@ -1,17 +1,17 @@
-//! Tests that change what is one for the whole process run in a process of their own.
+//! Child processes, for tests that change state of the whole process.
 
 use std::process::Command;
 
-/// Set in the child; names its part.
+/// Set in the child: the part of the test that it runs.
 const PART: &str = "ORLOP_TEST_CHILD";
 
-/// Whether this process is the child that is to play `part`.
+/// Returns `true` in the child that is to run `part`.
 pub(crate) fn plays(part: &str) -> bool {
     std::env::var_os(PART).is_some_and(|set| set == *part)
 }
 
-/// Runs `test` of this program alone in a child that plays `part`, with these variables and no others of ours, and gives
-/// what it wrote to its two outputs. A child that fails is a failure here.
+/// Runs `test` of this program alone in a child as `part`, with these `ORLOP` variables only. Returns its
+/// standard output and error. Panics if the child fails.
 pub(crate) fn run(test: &str, part: &str, variables: &[(&str, &str)]) -> (String, String) {
     let program = std::env::current_exe().expect("this test");
     let mut command = Command::new(program);
@@ -29,7 +29,7 @@ pub(crate) fn run(test: &str, part: &str, variables: &[(&str, &str)]) -> (String
     (written, errors)
 }
 
-/// The first line of `text` that begins with one of `beginnings`.
+/// Returns the first line of `text` that starts with one of `beginnings`.
 pub(crate) fn line<'a>(text: &'a str, beginnings: &[&str]) -> &'a str {
     let found = text.lines().find(|line| beginnings.iter().any(|beginning| line.starts_with(beginning)));
     found.unwrap_or_else(|| panic!("{text}"))

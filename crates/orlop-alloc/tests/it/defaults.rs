@@ -1,4 +1,4 @@
-//! Which allocator is the CPU's default, and who gets the same one.
+//! The choice of the CPU's default allocator, and the contexts that share it.
 
 use crate::child;
 use orlop_alloc::backing::{System, Visitor};
@@ -9,7 +9,7 @@ use orlop_alloc::{Allocator, AllocatorRef, Error, NodeAllocators, Request, regis
 use orlop_core::{Device, MemoryKind};
 use std::sync::Arc;
 
-/// The allocator that serves the default kind of a context on the CPU.
+/// Returns the allocator for the default kind of a context on the CPU.
 fn default_of(context: &Context) -> AllocatorRef {
     context.allocator(Device::CPU, MemoryKind::Default).expect("the CPU has one")
 }
@@ -46,14 +46,14 @@ fn the_factory_of_the_highest_priority_makes_the_default() {
         Ok(Direct::new(options.backing_or_default()?).erase())
     });
     assert_eq!(registered, Registration::New);
-    // Below the built-in ones: of no effect on the default.
+    // Below the built-in factories: it does not change the default.
     let low = register_allocator!("low", 1, |_| Err(Error::NoRawDeleter));
     assert_eq!(low, Registration::New);
     for context in [Context::current(), Context::new(), Context::with(Device::CPU, CpuConfig::new())] {
         assert_eq!(default_of(&context).name(), "system", "a `Direct` has its backing's name");
         assert!(context.allocate(Device::CPU, &Request::new(100)).is_ok());
     }
-    // The rule still goes first.
+    // The rule still decides first.
     assert_eq!(CpuConfig::new().node(0).make().unwrap().name(), "pool");
 }
 
@@ -82,12 +82,12 @@ fn the_process_default_is_what_the_registry_keeps() {
     assert!(registry().allocator("caching", None).unwrap().same_as(&default));
     let nodes = NodeAllocators::named("caching");
     assert!(nodes.for_node(None).unwrap().same_as(&default));
-    // Other contexts have figures of their own.
+    // Other contexts have statistics of their own.
     let other = Context::new();
     let _block = default.allocate(&Request::new(1000)).unwrap();
     assert!(!default_of(&other).same_as(&default));
     assert_eq!(other.stats(Device::CPU).totals.all.live_bytes, 0);
-    // Everybody has the default by now.
+    // The default is in use now.
     let late = register_allocator!("late", 300, |options| {
         Ok(Direct::new(options.backing_or_default()?).erase())
     });
@@ -173,7 +173,7 @@ fn nodes_are_served_as_the_environment_says() {
 
 #[test]
 fn a_configuration_for_nodes_puts_pages_on_each() {
-    // As `NodeAllocators` does on a machine with several.
+    // As `NodeAllocators` does on a machine with several nodes.
     let config = CpuConfig::new();
     let nodes = NodeAllocators::with_nodes(2, move |node| match node {
         Some(node) => config.clone().node(node).make(),

@@ -1,11 +1,11 @@
-//! Configuration by environment: each case in a process of its own, because the environment is shared.
+//! Configuration by the environment: each case in a process of its own, because the environment is global.
 
 use crate::child;
 use orlop_alloc::context::{Context, CpuConfig};
 use orlop_alloc::{Allocator, Error, Request, device_memory};
 use orlop_core::{Device, MemoryKind};
 
-/// What a child does: a context from the environment, one block, and what it got.
+/// The child: a context configured by the environment, one block, and a report of it.
 #[test]
 fn child() {
     if !child::plays("reader") {
@@ -71,7 +71,7 @@ fn statistics_can_be_switched_off() {
     }
 }
 
-/// The limit is a share of what the process may have.
+/// The limit is a share of the memory that the process may use.
 #[test]
 fn a_limit_can_be_a_share_of_memory() {
     let limits = |percent: &str| {
@@ -88,12 +88,12 @@ fn a_limit_can_be_a_share_of_memory() {
     }
 }
 
-/// `bfc` gives free regions back for a larger one: 40 MiB fit beside nothing under a limit of 64 MiB.
+/// `bfc` releases free regions for a larger one: under a limit of 64 MiB, 40 MiB fit only alone.
 #[test]
 fn release_when_stuck_is_followed() {
     if child::plays("releaser") {
         let context = Context::with(Device::CPU, CpuConfig::from_env());
-        // Regions of 2, 4, 8, 16 MiB, and then all blocks are returned.
+        // Regions of 2, 4, 8 and 16 MiB; then all blocks are freed.
         let blocks: Vec<_> = (0..15).map(|_| context.allocate(Device::CPU, &Request::new(2 << 20))).collect();
         assert!(blocks.iter().all(Result::is_ok));
         drop(blocks);
@@ -133,7 +133,7 @@ fn what_cannot_be_understood_is_told() {
     }
 }
 
-/// A setting that the chosen engine does not have is an error too: nothing is ignored.
+/// A setting that the chosen engine does not support is an error too: nothing is ignored.
 #[test]
 fn what_cannot_be_followed_is_told() {
     let (growth, release) = (("ORLOP_CPU_GROWTH", "whole"), ("ORLOP_CPU_RELEASE", "1"));

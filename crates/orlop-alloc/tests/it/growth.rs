@@ -1,4 +1,4 @@
-//! Blocks that grow in place behind adaptors, and what each adaptor counts.
+//! Growth of blocks in place behind adaptors, and what each adaptor counts.
 
 use orlop_alloc::adaptor::{
     Action, Decision, Failing, Hardened, Limit, Logging, Retry, Statistics, TotalMemory, Tracking, Waiting,
@@ -11,12 +11,12 @@ use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// An allocator whose last block grows in place.
+/// Returns an allocator whose last block can grow in place.
 fn upstream() -> AllocatorRef {
     Arena::new(System::new(), 1 << 16).erase()
 }
 
-/// A block of 1000 bytes that has become one of 3000, without moving.
+/// Returns a block that grew from 1000 to 3000 bytes without moving.
 fn grown<A: Allocator>(allocator: &AllocatorRef<A>) -> Block {
     let mut block = allocator.allocate(&Request::new(1000)).expect("there is memory");
     let ptr = block.as_ptr();
@@ -43,7 +43,7 @@ fn a_limit_counts_growth_or_refuses_it() {
     let allocator = AllocatorRef::new(Limit::new(upstream.clone(), 4096));
     let mut block = grown(&allocator);
     assert_eq!(allocator.used(), block.capacity());
-    // 4000 fit by themselves, but their next multiple of 256 has to.
+    // 4000 bytes would fit, but they are rounded up to a multiple of 256.
     allocator.set_limit(4090);
     assert!(!block.grow_in_place(4000) && block.len() == 3000);
     assert!(!block.grow_in_place(usize::MAX));
@@ -89,7 +89,7 @@ fn tracking_knows_the_new_size() {
     assert_eq!((live[0].requested, live[0].granted, live[0].id), (3000, capacity, id));
     assert_eq!((allocator.live_bytes(), allocator.high_water_mark()), (capacity as u64, capacity as u64));
     let ptr = block.into_raw_ptr().expect("it frees bare addresses");
-    // SAFETY: given away just now, and freed once.
+    // SAFETY: given up just above, and freed once.
     let freed = unsafe { allocator.free(ptr, None) };
     assert!(freed.is_ok() && allocator.live_bytes() == 0, "{freed:?}");
 }
@@ -119,7 +119,7 @@ fn warnings_are_of_the_whole_block() {
     assert_eq!(allocator.warnings(), 2, "what was freed is not counted any more");
 }
 
-/// See the heads of their files.
+/// As their documentation says.
 #[test]
 fn failing_and_hardened_refuse_growth() {
     let failing = AllocatorRef::new(Failing::new(upstream(), []));

@@ -1,4 +1,4 @@
-//! Allocators whose pointers are opaque handles are asked even for no bytes.
+//! Allocators whose pointers are opaque handles get requests for zero bytes too.
 
 use orlop_alloc::adaptor::{Hardened, Hardening, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
 use orlop_alloc::backing::Null;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const DEVICE: Device = Device::cuda(0);
 
-/// Hands out addresses as names of something else, and counts who asks.
+/// Returns addresses as opaque handles, and counts the requests.
 #[derive(Debug)]
 struct Handles {
     inner: Direct<Null>,
@@ -20,7 +20,7 @@ struct Handles {
     opaque: bool,
 }
 
-// SAFETY: all promises are the inner engine's, whose blocks go back to it.
+// SAFETY: all promises are the inner engine's, whose blocks return to it.
 unsafe impl Allocator for Handles {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         self.asked.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +54,8 @@ fn handles(opaque: bool) -> (Handles, Arc<AtomicUsize>) {
     (Handles { inner: Direct::engine(Null::new(DEVICE)), asked: Arc::clone(&asked), opaque }, asked)
 }
 
-/// Takes two empty blocks; how often the allocator was asked, and whether the two have handles of their own.
+/// Allocates two empty blocks. Returns how many requests reached the allocator, and whether the blocks have
+/// different pointers.
 fn take_two(asked: &AtomicUsize, allocate: impl Fn(&Request) -> Result<orlop_alloc::Block>) -> (usize, bool) {
     let request = Request::new(0).kind(MemoryKind::KvCache);
     let blocks = [

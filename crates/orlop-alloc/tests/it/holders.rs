@@ -1,4 +1,4 @@
-//! Out of memory names the holders, and what was tried is measured.
+//! Out-of-memory reports name the memory's tags and kinds, and have measured figures.
 
 use orlop_alloc::backing::{Mmap, System};
 use orlop_alloc::caching::Caching;
@@ -23,7 +23,7 @@ fn refused<T>(result: Result<T, Error>) -> (String, OutOfMemory) {
     }
 }
 
-/// Allocates under two tags, so that blocks are handed out again under another tag and go home from other threads.
+/// Allocates under two tags, so that blocks are reused under another tag and freed by other threads.
 fn holders(allocator: &AllocatorRef) -> Vec<Block> {
     let (weights, cache) = (Tag::new("holders: weights"), Tag::new("holders: cache"));
     let weight = Request::new(40_000).tag(weights).kind(MemoryKind::Persistent);
@@ -104,11 +104,11 @@ fn a_budget_speaks_of_the_context_only() {
     let (pages, other) = (Tag::new("budget: pages"), Tag::new("budget: other"));
     let _pages = context.allocate(Device::CPU, &Request::new(60_000).kind(KV).tag(pages)).unwrap();
     let _other = context.allocate(Device::CPU, &Request::new(500_000).tag(other)).unwrap();
-    // The engine holds more than the context has charged.
+    // The engine has more live bytes than the context has charged.
     let allocator = context.allocator(Device::CPU, KV).unwrap();
     drop(allocator.allocate(&Request::new(30_000).kind(KV)).unwrap());
     let (text, report) = refused(context.allocate(Device::CPU, &Request::new(60_000).kind(KV)));
-    let live = context.standing(Device::CPU, KV).live;
+    let live = context.budget_status(Device::CPU, KV).live;
     assert_eq!((report.refusal, report.live, report.reserved, report.free), (Refusal::Budget, live, 0, 0));
     assert_eq!(report.by_kind.iter().find(|&&(kind, _)| kind == KV), Some(&(KV, live)));
     assert_eq!(report.by_tag, [(pages, live)], "of this kind only: {text}");
@@ -116,8 +116,8 @@ fn a_budget_speaks_of_the_context_only() {
     assert!(text.contains("live under tag budget: pages in kv_cache: "), "{text}");
 }
 
-/// A context with one allocator of this many bytes for all.
-/// Pieces that were given back still count against the limit: the report says so, and what its hint proposes fits.
+/// Discarded pieces still count against the limit: the report says so, and the limit that its hint proposes
+/// fits.
 #[test]
 fn a_limit_is_named_where_free_pieces_are_too_small() {
     let filled = |limit| {
@@ -170,7 +170,7 @@ fn what_callbacks_freed_is_measured() {
     let pressure = asked.lock().unwrap().take().unwrap();
     assert_eq!((pressure.kind, pressure.tag, pressure.device), (KV, Tag::new("measured"), Device::CPU));
     assert!(pressure.bytes >= 700 << 10);
-    // One that says nothing of what it frees is believed by the figures; who lied before does not keep it from being asked.
+    // A callback that reports nothing is measured all the same; one that reported too much is still called.
     let giver = Arc::clone(&held);
     let modest = context.on_pressure(
         KV,
@@ -182,7 +182,7 @@ fn what_callbacks_freed_is_measured() {
     let block = context.allocate(Device::CPU, &request).unwrap();
     let step = context.ladder().into_iter().find(|count| count.step == LadderStep::Callbacks).unwrap();
     assert_eq!(step.bytes, block.capacity() as u64);
-    // Removed, they are not called.
+    // Removed callbacks are not called.
     let before = calls.load(Ordering::Relaxed);
     assert!(context.remove_on_pressure(liar) && context.remove_on_pressure(modest));
     assert!(!context.remove_on_pressure(liar));

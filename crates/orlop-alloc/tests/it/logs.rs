@@ -6,7 +6,7 @@ use orlop_alloc::context::{Context, CpuConfig};
 use orlop_alloc::{Request, Tag};
 use orlop_core::Device;
 
-/// Allocates and returns a block of `bytes` bytes in a step of the log; no step: the log is off.
+/// Allocates and frees a block of `bytes` bytes in a step of the log; without a step the log is off.
 fn act(context: &Context, log: &LogSwitch, step: Option<u64>, bytes: usize) {
     log.set_enabled(step.is_some());
     log.set_step(step.unwrap_or(99));
@@ -15,7 +15,7 @@ fn act(context: &Context, log: &LogSwitch, step: Option<u64>, bytes: usize) {
     );
 }
 
-/// The lines of a log with the columns that do not vary: action, size, tag and step.
+/// Returns the lines of a log, with the columns that do not vary: action, size, tag and step.
 fn lines(log: &str) -> Vec<String> {
     let row = |line: &str| {
         let columns: Vec<_> = line.split(',').collect();

@@ -1,4 +1,4 @@
-//! The public API, from outside.
+//! Tests of the public API.
 #![cfg(not(loom))]
 
 mod accounts;

@@ -1,4 +1,4 @@
-//! Pinned memory: pinned where the process has a pinner, plain host memory where not, and it says which.
+//! Pinned memory: pinned if the process has a pinner, ordinary host memory if not, and reported as such.
 
 use crate::child;
 use orlop_alloc::adaptor::{Hardened, Hardening, Limit, Tracking};
@@ -28,7 +28,7 @@ fn alone(test: &str) -> bool {
     false
 }
 
-/// Notes what is pinned.
+/// Records what is pinned.
 #[derive(Default)]
 struct Pins {
     ranges: Mutex<BTreeMap<usize, usize>>,
@@ -111,10 +111,10 @@ fn with_a_pinner_it_is_pinned_until_it_goes_back() {
     assert!(format!("{block:?}").contains("pinned: true"), "{block:?}");
     let required = context.allocate_pinned(&Request::new(1000)).unwrap();
     assert_eq!((required.kind(), pins.holds(&required)), (KIND, true));
-    // Other kinds are not.
+    // Memory of other kinds is not pinned.
     let plain = context.allocate(Device::CPU, &Request::new(1000)).unwrap();
     assert!(!plain.is_pinned() && !pins.holds(&plain));
-    // What cannot be pinned is refused, and the memory under it given back.
+    // If a region cannot be pinned, the request fails, and the region is released.
     pins.refuses.store(true, Ordering::Relaxed);
     let large = Request::new(64 << 20).kind(KIND).no_retry();
     let Err(Error::OutOfMemory(report)) = context.allocate(Device::CPU, &large) else {
@@ -156,7 +156,7 @@ fn every_engine_and_adaptor_over_pinned_memory_says_so() {
             let block = allocator.allocate(&pinned()).unwrap();
             assert!(block.is_pinned() && pins.holds(&block), "{}", allocator.name());
         }
-        // Guard pages are beside it.
+        // Guard pages would not be pinned.
         let guarded = AllocatorRef::new(Hardened::new(tracked, full.guard_pages(1)));
         assert!(!guarded.semantics().pinned && !guarded.allocate(&pinned()).unwrap().is_pinned());
         let context = Context::with(Device::CPU, CpuConfig::new());
@@ -170,7 +170,7 @@ fn every_engine_and_adaptor_over_pinned_memory_says_so() {
     assert_eq!(pins.count(), 0);
 }
 
-/// What was plain when it came goes back plain: unpinning it would be a fault.
+/// A region that was reserved unpinned is released without unpinning, which would be an error.
 #[test]
 fn a_pinner_that_comes_late_is_for_new_allocators() {
     if !alone("a_pinner_that_comes_late_is_for_new_allocators") {

@@ -1,4 +1,4 @@
-//! The pool of exact sizes: how its bound grows, and how requests are rounded.
+//! The pool of exact sizes: growth of its bound, and rounding of requests.
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::{Pool, PoolBuilder, Rounding};
@@ -8,7 +8,7 @@ fn pool() -> PoolBuilder<System> {
     Pool::builder(System::new())
 }
 
-/// One block of each of `sizes` different sizes, all returned; `rounds` times.
+/// Allocates and frees one block of each of `sizes` sizes, `rounds` times.
 fn cycle(pool: &AllocatorRef<Pool<System>>, sizes: usize, rounds: usize) {
     for _ in 0..rounds {
         let blocks: Vec<_> = (1..=sizes)
@@ -18,12 +18,12 @@ fn cycle(pool: &AllocatorRef<Pool<System>>, sizes: usize, rounds: usize) {
     }
 }
 
-/// TensorFlow's rule: looked at once in a thousand evictions, when more than one put in 500 evicts and more than one
-/// request in 500 finds nothing, it becomes a tenth more, and 100 at least.
+/// TensorFlow's rule: after every thousand evictions, if more than one put in 500 evicts and more than one
+/// request in 500 misses, the bound grows by a tenth, and by at least 100.
 #[test]
 fn a_bound_that_is_too_small_grows() {
     let growing = pool().bound(8).build();
-    // 16 sizes for 8 places: in each round 8 are evicted and 16 are not found.
+    // 16 sizes for 8 places: each round has 8 evictions and 16 misses.
     cycle(&growing, 16, 124);
     assert_eq!((growing.bound(), growing.evictions()), (8, 124 * 8));
     cycle(&growing, 16, 1);
@@ -50,7 +50,7 @@ fn a_bound_stays_where_it_is_fixed_or_large_enough() {
     cycle(&fixed, 16, 500);
     assert_eq!((fixed.bound(), fixed.evictions()), (8, 4000));
     assert_eq!(fixed.stats().usage.regions, 8);
-    // A thousand evictions are few among so many puts that find their block again.
+    // A thousand evictions are few among the many puts whose block is found again.
     let calm = pool().bound(8).build();
     for _ in 0..63 {
         for _ in 0..9_000 {
@@ -73,7 +73,7 @@ fn requests_are_rounded_as_asked() {
     let thousands = Rounding::Custom(|bytes| bytes.next_multiple_of(1000));
     assert_eq!(capacity(thousands, 1001), (1001, 2000));
     assert_eq!(capacity(thousands, 3000), (3000, 3000));
-    // A rule that gives less than was asked for is raised.
+    // A rounding rule that returns less than the request is corrected.
     assert_eq!(capacity(Rounding::Custom(|_| 10), 777), (777, 777));
     assert_eq!(capacity(Rounding::Custom(|_| 0), 1), (1, 1));
 }

@@ -1,4 +1,5 @@
-//! Random programs over everything that a context counts: at each quiet moment the memory map says what lives.
+//! Random programs over everything that a context counts: between operations, the memory map equals the live
+//! blocks.
 
 use super::accounts::foreign;
 use orlop_alloc::backing::{Mmap, System};
@@ -14,7 +15,7 @@ use std::sync::atomic::AtomicUsize;
 const KINDS: [MemoryKind; 4] =
     [MemoryKind::Default, MemoryKind::Persistent, MemoryKind::Workspace, MemoryKind::KvCache];
 
-/// Numbers that look random (xorshift).
+/// A pseudo-random number generator (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -90,7 +91,7 @@ fn program(seed: u64) {
                 context.trim(Device::CPU);
             }
             13 => std::thread::scope(|scope| {
-                // Blocks from another thread, and some of this one's go there.
+                // Blocks from another thread, and some of this thread's go there.
                 let moved = blocks.split_off(blocks.len() / 2);
                 let work = || {
                     drop(moved);
@@ -115,7 +116,7 @@ fn program(seed: u64) {
     for kind in KINDS {
         context.allocator(Device::CPU, kind).expect("it can be done").verify().expect("it can be done");
     }
-    // What is left goes in any order.
+    // The remaining blocks are freed in any order.
     if dice.roll(2) == 0 {
         drop(context);
         drop(arenas);

@@ -1,4 +1,4 @@
-//! Bugs that were found once, each in the smallest form.
+//! Fixed bugs, each in its smallest form.
 
 use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::{Null, System};
@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex};
 
 const KIND: MemoryKind = MemoryKind::KvCache;
 
-/// A slot of counters that only this test's thread uses.
+/// Returns a slot of counters that only this test's thread uses.
 fn slot(index: usize) -> ThreadSlot {
     // SAFETY: no other thread uses these counters.
     unsafe { ThreadSlot::new(index) }
 }
 
-/// A slot that only frees was never settled: the peak grew with every block handed over.
+/// A slot that only frees was never settled: the peak grew with every block that changed threads.
 #[test]
 fn the_peak_is_right_when_others_free() {
     let counters = ShardedCounters::<()>::new(true);
@@ -32,7 +32,7 @@ fn the_peak_is_right_when_others_free() {
     assert!(counters.totals().all.peak_bytes <= block as u64 + slack);
     counters.reset_peaks();
     assert_eq!(counters.totals().all.peak_bytes, 0);
-    // And both ways at once: one slot's fall is another's rise.
+    // Both ways at once: one slot's decrease is another's increase.
     for _ in 0..9 {
         counters.count_in(slot(0), KIND, block, block);
         counters.count_in(slot(1), KIND, block, block);
@@ -44,7 +44,7 @@ fn the_peak_is_right_when_others_free() {
     assert!(peak.abs_diff(18 * block as u64) <= slack, "{peak}");
 }
 
-/// The size of the next region stayed absurd.
+/// After an absurd request the size of the next region stayed absurd.
 #[test]
 fn an_absurd_request_leaves_no_trace() {
     let allocator = Central::builder(System::new()).build();
@@ -52,7 +52,7 @@ fn an_absurd_request_leaves_no_trace() {
     assert!(allocator.allocate(&Request::new(1000)).is_ok());
 }
 
-/// Wasting nothing split chunks of no bytes off.
+/// A policy without waste split off chunks of zero bytes.
 #[test]
 fn nothing_is_wasted_and_nothing_split_off_for_that() {
     let policy = BfcPolicy::tensorflow().max_waste_share(1e-12, 1 << 20);
@@ -62,14 +62,15 @@ fn nothing_is_wasted_and_nothing_split_off_for_that() {
     allocator.verify().unwrap();
 }
 
-/// A callback that allocated for its kind called itself without end.
+/// A callback that allocated for its kind called itself endlessly.
 #[test]
 fn a_callback_may_allocate() {
     let context = Context::with(Device::CPU, CpuConfig::new());
     let request = Request::new(1000).kind(KIND);
     context.set_budget(Device::CPU, KIND, Budget { soft: Some(1500), ..Budget::hard(1 << 20) }).unwrap();
     let calls = Arc::new(AtomicUsize::new(0));
-    // In a place that is emptied at the end: a context that holds a callback that holds it would stay for ever.
+    // In a place that is emptied at the end: a context with a callback that holds the context would never be
+    // dropped.
     let place = Arc::new(Mutex::new(Some(context.clone())));
     let (inner, seen) = (Arc::clone(&place), Arc::clone(&calls));
     let kept = Mutex::new(Vec::new());
@@ -90,27 +91,27 @@ fn a_callback_may_allocate() {
     place.lock().unwrap().take();
 }
 
-/// A panic in a callback kept the block and its charge.
+/// A panic in a callback leaked the block and its charge.
 #[test]
 fn a_callback_may_panic() {
     let context = Context::with(Device::CPU, CpuConfig::new());
     context.set_budget(Device::CPU, KIND, Budget { hard: None, soft: Some(1), borrows: false }).unwrap();
     context.on_pressure(KIND, Arc::new(|_| panic!("callback")));
     drop(context.allocate(Device::CPU, &Request::new(1000).kind(KIND)).unwrap());
-    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 0);
 }
 
-/// Charging wrapped around, and the accounts were empty with a block alive.
+/// A charge overflowed, and the accounts were zero with a live block.
 #[test]
 fn charges_do_not_wrap() {
     let context = Context::with(Device::CPU, CpuConfig::new());
     context.set_budget(Device::CPU, KIND, Budget::hard(u64::MAX)).unwrap();
     let _block = context.allocate(Device::CPU, &Request::new(64)).unwrap();
     assert!(context.allocate(Device::CPU, &Request::new(usize::MAX)).is_err());
-    assert_eq!(context.standing(Device::CPU, MemoryKind::Default).live, 64);
+    assert_eq!(context.budget_status(Device::CPU, MemoryKind::Default).live, 64);
 }
 
-/// What was borrowed did not cover the engine's rounding.
+/// A loan did not cover the engine's rounding.
 #[test]
 fn borrowing_covers_rounding() {
     let context = Context::with(Device::CPU, CpuConfig::new().named("bfc"));
@@ -118,12 +119,12 @@ fn borrowing_covers_rounding() {
     context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
     let request = Request::new(1000).kind(MemoryKind::Workspace);
     let block = context.allocate(Device::CPU, &request).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).lent, block.capacity() as u64);
+    assert_eq!(context.budget_status(Device::CPU, KIND).lent, block.capacity() as u64);
     drop(block);
-    assert_eq!(context.standing(Device::CPU, KIND).lent, 0);
+    assert_eq!(context.budget_status(Device::CPU, KIND).lent, 0);
 }
 
-/// The stamp of what was split off a stamped chunk was never cleared.
+/// The stamp of a chunk split off a stamped one was never cleared.
 #[test]
 fn remainders_lose_their_stamp_too() {
     let clock = Arc::new(AtomicU64::new(9));
@@ -131,7 +132,7 @@ fn remainders_lose_their_stamp_too() {
         Central::builder(Null::new(Device::CPU)).limit(64 << 10).clock(Arc::clone(&clock)).build();
     drop(allocator.allocate(&Request::new(64 << 10)).unwrap());
     let small = allocator.allocate(&Request::new(8 << 10)).unwrap();
-    // Stamped 10: not for who wants memory freed by 5, until everything before 1000 is safe.
+    // Stamped 10: not for a request that accepts memory freed by 5, until everything before 1000 is safe.
     let early = Request::new(32 << 10).freed_before(5);
     assert!(allocator.allocate(&early).is_err());
     allocator.set_safe_frontier(1000);
@@ -139,7 +140,7 @@ fn remainders_lose_their_stamp_too() {
     drop((small, large));
 }
 
-/// Regions went back to the backing while a device could still use what was freed in them.
+/// Regions were released while a device could still use chunks in them.
 #[test]
 fn regions_with_unsafe_stamps_stay() {
     let clock = Arc::new(AtomicU64::new(0));
@@ -150,7 +151,7 @@ fn regions_with_unsafe_stamps_stay() {
     assert!(allocator.trim(0) > 0);
 }
 
-/// The queue of stamped chunks grew with every free while the frontier stood still.
+/// The queue of stamped chunks grew with every free while the frontier did not move.
 #[test]
 fn the_queue_of_stamps_is_bounded() {
     let allocator = Central::builder(System::new()).clock(Arc::default()).build();
@@ -162,7 +163,7 @@ fn the_queue_of_stamps_is_bounded() {
     allocator.verify().unwrap();
 }
 
-/// Blocks live on after handles and adaptors, and their memory goes with the last of them.
+/// Blocks outlive handles and adaptors, and their memory is released with the last of them.
 #[test]
 fn blocks_outlive_handles_and_adaptors() {
     let inner = Pow2::new(System::new()).erase();
@@ -181,7 +182,7 @@ fn blocks_outlive_handles_and_adaptors() {
     );
 }
 
-/// The free rest of what a block grew into had the stamp that the block's own memory was freed at before.
+/// The chunk behind a grown block got the stamp at which the block's own memory was freed earlier.
 #[test]
 fn what_is_left_behind_a_grown_block_was_freed_when_it_was() {
     let clock = Arc::new(AtomicU64::new(4));
@@ -190,7 +191,7 @@ fn what_is_left_behind_a_grown_block_was_freed_when_it_was() {
     drop(allocator.allocate(&Request::new(1024)).unwrap());
     let mut block = allocator.allocate(&Request::new(1024).freed_before(5)).unwrap();
     assert!(block.grow_in_place(2048));
-    // Nobody has had the rest yet.
+    // The rest was never handed out.
     assert!(allocator.allocate(&Request::new(1024).freed_before(1)).is_ok());
     drop(block);
     allocator.verify().unwrap();

@@ -1,4 +1,4 @@
-//! A request that does not want to be tried again fails at the first refusal.
+//! A request without retry fails at the first refusal.
 
 use orlop_alloc::Request;
 use orlop_alloc::context::{Budget, Context, CpuConfig, LadderStep};
@@ -6,7 +6,7 @@ use orlop_core::{Device, MemoryKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A context whose kinds have budgets, with a callback that counts; and blocks that other kinds have cached.
+/// Returns a context with budgets, a callback that counts its calls, and cached blocks of other kinds.
 fn short_of_memory() -> (Context, Arc<AtomicUsize>) {
     let context = Context::with(Device::CPU, CpuConfig::new().named("bfc").limit(8 << 20));
     context
@@ -38,15 +38,15 @@ fn no_step_of_the_ladder_is_taken() {
         let error = context.allocate(Device::CPU, &request.no_retry()).unwrap_err();
         assert!(error.is_out_of_memory());
         assert_eq!((steps(&context), calls.load(Ordering::Relaxed)), (0, 0), "{bytes}");
-        assert_eq!(context.standing(Device::CPU, MemoryKind::Workspace).borrowed, 0);
-        // Unless it wants to.
+        assert_eq!(context.budget_status(Device::CPU, MemoryKind::Workspace).borrowed, 0);
+        // With retry, steps are taken.
         let retried = context.allocate(Device::CPU, &request);
         assert_eq!(retried.is_ok(), bytes == 2 << 20);
         assert!(steps(&context) > 0 && calls.load(Ordering::Relaxed) == 1, "{bytes}");
     }
 }
 
-/// What an engine has free of its own is used in any case.
+/// An engine uses its own cached memory in any case.
 #[test]
 fn an_engine_gives_its_own_cache_back_for_a_request() {
     let context = Context::with(Device::CPU, CpuConfig::new().limit(8 << 20));

@@ -1,4 +1,4 @@
-//! The size of a pointer, also where sizes are not tracked.
+//! The size of a block by its pointer, also in engines that do not track sizes.
 
 use orlop_alloc::adaptor::{Limit, Tracking};
 use orlop_alloc::backing::{HugePages, Mmap};
@@ -10,7 +10,7 @@ use orlop_core::{Alignment, Device, MemoryKind};
 use std::collections::VecDeque;
 
 fn size_of_block(allocator: &AllocatorRef, block: &orlop_alloc::Block) -> Option<usize> {
-    // SAFETY: the block is this allocator's and lives.
+    // SAFETY: the block is live and of this allocator.
     unsafe { allocator.allocated_size_slow(block.as_ptr()) }
 }
 
@@ -33,7 +33,7 @@ fn engines_know_the_size_of_a_live_block() {
                 blocks.push(allocator.allocate(&Request::new(bytes).align(align)).unwrap());
             }
         }
-        // Some of what follows was used before.
+        // Some of the later blocks reuse memory.
         blocks.truncate(10);
         blocks.extend((0..10).map(|_| allocator.allocate(&Request::new(1000)).unwrap()));
         for block in &blocks {
@@ -43,11 +43,11 @@ fn engines_know_the_size_of_a_live_block() {
     }
 }
 
-/// The caching engine serves a workload that repeats from a plan, which places blocks itself.
+/// The caching engine serves a periodic workload from a plan, which places blocks itself.
 #[test]
 fn blocks_of_a_plan_have_sizes_too() {
     let allocator = Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build().erase();
-    // A round of layers with a few blocks alive at a time, which is learned after some 50.
+    // A period of layers with a few live blocks at a time, which is learned after about 50.
     let layers: Vec<usize> = (0..6)
         .flat_map(|layer| [80, 300, 40, 120, 300, 16].map(|pages| (pages + layer) * 4096 - 100))
         .collect();
@@ -70,7 +70,7 @@ fn adaptors_and_budgets_pass_the_question_on() {
     let limited = registry.make("pow2", &FactoryOptions::new().limit(1 << 20)).unwrap();
     let block = limited.allocate(&Request::new(100)).unwrap();
     assert_eq!(size_of_block(&limited, &block), Some(128));
-    // Where the engine cannot tell, an adaptor that tracks can.
+    // If the engine does not know sizes, an adaptor that tracks blocks does.
     let arena = registry.make("arena", &FactoryOptions::new()).unwrap();
     let tracked = AllocatorRef::new(Limit::new(Tracking::new(arena), 1 << 20)).erase();
     let block = tracked.allocate(&Request::new(100)).unwrap();

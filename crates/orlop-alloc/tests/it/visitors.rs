@@ -1,4 +1,4 @@
-//! Visitors see every region that an engine gains and gives back: where it begins, how long it is, on which node.
+//! Visitors are called for every region that an engine reserves and releases: with address, length and node.
 
 use orlop_alloc::backing::{Mmap, Region, RegionChange, System, Visited, Visitor};
 use orlop_alloc::context::{Context, CpuConfig};
@@ -7,8 +7,8 @@ use orlop_core::{Device, MemoryKind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// What a device would have registered: by beginning, the end. Memory that grows in place is gained, and given back, in
-/// pieces.
+/// The memory that a device would have registered, as ranges from start to end. Memory that grows in place is
+/// registered and unregistered in pieces.
 #[derive(Default)]
 struct Registered {
     ranges: BTreeMap<usize, usize>,
@@ -36,7 +36,7 @@ impl Registered {
             RegionChange::Reserved => {
                 assert!(before.is_none_or(|(_, end)| end <= start), "gained twice");
                 self.gained += region.bytes;
-                // Joined with what ends where it begins.
+                // Joined with the range that ends where it starts.
                 let joined = before.filter(|&(_, end)| end == start).map_or(start, |(start, _)| start);
                 self.ranges.insert(joined, end);
             }
@@ -100,7 +100,7 @@ fn every_engine_tells_of_all_it_gains_and_gives_back() {
     }
 }
 
-/// The first one is told first of what comes and last of what goes, as registrations nest.
+/// The first visitor is called first for a new region, and last for its release, as registrations nest.
 #[test]
 fn visitors_nest() {
     let log: Arc<Mutex<Vec<(u32, RegionChange)>>> = Arc::default();
@@ -128,7 +128,7 @@ fn a_context_tells_its_visitors_of_pinned_memory_too() {
     assert_eq!(seen.lock().unwrap().bytes(), 0);
 }
 
-/// A device that registered a page goes on using that one: it must not be exchanged behind its back.
+/// A device keeps using the page that it registered: the page must not be replaced.
 #[test]
 fn pages_that_visitors_saw_stay() {
     use orlop_alloc::backing::Backing;
@@ -136,9 +136,9 @@ fn pages_that_visitors_saw_stay() {
     let (visitor, _) = watching(None);
     let visited = Visited::new(Mmap::new(), vec![visitor]);
     let region = visited.reserve(1 << 20, Alignment::PLANNED).unwrap();
-    // SAFETY: a region of this backing's that nobody uses.
+    // SAFETY: an unused region of this backing.
     assert_eq!(unsafe { visited.discard(region.ptr, region.bytes) }, 0);
-    // SAFETY: gained above, released once.
+    // SAFETY: reserved above, and released once.
     unsafe { visited.release(region) };
     let none = Visited::new(System::new(), Vec::new());
     assert_eq!((none.name(), none.is_pinned()), ("system", false));

@@ -1,7 +1,7 @@
-//! The caching engine itself, over address space: its slots, counters, remote free lists and heap together.
+//! The caching engine over address space: its slots, counters, remote free lists and heap together.
 //!
-//! The protocols are modelled one by one; here is what only shows when they meet. Few operations, because each takes
-//! dozens of steps that loom orders in every way.
+//! Each protocol has a model of its own; these tests cover their combination. They have few operations,
+//! because each takes dozens of steps that loom orders in every way.
 
 use loom::thread;
 use orlop_alloc::backing::Null;
@@ -25,7 +25,7 @@ fn quiet(allocator: &AllocatorRef<Caching<Null>>, allocations: u64) {
     assert_eq!(allocator.stats().usage.reserved, 0);
 }
 
-/// A block goes home from another thread while its own thread allocates and returns.
+/// Another thread frees a block of this thread remotely, while this thread allocates and frees.
 #[test]
 fn a_block_goes_home_while_its_thread_goes_on() {
     loom::model(|| {
@@ -39,7 +39,7 @@ fn a_block_goes_home_while_its_thread_goes_on() {
     });
 }
 
-/// One thread makes the heap grow while another gives everything back.
+/// One thread makes the heap grow while another gives all free memory back.
 #[test]
 fn growth_races_with_trimming() {
     loom::model(|| {
@@ -55,7 +55,7 @@ fn growth_races_with_trimming() {
     });
 }
 
-/// A thread ends with full stacks; what it cached is found.
+/// A thread ends with full stacks; other threads find what it cached.
 #[test]
 fn a_thread_ends_with_what_it_has_cached() {
     loom::model(|| {
@@ -70,7 +70,8 @@ fn a_thread_ends_with_what_it_has_cached() {
     });
 }
 
-/// The last handle goes while another thread has a block: whoever is last destroys the engine, once.
+/// The last handle is dropped while another thread has a block: the later of the two destroys the engine,
+/// once.
 #[test]
 fn the_allocator_goes_while_a_block_lives_elsewhere() {
     loom::model(|| {
@@ -82,7 +83,7 @@ fn the_allocator_goes_while_a_block_lives_elsewhere() {
     });
 }
 
-/// Statistics are read while others write: never less than nothing.
+/// Statistics are read while other threads write them: no figure is negative.
 #[test]
 fn statistics_are_read_while_another_allocates() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! Blocks make handles of a real allocator while its last handle goes.
+//! Blocks create handles of an allocator while its last handle is dropped.
 
 use loom::thread;
 use orlop_alloc::backing::Null;
@@ -10,7 +10,8 @@ fn shared_block(allocator: &AllocatorRef<Direct<Null>>) -> MemoryBlock {
     allocator.allocate(&Request::new(64)).unwrap().share()
 }
 
-/// An allocator itself: one owner of a block asks while the other gives it up and the last handle goes.
+/// One owner of a block creates a handle while the other owner drops the block and the last handle is
+/// dropped.
 #[test]
 fn an_owner_asks_while_the_other_and_the_last_handle_go() {
     loom::model(|| {

@@ -1,7 +1,7 @@
 //! Every interleaving of the protocol types, with two slots and at most three threads.
 //!
 //! Run by `cargo xtask loom`; `cargo xtask loom --mutate` weakens each named ordering in turn and expects a
-//! test here to fail. Each test says which orderings it is there for.
+//! test here to fail. Each test lists the orderings that it covers.
 #![cfg(loom)]
 
 mod caching;

@@ -1,4 +1,4 @@
-//! Whatever is noted of regions is told, once and in order, whoever tells it.
+//! Every recorded region event is delivered once and in order, whichever thread delivers it.
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -19,13 +19,13 @@ impl Observer for Told {
     }
 }
 
-/// Regions, whose next address is how many there were.
+/// Regions: the next address is their number.
 struct Regions {
     watches: RegionWatches,
     next: usize,
 }
 
-/// Notes under the lock of the regions, tells without it, as engines and handles do.
+/// Records under the lock of the regions, and delivers without it, as engines and handles do.
 fn change(regions: &Mutex<Regions>, watch: &RegionWatch) {
     let mut locked = regions.lock().unwrap();
     locked.watches.note(RegionEvent::new(RegionAction::Gained, locked.next, 1, Device::CPU));

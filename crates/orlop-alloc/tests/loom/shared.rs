@@ -1,4 +1,4 @@
-//! Blocks with several owners: the last one to go has seen what the others did, and is one.
+//! Blocks with several owners: the last owner sees what the others did, and is unique.
 
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -8,24 +8,24 @@ use std::ptr::NonNull;
 
 struct Bytes(UnsafeCell<u32>);
 
-/// A block whose bytes loom watches, and which are written by whoever frees them.
+/// A block whose bytes loom tracks, and which the thread that frees it writes.
 fn block() -> MemoryBlock {
     let bytes = NonNull::from(Box::leak(Box::new(Bytes(UnsafeCell::new(7)))));
     let record = Record::new(bytes.cast(), size_of::<Bytes>(), Device::CPU, Access::Host);
     let free = |ptr: *mut u8| {
-        // SAFETY: the box of above, freed once.
+        // SAFETY: the box from above, freed once.
         let bytes = unsafe { Box::from_raw(ptr.cast::<Bytes>()) };
-        // SAFETY: loom checks that nobody reads meanwhile.
+        // SAFETY: loom checks that no thread reads meanwhile.
         bytes.0.with_mut(|value| unsafe { *value = 0 });
     };
-    // SAFETY: it lives until it is freed, and the model reaches it through the block only.
+    // SAFETY: the memory is valid until it is freed, and the model uses it through the block only.
     unsafe { Block::foreign(record, Deleter::from_closure(free)) }.share()
 }
 
 fn read(block: &MemoryBlock) -> u32 {
-    // SAFETY: what `block` put there.
+    // SAFETY: the pointer that `block` put there.
     let bytes = unsafe { block.ptr.cast::<Bytes>().as_ref() };
-    // SAFETY: loom checks that nobody writes meanwhile.
+    // SAFETY: loom checks that no thread writes meanwhile.
     bytes.0.with(|value| unsafe { *value })
 }
 

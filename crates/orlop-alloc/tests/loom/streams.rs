@@ -1,5 +1,5 @@
-//! `streams.push`, `streams.walk`, `streams.again`, `streams.iter`: a stream is in the set once, and whoever
-//! finds a node sees what is in it.
+//! `streams.push`, `streams.walk`, `streams.again`, `streams.iter`: a stream is in the set once, and a thread
+//! that finds a node sees its contents.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -38,7 +38,7 @@ fn a_reader_sees_whole_nodes() {
         };
         let reader = {
             let uses = Arc::clone(&uses);
-            // Twice: loom looks for other interleavings where a thread comes back to the same word.
+            // Twice: loom explores more interleavings if a thread returns to the same word.
             thread::spawn(move || recorded(&uses).len() + recorded(&uses).len())
         };
         assert!(recorder.join().unwrap());

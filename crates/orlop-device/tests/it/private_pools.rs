@@ -1,5 +1,4 @@
-//! Private pools of a device: memory that a captured graph keeps for itself, and lends only where it is
-//! allowed.
+//! Private pools of a device: memory reserved for a captured graph, which others get only if that is allowed.
 
 use orlop_alloc::{AllocatorRef, Error, Request};
 use orlop_core::Device;
@@ -8,7 +7,7 @@ use orlop_device::{DeviceAllocator, DeviceError, NullDevice, Policy, PoolId, Str
 const POOL: PoolId = (7, 0);
 const MIB: usize = 1 << 20;
 
-/// A device of 32 MiB, of which a private pool has 20 cached.
+/// A device of 32 MiB, with 20 MiB cached by a private pool.
 fn with_a_private_pool() -> AllocatorRef<DeviceAllocator<NullDevice>> {
     let device = NullDevice::new(Device::cuda(0), 32 << 20);
     let allocator = DeviceAllocator::new(device, Policy::torch(&TorchConf::default())).into_ref();
@@ -27,7 +26,7 @@ fn a_pool_serves_others_before_they_fail_if_it_is_allowed_to() {
     allocator.use_pool_on_oom(POOL, true).unwrap();
     let lent = allocator.allocate(&request).unwrap();
     assert!(fails(), "it has no more");
-    // What fits elsewhere is not taken from it.
+    // A request that fits elsewhere does not use the pool.
     let small = allocator.allocate(&Request::new(10 * MIB)).unwrap();
     let pool = lent.as_ptr().as_ptr().addr()..lent.as_ptr().as_ptr().addr() + lent.capacity();
     assert!(!pool.contains(&small.as_ptr().as_ptr().addr()));

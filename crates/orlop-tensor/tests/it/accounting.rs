@@ -116,7 +116,7 @@ fn an_allocator_that_tensors_use_is_not_kept() {
     let tensor = Tensor::zeros([64], TensorOptions::new().allocator(&arena).context(&context)).unwrap();
     assert!(arena.is_unique());
     drop(arena);
-    assert_eq!(context.memory_map().live_from(Source::Passed), 256);
+    assert_eq!(context.memory_map().live_from(Source::Explicit), 256);
     drop(tensor);
     assert!(context.memory_map().allocators.is_empty());
 }
@@ -134,14 +134,14 @@ fn growing_in_place_needs_no_more_than_the_difference() {
         storage.resize(90 << 10).unwrap();
         assert_eq!((storage.as_ptr().unwrap(), storage.nbytes()), (address, 90 << 10));
         assert!(storage.read().unwrap()[..60 << 10].iter().all(|&byte| byte == 7));
-        let live = context.standing(Device::CPU, MemoryKind::KvCache).live;
+        let live = context.budget_status(Device::CPU, MemoryKind::KvCache).live;
         assert_eq!(live, context.memory_map().live(MemoryKind::KvCache));
         assert_eq!(live, storage.block().unwrap().granted as u64);
         assert!(storage.resize(200 << 10).is_err());
         assert_eq!(storage.nbytes(), 90 << 10);
         drop(storage);
         assert_eq!(
-            (context.standing(Device::CPU, MemoryKind::KvCache).live, context.memory_map().total()),
+            (context.budget_status(Device::CPU, MemoryKind::KvCache).live, context.memory_map().total()),
             (0, 0)
         );
         context.allocator(Device::CPU, MemoryKind::KvCache).unwrap().verify().unwrap();
@@ -151,7 +151,7 @@ fn growing_in_place_needs_no_more_than_the_difference() {
     context.scope(|| {
         let storage = Storage::new(60 << 10, &options.allocator(&arena)).unwrap();
         storage.resize(90 << 10).unwrap();
-        assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).live, 90 << 10);
+        assert_eq!(context.budget_status(Device::CPU, MemoryKind::KvCache).live, 90 << 10);
         assert!(storage.resize(110 << 10).is_err());
         let copy = storage.lazy_clone().unwrap();
         assert!(storage.resize(95 << 10).is_err(), "the copy keeps the old bytes");

@@ -104,7 +104,7 @@ fn the_contexts_budget_applies_to_what_grows() {
             storage.reset().unwrap();
             assert!(storage.resize(1 << 20).is_err() && storage.nbytes() == 0);
             storage.resize(2000).unwrap();
-            assert!(context.standing(Device::CPU, MemoryKind::Default).live >= 2000);
+            assert!(context.budget_status(Device::CPU, MemoryKind::Default).live >= 2000);
         }
     });
 }
