@@ -13,6 +13,6 @@
 //! space from the system finds it in [`backing::pages`](crate::backing::pages). Placement of blocks whose lifetimes are known,
 //! and the detection of periods, are in `orlop-plan`.
 
-pub use crate::central::bins::{Free as FreeChunk, first_one_from};
-pub use crate::central::sorted_runs::{Position, SortedRuns};
+pub use crate::bfc::bins::{Free as FreeChunk, first_one_from};
+pub use crate::bfc::sorted_runs::{Position, SortedRuns};
 pub use crate::shield::{report as trace_guarded, shielded as guarded};

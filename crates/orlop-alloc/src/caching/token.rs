@@ -11,7 +11,7 @@
 //! plan that the block was served from. Home is the slot that handed the block out. The note is for the
 //! period learner or the plan: which allocation of the period it is.
 
-use crate::central::chunks::LIMIT;
+use crate::bfc::chunks::LIMIT;
 
 const CLASS: u32 = 32;
 const HOME: u32 = 44;

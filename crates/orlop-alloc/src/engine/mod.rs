@@ -1,4 +1,4 @@
-//! Small engines over any backing, beside the caching, central and device engines.
+//! Small engines over any backing, beside the caching, BFC and device engines.
 //!
 //! | engine | rule | suited to |
 //! |---|---|---|

@@ -3,8 +3,8 @@
 use super::*;
 use crate::adaptor::Limit;
 use crate::backing::{HugePages, Mmap, System};
+use crate::bfc::{Bfc, BfcPolicy, RegionGrowth};
 use crate::caching::Caching;
-use crate::central::{BfcPolicy, Central, RegionGrowth};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::profile::Observers;
 use crate::{Allocator as _, AllocatorRef, Block, Request};
@@ -111,8 +111,8 @@ fn allocators() -> Vec<AllocatorRef> {
         Caching::builder(mmap()).build().erase(),
         Caching::builder(System::new()).limit(64 << 20).build().erase(),
         AllocatorRef::new(Limit::new(Caching::builder(mmap()).build(), 128 << 20)).erase(),
-        Central::builder(System::new()).limit(64 << 20).build().erase(),
-        Central::builder(System::new()).policy(steps).limit(64 << 20).build().erase(),
+        Bfc::builder(System::new()).limit(64 << 20).build().erase(),
+        Bfc::builder(System::new()).policy(steps).limit(64 << 20).build().erase(),
         Arena::new(System::new(), 1 << 16).erase(),
     ]
 }
@@ -247,7 +247,7 @@ impl Observer for Count {
 #[test]
 fn observers_beside_others_are_told_of_what_is_there() {
     let steps = BfcPolicy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..BfcPolicy::tensorflow() };
-    let allocator = Central::builder(System::new()).policy(steps).limit(64 << 20).build().erase();
+    let allocator = Bfc::builder(System::new()).policy(steps).limit(64 << 20).build().erase();
     let _kept = allocator.allocate(&Request::new(1000)).unwrap();
     let observers = Observers::on_allocator(&allocator);
     let counts: [Arc<Count>; 2] = Default::default();

@@ -1,7 +1,7 @@
 //! The suite detects allocators that violate its rules: otherwise a suite that checks nothing would pass.
 
 use orlop_alloc::backing::{BackingRef, System};
-use orlop_alloc::central::Central;
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
 use orlop_core::{Alignment, Device, MemoryKind};
 use orlop_testkit::{SuiteProfile, conformance_over};
@@ -22,7 +22,7 @@ enum InjectedFlaw {
 
 #[derive(Debug)]
 struct FlawedAllocator {
-    inner: Central<BackingRef>,
+    inner: Bfc<BackingRef>,
     flaw: InjectedFlaw,
 }
 
@@ -77,7 +77,7 @@ unsafe impl Allocator for FlawedAllocator {
 
 fn passes(flaw: InjectedFlaw) -> bool {
     let make = move |backing| {
-        AllocatorRef::new(FlawedAllocator { inner: Central::builder(backing).build_engine(), flaw }).erase()
+        AllocatorRef::new(FlawedAllocator { inner: Bfc::builder(backing).build_engine(), flaw }).erase()
     };
     catch_unwind(|| conformance_over("broken", SuiteProfile::strict(), || Arc::new(System::new()), make))
         .is_ok()

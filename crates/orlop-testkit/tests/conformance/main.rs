@@ -1,4 +1,4 @@
-//! The conformance suite over every allocator of the workspace, and the central engine against reference
+//! The conformance suite over every allocator of the workspace, and the BFC engine against reference
 //! implementations.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -2,8 +2,8 @@
 //! held.
 
 use orlop_alloc::backing::{Mmap, System};
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::Central;
 use orlop_alloc::profile::Observers;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
 use orlop_core::{Device, StreamId};
@@ -35,7 +35,7 @@ fn allocators() -> Vec<AllocatorRef> {
         device(Policy::orlop()),
         Caching::builder(Mmap::new()).build().erase(),
         Caching::builder(System::new()).limit(128 * MIB).build().erase(),
-        Central::builder(System::new()).limit(128 * MIB).build().erase(),
+        Bfc::builder(System::new()).limit(128 * MIB).build().erase(),
     ]
 }
 

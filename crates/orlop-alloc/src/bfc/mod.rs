@@ -35,6 +35,6 @@ pub(crate) mod sorted_runs;
 mod stamps;
 mod watch;
 
-pub use self::builder::CentralBuilder;
-pub use self::engine::Central;
+pub use self::builder::BfcBuilder;
+pub use self::engine::Bfc;
 pub use self::policy::{BfcPolicy, RegionGrowth, Split};
