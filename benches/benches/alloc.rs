@@ -7,8 +7,8 @@
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
 use orlop_alloc::backing::{HugePages, Mmap};
+use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::{BfcPolicy, Central};
 use orlop_alloc::context::{Context, CpuConfig};
 use orlop_alloc::engine::{Pool, Pow2};
 use orlop_alloc::{AllocatorRef, Request};
@@ -85,7 +85,7 @@ fn main() {
     let mut bench = Bench { group: criterion.benchmark_group("alloc"), results: &results };
     for (name, trace) in &traces() {
         let peak = usize::try_from(trace.peak().bytes).expect("the traces fit in memory");
-        let bfc = |policy| Central::builder(Mmap::new()).policy(policy);
+        let bfc = |policy| Bfc::builder(Mmap::new()).policy(policy);
         bench.known(name, trace);
         bench.orlop("orlop caching", name, trace, &Caching::builder(Mmap::new()).build().erase());
         bench.context("orlop caching, context", name, trace, Caching::builder(Mmap::new()).build().erase());
@@ -140,7 +140,7 @@ fn scenes(traces: &[Named]) {
     };
     both("orlop caching", &|| Contender::Orlop(caching(HugePages::System)));
     both("orlop pow2", &|| Contender::Orlop(Pow2::new(Mmap::new()).erase()));
-    both("orlop bfc", &|| Contender::Orlop(Central::builder(Mmap::new()).build().erase()));
+    both("orlop bfc", &|| Contender::Orlop(Bfc::builder(Mmap::new()).build().erase()));
     let map: &'static MutexMap = Box::leak(Box::new(MutexMap::pow2()));
     both("map pow2, mutex", &|| Contender::Peer(map));
     both("system", &|| Contender::Peer(Box::leak(Box::new(peers::system()))));

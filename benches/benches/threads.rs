@@ -1,8 +1,8 @@
 //! Threads side by side, as many as there are processors: each replays a trace of its own, and all share one allocator.
 
 use orlop_alloc::backing::Mmap;
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::Central;
 use orlop_alloc::engine::Pow2;
 use orlop_benches::peers::{self, MutexMap};
 use orlop_benches::scenes::{self, Contender};
@@ -33,7 +33,7 @@ fn main() {
     println!("{:<18} {}", "", heads.join(" "));
     print("orlop caching", &|| Contender::Orlop(Caching::builder(Mmap::new()).build().erase()));
     print("orlop pow2", &|| Contender::Orlop(Pow2::new(Mmap::new()).erase()));
-    print("orlop bfc", &|| Contender::Orlop(Central::builder(Mmap::new()).build().erase()));
+    print("orlop bfc", &|| Contender::Orlop(Bfc::builder(Mmap::new()).build().erase()));
     let map: &'static MutexMap = Box::leak(Box::new(MutexMap::pow2()));
     print("map pow2, mutex", &|| Contender::Peer(map));
     let system: &'static _ = Box::leak(Box::new(peers::system()));

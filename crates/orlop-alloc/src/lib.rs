@@ -7,7 +7,7 @@
 //! | words | what is asked, what comes back, what goes wrong | [`Request`], [`Block`], [`Error`], [`OutOfMemory`] |
 //! | interface | engines implement [`Allocator`]; users hold an [`AllocatorRef`] | [`Allocator`], [`AllocatorRef`] |
 //! | backings | where regions come from | [`backing`] |
-//! | engines | who cuts regions into blocks | [`caching`], the CPU's default; [`central`], [`engine`] |
+//! | engines | who cuts regions into blocks | [`caching`], the CPU's default; [`bfc`], [`engine`] |
 //! | adaptors | limits, logs, statistics over any of them | [`adaptor`] |
 //! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
 //! | bare | Rust's own kinds of allocators: a global one, one for collections | [`bare`] |
@@ -22,9 +22,9 @@ pub mod adaptor;
 mod allocator;
 pub mod backing;
 pub mod bare;
+pub mod bfc;
 mod block;
 pub mod caching;
-pub mod central;
 pub mod context;
 pub mod device;
 mod device_ops;

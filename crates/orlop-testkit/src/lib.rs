@@ -30,11 +30,11 @@
 //!
 //! ```
 //! use orlop_alloc::backing::System;
-//! use orlop_alloc::central::Central;
+//! use orlop_alloc::bfc::Bfc;
 //! use orlop_testkit::{SuiteProfile, conformance_over};
 //! use std::sync::Arc;
 //!
-//! let make = |backing| Central::builder(backing).build().erase();
+//! let make = |backing| Bfc::builder(backing).build().erase();
 //! conformance_over("bfc", SuiteProfile::strict(), || Arc::new(System::new()), make);
 //! ```
 

@@ -2,8 +2,8 @@
 //! seconds an engine, or as long as `ORLOP_STRESS_SECONDS` says (`cargo xtask stress`).
 
 use orlop_alloc::backing::Mmap;
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::Central;
 use orlop_alloc::engine::{Pool, Pow2};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,7 +130,7 @@ fn caching() {
 
 #[test]
 fn bfc() {
-    stress(&Central::builder(Mmap::new()).build().erase());
+    stress(&Bfc::builder(Mmap::new()).build().erase());
 }
 
 #[test]

@@ -19,12 +19,12 @@
 //!
 //! ```
 //! use orlop_alloc::backing::System;
-//! use orlop_alloc::central::Central;
+//! use orlop_alloc::bfc::Bfc;
 //! use orlop_trace::{Replay, Trace};
 //!
 //! let trace = Trace::parse("a,0,1000\na,1,500\nf,0\nf,1\n".as_bytes())?;
 //! assert_eq!(trace.peak().bytes, 1500);
-//! let report = Replay::new(&trace).repeat(3).run(&Central::builder(System::new()).build().erase())?;
+//! let report = Replay::new(&trace).repeat(3).run(&Bfc::builder(System::new()).build().erase())?;
 //! assert_eq!(report.operations, 4);
 //! assert!(report.ratio >= 1.0);
 //! # Ok::<(), orlop_trace::TraceError>(())

@@ -46,14 +46,14 @@ impl SmallestPool {
 ///
 /// ```
 /// use orlop_alloc::backing::Null;
-/// use orlop_alloc::central::{Central, BfcPolicy};
+/// use orlop_alloc::bfc::{Bfc, BfcPolicy};
 /// use orlop_core::Device;
 /// use orlop_trace::{Trace, smallest_pool};
 ///
 /// // 512 bytes lie free when 512 are asked for, but in two places.
 /// let trace = Trace::parse("a,0,256\na,1,256\na,2,256\nf,0\nf,2\na,3,512\n".as_bytes())?;
 /// let pool = smallest_pool(&trace, |bytes| {
-///     let builder = Central::builder(Null::new(Device::CPU)).policy(BfcPolicy::tensorflow_fixed());
+///     let builder = Bfc::builder(Null::new(Device::CPU)).policy(BfcPolicy::tensorflow_fixed());
 ///     Ok(builder.limit(bytes).build().erase())
 /// })?;
 /// assert_eq!((pool.peak_live, pool.bytes), (768, 1024));
@@ -129,12 +129,12 @@ pub fn replay_in_smallest_pool(
 mod tests {
     use super::*;
     use orlop_alloc::backing::{Backing, Null, System};
-    use orlop_alloc::central::{BfcPolicy, Central};
+    use orlop_alloc::bfc::{Bfc, BfcPolicy};
     use orlop_alloc::engine::Direct;
     use orlop_core::Device;
 
     fn fixed<B: Backing + 'static>(backing: B, bytes: usize) -> AllocatorRef {
-        Central::builder(backing).policy(BfcPolicy::tensorflow_fixed()).limit(bytes).build().erase()
+        Bfc::builder(backing).policy(BfcPolicy::tensorflow_fixed()).limit(bytes).build().erase()
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "a search asks for an allocator that may fail to be made")]

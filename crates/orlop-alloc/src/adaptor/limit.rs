@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::AllocatorRef;
     use crate::backing::{Null, System};
-    use crate::central::Central;
+    use crate::bfc::Bfc;
     use crate::engine::Direct;
     use orlop_core::Device;
     use std::sync::atomic::AtomicUsize;
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn counts_granted_bytes_exactly() {
-        let allocator = AllocatorRef::new(Limit::new(Central::builder(System::new()).build_engine(), 2048));
+        let allocator = AllocatorRef::new(Limit::new(Bfc::builder(System::new()).build_engine(), 2048));
         let block = allocator.allocate(&Request::new(1000)).unwrap();
         assert_eq!(allocator.used(), 1024);
         // 1000 bytes would fit, the 1024 granted for them do; 1025 do not.
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_grant_above_the_limit_goes_back_upstream() {
-        let upstream = Central::builder(System::new()).build();
+        let upstream = Bfc::builder(System::new()).build();
         let allocator = AllocatorRef::new(Limit::new(upstream.clone(), 1000));
         let refused = report(allocator.allocate(&Request::new(1000)).unwrap_err());
         assert_eq!((refused.requested, refused.rounded, refused.reserved), (1000, 1024, 0));
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn raw_frees_are_counted_and_refused_ones_are_not() {
-        let allocator = AllocatorRef::new(Limit::new(Central::builder(System::new()).build_engine(), 4096));
+        let allocator = AllocatorRef::new(Limit::new(Bfc::builder(System::new()).build_engine(), 4096));
         let ptr = allocator.allocate(&Request::new(100)).unwrap().into_raw_ptr().unwrap();
         // SAFETY: given away just now, freed once; the second time it is refused before anything is touched.
         unsafe { allocator.free(ptr, None) }.unwrap();

@@ -240,11 +240,11 @@ mod tests {
     use super::*;
     use crate::AllocatorRef;
     use crate::backing::System;
-    use crate::central::Central;
+    use crate::bfc::Bfc;
 
     #[test]
     fn scopes_nest_and_add_up() {
-        let allocator = AllocatorRef::new(Statistics::new(Central::builder(System::new()).build_engine()));
+        let allocator = AllocatorRef::new(Statistics::new(Bfc::builder(System::new()).build_engine()));
         let old = allocator.allocate(&Request::new(1000)).unwrap();
         allocator.push();
         let new = allocator.allocate(&Request::new(300)).unwrap();
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn overall_sees_through_open_scopes_and_panics_close_theirs() {
-        let allocator = AllocatorRef::new(Statistics::new(Central::builder(System::new()).build_engine()));
+        let allocator = AllocatorRef::new(Statistics::new(Bfc::builder(System::new()).build_engine()));
         allocator.push();
         let _block = allocator.allocate(&Request::new(256)).unwrap();
         allocator.push();
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn failures_change_nothing() {
-        let engine = Central::builder(System::new()).limit(1024).build_engine();
+        let engine = Bfc::builder(System::new()).limit(1024).build_engine();
         let allocator = AllocatorRef::new(Statistics::new(engine));
         assert!(allocator.allocate(&Request::new(4096)).is_err());
         assert_eq!(allocator.counters(), Counters::default());

@@ -68,13 +68,13 @@ mod tests {
     use super::*;
     use crate::Tag;
     use crate::backing::{Null, System};
-    use crate::central::Central;
+    use crate::bfc::Bfc;
     use crate::engine::Direct;
     use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 
     #[test]
     fn a_clone_keeps_what_the_block_is() {
-        let allocator = Central::builder(System::new()).build();
+        let allocator = Bfc::builder(System::new()).build();
         let request = Request::new(1000)
             .kind(MemoryKind::KvCache)
             .align(Alignment::new(4096).unwrap())

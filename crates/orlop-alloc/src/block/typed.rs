@@ -217,14 +217,14 @@ impl<T: fmt::Debug> fmt::Debug for TypedBlock<T> {
 mod tests {
     use super::*;
     use crate::backing::{Null, System};
-    use crate::central::Central;
+    use crate::bfc::Bfc;
     use crate::engine::Direct;
     use orlop_core::{Device, MemoryKind};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::rc::Rc;
 
     fn allocator() -> AllocatorRef {
-        Central::builder(System::new()).build().erase()
+        Bfc::builder(System::new()).build().erase()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::plan::{Plan, STRAYED};
 use super::thread_cache::ThreadCache;
 use super::token::Token;
 use crate::backing::Backing;
-use crate::central::heap::{Heap, HeapBlock, HeapRequest};
+use crate::bfc::heap::{Heap, HeapBlock, HeapRequest};
 use crate::{Error, RawBlock, Record, Request, Result};
 use orlop_sync::{CentralHeap as _, CounterGuard, thread_slot};
 use std::ptr::NonNull;

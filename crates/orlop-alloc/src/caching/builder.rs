@@ -3,8 +3,8 @@
 use super::Caching;
 use super::classes::GRANULE;
 use crate::backing::{Backing, Shielded};
-use crate::central::heap::Heap;
-use crate::central::{BfcPolicy, RegionGrowth, Split};
+use crate::bfc::heap::Heap;
+use crate::bfc::{BfcPolicy, RegionGrowth, Split};
 use crate::{AllocatorRef, Result};
 use crossbeam_utils::CachePadded;
 use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters, thread_slot::SLOTS};

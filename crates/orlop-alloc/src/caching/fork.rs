@@ -21,7 +21,7 @@ use super::index::ClassIndex;
 use super::thread_cache::ThreadCache;
 use crate::backing::Backing;
 use crate::bare::{FromSystem, GlobalAllocator};
-use crate::central::heap::Heap;
+use crate::bfc::heap::Heap;
 use crate::{Error, Result};
 use orlop_sync::{GrowableHeap, MutexGuard, QuiescedCounters, ShardedCounters};
 use std::cell::RefCell;

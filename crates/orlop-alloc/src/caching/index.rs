@@ -4,7 +4,7 @@
 //! first, so that the search wastes nothing.)
 
 use super::classes::{CLASSES, class_for, class_within};
-use crate::central::bins::{Free, FreeIndex, first_one_from};
+use crate::bfc::bins::{Free, FreeIndex, first_one_from};
 use orlop_core::Alignment;
 
 /// The search looks at this many chunks of a list for the lowest address.

@@ -12,7 +12,7 @@
 
 use super::classes::size_of_class;
 use super::token::NOTES;
-use crate::central::place::Life;
+use crate::bfc::place::Life;
 
 /// An allocation of a class; or the return of the allocation with this number; or of something from before the anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -56,7 +56,7 @@ use self::index::ClassIndex;
 use self::thread_cache::ThreadCache;
 use crate::Record;
 use crate::backing::{Backing, Global, Shielded};
-use crate::central::heap::Heap;
+use crate::bfc::heap::Heap;
 use crossbeam_utils::CachePadded;
 use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters};
 #[cfg(all(unix, not(loom)))]

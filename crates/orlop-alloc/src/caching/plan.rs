@@ -10,7 +10,7 @@
 
 use super::classes::{GRANULE, size_of_class};
 use super::token::{NOTES, Token};
-use crate::central::leases::{Placed, Records};
+use crate::bfc::leases::{Placed, Records};
 use crate::{AllocationId, Record};
 use std::collections::HashSet;
 use std::ops::Range;

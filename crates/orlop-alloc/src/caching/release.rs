@@ -3,8 +3,8 @@
 use super::Caching;
 use super::index::ClassIndex;
 use crate::backing::Backing;
-use crate::central::heap::Heap;
-use crate::central::regions::RemovedMemory;
+use crate::bfc::heap::Heap;
+use crate::bfc::regions::RemovedMemory;
 use orlop_sync::Mutex;
 
 /// The minimum of bytes that are discarded in a free chunk.

@@ -11,7 +11,7 @@
 //! the block was served from. Home is the slot that handed the block out. The note is for who learns or follows: which
 //! allocation of the round it is.
 
-use crate::central::chunks::LIMIT;
+use crate::bfc::chunks::LIMIT;
 
 const CLASS: u32 = 32;
 const HOME: u32 = 44;

@@ -26,8 +26,8 @@
 use super::environment::{self, FORK_SAFE};
 use crate::adaptor::{Hardened, Hardening, LogSwitch, Logging, Tracking, Warn};
 use crate::backing::{self, Global, Mmap, Pinned, Visited, Visitor};
+use crate::bfc::{Bfc, BfcPolicy};
 use crate::caching::Caching;
-use crate::central::{BfcPolicy, Central};
 use crate::registry::{FactoryOptions, registry};
 use crate::{AllocatorRef, Error, Result};
 use std::fmt;
@@ -331,7 +331,7 @@ impl CpuConfig {
         let pinned = Pinned::new(self.make_backing()?);
         // Guard pages beside the backing would not be pinned.
         let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
-        let engine = Central::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build_engine();
+        let engine = Bfc::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build_engine();
         let allocator = AllocatorRef::with_statistics(engine, self.statistics).erase();
         Ok(Self { hardening, statistics: self.statistics, ..Self::new() }.harden(allocator))
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::adaptor::Hardening;
 use crate::backing::{Null, System};
-use crate::central::{BfcPolicy, Central};
+use crate::bfc::{Bfc, BfcPolicy};
 use crate::engine::Direct;
 use crate::{Event, Observer, Refusal};
 use orlop_core::ByteSize;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const MIB: u64 = 1 << if cfg!(miri) { 10 } else { 20 };
 
 fn fixed(bytes: usize) -> AllocatorRef {
-    Central::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(bytes).build().erase()
+    Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(bytes).build().erase()
 }
 
 fn mib(count: usize) -> Request {
@@ -58,7 +58,7 @@ fn an_unknown_device_is_a_typed_error_naming_both() {
     let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::KvCache)).unwrap_err();
     assert!(matches!(error, Error::NoAllocator { device, .. } if device == Device::cuda(3)));
     // The device is known, but has no default kind.
-    let persistent = Central::builder(Null::new(Device::cuda(3))).build();
+    let persistent = Bfc::builder(Null::new(Device::cuda(3))).build();
     context.register(Device::cuda(3), MemoryKind::Persistent, persistent).unwrap();
     let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::KvCache)).unwrap_err();
     let expected = (Device::cuda(3), MemoryKind::KvCache);
@@ -71,12 +71,12 @@ fn an_unknown_device_is_a_typed_error_naming_both() {
 fn devices_made_elsewhere_are_served() {
     let context = Context::with(Device::CPU, CpuConfig::new());
     let device = Device::custom(7, 1);
-    context.register(device, MemoryKind::Default, Central::builder(Null::new(device)).build()).unwrap();
+    context.register(device, MemoryKind::Default, Bfc::builder(Null::new(device)).build()).unwrap();
     let block = context.allocate(device, &mib(3)).unwrap();
     assert_eq!((block.device(), block.bytes().is_err()), (device, true));
     assert_eq!(context.stats(device).totals.all.requested_bytes, 3 * MIB);
     let misplaced =
-        context.register(Device::CPU, MemoryKind::Default, Central::builder(Null::new(device)).build());
+        context.register(Device::CPU, MemoryKind::Default, Bfc::builder(Null::new(device)).build());
     assert!(matches!(misplaced, Err(Error::WrongDevice { .. })));
 }
 
@@ -198,7 +198,7 @@ fn caches_of_other_kinds_are_given_back_for_one_in_need() {
     let device = Device::custom(1, 0);
     let backing: crate::backing::Global = Arc::new(Null::with_limit(device, 16 * MIB));
     let context = Context::with(Device::CPU, CpuConfig::new());
-    let engine = || Central::builder(Arc::clone(&backing)).policy(BfcPolicy::tensorflow()).build();
+    let engine = || Bfc::builder(Arc::clone(&backing)).policy(BfcPolicy::tensorflow()).build();
     context.register(device, MemoryKind::Default, engine()).unwrap();
     context.register(device, MemoryKind::Workspace, engine()).unwrap();
     drop(context.allocate(device, &request.kind(MemoryKind::Workspace)).unwrap());

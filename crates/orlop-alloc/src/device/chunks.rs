@@ -1,6 +1,6 @@
 //! Chunks: the pieces of regions, in use or free. What an engine knows of the memory is here; nothing is in it.
 
-use crate::central::Free;
+use crate::bfc::Free;
 use std::ops::{Index as At, IndexMut as AtMut};
 
 /// A chunk's place in its table.

@@ -15,7 +15,7 @@ use super::rounds::Rounds;
 use super::shielded::ShieldedDevice;
 use super::stats::DeviceStats;
 use crate::RegionWatches;
-use crate::central::{Free, SortedRuns};
+use crate::bfc::{Free, SortedRuns};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,7 +5,7 @@ use super::chunks::{Chunk, Index, NONE, State};
 use super::engine::{DeviceBlock, Engine, Search};
 use super::index::FreeChunks;
 use super::policy::Growth;
-use crate::central::{Free, Position};
+use crate::bfc::{Free, Position};
 
 impl<B: DeviceBacking> Engine<B> {
     /// The free chunk that a request gets, out of its index.

@@ -2,8 +2,8 @@
 
 use super::chunks::{Chunks, Index, NONE};
 use super::policy::IndexKind;
-use crate::central::bins::first_one_from;
-use crate::central::{Free, Position, SortedRuns};
+use crate::bfc::bins::first_one_from;
+use crate::bfc::{Free, Position, SortedRuns};
 
 /// Sizes below this many granules have a list each; above, 32 lists share a power of two.
 const STEPS: usize = 32;

@@ -3,7 +3,7 @@
 use super::chunks::{Chunks, Index};
 use super::index::FreeChunks;
 use super::policy::IndexKind;
-use crate::central::{Free, SortedRuns};
+use crate::bfc::{Free, SortedRuns};
 use orlop_core::StreamId;
 use std::ops::Range;
 

@@ -13,7 +13,7 @@ use super::error::DeviceError;
 use super::pool::{Region, at};
 use super::rounds::{Round, Step};
 use super::stitch::{Purpose, usable};
-use crate::central::place::{Life, places};
+use crate::bfc::place::{Life, places};
 use std::ops::Range;
 
 /// Placing takes time in the square of this, and the request that finds the round waits for it.

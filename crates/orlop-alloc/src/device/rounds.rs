@@ -9,7 +9,7 @@
 //! [`rehearse`](super::rehearse)), and as ever if it is not.
 
 use super::chunks::NONE;
-use crate::central::place::Life;
+use crate::bfc::place::Life;
 use std::collections::HashMap;
 use std::ops::Range;
 

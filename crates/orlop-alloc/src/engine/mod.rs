@@ -1,4 +1,4 @@
-//! Engines beside the central one: each a small rule of its own over any backing.
+//! Engines beside the BFC engine: each a small rule of its own over any backing.
 //!
 //! | engine | rule | for |
 //! |---|---|---|

@@ -8,8 +8,8 @@
 
 use crate::adaptor::Limit;
 use crate::backing::System;
+use crate::bfc::Bfc;
 use crate::caching::Caching;
-use crate::central::Central;
 use crate::device::{DeviceAllocator, NullDevice, Policy};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::{Allocator as _, AllocatorRef, Block, Event, Observer, RegionAction, Request};
@@ -27,7 +27,7 @@ fn each(test: impl Fn(AllocatorRef)) {
     test(Caching::builder(System::new()).build().erase());
     test(Pow2::new(System::new()).erase());
     test(Pool::builder(System::new()).build().erase());
-    test(Central::builder(System::new()).build().erase());
+    test(Bfc::builder(System::new()).build().erase());
     test(Direct::new(System::new()).erase());
     // To the cell, these are the same as `Direct`. Under Miri each takes seconds.
     if !cfg!(miri) {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::adaptor::Limit;
 use crate::backing::{HugePages, Mmap, System};
+use crate::bfc::{Bfc, BfcPolicy, RegionGrowth};
 use crate::caching::Caching;
-use crate::central::{BfcPolicy, Central, RegionGrowth};
 use crate::device::{self, DeviceAllocator, NullDevice, TorchConf};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::profile::Observers;
@@ -117,8 +117,8 @@ fn allocators() -> Vec<AllocatorRef> {
         Caching::builder(mmap()).build().erase(),
         Caching::builder(System::new()).limit(64 << 20).build().erase(),
         AllocatorRef::new(Limit::new(Caching::builder(mmap()).build(), 128 << 20)).erase(),
-        Central::builder(System::new()).limit(64 << 20).build().erase(),
-        Central::builder(System::new()).policy(steps).limit(64 << 20).build().erase(),
+        Bfc::builder(System::new()).limit(64 << 20).build().erase(),
+        Bfc::builder(System::new()).policy(steps).limit(64 << 20).build().erase(),
         Arena::new(System::new(), 1 << 16).erase(),
         device(device::Policy::torch(&TorchConf::default())),
         device(device::Policy::torch(&expandable)),

@@ -15,8 +15,8 @@
 use super::{Factory, FactoryOptions, Registration, Registry};
 use crate::adaptor::Limit;
 use crate::backing::{Backing, Global, System};
+use crate::bfc::{Bfc, BfcPolicy};
 use crate::caching::Caching;
-use crate::central::{BfcPolicy, Central};
 use crate::device;
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::{Allocator, AllocatorRef, Error, Result};
@@ -69,7 +69,7 @@ fn fixed(options: &FactoryOptions) -> Result<AllocatorRef> {
 
 fn bfc(policy: BfcPolicy, limit: usize, options: &FactoryOptions) -> Result<AllocatorRef> {
     let policy = if options.release_when_stuck { policy.releasing_when_stuck() } else { policy };
-    let builder = Central::builder(options.backing_or_default()?).policy(policy);
+    let builder = Bfc::builder(options.backing_or_default()?).policy(policy);
     let engine = builder.limit(options.limit.unwrap_or(limit)).build_engine();
     Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
 }

@@ -1,8 +1,8 @@
 //! The accounts of a context: every allocator, and external memory.
 
 use orlop_alloc::backing::{Backing, Region, System};
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::Central;
 use orlop_alloc::context::{Budget, CpuConfig, Source};
 use orlop_alloc::engine::{Arena, Direct, Pow2, ThreadArenas};
 use orlop_alloc::{
@@ -161,7 +161,7 @@ fn each_byte_counts_once() {
     // Registered and explicit; explicit with an adaptor over it; registered for two kinds; an adaptor over a
     // registered one.
     let context = context();
-    let engine = Central::builder(System::new()).build().erase();
+    let engine = Bfc::builder(System::new()).build().erase();
     context.register(Device::CPU, MemoryKind::Default, engine.clone()).unwrap();
     context.register(Device::CPU, KIND, engine.clone()).unwrap();
     let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(engine.clone(), 1 << 20)).erase();

@@ -3,7 +3,7 @@
 use orlop_alloc::StreamUses;
 use orlop_alloc::adaptor::{Failing, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
 use orlop_alloc::backing::{Global, Mmap, Null, Pinned, Region, System, Visited};
-use orlop_alloc::central::{BfcPolicy, Central};
+use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::context::{Budget, BudgetStatus, CpuConfig};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::registry::Registry;
@@ -39,7 +39,7 @@ assert_impl_all!(Budget: Send, Sync, Copy);
 assert_impl_all!(BudgetStatus: Send, Sync, Copy);
 assert_impl_all!(BfcPolicy: Send, Sync, Clone);
 assert_impl_all!(Region: Send, Sync, Copy);
-assert_impl_all!(Central<Global>: Send, Sync);
+assert_impl_all!(Bfc<Global>: Send, Sync);
 assert_impl_all!(Arena<System>: Send, Sync);
 assert_impl_all!(Direct<Mmap>: Send, Sync);
 assert_impl_all!(Pool<Null>: Send, Sync);

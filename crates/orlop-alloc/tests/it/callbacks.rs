@@ -7,8 +7,8 @@ use orlop_alloc::adaptor::{Decision, Hardened, Limit, Logging, Retry};
 use orlop_alloc::backing::{
     Backing, Change, HugePages, Mmap, Pinned, Pinner, Region, System, Visited, Visitor,
 };
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::{Caching, Maintenance};
-use orlop_alloc::central::Central;
 use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::{Access, Allocator, AllocatorRef, Block, Error, Request};
@@ -39,7 +39,7 @@ fn an_allocator_does_not_grow_below_its_visitor() {
     let engines: [(&str, Make); 5] = [
         ("direct", |backing| Direct::new(backing).erase()),
         ("pow2", |backing| Pow2::new(backing).erase()),
-        ("bfc", |backing| Central::builder(backing).build().erase()),
+        ("bfc", |backing| Bfc::builder(backing).build().erase()),
         ("caching", |backing| Caching::builder(backing).build().erase()),
         ("arena", |backing| Arena::new(backing, 4096).erase()),
     ];
@@ -258,7 +258,7 @@ fn destructors_of_threads_use_allocators() {
     }
     let engines = [
         Caching::builder(System::new()).build().erase(),
-        Central::builder(System::new()).build().erase(),
+        Bfc::builder(System::new()).build().erase(),
         Pow2::new(System::new()).erase(),
         AllocatorRef::new(Logging::to_callback(Direct::new(System::new()).erase(), |_| ())).erase(),
         AllocatorRef::new(Hardened::builder(Direct::engine(System::new())).quarantine(1 << 12).build())
@@ -301,7 +301,7 @@ fn a_backing_that_panics_does_not_zero() {
         }
     }
     let engines = [
-        Central::builder(Nervous(System::new())).build().erase(),
+        Bfc::builder(Nervous(System::new())).build().erase(),
         Caching::builder(Nervous(System::new())).build().erase(),
         Pow2::new(Nervous(System::new())).erase(),
         Pool::builder(Nervous(System::new())).build().erase(),

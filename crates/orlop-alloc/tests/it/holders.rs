@@ -1,8 +1,8 @@
 //! Out-of-memory reports name the memory's tags and kinds, and have measured figures.
 
 use orlop_alloc::backing::{Mmap, System};
+use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::{BfcPolicy, Central};
 use orlop_alloc::context::{Budget, CpuConfig, LadderStep, Pressure};
 use orlop_alloc::engine::Arena;
 use orlop_alloc::{AllocatorRef, Block, Context, Error, OutOfMemory, Refusal, Request, Tag};
@@ -70,9 +70,7 @@ fn the_caching_engine_names_tags() {
 
 #[test]
 fn the_central_engine_names_tags() {
-    check_tags(
-        &Central::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(4 << 20).build().erase(),
-    );
+    check_tags(&Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(4 << 20).build().erase());
 }
 
 #[test]
@@ -83,7 +81,7 @@ fn tracking_names_tags_over_any_engine() {
 
 #[test]
 fn an_error_in_one_line_and_in_full() {
-    let allocator = Central::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(1 << 16).build();
+    let allocator = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(1 << 16).build();
     let _held = allocator.allocate(&Request::new(1 << 15).kind(KV)).unwrap();
     let error = allocator.allocate(&Request::new(1 << 16)).unwrap_err();
     assert_eq!(error.to_string().lines().count(), 1);
@@ -136,7 +134,7 @@ fn a_limit_is_named_where_free_pieces_are_too_small() {
 
 fn limited(bytes: usize) -> Context {
     let context = Context::with(Device::CPU, CpuConfig::new());
-    let engine = Central::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(bytes).build();
+    let engine = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(bytes).build();
     context.register(Device::CPU, MemoryKind::Default, engine).expect("the same device");
     context
 }

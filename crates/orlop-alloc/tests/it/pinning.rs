@@ -3,8 +3,8 @@
 use crate::child;
 use orlop_alloc::adaptor::{Hardened, Hardening, Limit, Tracking};
 use orlop_alloc::backing::{Pinned, Pinner, System, set_pinner};
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::Central;
 use orlop_alloc::context::{Budget, Context, CpuConfig};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::{Allocator, AllocatorRef, Error, Refusal, Request};
@@ -136,7 +136,7 @@ fn every_engine_and_adaptor_over_pinned_memory_says_so() {
     }
     let pins = Arc::new(Pins::default());
     let memory = || Pinned::new(Arc::new(System::new()));
-    let before = Central::builder(memory()).build();
+    let before = Bfc::builder(memory()).build();
     assert!(!before.semantics().pinned, "nobody pins yet");
     assert!(set_pinner(pins.clone()));
     let engines: [AllocatorRef; 6] = [

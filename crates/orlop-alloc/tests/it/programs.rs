@@ -3,8 +3,8 @@
 
 use super::accounts::foreign;
 use orlop_alloc::backing::{Mmap, System};
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::Central;
 use orlop_alloc::context::{Budget, CpuConfig, MemoryMap};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, ThreadArenas};
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Context, Request, Tag};
@@ -30,7 +30,7 @@ impl Dice {
 fn engine(dice: &mut Dice) -> AllocatorRef {
     match dice.roll(6) {
         0 => Caching::builder(Mmap::new()).build().erase(),
-        1 => Central::builder(System::new()).build().erase(),
+        1 => Bfc::builder(System::new()).build().erase(),
         2 => Pool::builder(System::new()).build().erase(),
         3 => Pow2::new(System::new()).erase(),
         4 => ThreadArenas::new(System::new(), 1 << 16).erase(),

@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use orlop_alloc::backing::System;
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::Central;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Context, Request};
 use orlop_core::{DType, Device, MemoryKind};
@@ -112,7 +112,7 @@ type Engine = (&'static str, fn() -> AllocatorRef);
 
 const ENGINES: [Engine; 6] = [
     ("direct", || Direct::new(System::new()).erase()),
-    ("bfc", || Central::builder(System::new()).build().erase()),
+    ("bfc", || Bfc::builder(System::new()).build().erase()),
     ("caching", || Caching::builder(System::new()).build().erase()),
     ("pool", || Pool::builder(System::new()).build().erase()),
     ("pow2", || Pow2::new(System::new()).erase()),

@@ -3,7 +3,7 @@
 use crate::matrix::ADAPTORS;
 use orlop_alloc::adaptor::{Failing, Limit, Rule};
 use orlop_alloc::backing::System;
-use orlop_alloc::central::Central;
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, AllocatorRef, Request, Tag};
 use orlop_core::{Alignment, MemoryKind, StreamId};
@@ -49,7 +49,7 @@ fn requests_and_stream_uses_pass_every_adaptor() {
 #[test]
 fn bare_pointers_pass_every_adaptor() {
     for (name, adapt) in ADAPTORS {
-        let (spy, log) = Spy::new(Central::builder(System::new()).build_engine());
+        let (spy, log) = Spy::new(Bfc::builder(System::new()).build_engine());
         let allocator = adapt(AllocatorRef::new(spy).erase());
         assert!(allocator.has_raw_deleter(), "{name}");
         let ptr = allocator.allocate(&Request::new(1000)).unwrap().into_raw_ptr().unwrap();
@@ -71,7 +71,7 @@ fn bare_pointers_pass_every_adaptor() {
 #[test]
 fn trim_reaches_the_engine_under_every_adaptor() {
     for (name, adapt) in ADAPTORS {
-        let allocator = adapt(Central::builder(System::new()).build().erase());
+        let allocator = adapt(Bfc::builder(System::new()).build().erase());
         drop(allocator.allocate(&Request::new(1000)).unwrap());
         assert!(allocator.stats().usage.reserved > 0, "{name}");
         assert_eq!(allocator.trim(0), 2 << 20, "{name}");
@@ -83,7 +83,7 @@ fn trim_reaches_the_engine_under_every_adaptor() {
 #[test]
 fn programs_survive_failures_above_the_engine() {
     let third = NonZeroU64::new(3).map(Rule::Every).unwrap();
-    let engines = [Direct::new(System::new()).erase(), Central::builder(System::new()).build().erase()];
+    let engines = [Direct::new(System::new()).erase(), Bfc::builder(System::new()).build().erase()];
     for engine in engines {
         let failing =
             AllocatorRef::new(Failing::new(engine.clone(), [third, Rule::LargerThan(50_000)])).erase();
@@ -109,7 +109,7 @@ fn programs_survive_failures_above_the_engine() {
 #[test]
 fn a_limit_holds_under_programs() {
     const LIMIT: usize = 100_000;
-    let limit = AllocatorRef::new(Limit::new(Central::builder(System::new()).build_engine(), LIMIT));
+    let limit = AllocatorRef::new(Limit::new(Bfc::builder(System::new()).build_engine(), LIMIT));
     let mut model = Model::new(limit.clone().erase(), SuiteProfile::strict().limited());
     for step in 0..400usize {
         model.step(&ProgramOp::Allocate(ProgramRequest::new(1 + step * 997 % 20_000))).unwrap();

@@ -1,7 +1,7 @@
-//! The central engine under TensorFlow's rules gives the addresses that TensorFlow's rules give (T8).
+//! The BFC engine under TensorFlow's rules gives the addresses that TensorFlow's rules give (T8).
 
 use orlop_alloc::backing::Null;
-use orlop_alloc::central::{BfcPolicy, Central};
+use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::Device;
 use orlop_testkit::bfc::ReferenceBfc;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 /// The engine and the reference, side by side.
 struct Pair {
-    engine: AllocatorRef<Central<Null>>,
+    engine: AllocatorRef<Bfc<Null>>,
     reference: ReferenceBfc,
 }
 
@@ -28,7 +28,7 @@ impl Pair {
         let policy = BfcPolicy::tensorflow();
         let policy = if limits.collects_garbage { policy.releasing_when_stuck() } else { policy };
         let null = Null::with_limit(Device::CPU, limits.backing);
-        let engine = Central::builder(null).policy(policy).limit(limits.limit).build();
+        let engine = Bfc::builder(null).policy(policy).limit(limits.limit).build();
         let reference = ReferenceBfc::new(Null::FIRST_ADDRESS as u64, limits.limit as u64, limits.backing);
         let reference = if limits.collects_garbage { reference.collecting_garbage() } else { reference };
         Self { engine, reference }
@@ -140,10 +140,8 @@ fn a_chunk_is_split_at_twice_the_size_or_128_mib_of_waste() {
     ] {
         // One region; a hole at its start, and nothing else free.
         let limit = 4096 * MIB;
-        let engine = Central::builder(Null::new(Device::CPU))
-            .policy(BfcPolicy::tensorflow_fixed())
-            .limit(limit)
-            .build();
+        let engine =
+            Bfc::builder(Null::new(Device::CPU)).policy(BfcPolicy::tensorflow_fixed()).limit(limit).build();
         let keep = engine.allocate(&Request::new(hole)).unwrap();
         let _rest = [256, limit - hole - 256].map(|bytes| engine.allocate(&Request::new(bytes)).unwrap());
         assert_eq!(keep.capacity(), hole);

@@ -1,7 +1,7 @@
 //! The suite finds allocators that break their promises: without this, a suite that checks nothing would pass.
 
 use orlop_alloc::backing::{Global, System};
-use orlop_alloc::central::Central;
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
 use orlop_core::{Alignment, Device, MemoryKind};
 use orlop_testkit::{SuiteProfile, conformance_over};
@@ -22,7 +22,7 @@ enum Flaw {
 
 #[derive(Debug)]
 struct Broken {
-    inner: Central<Global>,
+    inner: Bfc<Global>,
     flaw: Flaw,
 }
 
@@ -73,7 +73,7 @@ unsafe impl Allocator for Broken {
 
 fn passes(flaw: Flaw) -> bool {
     let make = move |backing| {
-        AllocatorRef::new(Broken { inner: Central::builder(backing).build_engine(), flaw }).erase()
+        AllocatorRef::new(Broken { inner: Bfc::builder(backing).build_engine(), flaw }).erase()
     };
     catch_unwind(|| conformance_over("broken", SuiteProfile::strict(), || Arc::new(System::new()), make))
         .is_ok()

@@ -4,8 +4,8 @@ use crate::matrix::ADAPTORS;
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Hardened;
 use orlop_alloc::backing::{Global, HugePages, Mmap, System};
+use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::{BfcPolicy, Central};
 use orlop_alloc::device::{DeviceAllocator, HostPages, NullDevice, Policy, TorchConf};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_core::Device;
@@ -33,10 +33,10 @@ macro_rules! engines {
 
 engines! {
     direct: SuiteProfile::strict(), system, |backing| Direct::new(backing).erase();
-    bfc: SuiteProfile::strict(), system, |backing| Central::builder(backing).build().erase();
+    bfc: SuiteProfile::strict(), system, |backing| Bfc::builder(backing).build().erase();
     bfc_releasing: SuiteProfile::strict().limited(), system, |backing| {
         let policy = BfcPolicy::tensorflow().releasing_when_stuck();
-        Central::builder(backing).policy(policy).limit(8 << 20).build().erase()
+        Bfc::builder(backing).policy(policy).limit(8 << 20).build().erase()
     };
     caching: SuiteProfile::strict(), system, |backing| Caching::builder(backing).build().erase();
     caching_in_place: SuiteProfile::strict(), pages, |backing| Caching::builder(backing).build().erase();
@@ -50,7 +50,7 @@ engines! {
     pow2: SuiteProfile::strict(), system, |backing| Pow2::new(backing).erase();
     arena: SuiteProfile::strict().without_reuse(), system, |backing| Arena::new(backing, 64 << 10).erase();
     hardened: SuiteProfile::strict(), system, |backing| {
-        let inner = Central::builder(backing).build_engine();
+        let inner = Bfc::builder(backing).build_engine();
         AllocatorRef::new(Hardened::builder(inner).quarantine(1 << 16).guard_pages(7).build()).erase()
     };
 }
@@ -60,7 +60,7 @@ fn under_every_adaptor() {
     for &(adaptor, adapt) in ADAPTORS {
         for (engine, make) in [
             ("caching", (|backing| Caching::builder(backing).build().erase()) as fn(Global) -> AllocatorRef),
-            ("bfc", |backing| Central::builder(backing).build().erase()),
+            ("bfc", |backing| Bfc::builder(backing).build().erase()),
         ] {
             let name = format!("{adaptor}({engine})");
             hostile_over(&name, SuiteProfile::strict(), system, move |backing| adapt(make(backing)));

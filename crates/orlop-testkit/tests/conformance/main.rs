@@ -1,4 +1,4 @@
-//! Every allocator of the workspace against the suite, and the central engine against its references.
+//! Every allocator of the workspace against the suite, and the BFC engine against its references.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod adaptors;

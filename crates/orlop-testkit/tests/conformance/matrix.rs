@@ -8,8 +8,8 @@ use orlop_alloc::adaptor::{
     Decision, Failing, Hardened, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn,
 };
 use orlop_alloc::backing::{Global, HugePages, Mmap, Null, Pinned, System, Visited};
+use orlop_alloc::bfc::{Bfc, BfcPolicy, RegionGrowth, Split};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::{BfcPolicy, Central, RegionGrowth, Split};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding};
 use orlop_core::{Alignment, Device};
 use orlop_testkit::suite::programs_over;
@@ -146,21 +146,21 @@ fn policy(change: fn(&mut BfcPolicy)) -> BfcPolicy {
 engines! {
     direct: SuiteProfile::strict(), |backing| Direct::new(backing).erase();
 
-    bfc: SuiteProfile::strict(), |backing| Central::builder(backing).build().erase();
+    bfc: SuiteProfile::strict(), |backing| Bfc::builder(backing).build().erase();
     bfc_limited: SuiteProfile::strict().limited(), |backing| {
         let policy = BfcPolicy::tensorflow().releasing_when_stuck();
-        Central::builder(backing).policy(policy).limit(16 << 20).build().erase()
+        Bfc::builder(backing).policy(policy).limit(16 << 20).build().erase()
     };
     bfc_fixed: SuiteProfile::strict().limited(), |backing| {
-        Central::builder(backing).policy(BfcPolicy::tensorflow_fixed()).limit((12 << 20) + 100).build().erase()
+        Bfc::builder(backing).policy(BfcPolicy::tensorflow_fixed()).limit((12 << 20) + 100).build().erase()
     };
     central_steps: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| policy.growth = RegionGrowth::Steps { step: 64 << 10 });
-        Central::builder(backing).policy(policy).build().erase()
+        Bfc::builder(backing).policy(policy).build().erase()
     };
     central_remainder: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| policy.split = Split::Remainder { at_least: 512 });
-        Central::builder(backing).policy(policy.releasing_when_stuck()).build().erase()
+        Bfc::builder(backing).policy(policy.releasing_when_stuck()).build().erase()
     };
     central_fine: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| {
@@ -168,12 +168,12 @@ engines! {
             policy.split = Split::Remainder { at_least: 1 };
             policy.growth = RegionGrowth::Doubling { first: 4096 };
         });
-        Central::builder(backing).policy(policy).build().erase()
+        Bfc::builder(backing).policy(policy).build().erase()
     };
     // Nobody says that a stamp is safe: what was freed may still be in use.
-    central_clocked: SuiteProfile::strict().without_full_trim(), |backing| Central::builder(backing).clock(Arc::default()).build().erase();
+    central_clocked: SuiteProfile::strict().without_full_trim(), |backing| Bfc::builder(backing).clock(Arc::default()).build().erase();
     central_uncounted: SuiteProfile::strict().uncounted(), |backing| {
-        Central::builder(backing).without_statistics().build().erase()
+        Bfc::builder(backing).without_statistics().build().erase()
     };
 
     caching: SuiteProfile::strict(), |backing| Caching::builder(backing).build().erase();

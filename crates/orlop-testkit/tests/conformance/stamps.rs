@@ -1,7 +1,7 @@
 //! Timestamped free, by hand (T9).
 
 use orlop_alloc::backing::Null;
-use orlop_alloc::central::{BfcPolicy, Central};
+use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::Device;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ const KIB: usize = 1 << 10;
 
 /// One region of `bytes`, all that there is.
 struct Stamped {
-    engine: AllocatorRef<Central<Null>>,
+    engine: AllocatorRef<Bfc<Null>>,
     clock: Arc<AtomicU64>,
 }
 
 impl Stamped {
     fn new(bytes: usize) -> Self {
         let clock = Arc::new(AtomicU64::new(0));
-        let builder = Central::builder(Null::new(Device::cuda(0))).policy(BfcPolicy::tensorflow_fixed());
+        let builder = Bfc::builder(Null::new(Device::cuda(0))).policy(BfcPolicy::tensorflow_fixed());
         Self { engine: builder.limit(bytes).clock(clock.clone()).build(), clock }
     }
 
@@ -189,10 +189,7 @@ fn chunks_merge_by_and_by_as_the_frontier_moves() {
 fn free_regions_go_when_stuck_and_only_then() {
     const MIB: usize = 1 << 20;
     let engine = |policy: BfcPolicy| {
-        Central::builder(Null::with_limit(Device::cuda(0), 6 * MIB as u64))
-            .policy(policy)
-            .limit(6 * MIB)
-            .build()
+        Bfc::builder(Null::with_limit(Device::cuda(0), 6 * MIB as u64)).policy(policy).limit(6 * MIB).build()
     };
     for (policy, succeeds) in
         [(BfcPolicy::tensorflow(), false), (BfcPolicy::tensorflow().releasing_when_stuck(), true)]
@@ -219,7 +216,7 @@ fn free_regions_go_when_stuck_and_only_then() {
 #[test]
 fn the_engine_grows_again_after_a_trim_in_a_tight_backing() {
     const MIB: usize = 1 << 20;
-    let engine = Central::builder(Null::with_limit(Device::cuda(0), 9 * MIB as u64)).build();
+    let engine = Bfc::builder(Null::with_limit(Device::cuda(0), 9 * MIB as u64)).build();
     for _ in 0..5 {
         let mut blocks: Vec<Block> = Vec::new();
         while let Ok(block) = engine.allocate(&Request::new(MIB)) {
@@ -236,7 +233,7 @@ fn the_engine_grows_again_after_a_trim_in_a_tight_backing() {
 #[test]
 fn a_backing_without_anything_is_given_up() {
     for bytes in [1, 2304, 2305, 100_000] {
-        let engine = Central::builder(Null::with_limit(Device::CPU, 0)).limit(bytes.max(256)).build();
+        let engine = Bfc::builder(Null::with_limit(Device::CPU, 0)).limit(bytes.max(256)).build();
         assert!(engine.allocate(&Request::new(bytes.min(256))).is_err());
         assert!(engine.allocate(&Request::new(bytes)).is_err());
     }

@@ -5,7 +5,7 @@ use super::rules::Rules;
 use super::streams::FoldedStreams;
 use crate::history::WorkBlock;
 use orlop_alloc::backing::Null;
-use orlop_alloc::central::{BfcPolicy, Central};
+use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice};
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
@@ -91,7 +91,7 @@ impl Simulator {
                 let limit = usize::try_from(memory).unwrap_or(usize::MAX);
                 let backing = Null::with_limit(Device::CPU, memory);
                 let allocator =
-                    Central::builder(backing).policy(BfcPolicy::tensorflow()).limit(limit).build().erase();
+                    Bfc::builder(backing).policy(BfcPolicy::tensorflow()).limit(limit).build().erase();
                 Self::Bfc { allocator, blocks: (0..blocks).map(|_| None).collect() }
             }
         }

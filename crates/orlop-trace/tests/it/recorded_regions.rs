@@ -1,8 +1,8 @@
 //! Recordings of orlop's own allocators tell of their regions: whoever reads one knows what the allocator held.
 
 use orlop_alloc::backing::{Mmap, System};
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::Central;
 use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy, TorchConf};
 use orlop_alloc::profile::Observers;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
@@ -33,7 +33,7 @@ fn allocators() -> Vec<AllocatorRef> {
         device(Policy::orlop()),
         Caching::builder(Mmap::new()).build().erase(),
         Caching::builder(System::new()).limit(128 * MIB).build().erase(),
-        Central::builder(System::new()).limit(128 * MIB).build().erase(),
+        Bfc::builder(System::new()).limit(128 * MIB).build().erase(),
     ]
 }
 

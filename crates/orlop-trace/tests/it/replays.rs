@@ -1,7 +1,7 @@
 //! Replays under real engines.
 
 use orlop_alloc::backing::{Null, System};
-use orlop_alloc::central::Central;
+use orlop_alloc::bfc::Bfc;
 use orlop_alloc::engine::{Direct, Pool, Pow2};
 use orlop_alloc::{Allocator as _, AllocatorRef};
 use orlop_core::Device;
@@ -12,7 +12,7 @@ use std::time::Duration;
 fn engines() -> [AllocatorRef; 4] {
     [
         Direct::new(System::new()).erase(),
-        Central::builder(System::new()).build().erase(),
+        Bfc::builder(System::new()).build().erase(),
         Pool::builder(System::new()).build().erase(),
         Pow2::new(System::new()).erase(),
     ]
@@ -76,7 +76,7 @@ fn passes_are_told_in_order() {
 #[test]
 fn address_space_replays_unless_it_is_touched() {
     let trace = Trace::parse("a,0,80000000000\na,1,40000000000\nf,0\n".as_bytes()).unwrap();
-    let allocator = Central::builder(Null::new(Device::CPU)).build().erase();
+    let allocator = Bfc::builder(Null::new(Device::CPU)).build().erase();
     let report = Replay::new(&trace).touch(Touch::None).run(&allocator).unwrap();
     assert_eq!(report.peak_live, 120_000_000_000);
     for threads in [1, 4] {
@@ -92,7 +92,7 @@ fn address_space_replays_unless_it_is_touched() {
 fn a_full_allocator_is_told_with_the_operation() {
     let trace = Trace::parse("a,0,1000\nf,0\na,1,1000\na,2,5000\n".as_bytes()).unwrap();
     for threads in [1, 3] {
-        let allocator = Central::builder(System::new()).limit(4096).build().erase();
+        let allocator = Bfc::builder(System::new()).limit(4096).build().erase();
         let error = Replay::new(&trace).threads(threads).repeat(5).run(&allocator).unwrap_err();
         assert!(matches!(error, TraceError::Replay { operation: 4, operations: 4, .. }), "{error}");
         assert!(error.is_out_of_memory());

@@ -2,7 +2,7 @@
 
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::backing::Null;
-use orlop_alloc::central::{BfcPolicy, Central};
+use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_core::Device;
 use orlop_trace::{Result, Trace, TraceInfo, smallest_pool};
 use std::path::Path;
@@ -24,7 +24,7 @@ fn read(name: &str) -> Trace {
 
 #[expect(clippy::unnecessary_wraps, reason = "a search asks for an allocator that may fail to be made")]
 fn fixed(bytes: usize) -> Result<AllocatorRef> {
-    let builder = Central::builder(Null::new(Device::CPU)).policy(BfcPolicy::tensorflow_fixed());
+    let builder = Bfc::builder(Null::new(Device::CPU)).policy(BfcPolicy::tensorflow_fixed());
     Ok(builder.limit(bytes).build().erase())
 }
 

@@ -1,6 +1,6 @@
 //! Settings of the BFC engine.
 
-use super::Central;
+use super::Bfc;
 use super::heap::Heap;
 use super::policy::{BfcPolicy, RegionGrowth};
 use crate::AllocatorRef;
@@ -9,9 +9,9 @@ use orlop_sync::GrowableHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-/// Builder of a [`Central`].
+/// Builder of a [`Bfc`].
 #[derive(Debug)]
-pub struct CentralBuilder<B: Backing> {
+pub struct BfcBuilder<B: Backing> {
     backing: B,
     policy: BfcPolicy,
     limit: usize,
@@ -20,7 +20,7 @@ pub struct CentralBuilder<B: Backing> {
     statistics: bool,
 }
 
-impl<B: Backing> CentralBuilder<B> {
+impl<B: Backing> BfcBuilder<B> {
     pub(super) fn new(backing: B) -> Self {
         let policy = BfcPolicy::tensorflow();
         Self { backing, policy, limit: usize::MAX, name: None, clock: None, statistics: true }
@@ -63,7 +63,7 @@ impl<B: Backing> CentralBuilder<B> {
 
     /// Builds the engine itself, to be put under an adaptor.
     #[must_use]
-    pub fn build_engine(self) -> Central<B> {
+    pub fn build_engine(self) -> Bfc<B> {
         let granule = self.policy.granule;
         let (device, access) = (self.backing.device(), self.backing.access());
         // As in TensorFlow, the first region is rounded up; a single region for the whole limit is rounded
@@ -75,7 +75,7 @@ impl<B: Backing> CentralBuilder<B> {
             }
             RegionGrowth::Steps { .. } => 0,
         };
-        Central {
+        Bfc {
             name: self.name.unwrap_or_else(|| self.policy.name.into()),
             backing: Shielded::new(self.backing),
             limit: self.limit,
@@ -90,7 +90,7 @@ impl<B: Backing> CentralBuilder<B> {
 
     /// Builds the engine behind a handle.
     #[must_use]
-    pub fn build(self) -> AllocatorRef<Central<B>> {
+    pub fn build(self) -> AllocatorRef<Bfc<B>> {
         let statistics = self.statistics;
         AllocatorRef::with_statistics(self.build_engine(), statistics)
     }

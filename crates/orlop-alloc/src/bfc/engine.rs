@@ -1,6 +1,6 @@
 //! The BFC engine as an allocator: a lock around the heap and a backing below it.
 
-use super::CentralBuilder;
+use super::BfcBuilder;
 use super::heap::{Heap, HeapBlock, HeapRequest};
 use super::policy::BfcPolicy;
 use crate::backing::{Backing, Global, Region, Shielded};
@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 ///
 /// ```
 /// use orlop_alloc::backing::System;
-/// use orlop_alloc::central::{Central, BfcPolicy};
+/// use orlop_alloc::bfc::{Bfc, BfcPolicy};
 /// use orlop_alloc::Request;
 ///
-/// let allocator = Central::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(64 << 20).build();
+/// let allocator = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(64 << 20).build();
 /// let block = allocator.allocate(&Request::new(1000))?;
 /// assert_eq!((block.len(), block.capacity()), (1000, 1024));
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Central<B: Backing = Global> {
+pub struct Bfc<B: Backing = Global> {
     pub(super) name: Box<str>,
     pub(super) backing: Shielded<B>,
     pub(super) limit: usize,
@@ -43,10 +43,10 @@ pub struct Central<B: Backing = Global> {
     pub(super) clock: Option<Arc<AtomicU64>>,
 }
 
-impl<B: Backing> Central<B> {
+impl<B: Backing> Bfc<B> {
     /// Returns a builder with TensorFlow's policy and no limit.
-    pub fn builder(backing: B) -> CentralBuilder<B> {
-        CentralBuilder::new(backing)
+    pub fn builder(backing: B) -> BfcBuilder<B> {
+        BfcBuilder::new(backing)
     }
 
     /// Returns the policy.
@@ -60,7 +60,7 @@ impl<B: Backing> Central<B> {
     }
 }
 
-impl<B: Backing> Central<B> {
+impl<B: Backing> Bfc<B> {
     fn deliver(&self, request: &Request, taken: HeapBlock) -> Result<RawBlock> {
         let HeapBlock { block, dirty } = taken;
         // SAFETY: the bytes lie inside the chunk just taken, which no user has a pointer to yet.
@@ -83,7 +83,7 @@ impl<B: Backing> Central<B> {
 // backing's promise. 3. `deliver` zeroes the bytes that were handed out before; the rest of a zeroed region
 // is still zero. 4. all state is behind the heap's lock. 5. a region with a live block is released only when
 // the engine is dropped.
-unsafe impl<B: Backing> Allocator for Central<B> {
+unsafe impl<B: Backing> Allocator for Bfc<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.backing.device())?;
         let wanted = HeapRequest::new(request, self.region_align)?;
@@ -215,7 +215,7 @@ unsafe impl<B: Backing> Allocator for Central<B> {
     }
 }
 
-impl<B: Backing> Drop for Central<B> {
+impl<B: Backing> Drop for Bfc<B> {
     fn drop(&mut self) {
         let mut heap = self.heap.lock();
         heap.note_all_removed();

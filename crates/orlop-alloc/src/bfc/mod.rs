@@ -37,7 +37,7 @@ mod stamps;
 mod watch;
 
 pub(crate) use self::bins::Free;
-pub use self::builder::CentralBuilder;
-pub use self::engine::Central;
+pub use self::builder::BfcBuilder;
+pub use self::engine::Bfc;
 pub use self::policy::{BfcPolicy, RegionGrowth, Split};
 pub(crate) use self::sorted_runs::{Position, SortedRuns};

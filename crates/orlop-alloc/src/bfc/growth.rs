@@ -4,7 +4,7 @@
 //! wholly free regions, released so that a larger one fits. The backing is called without the heap's lock
 //! (see [`GrowableHeap`](orlop_sync::GrowableHeap)).
 
-use super::Central;
+use super::Bfc;
 use super::chunks::RegionMap;
 use super::heap::{Heap, HeapBlock, HeapRequest};
 use super::policy::RegionGrowth;
@@ -26,7 +26,7 @@ enum GrowthStep {
 }
 
 struct GrowthSteps<'a, B: Backing> {
-    engine: &'a Central<B>,
+    engine: &'a Bfc<B>,
     step: GrowthStep,
     /// Free regions that were released so that a larger one fits.
     released: usize,
@@ -69,7 +69,7 @@ impl<B: Backing> HeapGrowth<Heap> for GrowthSteps<'_, B> {
     }
 }
 
-impl<B: Backing> Central<B> {
+impl<B: Backing> Bfc<B> {
     /// Grows the heap for a request that found no free chunk, and takes a chunk.
     #[cold]
     pub(super) fn grow(&self, wanted: &HeapRequest<'_>) -> Result<HeapBlock> {
