@@ -133,7 +133,10 @@ impl<B: Backing> CachingBuilder<B> {
     pub fn build(self) -> AllocatorRef<Caching<B>> {
         let (allocator, registered) = self.build_registered();
         if let Err(error) = registered {
-            tracing::error!(%error, "the allocator is not registered over forks");
+            tracing::error!(
+                %error,
+                "the fork handlers were not registered: a forked child must not use the allocator"
+            );
         }
         allocator
     }

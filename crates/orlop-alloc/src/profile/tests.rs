@@ -114,7 +114,7 @@ fn several_at_a_time_and_the_one_before() {
     drop(unseen);
     let text = check.finish().to_string();
     assert!(text.ends_with(
-        "\n2 blocks block or went unseen, while somebody else observed: not all of this may be true"
+        "\n2 allocations and frees were not seen while another observer was installed: this list may be wrong"
     ));
 }
 
@@ -295,7 +295,7 @@ fn memory_of_others_has_no_shape() {
 }
 
 #[test]
-fn a_printed_profile_tells_the_memory_of_devices() {
+fn a_printed_profile_has_the_memory_of_devices() {
     let gpu = Device::cuda(0);
     let context = context();
     let device = DeviceAllocator::new(NullDevice::new(gpu, 1 << 30), Policy::orlop());

@@ -60,7 +60,7 @@ fn an_engine_gives_its_own_cache_back_for_a_request() {
 
 /// A device's callbacks run only for requests with retry.
 #[test]
-fn a_device_calls_nobody_for_a_request_without_retry() {
+fn a_device_runs_no_callbacks_for_a_request_without_retry() {
     let device = NullDevice::new(Device::cuda(0), 32 << 20);
     let allocator = DeviceAllocator::new(device, Policy::orlop()).into_ref();
     let calls = Arc::new(AtomicUsize::new(0));
