@@ -1,7 +1,8 @@
-//! What is done with hostile bytes, one function for each reader. libFuzzer drives them (`fuzz/targets`), and so does a short
-//! run on stable (`crates/orlop/tests/readers`).
+//! What is done with hostile bytes, one function for each reader. libFuzzer drives them (`fuzz/targets`), and
+//! so does a short run on stable (`crates/orlop/tests/readers`).
 //!
-//! Whatever the bytes, a reader answers with a value or a typed error. What was read can be looked at and written.
+//! Whatever the bytes, a reader answers with a value or a typed error. What was read can be looked at and
+//! written.
 
 use orlop::device::{Policy, TorchConf};
 use orlop::lab::simulate::{Rules, Simulation, StreamedReplay};

@@ -1,8 +1,8 @@
 //! Static plans for the shipped problems: how high, and how long it takes.
 //!
-//! One thread. What is measured is from the problem in memory to the plan; reading and checking stand apart. The peer is
-//! greedy by size, which TensorFlow Lite and many others use. Without a filter there is one row more, planned once: a
-//! million buffers.
+//! One thread. What is measured is from the problem in memory to the plan; reading and checking stand apart.
+//! The peer is greedy by size, which TensorFlow Lite and many others use. Without a filter there is one row
+//! more, planned once: a million buffers.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
@@ -92,7 +92,8 @@ fn text(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// A million buffers of up to 1 MiB; starts are spread evenly, most lifetimes are short, a few a thousand times longer.
+/// A million buffers of up to 1 MiB; starts are spread evenly, most lifetimes are short, a few a thousand
+/// times longer.
 fn million() -> Problem {
     const COUNT: u64 = 1_000_000;
     let mut state = 1_u64;

@@ -1,8 +1,9 @@
 //! Handles, views and copies of tensors, beside candle and ndarray.
 //!
-//! Small things in a loop, warm, one thread: what is made is taken out of its `Result`, as users do, and dropped within the
-//! measured time. (A `Result` moved as a whole waits for the two stores that wrote it: up to 11 ns, for whomever.) Copies are of 64 MiB and
-//! more, between buffers that were touched before; the floor is `memcpy` (or `memset`) of the same bytes.
+//! Small things in a loop, warm, one thread: what is made is taken out of its `Result`, as users do, and
+//! dropped within the measured time. (A `Result` moved as a whole waits for the two stores that wrote it: up
+//! to 11 ns, for whomever.) Copies are of 64 MiB and more, between buffers that were touched before; the
+//! floor is `memcpy` (or `memset`) of the same bytes.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};

@@ -1,4 +1,5 @@
-//! Threads side by side, as many as there are processors: each replays a trace of its own, and all share one allocator.
+//! Threads side by side, as many as there are processors: each replays a trace of its own, and all share one
+//! allocator.
 
 use orlop_alloc::backing::Mmap;
 use orlop_alloc::bfc::Bfc;

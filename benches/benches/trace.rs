@@ -1,5 +1,6 @@
-//! What recording costs: a pair of allocation and return, with nobody watching, with a recorder, and with an observer that
-//! does nothing, which is what the way to any observer costs. And what an event costs in a binary file.
+//! What recording costs: a pair of allocation and return, with nobody watching, with a recorder, and with an
+//! observer that does nothing, which is what the way to any observer costs. And what an event costs in a
+//! binary file.
 
 use criterion::{Criterion, Throughput};
 use orlop_alloc::backing::Mmap;
@@ -20,7 +21,8 @@ impl Observer for Nothing {
     }
 }
 
-/// Nanoseconds for each allocation or return of pairs: of the best of many short windows, and of the one in the middle.
+/// Nanoseconds for each allocation or return of pairs: of the best of many short windows, and of the one in
+/// the middle.
 fn pairs(allocator: &AllocatorRef) -> [f64; 2] {
     const WINDOWS: usize = 4000;
     const PAIRS: u32 = 500;

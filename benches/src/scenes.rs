@@ -145,7 +145,8 @@ pub fn threads(contender: &Contender<'_>, traces: &[&Trace], window: Duration) -
     })
 }
 
-/// The time of a steady pass that writes each page, over that of the same writes at addresses known in advance.
+/// The time of a steady pass that writes each page, over that of the same writes at addresses known in
+/// advance.
 ///
 /// # Panics
 ///
@@ -188,7 +189,8 @@ pub fn cold(make: impl Fn() -> AllocatorRef, trace: &Trace) -> Duration {
     passes.min().unwrap_or_default()
 }
 
-/// Nanoseconds of a block's allocation by one thread, and of its return by another: blocks are handed over in batches.
+/// Nanoseconds of a block's allocation by one thread, and of its return by another: blocks are handed over in
+/// batches.
 ///
 /// # Panics
 ///
@@ -255,7 +257,8 @@ pub fn reserved_over_live(allocator: &AllocatorRef, traces: &[&Named], passes: u
     allocator.stats().usage.peak_reserved as f64 / live as f64
 }
 
-/// Where the blocks of a pass are, from the lowest page on, and how large; after enough passes for whoever learns.
+/// Where the blocks of a pass are, from the lowest page on, and how large; after enough passes for whoever
+/// learns.
 fn places(
     allocator: &AllocatorRef,
     operations: &Operations,

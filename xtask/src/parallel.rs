@@ -4,8 +4,8 @@ use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Runs `job` once for each item, on `workers` threads that each take the next item, and returns the results in no
-/// particular order. A panic in a job is resumed on this thread after the other jobs have ended.
+/// Runs `job` once for each item, on `workers` threads that each take the next item, and returns the results
+/// in no particular order. A panic in a job is resumed on this thread after the other jobs have ended.
 pub(crate) fn for_each<'a, T: Sync, R: Send>(
     items: &'a [T],
     workers: usize,

@@ -7,11 +7,11 @@
 //! | [`SortedRuns`], [`FreeChunk`] | free chunks ordered by size and address: best fit, the lowest of several |
 //! | [`first_one_from`] | the next non-empty list in a bit map of lists |
 //!
-//! These are the parts that this crate's own engines are built from, so that an engine for a device costs a writer its
-//! policy and its backing, and not another index or another panic guard. Engines report what they hold through
-//! [`RegionWatches`](crate::RegionWatches), and blocks through [`Record`](crate::Record). A backing that reserves address
-//! space from the system finds it in [`backing::pages`](crate::backing::pages). Placement of blocks whose lifetimes are known,
-//! and the detection of periods, are in `orlop-plan`.
+//! These are the parts that this crate's own engines are built from, so that an engine for a device costs a
+//! writer its policy and its backing, and not another index or another panic guard. Engines report what they
+//! hold through [`RegionWatches`](crate::RegionWatches), and blocks through [`Record`](crate::Record). A
+//! backing that reserves address space from the system finds it in [`backing::pages`](crate::backing::pages).
+//! Placement of blocks whose lifetimes are known, and the detection of periods, are in `orlop-plan`.
 
 pub use crate::bfc::bins::{Free as FreeChunk, first_one_from};
 pub use crate::bfc::sorted_runs::{Position, SortedRuns};

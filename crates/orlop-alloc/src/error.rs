@@ -199,7 +199,8 @@ impl Error {
 }
 
 impl Error {
-    /// Wraps the error of a backend outside this crate. Such a backend implements `From` for its errors with it.
+    /// Wraps the error of a backend outside this crate. Such a backend implements `From` for its errors with
+    /// it.
     #[must_use]
     pub fn backend(error: impl StdError + Send + Sync + 'static) -> Self {
         Self::Backend(Box::new(error))

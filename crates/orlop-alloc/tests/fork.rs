@@ -122,7 +122,7 @@ fn fork_meanwhile(allocator: &AllocatorRef, times: usize) -> usize {
 }
 
 #[test]
-fn held_over_forks_it_works_whatever_other_threads_do() {
+fn a_fork_safe_allocator_works_whatever_other_threads_do() {
     let allocator = Caching::builder(Mmap::new()).fork_safe(true).build().erase();
     assert_eq!(fork_meanwhile(&allocator, 50), 50);
     allocator.verify().unwrap();

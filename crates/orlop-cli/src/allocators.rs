@@ -12,14 +12,16 @@ use std::sync::Arc;
 /// Works in one pool of a size that must be given: here, the smallest that holds the trace.
 const FIXED: &str = "bfc-fixed";
 
-/// A device of a size that must be given: here, so many times what is live at most, and at least so many bytes.
+/// A device of a size that must be given: here, so many times what is live at most, and at least so many
+/// bytes.
 const PAGES: &str = "host-pages";
 const PAGES_TIMES: usize = 2;
 const PAGES_LEAST: usize = 64 << 20;
 
 /// Not compared unless they are named. An arena gives nothing back while a trace runs: over one of hours it
-/// would take all memory there is. `direct` and `system` clear every block, since each is a region of its own:
-/// that takes as long as the traces themselves. `host-pages` has memory of its own, of a size that must be given.
+/// would take all memory there is. `direct` and `system` clear every block, since each is a region of its
+/// own: that takes as long as the traces themselves. `host-pages` has memory of its own, of a size that must
+/// be given.
 const UNUSUAL: [&str; 4] = ["arena", "direct", "host-pages", "system"];
 
 /// Other names for some.

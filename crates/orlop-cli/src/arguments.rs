@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 
 /// Where the bytes go: who holds a device's memory, and what other allocators and settings would need
 ///
-/// Reads recordings of what a program allocated: PyTorch's memory snapshots (pickle or JSON), traces of torch.profiler, logs
-/// of RMM, traces of lines, tables of events, and orlop's own files. What a file is, its first bytes say. No GPU is needed.
+/// Reads recordings of what a program allocated: PyTorch's memory snapshots (pickle or JSON), traces of
+/// torch.profiler, logs of RMM, traces of lines, tables of events, and orlop's own files. What a file is, its
+/// first bytes say. No GPU is needed.
 #[derive(Debug, Parser)]
 #[command(name = "orlop", version, after_help = EXITS)]
 pub(crate) struct Arguments {
@@ -31,8 +32,8 @@ const EXITS: &str = "Exits with 0 after success, with 1 if something failed or a
 pub(crate) enum Command {
     /// Replays traces through allocators, and shows what each costs in time and memory
     ///
-    /// Without --policy, traces run through the allocators of the CPU, in memory. With it, any recordings run through the
-    /// allocator of a device, over addresses only.
+    /// Without --policy, traces run through the allocators of the CPU, in memory. With it, any recordings run
+    /// through the allocator of a device, over addresses only.
     Replay(ReplayArguments),
     /// Finds the allocator settings under which a recorded run needs the least memory
     WhatIf(WhatIfArguments),
@@ -46,32 +47,36 @@ pub(crate) enum Command {
     Snapshot(SnapshotCommand),
     /// Writes a recording in another form: for PyTorch's viewer, for Perfetto, or as a table
     ///
-    /// What a form has no place for is left out. Snapshots have no threads, no memory kinds, and no uses by other streams.
-    /// Tables have no segments, and nothing of what lived before the first event. A recording without segments becomes a
-    /// snapshot without them, and without what lived before. Only orlop's own files keep everything.
+    /// What a form has no place for is left out. Snapshots have no threads, no memory kinds, and no uses by
+    /// other streams. Tables have no segments, and nothing of what lived before the first event. A recording
+    /// without segments becomes a snapshot without them, and without what lived before. Only orlop's own
+    /// files keep everything.
     Convert(ConvertArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
     /// Fails if a run needs more memory than its baseline, and names the call site
     ///
-    /// Compares the most live bytes, the most reserved bytes (where both sources tell of segments) and the number of
-    /// allocations, on each device. All of them are counted, not timed, so the same program gives the same figures.
+    /// Compares the most live bytes, the most reserved bytes (where both sources tell of segments) and the
+    /// number of allocations, on each device. All of them are counted, not timed, so the same program gives
+    /// the same figures.
     ///
-    /// Exits with 0 if nothing is above its limit, with 1 if something is, or if a file cannot be read or is cut off, and
-    /// with 2 if the command line makes no sense.
+    /// Exits with 0 if nothing is above its limit, with 1 if something is, or if a file cannot be read or is
+    /// cut off, and with 2 if the command line makes no sense.
     Gate(GateArguments),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotCommand {
-    /// Tells who holds the memory at the peak and at the end, what fragmentation costs, and why requests failed
+    /// Tells who holds the memory at the peak and at the end, what fragmentation costs, and why requests
+    /// failed
     ///
-    /// The reserved bytes are the sum of five parts: asked for (in live blocks), rounding (in live blocks, beyond what was
-    /// asked for), pending (given back, but a stream may still use it), split (free pieces of segments that are in use), and
-    /// cached (segments that are free as a whole, and can go back to the device).
+    /// The reserved bytes are the sum of five parts: asked for (in live blocks), rounding (in live blocks,
+    /// beyond what was asked for), pending (given back, but a stream may still use it), split (free pieces of
+    /// segments that are in use), and cached (segments that are free as a whole, and can go back to the
+    /// device).
     ///
-    /// For a request that failed it also tells the least that would have had to be freed for the request to fit: blocks side
-    /// by side in one segment, or all blocks of some segments.
+    /// For a request that failed it also tells the least that would have had to be freed for the request to
+    /// fit: blocks side by side in one segment, or all blocks of some segments.
     Info(SnapshotInfoArguments),
 }
 
@@ -83,8 +88,8 @@ pub(crate) enum TraceCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or directories, for all
-    /// *.csv and *.csv.gz in them. With --policy, recordings of any form, as for what-if
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
+    /// directories, for all *.csv and *.csv.gz in them. With --policy, recordings of any form, as for what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -100,8 +105,8 @@ pub(crate) struct ReplayArguments {
     #[arg(long, value_name = "BYTES", requires = "policy", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
 
-    /// Allocators, separated by commas or by giving the option again [default: all but arena, direct, host-pages and
-    /// system]
+    /// Allocators, separated by commas or by giving the option again [default: all but arena, direct,
+    /// host-pages and system]
     #[arg(long = "allocator", short, value_name = "NAME", value_delimiter = ',', value_parser = choices())]
     pub(crate) allocators: Vec<String>,
 
@@ -113,16 +118,16 @@ pub(crate) struct ReplayArguments {
     #[arg(long, short, value_name = "N", default_value = "1")]
     pub(crate) threads: NonZeroUsize,
 
-    /// What is written into each block: nothing, its first byte, a byte of each page, or all of it [default: first; with
-    /// --backing null: none]
+    /// What is written into each block: nothing, its first byte, a byte of each page, or all of it [default:
+    /// first; with --backing null: none]
     #[arg(long, value_name = "HOW", value_parser = touches())]
     pub(crate) touch: Option<Touch>,
 
-    /// Passes over each trace, of which the first is reported as cold [default: as many as fit into a quarter of a second,
-    /// but at least 3; with --policy: 1]
+    /// Passes over each trace, of which the first is reported as cold [default: as many as fit into a quarter
+    /// of a second, but at least 3; with --policy: 1]
     ///
-    /// With --policy and without this, orlop's own files are replayed while they are read: they may be larger than the
-    /// memory, and the time of an operation is not told.
+    /// With --policy and without this, orlop's own files are replayed while they are read: they may be larger
+    /// than the memory, and the time of an operation is not told.
     #[arg(long, short, value_name = "N")]
     pub(crate) repeat: Option<NonZeroUsize>,
 
@@ -173,8 +178,8 @@ pub(crate) struct WhatIfArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or directories, for all
-    /// *.csv and *.csv.gz in them
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
+    /// directories, for all *.csv and *.csv.gz in them
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -287,7 +292,8 @@ pub(crate) struct ReportArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other
+    /// recording, plain or gzip
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -295,8 +301,8 @@ pub(crate) struct ConvertArguments {
     #[arg(value_name = "OUTPUT")]
     pub(crate) output: PathBuf,
 
-    /// The form to write [default: by the ending of OUTPUT: .pickle or .pkl, .json (a snapshot), .trace.json (for Perfetto),
-    /// .csv, .orlop]
+    /// The form to write [default: by the ending of OUTPUT: .pickle or .pkl, .json (a snapshot), .trace.json
+    /// (for Perfetto), .csv, .orlop]
     #[arg(long, value_name = "FORM")]
     pub(crate) to: Option<RecordingForm>,
 

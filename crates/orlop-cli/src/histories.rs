@@ -64,8 +64,8 @@ pub(crate) enum ProfileSource {
     Any,
 }
 
-/// A profile that was written, or that of a history, with names of so many lines. It may come through a pipe: it is opened
-/// once.
+/// A profile that was written, or that of a history, with names of so many lines. It may come through a pipe:
+/// it is opened once.
 pub(crate) fn profile_of_either(path: &Path, depth: usize, source: ProfileSource) -> Result<Profile, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let mut file = open(path)?;
@@ -125,8 +125,8 @@ pub(crate) fn to_the_end(path: &Path, warnings: &[HistoryWarning]) -> Result<(),
     told.map_or(Ok(()), |warning| Err(format!("{}: {warning}", path.display())))
 }
 
-/// The device with this number, or all; the host's memory only if there is no other, for no settings of PyTorch's are about
-/// it.
+/// The device with this number, or all; the host's memory only if there is no other, for no settings of
+/// PyTorch's are about it.
 pub(crate) fn devices(history: &History, only: Option<u32>) -> impl Iterator<Item = &DeviceHistory> {
     let others = history.devices.iter().any(|device| !is_host(device));
     history.devices.iter().filter(move |device| match only {

@@ -58,7 +58,8 @@ fn is_other(error: &TraceError) -> bool {
     }
 }
 
-/// That there is no such file. Many programs take `-` for the standard input: whoever writes it is told how it is called here.
+/// That there is no such file. Many programs take `-` for the standard input: whoever writes it is told how
+/// it is called here.
 pub(crate) fn cannot_open(path: &Path, error: io::Error) -> String {
     let told = TraceError::Open { path: path.to_owned(), error }.to_string();
     if path == Path::new(STANDARD) { format!("{told}; the standard input is /dev/stdin") } else { told }

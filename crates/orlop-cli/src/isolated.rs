@@ -1,9 +1,9 @@
 //! A run in a process of its own.
 //!
-//! What an allocator leaves behind, the next one inherits: a heap that has grown, memory that stays resident, the
-//! size from which `malloc` maps. So when there are several runs, each is this program again with one trace and
-//! one allocator, and its report comes back as JSON. One that is killed, for taking too much memory say, is one
-//! that failed; the others go on.
+//! What an allocator leaves behind, the next one inherits: a heap that has grown, memory that stays resident,
+//! the size from which `malloc` maps. So when there are several runs, each is this program again with one
+//! trace and one allocator, and its report comes back as JSON. One that is killed, for taking too much memory
+//! say, is one that failed; the others go on.
 
 use crate::arguments::ReplayArguments;
 use crate::output::PREFIX;

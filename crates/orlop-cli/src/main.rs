@@ -1,7 +1,7 @@
 //! The `orlop` program: what a trace costs, under which allocator; and where the bytes of a snapshot went.
 //!
-//! All it knows is in the libraries; here are only words, tables and exit codes: 0 for success, 1 for a run that
-//! failed, 2 for a command line that makes no sense.
+//! All it knows is in the libraries; here are only words, tables and exit codes: 0 for success, 1 for a run
+//! that failed, 2 for a command line that makes no sense.
 
 #![forbid(unsafe_code)]
 

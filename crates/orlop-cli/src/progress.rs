@@ -1,5 +1,5 @@
-//! A bar for runs that take long. Nobody sees it who is not at a terminal, and it writes between passes only, never
-//! while one is timed.
+//! A bar for runs that take long. Nobody sees it who is not at a terminal, and it writes between passes only,
+//! never while one is timed.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use orlop::lab::cpu_bench::PassProgress;

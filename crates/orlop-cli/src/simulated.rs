@@ -112,8 +112,8 @@ fn whole(
     Ok(history.devices.iter().map(replay).collect())
 }
 
-/// A replay event by event; `None` if the file is not one of orlop's own. What is wrong with it then is for whoever reads
-/// it as a whole to say.
+/// A replay event by event; `None` if the file is not one of orlop's own. What is wrong with it then is for
+/// whoever reads it as a whole to say.
 fn stream(path: &Path, rules: &Rules, memory: Option<u64>) -> Result<Option<StreamedReplay>, Vec<String>> {
     // What was looked at in a pipe is gone.
     if !fs::metadata(path).is_ok_and(|data| data.is_file()) {

@@ -126,7 +126,8 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
-/// A device by its number, and by its name if the number says nothing: GPUs are numbered from 0, others far above.
+/// A device by its number, and by its name if the number says nothing: GPUs are numbered from 0, others far
+/// above.
 pub(crate) fn device(number: u32) -> String {
     match numbered_device(number).filter(|device| !device.is_cuda()) {
         Some(device) => format!("{number} ({device})"),

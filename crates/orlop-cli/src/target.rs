@@ -1,11 +1,12 @@
 //! Files that are written: there whole, or as they were before.
 //!
-//! What is new is written beside the file, under a name that nobody else has, and takes its place in the end. Where there is
-//! nothing to be replaced it is written directly: devices, pipes, the standard output, and files whose folder or mount lets nobody
-//! take their place. Links stay links, and read-only files are refused.
+//! What is new is written beside the file, under a name that nobody else has, and takes its place in the end.
+//! Where there is nothing to be replaced it is written directly: devices, pipes, the standard output, and
+//! files whose folder or mount lets nobody take their place. Links stay links, and read-only files are
+//! refused.
 //!
-//! Tensors are written by the same rule, with its own code: `interchange/replace.rs` in `orlop-tensor`. What is changed here
-//! is to be changed there.
+//! Tensors are written by the same rule, with its own code: `interchange/replace.rs` in `orlop-tensor`. What
+//! is changed here is to be changed there.
 
 use crate::inputs::STANDARD;
 use orlop::trace::check_output;
@@ -14,16 +15,16 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Puts these bytes, made of `input`, at `path`, or says why not, with its name. `None` if that is no file: it may be the
-/// standard output, which is to have nothing else.
+/// Puts these bytes, made of `input`, at `path`, or says why not, with its name. `None` if that is no file:
+/// it may be the standard output, which is to have nothing else.
 pub(crate) fn put_bytes(path: &Path, input: &Path, bytes: &[u8]) -> Result<Option<u64>, String> {
     put_named(path, input, |file| {
         file.write_all(bytes).map_err(|error| format!("cannot be written: {error}"))
     })
 }
 
-/// Puts what `write` writes, made of `input`, at `path`, unless that is the same file: how long it is, and what goes wrong with
-/// its name, as for [`put_bytes`].
+/// Puts what `write` writes, made of `input`, at `path`, unless that is the same file: how long it is, and
+/// what goes wrong with its name, as for [`put_bytes`].
 pub(crate) fn put_named(
     path: &Path,
     input: &Path,
@@ -44,8 +45,8 @@ pub(crate) fn put_named(
     Ok(fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|data| data.len()))
 }
 
-/// The standard output by its name. Where the shell sends it to a file, what others wrote there stays: a file that is opened by
-/// that name, or replaced, would lose it.
+/// The standard output by its name. Where the shell sends it to a file, what others wrote there stays: a file
+/// that is opened by that name, or replaced, would lose it.
 #[cfg(unix)]
 fn standard_output(path: &Path) -> Option<io::Result<File>> {
     use std::os::fd::AsFd;

@@ -1,7 +1,9 @@
-//! A check of adaptors: every method of [`Allocator`] reaches the upstream, but for those that the adaptor implements.
+//! A check of adaptors: every method of [`Allocator`] reaches the upstream, but for those that the adaptor
+//! implements.
 //!
-//! The trait has defaults for what not every engine can do, so an adaptor that forgets to forward a method compiles, and
-//! silently loses what its upstream can: an out-of-memory report without its figures, an observer that sees no regions.
+//! The trait has defaults for what not every engine can do, so an adaptor that forgets to forward a method
+//! compiles, and silently loses what its upstream can: an out-of-memory report without its figures, an
+//! observer that sees no regions.
 
 use crate::ConformanceFault;
 use orlop_alloc::backing::System;
@@ -17,7 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The methods of [`Allocator`] that an adaptor forwards unless it implements them.
 ///
-/// Without `allocate`, which every adaptor implements, and the methods that count blocks, which none forwards.
+/// Without `allocate`, which every adaptor implements, and the methods that count blocks, which none
+/// forwards.
 pub const FORWARDED: [&str; 22] = [
     "allocated_size_slow",
     "deallocate",
@@ -57,7 +60,8 @@ pub struct ForwardingMock {
 ///
 /// # Errors
 ///
-/// [`ConformanceFault::NotForwarded`] with the methods that did not reach the upstream, or whose answer the adaptor changed.
+/// [`ConformanceFault::NotForwarded`] with the methods that did not reach the upstream, or whose answer the
+/// adaptor changed.
 ///
 /// # Panics
 ///
@@ -186,7 +190,8 @@ impl ForwardingMock {
     }
 }
 
-// SAFETY: blocks are those of `memory`, unchanged, and return to it. The methods that free or grow by address refuse.
+// SAFETY: blocks are those of `memory`, unchanged, and return to it. The methods that free or grow by address
+// refuse.
 unsafe impl Allocator for ForwardingMock {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         self.memory.allocate(request)
@@ -194,7 +199,7 @@ unsafe impl Allocator for ForwardingMock {
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         self.note("deallocate");
-        // SAFETY: the caller's promises; a block of `memory`.
+        // SAFETY: guaranteed by the caller; a block of `memory`.
         unsafe { self.memory.deallocate(block) }
     }
 

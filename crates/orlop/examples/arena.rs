@@ -1,4 +1,5 @@
-//! An arena for the temporary tensors of a step: allocation moves a pointer, and one call takes everything back.
+//! An arena for the temporary tensors of a step: allocation moves a pointer, and one call takes everything
+//! back.
 //!
 //! ```text
 //! cargo run -p orlop --example arena
@@ -30,8 +31,8 @@ fn step(number: i32, arena: &AllocatorRef) -> tensor::Result<Tensor> {
 }
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
-    // The engine's own methods, such as `reset`, need the typed handle; requests go through the erased one. Both are
-    // counted handles to the same arena.
+    // The engine's own methods, such as `reset`, need the typed handle; requests go through the erased one.
+    // Both are counted handles to the same arena.
     let arena = Arena::new(System::new(), 64 << 10);
     let allocator = arena.clone().erase();
 

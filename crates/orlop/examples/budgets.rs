@@ -4,8 +4,9 @@
 //! cargo run -p orlop --example budgets
 //! ```
 //!
-//! A kind says what memory is for. Here the KV cache may hold 1 MiB and workspace 256 KiB. The program keeps a list of
-//! sequences it can recompute; a callback drops the oldest ones when the budget of the KV cache is reached.
+//! A kind says what memory is for. Here the KV cache may hold 1 MiB and workspace 256 KiB. The program keeps
+//! a list of sequences it can recompute; a callback drops the oldest ones when the budget of the KV cache is
+//! reached.
 
 use orlop::memory::context::{Budget, Pressure};
 use orlop::prelude::*;
@@ -19,12 +20,13 @@ const SEQUENCE_BYTES: usize = 256 << 10;
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let context = Context::new();
-    // Set budgets before the first allocation: blocks from before are not charged. `strict` means that a kind neither
-    // borrows unused budget of other kinds nor lends its own.
+    // Set budgets before the first allocation: blocks from before are not charged. `strict` means that a kind
+    // neither borrows unused budget of other kinds nor lends its own.
     context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(1 << 20).strict())?;
     context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(256 << 10).strict())?;
 
-    // The callback runs on the thread whose request did not fit, with no lock of orlop's held, so it may drop blocks.
+    // The callback runs on the thread whose request did not fit, with no lock of orlop's held, so it may drop
+    // blocks.
     let sequences = Arc::new(Mutex::new(VecDeque::<Block>::new()));
     let evictable = Arc::clone(&sequences);
     context.on_pressure(

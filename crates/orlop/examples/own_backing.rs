@@ -1,11 +1,12 @@
-//! A backing of your own under the caching engine, checked by the suite that every allocator of orlop's passes.
+//! A backing of your own under the caching engine, checked by the suite that every allocator of orlop's
+//! passes.
 //!
 //! ```text
 //! cargo run -p orlop --example own_backing
 //! ```
 //!
-//! Engines know where blocks are; a backing provides the memory, in regions of many blocks. This one gets them from the
-//! system and stays within a quota, which several engines can share.
+//! Engines know where blocks are; a backing provides the memory, in regions of many blocks. This one gets
+//! them from the system and stays within a quota, which several engines can share.
 
 use orlop::memory::backing::{Backing, BackingRef, Region};
 use orlop::memory::caching::Caching;
@@ -25,12 +26,13 @@ struct Quota {
     left: AtomicUsize,
 }
 
-// SAFETY: 1. the system's blocks have the size and alignment of their layout and do not overlap. 2. `alloc_zeroed`
-// initialises every byte. 3. `dealloc` may be called from any thread.
+// SAFETY: 1. the system's blocks have the size and alignment of their layout and do not overlap. 2.
+// `alloc_zeroed` initialises every byte. 3. `dealloc` may be called from any thread.
 unsafe impl Backing for Quota {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let layout = Layout::from_size_align(bytes, align.bytes()).ok()?;
-        // No panic and no error type: the engine tries to do with less, and else makes the out-of-memory report.
+        // No panic and no error type: the engine tries to do with less, and else makes the out-of-memory
+        // report.
         self.left.try_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).ok()?;
         // SAFETY: engines never ask for zero bytes.
         let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
@@ -73,8 +75,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     }
     drop(block);
 
-    // The suite puts a layer between backing and engine that counts regions and refuses some, and compares random programs
-    // with a model. It panics with the names of the parts that failed.
+    // The suite puts a layer between backing and engine that counts regions and refuses some, and compares
+    // random programs with a model. It panics with the names of the parts that failed.
     let quota = Arc::new(Quota { left: AtomicUsize::new(1 << 30) });
     let base = || -> BackingRef { Arc::clone(&quota) as BackingRef };
     conformance_over("quota", SuiteProfile::strict(), base, |backing| {

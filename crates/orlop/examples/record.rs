@@ -4,8 +4,9 @@
 //! cargo run -p orlop --example record
 //! ```
 //!
-//! The page needs no network: every block over time, who held the memory at each moment, where the holes were. For a
-//! recording in a file see `orlop::trace::recorder`; `orlop report FILE` makes the same page from it.
+//! The page needs no network: every block over time, who held the memory at each moment, where the holes
+//! were. For a recording in a file see `orlop::trace::recorder`; `orlop report FILE` makes the same page from
+//! it.
 
 use orlop::lab::report::ReportData;
 use orlop::memory::Tag;

@@ -38,7 +38,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let context = Context::new();
-    // SAFETY: the file is neither written nor cut off while its tensors live. `SafeTensors::read` needs no such promise.
+    // SAFETY: the file is neither written nor cut off while its tensors live. `SafeTensors::read` needs no
+    // such promise.
     let weights = context.scope(|| unsafe { SafeTensors::map(&path) })?;
     println!("{} tensors:", weights.len());
     for (name, tensor) in weights.iter().take(40) {
@@ -62,7 +63,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         println!("\nevery other column of {name}: {:?}, in the same memory: {shared}", columns.sizes());
     }
 
-    // The mapping has its own line: memory that the process holds and that no allocator of orlop's handed out.
+    // The mapping has its own line: memory that the process holds and that no allocator of orlop's handed
+    // out.
     let map = context.memory_map();
     println!("\nmapped: {}\n\n{map}", ByteSize(map.live_from(Source::Mapped)));
     drop(weights);

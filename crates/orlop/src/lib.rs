@@ -28,8 +28,8 @@
     doc = "| [`lab`] | answers from recordings: analyze, simulate, compare, report | `orlop-lab` |"
 )]
 //!
-//! The modules of `orlop-core` and `orlop-alloc` have names of their own here, because `orlop::core` and `orlop::alloc`
-//! would hide Rust's `core` and `alloc` in a file that imports them.
+//! The modules of `orlop-core` and `orlop-alloc` have names of their own here, because `orlop::core` and
+//! `orlop::alloc` would hide Rust's `core` and `alloc` in a file that imports them.
 //!
 //! ```
 //! use orlop::prelude::*;
@@ -40,8 +40,8 @@
 //! # Ok::<(), orlop::memory::Error>(())
 //! ```
 //!
-//! The crate's `examples/` show budgets, arenas, a backing of your own, weight files, out-of-memory reports and
-//! recordings: `cargo run -p orlop --example budgets`.
+//! The crate's `examples/` show budgets, arenas, a backing of your own, weight files, out-of-memory reports
+//! and recordings: `cargo run -p orlop --example budgets`.
 #![forbid(unsafe_code)]
 
 /// The program on the project's first page is a test.

@@ -1,7 +1,8 @@
 //! Runs every program of `examples/` and checks what it prints.
 //!
-//! Each is a module of this binary, so that what runs here is what was compiled just now. Its test starts this binary again,
-//! for that one test, and there calls `main`: an example has a process, and an output, of its own.
+//! Each is a module of this binary, so that what runs here is what was compiled just now. Its test starts
+//! this binary again, for that one test, and there calls `main`: an example has a process, and an output, of
+//! its own.
 #![cfg(not(any(miri, loom)))]
 
 #[path = "../examples/arena.rs"]
@@ -24,8 +25,8 @@ use std::process::Command;
 /// In the environment of the process that runs the example.
 const CHILD: &str = "ORLOP_EXAMPLE_RUNS_HERE";
 
-/// Runs `main` in a process of its own, with `folder` for temporary files, and checks that all of `expected` is printed.
-/// `name` is the calling test's.
+/// Runs `main` in a process of its own, with `folder` for temporary files, and checks that all of `expected`
+/// is printed. `name` is the calling test's.
 fn check<E: Debug>(name: &str, folder: &Path, main: fn() -> Result<(), E>, expected: &[&str]) {
     if std::env::var_os(CHILD).is_some() {
         main().expect("the example runs");

@@ -184,8 +184,8 @@ pub mod pages {
         map_as(bytes, align, READ_WRITE)
     }
 
-    /// Reserves `bytes` bytes of address space, a multiple of the page size, at a multiple of `align`, a power of
-    /// two. The addresses are inaccessible and use no memory. Returns `None` if the system has none.
+    /// Reserves `bytes` bytes of address space, a multiple of the page size, at a multiple of `align`, a
+    /// power of two. The addresses are inaccessible and use no memory. Returns `None` if the system has none.
     #[must_use]
     pub fn reserve(bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if cfg!(miri) {

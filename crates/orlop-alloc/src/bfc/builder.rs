@@ -47,7 +47,8 @@ impl<B: Backing> BfcBuilder<B> {
         self
     }
 
-    /// Stamps each free with the next tick of `clock`: see [`Allocator::set_safe_frontier`].
+    /// Stamps each free with the next tick of `clock`: see
+    /// [`Allocator::set_safe_frontier`](crate::Allocator::set_safe_frontier).
     #[must_use]
     pub fn clock(mut self, clock: Arc<AtomicU64>) -> Self {
         self.clock = Some(clock);

@@ -197,7 +197,7 @@ impl<I: FreeIndex> Heap<I> {
             }
             self.unbin(next);
             self.recommit(next);
-            // The stamp told when the chunk was freed before it was handed out. It says nothing about the
+            // The stamp is that of the chunk's last free before it was handed out. It says nothing about the
             // bytes behind it.
             self.chunks[index].freed_at = 0;
             self.merge(index, next);

@@ -2,8 +2,8 @@
 
 use orlop_core::Alignment;
 
-/// The rules of a [`Bfc`] engine. One engine runs all of them: comparing allocators is a loop over
-/// policies.
+/// The rules of a [`Bfc`](super::Bfc) engine. One engine runs all of them: comparing allocators is a loop
+/// over policies.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct BfcPolicy {

@@ -28,7 +28,7 @@ const MAX_LOG: usize = 4096;
 
 impl<B: Backing> Caching<B> {
     /// Serves a request that the fast path ([`Allocator::take_cached`](crate::Allocator::take_cached)) did
-    /// not, with or without a thread cache that could.
+    /// not serve.
     #[inline(always)]
     pub(super) fn allocate_in_steps(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.backing.device())?;

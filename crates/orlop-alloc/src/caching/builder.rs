@@ -78,7 +78,6 @@ impl<B: Backing> CachingBuilder<B> {
     /// - Adaptors, and engines of other kinds, have locks of their own.
     /// - The slots of threads that are not in the child stay taken; what they had cached comes back at a
     ///   trim. There is no [`Maintenance`](super::Maintenance) thread in the child.
-    ///   [`Maintenance`](super::Maintenance) thread is not there.
     #[must_use]
     pub fn fork_safe(mut self, on: bool) -> Self {
         self.fork_safe = on;
@@ -133,7 +132,10 @@ impl<B: Backing> CachingBuilder<B> {
     pub fn build(self) -> AllocatorRef<Caching<B>> {
         let (allocator, registered) = self.build_registered();
         if let Err(error) = registered {
-            tracing::error!(%error, "the allocator is not registered over forks");
+            tracing::error!(
+                %error,
+                "the fork handlers were not registered: a forked child must not use the allocator"
+            );
         }
         allocator
     }

@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn classes_hold_what_is_asked_and_no_more(log2 in 0u32..38, low in any::<usize>()) {
+        fn classes_hold_requests_and_little_more(log2 in 0u32..38, low in any::<usize>()) {
             let bytes = (1 << log2) | (low & ((1 << log2) - 1));
             let class = class_for(bytes);
             prop_assert!(size_of_class(class) >= bytes);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_gives_all_back_and_is_told() {
+    fn pressure_gives_all_back_and_runs_the_hook() {
         let allocator = allocator();
         drop(allocator.allocate(&Request::new(8 << 20)).unwrap());
         let (sender, receiver) = mpsc::channel();

@@ -45,7 +45,7 @@ fn memory_grows_in_place_and_by_little() {
 
 /// Cached blocks are merged before memory is reserved.
 #[test]
-fn nothing_is_gained_while_what_is_cached_would_do() {
+fn nothing_is_reserved_while_cached_memory_would_do() {
     let allocator = small_pages();
     drop((0..64).map(|_| allocator.allocate(&Request::new(16 << 10)).unwrap()).collect::<Vec<_>>());
     let before = reserved(&allocator);

@@ -118,8 +118,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] if the allocator is on another device, [`Error::InvalidRequest`] for a host kind on
-    /// another device.
+    /// [`Error::WrongDevice`] if the allocator is on another device, [`Error::InvalidRequest`] for a host
+    /// kind on another device.
     pub fn register(
         &self,
         device: Device,

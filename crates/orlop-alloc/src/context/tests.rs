@@ -175,11 +175,11 @@ fn callbacks_free_memory_for_their_kind() {
 fn a_soft_budget_calls_and_never_fails() {
     let context = Context::with(Device::CPU, CpuConfig::new());
     let over = Arc::new(AtomicU64::new(0));
-    let told = Arc::clone(&over);
+    let reported = Arc::clone(&over);
     context.on_pressure(
         MemoryKind::KvCache,
         Arc::new(move |pressure| {
-            told.fetch_max(pressure.bytes, Ordering::Relaxed);
+            reported.fetch_max(pressure.bytes, Ordering::Relaxed);
             0
         }),
     );

@@ -95,7 +95,7 @@ fn the_last_handle_and_the_last_block_at_once() {
 
 /// Both threads have slots, and each frees blocks of the other.
 #[test]
-fn blocks_go_home_while_the_last_handle_goes() {
+fn remote_frees_while_the_last_handle_goes() {
     for _ in 0..ROUNDS {
         each(|allocator| {
             let mine = [block(&allocator), block(&allocator)];
@@ -116,14 +116,14 @@ fn blocks_go_home_while_the_last_handle_goes() {
 struct DropsHandle {
     when: fn(&Event<'_>) -> bool,
     handle: Mutex<Option<AllocatorRef>>,
-    told: AtomicU64,
+    dropped: AtomicU64,
 }
 
 impl Observer for DropsHandle {
     fn observe(&self, event: &Event<'_>) {
         if (self.when)(event) {
             let handle = self.handle.lock().take();
-            self.told.fetch_add(handle.is_some().into(), Ordering::Relaxed);
+            self.dropped.fetch_add(handle.is_some().into(), Ordering::Relaxed);
             drop(handle);
         }
     }
@@ -139,12 +139,12 @@ fn an_observer_drops_the_last_handle() {
     let some_lose = AtomicU64::new(0);
     for when in [freed, lost] {
         each(|allocator| {
-            let drops = Arc::new(DropsHandle { when, handle: Mutex::default(), told: AtomicU64::new(0) });
+            let drops = Arc::new(DropsHandle { when, handle: Mutex::default(), dropped: AtomicU64::new(0) });
             allocator.set_observer(Some(Arc::clone(&drops) as Arc<dyn Observer>));
             let block = block(&allocator);
             *drops.handle.lock() = Some(allocator);
             drop(block);
-            some_lose.fetch_add(drops.told.load(Ordering::Relaxed), Ordering::Relaxed);
+            some_lose.fetch_add(drops.dropped.load(Ordering::Relaxed), Ordering::Relaxed);
             // An engine that keeps its regions ends here.
             let handle = drops.handle.lock().take();
             drop(handle);
@@ -182,7 +182,7 @@ fn an_observers_end_may_use_the_allocator() {
         allocator.set_observer(Some(Arc::new(lingers)));
         drop(block(&allocator));
         allocator.set_observer(None);
-        let quiet = DropsHandle { when: |_| false, handle: Mutex::default(), told: AtomicU64::new(0) };
+        let quiet = DropsHandle { when: |_| false, handle: Mutex::default(), dropped: AtomicU64::new(0) };
         allocator.set_observer(Some(Arc::new(quiet)));
         assert!(ended.load(Ordering::Relaxed), "{}", allocator.name());
         drop(block(&allocator));

@@ -113,8 +113,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with a report, [`Error::InvalidRequest`](crate::Error::InvalidRequest)
-    /// for a kind that the device cannot have.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with a report,
+    /// [`Error::InvalidRequest`](crate::Error::InvalidRequest) for a kind that the device cannot have.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Block> {
         match self.allocate_cached(request) {

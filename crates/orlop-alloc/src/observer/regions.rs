@@ -244,7 +244,6 @@ impl fmt::Debug for RegionWatch {
 /// watches.add(watch, []);
 /// # }
 /// ```
-/// ```
 #[derive(Debug, Default)]
 pub struct RegionWatches {
     watches: Vec<Arc<RegionWatch>>,

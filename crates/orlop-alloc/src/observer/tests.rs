@@ -16,18 +16,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Reconstructs the reserved memory from the events.
 #[derive(Default)]
 struct Map {
-    held: Mutex<Held>,
+    ranges: Mutex<RecordedRanges>,
 }
 
 #[derive(Default)]
-struct Held {
+struct RecordedRanges {
     /// Pieces by address; adjacent pieces are not joined.
     pieces: BTreeMap<usize, usize>,
-    told: usize,
+    received: usize,
     last: Option<u64>,
 }
 
-impl Held {
+impl RecordedRanges {
     fn sum(&self) -> u64 {
         self.pieces.values().map(|&bytes| bytes as u64).sum()
     }
@@ -67,7 +67,7 @@ impl Held {
     }
 
     fn apply(&mut self, event: &RegionEvent) {
-        self.told += 1;
+        self.received += 1;
         // Where ticks are long, two events may have the same time.
         assert!(event.at >= self.last && event.at.is_some() && event.bytes > 0, "out of order");
         self.last = event.at;
@@ -79,17 +79,17 @@ impl Held {
 }
 
 impl Map {
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock()
+    fn ranges(&self) -> MutexGuard<'_, RecordedRanges> {
+        self.ranges.lock()
     }
 }
 
 impl Observer for Map {
     fn observe(&self, event: &Event<'_>) {
         match event {
-            Event::Region { event, .. } => self.held().apply(event),
-            Event::Allocated { block, .. } => assert!(self.held().holds(block.address(), block.granted)),
-            Event::Freed { block, .. } => assert!(self.held().holds(block.address(), block.granted)),
+            Event::Region { event, .. } => self.ranges().apply(event),
+            Event::Allocated { block, .. } => assert!(self.ranges().holds(block.address(), block.granted)),
+            Event::Freed { block, .. } => assert!(self.ranges().holds(block.address(), block.granted)),
             _ => {}
         }
     }
@@ -156,75 +156,75 @@ fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64,
 const STEPS: u64 = if cfg!(miri) { 8 } else { 400 };
 
 #[test]
-fn what_is_told_is_what_is_held() {
+fn region_events_add_up_to_the_usage() {
     for allocator in allocators() {
         let map = watch(&allocator);
-        let check = || assert_eq!(map.held().sum(), allocator.usage().reserved, "{}", allocator.name());
+        let check = || assert_eq!(map.ranges().sum(), allocator.usage().reserved, "{}", allocator.name());
         let mut blocks = Vec::new();
         run(&allocator, &mut blocks, STEPS, 7, check);
         drop(blocks);
         allocator.trim(0);
         check();
-        assert!(map.held().told > if cfg!(miri) { 0 } else { 4 }, "{}", allocator.name());
+        assert!(map.ranges().received > if cfg!(miri) { 0 } else { 4 }, "{}", allocator.name());
         let _last = allocator.allocate(&Request::new(5 << 20)).unwrap();
         let name = allocator.name().to_owned();
         drop(allocator);
-        assert!(map.held().sum() >= 5 << 20, "{name}");
+        assert!(map.ranges().sum() >= 5 << 20, "{name}");
         drop(_last);
-        assert_eq!(map.held().sum(), 0, "{name}");
+        assert_eq!(map.ranges().sum(), 0, "{name}");
     }
 }
 
 #[test]
-fn who_comes_later_is_told_of_what_is_there() {
+fn a_later_observer_receives_existing_regions() {
     for allocator in allocators() {
         let mut blocks = Vec::new();
         run(&allocator, &mut blocks, STEPS / 2, 11, || {});
         allocator.trim(0);
         let first = watch(&allocator);
-        assert_eq!(first.held().sum(), allocator.usage().reserved, "{}", allocator.name());
+        assert_eq!(first.ranges().sum(), allocator.usage().reserved, "{}", allocator.name());
         let second = watch(&allocator);
         run(&allocator, &mut blocks, STEPS / 2, 13, || {
-            assert_eq!(second.held().sum(), allocator.usage().reserved, "{}", allocator.name());
+            assert_eq!(second.ranges().sum(), allocator.usage().reserved, "{}", allocator.name());
         });
-        let told = second.held().told;
+        let received = second.ranges().received;
         allocator.set_observer(None);
         blocks.clear();
         allocator.trim(0);
-        assert_eq!(second.held().told, told);
+        assert_eq!(second.ranges().received, received);
     }
 }
 
 #[test]
-fn engines_whose_blocks_are_regions_tell_of_them() {
+fn engines_whose_blocks_are_regions_report_them() {
     let pool = Pool::builder(System::new()).bound(8).fixed_bound().build().erase();
     for allocator in [Direct::new(System::new()).erase(), Pow2::new(System::new()).erase(), pool] {
         let map = watch(&allocator);
         let mut blocks = Vec::new();
         run(&allocator, &mut blocks, STEPS, 17, || {
-            assert_eq!(map.held().sum(), allocator.usage().reserved, "{}", allocator.name());
+            assert_eq!(map.ranges().sum(), allocator.usage().reserved, "{}", allocator.name());
         });
         drop(blocks);
         drop(allocator);
-        assert_eq!(map.held().sum(), 0);
+        assert_eq!(map.ranges().sum(), 0);
     }
 }
 
 #[test]
-fn calls_beside_the_handle_are_told_of() {
+fn calls_beside_the_handle_are_reported() {
     let caching = Caching::builder(Mmap::new()).build();
     let map = watch(&caching.clone().erase());
     drop(caching.allocate(&Request::new(8 << 20)).unwrap());
     for _ in 0..3 {
         caching.decay();
-        assert_eq!(map.held().sum(), caching.usage().reserved);
+        assert_eq!(map.ranges().sum(), caching.usage().reserved);
     }
     let arena = Arena::new(System::new(), 4096);
     let map = watch(&arena.clone().erase());
     for _ in 0..2 {
         drop([100, 10_000].map(|bytes| arena.allocate(&Request::new(bytes)).unwrap()));
         arena.reset().unwrap();
-        assert_eq!(map.held().sum(), arena.usage().reserved);
+        assert_eq!(map.ranges().sum(), arena.usage().reserved);
     }
 }
 
@@ -245,7 +245,7 @@ impl Observer for Count {
 }
 
 #[test]
-fn observers_beside_others_are_told_of_what_is_there() {
+fn observers_beside_others_receive_existing_regions() {
     let steps = BfcPolicy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..BfcPolicy::tensorflow() };
     let allocator = Bfc::builder(System::new()).policy(steps).limit(64 << 20).build().erase();
     let _kept = allocator.allocate(&Request::new(1000)).unwrap();
@@ -263,12 +263,12 @@ fn observers_beside_others_are_told_of_what_is_there() {
 struct Greedy {
     allocator: Mutex<Option<AllocatorRef>>,
     kept: Mutex<Vec<Block>>,
-    told: AtomicU64,
+    received: AtomicU64,
 }
 
 impl Observer for Greedy {
     fn observe(&self, event: &Event<'_>) {
-        if matches!(event, Event::Region { .. }) && self.told.fetch_add(1, Ordering::Relaxed) < 3 {
+        if matches!(event, Event::Region { .. }) && self.received.fetch_add(1, Ordering::Relaxed) < 3 {
             let allocator = self.allocator.lock().clone();
             let block = allocator.and_then(|allocator| allocator.allocate(&Request::new(30 << 20)).ok());
             self.kept.lock().extend(block);
@@ -277,17 +277,17 @@ impl Observer for Greedy {
 }
 
 #[test]
-fn an_observer_may_allocate_where_it_looks() {
+fn an_observer_may_allocate_from_what_it_observes() {
     for allocator in [Direct::new(System::new()).erase(), Pow2::new(System::new()).erase()] {
         let greedy = Arc::new(Greedy {
             allocator: Mutex::new(Some(allocator.clone())),
             kept: Mutex::default(),
-            told: AtomicU64::new(0),
+            received: AtomicU64::new(0),
         });
         allocator.set_observer(Some(Arc::clone(&greedy) as Arc<dyn Observer>));
         let _block = allocator.allocate(&Request::new(30 << 20)).unwrap();
         // Each region led to another: the first three times.
-        assert_eq!((greedy.told.load(Ordering::Relaxed), greedy.kept.lock().len()), (4, 3));
+        assert_eq!((greedy.received.load(Ordering::Relaxed), greedy.kept.lock().len()), (4, 3));
         greedy.allocator.lock().take();
         let kept = std::mem::take(&mut *greedy.kept.lock());
         drop(kept);
@@ -295,7 +295,7 @@ fn an_observer_may_allocate_where_it_looks() {
 }
 
 #[test]
-fn threads_tell_of_all_regions_in_order() {
+fn threads_report_all_regions_in_order() {
     let (threads, steps) = if cfg!(miri) { (2, 4) } else { (4, 150) };
     for allocator in allocators() {
         // Blocks may be reported before their regions: only the regions are compared.
@@ -316,6 +316,6 @@ fn threads_tell_of_all_regions_in_order() {
                 scope.spawn(move || run(allocator, &mut Vec::new(), steps, seed, || {}));
             }
         });
-        assert_eq!(regions.0.held().sum(), allocator.usage().reserved, "{}", allocator.name());
+        assert_eq!(regions.0.ranges().sum(), allocator.usage().reserved, "{}", allocator.name());
     }
 }

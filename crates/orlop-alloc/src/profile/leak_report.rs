@@ -177,7 +177,8 @@ impl fmt::Display for Leaks {
         if self.missed > 0 {
             write!(
                 f,
-                "\n{} blocks block or went unseen, while somebody else observed: not all of this may be true",
+                "\n{} allocations and frees were not seen while another observer was installed: \
+                 this list may be wrong",
                 self.missed
             )?;
         }

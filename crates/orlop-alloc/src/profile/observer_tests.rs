@@ -57,18 +57,18 @@ fn nothing_keeps_a_recorder_that_listened() {
 }
 
 #[test]
-fn only_the_newcomer_is_told_of_regions_that_are_there() {
+fn only_a_new_listener_receives_existing_regions() {
     let context = Context::with(Device::CPU, CpuConfig::new().named("bfc"));
     let block = plain(&context, KIB);
     let observers = Observers::on(&context);
     let add = |recorder: &Arc<Recorder>| observers.add(Arc::clone(recorder) as Arc<dyn Observer>);
-    let told = |recorder: &Recorder| recorder.already.load(Ordering::Relaxed);
+    let existing = |recorder: &Recorder| recorder.already.load(Ordering::Relaxed);
     let (first, second) = (Arc::default(), Arc::default());
     let _first = add(&first);
-    let regions = told(&first);
+    let regions = existing(&first);
     assert!(regions > 0);
     let _second = add(&second);
-    assert_eq!((told(&first), told(&second)), (regions, regions));
+    assert_eq!((existing(&first), existing(&second)), (regions, regions));
     drop(block);
 }
 

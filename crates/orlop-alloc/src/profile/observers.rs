@@ -129,8 +129,8 @@ impl Observers {
     pub fn missed(&self) -> u64 {
         let Installation { list, target, before } = &*self.installed;
         let now = target.block_counts();
-        let missed = |now: u64, before: u64, told: &AtomicU64| {
-            now.saturating_sub(before).saturating_sub(told.load(Ordering::Relaxed))
+        let missed = |now: u64, before: u64, seen: &AtomicU64| {
+            now.saturating_sub(before).saturating_sub(seen.load(Ordering::Relaxed))
         };
         missed(now.allocations, before.allocations, &list.allocations)
             + missed(now.frees, before.frees, &list.frees)
@@ -202,8 +202,8 @@ impl Installation {
         let replay = Arc::new(RegionReplay::default());
         replay.observer.set(Some(observer));
         let replay_regions = |allocator: &AllocatorRef| {
-            let told = Arc::clone(&replay) as Arc<dyn Observer>;
-            let watch = Arc::new(RegionWatch::new(told, allocator.name()));
+            let observer = Arc::clone(&replay) as Arc<dyn Observer>;
+            let watch = Arc::new(RegionWatch::new(observer, allocator.name()));
             allocator.watch_regions(&watch);
             // From now on the listener gets region events through the list.
             watch.end();

@@ -113,7 +113,7 @@ fn several_at_a_time_and_the_one_before() {
     drop(unseen);
     let text = check.finish().to_string();
     assert!(text.ends_with(
-        "\n2 blocks block or went unseen, while somebody else observed: not all of this may be true"
+        "\n2 allocations and frees were not seen while another observer was installed: this list may be wrong"
     ));
 }
 

@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 /// Registers the factories of this crate. Registering them again changes nothing.
 ///
-/// They apply all [`FactoryOptions`], or refuse with [`Error::Configuration`](crate::Error::Configuration) those that they cannot apply.
+/// They apply all [`FactoryOptions`], or refuse with [`Error::Configuration`](crate::Error::Configuration)
+/// those that they cannot apply.
 pub fn register_builtin(registry: &Registry) {
     let factories = [
         Factory::new("caching", 110, caching),

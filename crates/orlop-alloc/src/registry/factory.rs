@@ -105,8 +105,8 @@ impl FactoryOptions {
     }
 }
 
-/// For the functions of factories: a setting that an engine cannot follow is refused, never ignored. Each `expected` says
-/// why, after "is not".
+/// For the functions of factories: a setting that an engine cannot follow is refused, never ignored. Each
+/// `expected` says why, after "is not".
 impl FactoryOptions {
     /// Returns the limit, for an engine that cannot be without one.
     ///
@@ -139,7 +139,8 @@ impl FactoryOptions {
         })
     }
 
-    /// Refuses `whole_limit` and `release_when_stuck`, which mean nothing to other engines than best fit with coalescing.
+    /// Refuses `whole_limit` and `release_when_stuck`, which mean nothing to other engines than best fit with
+    /// coalescing.
     ///
     /// # Errors
     ///

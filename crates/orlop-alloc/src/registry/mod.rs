@@ -152,8 +152,8 @@ impl Registry {
         Registration::Late
     }
 
-    /// Registers all factories of a backend, and logs those that were registered already. The init function of a
-    /// backend is this call with its list of factories.
+    /// Registers all factories of a backend, and logs those that were registered already. The init function
+    /// of a backend is this call with its list of factories.
     ///
     /// ```
     /// use orlop_alloc::engine::Direct;

@@ -26,9 +26,9 @@ const OWN_SEGMENT_FROM: usize = 10 * MIB;
 
 /// Returns the size of the block for a request of `bytes` bytes; `None` if no memory is so large.
 ///
-/// Sizes are multiples of `granule`, a power of two. Where `divisions` has more than one for the request's interval
-/// ([`TorchConf::roundup_power2_divisions`](super::TorchConf::roundup_power2_divisions)), they are multiples of that
-/// part of a power of two.
+/// Sizes are multiples of `granule`, a power of two. Where `divisions` has more than one for the request's
+/// interval ([`TorchConf::roundup_power2_divisions`](super::TorchConf::roundup_power2_divisions)), they are
+/// multiples of that part of a power of two.
 #[must_use]
 #[inline]
 pub fn round_size(bytes: usize, granule: usize, divisions: &[usize; ROUNDING_INTERVALS]) -> Option<usize> {
@@ -47,8 +47,8 @@ pub fn round_size(bytes: usize, granule: usize, divisions: &[usize; ROUNDING_INT
 
 /// Returns the size of the segment for a block of `size` bytes; `None` if no memory is so large.
 ///
-/// Blocks of up to `small_limit` bytes share small segments, those below 10 MiB share segments of `large_segment`
-/// bytes, and larger ones have their own.
+/// Blocks of up to `small_limit` bytes share small segments, those below 10 MiB share segments of
+/// `large_segment` bytes, and larger ones have their own.
 #[must_use]
 pub fn segment_size(size: usize, small_limit: usize, large_segment: usize) -> Option<usize> {
     let shared = match size {
@@ -65,8 +65,8 @@ pub fn segment_size(size: usize, small_limit: usize, large_segment: usize) -> Op
 
 /// Returns the longest rest, in bytes, that stays with a block of `size` bytes instead of being split off.
 ///
-/// Pools that split `finely` (small ones, and those that grow in place) keep less than a granule; large blocks keep up
-/// to `large_rest` bytes, and blocks of `max_split` bytes or more are never split.
+/// Pools that split `finely` (small ones, and those that grow in place) keep less than a granule; large
+/// blocks keep up to `large_rest` bytes, and blocks of `max_split` bytes or more are never split.
 #[must_use]
 #[inline]
 pub fn kept_rest(size: usize, finely: bool, granule: usize, max_split: usize, large_rest: usize) -> usize {

@@ -118,7 +118,7 @@ impl Observer for Sum {
 }
 
 #[test]
-fn observers_are_told_of_all_that_is_counted() {
+fn observers_see_all_that_is_counted() {
     let gone = Arc::new(AtomicUsize::new(0));
     let (context, sum) = (context(), Arc::new(Sum::default()));
     let arena = Arena::new(System::new(), 1 << 16).erase();
@@ -389,7 +389,7 @@ impl Observer for Regions {
 /// An observer of an arena receives each region once, however many contexts share the arena; other observers
 /// receive none.
 #[test]
-fn observers_are_told_of_their_own_allocators_only() {
+fn observers_see_their_own_allocators_only() {
     let arena = Arena::new(System::new(), 1 << 16).erase();
     let contexts = [context(), context()];
     let told = [Arc::new(Regions::default()), Arc::new(Regions::default())];
@@ -530,7 +530,7 @@ fn an_allocator_without_statistics_counts_where_it_is_registered() {
 }
 
 #[test]
-fn figures_say_what_they_do_not_tell() {
+fn statistics_show_what_they_lack() {
     let plain = AllocatorRef::new(Direct::engine(System::new())).erase();
     let silent = AllocatorRef::with_statistics(Direct::engine(System::new()), false).erase();
     drop(plain.allocate(&request(100)).unwrap());

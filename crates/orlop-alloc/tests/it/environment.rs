@@ -111,7 +111,7 @@ fn release_when_stuck_is_followed() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_told() {
+fn invalid_values_are_errors() {
     for (variable, value) in [
         ("ORLOP_CPU_ALLOCATOR", "best"),
         ("ORLOP_CPU_BACKING", "disk"),
@@ -135,7 +135,7 @@ fn what_cannot_be_understood_is_told() {
 
 /// A setting that the chosen engine does not support is an error too: nothing is ignored.
 #[test]
-fn what_cannot_be_followed_is_told() {
+fn unsupported_settings_are_errors() {
     let (growth, release) = (("ORLOP_CPU_GROWTH", "whole"), ("ORLOP_CPU_RELEASE", "1"));
     for engine in ["", "caching", "pool", "direct"] {
         let told = [growth, release].map(|setting| told(&[("ORLOP_CPU_ALLOCATOR", engine), setting]));

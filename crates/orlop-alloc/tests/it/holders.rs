@@ -73,7 +73,7 @@ fn the_caching_engine_names_tags() {
 }
 
 #[test]
-fn the_central_engine_names_tags() {
+fn the_bfc_engine_names_tags() {
     check_tags(&Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(4 << 20).build().erase());
 }
 

@@ -71,7 +71,7 @@ fn watching(node: Option<u32>) -> (Visitor, Arc<Mutex<Registered>>) {
 const ENGINES: [&str; 7] = ["caching", "bfc", "pool", "pow2", "arena", "direct", "system"];
 
 #[test]
-fn every_engine_tells_of_all_it_gains_and_gives_back() {
+fn visitors_see_all_that_engines_reserve_and_release() {
     for engine in ENGINES {
         for node in [None, Some(0)] {
             let (visitor, seen) = watching(node);
@@ -116,7 +116,7 @@ fn visitors_nest() {
 }
 
 #[test]
-fn a_context_tells_its_visitors_of_pinned_memory_too() {
+fn visitors_of_a_context_see_pinned_memory_too() {
     let (visitor, seen) = watching(None);
     let context = Context::with(Device::CPU, CpuConfig::new().visitor(visitor));
     for kind in [MemoryKind::Default, MemoryKind::HostPinned, MemoryKind::KvCache] {

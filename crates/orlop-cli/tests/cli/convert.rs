@@ -153,7 +153,8 @@ fn no_command_writes_over_what_it_reads() {
     assert!(fs::metadata("/dev/null").is_ok_and(|data| !data.is_file()));
 }
 
-/// What others wrote to the file where the standard output goes is not lost, and what they write next comes after it.
+/// What others wrote to the file where the standard output goes is not lost, and what they write next comes
+/// after it.
 #[cfg(unix)]
 #[test]
 fn the_standard_output_is_added_to() {

@@ -1,10 +1,11 @@
 //! Planned places: the blocks of a period are placed so that no page has to move.
 //!
 //! Best fit decides by what is free now, and may leave holes that nothing fits into later: then pages move,
-//! in every period again. Once a period is known (see [`StreamPeriod`](super::StreamPeriod)), the addresses of all its blocks
-//! are planned at once, among those without longer-lived blocks. Each block is then allocated at its planned
-//! address if that is free, and by best fit if not. A plan is used only if its pages are no more than may be
-//! reserved. When a plan begins, pages move once more to where it needs them, and then no more.
+//! in every period again. Once a period is known (see [`StreamPeriod`](super::StreamPeriod)), the addresses
+//! of all its blocks are planned at once, among those without longer-lived blocks. Each block is then
+//! allocated at its planned address if that is free, and by best fit if not. A plan is used only if its pages
+//! are no more than may be reserved. When a plan begins, pages move once more to where it needs them, and
+//! then no more.
 
 use crate::backing::DeviceBacking;
 use crate::engine::{Chunk, ChunkState, Index};

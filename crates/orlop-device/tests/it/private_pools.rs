@@ -37,7 +37,7 @@ fn a_pool_serves_others_before_they_fail_if_it_is_allowed_to() {
 }
 
 #[test]
-fn a_pool_gives_its_memory_back_when_nobody_uses_it() {
+fn an_unused_pool_gives_its_memory_back() {
     let allocator = with_a_private_pool();
     allocator.release_pool(POOL).unwrap();
     assert!(allocator.allocate(&Request::new(30 * MIB)).is_ok());

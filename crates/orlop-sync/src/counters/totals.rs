@@ -41,7 +41,8 @@ impl Account {
         self.allocations - self.frees
     }
 
-    /// Adds every field of `part`, the peak included: the sum of peaks is an upper bound of the peak of the sum.
+    /// Adds every field of `part`, the peak included: the sum of peaks is an upper bound of the peak of the
+    /// sum.
     pub fn add(&mut self, part: &Self) {
         self.allocations += part.allocations;
         self.frees += part.frees;

@@ -1,5 +1,5 @@
-//! `counters.last`, `counters.close`: exactly one call returns `Unused`, and its thread may destroy what the others used.
-//! Also: live sums are never negative, and exact while no thread counts.
+//! `counters.last`, `counters.close`: exactly one call returns `Unused`, and its thread may destroy what the
+//! others used. Also: live sums are never negative, and exact while no thread counts.
 
 use crate::owner::{KIND, Owner, slot};
 use loom::sync::Arc;

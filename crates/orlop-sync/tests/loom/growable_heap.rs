@@ -1,4 +1,5 @@
-//! Threads that find the heap empty together add one region, and each gets the chunk that its growth made room for.
+//! Threads that find the heap empty together add one region, and each gets the chunk that its growth made
+//! room for.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! `handles.leave`, `handles.only`: the last handle has seen what was done through all others, and there is exactly one
-//! last handle, also when blocks create handles while it is dropped.
+//! `handles.leave`, `handles.only`: the last handle has seen what was done through all others, and there is
+//! exactly one last handle, also when blocks create handles while it is dropped.
 
 use crate::owner::{KIND, Owner, slot};
 use loom::sync::Arc;

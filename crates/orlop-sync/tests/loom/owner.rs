@@ -1,7 +1,7 @@
 //! An allocator's cell, for models: handles and blocks use it, and the last of both destroys it.
 //!
-//! Its memory is freed with the model. Its end is what the destroying thread does: an exclusive access to every word, which
-//! loom checks against all uses, before and after.
+//! Its memory is freed with the model. Its end is what the destroying thread does: an exclusive access to
+//! every word, which loom checks against all uses, before and after.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -22,7 +22,8 @@ pub(crate) fn slot(index: usize) -> ThreadSlot {
 pub(crate) struct Owner {
     handles: std::cell::UnsafeCell<Handles>,
     counters: std::cell::UnsafeCell<ShardedCounters>,
-    /// Used by every handle and return, destroyed by the last: loom reports a use that is not ordered before that.
+    /// Used by every handle and return, destroyed by the last: loom reports a use that is not ordered before
+    /// that.
     pub(crate) memory: UnsafeCell<u32>,
     pub(crate) destroyed: AtomicUsize,
 }

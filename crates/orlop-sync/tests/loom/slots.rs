@@ -1,5 +1,5 @@
-//! `slots.*`: one thread at a time is inside, and sees what the previous one wrote, whether it entered by the handshake,
-//! by the lock or as a visitor.
+//! `slots.*`: one thread at a time is inside, and sees what the previous one wrote, whether it entered by the
+//! handshake, by the lock or as a visitor.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -176,7 +176,8 @@ fn sealing_misses_no_thread() {
     });
 }
 
-/// A cache as an engine uses it: one thread frees, one allocates, one flushes. No block is lost or handed out twice.
+/// A cache as an engine uses it: one thread frees, one allocates, one flushes. No block is lost or handed out
+/// twice.
 #[test]
 fn a_block_is_in_one_place() {
     loom::model(|| {

@@ -36,15 +36,12 @@ fn every_adaptor_forwards_what_it_does_not_implement() {
     );
     check!(|upstream| Logging::to_writer(upstream, std::io::sink()), &counting);
     check!(|upstream| Retry::new(upstream, 2, |_, _, _| Decision::Retry), &[]);
-    check!(
-        |upstream| Statistics::new(upstream),
-        &["deallocate", "deallocate_raw", "grow_in_place", "reset_peak"]
-    );
+    check!(Statistics::new, &["deallocate", "deallocate_raw", "grow_in_place", "reset_peak"]);
     check!(
         |upstream| Waiting::new(upstream, Duration::from_millis(1)),
         &["deallocate", "deallocate_raw", "set_safe_frontier"]
     );
-    check!(|upstream| Warn::new(upstream), &counting);
+    check!(Warn::new, &counting);
     let tracked = [
         "allocated_size_slow",
         "deallocate_raw",
@@ -58,7 +55,7 @@ fn every_adaptor_forwards_what_it_does_not_implement() {
         "has_tracked_sizes",
         "usage",
     ];
-    check!(|upstream| Tracking::new(upstream), &tracked);
+    check!(Tracking::new, &tracked);
     let hardened = [
         "allocated_size_slow",
         "deallocate_raw",
@@ -75,7 +72,7 @@ fn every_adaptor_forwards_what_it_does_not_implement() {
     ];
     check!(|upstream| Hardened::builder(upstream).build(), &hardened);
     check!(|upstream| RecordingMock::new(upstream).0, &["deallocate", "deallocate_raw", "semantics", "trim"]);
-    // A handle is an adaptor too. Nobody can change settings through a shared one.
+    // A handle is an adaptor too. Settings cannot be changed through a shared one.
     check!(|upstream| AllocatorRef::new(upstream).erase(), &["set_statistics"]);
 }
 
@@ -91,7 +88,7 @@ fn an_adaptor_that_drops_a_method_is_found() {
         }
 
         unsafe fn deallocate(&self, block: RawBlock) -> orlop_alloc::Result<()> {
-            // SAFETY: the caller's promise; the upstream's block.
+            // SAFETY: guaranteed by the caller; the upstream's block.
             unsafe { self.0.deallocate(block) }
         }
 
@@ -107,7 +104,7 @@ fn an_adaptor_that_drops_a_method_is_found() {
             self.0.usage()
         }
     }
-    let fault = check_forwarding(|upstream| Forgetful(upstream), &[]).unwrap_err();
+    let fault = check_forwarding(Forgetful, &[]).unwrap_err();
     let ConformanceFault::NotForwarded { methods } = fault else { panic!("{fault}") };
     for method in ["describe", "find", "verify", "watch_regions"] {
         assert!(methods.contains(&method), "{methods:?}");

@@ -2,9 +2,9 @@
 //! tool takes it.
 //!
 //! A history is of a part of a run, mostly. It has what was there when it began ([`DeviceHistory::start`], or
-//! [`DeviceHistory::unplaced`] where no segments are known), what happened ([`DeviceHistory::events`]) and what
-//! was there in the end ([`DeviceHistory::end`]). Call sites are kept once, in [`Sites`]; events name them by
-//! number, and are 48 bytes. What few events have is beside them ([`DeviceHistory::details`]).
+//! [`DeviceHistory::unplaced`] where no segments are known), what happened ([`DeviceHistory::events`]) and
+//! what was there in the end ([`DeviceHistory::end`]). Call sites are kept once, in [`Sites`]; events name
+//! them by number, and are 48 bytes. What few events have is beside them ([`DeviceHistory::details`]).
 //!
 //! [`History::read`] takes any file that this crate knows. Where a source has what was there in the end but
 //! not what was there in the beginning, that is worked out ([`History::find_start`]).
@@ -66,8 +66,9 @@ pub struct DeviceHistory {
     /// Segments and blocks when the first event happened, in order of address. Sources that have only events
     /// have none.
     pub start: Vec<Segment>,
-    /// Unplaced blocks: live when the first event happened, in no known segment. Sources that record only blocks have
-    /// these. A known sum of bytes without known blocks is one block, at an address that no other has.
+    /// Unplaced blocks: live when the first event happened, in no known segment. Sources that record only
+    /// blocks have these. A known sum of bytes without known blocks is one block, at an address that no other
+    /// has.
     pub unplaced: Vec<SegmentBlock>,
     /// In the order in which they happened.
     pub events: Vec<HistoryEvent>,

@@ -1,9 +1,10 @@
-//! Every reader of files and settings, fed with mutations of what it reads: the functions that libFuzzer drives for long
-//! (`cargo xtask fuzz`), for a short time, on stable.
+//! Every reader of files and settings, fed with mutations of what it reads: the functions that libFuzzer
+//! drives for long (`cargo xtask fuzz`), for a short time, on stable.
 //!
-//! A few hundred mutations each, the same ones every time. With `ORLOP_FUZZ_MUTATIONS` so many, with `ORLOP_FUZZ_SECONDS` so many seconds each
-//! (`cargo xtask fuzz --short`, which also bounds the memory). What is read just now lies in a file, which is named when the
-//! reader fails; it is still there when the whole process ended.
+//! A few hundred mutations each, the same ones every time. With `ORLOP_FUZZ_MUTATIONS` so many, with
+//! `ORLOP_FUZZ_SECONDS` so many seconds each (`cargo xtask fuzz --short`, which also bounds the memory). What
+//! is read just now lies in a file, which is named when the reader fails; it is still there when the whole
+//! process ended.
 #![cfg(not(any(miri, loom)))]
 
 mod mutate;
@@ -35,7 +36,8 @@ fn feed(name: &str) {
     let seeds = seeds::of(name);
     assert!(!seeds.is_empty(), "nothing to begin with");
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.input"));
-    // Open all the while: a file that is closed after it was cut off is written to the disk at once by some systems.
+    // Open all the while: a file that is closed after it was cut off is written to the disk at once by some
+    // systems.
     let mut file = File::create(&place).expect("a place for what is read");
     let mut check = |input: &[u8]| {
         file.rewind().and_then(|()| file.write_all(input)).expect("room for what is read");

@@ -1,4 +1,5 @@
-//! What mutations begin with: files of the repository, packed ones also unpacked, and what orlop itself writes.
+//! What mutations begin with: files of the repository, packed ones also unpacked, and what orlop itself
+//! writes.
 
 use super::LONGEST;
 use flate2::read::GzDecoder;
@@ -96,7 +97,8 @@ fn of_folder(folder: &str, extension: &str) -> Vec<Vec<u8>> {
     paths.iter().flat_map(|path| both(fs::read(path).expect("a file"))).collect()
 }
 
-/// As it is; a packed one unpacked, its beginning, and as it is only if it is small: the rest costs time and says nothing new.
+/// As it is; a packed one unpacked, its beginning, and as it is only if it is small: the rest costs time and
+/// says nothing new.
 fn both(file: Vec<u8>) -> Vec<Vec<u8>> {
     if !file.starts_with(&[0x1f, 0x8b]) {
         return vec![file];

@@ -21,10 +21,10 @@
 //! # What was there before
 //!
 //! A profile begins in the midst of a run. Blocks that are freed without having been allocated lived at its
-//! start, and are [`unplaced`](crate::history::DeviceHistory::unplaced). Blocks that lived through all of it have no
-//! event, but they are in `Total Allocated`: what the first total has beyond what is known is one more block,
-//! at an address behind all others. So as many bytes live after each event as the profiler counted. Where it
-//! did not count, they are missing.
+//! start, and are [`unplaced`](crate::history::DeviceHistory::unplaced). Blocks that lived through all of it
+//! have no event, but they are in `Total Allocated`: what the first total has beyond what is known is one
+//! more block, at an address behind all others. So as many bytes live after each event as the profiler
+//! counted. Where it did not count, they are missing.
 //!
 //! Nothing tells of segments. The most that was held is the largest `Total Reserved`:
 //! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events
