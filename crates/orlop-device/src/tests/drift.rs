@@ -123,7 +123,7 @@ fn peaks_that_are_reset_change_nothing_but_the_statistics() {
     }
 }
 
-/// Half an hour without optimisation, minutes with it: `cargo test --release -p orlop-alloc --lib drift --
+/// Half an hour without optimisation, minutes with it: `cargo test --release -p orlop-device --lib drift --
 /// --ignored --nocapture`.
 #[test]
 #[ignore = "ten million pairs for each of many programs"]
