@@ -8,7 +8,7 @@
 //! | requests | what a user requests, gets, and what can fail | [`Request`], [`Block`], [`Error`] |
 //! | interface | engines implement the trait, users hold a handle | [`Allocator`], [`AllocatorRef`] |
 //! | backings | the sources of regions | [`backing`] |
-//! | engines | divide regions into blocks | [`caching`] (default), [`bfc`], [`engine`], [`device`] |
+//! | engines | divide regions into blocks | [`caching`] (default), [`bfc`], [`engine`]; for devices: `orlop-device` |
 //! | adaptors | limits, logs, statistics over any allocator | [`adaptor`] |
 //! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
 //! | bare | a global allocator for Rust, and one for collections | [`bare`] |
