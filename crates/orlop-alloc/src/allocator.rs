@@ -315,3 +315,25 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
         Ok(())
     }
 }
+
+/// Implements `counter`, `close` and `set_statistics` of an engine whose blocks and handles are counted in
+/// the field `$counters`, an [`orlop_sync::ShardedCounters`].
+macro_rules! counted_by {
+    ($counters:ident) => {
+        fn counter(&self) -> Option<&dyn ::orlop_sync::BlockCounter> {
+            Some(&self.$counters)
+        }
+
+        unsafe fn close(this: ::std::ptr::NonNull<Self>) -> ::orlop_sync::OwnerState {
+            // SAFETY: the engine exists until it is closed (guaranteed by the caller).
+            let counters = ::std::ptr::NonNull::from(unsafe { &this.as_ref().$counters });
+            // SAFETY: guaranteed by the caller.
+            unsafe { ::orlop_sync::ShardedCounters::close(counters) }
+        }
+
+        fn set_statistics(&mut self, on: bool) {
+            self.$counters.set_counted(on);
+        }
+    };
+}
+pub(crate) use counted_by;

@@ -14,7 +14,7 @@ use crate::{
     Semantics, StreamUses, Tag, TagUse, Usage,
 };
 use orlop_core::Device;
-use orlop_sync::{BlockCounter, OwnerState, ShardedCounters, thread_slot};
+use orlop_sync::{OwnerState, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -102,20 +102,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         unsafe { self.grow_in_place_from_heap(block, bytes) }
     }
 
-    fn counter(&self) -> Option<&dyn BlockCounter> {
-        Some(&self.counters)
-    }
-
-    unsafe fn close(this: NonNull<Self>) -> OwnerState {
-        // SAFETY: the engine is alive until it is closed (the caller's promise).
-        let counters = NonNull::from(unsafe { &this.as_ref().counters });
-        // SAFETY: the caller's promise.
-        unsafe { ShardedCounters::close(counters) }
-    }
-
-    fn set_statistics(&mut self, on: bool) {
-        self.counters.set_counted(on);
-    }
+    crate::allocator::counted_by!(counters);
 
     fn device(&self) -> Device {
         self.backing.device()

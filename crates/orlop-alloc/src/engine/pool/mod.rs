@@ -24,7 +24,7 @@ use super::region_source::RegionSource;
 use crate::backing::{Backing, BackingRef};
 use crate::{Allocator, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage};
 use orlop_core::{Alignment, Device};
-use orlop_sync::{BlockCounter, Mutex, OwnerState, ShardedCounters, thread_slot};
+use orlop_sync::{Mutex, OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -256,20 +256,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         }
     }
 
-    fn counter(&self) -> Option<&dyn BlockCounter> {
-        Some(&self.counters)
-    }
-
-    unsafe fn close(this: NonNull<Self>) -> OwnerState {
-        // SAFETY: the engine exists until it is closed (guaranteed by the caller).
-        let counters = NonNull::from(unsafe { &this.as_ref().counters });
-        // SAFETY: guaranteed by the caller.
-        unsafe { ShardedCounters::close(counters) }
-    }
-
-    fn set_statistics(&mut self, on: bool) {
-        self.counters.set_counted(on);
-    }
+    crate::allocator::counted_by!(counters);
 
     fn device(&self) -> Device {
         self.source.device()
