@@ -21,7 +21,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.poll();
         }
         let Some(size) = self.policy.round(asked.bytes) else {
-            return Err(self.out_of_memory(asked, usize::MAX));
+            return Err(self.out_of_memory(asked.bytes, usize::MAX));
         };
         let is_small = size <= self.policy.small_limit;
         let pool = match self.private.captures(asked.stream) {
@@ -43,36 +43,39 @@ impl<B: DeviceBacking> Engine<B> {
         };
         let request = PoolRequest { size, stream, pool };
         if pool == LARGE && stream == self.watched_stream {
-            return self.allocate_planned(request, asked);
+            return self.allocate_planned(&request, asked.bytes);
         }
-        self.allocate_best_fit(request, asked)
+        self.allocate_best_fit(&request, asked.bytes)
     }
 
     /// Allocates the last-freed block if that is what the request needs, else a block of the chunk that the
     /// ladder finds.
+    ///
+    /// The request comes by reference: the copy of a structure that was just written field by field is one
+    /// wide load, which has to wait for all of these stores.
     #[inline]
     pub(crate) fn allocate_best_fit(
         &mut self,
-        request: PoolRequest,
-        asked: DeviceRequest,
+        request: &PoolRequest,
+        requested: usize,
     ) -> Result<DeviceBlock, DeviceError> {
-        let PoolRequest { size, stream, pool } = request;
+        let PoolRequest { size, stream, pool } = *request;
         if self.last_freed != NONE {
             let last_freed = std::mem::replace(&mut self.last_freed, NONE);
             let chunk = &self.chunks[last_freed];
             if chunk.size == size && chunk.stream == stream && chunk.pool == pool {
-                return Ok(self.reuse(last_freed, asked.bytes));
+                return Ok(self.reuse(last_freed, requested));
             }
             self.insert_free(last_freed);
         }
-        match self.find_chunk(request) {
+        match self.find_chunk(*request) {
             Some(chunk) => {
-                let block = self.hand_out(chunk, size, asked.bytes);
+                let block = self.hand_out(chunk, size, requested);
                 // It may have been another stream's. What remained of it still is.
                 self.chunks[block.0].stream = stream;
                 Ok(block)
             }
-            None => Err(self.out_of_memory(asked, size)),
+            None => Err(self.out_of_memory(requested, size)),
         }
     }
 
@@ -175,12 +178,12 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Counts a failure, and returns it with the figures.
     #[cold]
-    fn out_of_memory(&mut self, asked: DeviceRequest, size: usize) -> DeviceError {
+    fn out_of_memory(&mut self, requested: usize, size: usize) -> DeviceError {
         self.stats.num_ooms += 1;
         let reserved = self.stats.reserved_bytes.all.current;
         let active = self.stats.active_bytes.all.current;
         DeviceError::OutOfMemory {
-            requested: asked.bytes as u64,
+            requested: requested as u64,
             rounded: size as u64,
             live: self.stats.allocated_bytes.all.current,
             pending: active - self.stats.allocated_bytes.all.current,

@@ -146,7 +146,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Counts a new block.
-    #[inline]
+    #[inline(always)]
     fn count_live(&mut self, index: Index, requested: usize) {
         let chunk = &mut self.chunks[index];
         (chunk.state, chunk.requested, chunk.note, chunk.after) = (ChunkState::Live, requested, 0, NONE);

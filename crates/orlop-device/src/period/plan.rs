@@ -9,7 +9,7 @@
 
 use crate::backing::DeviceBacking;
 use crate::engine::{Chunk, ChunkState, Index};
-use crate::engine::{DeviceBlock, DeviceRequest, Engine, LARGE, PoolRequest};
+use crate::engine::{DeviceBlock, Engine, LARGE, PoolRequest};
 use crate::engine::{Region, at};
 use crate::error::DeviceError;
 use crate::pages::{PagePurpose, usable};
@@ -49,17 +49,17 @@ impl<B: DeviceBacking> Engine<B> {
     /// Allocates a block for a request of the watched stream: at its planned address, or by best fit.
     pub(crate) fn allocate_planned(
         &mut self,
-        request: PoolRequest,
-        ask: DeviceRequest,
+        request: &PoolRequest,
+        requested: usize,
     ) -> Result<DeviceBlock, DeviceError> {
         let (number, address) = self.period.log_request(request.size);
         if address.is_some() {
             self.index_last_freed();
         }
-        let planned = address.and_then(|address| self.take_at(request, address));
+        let planned = address.and_then(|address| self.take_at(*request, address));
         let block = match planned {
-            Some(chunk) => Ok(self.hand_out(chunk, request.size, ask.bytes)),
-            None => self.allocate_best_fit(request, ask),
+            Some(chunk) => Ok(self.hand_out(chunk, request.size, requested)),
+            None => self.allocate_best_fit(request, requested),
         };
         match block {
             Ok(block) => self.chunks[block.0].after = number,

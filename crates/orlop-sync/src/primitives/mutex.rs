@@ -7,7 +7,7 @@
 //! User code that runs with a lock held (a device's backing, an inspection of its engine) may call the same
 //! allocator again. A thread that waits for itself deadlocks without a message. So the mutex records which
 //! thread holds it, and locking it again panics; [`Mutex::lock_unless_held`] lets the caller return an error
-//! instead. That costs two plain stores, and a comparison only where the lock is contended.
+//! instead. That costs two plain stores and a comparison.
 
 #[cfg(loom)]
 use loom::sync as imp;
@@ -24,7 +24,6 @@ mod owned {
     use super::imp;
     use std::fmt;
     use std::ops::{Deref, DerefMut};
-    use std::sync::TryLockError;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     thread_local! {
@@ -75,25 +74,12 @@ mod owned {
         /// Locks the mutex as [`Mutex::lock`] does, or returns `None` if this thread holds it already.
         #[inline]
         pub fn lock_unless_held(&self) -> Option<MutexGuard<'_, T>> {
-            match self.inner.try_lock() {
-                Ok(guard) => Some(self.held(guard)),
-                Err(TryLockError::Poisoned(poisoned)) => Some(self.held(poisoned.into_inner())),
-                Err(TryLockError::WouldBlock) => self.wait(),
-            }
-        }
-
-        #[cold]
-        fn wait(&self) -> Option<MutexGuard<'_, T>> {
             if self.holder.load(Ordering::Relaxed) == this_thread() {
                 return None;
             }
-            Some(self.held(self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())))
-        }
-
-        #[inline(always)]
-        fn held<'a>(&'a self, inner: imp::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            let inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             self.holder.store(this_thread(), Ordering::Relaxed);
-            MutexGuard { inner, holder: &self.holder }
+            Some(MutexGuard { inner, holder: &self.holder })
         }
     }
 
