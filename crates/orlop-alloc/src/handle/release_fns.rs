@@ -2,6 +2,7 @@
 
 use crate::{Allocator, RawBlock, Result};
 use orlop_sync::OwnerState;
+use std::mem;
 use std::ptr::NonNull;
 
 /// The functions of an engine after which it may have been destroyed: see [`Allocator::deallocate_counted`].
@@ -16,21 +17,17 @@ pub(super) struct ReleaseFns {
 
 impl ReleaseFns {
     pub(super) fn of<A: Allocator>() -> Self {
-        unsafe fn give_cached<A: Allocator>(engine: NonNull<()>, block: RawBlock) -> Option<RawBlock> {
-            // SAFETY: the address is that of an engine of type `A`; the rest is the caller's promise.
-            unsafe { A::give_cached(engine.cast(), block) }
+        let give_cached: unsafe fn(NonNull<A>, RawBlock) -> Option<RawBlock> = A::give_cached;
+        let deallocate_counted: unsafe fn(NonNull<A>, RawBlock) -> Result<OwnerState> = A::deallocate_counted;
+        let close: unsafe fn(NonNull<A>) -> OwnerState = A::close;
+        // SAFETY: pointers to sized types are ABI-compatible, and nothing else differs between the types.
+        // What the functions ask for is their callers' promise.
+        unsafe {
+            Self {
+                give_cached: mem::transmute(give_cached),
+                deallocate_counted: mem::transmute(deallocate_counted),
+                close: mem::transmute(close),
+            }
         }
-        unsafe fn deallocate_counted<A: Allocator>(
-            engine: NonNull<()>,
-            block: RawBlock,
-        ) -> Result<OwnerState> {
-            // SAFETY: as above.
-            unsafe { A::deallocate_counted(engine.cast(), block) }
-        }
-        unsafe fn close<A: Allocator>(engine: NonNull<()>) -> OwnerState {
-            // SAFETY: as above.
-            unsafe { A::close(engine.cast()) }
-        }
-        Self { give_cached: give_cached::<A>, deallocate_counted: deallocate_counted::<A>, close: close::<A> }
     }
 }

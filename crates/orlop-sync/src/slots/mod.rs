@@ -83,13 +83,15 @@ impl<V: Default, S: Default> Slots<V, S> {
     pub fn try_enter(&self, own_slot: ThreadSlot) -> Option<SlotGuard<'_, V, S>> {
         let slot = self.slot(own_slot);
         debug_assert!(own_slot.index() < OWNED);
-        let before = slot.busy.load(Ordering::Relaxed);
+        if slot.busy.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
         slot.busy.store(BUSY, Ordering::Relaxed);
         fence::light();
-        if slot.gate.load(ordering!("slots.try", Acquire)) | before == 0 {
+        if slot.gate.load(ordering!("slots.try", Acquire)) == 0 {
             return Some(slot.guard(false));
         }
-        slot.busy.store(before, Ordering::Release);
+        slot.busy.store(0, Ordering::Release);
         None
     }
 
@@ -101,16 +103,17 @@ impl<V: Default, S: Default> Slots<V, S> {
     #[inline(always)]
     pub fn enter(&self, own_slot: ThreadSlot) -> SlotGuard<'_, V, S> {
         let slot = self.slot(own_slot);
-        let mut before = 0;
         if own_slot.index() < OWNED {
-            before = slot.busy.load(Ordering::Relaxed);
+            if slot.busy.load(Ordering::Relaxed) != 0 {
+                entered_twice();
+            }
             slot.busy.store(BUSY, Ordering::Relaxed);
             fence::light();
-            if slot.gate.load(ordering!("slots.enter", Acquire)) | before == 0 {
+            if slot.gate.load(ordering!("slots.enter", Acquire)) == 0 {
                 return slot.guard(false);
             }
         }
-        self.enter_slow(own_slot, before)
+        self.enter_slow(own_slot)
     }
 
     /// Runs `f` on the value of this thread's slot, as [`Slots::enter`] does.
@@ -128,10 +131,7 @@ impl<V: Default, S: Default> Slots<V, S> {
 
     #[cold]
     #[inline(never)]
-    fn enter_slow(&self, own_slot: ThreadSlot, before: u8) -> SlotGuard<'_, V, S> {
-        if before != 0 {
-            entered_twice();
-        }
+    fn enter_slow(&self, own_slot: ThreadSlot) -> SlotGuard<'_, V, S> {
         let slot = self.slot(own_slot);
         if own_slot.index() >= OWNED {
             slot.lock();
