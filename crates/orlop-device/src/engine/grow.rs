@@ -24,7 +24,7 @@ impl<B: DeviceBacking> Engine<B> {
             }
             if self.is_beyond_peak(request, bytes) {
                 if self.merge_streams_for(request)
-                    && let Some(chunk) = self.search(request)
+                    && let Some(chunk) = self.search(&request)
                 {
                     return Some(chunk);
                 }

@@ -68,7 +68,7 @@ impl<B: DeviceBacking> Engine<B> {
             }
             self.insert_free(last_freed);
         }
-        match self.find_chunk(*request) {
+        match self.find_chunk(request) {
             Some(chunk) => {
                 let block = self.hand_out(chunk, size, requested);
                 // It may have been another stream's. What remained of it still is.
@@ -81,19 +81,20 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Finds a chunk for a request and takes it out of its index: the whole ladder.
     #[inline]
-    fn find_chunk(&mut self, request: PoolRequest) -> Option<Index> {
+    fn find_chunk(&mut self, request: &PoolRequest) -> Option<Index> {
         // 1. The best fit among the free chunks of the request's stream.
         if let Some(chunk) = self.search(request) {
             return Some(chunk);
         }
         // Most requests end there: what follows is not in the code of their path.
         out_of_line(|| {
+            let request = *request;
             // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too
             //    small stays so: hence before another stream's chunk is cut.
             if self.keeps_whole
                 && self.is_beyond_peak(request, request.size)
                 && self.merge_streams_for(request)
-                && let Some(chunk) = self.search(request)
+                && let Some(chunk) = self.search(&request)
             {
                 return Some(chunk);
             }
@@ -106,7 +107,7 @@ impl<B: DeviceBacking> Engine<B> {
             }
             // 4. Callbacks, which may free memory.
             if self.run_callbacks()
-                && let Some(chunk) = self.search(request)
+                && let Some(chunk) = self.search(&request)
             {
                 return Some(chunk);
             }
@@ -159,13 +160,13 @@ impl<B: DeviceBacking> Engine<B> {
     /// once, and fails if that does not help.
     fn search_after_wait(&mut self, request: PoolRequest) -> Option<Index> {
         self.wait_for_all();
-        if let Some(chunk) = self.search(request).or_else(|| self.steal(request)) {
+        if let Some(chunk) = self.search(&request).or_else(|| self.steal(request)) {
             return Some(chunk);
         }
         self.merge_streams(request.stream);
         let other = self.other_lifetime(request);
-        self.search(request)
-            .or_else(|| self.search(other))
+        self.search(&request)
+            .or_else(|| self.search(&other))
             .or_else(|| self.steal(other))
             .or_else(|| self.grow(request))
     }

@@ -211,7 +211,7 @@ impl<B: DeviceBacking> Engine<B> {
         let small = request.size <= self.policy.small_limit;
         allowed.into_iter().find_map(|pool| {
             let pool = if small { pool.small } else { pool.large };
-            self.search(PoolRequest { pool, ..request })
+            self.search(&PoolRequest { pool, ..request })
         })
     }
 }

@@ -10,7 +10,7 @@ use orlop_alloc::engine_support::{FreeChunk, Position};
 impl<B: DeviceBacking> Engine<B> {
     /// Takes the free chunk for a request out of the index of its pool and stream.
     #[inline]
-    pub(crate) fn search(&mut self, request: PoolRequest) -> Option<Index> {
+    pub(crate) fn search(&mut self, request: &PoolRequest) -> Option<Index> {
         if self.collects_garbage() {
             self.pools[request.pool as usize].searches += 1;
         }
@@ -25,7 +25,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     #[inline]
-    fn find(&self, request: PoolRequest) -> Option<(Index, Option<Position>)> {
+    fn find(&self, request: &PoolRequest) -> Option<(Index, Option<Position>)> {
         let of = self.pools[request.pool as usize].stream(request.stream)?;
         let (found, position) = match (&of.free, self.policy.growth) {
             (FreeChunks::Ordered(runs), Growth::Pages { .. })

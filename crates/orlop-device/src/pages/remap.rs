@@ -54,7 +54,7 @@ impl<B: DeviceBacking> Engine<B> {
         let mut range = self.cheapest_range(request);
         let missing = range.map_or(request.size, |(missing, _)| missing);
         if self.is_beyond_peak(request, missing) && self.merge_streams_for(request) {
-            if let Some(chunk) = self.search(request) {
+            if let Some(chunk) = self.search(&request) {
                 return Some(chunk);
             }
             range = self.cheapest_range(request);
