@@ -18,7 +18,7 @@ impl<B: DeviceBacking> Engine<B> {
         let of = self.pools[request.pool as usize].stream_mut(request.stream);
         of.free.remove_found(&mut self.chunks, found, position);
         self.forget_address(found);
-        if self.keeps_whole {
+        if self.keeps_whole && self.chunks[found].is_whole() {
             self.forget_whole(found);
         }
         Some(found)
@@ -64,7 +64,7 @@ impl<B: DeviceBacking> Engine<B> {
         let Chunk { pool, stream, .. } = self.chunks[index];
         self.pools[pool as usize].stream_mut(stream).free.remove(&mut self.chunks, index);
         self.forget_address(index);
-        if self.keeps_whole {
+        if self.keeps_whole && self.chunks[index].is_whole() {
             self.forget_whole(index);
         }
     }
@@ -78,7 +78,7 @@ impl<B: DeviceBacking> Engine<B> {
         (chunk.state, chunk.note) = (ChunkState::Free, pool.searches);
         pool.stream_mut(stream).free.insert(&mut self.chunks, index);
         self.remember_address(index);
-        if self.keeps_whole {
+        if self.keeps_whole && self.chunks[index].is_whole() {
             self.remember_whole(index);
         }
     }
@@ -165,7 +165,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Counts a block as no longer active. Its chunk still has its size.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count_inactive(&mut self, index: Index) {
         let Chunk { size, requested, pool, .. } = self.chunks[index];
         let small = self.pools[pool as usize].small;
