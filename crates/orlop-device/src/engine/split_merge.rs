@@ -61,10 +61,11 @@ impl<B: DeviceBacking> Engine<B> {
     /// Takes a free chunk out of its index.
     #[inline]
     pub(crate) fn take(&mut self, index: Index) {
-        let Chunk { pool, stream, .. } = self.chunks[index];
+        let chunk = &self.chunks[index];
+        let (pool, stream, is_whole) = (chunk.pool, chunk.stream, chunk.is_whole());
         self.pools[pool as usize].stream_mut(stream).free.remove(&mut self.chunks, index);
         self.forget_address(index);
-        if self.keeps_whole && self.chunks[index].is_whole() {
+        if is_whole && self.keeps_whole {
             self.forget_whole(index);
         }
     }
@@ -72,13 +73,13 @@ impl<B: DeviceBacking> Engine<B> {
     /// Puts a free chunk into the index of its pool and stream.
     #[inline]
     pub(crate) fn put(&mut self, index: Index) {
-        let Chunk { pool, stream, .. } = self.chunks[index];
-        let pool = &mut self.pools[pool as usize];
         let chunk = &mut self.chunks[index];
+        let pool = &mut self.pools[chunk.pool as usize];
         (chunk.state, chunk.note) = (ChunkState::Free, pool.searches);
+        let (stream, is_whole) = (chunk.stream, chunk.is_whole());
         pool.stream_mut(stream).free.insert(&mut self.chunks, index);
         self.remember_address(index);
-        if self.keeps_whole && self.chunks[index].is_whole() {
+        if is_whole && self.keeps_whole {
             self.remember_whole(index);
         }
     }
