@@ -35,7 +35,7 @@ impl WatchedRegions {
 fn actions(map: &RegionMap) -> (RegionAction, RegionAction) {
     match map.line {
         Some(_) => (RegionAction::Mapped, RegionAction::Unmapped),
-        None => (RegionAction::Gained, RegionAction::Lost),
+        None => (RegionAction::Reserved, RegionAction::Released),
     }
 }
 

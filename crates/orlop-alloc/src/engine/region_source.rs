@@ -125,7 +125,7 @@ impl<B: Backing> RegionSource<B> {
         let reserved = self.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(reserved, Ordering::Relaxed);
         self.regions.fetch_add(1, Ordering::Relaxed);
-        self.note(RegionAction::Gained, &region, request.stream);
+        self.note(RegionAction::Reserved, &region, request.stream);
         let mut record =
             Box::new(Record::new(region.ptr, region.bytes, self.device(), self.backing.access()));
         record.assign(request);
@@ -142,7 +142,7 @@ impl<B: Backing> RegionSource<B> {
         self.reserved.fetch_sub(record.granted as u64, Ordering::Relaxed);
         self.regions.fetch_sub(1, Ordering::Relaxed);
         let region = Region { ptr: record.ptr, bytes: record.granted, align, zeroed: false };
-        self.note(RegionAction::Lost, &region, record.stream);
+        self.note(RegionAction::Released, &region, record.stream);
         // SAFETY: guaranteed by the caller.
         unsafe { self.backing.release(region) };
     }

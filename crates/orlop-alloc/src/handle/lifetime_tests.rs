@@ -135,7 +135,7 @@ impl Observer for DropsHandle {
 fn an_observer_drops_the_last_handle() {
     let freed: fn(&Event<'_>) -> bool = |event| matches!(event, Event::Freed { .. });
     let lost: fn(&Event<'_>) -> bool =
-        |event| matches!(event, Event::Region { event, .. } if event.action == RegionAction::Lost);
+        |event| matches!(event, Event::Region { event, .. } if event.action == RegionAction::Released);
     let some_lose = AtomicU64::new(0);
     for when in [freed, lost] {
         each(|allocator| {

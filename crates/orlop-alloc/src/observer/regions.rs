@@ -46,10 +46,10 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RegionAction {
-    /// A region was obtained as a whole.
-    Gained,
-    /// A region was given back.
-    Lost,
+    /// A region was reserved as a whole.
+    Reserved,
+    /// A region was released.
+    Released,
     /// Memory was committed at addresses that grow in place.
     Mapped,
     /// Memory was decommitted; the addresses may get memory again.
@@ -61,7 +61,7 @@ pub enum RegionAction {
 pub struct RegionEvent {
     /// What happened.
     pub action: RegionAction,
-    /// `true` if it happened before the observer was set: the memory was [`Gained`](RegionAction::Gained) or
+    /// `true` if it happened before the observer was set: the memory was [`Reserved`](RegionAction::Reserved) or
     /// [`Mapped`](RegionAction::Mapped) then, and is still held. An observer may receive this several times.
     pub already: bool,
     /// The address of the memory.
@@ -232,7 +232,7 @@ impl fmt::Debug for RegionWatch {
 ///
 /// let watches = RegionWatches::default();
 /// assert!(!watches.is_watched());
-/// watches.note(RegionEvent::new(RegionAction::Gained, 4096, 1 << 20, Device::CPU));
+/// watches.note(RegionEvent::new(RegionAction::Reserved, 4096, 1 << 20, Device::CPU));
 /// ```
 ///
 /// The result of [`RegionWatches::add`] must be used:

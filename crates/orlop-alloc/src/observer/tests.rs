@@ -72,8 +72,8 @@ impl RecordedRanges {
         assert!(event.at >= self.last && event.at.is_some() && event.bytes > 0, "out of order");
         self.last = event.at;
         match event.action {
-            RegionAction::Gained | RegionAction::Mapped => self.add(event.address, event.bytes),
-            RegionAction::Lost | RegionAction::Unmapped => self.take(event.address, event.bytes),
+            RegionAction::Reserved | RegionAction::Mapped => self.add(event.address, event.bytes),
+            RegionAction::Released | RegionAction::Unmapped => self.take(event.address, event.bytes),
         }
     }
 }

@@ -28,7 +28,7 @@ struct Regions {
 /// Records under the lock of the regions, and delivers without it, as engines and handles do.
 fn change(regions: &Mutex<Regions>, watch: &RegionWatch) {
     let mut locked = regions.lock().unwrap();
-    locked.watches.note(RegionEvent::new(RegionAction::Gained, locked.next, 1, Device::CPU));
+    locked.watches.note(RegionEvent::new(RegionAction::Reserved, locked.next, 1, Device::CPU));
     locked.next += 1;
     drop(locked);
     watch.deliver();

@@ -126,7 +126,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.stats.oversize_segments.add(1);
         }
         self.stats.num_device_alloc += 1;
-        self.note(RegionAction::Gained, self.chunks[index].region, address, bytes);
+        self.note(RegionAction::Reserved, self.chunks[index].region, address, bytes);
         Some(index)
     }
 

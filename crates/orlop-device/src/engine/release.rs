@@ -217,7 +217,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
         let small = self.pools[pool as usize].small;
         self.take(index);
-        self.note(RegionAction::Lost, region, address, size);
+        self.note(RegionAction::Released, region, address, size);
         self.chunks.remove(index);
         self.regions.remove(region);
         self.stats.segment.sub(small, 1);

@@ -19,7 +19,7 @@ impl<B: DeviceBacking> Engine<B> {
         let device = self.backing.device();
         let segments = self.segments();
         let held = segments.iter().map(|segment| {
-            let action = if segment.expandable { RegionAction::Mapped } else { RegionAction::Gained };
+            let action = if segment.expandable { RegionAction::Mapped } else { RegionAction::Reserved };
             event(action, segment, device)
         });
         self.watches.add(watch, held)
@@ -39,7 +39,7 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn note_all_gone(&self) {
         if self.watches.is_watched() {
             for segment in &self.segments() {
-                let action = if segment.expandable { RegionAction::Unmapped } else { RegionAction::Lost };
+                let action = if segment.expandable { RegionAction::Unmapped } else { RegionAction::Released };
                 self.watches.note(event(action, segment, self.backing.device()));
             }
         }

@@ -45,7 +45,7 @@ impl Mapped {
         // Where ticks are long two may be the same.
         assert!(event.at >= self.last && event.at.is_some() && event.bytes > 0, "out of order");
         self.last = event.at;
-        if matches!(event.action, RegionAction::Gained | RegionAction::Mapped) {
+        if matches!(event.action, RegionAction::Reserved | RegionAction::Mapped) {
             let before = self.ranges.range(..end).next_back();
             assert!(before.is_none_or(|(at, bytes)| at + bytes <= start), "{start:x} is there twice");
             self.ranges.insert(start, event.bytes);

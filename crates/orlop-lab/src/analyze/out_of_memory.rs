@@ -161,8 +161,10 @@ impl InferredLimit {
         let mut at_least = held;
         for event in history.events.iter().take(place) {
             match event.action {
-                EventAction::RegionGained | EventAction::Mapped => held = held.saturating_add(event.bytes),
-                EventAction::RegionLost | EventAction::Unmapped => held = held.saturating_sub(event.bytes),
+                EventAction::RegionReserved | EventAction::Mapped => held = held.saturating_add(event.bytes),
+                EventAction::RegionReleased | EventAction::Unmapped => {
+                    held = held.saturating_sub(event.bytes);
+                }
                 _ => {}
             }
             at_least = at_least.max(held);

@@ -177,8 +177,8 @@ pub(crate) fn peak_reserved_after(history: &DeviceHistory, events: usize) -> Opt
     let mut most = now;
     for event in history.events.iter().take(events) {
         match event.action {
-            EventAction::RegionGained | EventAction::Mapped => now += u128::from(event.bytes),
-            EventAction::RegionLost | EventAction::Unmapped => {
+            EventAction::RegionReserved | EventAction::Mapped => now += u128::from(event.bytes),
+            EventAction::RegionReleased | EventAction::Unmapped => {
                 now = now.saturating_sub(u128::from(event.bytes));
             }
             _ => continue,

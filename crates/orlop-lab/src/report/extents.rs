@@ -71,11 +71,11 @@ impl Extents {
                 ExtentClass::Unknown
             };
             match event.action {
-                EventAction::RegionGained | EventAction::Mapped => {
+                EventAction::RegionReserved | EventAction::Mapped => {
                     let pool = extents.pool(history.detail(place).map_or((0, 0), |detail| detail.pool));
                     extents.gain(Extent { pool, ..fresh(event, now, class) });
                 }
-                EventAction::RegionLost | EventAction::Unmapped => {
+                EventAction::RegionReleased | EventAction::Unmapped => {
                     extents.lose(event.address, event.bytes, now);
                 }
                 _ => {}
@@ -185,8 +185,8 @@ mod tests {
     #[test]
     fn regions_come_and_go() {
         let events = vec![
-            HistoryEvent::new(EventAction::RegionGained, 100, 10),
-            HistoryEvent::new(EventAction::RegionLost, 0, 50),
+            HistoryEvent::new(EventAction::RegionReserved, 100, 10),
+            HistoryEvent::new(EventAction::RegionReleased, 0, 50),
         ];
         assert_eq!(
             spans(
@@ -212,8 +212,8 @@ mod tests {
     #[test]
     fn what_is_gained_over_another_replaces_it() {
         let events = vec![
-            HistoryEvent::new(EventAction::RegionGained, 0, 64),
-            HistoryEvent::new(EventAction::RegionGained, 32, u64::MAX),
+            HistoryEvent::new(EventAction::RegionReserved, 0, 64),
+            HistoryEvent::new(EventAction::RegionReserved, 32, u64::MAX),
         ];
         assert_eq!(spans(events, vec![]), [(0, 64, 1, 2), (0, 32, 2, u64::MAX), (32, u64::MAX, 2, u64::MAX)]);
     }

@@ -111,7 +111,7 @@ impl FidelityReplay {
             }
             _ => {}
         }
-        if let EventAction::RegionLost | EventAction::Unmapped = event.action
+        if let EventAction::RegionReleased | EventAction::Unmapped = event.action
             && let (Ok(address), Ok(bytes)) = (usize::try_from(event.address), usize::try_from(event.bytes))
         {
             let stream = self.streams.fold(event.stream);
@@ -181,7 +181,7 @@ fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
         let end = event.address.saturating_add(event.bytes);
         let around = ranges.range_mut(..=event.address).next_back().map(|(_, range)| range);
         match (event.action, around) {
-            (EventAction::RegionGained, _) => engine.backing().expect(address, bytes),
+            (EventAction::RegionReserved, _) => engine.backing().expect(address, bytes),
             (EventAction::Mapped, Some(range)) if event.address <= range.end => range.map(end, event.bytes),
             (EventAction::Mapped, _) => {
                 ranges.insert(event.address, PageRange { begin: event.address, end, bytes: event.bytes });
@@ -285,10 +285,10 @@ mod tests {
     /// Two pending frees, of which the later one completes first.
     #[test]
     fn what_lingers_is_taken_when_it_is_free() {
-        use EventAction::{Allocate, FreeCompleted, FreeRequested, RegionGained};
+        use EventAction::{Allocate, FreeCompleted, FreeRequested, RegionReserved};
         let (at, size) = (1 << 40, 2 * MIB);
         let events = [
-            (RegionGained, at, 20 * MIB),
+            (RegionReserved, at, 20 * MIB),
             (Allocate, at, size),
             (Allocate, at + size, size),
             (Allocate, at + 2 * size, size),

@@ -143,11 +143,11 @@ fn a_replay_that_comes_through_where_the_run_did_not_gives_no_advice() {
     device.start.clear();
     device.end.clear();
     device.events = vec![
-        HistoryEvent::new(EventAction::RegionGained, 1 << 40, held),
+        HistoryEvent::new(EventAction::RegionReserved, 1 << 40, held),
         HistoryEvent::new(EventAction::Allocate, 1 << 40, held),
         HistoryEvent::new(EventAction::FreeRequested, 1 << 40, held),
         HistoryEvent::new(EventAction::FreeCompleted, 1 << 40, held),
-        HistoryEvent::new(EventAction::RegionLost, 1 << 40, held),
+        HistoryEvent::new(EventAction::RegionReleased, 1 << 40, held),
         HistoryEvent::new(EventAction::OutOfMemory, 0, request),
     ];
     let report = sweep(&history);
@@ -175,8 +175,8 @@ fn without_segments_there_is_no_advice() {
     let mut history = recordings().remove("resnet-train.default").expect("it is shipped");
     let is_of_segments = |event: &HistoryEvent| {
         let actions = [
-            EventAction::RegionGained,
-            EventAction::RegionLost,
+            EventAction::RegionReserved,
+            EventAction::RegionReleased,
             EventAction::Mapped,
             EventAction::Unmapped,
             EventAction::Snapshot,
@@ -204,12 +204,12 @@ fn a_call_before_a_request_that_raises_the_peak_looks_like_a_limit() {
     let (first, second) = (20 * MIB, 40 * MIB);
     let mut device = DeviceHistory::default();
     device.events = vec![
-        HistoryEvent::new(EventAction::RegionGained, 1 << 40, first),
+        HistoryEvent::new(EventAction::RegionReserved, 1 << 40, first),
         HistoryEvent::new(EventAction::Allocate, 1 << 40, first),
         HistoryEvent::new(EventAction::FreeRequested, 1 << 40, first),
         HistoryEvent::new(EventAction::FreeCompleted, 1 << 40, first),
-        HistoryEvent::new(EventAction::RegionLost, 1 << 40, first),
-        HistoryEvent::new(EventAction::RegionGained, 1 << 41, second),
+        HistoryEvent::new(EventAction::RegionReleased, 1 << 40, first),
+        HistoryEvent::new(EventAction::RegionReserved, 1 << 41, second),
         HistoryEvent::new(EventAction::Allocate, 1 << 41, second),
     ];
     let limit = |device: &DeviceHistory| RunConditions::of(device, &TorchConf::default()).limit;

@@ -61,13 +61,13 @@ fn the_replay_under_the_conditions_of_a_run_is_the_run() {
 fn many_releases_are_read_in_time() {
     let (common, region) = (1 << 40, 2 << 40);
     let event = |action, address, bytes| HistoryEvent::new(action, address, bytes);
-    let lost_and_gained =
-        [EventAction::RegionLost, EventAction::RegionGained].map(|action| event(action, region, 20 * MIB));
-    let mut alone = vec![event(EventAction::RegionGained, region, 20 * MIB)];
+    let lost_and_gained = [EventAction::RegionReleased, EventAction::RegionReserved]
+        .map(|action| event(action, region, 20 * MIB));
+    let mut alone = vec![event(EventAction::RegionReserved, region, 20 * MIB)];
     alone.extend(std::iter::repeat_n(lost_and_gained, 200_000).flatten());
-    let mut many = vec![event(EventAction::RegionGained, common, 1 << 30)];
+    let mut many = vec![event(EventAction::RegionReserved, common, 1 << 30)];
     many.extend((0..100_000).map(|place| event(EventAction::Allocate, common + 4096 * place, 4096)));
-    many.push(event(EventAction::RegionGained, region, 20 * MIB));
+    many.push(event(EventAction::RegionReserved, region, 20 * MIB));
     for _ in 0..50_000 {
         many.extend(lost_and_gained);
         many.extend(
@@ -132,10 +132,10 @@ impl Recorded {
             now.iter().map(|segment| (segment.address as u64, segment.bytes as u64)).collect();
         let before = std::mem::replace(&mut self.segments, now.clone());
         for (&address, &bytes) in before.iter().filter(|(address, _)| !now.contains_key(address)) {
-            self.event(EventAction::RegionLost, address, bytes, site);
+            self.event(EventAction::RegionReleased, address, bytes, site);
         }
         for (&address, &bytes) in now.iter().filter(|(address, _)| !before.contains_key(address)) {
-            self.event(EventAction::RegionGained, address, bytes, site);
+            self.event(EventAction::RegionReserved, address, bytes, site);
         }
     }
 

@@ -74,7 +74,7 @@ pub(crate) fn churn(events: usize) -> History {
                 _ => random(200_000),
             };
             if end + bytes > held {
-                device.events.push(at(EventAction::RegionGained, held, REGION));
+                device.events.push(at(EventAction::RegionReserved, held, REGION));
                 (end, held) = (held, held + REGION);
             }
             device.events.push(at(EventAction::Allocate, end, bytes));
@@ -90,7 +90,7 @@ pub(crate) fn churn(events: usize) -> History {
             let region = (address - BASE) / REGION;
             let left = users.entry(region).and_modify(|left: &mut u32| *left -= 1).or_insert(0);
             if *left == 0 && BASE + (region + 1) * REGION != held {
-                device.events.push(at(EventAction::RegionLost, BASE + region * REGION, REGION));
+                device.events.push(at(EventAction::RegionReleased, BASE + region * REGION, REGION));
             }
         }
     }

@@ -276,7 +276,7 @@ fn odd_histories_are_shown_all_the_same() {
     let hostile = vec![
         HistoryEvent::new(EventAction::Allocate, u64::MAX, u64::MAX),
         HistoryEvent::new(EventAction::Allocate, 0, 0),
-        HistoryEvent { time: u64::MAX, ..HistoryEvent::new(EventAction::RegionGained, 5, u64::MAX) },
+        HistoryEvent { time: u64::MAX, ..HistoryEvent::new(EventAction::RegionReserved, 5, u64::MAX) },
         HistoryEvent::new(EventAction::Mapped, 1 << 40, 1 << 62),
         HistoryEvent::new(EventAction::Unmapped, 0, u64::MAX),
         HistoryEvent::new(EventAction::FreeCompleted, u64::MAX, 1),

@@ -218,11 +218,11 @@ fn a_block_is_freed_by_what_tells_of_it_first() {
 
 #[test]
 fn a_completion_that_nobody_requested_frees_its_block_and_is_counted() {
-    use EventAction::{Allocate, FreeCompleted, FreeRequested, RegionGained};
+    use EventAction::{Allocate, FreeCompleted, FreeRequested, RegionReserved};
     const REGION: u64 = 1 << 28;
     let mut device = DeviceHistory::default();
     device.events = vec![
-        HistoryEvent::new(RegionGained, REGION, 2 << 20),
+        HistoryEvent::new(RegionReserved, REGION, 2 << 20),
         HistoryEvent::new(Allocate, REGION, 512),
         HistoryEvent::new(FreeCompleted, REGION, 512),
         HistoryEvent::new(Allocate, REGION, 512),

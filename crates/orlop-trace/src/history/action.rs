@@ -13,9 +13,9 @@ pub enum EventAction {
     /// Another stream uses a block (PyTorch: `record_stream`).
     Use,
     /// A region was gained from the device (PyTorch: `segment_alloc`).
-    RegionGained,
+    RegionReserved,
     /// A region went back to the device (PyTorch: `segment_free`).
-    RegionLost,
+    RegionReleased,
     /// Pages were mapped into a region that grows in place (PyTorch: `segment_map`).
     Mapped,
     /// Pages were unmapped (PyTorch: `segment_unmap`).
@@ -35,8 +35,8 @@ const ACTIONS: [(EventAction, &str); 11] = [
     (EventAction::FreeRequested, "free_requested"),
     (EventAction::FreeCompleted, "free_completed"),
     (EventAction::Use, "use"),
-    (EventAction::RegionGained, "region_gained"),
-    (EventAction::RegionLost, "region_lost"),
+    (EventAction::RegionReserved, "region_gained"),
+    (EventAction::RegionReleased, "region_lost"),
     (EventAction::Mapped, "mapped"),
     (EventAction::Unmapped, "unmapped"),
     (EventAction::OutOfMemory, "out_of_memory"),
@@ -53,8 +53,8 @@ impl EventAction {
             Self::FreeRequested => 1,
             Self::FreeCompleted => 2,
             Self::Use => 3,
-            Self::RegionGained => 4,
-            Self::RegionLost => 5,
+            Self::RegionReserved => 4,
+            Self::RegionReleased => 5,
             Self::Mapped => 6,
             Self::Unmapped => 7,
             Self::OutOfMemory => 8,

@@ -105,7 +105,7 @@ impl DeviceHistory {
     /// in.
     #[must_use]
     pub fn has_segments(&self) -> bool {
-        let gains = |action| matches!(action, EventAction::RegionGained | EventAction::Mapped);
+        let gains = |action| matches!(action, EventAction::RegionReserved | EventAction::Mapped);
         !self.start.is_empty() || self.events.iter().any(|event| gains(event.action))
     }
 

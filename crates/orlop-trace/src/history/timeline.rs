@@ -209,7 +209,7 @@ impl TimelineState {
                 _ => self.stray(),
             },
             EventAction::FreeCompleted => self.free(address),
-            EventAction::RegionGained | EventAction::Mapped => {
+            EventAction::RegionReserved | EventAction::Mapped => {
                 let mapped = event.action == EventAction::Mapped;
                 let end = known.end.range(..=address).next_back();
                 let end = end.filter(|(start, end)| address - **start < end.bytes).map(|(_, end)| *end);
@@ -226,7 +226,7 @@ impl TimelineState {
                     self.join(address);
                 }
             }
-            EventAction::RegionLost | EventAction::Unmapped => self.carve(address, bytes),
+            EventAction::RegionReleased | EventAction::Unmapped => self.carve(address, bytes),
             EventAction::Use | EventAction::OutOfMemory | EventAction::Snapshot | EventAction::Annotation => {
             }
         }

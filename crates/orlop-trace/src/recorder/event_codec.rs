@@ -95,8 +95,8 @@ impl RecorderInner {
 
     fn region(&self, event: &RegionEvent) {
         let action = match event.action {
-            RegionAction::Gained => EventAction::RegionGained,
-            RegionAction::Lost => EventAction::RegionLost,
+            RegionAction::Reserved => EventAction::RegionReserved,
+            RegionAction::Released => EventAction::RegionReleased,
             RegionAction::Mapped => EventAction::Mapped,
             RegionAction::Unmapped => EventAction::Unmapped,
             _ => return,
@@ -183,26 +183,27 @@ mod tests {
 
     #[test]
     fn at_one_time_regions_come_before_blocks_and_go_after_them() {
-        use EventAction::{Allocate, FreeRequested, Mapped, RegionGained, RegionLost, Unmapped};
+        use EventAction::{Allocate, FreeRequested, Mapped, RegionReleased, RegionReserved, Unmapped};
         let records = |actions: &[(u64, EventAction)]| -> Vec<EventRecord> {
             let record = |&(ticks, action)| EventRecord::mark(ticks, action, Device::CPU, 1);
             actions.iter().map(record).collect()
         };
         let blocks =
             [(5, FreeRequested), (3, Allocate), (3, FreeRequested), (5, Allocate), (8, FreeRequested)];
-        let regions = [(3, RegionGained), (5, RegionLost), (5, Mapped), (8, Unmapped), (9, RegionGained)];
+        let regions =
+            [(3, RegionReserved), (5, RegionReleased), (5, Mapped), (8, Unmapped), (9, RegionReserved)];
         let expected = [
-            (3, RegionGained),
+            (3, RegionReserved),
             (3, Allocate),
             (3, FreeRequested),
             // The gain is of what was lost, perhaps.
-            (5, RegionLost),
+            (5, RegionReleased),
             (5, Mapped),
             (5, FreeRequested),
             (5, Allocate),
             (8, FreeRequested),
             (8, Unmapped),
-            (9, RegionGained),
+            (9, RegionReserved),
         ];
         assert_eq!(in_order(records(&blocks), records(&regions)), records(&expected));
     }

@@ -123,8 +123,8 @@ impl RegionTable {
     pub(super) fn records(&self, ticks: u64, comes: bool) -> impl Iterator<Item = EventRecord> {
         self.iter().map(move |(device, address, RecordedRegion { bytes, stream, mapped, .. })| {
             let action = match (mapped, comes) {
-                (false, true) => EventAction::RegionGained,
-                (false, false) => EventAction::RegionLost,
+                (false, true) => EventAction::RegionReserved,
+                (false, false) => EventAction::RegionReleased,
                 (true, true) => EventAction::Mapped,
                 (true, false) => EventAction::Unmapped,
             };
@@ -151,7 +151,7 @@ impl RegionTable {
 
 /// Whether a region comes.
 pub(super) fn is_gain(record: &EventRecord) -> bool {
-    matches!(record.action, EventAction::RegionGained | EventAction::Mapped)
+    matches!(record.action, EventAction::RegionReserved | EventAction::Mapped)
 }
 
 #[cfg(test)]
@@ -185,18 +185,18 @@ mod tests {
 
     #[test]
     fn a_difference_is_told_in_records() {
-        let before = held(&[(EventAction::RegionGained, 100, 50), (EventAction::Mapped, 200, 10)]);
-        let after = held(&[(EventAction::Mapped, 205, 10), (EventAction::RegionGained, 300, 10)]);
+        let before = held(&[(EventAction::RegionReserved, 100, 50), (EventAction::Mapped, 200, 10)]);
+        let after = held(&[(EventAction::Mapped, 205, 10), (EventAction::RegionReserved, 300, 10)]);
         let told = |held: RegionTable, comes: bool| -> Vec<_> {
             held.records(7, comes).map(|record| (record.action, record.address, record.bytes)).collect()
         };
         assert_eq!(
             told(before.without(&after), false),
-            [(EventAction::RegionLost, 100, 50), (EventAction::Unmapped, 200, 5)]
+            [(EventAction::RegionReleased, 100, 50), (EventAction::Unmapped, 200, 5)]
         );
         assert_eq!(
             told(after.without(&before), true),
-            [(EventAction::Mapped, 210, 5), (EventAction::RegionGained, 300, 10)]
+            [(EventAction::Mapped, 210, 5), (EventAction::RegionReserved, 300, 10)]
         );
     }
 }

@@ -212,12 +212,12 @@ mod tests {
     }
 
     const STEPS: [(EventAction, u64, u64); 6] = [
-        (EventAction::RegionGained, 100, 50),
+        (EventAction::RegionReserved, 100, 50),
         (EventAction::Mapped, 200, 10),
         (EventAction::Mapped, 220, 10),
         (EventAction::Mapped, 210, 10),
         (EventAction::Unmapped, 205, 5),
-        (EventAction::RegionLost, 100, 50),
+        (EventAction::RegionReleased, 100, 50),
     ];
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         let (start, events) = regions.read();
         let start: Vec<_> = start.iter().map(|(_, segment)| (segment.address, segment.bytes)).collect();
         assert_eq!(start, [(100, 50), (200, 5), (210, 20)]);
-        assert_eq!(fields(&events), [(5, EventAction::RegionLost, 100, 50)]);
+        assert_eq!(fields(&events), [(5, EventAction::RegionReleased, 100, 50)]);
     }
 
     #[test]
@@ -248,15 +248,15 @@ mod tests {
         let expected = [
             (1, EventAction::Mapped, 200, 5),
             (1, EventAction::Mapped, 210, 20),
-            (5, EventAction::RegionLost, 100, 50),
+            (5, EventAction::RegionReleased, 100, 50),
         ];
         assert_eq!(fields(&records), expected);
         regions.note(told(6, EventAction::Unmapped, 200, 5));
-        regions.note(told(7, EventAction::RegionGained, 300, 9));
+        regions.note(told(7, EventAction::RegionReserved, 300, 9));
         let (records, lost) = regions.drain();
         assert_eq!(
             fields(&records),
-            [(6, EventAction::Unmapped, 200, 5), (7, EventAction::RegionGained, 300, 9)]
+            [(6, EventAction::Unmapped, 200, 5), (7, EventAction::RegionReserved, 300, 9)]
         );
         assert_eq!((lost, regions.drain()), (1, (vec![], 0)));
     }
@@ -265,14 +265,14 @@ mod tests {
     fn what_is_known_is_no_news() {
         let regions = RegionRecorder::new(100);
         let steps = [
-            (EventAction::RegionGained, 100, 50, 1),
-            (EventAction::RegionGained, 100, 50, 1),
-            (EventAction::RegionGained, 120, 30, 1),
-            (EventAction::RegionLost, 150, 50, 1),
-            (EventAction::RegionLost, 100, 50, 2),
-            (EventAction::RegionLost, 100, 50, 2),
-            (EventAction::RegionGained, u64::MAX, 50, 2),
-            (EventAction::RegionGained, 100, 0, 2),
+            (EventAction::RegionReserved, 100, 50, 1),
+            (EventAction::RegionReserved, 100, 50, 1),
+            (EventAction::RegionReserved, 120, 30, 1),
+            (EventAction::RegionReleased, 150, 50, 1),
+            (EventAction::RegionReleased, 100, 50, 2),
+            (EventAction::RegionReleased, 100, 50, 2),
+            (EventAction::RegionReserved, u64::MAX, 50, 2),
+            (EventAction::RegionReserved, 100, 0, 2),
         ];
         for (action, address, bytes, news) in steps {
             regions.note(told(0, action, address, bytes));
@@ -284,21 +284,21 @@ mod tests {
     #[test]
     fn what_is_told_too_late_takes_its_place() {
         let expected = [
-            (1, EventAction::RegionGained, 100, 50),
-            (3, EventAction::RegionLost, 100, 50),
+            (1, EventAction::RegionReserved, 100, 50),
+            (3, EventAction::RegionReleased, 100, 50),
             (4, EventAction::Mapped, 100, 50),
         ];
         for drains in [false, true] {
             let regions = RegionRecorder::new(100);
             let mut drained = Vec::new();
             let mut drain = || drained.extend(if drains { regions.drain().0 } else { Vec::new() });
-            regions.note(told(1, EventAction::RegionGained, 100, 50));
+            regions.note(told(1, EventAction::RegionReserved, 100, 50));
             // Another watch of the same.
-            regions.note(told(2, EventAction::RegionGained, 100, 50));
+            regions.note(told(2, EventAction::RegionReserved, 100, 50));
             drain();
             regions.note(told(4, EventAction::Mapped, 100, 50));
             drain();
-            regions.note(told(3, EventAction::RegionLost, 100, 50));
+            regions.note(told(3, EventAction::RegionReleased, 100, 50));
             drain();
             assert_eq!(fields(&regions.read().1), expected);
             assert!(!drains || fields(&drained) == expected);
@@ -308,18 +308,18 @@ mod tests {
     #[test]
     fn who_is_set_again_does_not_fill_the_log() {
         let regions = RegionRecorder::new(2);
-        let again = DeferredRecord { already: true, ..told(2, EventAction::RegionGained, 100, 50) };
-        regions.note(told(0, EventAction::RegionGained, 100, 50));
+        let again = DeferredRecord { already: true, ..told(2, EventAction::RegionReserved, 100, 50) };
+        regions.note(told(0, EventAction::RegionReserved, 100, 50));
         (0..10).for_each(|_| regions.note(again));
-        assert_eq!(fields(&regions.read().1), [(0, EventAction::RegionGained, 100, 50)]);
+        assert_eq!(fields(&regions.read().1), [(0, EventAction::RegionReserved, 100, 50)]);
         assert_eq!(regions.lost(), 0);
     }
 
     #[test]
     fn what_is_put_aside_is_taken_in() {
         let regions = RegionRecorder::new(2 * ASIDE);
-        regions.note(told(0, EventAction::RegionGained, 100, 50));
-        let lost = told(1, EventAction::RegionLost, 100, 50);
+        regions.note(told(0, EventAction::RegionReserved, 100, 50));
+        let lost = told(1, EventAction::RegionReleased, 100, 50);
         assert!(regions.put_aside(lost));
         assert_eq!(regions.read().1.len(), 2);
         assert_eq!((0..ASIDE + 3).filter(|_| regions.put_aside(lost)).count(), ASIDE);

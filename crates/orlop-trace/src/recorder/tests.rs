@@ -20,8 +20,12 @@ fn watched(recorder: &Recorder) -> AllocatorRef {
 
 /// Events of blocks, on the device of the history's that comes first.
 fn blocks(history: &History) -> Vec<HistoryEvent> {
-    let regions =
-        [EventAction::RegionGained, EventAction::RegionLost, EventAction::Mapped, EventAction::Unmapped];
+    let regions = [
+        EventAction::RegionReserved,
+        EventAction::RegionReleased,
+        EventAction::Mapped,
+        EventAction::Unmapped,
+    ];
     let events = history.devices[0].events.iter();
     events.filter(|event| !regions.contains(&event.action)).copied().collect()
 }
@@ -164,7 +168,7 @@ fn regions_that_are_told_while_recording_are_known() {
     let block = allocator.allocate(&Request::new(100)).unwrap();
     drop(busy);
     let events = recorder.history().devices.remove(0).events;
-    assert_eq!(events.iter().map(|event| event.action).collect::<Vec<_>>(), [EventAction::RegionGained]);
+    assert_eq!(events.iter().map(|event| event.action).collect::<Vec<_>>(), [EventAction::RegionReserved]);
     let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
     let busy = RecordingGuard::begin();
     drop(block);

@@ -77,7 +77,7 @@ impl MockAllocator {
                 continue;
             }
             let (stream, site) = (segment.stream, segment.site);
-            let action = if segment.expandable { EventAction::Unmapped } else { EventAction::RegionLost };
+            let action = if segment.expandable { EventAction::Unmapped } else { EventAction::RegionReleased };
             if from == segment.address {
                 self.segments.remove(place);
             } else {
@@ -136,7 +136,7 @@ impl MockAllocator {
             bytes => bytes.next_multiple_of(2 * MIB),
         };
         let address = self.push(bytes, small, stream, site);
-        self.happens(EventAction::RegionGained, address, bytes, stream, site);
+        self.happens(EventAction::RegionReserved, address, bytes, stream, site);
     }
 
     /// Far from all others, and in no order of address.

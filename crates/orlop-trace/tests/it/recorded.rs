@@ -41,7 +41,7 @@ fn call_sites_are_told_when_asked_for() {
     let history = recorder.history();
     // Of blocks: what the allocator gained for them is told, too.
     let block =
-        |event: &&HistoryEvent| !matches!(event.action, EventAction::RegionGained | EventAction::Mapped);
+        |event: &&HistoryEvent| !matches!(event.action, EventAction::RegionReserved | EventAction::Mapped);
     let events: Vec<&HistoryEvent> = history.devices[0].events.iter().filter(block).collect();
     let sites: Vec<_> = events.iter().map(|event| event.site.index() > 0).collect();
     assert_eq!(sites, [false, false, true, false]);

@@ -108,11 +108,11 @@ fn walk(device: &DeviceHistory) -> (u64, u64) {
                 assert_eq!(live.insert(from, event.bytes), None);
             }
             EventAction::FreeRequested => assert_eq!(live.remove(&from), Some(event.bytes)),
-            EventAction::RegionGained | EventAction::Mapped => {
+            EventAction::RegionReserved | EventAction::Mapped => {
                 assert!(held.range(..to).next_back().is_none_or(|(start, bytes)| start + bytes <= from));
                 held.insert(from, event.bytes);
             }
-            EventAction::RegionLost | EventAction::Unmapped => {
+            EventAction::RegionReleased | EventAction::Unmapped => {
                 assert!(holds(&held, from, to), "event {place}: what was never held goes");
                 let over = live.range(..to).next_back().is_none_or(|(start, bytes)| start + bytes <= from);
                 assert!(over, "event {place}: a block lives in what goes");
@@ -253,10 +253,10 @@ fn a_recorder_that_is_set_in_several_ways_notes_a_region_once() {
     let history = recorder.history();
     let actions: Vec<_> = only(&history).events.iter().map(|event| event.action).collect();
     let lives = [
-        EventAction::RegionGained,
+        EventAction::RegionReserved,
         EventAction::Allocate,
         EventAction::FreeRequested,
-        EventAction::RegionLost,
+        EventAction::RegionReleased,
     ];
     assert_eq!(actions, lives);
 }
@@ -337,13 +337,13 @@ fn a_failure_is_told_with_what_the_device_had_left() {
         device.events.iter().map(|event| (event.action, event.stream.get(), event.bytes)).collect();
     let mib = |bytes: usize| (bytes * MIB) as u64;
     let expected = [
-        (EventAction::RegionGained, 7, mib(100)),
+        (EventAction::RegionReserved, 7, mib(100)),
         (EventAction::Allocate, 7, mib(100)),
-        (EventAction::RegionGained, 0, mib(50)),
+        (EventAction::RegionReserved, 0, mib(50)),
         (EventAction::Allocate, 0, mib(50)),
         (EventAction::FreeRequested, 0, mib(50)),
         // What is cached goes back first, in vain.
-        (EventAction::RegionLost, 0, mib(50)),
+        (EventAction::RegionReleased, 0, mib(50)),
         (EventAction::OutOfMemory, 0, mib(200)),
         (EventAction::Use, 8, mib(100)),
         (EventAction::FreeRequested, 7, mib(100)),

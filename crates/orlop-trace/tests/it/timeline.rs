@@ -66,8 +66,8 @@ fn any_event() -> impl Strategy<Value = HistoryEvent> {
         EventAction::Allocate,
         EventAction::FreeRequested,
         EventAction::FreeCompleted,
-        EventAction::RegionGained,
-        EventAction::RegionLost,
+        EventAction::RegionReserved,
+        EventAction::RegionReleased,
         EventAction::Mapped,
         EventAction::Unmapped,
         EventAction::OutOfMemory,
@@ -178,7 +178,7 @@ fn a_block_ends_where_another_begins() {
     // Rounding up to a power of two, which the rules know nothing of, and rests that they would not split
     // off.
     let events = vec![
-        raw(EventAction::RegionGained, 1 << 30, 20 << 20, 0),
+        raw(EventAction::RegionReserved, 1 << 30, 20 << 20, 0),
         raw(EventAction::Allocate, 1 << 30, 18 << 20, 0),
         raw(EventAction::Allocate, (1 << 30) + (19 << 20), 512 << 10, 0),
         raw(EventAction::Allocate, (1 << 30) + (18 << 20), 1 << 20, 0),
@@ -208,7 +208,7 @@ fn blocks_without_segments_are_strays() {
 #[test]
 fn settings_say_how_long_blocks_are() {
     let events = vec![
-        raw(EventAction::RegionGained, 1 << 30, 20 << 20, 0),
+        raw(EventAction::RegionReserved, 1 << 30, 20 << 20, 0),
         raw(EventAction::Allocate, 1 << 30, 1200 << 10, 0),
     ];
     let history = DeviceHistory::from_events(events);
@@ -223,7 +223,7 @@ fn settings_say_how_long_blocks_are() {
 fn blocks_may_be_closer_together_than_pytorchs() {
     let events =
         [(0, 100), (128, 600), (768, 64)].map(|(at, bytes)| raw(EventAction::Allocate, 4096 + at, bytes, 0));
-    let region = raw(EventAction::RegionGained, 4096, 4096, 0);
+    let region = raw(EventAction::RegionReserved, 4096, 4096, 0);
     let history = DeviceHistory::from_events([region].into_iter().chain(events).collect());
     let timeline = Timeline::new(&history);
     assert_eq!(timeline.strays(), 0);

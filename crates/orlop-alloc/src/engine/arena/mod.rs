@@ -268,7 +268,7 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
             .all
             .iter()
             .flatten()
-            .map(|segment| segments.event(RegionAction::Gained, &segment.region))
+            .map(|segment| segments.event(RegionAction::Reserved, &segment.region))
             .collect();
         let ended = segments.watches.add(watch, held);
         drop(segments);

@@ -91,7 +91,7 @@ impl Segments {
     }
 
     fn add_region(&mut self, region: Region) {
-        self.watches.note(self.event(RegionAction::Gained, &region));
+        self.watches.note(self.event(RegionAction::Reserved, &region));
         self.reserved += region.bytes;
         self.peak = self.peak.max(self.reserved);
         let segment = Some(Segment { region, used: 0, dirty: 0, live: 0, retired: false });
@@ -111,7 +111,7 @@ impl Segments {
     pub(super) fn remove(&mut self, number: usize) -> Option<Region> {
         let segment = self.all.get_mut(number)?.take()?;
         self.reserved -= segment.region.bytes;
-        self.watches.note(self.event(RegionAction::Lost, &segment.region));
+        self.watches.note(self.event(RegionAction::Released, &segment.region));
         Some(segment.region)
     }
 

@@ -72,7 +72,7 @@ impl Evidence {
         for (place, event) in history.events.iter().enumerate() {
             let last = evidence.releases.last_mut().filter(|_| open);
             match event.action {
-                EventAction::RegionLost | EventAction::Unmapped => {
+                EventAction::RegionReleased | EventAction::Unmapped => {
                     let is_private = history.detail(place).is_some_and(|detail| detail.pool != (0, 0));
                     let is_first_site = |release: &&mut RegionRelease| {
                         history.events.get(release.first).is_some_and(|first| first.site == event.site)
@@ -92,7 +92,7 @@ impl Evidence {
                     open = true;
                     held = held.saturating_sub(event.bytes);
                 }
-                EventAction::RegionGained | EventAction::Mapped => {
+                EventAction::RegionReserved | EventAction::Mapped => {
                     match last {
                         Some(release) => {
                             release.followed(FollowUp::Growth(place, event.bytes), event, history);
@@ -212,7 +212,7 @@ impl RegionRelease {
         let FollowUp::Growth(growth, _) = self.follow_up else { return false };
         // Where more is given back or freed first, another request follows.
         let ends = |action| {
-            matches!(action, EventAction::FreeRequested | EventAction::RegionLost | EventAction::Unmapped)
+            matches!(action, EventAction::FreeRequested | EventAction::RegionReleased | EventAction::Unmapped)
         };
         let served = history.events.iter().enumerate().skip(growth + 1);
         let Some((place, request)) = served

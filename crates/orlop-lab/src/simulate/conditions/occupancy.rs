@@ -51,10 +51,10 @@ impl<'a> Occupancy<'a> {
     pub(super) fn apply(&mut self, place: usize, event: &HistoryEvent, history: &DeviceHistory) {
         let is_common = || history.detail(place).is_none_or(|detail| detail.pool == (0, 0));
         match event.action {
-            EventAction::RegionGained if is_common() => {
+            EventAction::RegionReserved if is_common() => {
                 self.gain(event.address, event.bytes, self.rules.is_small_segment(event.bytes));
             }
-            EventAction::RegionLost => self.lose(event.address),
+            EventAction::RegionReleased => self.lose(event.address),
             EventAction::Allocate => self.take(event.address),
             EventAction::FreeCompleted => self.free(event.address),
             EventAction::FreeRequested if self.at_once => self.free(event.address),

@@ -86,10 +86,10 @@ impl DeviceCounts {
                     change.ended = self.end(event.address);
                 }
             }
-            EventAction::RegionGained | EventAction::Mapped => {
+            EventAction::RegionReserved | EventAction::Mapped => {
                 self.reserved = self.reserved.saturating_add(event.bytes);
             }
-            EventAction::RegionLost | EventAction::Unmapped => {
+            EventAction::RegionReleased | EventAction::Unmapped => {
                 self.reserved = self.reserved.saturating_sub(event.bytes);
             }
             EventAction::Use | EventAction::OutOfMemory | EventAction::Snapshot | EventAction::Annotation => {

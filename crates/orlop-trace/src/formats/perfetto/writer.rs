@@ -186,7 +186,7 @@ mod tests {
         let text = history.sites.text("step \"1\"");
         let kv = HistoryEvent { kind: MemoryKind::KvCache, ..event(3500, EventAction::Allocate, 64, 100) };
         let events = [
-            event(1000, EventAction::RegionGained, 0, 4096),
+            event(1000, EventAction::RegionReserved, 0, 4096),
             event(2000, EventAction::Allocate, 0, 10),
             event(3000, EventAction::FreeRequested, 0, 10),
             event(3250, EventAction::FreeCompleted, 0, 10),

@@ -33,7 +33,7 @@ impl History {
     pub fn find_start(&mut self) {
         let rules = SizeRules::parse(self.settings.as_deref().unwrap_or_default());
         for device in &mut self.devices {
-            let told = |action| matches!(action, EventAction::RegionGained | EventAction::RegionLost);
+            let told = |action| matches!(action, EventAction::RegionReserved | EventAction::RegionReleased);
             let mapped = |action| matches!(action, EventAction::Mapped | EventAction::Unmapped);
             let regions = device.events.iter().any(|event| told(event.action) || mapped(event.action));
             if device.end.is_empty() && !regions {
@@ -110,8 +110,8 @@ impl Undo {
                 self.freed(place, address, bytes, state);
                 true
             }
-            EventAction::RegionGained => self.state.remove_region(address, bytes),
-            EventAction::RegionLost => {
+            EventAction::RegionReserved => self.state.remove_region(address, bytes),
+            EventAction::RegionReleased => {
                 self.state.add_region(address, region(false, self.state.rules().is_small_segment(bytes)))
             }
             EventAction::Mapped => self.state.unmap(address, bytes),

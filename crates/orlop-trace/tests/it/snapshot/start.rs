@@ -101,8 +101,8 @@ fn events(text: &str) -> Vec<HistoryEvent> {
             "done" => EventAction::FreeCompleted,
             "map" => EventAction::Mapped,
             "unmap" => EventAction::Unmapped,
-            "gain" => EventAction::RegionGained,
-            "lose" => EventAction::RegionLost,
+            "gain" => EventAction::RegionReserved,
+            "lose" => EventAction::RegionReleased,
             other => panic!("{other}"),
         };
         HistoryEvent::new(action, number(1), number(2))

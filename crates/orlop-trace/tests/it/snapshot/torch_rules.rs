@@ -159,8 +159,8 @@ impl Torch {
                     self.request_free(event.address);
                 }
                 EventAction::FreeCompleted => self.complete_free(event.address),
-                EventAction::RegionGained => self.gain(event.address, event.bytes, event.stream),
-                EventAction::RegionLost => self.lose(event.address),
+                EventAction::RegionReserved => self.gain(event.address, event.bytes, event.stream),
+                EventAction::RegionReleased => self.lose(event.address),
                 _ => {}
             }
         }
@@ -247,7 +247,7 @@ impl Recording {
                     // Regions lie beside each other, and are not one for that.
                     let address = (1 << 40) + self.gained;
                     self.gained += length;
-                    self.record(EventAction::RegionGained, address, length, stream);
+                    self.record(EventAction::RegionReserved, address, length, stream);
                     self.torch.gain(address, length, stream);
                     self.torch.allocate(bytes, stream).expect("there is room now")
                 });
@@ -272,7 +272,7 @@ impl Recording {
             }
             Deed::EmptyCache => {
                 for (address, bytes, stream) in self.torch.unused() {
-                    self.record(EventAction::RegionLost, address, bytes, stream);
+                    self.record(EventAction::RegionReleased, address, bytes, stream);
                     self.torch.lose(address);
                 }
             }

@@ -183,7 +183,7 @@ fn end<'a>(device: &'a DeviceHistory, history: &History) -> Cow<'a, [Segment]> {
 /// worse than one with none: whoever reads it takes the blocks outside for mistakes.
 fn tells_of_regions(device: &DeviceHistory) -> bool {
     let gains =
-        |event: &HistoryEvent| matches!(event.action, EventAction::RegionGained | EventAction::Mapped);
+        |event: &HistoryEvent| matches!(event.action, EventAction::RegionReserved | EventAction::Mapped);
     let lies_in_start = |event: &HistoryEvent| {
         let before = device.start.partition_point(|segment| segment.address <= event.address);
         let around = before.checked_sub(1).and_then(|place| device.start.get(place));
@@ -246,8 +246,8 @@ fn action(action: EventAction) -> Option<Word> {
         EventAction::Allocate => Word::Alloc,
         EventAction::FreeRequested => Word::FreeRequested,
         EventAction::FreeCompleted => Word::FreeCompleted,
-        EventAction::RegionGained => Word::SegmentAlloc,
-        EventAction::RegionLost => Word::SegmentFree,
+        EventAction::RegionReserved => Word::SegmentAlloc,
+        EventAction::RegionReleased => Word::SegmentFree,
         EventAction::Mapped => Word::SegmentMap,
         EventAction::Unmapped => Word::SegmentUnmap,
         EventAction::OutOfMemory => Word::Oom,
