@@ -61,8 +61,9 @@ pub enum RegionAction {
 pub struct RegionEvent {
     /// What happened.
     pub action: RegionAction,
-    /// `true` if it happened before the observer was set: the memory was [`Reserved`](RegionAction::Reserved) or
-    /// [`Mapped`](RegionAction::Mapped) then, and is still held. An observer may receive this several times.
+    /// `true` if it happened before the observer was set: the memory was
+    /// [`Reserved`](RegionAction::Reserved) or [`Mapped`](RegionAction::Mapped) then, and is still held. An
+    /// observer may receive this several times.
     pub already: bool,
     /// The address of the memory.
     pub address: usize,
