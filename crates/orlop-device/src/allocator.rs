@@ -93,9 +93,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     fn change<R>(&self, act: impl FnOnce(&mut Engine<B>) -> R) -> R {
         let mut inner = self.inner.lock();
         let result = act(&mut inner.engine);
-        let watches = inner.engine.watches.all();
+        let delivery = inner.engine.watches.delivery();
         drop(inner);
-        watches.iter().for_each(|watch| watch.deliver());
+        drop(delivery);
         result
     }
 

@@ -2,8 +2,8 @@
 //! does it.
 
 use crate::{DeviceAllocator, HostPages, Policy};
-use orlop_alloc::registry::{Factory, FactoryOptions, Registry};
 use orlop_alloc::{AllocatorRef, Error, Result};
+use orlop_context::registry::{Factory, FactoryOptions, Registry};
 
 /// Registers the allocators of this crate that a name is enough for. Call it before the first allocation.
 ///
@@ -12,7 +12,7 @@ use orlop_alloc::{AllocatorRef, Error, Result};
 /// | `host-pages` | [`DeviceAllocator`] over [`HostPages`] (Linux); one lock | 25 | required, in steps of 2 MiB |
 ///
 /// ```
-/// use orlop_alloc::registry::{FactoryOptions, Registry};
+/// use orlop_context::registry::{FactoryOptions, Registry};
 ///
 /// let registry = Registry::with_builtin();
 /// orlop_device::register(&registry);

@@ -6,13 +6,14 @@ use super::Violation;
 use crate::workspace::Member;
 
 /// Each crate with its direct layers. It may use those, and everything below them.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
     ("orlop-plan", &["orlop-core"]),
     ("orlop-alloc", &["orlop-sync", "orlop-plan"]),
-    ("orlop-device", &["orlop-alloc"]),
-    ("orlop-tensor", &["orlop-alloc"]),
+    ("orlop-context", &["orlop-alloc"]),
+    ("orlop-device", &["orlop-context"]),
+    ("orlop-tensor", &["orlop-context"]),
     ("orlop-cuda", &["orlop-device"]),
     ("orlop-exec", &["orlop-tensor", "orlop-plan"]),
     ("orlop-trace", &["orlop-alloc"]),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 ///
 /// ```
 /// use orlop_alloc::adaptor::LogSwitch;
-/// use orlop_alloc::context::{Context, CpuConfig};
+/// use orlop_context::{Context, CpuConfig};
 /// use orlop_core::Device;
 ///
 /// let log = LogSwitch::new();

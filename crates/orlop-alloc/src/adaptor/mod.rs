@@ -3,6 +3,7 @@
 //! | adaptor | what it adds |
 //! |---|---|
 //! | [`Limit`] | an upper bound on the granted bytes of live blocks |
+//! | [`Charged`] | accounts that several allocators share, with bounds |
 //! | [`Statistics`] | counters with nested scopes |
 //! | [`Tracking`] | sizes and ids by address, a raw deleter, the list of live blocks |
 //! | [`Logging`] | a line for each allocation and free, switched at run time |
@@ -41,8 +42,8 @@
 
 use crate::Allocator;
 
+mod charged;
 mod failing;
-mod forward;
 mod hardened;
 mod hardening;
 mod limit;
@@ -54,6 +55,7 @@ mod tracking;
 mod waiting;
 mod warn;
 
+pub use self::charged::{Charge, Charged};
 pub use self::failing::{Failing, Rule};
 pub use self::hardened::{Hardened, POISON};
 pub use self::hardening::{HardenedBuilder, Hardening};

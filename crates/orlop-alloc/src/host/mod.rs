@@ -1,7 +1,4 @@
-//! The host's memory: its size, its NUMA nodes, and an allocator for each node.
+//! The host's memory: its size, and its NUMA nodes.
 
-mod node_allocators;
 pub mod numa;
-pub(crate) mod system_memory;
-
-pub use self::node_allocators::NodeAllocators;
+pub mod system_memory;

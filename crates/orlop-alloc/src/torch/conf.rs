@@ -25,7 +25,7 @@ pub const ROUNDING_INTERVALS: usize = 16;
 /// assert_eq!(conf.to_string(), "expandable_segments:True,roundup_power2_divisions:[256:1,>:4]");
 ///
 /// let error = "max_split_size_mb:10".parse::<TorchConf>().unwrap_err();
-/// assert_eq!(error.to_string(), "max_split_size_mb cannot be 10: a whole number of MiB, at least large_segment_size_mb (20)");
+/// assert!(error.to_string().starts_with("max_split_size_mb cannot be 10: a whole number of MiB"));
 /// # Ok::<(), orlop_alloc::torch::ConfError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -366,7 +366,7 @@ mod tests {
         fn what_is_printed_reads_the_same(
             expandable: bool,
             split in proptest::option::of(20_usize..5000),
-            table in proptest::array::uniform16(prop_oneof![Just(0_usize), Just(1), Just(2), Just(4), Just(16)]),
+            table in proptest::array::uniform16(proptest::sample::select(vec![0_usize, 1, 2, 4, 16])),
         ) {
             let conf = TorchConf {
                 expandable_segments: expandable,

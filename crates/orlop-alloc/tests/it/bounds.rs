@@ -4,13 +4,14 @@ use orlop_alloc::StreamUses;
 use orlop_alloc::adaptor::{Failing, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
 use orlop_alloc::backing::{BackingRef, Mmap, Null, Pinned, Region, System, Visited};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
-use orlop_alloc::context::{Budget, BudgetStatus, CpuConfig};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
-use orlop_alloc::registry::Registry;
 use orlop_alloc::{
-    AllocatorRef, Block, Context, Deleter, Error, HostOps, NodeAllocators, OutOfMemory, RawBlock, Record,
-    Request, Stats, Tag, TypedBlock,
+    AllocatorRef, Block, Deleter, Error, HostOps, OutOfMemory, RawBlock, Record, Request, Stats, Tag,
+    TypedBlock,
 };
+use orlop_context::registry::Registry;
+use orlop_context::{Budget, BudgetStatus, CpuConfig};
+use orlop_context::{Context, NodeAllocators};
 use orlop_sync::{GrowableHeap, ShardedCounters, Slots};
 use static_assertions::{assert_eq_size, assert_impl_all, assert_not_impl_any};
 use std::cell::Cell;

@@ -2,7 +2,6 @@
 //! allows and refuses. The testkit's hostile suite has whole programs of this, over every engine.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::child;
 use orlop_alloc::adaptor::{Decision, Hardened, Limit, Logging, Retry};
 use orlop_alloc::backing::{
     Backing, HugePages, Mmap, Pinned, Pinner, Region, RegionChange, System, Visited, Visitor,
@@ -12,6 +11,7 @@ use orlop_alloc::caching::{Caching, Maintenance};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::{Access, Allocator, AllocatorRef, Block, Error, Request};
 use orlop_core::Alignment;
+use orlop_testkit::child;
 use std::cell::RefCell;
 use std::io::Write;
 use std::panic::resume_unwind;

@@ -2,9 +2,9 @@
 
 use orlop_alloc::adaptor::{Hardened, Hardening, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
 use orlop_alloc::backing::Null;
-use orlop_alloc::context::{Budget, Context, CpuConfig};
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
+use orlop_context::{Budget, Context, CpuConfig};
 use orlop_core::{Device, MemoryKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

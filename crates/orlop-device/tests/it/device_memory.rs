@@ -1,8 +1,9 @@
 //! How much memory a device has, as the context and the profiles report it.
 
 use orlop_alloc::adaptor::{Limit, Statistics};
-use orlop_alloc::profile::{MemorySteps, Observers};
-use orlop_alloc::{AllocatorRef, Context, DeviceMemory, DeviceOps, DevicePtr, Error, Request, Result};
+use orlop_alloc::{AllocatorRef, DeviceMemory, DeviceOps, DevicePtr, Error, Request, Result};
+use orlop_context::Context;
+use orlop_context::profile::MemorySteps;
 use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_device::{DeviceAllocator, NullDevice, Policy};
 use std::ptr::NonNull;
@@ -70,6 +71,6 @@ fn a_printed_profile_has_the_memory_of_devices() {
     let text = MemorySteps::on(&context).to_string();
     assert!(text.ends_with("\ncuda:0: 1.00 GiB free of 1.00 GiB"), "{text}");
     let allocator = context.allocator(GPU, MemoryKind::Default).unwrap();
-    let alone = MemorySteps::with(&Observers::on_allocator(&allocator));
+    let alone = MemorySteps::on_allocator(&allocator);
     assert_eq!(alone.to_string().lines().count(), 2);
 }

@@ -82,7 +82,7 @@ fn watch(allocator: &AllocatorRef) -> Arc<MemoryMap> {
     // From now on there are times.
     let _ = EventClock::get();
     let map = Arc::<MemoryMap>::default();
-    allocator.set_observer(Some(Arc::clone(&map) as Arc<dyn Observer>));
+    allocator.add_observer(Arc::clone(&map) as Arc<dyn Observer>);
     map
 }
 
@@ -160,7 +160,9 @@ fn a_late_observer_gets_what_is_there() {
             assert_eq!(second.0.lock().bytes(), allocator.usage().reserved, "{}", allocator.name());
         });
         let events = second.0.lock().events;
-        allocator.set_observer(None);
+        for observer in allocator.observers() {
+            allocator.remove_observer(&observer);
+        }
         blocks.clear();
         allocator.trim(0);
         assert_eq!(second.0.lock().events, events);
@@ -204,7 +206,7 @@ fn an_observer_may_allocate_from_what_it_observes() {
             kept: Mutex::default(),
             events: AtomicU64::new(0),
         });
-        allocator.set_observer(Some(Arc::clone(&observer) as Arc<dyn Observer>));
+        allocator.add_observer(Arc::clone(&observer) as Arc<dyn Observer>);
         let _block = allocator.allocate(&Request::new(30 << 20)).unwrap();
         // Each region led to another: the first three times.
         assert_eq!((observer.events.load(Ordering::Relaxed), observer.kept.lock().len()), (4, 3));

@@ -1,9 +1,9 @@
 //! `host-pages` by name, as a program gets it that calls the init function.
 
 use orlop_alloc::backing::{Null, Region, RegionChange, Visitor};
-use orlop_alloc::context::CpuConfig;
-use orlop_alloc::registry::{FactoryOptions, Registry, registry};
 use orlop_alloc::{Allocator, Error, Request};
+use orlop_context::CpuConfig;
+use orlop_context::registry::{FactoryOptions, Registry, registry};
 use orlop_core::Device;
 use std::sync::Arc;
 

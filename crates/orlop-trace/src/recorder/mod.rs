@@ -26,10 +26,11 @@
 //! told of what was gained and lost meanwhile (see the module `regions`).
 //!
 //! A request that fails is noted each time an allocator fails to serve it, also when a
-//! [`Context`](orlop_alloc::Context) then finds memory elsewhere.
+//! [`Context`](orlop_context::Context) then finds memory elsewhere.
 //!
 //! ```
-//! use orlop_alloc::{Context, Request, Tag};
+//! use orlop_alloc::{Request, Tag};
+//! use orlop_context::Context;
 //! use orlop_core::Device;
 //! use orlop_trace::history::EventAction;
 //! use orlop_trace::recorder::Recorder;
@@ -37,10 +38,10 @@
 //!
 //! let recorder = Recorder::new();
 //! let context = Context::new();
-//! context.set_observer(Some(Arc::new(recorder.clone())));
+//! context.add_observer(recorder.observer());
 //! recorder.annotate("step 1");
 //! drop(context.allocate(Device::CPU, &Request::new(1000).tag(Tag::new("activations")))?);
-//! context.set_observer(None);
+//! context.remove_observer(&recorder.observer());
 //!
 //! let history = recorder.history();
 //! let events = &history.devices[0].events;
@@ -192,6 +193,13 @@ impl Recorder {
         RecorderBuilder::default()
     }
 
+    /// Returns the recorder as an observer, to be added to contexts and allocators. It is always the same one:
+    /// adding it twice changes nothing, and it can be removed.
+    #[must_use]
+    pub fn observer(&self) -> Arc<dyn Observer> {
+        Arc::clone(&self.inner) as Arc<dyn Observer>
+    }
+
     /// Notes a text of the program's, such as the number of a step, among the host's events.
     pub fn annotate(&self, text: &str) {
         self.annotate_on(Device::CPU, text);
@@ -279,15 +287,14 @@ impl Recorder {
     }
 }
 
-impl Observer for Recorder {
+impl Observer for RecorderInner {
     #[inline]
     fn observe(&self, event: &Told<'_>) {
-        let inner = &*self.inner;
         match event {
-            Told::Allocated { block, .. } => inner.block(block, EventAction::Allocate),
-            Told::Freed { block, .. } => inner.block(block, EventAction::FreeRequested),
-            Told::RawFreed { address, found, .. } => inner.raw_freed(*address, found),
-            other => inner.rare(other),
+            Told::Allocated { block, .. } => self.block(block, EventAction::Allocate),
+            Told::Freed { block, .. } => self.block(block, EventAction::FreeRequested),
+            Told::RawFreed { address, found, .. } => self.raw_freed(*address, found),
+            other => self.rare(other),
         }
     }
 }

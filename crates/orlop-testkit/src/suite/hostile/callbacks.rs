@@ -5,8 +5,9 @@ use super::state::HostileState;
 use super::{HostileFactory, HostileSetup, InjectedPanic};
 use orlop_alloc::adaptor::{Decision, Limit, Logging, Retry, TotalMemory, Warn};
 use orlop_alloc::backing::{Region, RegionChange, Visited, Visitor};
-use orlop_alloc::context::{Budget, CpuConfig};
-use orlop_alloc::{Allocator, AllocatorRef, Context, Event, Observer};
+use orlop_alloc::{Allocator, AllocatorRef, Event, Observer};
+use orlop_context::Context;
+use orlop_context::{Budget, CpuConfig};
 use orlop_core::MemoryKind;
 use std::any::Any;
 use std::io::{self, Write};
@@ -48,7 +49,7 @@ impl Observer for StrikingObserver {
 
 fn observer(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
     let setup = factory.plain();
-    setup.allocator.set_observer(Some(Arc::new(StrikingObserver(Arc::clone(state)))));
+    setup.allocator.add_observer(Arc::new(StrikingObserver(Arc::clone(state))));
     Some(setup)
 }
 
@@ -59,9 +60,10 @@ impl Observer for StrikeOnDrop {
     fn observe(&self, event: &Event<'_>) {
         if matches!(event, Event::Freed { .. })
             && let Some(allocator) = self.0.handle()
-            && allocator.observer().is_some()
+            && let Some(current) = allocator.observers().first()
         {
-            allocator.set_observer(Some(Arc::new(StrikeOnDrop(Arc::clone(&self.0)))));
+            allocator.remove_observer(current);
+            allocator.add_observer(Arc::new(StrikeOnDrop(Arc::clone(&self.0))));
         }
     }
 }
@@ -74,7 +76,7 @@ impl Drop for StrikeOnDrop {
 
 fn end_of_observer(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
     let setup = factory.plain();
-    setup.allocator.set_observer(Some(Arc::new(StrikeOnDrop(Arc::clone(state)))));
+    setup.allocator.add_observer(Arc::new(StrikeOnDrop(Arc::clone(state))));
     Some(setup)
 }
 
@@ -226,6 +228,6 @@ fn pressure(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<Hosti
 
 fn budget(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
     let (setup, context) = in_context(factory, state, Budget::hard(BOUND as u64).soft(1000))?;
-    context.set_observer(Some(Arc::new(StrikingObserver(Arc::clone(state)))));
+    context.add_observer(Arc::new(StrikingObserver(Arc::clone(state))));
     Some(setup)
 }

@@ -2,7 +2,8 @@
 
 use crate::fault::{ConformanceFault, rule};
 use crate::pattern;
-use orlop_alloc::{Allocator, AllocatorRef, Block, Context, Error, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request};
+use orlop_context::Context;
 use orlop_core::Device;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -242,9 +243,10 @@ fn ask(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
     allocator.device_memory();
     allocator.trim(0);
     allocator.reset_peaks();
-    let observer = allocator.observer();
-    allocator.set_observer(None);
-    allocator.set_observer(observer);
+    for observer in allocator.observers() {
+        allocator.remove_observer(&observer);
+        allocator.add_observer(observer);
+    }
     rule("the allocator has a debug form", !format!("{allocator:?}").is_empty())
 }
 
