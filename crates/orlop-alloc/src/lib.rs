@@ -46,7 +46,7 @@ pub use self::block::{
 pub use self::device_ops::{DeviceMemory, DeviceOps, DevicePtr, HostOps};
 pub use self::error::{Error, Result};
 pub use self::handle::{AllocatorRef, ExternalAccount, WeakAllocator};
-pub use self::host::{numa, system_memory};
+pub use self::host::{numa, os_thread_id, system_memory};
 pub use self::observer::{
     Event, EventClock, Observer, RegionAction, RegionDelivery, RegionEvent, RegionWatch, RegionWatches,
 };

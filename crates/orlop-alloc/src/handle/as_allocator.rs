@@ -102,7 +102,9 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
                 let error = cell.refuse(error);
                 if let Some(watches) = cell.watches.get() {
                     let allocator = cell.allocator.name();
-                    watches.observe(&Event::FreeRefused { error: &error, block: None, allocator });
+                    let address = ptr.as_ptr().addr();
+                    let event = Event::FreeRefused { error: &error, address, block: None, allocator };
+                    watches.observe(&event);
                 }
                 Err(error)
             }

@@ -143,8 +143,18 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
                 }
                 Ok(raw)
             }
-            Err(error) => Err(self.complete_report(error)),
+            Err(error) => Err(self.fail(request, error)),
         }
+    }
+
+    #[cold]
+    fn fail(&self, request: &Request, error: Error) -> Error {
+        let error = self.complete_report(error);
+        if let Some(watches) = self.watches.get() {
+            let allocator = watches.allocator();
+            watches.observe(&Event::RequestFailed { request, error: &error, allocator });
+        }
+        error
     }
 
     /// Grows a block in place and counts that. Returns `false` if it cannot grow.
@@ -255,7 +265,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         // The block was counted out: the cell may have been destroyed, but not the watches.
         watches.deliver();
         if let Some(error) = refused {
-            watches.observe(&Event::FreeRefused { error, block: Some((address, found)), allocator });
+            watches.observe(&Event::FreeRefused { error, address, block: Some(&found), allocator });
         }
         state
     }

@@ -15,7 +15,7 @@ pub(crate) use self::observers::{Watch, WatchList};
 pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 
 use crate::shield::{report, shielded};
-use crate::{Error, LadderStep, LookupResult, OutOfMemory, RawBlock};
+use crate::{Error, LadderStep, LookupResult, OutOfMemory, RawBlock, Request};
 use orlop_core::MemoryKind;
 use std::fmt;
 
@@ -62,9 +62,19 @@ pub enum Event<'a> {
     FreeRefused {
         /// Why.
         error: &'a Error,
-        /// The block, if an [`Event::Freed`] announced it: its address and its figures. `None` for a free by
-        /// address.
-        block: Option<(usize, LookupResult)>,
+        /// The address.
+        address: usize,
+        /// The block, if an [`Event::Freed`] announced it: it stays live. `None` for a free by address.
+        block: Option<&'a LookupResult>,
+        /// The name of the allocator.
+        allocator: &'a str,
+    },
+    /// A request failed, for whatever reason. If memory was short, [`Event::OutOfMemory`] comes first.
+    RequestFailed {
+        /// The request.
+        request: &'a Request,
+        /// Why.
+        error: &'a Error,
         /// The name of the allocator.
         allocator: &'a str,
     },

@@ -19,13 +19,13 @@
 //! allocator of the registry ([`Registry::allocator`](crate::registry::Registry::allocator)), unless the
 //! environment configures a different one.
 //!
-//! With hardening, the allocator is behind an adaptor that detects writes outside of blocks; so is the one
-//! for pinned memory. With warnings, it is behind an adaptor that warns of large allocations; with logging,
-//! behind a tracking and a logging one.
+//! With hardening, the allocator is behind an adaptor that detects writes outside of blocks; so is the one for
+//! pinned memory. Warnings and logs are observers of its handle.
 
 use super::environment::{self, FORK_SAFE};
+use crate::observe::{LogSwitch, Logging, Warn};
 use crate::registry::{FactoryOptions, registry};
-use orlop_alloc::adaptor::{Hardened, Hardening, LogSwitch, Logging, Tracking, Warn};
+use orlop_alloc::adaptor::{Hardened, Hardening};
 use orlop_alloc::backing::{self, BackingRef, Mmap, Pinned, Visited, Visitor};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::caching::Caching;
@@ -267,15 +267,20 @@ impl CpuConfig {
             return Err(Error::Configuration { variable, value, expected });
         }
         let engine = if self.fork_safe { self.make_for_forks()? } else { self.make_engine()? };
-        let mut allocator = self.harden(engine);
-        if self.warned {
-            let warning = Warn::new(allocator);
-            allocator = AllocatorRef::with_statistics(warning, self.statistics).erase();
+        let allocator = self.harden(engine);
+        if !self.warned && self.log.is_none() {
+            return Ok(allocator);
         }
-        let Some(log) = &self.log else { return Ok(allocator) };
-        let logging =
-            Logging::to_writer(Tracking::new(allocator), std::io::stderr()).switched_by(log.clone());
-        Ok(AllocatorRef::with_statistics(logging, self.statistics).erase())
+        // A handle of its own: the one from a factory may be shared.
+        let allocator = AllocatorRef::with_statistics(allocator, self.statistics).erase();
+        if self.warned {
+            allocator.add_observer(Arc::new(Warn::new()));
+        }
+        if let Some(switch) = &self.log {
+            let log = Arc::new(Logging::to_writer(std::io::stderr()).switched_by(switch.clone()));
+            log.attach(&allocator);
+        }
+        Ok(allocator)
     }
 
     /// Creates the engine that the rule names, or that with the highest priority.

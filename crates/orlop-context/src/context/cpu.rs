@@ -1,7 +1,7 @@
 //! CPU-specific parts of a context: the switch of its log, and memory that is certainly pinned.
 
 use super::Context;
-use orlop_alloc::adaptor::LogSwitch;
+use crate::observe::LogSwitch;
 use orlop_alloc::{Allocator as _, Block, Error, Request, Result};
 use orlop_core::{Device, MemoryKind};
 

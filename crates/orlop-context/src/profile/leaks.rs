@@ -5,8 +5,8 @@
 
 use super::leak_report::Leaks;
 use super::shapes::{self, ShapeRecording, TensorShape};
-use super::subscription::Subscription;
 use crate::Context;
+use crate::observe::Subscription;
 use dashmap::DashMap;
 use orlop_alloc::{AllocationId, AllocatorRef, Event, Observer, RawBlock, Tag};
 use orlop_core::{Device, MemoryKind};

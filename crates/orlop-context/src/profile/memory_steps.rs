@@ -7,8 +7,8 @@
 
 use super::shapes::{self, ShapeRecording, ShapeStats, ShapeTotals, TensorShape};
 use super::step_table::StepTable;
-use super::subscription::Subscription;
 use crate::Context;
+use crate::observe::Subscription;
 use orlop_alloc::{AllocatorRef, Event, Observer, RawBlock};
 use orlop_core::MemoryKind;
 use std::borrow::Cow;

@@ -45,7 +45,6 @@ mod leaks;
 mod memory_steps;
 mod shapes;
 mod step_table;
-mod subscription;
 mod table;
 
 pub use self::leak_report::{LeakGroup, Leaks};
@@ -53,4 +52,3 @@ pub use self::leaks::{LeakCheck, LiveBlock};
 pub use self::memory_steps::{MemorySteps, StepGuard, StepMemory, StepStats};
 pub use self::shapes::{ShapeStats, TensorShape, of_shape, wants_shapes};
 pub use self::step_table::{StepOrder, StepTable};
-pub use self::subscription::Subscription;

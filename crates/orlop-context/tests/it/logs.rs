@@ -1,7 +1,7 @@
 //! The allocation log of a context, switched and numbered while the program runs.
 
-use orlop_alloc::adaptor::LogSwitch;
 use orlop_alloc::{Request, Tag};
+use orlop_context::observe::LogSwitch;
 use orlop_context::{Context, CpuConfig};
 use orlop_core::Device;
 use orlop_testkit::child;

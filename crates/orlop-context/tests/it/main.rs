@@ -7,6 +7,7 @@ mod defaults;
 mod device_memory;
 mod environment;
 mod holders;
+mod logging;
 mod logs;
 mod observers;
 mod pinning;

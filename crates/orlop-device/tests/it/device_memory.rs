@@ -1,6 +1,6 @@
 //! How much memory a device has, as the context and the profiles report it.
 
-use orlop_alloc::adaptor::{Limit, Statistics};
+use orlop_alloc::adaptor::{Limit, Tracking};
 use orlop_alloc::{AllocatorRef, DeviceMemory, DeviceOps, DevicePtr, Error, Request, Result};
 use orlop_context::Context;
 use orlop_context::profile::MemorySteps;
@@ -20,7 +20,7 @@ fn an_allocator_reports_the_memory_of_its_device() {
     let context = Context::new();
     assert!(matches!(context.device_memory(GPU), Err(Error::MemoryUnknown { device: GPU })));
     // Adaptors pass it on.
-    let limited = Limit::new(Statistics::new(allocator(1 << 30)), 1 << 30);
+    let limited = Limit::new(Tracking::new(allocator(1 << 30)), 1 << 30);
     context.register(GPU, MemoryKind::Default, AllocatorRef::new(limited)).unwrap();
     assert_eq!(context.device_memory(GPU).unwrap(), DeviceMemory { total: 1 << 30, free: 1 << 30 });
     let block = context.allocate(GPU, &Request::new(100)).unwrap();

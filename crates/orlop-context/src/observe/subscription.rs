@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// ```
 /// use orlop_alloc::{Event, Observer, Request};
 /// use orlop_context::Context;
-/// use orlop_context::profile::Subscription;
+/// use orlop_context::observe::Subscription;
 /// use orlop_core::Device;
 /// use std::sync::Arc;
 ///
@@ -55,7 +55,7 @@ impl Subscription {
     }
 
     /// Returns the granted bytes of live blocks by kind.
-    pub(super) fn live(&self) -> [u64; MemoryKind::COUNT] {
+    pub(crate) fn live(&self) -> [u64; MemoryKind::COUNT] {
         let all = match &self.target {
             Target::Context(context) => {
                 context.devices().into_iter().map(|device| context.stats(device)).collect()
@@ -72,7 +72,7 @@ impl Subscription {
     }
 
     /// Returns the memory of the observed devices, as far as it is known.
-    pub(super) fn memory(&self) -> Vec<(Device, DeviceMemory)> {
+    pub(crate) fn memory(&self) -> Vec<(Device, DeviceMemory)> {
         match &self.target {
             Target::Context(context) => {
                 let memory = |device| Some((device, context.device_memory(device).ok()?));
