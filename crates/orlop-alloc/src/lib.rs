@@ -37,7 +37,6 @@ mod host;
 mod observer;
 mod report;
 mod shield;
-pub mod torch;
 
 pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
 pub use self::block::{

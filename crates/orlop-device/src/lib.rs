@@ -72,4 +72,4 @@ pub use self::policy::{Extensions, Growth, IndexKind, Policy};
 pub use self::register::register;
 pub use self::sim::NullDevice;
 pub use self::stats::{DeviceStats, Stat, StatByPool};
-pub use orlop_alloc::torch::{ConfError, ROUNDING_INTERVALS, TorchConf};
+pub use orlop_core::torch::{ConfError, ROUNDING_INTERVALS, TorchConf};

@@ -13,8 +13,9 @@
 //! Logs, statistics and warnings change no block: they are observers
 //! ([`AllocatorRef::add_observer`](crate::AllocatorRef::add_observer)), of which `orlop-context` has some.
 //!
-//! Behaviour is added by stacking: an engine knows nothing of limits, and each adaptor can be read on its own. Every adaptor is an [`Allocator`] and hands out the upstream's blocks unchanged ([`Tracking`]
-//! adds an id where the upstream gives none, [`Hardened`] shortens them), so adaptors stack in any order.
+//! Behaviour is added by stacking: an engine knows nothing of limits, and each adaptor can be read on its
+//! own. Every adaptor is an [`Allocator`] and hands out the upstream's blocks unchanged ([`Tracking`] adds an
+//! id where the upstream gives none, [`Hardened`] shortens them), so adaptors stack in any order.
 //!
 //! A block grows in place ([`Allocator::grow_in_place`]) where the upstream's does, and each adaptor counts
 //! the additional bytes. Two refuse, so that growth gives a new block: for [`Failing`] it is a request, which

@@ -7,8 +7,8 @@ thread_local! {
     static ID: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns the operating system's id of the calling thread, as debuggers show it. Where the system has none, it
-/// is a number that no other thread of the process has.
+/// Returns the operating system's id of the calling thread, as debuggers show it. Where the system has none,
+/// it is a number that no other thread of the process has.
 #[must_use]
 pub fn os_thread_id() -> u64 {
     match ID.get() {

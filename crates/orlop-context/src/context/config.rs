@@ -19,8 +19,8 @@
 //! allocator of the registry ([`Registry::allocator`](crate::registry::Registry::allocator)), unless the
 //! environment configures a different one.
 //!
-//! With hardening, the allocator is behind an adaptor that detects writes outside of blocks; so is the one for
-//! pinned memory. Warnings and logs are observers of its handle.
+//! With hardening, the allocator is behind an adaptor that detects writes outside of blocks; so is the one
+//! for pinned memory. Warnings and logs are observers of its handle.
 
 use super::environment::{self, FORK_SAFE};
 use crate::observe::{LogSwitch, Logging, Warn};

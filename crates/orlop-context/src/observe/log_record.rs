@@ -1,7 +1,7 @@
 //! The lines of an allocation log.
 //!
-//! They are RMM's (`Thread,Time,Action,Pointer,Size,Stream`), so that its replay and plotting tools read them,
-//! with two more columns: the tag, and the step.
+//! They are RMM's (`Thread,Time,Action,Pointer,Size,Stream`), so that its replay and plotting tools read
+//! them, with two more columns: the tag, and the step.
 
 use orlop_alloc::Tag;
 use orlop_core::StreamId;

@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Switches one or more logs ([`Logging`](super::Logging)) on and off, and sets the step of their lines. A clone
-/// is a handle to the same switch. Initially on, at step 0.
+/// Switches one or more logs ([`Logging`](super::Logging)) on and off, and sets the step of their lines. A
+/// clone is a handle to the same switch. Initially on, at step 0.
 ///
 /// ```
 /// use orlop_context::observe::LogSwitch;
@@ -47,8 +47,8 @@ struct AttachedLog {
 }
 
 impl AttachedLog {
-    /// Adds or removes the log. Returns the handle that it used: drop it with no lock held, as it may be the last
-    /// one by then.
+    /// Adds or removes the log. Returns the handle that it used: drop it with no lock held, as it may be the
+    /// last one by then.
     #[must_use]
     fn switch(&self, enabled: bool) -> Option<AllocatorRef> {
         let allocator = self.allocator.upgrade()?;

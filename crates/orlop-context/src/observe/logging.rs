@@ -21,8 +21,8 @@ enum Sink {
 
 /// Writes a line for every allocation and free.
 ///
-/// Attached to an allocator ([`Logging::attach`]), it is an observer of it while its switch is on, so that a log
-/// that is off costs nothing.
+/// Attached to an allocator ([`Logging::attach`]), it is an observer of it while its switch is on, so that a
+/// log that is off costs nothing.
 ///
 /// ```
 /// use orlop_alloc::{Request, backing::System, engine::Direct};

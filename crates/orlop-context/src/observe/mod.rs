@@ -7,9 +7,9 @@
 //! | [`Warn`] | a bounded number of warnings of large allocations |
 //! | [`Subscription`] | any observer, removed when a value is dropped |
 //!
-//! They change no block, so they are not adaptors: any number can be added to an allocator or a context at any
-//! time, and removed again. The profiles ([`profile`](crate::profile)) and the recorder of `orlop-trace` are
-//! observers too.
+//! They change no block, so they are not adaptors: any number can be added to an allocator or a context at
+//! any time, and removed again. The profiles ([`profile`](crate::profile)) and the recorder of `orlop-trace`
+//! are observers too.
 //!
 //! An observer of blocks closes the allocator's fast path. The counters of the allocator itself
 //! ([`AllocatorRef::stats`](orlop_alloc::AllocatorRef::stats)) do not.

@@ -1,8 +1,8 @@
 //! Counters with nested scopes: what did *this phase* allocate?
 //!
 //! [`AllocatorRef::stats`](orlop_alloc::AllocatorRef::stats) counts over an allocator's whole life. Here a
-//! program opens a scope before a phase and closes it afterwards, as in RMM's `statistics_resource_adaptor`: the
-//! closed scope has the figures of the phase, and the scope around it goes on as if there had been none.
+//! program opens a scope before a phase and closes it afterwards, as in RMM's `statistics_resource_adaptor`:
+//! the closed scope has the figures of the phase, and the scope around it goes on as if there had been none.
 //!
 //! All counters change together under one mutex, so that peaks and totals agree exactly. That is one lock per
 //! event: it is for measurements.
@@ -140,8 +140,8 @@ impl Statistics {
         outside
     }
 
-    /// Closes the innermost scope, returns its figures and adds them to the scope around it. Returns `None` if
-    /// only the outermost is open: it cannot be closed.
+    /// Closes the innermost scope, returns its figures and adds them to the scope around it. Returns `None`
+    /// if only the outermost is open: it cannot be closed.
     pub fn pop(&self) -> Option<Counters> {
         let mut scopes = self.scopes.lock();
         let outside = scopes.outer.pop()?;
@@ -150,8 +150,8 @@ impl Statistics {
         Some(inside)
     }
 
-    /// Runs `phase` in a scope of its own. Scopes do not belong to a thread: events of other threads are counted
-    /// too.
+    /// Runs `phase` in a scope of its own. Scopes do not belong to a thread: events of other threads are
+    /// counted too.
     pub fn measure<R>(&self, phase: impl FnOnce() -> R) -> (R, Counters) {
         struct Pop<'a>(&'a Statistics);
         impl Drop for Pop<'_> {

@@ -1,8 +1,8 @@
 //! Warnings before memory runs out.
 //!
 //! An allocation of a tenth of all memory is often a forgotten batch dimension, and a program at half of all
-//! memory is worth a line in the log before the operating system ends it. Both warnings are bounded in number,
-//! as in TensorFlow's `CPUAllocator`, whose shares and counts are the defaults here.
+//! memory is worth a line in the log before the operating system ends it. Both warnings are bounded in
+//! number, as in TensorFlow's `CPUAllocator`, whose shares and counts are the defaults here.
 
 use orlop_alloc::engine_support::{guarded, trace_guarded};
 use orlop_alloc::{Event, Observer, Tag, system_memory};
@@ -147,16 +147,16 @@ impl WarnBuilder {
         self
     }
 
-    /// Warns of live bytes above `share` of memory, at most `max` times. A share that is not positive turns it
-    /// off.
+    /// Warns of live bytes above `share` of memory, at most `max` times. A share that is not positive turns
+    /// it off.
     #[must_use]
     pub fn total(mut self, share: f64, max: u32) -> Self {
         self.total = (share, max);
         self
     }
 
-    /// Sets a callback for warnings, called on the thread of the request and with no lock held: it may use the
-    /// allocator, whose requests may warn again. A panic is traced and ends there.
+    /// Sets a callback for warnings, called on the thread of the request and with no lock held: it may use
+    /// the allocator, whose requests may warn again. A panic is traced and ends there.
     #[must_use]
     pub fn callback(mut self, callback: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
         self.callback = Some(Box::new(callback));

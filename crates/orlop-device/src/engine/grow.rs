@@ -8,7 +8,7 @@ use crate::backing::DeviceBacking;
 use crate::pages::usable;
 use crate::policy::Growth;
 use orlop_alloc::RegionAction;
-use orlop_alloc::torch::SEGMENT_STEP_BYTES;
+use orlop_core::torch::SEGMENT_STEP_BYTES;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Grows for a request: returns a chunk of new memory, or of moved pages, in no index.

@@ -1,6 +1,6 @@
 //! The rules of a device engine, as data.
 
-use orlop_alloc::torch::{
+use orlop_core::torch::{
     MIN_BLOCK_BYTES, ROUNDING_INTERVALS, SEGMENT_STEP_BYTES, SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES,
     TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
 };

@@ -9,7 +9,7 @@ use super::sweep::settings;
 use crate::simulate::{
     Fidelity, MemoryCapacity, MemoryLimit, Rules, RunConditions, Simulation, SimulationOutcome, UNLIMITED,
 };
-use orlop_alloc::torch::TorchConf;
+use orlop_core::torch::TorchConf;
 use orlop_trace::history::{DeviceHistory, History, Workload};
 use rayon::prelude::*;
 use serde::Serialize;

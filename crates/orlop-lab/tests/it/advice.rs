@@ -1,7 +1,7 @@
 //! What is advised, and when nothing is.
 
 use crate::torch_runs::{device, recordings};
-use orlop_alloc::torch::TorchConf;
+use orlop_core::torch::TorchConf;
 use orlop_lab::report::{ReportRow as PageRow, WhatIfVerdict};
 use orlop_lab::simulate::{Rules, RunConditions};
 use orlop_lab::what_if::{

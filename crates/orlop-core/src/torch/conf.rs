@@ -7,8 +7,10 @@
 //! Source: `AllocatorConfig.cpp` and `CUDAAllocatorConfig.cpp` of PyTorch; the golden files say what they
 //! lead to.
 
-use std::fmt;
-use std::str::FromStr;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 
 const MIB: usize = 1 << 20;
 
@@ -18,7 +20,7 @@ pub const ROUNDING_INTERVALS: usize = 16;
 /// The settings of PyTorch's CUDA allocator that decide the addresses of blocks.
 ///
 /// ```
-/// use orlop_alloc::torch::TorchConf;
+/// use orlop_core::torch::TorchConf;
 ///
 /// let conf: TorchConf = "expandable_segments:True,roundup_power2_divisions:[256:1,>:4]".parse()?;
 /// assert!(conf.expandable_segments);
@@ -26,7 +28,7 @@ pub const ROUNDING_INTERVALS: usize = 16;
 ///
 /// let error = "max_split_size_mb:10".parse::<TorchConf>().unwrap_err();
 /// assert!(error.to_string().starts_with("max_split_size_mb cannot be 10: a whole number of MiB"));
-/// # Ok::<(), orlop_alloc::torch::ConfError>(())
+/// # Ok::<(), orlop_core::torch::ConfError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -254,7 +256,7 @@ impl fmt::Display for TorchConf {
         let default = Self::default();
         let mut separator = "";
         let mut put = |f: &mut fmt::Formatter<'_>, key: &str, value: &dyn fmt::Display| {
-            let before = std::mem::replace(&mut separator, ",");
+            let before = core::mem::replace(&mut separator, ",");
             write!(f, "{before}{key}:{value}")
         };
         if self.expandable_segments {
@@ -307,6 +309,7 @@ impl fmt::Display for Divisions<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString as _;
     use proptest::prelude::*;
 
     fn parse(text: &str) -> TorchConf {
@@ -366,7 +369,7 @@ mod tests {
         fn what_is_printed_reads_the_same(
             expandable: bool,
             split in proptest::option::of(20_usize..5000),
-            table in proptest::array::uniform16(proptest::sample::select(vec![0_usize, 1, 2, 4, 16])),
+            table in proptest::array::uniform16(proptest::sample::select(&[0_usize, 1, 2, 4, 16][..])),
         ) {
             let conf = TorchConf {
                 expandable_segments: expandable,
