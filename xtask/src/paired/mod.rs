@@ -50,7 +50,7 @@ pub(crate) fn run(shell: &Shell, comparison: &Comparison) -> Result<Outcome> {
     let benches = benches(&comparison.filters);
     let base = build::build(shell, &tree, "base", &benches)?;
     let now = build::build(shell, shell.root(), "now", &benches)?;
-    println!("{:<48} {revision:>13} {:>13}  ratio  of the launches", "ns per iteration", "now");
+    println!("{:<52} {revision:>13} {:>13}  ratio  of the launches", "ns per iteration", "now");
     let mut groups = BTreeMap::<String, Vec<f64>>::new();
     for bench in benches {
         let (Some(base), Some(now)) = (base.get(bench), now.get(bench)) else {
@@ -147,7 +147,7 @@ fn print_row(name: &str, launches: &[PairedTime]) -> f64 {
     let [base, now, ratio] = [0, 1, 2].map(|figure| median(launches, figure));
     let ratios = || launches.iter().map(|time| time[2]);
     let (low, high) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
-    println!("{name:<48} {base:>13.1} {now:>13.1}  {ratio:.3}  {low:.3} to {high:.3}");
+    println!("{name:<52} {base:>13.1} {now:>13.1}  {ratio:.3}  {low:.3} to {high:.3}");
     ratio
 }
 
