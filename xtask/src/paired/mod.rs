@@ -139,7 +139,8 @@ fn measure(programs: &mut [Program; 2], name: &str) -> Result<PairedTime> {
 fn median(times: &[PairedTime], figure: usize) -> f64 {
     let mut values: Vec<f64> = times.iter().map(|time| time[figure]).collect();
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    // The same value twice if their number is odd.
+    (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
 }
 
 /// Prints the medians of all launches and the range of their ratios, and returns the ratio.
@@ -205,6 +206,13 @@ mod tests {
         assert_eq!(common(&now, &base), ["a", "b", "c"]);
         // What changed places is compared on one side of the change only.
         assert_eq!(common(&strings(&["a", "b"]), &strings(&["b", "a"])), ["a"]);
+    }
+
+    #[test]
+    fn an_even_number_of_launches_has_a_median_between_two() {
+        let times = [[1.0, 0.0, 0.0], [9.0, 0.0, 0.0], [2.0, 0.0, 0.0], [4.0, 0.0, 0.0]];
+        assert!((median(&times, 0) - 3.0).abs() < 1e-9);
+        assert!((median(&times[..3], 0) - 2.0).abs() < 1e-9);
     }
 
     #[test]
