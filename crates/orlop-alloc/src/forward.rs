@@ -51,7 +51,8 @@ macro_rules! forward {
     ($inner:ident; except $($own:ident),* $(,)?) => {
         $crate::forward!(@each $inner [$($own)*] deallocate grow_in_place device device_memory name usage
             reset_peak semantics trim find has_tracked_sizes allocated_size_slow deallocate_raw
-            has_raw_deleter has_opaque_handles set_safe_frontier set_statistics describe tag_uses is_over watch_regions verify);
+            has_raw_deleter has_opaque_handles set_safe_frontier set_statistics describe tag_uses is_over
+            watch_regions verify);
     };
     (@each $inner:ident $own:tt $($method:ident)+) => { $($crate::forward!(@unless $method $inner $own);)+ };
 

@@ -5,7 +5,7 @@
 //! | module | layer | crate |
 //! |---|---|---|
 //! | [`types`] | dtypes, devices, memory kinds, shapes, strides, layouts | `orlop-core` |
-//! | [`memory`] | allocators, blocks, adaptors; contexts, budgets, profiles | `orlop-alloc`, `orlop-context` |
+//! | [`memory`] | allocators, adaptors; contexts, budgets, profiles | `orlop-alloc`, `orlop-context` |
 //! | [`sync`] | thread slots, sharded counters, remote free lists, for writers of engines | `orlop-sync` |
 #![cfg_attr(
     feature = "device",

@@ -46,7 +46,7 @@ fn check_names<'a>(name: &str, needs: impl Iterator<Item = &'a str>) -> Vec<Viol
         return vec![Violation::error(1, message)];
     };
     let deep = !SEES_ONE_LAYER.contains(&name);
-    let allowed = |need: &str| direct.iter().any(|below| *below == need || (deep && reaches(below, need)));
+    let allowed = |need: &str| direct.iter().any(|below| *below == need || (deep && is_below(below, need)));
     needs
         .filter(|need| !allowed(need))
         .map(|need| Violation::error(1, format!("{name} may not depend on {need}: it is not a layer below")))
@@ -64,11 +64,7 @@ pub(super) fn is_layer(name: &str) -> bool {
 
 /// Returns `true` if `to` is below `from`, directly or not.
 pub(super) fn is_below(from: &str, to: &str) -> bool {
-    reaches(from, to)
-}
-
-fn reaches(from: &str, to: &str) -> bool {
-    rests_on(from).unwrap_or_default().iter().any(|below| *below == to || reaches(below, to))
+    rests_on(from).unwrap_or_default().iter().any(|below| *below == to || is_below(below, to))
 }
 
 #[cfg(test)]
