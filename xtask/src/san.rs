@@ -11,7 +11,8 @@ use crate::shell::Shell;
 use crate::workspace::package_args;
 
 /// The crates whose tests use raw memory most.
-const ADDRESS: [&str; 5] = ["orlop-sync", "orlop-alloc", "orlop-device", "orlop-tensor", "orlop-testkit"];
+const ADDRESS: [&str; 6] =
+    ["orlop-sync", "orlop-alloc", "orlop-context", "orlop-device", "orlop-tensor", "orlop-testkit"];
 
 /// Tests that leak on purpose, by parts of their names: with faulty allocators, and with panics of user code
 /// while a device might still use the memory. Their leaks are not errors; everything else is.
@@ -27,10 +28,11 @@ const MIRI: [&str; 5] = ["orlop-core", "orlop-sync", "orlop-alloc", "orlop-devic
 const MIRI_ALONE: &str = "orlop-alloc";
 
 /// The modules of it that run after the others.
-const MIRI_APART: [&str; 2] = ["observer::", "profile::observer_tests::"];
+const MIRI_APART: [&str; 1] = ["observer::"];
 
-/// Modules that Miri skips: tables and the text of reports, which are safe code and take minutes.
-const MIRI_TABLES: &str = "profile::tests::";
+/// The crate whose safe code drives the unsafe code of the one below: its integration tests run under Miri.
+const MIRI_SAFE: &str = "orlop-context";
+const MIRI_SAFE_TESTS: [&str; 3] = ["context::", "observers::", "registry::"];
 
 /// The crate whose integration tests about memory run under Miri.
 const MIRI_OUTSIDE: &str = "orlop-tensor";
@@ -146,7 +148,7 @@ fn runs() -> Vec<MiriRun> {
     };
     let others: Vec<&str> = MIRI.into_iter().filter(|&package| package != MIRI_ALONE).collect();
     let mut runs = vec![
-        run("alone", &[MIRI_ALONE], without(&[&MIRI_APART[..], &[MIRI_TABLES]].concat())),
+        run("alone", &[MIRI_ALONE], without(&MIRI_APART)),
         MiriRun {
             flags: vec!["-Zmiri-ignore-leaks"],
             ..run("kept", &[MIRI_OUTSIDE], MIRI_KEEP_MEMORY.to_vec())
@@ -154,6 +156,7 @@ fn runs() -> Vec<MiriRun> {
         run("others", &others, without(&MIRI_KEEP_MEMORY)),
         MiriRun { build: &MIRI_BUILD, ..run("outside", &[MIRI_OUTSIDE], MIRI_TESTS.to_vec()) },
         run("apart", &[MIRI_ALONE], MIRI_APART.to_vec()),
+        MiriRun { build: &["--test", "it"], ..run("safe", &[MIRI_SAFE], MIRI_SAFE_TESTS.to_vec()) },
     ];
     for (label, model) in MODELS {
         let seeds = run(&format!("seeds-{label}"), &[MIRI_ALONE], vec![RACES]);

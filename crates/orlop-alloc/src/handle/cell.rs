@@ -111,9 +111,15 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         }
     }
 
+    /// Returns the totals of the counters, or of the allocator behind.
+    pub(super) fn totals(&self) -> Totals {
+        let upstream = self.allocator.upstream_totals();
+        upstream.or_else(|| self.counter().map(BlockCounter::totals)).unwrap_or_default()
+    }
+
     /// Returns the statistics of the counters and of the engine.
     pub(super) fn stats(&self) -> Stats {
-        let totals = self.counter().map_or_else(Totals::default, BlockCounter::totals);
+        let totals = self.totals();
         let pinned = &totals.kinds[MemoryKind::HostPinned.index()];
         Stats {
             has_unpinned: pinned.allocations > 0 && !self.allocator.semantics().pinned,
@@ -329,7 +335,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     pub(super) fn complete_report(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(report) = &mut error {
             if report.by_kind.is_empty() {
-                report.fill(&self.counter().map_or_else(Totals::default, BlockCounter::totals));
+                report.fill(&self.totals());
             }
             if report.by_tag.is_empty() {
                 report.set_tags(self.allocator.tag_uses());

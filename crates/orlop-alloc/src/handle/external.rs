@@ -35,7 +35,6 @@ impl ExternalAccount {
 impl AllocatorRef<ExternalAccount> {
     /// Counts a block of external memory under its kind as long as it lives. Blocks of allocators, blocks
     /// that are counted already, and empty blocks are returned unchanged.
-    #[must_use]
     pub fn adopt(&self, block: Block) -> Block {
         if !block.is_uncounted() || block.capacity() == 0 {
             return block;

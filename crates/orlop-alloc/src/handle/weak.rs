@@ -126,7 +126,7 @@ impl WeakAllocator {
         let target = self.target.lock();
         // SAFETY: as in `upgrade`.
         let cell = unsafe { (*target)?.as_ref() };
-        cell.counter().map(|counter| counter.totals())
+        Some(cell.totals())
     }
 }
 

@@ -252,7 +252,7 @@ impl Context {
         let (device, context) = (upstream.device(), Arc::downgrade(&self.inner));
         let accounts = GateAccounts { accounts: Arc::clone(accounts), device, context };
         // Observers watch the allocator behind the gate, so that each block is reported once.
-        let gate = AllocatorRef::new(Gate::new(upstream.clone(), accounts)).erase();
+        let gate = AllocatorRef::with_statistics(Gate::new(upstream.clone(), accounts), false).erase();
         routes.add_gate(upstream, gate.clone());
         gate
     }
