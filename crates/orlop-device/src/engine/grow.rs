@@ -15,7 +15,7 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// Where reserved bytes hold to the peak, memory beyond it is the last way: pages that can move do; else
     /// free neighbours of different streams merge, and wholly free regions go back.
-    pub(crate) fn grow(&mut self, request: PoolRequest) -> Option<Index> {
+    pub(crate) fn grow(&mut self, request: &PoolRequest) -> Option<Index> {
         let mut bytes = self.policy.region_bytes(request.size)?;
         let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
         if self.policy.extensions.hold_to_peak.is_some() {
@@ -24,7 +24,7 @@ impl<B: DeviceBacking> Engine<B> {
             }
             if self.is_beyond_peak(request, bytes) {
                 if self.merge_streams_for(request)
-                    && let Some(chunk) = self.search(&request)
+                    && let Some(chunk) = self.search(request)
                 {
                     return Some(chunk);
                 }
@@ -52,7 +52,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Returns `true` if `bytes` bytes more for a request would take reserved bytes beyond the peak of active
     /// bytes and the slack of the policy.
-    pub(crate) fn is_beyond_peak(&self, request: PoolRequest, bytes: usize) -> bool {
+    pub(crate) fn is_beyond_peak(&self, request: &PoolRequest, bytes: usize) -> bool {
         let active = self.stats.active_bytes.all.current;
         let peak = self.high_water.max(active + request.size as u64);
         let held = self.stats.reserved_bytes.all.current.saturating_add(bytes as u64);
@@ -67,52 +67,21 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes holds reserved
     /// bytes to the peak.
-    fn make_room(&mut self, request: PoolRequest, bytes: usize) {
+    fn make_room(&mut self, request: &PoolRequest, bytes: usize) {
         // A release waits for streams, which would end a capture.
         if self.private.is_capturing() {
             return;
         }
-        while let Some(smallest) = self.whole_regions.first()
+        while let Some(smallest) = self.whole_regions.smallest()
             && self.is_beyond_peak(request, bytes)
         {
-            if !self.release_region(smallest.chunk) {
+            if !self.release_region(smallest) {
                 break;
             }
         }
     }
 
-    pub(crate) fn is_whole_region(&self, index: Index) -> bool {
-        let chunk = &self.chunks[index];
-        chunk.is_whole() && !self.is_paged(chunk)
-    }
-
-    /// Returns `true` if a free chunk belongs into the index of wholly free regions.
-    pub(crate) fn is_kept_whole(&self, chunk: &Chunk) -> bool {
-        let common = || self.pools[chunk.pool as usize].private.is_none();
-        self.keeps_whole && chunk.is_whole() && common() && !self.is_paged(chunk)
-    }
-
-    /// Adds a chunk to the index of wholly free regions if it is one. Out of line: other policies do not pay
-    /// for it.
-    #[inline(never)]
-    pub(crate) fn remember_whole(&mut self, index: Index) {
-        let chunk = &self.chunks[index];
-        if self.is_kept_whole(chunk) {
-            self.whole_regions.insert(chunk.as_free(index));
-        }
-    }
-
-    /// Removes a chunk from the index of wholly free regions if it is one.
-    #[inline(never)]
-    pub(crate) fn forget_whole(&mut self, index: Index) {
-        let chunk = &self.chunks[index];
-        if self.is_kept_whole(chunk) {
-            let removed = self.whole_regions.remove(chunk.as_free(index));
-            debug_assert!(removed, "a wholly free region that is not in its index");
-        }
-    }
-
-    fn grow_by_region(&mut self, request: PoolRequest, bytes: usize) -> Option<Index> {
+    fn grow_by_region(&mut self, request: &PoolRequest, bytes: usize) -> Option<Index> {
         let address = self.backing.allocate(bytes)?;
         let Some(index) = self.add_region(request, address, bytes, None, ChunkState::Live) else {
             // SAFETY: it was allocated above, and is used nowhere.
@@ -132,30 +101,15 @@ impl<B: DeviceBacking> Engine<B> {
 
     fn add_region(
         &mut self,
-        request: PoolRequest,
+        request: &PoolRequest,
         address: usize,
         bytes: usize,
         page: Option<usize>,
         state: ChunkState,
     ) -> Option<Index> {
-        let PoolRequest { stream, pool, .. } = request;
+        let PoolRequest { stream, pool, .. } = *request;
         let region = self.regions.insert(Region { address, bytes, first: NONE, page, stream, pool })?;
-        let chunk = Chunk {
-            address,
-            size: bytes,
-            requested: 0,
-            previous: NONE,
-            next: NONE,
-            region,
-            pool,
-            stream,
-            state,
-            events: 0,
-            note: 0,
-            before: NONE,
-            after: NONE,
-            border: false,
-        };
+        let chunk = Chunk::new(region, pool, stream, address, bytes, state);
         let Some(index) = self.chunks.insert(chunk) else {
             self.regions.remove(region);
             return None;
@@ -175,7 +129,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Maps as many pages as the request needs after the free memory of the first range that has the
     /// addresses.
-    fn grow_in_pages(&mut self, request: PoolRequest) -> Option<Index> {
+    fn grow_in_pages(&mut self, request: &PoolRequest) -> Option<Index> {
         let mut chunk = match self.first_range(request) {
             Some(chunk) => chunk,
             None => self.add_range(request)?,
@@ -197,7 +151,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Finds the first chunk, free or without pages, from which on there are enough addresses.
-    fn first_range(&self, request: PoolRequest) -> Option<Index> {
+    fn first_range(&self, request: &PoolRequest) -> Option<Index> {
         let of = self.pools[request.pool as usize].stream(request.stream)?;
         of.unmapped.iter().find_map(|place| {
             let previous = self.chunks[place.chunk].previous;
@@ -208,7 +162,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Returns `true` if enough contiguous addresses are free for a request or without pages.
-    fn has_addresses(&self, first: Index, request: PoolRequest) -> bool {
+    fn has_addresses(&self, first: Index, request: &PoolRequest) -> bool {
         let mut bytes = 0;
         for (_, chunk) in self.chunks.walk(first) {
             if bytes >= request.size || !can_have_pages(chunk, request) {
@@ -221,7 +175,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Reserves a new range of addresses: an eighth more than the memory of the device, so that pages can
     /// move to its end.
-    pub(crate) fn add_range(&mut self, request: PoolRequest) -> Option<Index> {
+    pub(crate) fn add_range(&mut self, request: &PoolRequest) -> Option<Index> {
         let memory = usize::try_from(self.backing.memory()).ok()?;
         let page = self.page(request.pool);
         let bytes = memory.checked_add(memory / 8)?.max(request.size).checked_next_multiple_of(page)?;
@@ -286,6 +240,6 @@ impl<B: DeviceBacking> Engine<B> {
 }
 
 /// Returns `true` if a range can grow over a chunk: it has no pages, or is free for the request.
-fn can_have_pages(chunk: &Chunk, request: PoolRequest) -> bool {
+fn can_have_pages(chunk: &Chunk, request: &PoolRequest) -> bool {
     chunk.state == ChunkState::Unmapped || usable(chunk, request)
 }

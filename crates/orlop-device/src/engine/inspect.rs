@@ -199,9 +199,9 @@ impl<B: DeviceBacking> Engine<B> {
         let whole = self
             .chunks
             .iter()
-            .filter(|(_, chunk)| chunk.state == ChunkState::Free && self.is_kept_whole(chunk));
+            .filter(|(_, chunk)| chunk.state == ChunkState::Free && self.is_whole_region(chunk));
         let whole: HashSet<Index> = whole.map(|(index, _)| index).collect();
-        let kept: Vec<Index> = self.whole_regions.iter().map(|free| free.chunk).collect();
+        let kept: Vec<Index> = self.whole_regions.iter().collect();
         rule(kept.len() == whole.len(), "wholly free regions are in their index once")?;
         rule(kept.iter().all(|index| whole.contains(index)), "only wholly free regions are in that index")?;
         let listed: HashSet<Index> = self.borders.list().iter().copied().collect();

@@ -15,37 +15,32 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// [`DeviceError::OutOfMemory`] with the figures. The engine goes on working.
     #[inline]
-    pub fn allocate(&mut self, asked: DeviceRequest) -> Result<DeviceBlock, DeviceError> {
-        let stream = self.streams.number(asked.stream);
+    pub fn allocate(&mut self, request: DeviceRequest) -> Result<DeviceBlock, DeviceError> {
+        let stream = self.streams.number(request.stream);
         if !self.private.is_capturing() {
             self.poll();
         }
-        let Some(size) = self.policy.round(asked.bytes) else {
-            return Err(self.out_of_memory(asked.bytes, usize::MAX));
+        let Some(size) = self.policy.round(request.bytes) else {
+            return Err(self.out_of_memory(request.bytes, usize::MAX));
         };
-        let is_small = size <= self.policy.small_limit;
-        let pool = match self.private.captures(asked.stream) {
-            None => {
-                let class = if is_small { SMALL } else { LARGE };
-                if asked.long_lived && self.policy.extensions.by_lifetime {
-                    class + LONG_LIVED
-                } else {
-                    class
-                }
-            }
-            Some((small, large)) => {
-                if is_small {
-                    small
-                } else {
-                    large
-                }
-            }
-        };
-        let request = PoolRequest { size, stream, pool };
+        let pool = self.pool_for(&request, size);
+        let pooled = PoolRequest { size, stream, pool };
         if pool == LARGE && stream == self.watched_stream {
-            return self.allocate_planned(&request, asked.bytes);
+            return self.allocate_planned(&pooled, request.bytes);
         }
-        self.allocate_best_fit(&request, asked.bytes)
+        self.allocate_best_fit(&pooled, request.bytes)
+    }
+
+    /// Returns the pool for a request of `size` bytes, rounded.
+    #[inline(always)]
+    fn pool_for(&self, request: &DeviceRequest, size: usize) -> u16 {
+        let is_small = size <= self.policy.small_limit;
+        if let Some((small, large)) = self.private.captures(request.stream) {
+            return if is_small { small } else { large };
+        }
+        let pool = if is_small { SMALL } else { LARGE };
+        let is_apart = request.long_lived && self.policy.extensions.by_lifetime;
+        if is_apart { pool + LONG_LIVED } else { pool }
     }
 
     /// Allocates the last-freed block if that is what the request needs, else a block of the chunk that the
@@ -88,13 +83,12 @@ impl<B: DeviceBacking> Engine<B> {
         }
         // Most requests end there: what follows is not in the code of their path.
         out_of_line(|| {
-            let request = *request;
             // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too
             //    small stays so: hence before another stream's chunk is cut.
-            if self.keeps_whole
+            if self.whole_regions.is_kept()
                 && self.is_beyond_peak(request, request.size)
                 && self.merge_streams_for(request)
-                && let Some(chunk) = self.search(&request)
+                && let Some(chunk) = self.search(request)
             {
                 return Some(chunk);
             }
@@ -107,7 +101,7 @@ impl<B: DeviceBacking> Engine<B> {
             }
             // 4. Callbacks, which may free memory.
             if self.run_callbacks()
-                && let Some(chunk) = self.search(&request)
+                && let Some(chunk) = self.search(request)
             {
                 return Some(chunk);
             }
@@ -158,23 +152,23 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Waits for all streams and searches everywhere. PyTorch gives what is free then back to the device at
     /// once, and fails if that does not help.
-    fn search_after_wait(&mut self, request: PoolRequest) -> Option<Index> {
+    fn search_after_wait(&mut self, request: &PoolRequest) -> Option<Index> {
         self.wait_for_all();
-        if let Some(chunk) = self.search(&request).or_else(|| self.steal(request)) {
+        if let Some(chunk) = self.search(request).or_else(|| self.steal(request)) {
             return Some(chunk);
         }
         self.merge_streams(request.stream);
-        let other = self.other_lifetime(request);
-        self.search(&request)
+        let other = Self::other_lifetime(request);
+        self.search(request)
             .or_else(|| self.search(&other))
-            .or_else(|| self.steal(other))
+            .or_else(|| self.steal(&other))
             .or_else(|| self.grow(request))
     }
 
     /// Returns the same request in the pool of the other lifetime.
-    fn other_lifetime(&self, request: PoolRequest) -> PoolRequest {
+    fn other_lifetime(request: &PoolRequest) -> PoolRequest {
         let pool = if request.pool < COMMON { (request.pool + LONG_LIVED) % COMMON } else { request.pool };
-        PoolRequest { pool, ..request }
+        PoolRequest { pool, ..*request }
     }
 
     /// Counts a failure, and returns it with the figures.

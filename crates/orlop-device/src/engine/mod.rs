@@ -10,6 +10,7 @@
 //! | `split_merge` | chunks taken out of their index and put back: search, split, merge |
 //! | `grow` | new memory: regions, or pages at the end of a range of addresses |
 //! | `release` | memory that goes back to the device |
+//! | `whole_regions` | wholly free regions, which are released before the engine grows beyond the peak |
 //! | `other_streams` | a chunk of another stream, which the request's stream waits for |
 //! | `stream_borders` | free neighbours of different streams, and how they merge |
 //! | `private_pools` | pools of captured graphs |
@@ -30,6 +31,7 @@ mod release;
 mod split_merge;
 mod stream_borders;
 mod watch;
+mod whole_regions;
 
 pub use self::inspect::{DeviceChunk, DeviceChunkState, DeviceSegment};
 pub use self::private_pools::{PoolId, StreamFilter};
@@ -42,12 +44,12 @@ use self::pending::PendingFrees;
 use self::pools::{Pool, Regions, StreamTable};
 use self::private_pools::PrivatePools;
 use self::stream_borders::StreamBorders;
+use self::whole_regions::WholeRegions;
 use crate::backing::{DeviceBacking, GuardedDevice};
 use crate::period::StreamPeriod;
 use crate::policy::{Growth, IndexKind, Policy};
 use crate::stats::DeviceStats;
 use orlop_alloc::RegionWatches;
-use orlop_alloc::engine_support::{FreeChunk, SortedRuns};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -132,11 +134,7 @@ pub struct Engine<B: DeviceBacking> {
     pub(crate) period: StreamPeriod,
     /// The free chunks of the watched stream by address, while there is a period plan.
     pub(crate) free_by_address: BTreeMap<usize, Index>,
-    /// Whether wholly free regions have an index of their own: where they go back to hold reserved bytes to
-    /// the peak.
-    pub(crate) keeps_whole: bool,
-    /// The wholly free regions of the common pools, by size.
-    pub(crate) whole_regions: SortedRuns<FreeChunk>,
+    pub(crate) whole_regions: WholeRegions,
     /// The chunk that was freed last and is in no index, or `NONE`.
     pub(crate) last_freed: Index,
     pub(crate) stats: DeviceStats,
@@ -161,7 +159,7 @@ impl<B: DeviceBacking> Engine<B> {
         let fraction = policy.fraction;
         let watched_stream = if policy.extensions.plan_periods { 0 } else { NONE };
         let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
-        let keeps_whole = policy.extensions.hold_to_peak.is_some() && !paged;
+        let keeps_whole_regions = policy.extensions.hold_to_peak.is_some() && !paged;
         let mut engine = Self {
             backing,
             policy,
@@ -176,8 +174,7 @@ impl<B: DeviceBacking> Engine<B> {
             watched_stream,
             period: StreamPeriod::default(),
             free_by_address: BTreeMap::new(),
-            keeps_whole,
-            whole_regions: SortedRuns::default(),
+            whole_regions: WholeRegions::new(keeps_whole_regions),
             last_freed: NONE,
             stats: DeviceStats::default(),
             high_water: 0,

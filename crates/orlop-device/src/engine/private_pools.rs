@@ -202,7 +202,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Searches the private pools that lend their free memory.
-    pub(crate) fn search_lending_pools(&mut self, request: PoolRequest) -> Option<Index> {
+    pub(crate) fn search_lending_pools(&mut self, request: &PoolRequest) -> Option<Index> {
         if self.pools[request.pool as usize].private.is_some() {
             return None;
         }
@@ -211,7 +211,7 @@ impl<B: DeviceBacking> Engine<B> {
         let small = request.size <= self.policy.small_limit;
         allowed.into_iter().find_map(|pool| {
             let pool = if small { pool.small } else { pool.large };
-            self.search(&PoolRequest { pool, ..request })
+            self.search(&PoolRequest { pool, ..*request })
         })
     }
 }

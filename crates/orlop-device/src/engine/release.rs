@@ -93,7 +93,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Releases regions that are never split: one that is large enough, or several from the largest down.
     /// Returns `true` if that makes room for the request.
-    pub(crate) fn release_oversize(&mut self, request: PoolRequest) -> bool {
+    pub(crate) fn release_oversize(&mut self, request: &PoolRequest) -> bool {
         let max = self.policy.max_split;
         if max == usize::MAX {
             return false;
@@ -103,7 +103,7 @@ impl<B: DeviceBacking> Engine<B> {
         let oversize: Vec<Index> = of.free.at_least(max).collect();
         let smaller = oversize.partition_point(|&index| self.chunks[index].size < needed);
         if let Some(&index) = oversize.get(smaller)
-            && self.is_whole_region(index)
+            && self.is_region(index)
         {
             return self.release_region(index);
         }
@@ -114,11 +114,17 @@ impl<B: DeviceBacking> Engine<B> {
             }
             let size = self.chunks[index].size;
             // Pages stay, and so do chunks that are not all of their region.
-            if self.is_whole_region(index) && self.release_region(index) {
+            if self.is_region(index) && self.release_region(index) {
                 released += size;
             }
         }
         released >= needed
+    }
+
+    /// Returns `true` if a chunk is all of a region, which came in one allocation.
+    fn is_region(&self, index: Index) -> bool {
+        let chunk = &self.chunks[index];
+        chunk.is_whole() && !self.is_paged(chunk)
     }
 
     /// Releases the free region of a stream at an address, or the pages of the free chunk around this range:

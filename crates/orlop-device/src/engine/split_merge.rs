@@ -18,8 +18,8 @@ impl<B: DeviceBacking> Engine<B> {
         let of = self.pools[request.pool as usize].stream_mut(request.stream);
         of.free.remove_found(&mut self.chunks, found, position);
         self.forget_address(found);
-        if self.keeps_whole && self.chunks[found].is_whole() {
-            self.forget_whole(found);
+        if self.whole_regions.is_kept() && self.chunks[found].is_whole() {
+            self.remove_whole_region(found);
         }
         Some(found)
     }
@@ -65,8 +65,8 @@ impl<B: DeviceBacking> Engine<B> {
         let (pool, stream, is_whole) = (chunk.pool, chunk.stream, chunk.is_whole());
         self.pools[pool as usize].stream_mut(stream).free.remove(&mut self.chunks, index);
         self.forget_address(index);
-        if is_whole && self.keeps_whole {
-            self.forget_whole(index);
+        if is_whole && self.whole_regions.is_kept() {
+            self.remove_whole_region(index);
         }
     }
 
@@ -79,8 +79,8 @@ impl<B: DeviceBacking> Engine<B> {
         let (stream, is_whole) = (chunk.stream, chunk.is_whole());
         pool.stream_mut(stream).free.insert(&mut self.chunks, index);
         self.remember_address(index);
-        if is_whole && self.keeps_whole {
-            self.remember_whole(index);
+        if is_whole && self.whole_regions.is_kept() {
+            self.add_whole_region(index);
         }
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn is_border(chunks: &Chunks, index: Index) -> bool {
 impl<B: DeviceBacking> Engine<B> {
     /// Merges free neighbours of different streams for a request, unless there is a capture, in whose streams
     /// no event may be recorded. Returns `true` if there were any.
-    pub(crate) fn merge_streams_for(&mut self, request: PoolRequest) -> bool {
+    pub(crate) fn merge_streams_for(&mut self, request: &PoolRequest) -> bool {
         !self.private.is_capturing() && self.merge_streams(request.stream)
     }
 

@@ -45,7 +45,7 @@ impl PageClaim {
 
 impl<B: DeviceBacking> Engine<B> {
     /// Returns a chunk for a request, in no index, of new pages or of moved ones.
-    pub(crate) fn grow_by_remap(&mut self, request: PoolRequest) -> Option<Index> {
+    pub(crate) fn grow_by_remap(&mut self, request: &PoolRequest) -> Option<Index> {
         // No page moves, and no address is reserved, for a request beyond the limit.
         let max = self.limit.unwrap_or(u64::MAX).min(self.backing.memory());
         if request.size as u64 > max {
@@ -54,7 +54,7 @@ impl<B: DeviceBacking> Engine<B> {
         let mut range = self.cheapest_range(request);
         let missing = range.map_or(request.size, |(missing, _)| missing);
         if self.is_beyond_peak(request, missing) && self.merge_streams_for(request) {
-            if let Some(chunk) = self.search(&request) {
+            if let Some(chunk) = self.search(request) {
                 return Some(chunk);
             }
             range = self.cheapest_range(request);
@@ -73,7 +73,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Fills all of a claim with pages. `None` if there are none: then the claim is given up.
     pub(crate) fn fill(
         &mut self,
-        request: PoolRequest,
+        request: &PoolRequest,
         claim: &mut PageClaim,
         purpose: PagePurpose,
     ) -> Option<()> {
@@ -140,7 +140,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Finds the chunk, free or without pages, from which on a request needs the fewest bytes of pages.
     /// Returns these too.
-    fn cheapest_range(&self, request: PoolRequest) -> Option<(usize, Index)> {
+    fn cheapest_range(&self, request: &PoolRequest) -> Option<(usize, Index)> {
         let of = self.pools[request.pool as usize].stream(request.stream)?;
         let mut best: Option<(usize, Index)> = None;
         for place in of.unmapped.iter() {
@@ -157,7 +157,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Returns the bytes without pages that a request would need from a chunk on. `None` if it does not fit.
-    fn missing_from(&self, first: Index, request: PoolRequest) -> Option<usize> {
+    fn missing_from(&self, first: Index, request: &PoolRequest) -> Option<usize> {
         let (mut bytes, mut missing) = (0, 0);
         for (_, chunk) in self.chunks.walk(first) {
             if chunk.state == ChunkState::Unmapped {
@@ -313,6 +313,6 @@ impl<B: DeviceBacking> Engine<B> {
 }
 
 /// Returns `true` if a chunk is free in the pool and stream of a request.
-pub(crate) fn usable(chunk: &Chunk, request: PoolRequest) -> bool {
+pub(crate) fn usable(chunk: &Chunk, request: &PoolRequest) -> bool {
     chunk.state == ChunkState::Free && chunk.stream == request.stream && chunk.pool == request.pool
 }

@@ -56,7 +56,7 @@ impl<B: DeviceBacking> Engine<B> {
         if address.is_some() {
             self.index_last_freed();
         }
-        let planned = address.and_then(|address| self.take_at(*request, address));
+        let planned = address.and_then(|address| self.take_at(request, address));
         let block = match planned {
             Some(chunk) => Ok(self.hand_out(chunk, request.size, requested)),
             None => self.allocate_best_fit(request, requested),
@@ -73,7 +73,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Takes a chunk at an address for a request. `None` if the addresses are not free, or have no pages and
     /// there are none that the plan does not need.
-    fn take_at(&mut self, request: PoolRequest, address: usize) -> Option<Index> {
+    fn take_at(&mut self, request: &PoolRequest, address: usize) -> Option<Index> {
         let mut chunk = self.available_at(request, address)?;
         let page = self.page(request.pool);
         let Chunk { address: begin, state, .. } = self.chunks[chunk];
@@ -107,7 +107,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Finds the chunk that covers an address, if it and the following ones are free or without pages as far
     /// as a request needs.
-    fn available_at(&self, request: PoolRequest, address: usize) -> Option<Index> {
+    fn available_at(&self, request: &PoolRequest, address: usize) -> Option<Index> {
         let covers = |&index: &Index| {
             let chunk = &self.chunks[index];
             chunk.address <= address && address - chunk.address < chunk.size

@@ -144,27 +144,12 @@ impl Engine<NullDevice> {
             }
         }
         self.stats.reserved_bytes.add(small, held as u64);
-        let like = Chunk {
-            address,
-            size: 0,
-            requested: 0,
-            note: 0,
-            previous: NONE,
-            next: NONE,
-            before: NONE,
-            after: NONE,
-            region,
-            stream,
-            events: 0,
-            pool,
-            state: ChunkState::Live,
-            border: false,
-        };
         let mut previous = NONE;
         let mut free: Vec<Index> = Vec::new();
         for &piece in chunks {
             let (address, size) = piece.place();
-            let index = self.chunks.insert(Chunk { address, size, previous, ..like }).ok_or(no_room)?;
+            let chunk = Chunk::new(region, pool, stream, address, size, ChunkState::Live);
+            let index = self.chunks.insert(Chunk { previous, ..chunk }).ok_or(no_room)?;
             match previous {
                 NONE => self.regions.set_first(region, index),
                 previous => self.chunks[previous].next = index,

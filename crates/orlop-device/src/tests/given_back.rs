@@ -114,7 +114,7 @@ fn pages_are_no_regions_of_blocks_that_are_never_split() {
     let first = engine.allocate(on(60, 0)).unwrap();
     engine.free(first).unwrap();
     let request = PoolRequest { size: 40 * MIB, stream: 0, pool: 1 };
-    assert!(!engine.release_oversize(request));
+    assert!(!engine.release_oversize(&request));
     assert_eq!((reserved(engine.stats()), engine.stats().segment.all.current), (60, 0));
     engine.verify().unwrap();
 }
