@@ -1,8 +1,8 @@
 //! The backing as an engine calls it: user code, called with the engine locked and in the middle of a change.
 //!
-//! A panic ends at the call. A request for memory that panics is refused; memory that panics while it goes
-//! back counts as given back; a stream that could not be waited for counts as running, and the memory that it
-//! may use stays.
+//! A panic ends at the call. An allocation that panics counts as refused; a release that panics counts as
+//! done; a stream that could not be waited for counts as running, and the memory that it may use stays
+//! reserved.
 
 use crate::backing::{DeviceBacking, EventId};
 use orlop_alloc::engine_support::{guarded, trace_guarded};

@@ -1,4 +1,4 @@
-//! The way back of a block: at once, or when the other streams that use it are done.
+//! The free of a block: at once, or when the other streams that use it are done.
 
 use super::{Chunk, ChunkState, DeviceBlock, Engine, Index, NONE};
 use crate::DeviceError;

@@ -1,5 +1,5 @@
-//! Growth: regions, or pages that are mapped at the end of a range of addresses; and how much may be
-//! reserved.
+//! Growth: regions, or pages that are mapped at the end of a range of addresses; and the limits of reserved
+//! bytes.
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::pools::{Region, at};
@@ -13,8 +13,9 @@ use orlop_alloc::torch::SEGMENT_STEP_BYTES;
 impl<B: DeviceBacking> Engine<B> {
     /// Grows for a request: returns a chunk of new memory, or of moved pages, in no index.
     ///
-    /// Where reserved bytes hold to the peak, memory beyond it is the last way: pages that can move do; else
-    /// free neighbours of different streams merge, and wholly free regions go back.
+    /// With [`Extensions::hold_to_peak`](crate::Extensions::hold_to_peak), reserved bytes exceed the peak
+    /// only if nothing else helps: free pages move; without pages, free neighbours of different streams
+    /// merge, and wholly free regions are released.
     pub(crate) fn grow(&mut self, request: &PoolRequest) -> Option<Index> {
         let mut bytes = self.policy.region_bytes(request.size)?;
         let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
@@ -30,23 +31,23 @@ impl<B: DeviceBacking> Engine<B> {
                 }
                 self.make_room(request, bytes);
                 let peak = self.high_water;
-                if bytes as u64 > self.held_to(peak) - peak && self.is_beyond_peak(request, bytes) {
+                if bytes as u64 > self.max_reserved(peak) - peak && self.is_beyond_peak(request, bytes) {
                     // A region for several requests would be much of what a small program reserves.
                     bytes = bytes.min(request.size.checked_next_multiple_of(SEGMENT_STEP_BYTES)?);
                 }
             }
         }
-        if !self.may_hold(bytes) {
+        if !self.is_within_limit(bytes) {
             return None;
         }
         if paged { self.grow_in_pages(request) } else { self.grow_by_region(request, bytes) }
     }
 
     /// Returns `true` if the limit allows `bytes` bytes more.
-    pub(crate) fn may_hold(&self, bytes: usize) -> bool {
+    pub(crate) fn is_within_limit(&self, bytes: usize) -> bool {
         self.limit.is_none_or(|limit| {
-            let held = self.stats.reserved_bytes.all.current.checked_add(bytes as u64);
-            held.is_some_and(|held| held <= limit)
+            let reserved = self.stats.reserved_bytes.all.current.checked_add(bytes as u64);
+            reserved.is_some_and(|reserved| reserved <= limit)
         })
     }
 
@@ -55,18 +56,18 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn is_beyond_peak(&self, request: &PoolRequest, bytes: usize) -> bool {
         let active = self.stats.active_bytes.all.current;
         let peak = self.high_water.max(active + request.size as u64);
-        let held = self.stats.reserved_bytes.all.current.saturating_add(bytes as u64);
-        held > self.held_to(peak)
+        let reserved = self.stats.reserved_bytes.all.current.saturating_add(bytes as u64);
+        reserved > self.max_reserved(peak)
     }
 
     /// Returns the bytes that may be reserved for a peak of active bytes.
-    pub(crate) fn held_to(&self, peak: u64) -> u64 {
+    pub(crate) fn max_reserved(&self, peak: u64) -> u64 {
         let slack = self.policy.extensions.hold_to_peak.map(|share| peak.checked_shr(share).unwrap_or(0));
         slack.map_or(u64::MAX, |slack| peak.saturating_add(slack))
     }
 
-    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes holds reserved
-    /// bytes to the peak.
+    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes would not exceed
+    /// the peak.
     fn make_room(&mut self, request: &PoolRequest, bytes: usize) {
         // A release waits for streams, which would end a capture.
         if self.private.is_capturing() {

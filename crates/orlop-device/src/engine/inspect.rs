@@ -1,4 +1,4 @@
-//! Inspection: segments as PyTorch's snapshots show them, totals, and the proof of the invariants.
+//! Inspection: segments as PyTorch's snapshots show them, totals, and the check of the invariants.
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::private_pools::PoolId;
@@ -185,7 +185,7 @@ impl<B: DeviceBacking> Engine<B> {
                 let unmapped = of.unmapped.iter().map(|place| (place.chunk, ChunkState::Unmapped));
                 for (index, state) in free.chain(unmapped) {
                     let chunk = &self.chunks[index];
-                    rule(chunk.state == state, "indexes hold what is free, or has no pages")?;
+                    rule(chunk.state == state, "indexes have free chunks, or chunks without pages")?;
                     rule(chunk.pool == number && chunk.stream == stream, "chunks are in their own index")?;
                     rule(indexed.insert(index), "no chunk is in an index twice")?;
                 }
@@ -195,7 +195,7 @@ impl<B: DeviceBacking> Engine<B> {
             .chunks
             .iter()
             .filter(|(_, chunk)| matches!(chunk.state, ChunkState::Free | ChunkState::Unmapped));
-        rule(free.count() == indexed.len(), "all that is free is in an index")?;
+        rule(free.count() == indexed.len(), "every free chunk is in an index")?;
         let whole = self
             .chunks
             .iter()

@@ -1,8 +1,10 @@
-//! The ladder: all that is tried for a request, in order.
+//! The way of a request, in order of the functions: [`Engine::allocate`] chooses the pool;
+//! [`Engine::allocate_best_fit`] takes the last-freed block if it fits; [`Engine::find_chunk`] is the ladder,
+//! with all other steps; and [`Engine::hand_out`] makes the chunk a block.
 //!
-//! [`Engine::allocate`] serves most requests from the last-freed block or on the first rung of
-//! [`Engine::find_chunk`]. A policy leaves rungs out (PyTorch's has neither 2, nor 3, nor 8); none changes
-//! their order.
+//! Most requests end with the last-freed block or on the first rung. A policy leaves rungs out (PyTorch's has
+//! neither 2, nor 3, nor 8); none changes their order. Requests of a stream with a period plan first try
+//! their planned address ([`Engine::allocate_planned`]).
 
 use super::{COMMON, DeviceBlock, DeviceRequest, Engine, Index, LARGE, LONG_LIVED, NONE, PoolRequest, SMALL};
 use crate::DeviceError;
@@ -13,7 +15,7 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::OutOfMemory`] with the figures. The engine goes on working.
+    /// [`DeviceError::OutOfMemory`] with the figures. The engine remains usable.
     #[inline]
     pub fn allocate(&mut self, request: DeviceRequest) -> Result<DeviceBlock, DeviceError> {
         let stream = self.streams.number(request.stream);
@@ -46,8 +48,8 @@ impl<B: DeviceBacking> Engine<B> {
     /// Allocates the last-freed block if that is what the request needs, else a block of the chunk that the
     /// ladder finds.
     ///
-    /// The request comes by reference: the copy of a structure that was just written field by field is one
-    /// wide load, which has to wait for all of these stores.
+    /// The request is passed by reference: the copy of a structure that was just written field by field is
+    /// one wide load, which has to wait for all of these stores.
     #[inline]
     pub(crate) fn allocate_best_fit(
         &mut self,
@@ -105,14 +107,14 @@ impl<B: DeviceBacking> Engine<B> {
             {
                 return Some(chunk);
             }
-            // 5. Garbage collection: with a limit and a threshold, old regions go back to the device.
+            // 5. Garbage collection: with a limit and a threshold, old regions are released.
             self.collect_garbage();
             // 6. Growth: a new region, or new pages. Beyond the peak the policy may merge, release or move
             //    first.
             if let Some(chunk) = self.grow(request) {
                 return Some(chunk);
             }
-            // 7. Large regions that are never split go back to the device, and growth is tried again.
+            // 7. Large regions that are never split are released, and growth is tried again.
             if self.release_oversize(request)
                 && let Some(chunk) = self.grow(request)
             {
@@ -122,14 +124,13 @@ impl<B: DeviceBacking> Engine<B> {
             if self.private.is_capturing() {
                 return None;
             }
-            // 8. All streams are waited for, and what that made free may fit.
+            // 8. All streams are waited for; a block that was pending may fit.
             if self.policy.extensions.search_after_wait
                 && let Some(chunk) = self.search_after_wait(request)
             {
                 return Some(chunk);
             }
-            // 9. All streams are waited for, everything free goes back to the device, and growth is tried a
-            //    last time.
+            // 9. All streams are waited for, all free memory is released, and growth is tried a last time.
             self.release_cached(0);
             self.stats.num_alloc_retries += 1;
             if let Some(chunk) = self.grow(request) {
@@ -150,8 +151,8 @@ impl<B: DeviceBacking> Engine<B> {
         freed
     }
 
-    /// Waits for all streams and searches everywhere. PyTorch gives what is free then back to the device at
-    /// once, and fails if that does not help.
+    /// Waits for all streams and searches everywhere. PyTorch does not search again: it releases all free
+    /// memory at once, and fails if that does not help.
     fn search_after_wait(&mut self, request: &PoolRequest) -> Option<Index> {
         self.wait_for_all();
         if let Some(chunk) = self.search(request).or_else(|| self.steal(request)) {

@@ -123,8 +123,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Queries one event of one stream. If it is complete so are those before it: as long as it is, the next
-    /// query goes twice as far ahead.
+    /// Queries one event of one stream. If it is complete, so are those before it, and the next query goes
+    /// twice as far ahead.
     fn poll_one(&mut self) {
         let queues = self.pending.queues.len();
         let mut turns = (0..queues).map(|more| (self.pending.turn + more) % queues);

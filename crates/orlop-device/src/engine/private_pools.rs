@@ -11,7 +11,7 @@ use orlop_core::StreamId;
 /// The id of a private pool (PyTorch: `MempoolId_t`); (0, 0) is none.
 pub type PoolId = (u64, u64);
 
-/// The streams whose requests go to a private pool. It is data and no function, because it is read with the
+/// The streams whose requests a private pool serves. It is data, not a function, because it is read with the
 /// allocator locked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -93,7 +93,7 @@ impl PrivatePools {
 impl<B: DeviceBacking> Engine<B> {
     /// Begins a capture: requests of these streams are served from a private pool, which is created if it is
     /// new (PyTorch: `begin_allocate_to_pool`). Until its end no event is queried, no stream waits for
-    /// another and no page moves; cached memory goes back by PyTorch's rules for captures alone: by age, and
+    /// another and no page moves. Cached memory is released only by PyTorch's rules for captures: by age, and
     /// blocks that are never split.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! request's stream waits for the others, on the device, once for all that it takes over.
 //!
 //! Of two neighbours one is in the list, and flagged. The list may also have chunks that are in use again, or
-//! gone; it is swept when it has doubled. So a merge visits what can merge, not all that is free.
+//! no longer exist; it is swept when it has doubled. So a merge visits only chunks that can merge.
 
 use super::chunks::{ChunkState, Chunks, Index};
 use super::{Engine, PoolRequest};

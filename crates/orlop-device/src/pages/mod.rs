@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `remap` | growth of the engine by pages: new ones, or free ones that are moved to where they are needed |
+//! | `remap` | growth of the engine by pages: new ones, or free ones that are moved |
 //! | `host_pages` | [`HostPages`]: a device whose pages are the host's memory |
 
 mod host_pages;

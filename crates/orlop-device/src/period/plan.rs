@@ -1,11 +1,11 @@
 //! Planned places: the blocks of a period are placed so that no page has to move.
 //!
-//! Best fit decides by what is free now, and may leave holes that nothing fits into later: then pages move,
+//! Best fit decides by what is free now, and may leave holes into which no later block fits: then pages move,
 //! in every period again. Once a period is known (see [`StreamPeriod`](super::StreamPeriod)), the addresses
 //! of all its blocks are planned at once, among those without longer-lived blocks. Each block is then
 //! allocated at its planned address if that is free, and by best fit if not. A plan is used only if its pages
-//! are no more than may be reserved. When a plan begins, pages move once more to where it needs them, and
-//! then no more.
+//! fit into the bytes that may be reserved. When a plan begins, pages move once more to where it needs them,
+//! and then no more.
 
 use crate::backing::DeviceBacking;
 use crate::engine::{Chunk, ChunkState, Index};
@@ -165,7 +165,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
         let (holes, stay) = self.holes(period);
         let holes: Vec<_> = holes.into_iter().map(|hole| hole.start as u64..hole.end as u64).collect();
-        let allowed = usize::try_from(allowed.saturating_sub(self.held_by_others())).ok()?;
+        let allowed = usize::try_from(allowed.saturating_sub(self.reserved_by_others())).ok()?;
         let page = self.page(LARGE);
         let fitting = |addresses: Vec<u64>| {
             let block = |(address, size): (u64, u64)| {
@@ -189,12 +189,12 @@ impl<B: DeviceBacking> Engine<B> {
     /// Returns the bytes that may be reserved for a plan that is made now: as many as there were, and a page
     /// of rounding, which is not fragmentation.
     fn allowed(&self) -> u64 {
-        let held = self.held_to(self.high_water).max(self.stats.reserved_bytes.all.peak);
-        held.saturating_add(self.page(LARGE) as u64)
+        let reserved = self.max_reserved(self.high_water).max(self.stats.reserved_bytes.all.peak);
+        reserved.saturating_add(self.page(LARGE) as u64)
     }
 
     /// Returns the reserved bytes outside the regions of the watched stream.
-    fn held_by_others(&self) -> u64 {
+    fn reserved_by_others(&self) -> u64 {
         let mapped = |region: &Region| {
             let chunks =
                 self.chunks.walk(region.first).filter(|(_, chunk)| chunk.state != ChunkState::Unmapped);

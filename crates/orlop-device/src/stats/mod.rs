@@ -57,7 +57,7 @@ impl StatByPool {
     }
 
     /// Moves an amount from the small pools to the large ones, or back.
-    pub(crate) fn pass(&mut self, from_small: bool, amount: u64) {
+    pub(crate) fn transfer(&mut self, from_small: bool, amount: u64) {
         self.of(from_small).sub(amount);
         self.of(!from_small).add(amount);
     }
@@ -97,7 +97,7 @@ pub struct DeviceStats {
     pub oversize_allocations: Stat,
     /// Regions too large to be split.
     pub oversize_segments: Stat,
-    /// Times that everything free went back to the device for a request.
+    /// Times that all free memory was released for a request.
     pub num_alloc_retries: u64,
     /// Requests that failed.
     pub num_ooms: u64,
@@ -107,14 +107,14 @@ pub struct DeviceStats {
     pub num_device_free: u64,
     /// Times that all streams were waited for.
     pub num_sync_all_streams: u64,
-    /// Chunks that went from one stream to another, which waits for the first. PyTorch has none.
+    /// Chunks of one stream that another took, which waits for the first. PyTorch has none.
     pub num_stream_steals: u64,
-    /// Times that a stream was made to wait for another, on the device, to take over its memory. PyTorch has
-    /// none.
+    /// Times that a stream was made to wait for another, on the device, before it took its memory. PyTorch
+    /// has none.
     pub num_stream_waits: u64,
     /// Bytes of moved pages. PyTorch moves none.
     pub remapped_bytes: u64,
-    /// Regions that did not go back to the device because they were not wholly free: a fault of the engine.
+    /// Regions that were not released because they were not wholly free: a fault of the engine.
     pub num_corrupt_releases: u64,
 }
 
@@ -176,7 +176,8 @@ impl fmt::Display for DeviceStats {
         // been read.
         write!(
             f,
-            "num_alloc_retries {} num_ooms {} num_device_alloc {} num_device_free {} num_sync_all_streams {} max_split_size -1",
+            "num_alloc_retries {} num_ooms {} num_device_alloc {} num_device_free {} num_sync_all_streams {} \
+             max_split_size -1",
             self.num_alloc_retries,
             self.num_ooms,
             self.num_device_alloc,

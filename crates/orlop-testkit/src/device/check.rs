@@ -30,8 +30,13 @@ pub trait WatchedDevice: DeviceBacking {
         Ok(())
     }
 
+    /// Returns `true` if calls fail only when the memory of the device is used up.
+    fn never_fails(&self) -> bool {
+        false
+    }
+
     /// Returns the reserved bytes.
-    fn held(&self) -> u64;
+    fn reserved(&self) -> u64;
 }
 
 impl WatchedDevice for MockDevice {
@@ -51,13 +56,17 @@ impl WatchedDevice for MockDevice {
         Self::fault(self)
     }
 
-    fn held(&self) -> u64 {
+    fn reserved(&self) -> u64 {
         self.used()
     }
 }
 
 impl WatchedDevice for NullDevice {
-    fn held(&self) -> u64 {
+    fn never_fails(&self) -> bool {
+        true
+    }
+
+    fn reserved(&self) -> u64 {
         self.used()
     }
 }

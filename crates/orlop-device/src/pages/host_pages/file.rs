@@ -103,7 +103,7 @@ mod linux {
         #[cfg(test)]
         pub(in super::super) fn mappings(&self) -> Vec<(usize, Extent)> {
             let inode = self.file.metadata().expect("it is open").ino().to_string();
-            let list = std::fs::read_to_string("/proc/self/maps").expect("Linux tells");
+            let list = std::fs::read_to_string("/proc/self/maps").expect("Linux has this file");
             let number = |text| usize::from_str_radix(text, 16).expect("hexadecimal");
             let of_file = list.lines().filter_map(|line| {
                 // 7f00-7f20 rw-s 00001000 00:01 1234 /memfd:orlop (deleted)

@@ -1,15 +1,17 @@
-//! A device whose streams run late, and which looks at what is done to memory that they may still use.
+//! A device whose streams run late, and which checks what is done to memory that they may still use.
 //!
-//! Time in a stream is a count. What a stream, or the host, knows to be over is a vector of such counts
-//! (Fidge, Mattern 1988): an event carries what its stream knew, and whoever waits for it knows that too.
+//! Time in a stream is a count. What a stream, or the host, knows to be complete is a vector of such counts
+//! (Fidge, Mattern 1988): an event carries what its stream knew, and a stream that waits for it knows that
+//! too.
 
 use crate::{DeviceBacking, EventId, HostPages};
 use orlop_alloc::Access;
 use orlop_core::{Device, StreamId};
+use orlop_testkit::pattern;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-/// By stream the time up to which all is over.
+/// For each stream, the time up to which its work is complete.
 #[derive(Debug, Clone, Default)]
 struct Known(BTreeMap<StreamId, u64>);
 
@@ -25,7 +27,7 @@ impl Known {
         }
     }
 
-    /// The stream itself goes on.
+    /// Advances the time of a stream.
     fn tick(&mut self, stream: StreamId) -> Moment {
         let time = self.0.entry(stream).or_default();
         *time += 1;
@@ -35,20 +37,20 @@ impl Known {
 
 type Moment = (StreamId, u64);
 
-/// A block that came back.
+/// A freed block that streams may still use.
 #[derive(Debug)]
-struct Returned {
+struct FreedBlock {
     address: usize,
     bytes: usize,
     seed: u64,
-    /// The last use in the stream that it was made for.
+    /// The last use in the stream of its request.
     own: Moment,
-    /// And in others.
+    /// The last uses in other streams.
     others: Vec<Moment>,
 }
 
-impl Returned {
-    fn is_among(&self, address: usize, bytes: usize) -> bool {
+impl FreedBlock {
+    fn overlaps(&self, address: usize, bytes: usize) -> bool {
         self.address < address + bytes && address < self.address + self.bytes
     }
 }
@@ -58,15 +60,15 @@ struct Work {
     streams: BTreeMap<StreamId, Known>,
     host: Known,
     events: Vec<(Moment, Known)>,
-    returned: Vec<Returned>,
+    freed: Vec<FreedBlock>,
 }
 
 impl Work {
-    /// The host learns that work is over. Until now streams could read what they used.
+    /// Notes that the host knows work to be complete. Until now streams could read the blocks that they used.
     fn finish(&mut self, known: &Known) {
         self.host.learn(known);
         let host = &self.host;
-        self.returned.retain_mut(|block| {
+        self.freed.retain_mut(|block| {
             let pending = block.others.len();
             block.others.retain(|&moment| !host.has(moment));
             if block.others.is_empty() && pending > 0 {
@@ -89,12 +91,12 @@ impl LateStreams {
         Self { memory, work: Mutex::default() }
     }
 
-    /// A block goes to a stream, which must know that what others did there is over.
+    /// Checks that a stream that gets a block knows earlier work on its memory to be complete.
     pub(super) fn handed_out(&self, address: usize, bytes: usize, stream: StreamId) {
         let mut work = self.work();
-        let Work { streams, host, returned, .. } = &mut *work;
+        let Work { streams, host, freed, .. } = &mut *work;
         let known = streams.entry(stream).or_default();
-        for block in returned.iter().filter(|block| block.is_among(address, bytes)) {
+        for block in freed.iter().filter(|block| block.overlaps(address, bytes)) {
             assert!(block.others.is_empty(), "a block is handed out while another stream may use it");
             assert!(
                 known.has(block.own) || host.has(block.own),
@@ -103,23 +105,23 @@ impl LateStreams {
         }
     }
 
-    /// A block is about to come back, full of the pattern of `seed`; these streams use it for a while.
-    pub(super) fn returns(&self, block: (usize, usize), seed: u64, own: StreamId, others: &[StreamId]) {
+    /// Notes that a block with the pattern of `seed` is about to be freed while these streams use it.
+    pub(super) fn frees(&self, block: (usize, usize), seed: u64, own: StreamId, others: &[StreamId]) {
         let mut work = self.work();
         let mut now = |stream: StreamId| work.streams.entry(stream).or_default().tick(stream);
         let others = others.iter().filter(|&&other| other != own).map(|&other| now(other)).collect();
         let (own, (address, bytes)) = (now(own), block);
-        work.returned.push(Returned { address, bytes, seed, own, others });
+        work.freed.push(FreedBlock { address, bytes, seed, own, others });
     }
 
-    /// A stream has done all that it was given.
+    /// Completes all work of a stream.
     pub(super) fn catch_up(&self, stream: StreamId) {
         let mut work = self.work();
         let known = work.streams.get(&stream).cloned().unwrap_or_default();
         work.finish(&known);
     }
 
-    /// Unless a test failed, and its engine goes.
+    /// Checks the mappings, unless a test has failed and its engine is being dropped.
     fn prove(&self) {
         if !std::thread::panicking() {
             let _poisoned_by_a_panic = self.work();
@@ -127,36 +129,36 @@ impl LateStreams {
         }
     }
 
-    /// Panics if a call of the engine did: that ended at the call.
+    /// Panics if a check in a call of the engine panicked: the engine catches panics.
     pub(super) fn check_calls(&self) {
         drop(self.work());
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().expect("no test goes on after a panic")
+        self.work.lock().expect("a check failed")
     }
 
-    /// Pages go: no stream may use them.
-    fn leaves(&self, address: usize, bytes: usize) {
+    /// Checks that no stream may use pages that are released or moved.
+    fn check_idle(&self, address: usize, bytes: usize) {
         if std::thread::panicking() {
             return;
         }
         let work = self.work();
-        for block in work.returned.iter().filter(|block| block.is_among(address, bytes)) {
-            assert!(block.others.is_empty(), "pages go while another stream may use them");
-            assert!(work.host.has(block.own), "pages go while their stream may use them");
+        for block in work.freed.iter().filter(|block| block.overlaps(address, bytes)) {
+            assert!(block.others.is_empty(), "pages are released while another stream may use them");
+            assert!(work.host.has(block.own), "pages are released while their stream may use them");
         }
     }
 }
 
-// SAFETY: the memory's own; events are done when the stream came so far.
+// SAFETY: memory is that of `HostPages`; events are done when their stream has reached them.
 unsafe impl DeviceBacking for LateStreams {
     fn allocate(&self, bytes: usize) -> Option<usize> {
         self.memory.allocate(bytes)
     }
 
     unsafe fn release(&self, address: usize, bytes: usize) {
-        self.leaves(address, bytes);
+        self.check_idle(address, bytes);
         // SAFETY: the caller's promise.
         unsafe { self.memory.release(address, bytes) };
     }
@@ -182,14 +184,14 @@ unsafe impl DeviceBacking for LateStreams {
     }
 
     unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) {
-        self.leaves(address, bytes);
+        self.check_idle(address, bytes);
         // SAFETY: the caller's promise.
         unsafe { self.memory.unmap(address, bytes, page) };
         self.prove();
     }
 
     unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> bool {
-        self.leaves(from, bytes);
+        self.check_idle(from, bytes);
         // SAFETY: the caller's promise.
         let moved = unsafe { self.memory.remap(from, to, bytes, page) };
         self.prove();
@@ -247,33 +249,21 @@ fn mark(work: &Work, event: EventId) -> &(Moment, Known) {
     &work.events[usize::try_from(event.0).expect("an index")]
 }
 
-const PAGE: usize = 4096;
-
-fn page(seed: u64) -> [u8; PAGE] {
-    let mut page = [0; PAGE];
-    for (word, number) in page.chunks_exact_mut(8).zip(0_u64..) {
-        word.copy_from_slice(&seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number).to_le_bytes());
-    }
-    page
-}
-
-/// The bytes of a block.
+/// Returns the bytes of a block.
 fn bytes<'a>(address: usize, bytes: usize) -> &'a mut [u8] {
     let start = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: the tests ask for blocks that are live, or that a stream still uses: mapped, initialised, and
-    // nobody else's.
+    // SAFETY: blocks that are live, or that a stream still uses: mapped, initialised, and not used elsewhere.
     unsafe { std::slice::from_raw_parts_mut(start, bytes) }
 }
 
 /// Writes every byte of a block.
 pub(super) fn fill(address: usize, len: usize, seed: u64) {
-    let page = page(seed);
-    bytes(address, len).chunks_mut(PAGE).for_each(|part| part.copy_from_slice(&page[..part.len()]));
+    bytes(address, len).chunks_mut(pattern::WHOLE).for_each(|part| pattern::fill(seed, part));
 }
 
-/// Every byte of a block is as it was written.
+/// Checks every byte of a block.
 pub(super) fn check(address: usize, len: usize, seed: u64) {
-    let page = page(seed);
-    let whole = bytes(address, len).chunks(PAGE).all(|part| part == &page[..part.len()]);
-    assert!(whole, "block {seed} at {address:#x} was overwritten");
+    let mut parts = bytes(address, len).chunks(pattern::WHOLE);
+    let is_intact = parts.all(|part| pattern::difference(seed, part).is_none());
+    assert!(is_intact, "block {seed} at {address:#x} was overwritten");
 }
