@@ -1,41 +1,13 @@
-//! Backings for tests: one counts, one fails on request, one returns dirty memory.
-//!
-//! Each wraps another backing and shares its state with the test through an `Arc`, because the backing itself
-//! is moved into an engine.
+//! [`CountingBacking`]: counts regions, and checks how an engine uses its backing.
 
+use super::lock;
 use crate::fault::BackingFault;
 use orlop_alloc::Access;
 use orlop_alloc::backing::{Backing, Region, Reservation};
 use orlop_core::{Alignment, Device};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Locks, ignoring poison: after a panic elsewhere the records are still useful.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Implements the methods of [`Backing`] that every wrapper forwards.
-macro_rules! pass_on {
-    () => {
-        fn device(&self) -> Device {
-            self.inner.device()
-        }
-        fn access(&self) -> Access {
-            self.inner.access()
-        }
-        fn name(&self) -> &str {
-            self.inner.name()
-        }
-        fn node(&self) -> Option<u32> {
-            self.inner.node()
-        }
-        fn commit_granularity(&self) -> Alignment {
-            self.inner.commit_granularity()
-        }
-    };
-}
+use std::sync::{Arc, Mutex};
 
 /// The statistics of a [`CountingBacking`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -252,216 +224,10 @@ impl<B: Backing> Drop for CountingBacking<B> {
     }
 }
 
-/// Controls when a [`FailingBacking`] fails. Initially it never does.
-#[derive(Debug, Default)]
-pub struct FailureSchedule {
-    plan: Mutex<FailurePlan>,
-}
-
-#[derive(Debug, Default)]
-struct FailurePlan {
-    /// Bit `i`: the call `i` calls from now fails.
-    mask: u64,
-    /// The number of further calls that fail.
-    next: u64,
-    above: Option<usize>,
-    capacity: Option<u64>,
-    no_zeros: bool,
-    live: u64,
-    refused: u64,
-}
-
-impl FailurePlan {
-    fn refuses(&mut self, bytes: usize) -> bool {
-        let masked = self.mask & 1 == 1;
-        self.mask >>= 1;
-        let next = self.next > 0;
-        self.next = self.next.saturating_sub(1);
-        let large = self.above.is_some_and(|limit| bytes > limit);
-        let full = self.capacity.is_some_and(|capacity| self.live.saturating_add(bytes as u64) > capacity);
-        let refused = masked || next || large || full;
-        self.refused += u64::from(refused);
-        refused
-    }
-}
-
-impl FailureSchedule {
-    /// Fails call `i` from now (0 is the next one) if bit `i` is set.
-    pub fn fail_calls(&self, mask: u64) {
-        lock(&self.plan).mask = mask;
-    }
-
-    /// Fails the call after the next `skip` calls.
-    pub fn fail_nth(&self, skip: u32) {
-        self.fail_calls(1u64.checked_shl(skip).unwrap_or(0));
-    }
-
-    /// Fails the next `count` calls.
-    pub fn fail_next(&self, count: u64) {
-        lock(&self.plan).next = count;
-    }
-
-    /// Fails requests for regions of more bytes than this.
-    pub fn fail_above(&self, bytes: usize) {
-        lock(&self.plan).above = Some(bytes);
-    }
-
-    /// Fails requests that would make more than `bytes` bytes reserved.
-    pub fn capacity(&self, bytes: u64) {
-        lock(&self.plan).capacity = Some(bytes);
-    }
-
-    /// Sets whether zeroing memory fails.
-    pub fn refuse_zeros(&self, refuses: bool) {
-        lock(&self.plan).no_zeros = refuses;
-    }
-
-    /// Stops all failures.
-    pub fn heal(&self) {
-        let mut plan = lock(&self.plan);
-        *plan = FailurePlan { live: plan.live, refused: plan.refused, ..FailurePlan::default() };
-    }
-
-    /// Returns the number of failed calls.
-    pub fn refused(&self) -> u64 {
-        lock(&self.plan).refused
-    }
-}
-
-/// Fails requests for regions as its [`FailureSchedule`] says.
-#[derive(Debug)]
-pub struct FailingBacking<B> {
-    inner: B,
-    failures: Arc<FailureSchedule>,
-}
-
-impl<B: Backing> FailingBacking<B> {
-    /// Wraps `inner`.
-    pub fn new(inner: B) -> (Self, Arc<FailureSchedule>) {
-        let failures = Arc::<FailureSchedule>::default();
-        (Self { inner, failures: failures.clone() }, failures)
-    }
-}
-
-// SAFETY: regions are the inner backing's, unchanged.
-unsafe impl<B: Backing> Backing for FailingBacking<B> {
-    fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
-        if lock(&self.failures.plan).refuses(bytes) {
-            return None;
-        }
-        let region = self.inner.reserve(bytes, align);
-        let mut plan = lock(&self.failures.plan);
-        match &region {
-            Some(region) => plan.live += region.bytes as u64,
-            None => plan.refused += 1,
-        }
-        region
-    }
-
-    unsafe fn release(&self, region: Region) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.release(region) };
-        lock(&self.failures.plan).live -= region.bytes as u64;
-    }
-
-    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
-        self.inner.reserve_addresses(capacity, align)
-    }
-
-    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
-        if lock(&self.failures.plan).refuses(to - from) {
-            return false;
-        }
-        // SAFETY: guaranteed by the caller.
-        let gained = unsafe { self.inner.commit(line, from, to) };
-        let mut plan = lock(&self.failures.plan);
-        if gained {
-            plan.live += (to - from) as u64;
-        } else {
-            plan.refused += 1;
-        }
-        gained
-    }
-
-    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.decommit(line, from, to) };
-        lock(&self.failures.plan).live -= (from - to) as u64;
-    }
-
-    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.release_addresses(line, gained) };
-        lock(&self.failures.plan).live -= gained as u64;
-    }
-
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.discard(ptr, bytes) }
-    }
-
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        {
-            let mut plan = lock(&self.failures.plan);
-            if plan.no_zeros {
-                plan.refused += 1;
-                return false;
-            }
-        }
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.zero(ptr, bytes) }
-    }
-
-    pass_on!();
-}
-
-/// Returns regions filled with [`PoisonBacking::POISON`] that are not declared zero, to detect code that
-/// relies on fresh memory being zero. Inaccessible address space stays as it is.
-#[derive(Debug)]
-pub struct PoisonBacking<B> {
-    inner: B,
-}
-
-impl<B: Backing> PoisonBacking<B> {
-    /// The value of fresh bytes.
-    pub const POISON: u8 = 0xa5;
-
-    /// Wraps `inner`.
-    pub fn new(inner: B) -> Self {
-        Self { inner }
-    }
-}
-
-// SAFETY: regions are the inner backing's; every byte stays initialised, and none is declared zero.
-unsafe impl<B: Backing> Backing for PoisonBacking<B> {
-    fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
-        let region = self.inner.reserve(bytes, align)?;
-        if self.inner.access() == Access::Host {
-            // SAFETY: host-accessible for `region.bytes` bytes by the inner backing's contract, just
-            // allocated, and not used by anything else.
-            unsafe { region.ptr.write_bytes(Self::POISON, region.bytes) };
-        }
-        Some(Region { zeroed: false, ..region })
-    }
-
-    unsafe fn release(&self, region: Region) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.release(region) };
-    }
-
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.zero(ptr, bytes) }
-    }
-
-    pass_on!();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orlop_alloc::backing::{Null, System};
-    use orlop_core::Device;
+    use orlop_alloc::backing::Null;
 
     #[test]
     fn counts_and_finds_leaks_and_strangers() {
@@ -478,35 +244,5 @@ mod tests {
         // Dropping it with a fault panics.
         let goes = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(backing)));
         assert!(goes.is_err());
-    }
-
-    #[test]
-    fn fails_as_planned() {
-        let (backing, failures) = FailingBacking::new(Null::new(Device::CPU));
-        let outcome = |calls: usize, bytes| -> Vec<bool> {
-            (0..calls).map(|_| backing.reserve(bytes, Alignment::ONE).is_some()).collect()
-        };
-        failures.fail_calls(0b101);
-        assert_eq!(outcome(4, 8), [false, true, false, true]);
-        failures.fail_next(1);
-        assert_eq!(outcome(2, 8), [false, true]);
-        failures.fail_above(8);
-        assert_eq!((outcome(1, 8), outcome(1, 9)), (vec![true], vec![false]));
-        failures.heal();
-        failures.capacity(50);
-        assert_eq!((outcome(1, 8), outcome(1, 50)), (vec![true], vec![false]));
-        assert_eq!(failures.refused(), 5);
-    }
-
-    #[test]
-    fn poison_is_everywhere() {
-        let backing = PoisonBacking::new(System::new());
-        let region = backing.reserve(100, Alignment::CPU).unwrap();
-        assert!(!region.zeroed);
-        // SAFETY: allocated above, at least 100 bytes, and not used by anything else.
-        let bytes = unsafe { std::slice::from_raw_parts(region.ptr.as_ptr(), 100) };
-        assert!(bytes.iter().all(|&byte| byte == PoisonBacking::<System>::POISON));
-        // SAFETY: allocated above; `bytes` is not used any more.
-        unsafe { backing.release(region) };
     }
 }
