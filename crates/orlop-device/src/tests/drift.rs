@@ -121,7 +121,7 @@ fn ten_million_pairs_stay_near_the_peak() {
     const TENTH: usize = 1_000_000;
     const WINDOW: usize = 10_000;
     println!(
-        "policy          streams  blocks  reserved/peak  first, last tenth (ns a pair)  waits a pair  moved (MiB)"
+        "policy          streams  blocks  reserved/peak  first, last tenth (ns)  waits a pair  moved (MiB)"
     );
     let mut drifts = Vec::new();
     for policy in policies() {

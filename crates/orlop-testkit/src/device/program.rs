@@ -151,8 +151,8 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         Ok(())
     }
 
-    /// Checks that a policy that searches again after a wait refuses a request only if nothing fits: neither a
-    /// free chunk nor, together, the free pages and the rest of the device.
+    /// Checks that a policy that searches again after a wait refuses a request only if nothing fits: neither
+    /// a free chunk nor, together, the free pages and the rest of the device.
     fn check_refusal(&self, requested: usize, error: DeviceError) -> Result<(), ConformanceFault> {
         let DeviceError::OutOfMemory { rounded, limit, reserved, pending, .. } = error else {
             return Err(error.into());

@@ -63,8 +63,8 @@ fn pairs_of_settings() {
     }
 }
 
-/// Policies that search again after a wait, on a device without failures: they refuse a request only if nothing
-/// fits.
+/// Policies that search again after a wait, on a device without failures: they refuse a request only if
+/// nothing fits.
 #[test]
 fn refusals_on_a_device_that_never_fails() {
     let policies = [Policy::orlop(), Policy::orlop_without_pages()];
