@@ -5,7 +5,6 @@ use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::pools::{Region, at};
 use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
-use crate::pages::usable;
 use crate::policy::Growth;
 use orlop_alloc::RegionAction;
 use orlop_alloc::torch::SEGMENT_STEP_BYTES;
@@ -131,7 +130,8 @@ impl<B: DeviceBacking> Engine<B> {
     /// Maps as many pages as the request needs after the free memory of the first range that has the
     /// addresses.
     fn grow_in_pages(&mut self, request: &PoolRequest) -> Option<Index> {
-        let mut chunk = match self.first_range(request) {
+        let first = self.ranges(request).next().map(|(_, first)| first);
+        let mut chunk = match first {
             Some(chunk) => chunk,
             None => self.add_range(request)?,
         };
@@ -140,7 +140,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.map_new(chunk, bytes)?;
         }
         while self.chunks[chunk].size < request.size {
-            // By `first_range` the next chunk has no pages, and together they are large enough.
+            // By `ranges` the next chunk has no pages, and together they are large enough.
             let behind = self.chunks[chunk].next;
             let missing = request.size - self.chunks[chunk].size;
             let bytes = self.chunks.get(behind)?.size.min(missing);
@@ -149,29 +149,6 @@ impl<B: DeviceBacking> Engine<B> {
         }
         self.take(chunk);
         Some(chunk)
-    }
-
-    /// Finds the first chunk, free or without pages, from which on there are enough addresses.
-    fn first_range(&self, request: &PoolRequest) -> Option<Index> {
-        let of = self.pools[request.pool as usize].stream(request.stream)?;
-        of.unmapped.iter().find_map(|place| {
-            let previous = self.chunks[place.chunk].previous;
-            let free_before = self.chunks.get(previous).is_some_and(|chunk| can_have_pages(chunk, request));
-            let from = if free_before { previous } else { place.chunk };
-            self.has_addresses(from, request).then_some(from)
-        })
-    }
-
-    /// Returns `true` if enough contiguous addresses are free for a request or without pages.
-    fn has_addresses(&self, first: Index, request: &PoolRequest) -> bool {
-        let mut bytes = 0;
-        for (_, chunk) in self.chunks.walk(first) {
-            if bytes >= request.size || !can_have_pages(chunk, request) {
-                break;
-            }
-            bytes += chunk.size;
-        }
-        bytes >= request.size
     }
 
     /// Reserves a new range of addresses: an eighth more than the memory of the device, so that pages can
@@ -238,9 +215,4 @@ impl<B: DeviceBacking> Engine<B> {
         self.merge(index, previous, state);
         self.merge(index, next, state);
     }
-}
-
-/// Returns `true` if a range can grow over a chunk: it has no pages, or is free for the request.
-fn can_have_pages(chunk: &Chunk, request: &PoolRequest) -> bool {
-    chunk.state == ChunkState::Unmapped || usable(chunk, request)
 }

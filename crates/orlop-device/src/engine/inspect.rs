@@ -100,11 +100,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Returns the size of the largest free chunk, in bytes.
     #[must_use]
     pub fn largest_free(&self) -> u64 {
-        let free = self
-            .chunks
-            .iter()
-            .filter(|(_, chunk)| matches!(chunk.state, ChunkState::Free | ChunkState::LastFreed));
-        free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
+        self.max_free(|_| true)
     }
 
     /// Returns the size of the largest free chunk in the pool of a request of `bytes` bytes: small requests,
@@ -112,11 +108,15 @@ impl<B: DeviceBacking> Engine<B> {
     #[must_use]
     pub fn largest_fit(&self, bytes: usize) -> u64 {
         let small = bytes <= self.policy.small_limit;
-        let may = |chunk: &Chunk| {
+        self.max_free(|chunk| {
             let pool = &self.pools[chunk.pool as usize];
             pool.small == small && pool.private.is_none()
-        };
-        let free = self.chunks.iter().filter(|(_, chunk)| chunk.state == ChunkState::Free && may(chunk));
+        })
+    }
+
+    fn max_free(&self, condition: impl Fn(&Chunk) -> bool) -> u64 {
+        let is_free = |chunk: &Chunk| matches!(chunk.state, ChunkState::Free | ChunkState::LastFreed);
+        let free = self.chunks.iter().filter(|(_, chunk)| is_free(chunk) && condition(chunk));
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 

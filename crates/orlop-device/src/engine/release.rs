@@ -145,11 +145,7 @@ impl<B: DeviceBacking> Engine<B> {
         if !self.is_paged(&chunk) {
             return chunk.is_whole() && self.release_region(index);
         }
-        let unmapped = self.unmap_free(index, usize::MAX);
-        if let Some(whole) = unmapped.filter(|&index| self.chunks[index].is_whole()) {
-            self.release_range(whole);
-        }
-        unmapped.is_some()
+        self.release_pages(index, usize::MAX)
     }
 
     fn is_paged_around(&self, index: Index, address: usize, bytes: usize) -> bool {
@@ -192,9 +188,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
         for index in paged {
             let excess = usize::try_from(self.excess(target)).unwrap_or(usize::MAX);
-            let whole = if excess > 0 { self.unmap_free(index, excess) } else { None };
-            if let Some(whole) = whole.filter(|&index| self.chunks[index].is_whole()) {
-                self.release_range(whole);
+            if excess > 0 {
+                self.release_pages(index, excess);
             }
         }
         // A request that failed can leave a reservation, and all pages of one can have moved away. PyTorch
@@ -206,6 +201,16 @@ impl<B: DeviceBacking> Engine<B> {
                 }
             }
         }
+    }
+
+    /// Releases pages of a free chunk, as [`unmap_free`](Self::unmap_free) does, and their reservation if it has
+    /// no others. Returns `false` if there were none.
+    fn release_pages(&mut self, index: Index, bytes: usize) -> bool {
+        let unmapped = self.unmap_free(index, bytes);
+        if let Some(whole) = unmapped.filter(|&index| self.chunks[index].is_whole()) {
+            self.release_range(whole);
+        }
+        unmapped.is_some()
     }
 
     /// Releases the region of a free chunk. Returns `false`, and the region stays, if the chunk is not free

@@ -9,4 +9,4 @@ mod host_pages;
 mod remap;
 
 pub use self::host_pages::HostPages;
-pub(crate) use self::remap::{PagePurpose, usable};
+pub(crate) use self::remap::PagePurpose;

@@ -51,13 +51,15 @@ impl<B: DeviceBacking> Engine<B> {
         if request.size as u64 > max {
             return None;
         }
-        let mut range = self.cheapest_range(request);
+        // The first range with the fewest missing bytes.
+        let cheapest = |engine: &Self| engine.ranges(request).min_by_key(|&(missing, _)| missing);
+        let mut range = cheapest(self);
         let missing = range.map_or(request.size, |(missing, _)| missing);
         if self.is_beyond_peak(request, missing) && self.merge_streams_for(request) {
             if let Some(chunk) = self.search(request) {
                 return Some(chunk);
             }
-            range = self.cheapest_range(request);
+            range = cheapest(self);
         }
         let first = match range {
             Some((_, first)) => first,
@@ -138,35 +140,31 @@ impl<B: DeviceBacking> Engine<B> {
         Some(claim)
     }
 
-    /// Finds the chunk, free or without pages, from which on a request needs the fewest bytes of pages.
-    /// Returns these too.
-    fn cheapest_range(&self, request: &PoolRequest) -> Option<(usize, Index)> {
-        let of = self.pools[request.pool as usize].stream(request.stream)?;
-        let mut best: Option<(usize, Index)> = None;
-        for place in of.unmapped.iter() {
+    /// Returns the chunks, free or without pages, from which on a request has enough contiguous addresses, in
+    /// order of address, and the bytes without pages among them.
+    pub(crate) fn ranges(&self, request: &PoolRequest) -> impl Iterator<Item = (usize, Index)> + '_ {
+        let request = *request;
+        let of = self.pools[request.pool as usize].stream(request.stream);
+        of.into_iter().flat_map(|of| of.unmapped.iter()).filter_map(move |place| {
             let previous = self.chunks[place.chunk].previous;
-            let free_before = self.chunks.get(previous).is_some_and(|chunk| usable(chunk, request));
+            let free_before = self.chunks.get(previous).is_some_and(|chunk| usable(chunk, &request));
             let from = if free_before { previous } else { place.chunk };
-            if let Some(missing) = self.missing_from(from, request)
-                && best.is_none_or(|(fewest, _)| missing < fewest)
-            {
-                best = Some((missing, from));
-            }
-        }
-        best
+            Some((self.missing_from(from, &request, request.size)?, from))
+        })
     }
 
-    /// Returns the bytes without pages that a request would need from a chunk on. `None` if it does not fit.
-    fn missing_from(&self, first: Index, request: &PoolRequest) -> Option<usize> {
-        let (mut bytes, mut missing) = (0, 0);
+    /// Returns how many of the next `bytes` bytes from a chunk on have no pages. `None` if these are not all
+    /// free for the request or without pages.
+    pub(crate) fn missing_from(&self, first: Index, request: &PoolRequest, bytes: usize) -> Option<usize> {
+        let (mut passed, mut missing) = (0, 0);
         for (_, chunk) in self.chunks.walk(first) {
             if chunk.state == ChunkState::Unmapped {
-                missing += chunk.size.min(request.size - bytes);
+                missing += chunk.size.min(bytes - passed);
             } else if !usable(chunk, request) {
                 return None;
             }
-            bytes += chunk.size;
-            if bytes >= request.size {
+            passed += chunk.size;
+            if passed >= bytes {
                 return Some(missing);
             }
         }
@@ -313,6 +311,6 @@ impl<B: DeviceBacking> Engine<B> {
 }
 
 /// Returns `true` if a chunk is free in the pool and stream of a request.
-pub(crate) fn usable(chunk: &Chunk, request: &PoolRequest) -> bool {
+fn usable(chunk: &Chunk, request: &PoolRequest) -> bool {
     chunk.state == ChunkState::Free && chunk.stream == request.stream && chunk.pool == request.pool
 }

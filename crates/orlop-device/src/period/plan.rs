@@ -12,7 +12,7 @@ use crate::engine::{Chunk, ChunkState, Index};
 use crate::engine::{DeviceBlock, Engine, LARGE, PoolRequest};
 use crate::engine::{Region, at};
 use crate::error::DeviceError;
-use crate::pages::{PagePurpose, usable};
+use crate::pages::PagePurpose;
 use orlop_plan::Problem;
 use orlop_plan::period::{Period, PeriodPlan};
 use orlop_plan::placement::placements;
@@ -116,16 +116,8 @@ impl<B: DeviceBacking> Engine<B> {
         let unmapped = &self.pools[request.pool as usize].stream(request.stream)?.unmapped;
         let unmapped = || unmapped.last_below(at(address + 1, 0)).map(|place| place.chunk);
         let first = free.filter(covers).or_else(|| unmapped().filter(covers))?;
-        let end = address.checked_add(request.size)?;
-        for (_, chunk) in self.chunks.walk(first) {
-            if chunk.state != ChunkState::Unmapped && !usable(chunk, request) {
-                return None;
-            }
-            if chunk.address + chunk.size >= end {
-                return Some(first);
-            }
-        }
-        None
+        let bytes = (address - self.chunks[first].address).checked_add(request.size)?;
+        self.missing_from(first, request, bytes).map(|_| first)
     }
 
     /// Notes that pages moved for a chunk. The stream of the first large one is watched.

@@ -227,6 +227,17 @@ mod tests {
     }
 
     #[test]
+    fn invalid_sizes_are_corrected() {
+        for (granule, expected) in [(0, 1), (1, 1), (100, 128), (usize::MAX, 512)] {
+            let growth = Growth::Pages { small: 0, large: (3 << 20) + 1 };
+            let policy = Policy { granule, growth, ..Policy::orlop() }.normalized();
+            assert_eq!(policy.granule, expected);
+            let Growth::Pages { small, large } = policy.growth else { unreachable!("it grows in pages") };
+            assert!(small > 0 && small.is_multiple_of(expected) && large.is_multiple_of(expected));
+        }
+    }
+
+    #[test]
     fn regions_are_as_large_as_pytorchs() {
         let plain = Policy::torch(&TorchConf::default());
         let sizes = [

@@ -1,11 +1,12 @@
-//! Programs on real memory: the contents of every block stay while pages of others move, and nothing leaks.
+//! Programs on real memory: the contents of every block stay while pages of others move, every page has one
+//! address, and nothing leaks. The order of streams is checked by the mock device of `orlop-testkit`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use super::late_streams::{LateStreams, check, fill};
 use super::{MIB, torch};
 use crate::{DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, HostPages, Policy};
 use orlop_core::StreamId;
 use orlop_testkit::device::Random;
+use orlop_testkit::pattern;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::cell::Cell;
@@ -17,7 +18,8 @@ enum Step {
     Allocate(usize, u64),
     Use(usize, u64),
     Free(usize),
-    CatchUp(u64),
+    /// Whether events are complete when they are queried.
+    EventsDone(bool),
     Empty,
     /// The system refuses some of the next calls that change mappings.
     Refuse(u64),
@@ -29,53 +31,43 @@ fn steps(refusals: u32) -> impl Strategy<Value = Vec<Step>> {
         10 => (bytes, 0_u64..4).prop_map(|(bytes, stream)| Step::Allocate(bytes, stream)),
         7 => any::<usize>().prop_map(Step::Free),
         2 => (any::<usize>(), 0_u64..5).prop_map(|(which, stream)| Step::Use(which, stream)),
-        2 => (0_u64..5).prop_map(Step::CatchUp),
+        2 => any::<bool>().prop_map(Step::EventsDone),
         1 => Just(Step::Empty),
         refusals => any::<u64>().prop_map(|calls| Step::Refuse(calls & (calls >> 21))),
     ];
     prop::collection::vec(step, 0..120)
 }
 
-struct Live {
-    block: DeviceBlock,
-    seed: u64,
-    own: StreamId,
-    others: Vec<StreamId>,
-}
-
-/// An engine, and its live blocks, which are filled.
+/// An engine, and its live blocks with the seeds of their contents.
 struct Program {
-    engine: Engine<LateStreams>,
-    live: Vec<Live>,
+    engine: Engine<HostPages>,
+    live: Vec<(DeviceBlock, u64)>,
     blocks: u64,
 }
 
 impl Program {
     fn new(policy: Policy, memory: u64) -> Self {
         let memory = HostPages::new(memory).expect("Linux");
-        Self { engine: Engine::new(LateStreams::new(memory), policy), live: Vec::new(), blocks: 0 }
+        Self { engine: Engine::new(memory, policy), live: Vec::new(), blocks: 0 }
     }
 
     fn place(&self, block: DeviceBlock) -> (usize, usize) {
         (self.engine.address(block), self.engine.size(block))
     }
 
-    fn allocate(&mut self, bytes: usize, own: StreamId) -> Result<(), DeviceError> {
-        let block = self.engine.allocate(DeviceRequest::new(bytes, own))?;
+    fn allocate(&mut self, bytes: usize, stream: StreamId) -> Result<(), DeviceError> {
+        let block = self.engine.allocate(DeviceRequest::new(bytes, stream))?;
         let (address, size) = self.place(block);
-        self.engine.backing().handed_out(address, size, own);
         self.blocks += 1;
-        let seed = self.blocks;
-        fill(address, size, seed);
-        self.live.push(Live { block, seed, own, others: Vec::new() });
+        fill(address, size, self.blocks);
+        self.live.push((block, self.blocks));
         Ok(())
     }
 
     fn free(&mut self, which: usize) {
-        let Live { block, seed, own, others } = self.live.swap_remove(which);
+        let (block, seed) = self.live.swap_remove(which);
         let (address, size) = self.place(block);
         check(address, size, seed);
-        self.engine.backing().frees((address, size), seed, own, &others);
         self.engine.free(block).unwrap();
     }
 
@@ -87,25 +79,23 @@ impl Program {
                 let _full = self.allocate(bytes, StreamId::new(stream));
             }
             Step::Use(which, stream) if some > 0 => {
-                let live = &mut self.live[which % some];
-                self.engine.record_stream(live.block, StreamId::new(stream)).unwrap();
-                live.others.push(StreamId::new(stream));
+                self.engine.record_stream(self.live[which % some].0, StreamId::new(stream)).unwrap();
             }
             Step::Free(which) if some > 0 => self.free(which % some),
             Step::Use(..) | Step::Free(_) => {}
-            Step::CatchUp(stream) => self.engine.backing().catch_up(StreamId::new(stream)),
+            Step::EventsDone(done) => self.engine.backing().set_events_done(done),
             Step::Empty => self.engine.empty_cache(),
-            Step::Refuse(calls) => self.engine.backing().memory.refuse(calls),
+            Step::Refuse(calls) => self.engine.backing().refuse(calls),
         }
-        self.engine.backing().check_calls();
         self.engine.verify().unwrap();
-        assert_eq!(self.engine.backing().memory.used(), self.engine.stats().reserved_bytes.all.current);
+        self.engine.backing().prove();
+        assert_eq!(self.engine.backing().used(), self.engine.stats().reserved_bytes.all.current);
     }
 
     fn check_all(&self) {
-        for live in &self.live {
-            let (address, size) = self.place(live.block);
-            check(address, size, live.seed);
+        for &(block, seed) in &self.live {
+            let (address, size) = self.place(block);
+            check(address, size, seed);
         }
     }
 
@@ -116,15 +106,33 @@ impl Program {
         while !self.live.is_empty() {
             self.free(0);
         }
-        self.engine.backing().memory.refuse(0);
+        self.engine.backing().refuse(0);
         self.engine.empty_cache();
-        self.engine.backing().check_calls();
-        let memory = &self.engine.backing().memory;
+        let memory = self.engine.backing();
         memory.prove();
         assert_eq!(memory.used(), 0);
         assert_eq!(memory.resident().unwrap(), 0);
         self.engine.stats().remapped_bytes
     }
+}
+
+/// Returns the bytes of a block.
+fn bytes<'a>(address: usize, bytes: usize) -> &'a mut [u8] {
+    let start = std::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: the callers pass live blocks: mapped, initialised, and not used elsewhere.
+    unsafe { std::slice::from_raw_parts_mut(start, bytes) }
+}
+
+/// Writes every byte of a block.
+fn fill(address: usize, len: usize, seed: u64) {
+    bytes(address, len).chunks_mut(pattern::WHOLE).for_each(|part| pattern::fill(seed, part));
+}
+
+/// Checks every byte of a block.
+fn check(address: usize, len: usize, seed: u64) {
+    let mut parts = bytes(address, len).chunks(pattern::WHOLE);
+    let is_intact = parts.all(|part| pattern::difference(seed, part).is_none());
+    assert!(is_intact, "block {seed} at {address:#x} was overwritten");
 }
 
 /// Runs random programs, the same each time. Returns the bytes of moved pages.

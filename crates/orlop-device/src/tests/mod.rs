@@ -5,8 +5,6 @@ mod extensions;
 mod high_water;
 #[cfg(target_os = "linux")]
 mod host_pages;
-#[cfg(target_os = "linux")]
-mod late_streams;
 mod periods;
 mod release;
 mod restored;

@@ -1,6 +1,6 @@
 //! [`WatchedDevice`]: the interface between random programs and a checking device.
 
-use super::{DeviceFault, MockDevice};
+use super::DeviceFault;
 use orlop_core::StreamId;
 use orlop_device::{DeviceBacking, NullDevice};
 
@@ -37,28 +37,6 @@ pub trait WatchedDevice: DeviceBacking {
 
     /// Returns the reserved bytes.
     fn reserved(&self) -> u64;
-}
-
-impl WatchedDevice for MockDevice {
-    fn begin_use(&self, address: usize, bytes: usize, stream: StreamId) {
-        Self::begin_use(self, address, bytes, stream);
-    }
-
-    fn go_on(&self, address: usize, bytes: usize, stream: StreamId) {
-        Self::go_on(self, address, bytes, stream);
-    }
-
-    fn set_capturing(&self, is_capturing: bool) {
-        Self::set_capturing(self, is_capturing);
-    }
-
-    fn fault(&self) -> Result<(), DeviceFault> {
-        Self::fault(self)
-    }
-
-    fn reserved(&self) -> u64 {
-        self.used()
-    }
 }
 
 impl WatchedDevice for NullDevice {

@@ -3,7 +3,9 @@
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceAllocator, DeviceRequest, Engine, HostPages, NullDevice, Policy, TorchConf};
-use orlop_testkit::device::{DeviceCall, DeviceProgram, MockDevice, ProgramEnd, Random, policies, states};
+use orlop_testkit::device::{
+    DeviceCall, DeviceProgram, MockDevice, ProgramEnd, Random, WatchedDevice, policies, states,
+};
 use orlop_testkit::suite::cases;
 use orlop_testkit::{ConformanceFault, SuiteProfile, conformance};
 

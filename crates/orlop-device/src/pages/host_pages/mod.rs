@@ -139,6 +139,12 @@ impl HostPages {
         extents::proof::the_system_agrees(self.file.mappings(), &state.placed);
     }
 
+    /// Sets whether events are complete when they are queried. If not, they are once they are waited for.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(crate) fn set_events_done(&self, done: bool) {
+        self.streams.set_events_done(done);
+    }
+
     /// Refuses the next calls of the system that change mappings, where a bit is set.
     #[cfg(all(test, target_os = "linux"))]
     pub(crate) fn refuse(&self, calls: u64) {
