@@ -24,7 +24,7 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NotLive`] if the block is not live; nothing has changed then.
+    /// [`DeviceError::NotLive`] if the block is not live; the engine is then unchanged.
     #[inline(always)]
     pub fn free(&mut self, block: DeviceBlock) -> Result<(), DeviceError> {
         let index = self.live(block)?;

@@ -181,7 +181,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Maps new pages at the first bytes of a chunk without pages, which becomes free and merges with its
-    /// neighbours. `None` if there is no memory; nothing has changed then.
+    /// neighbours. `None` if there is no memory; the engine is then unchanged.
     fn map_new(&mut self, index: Index, bytes: usize) -> Option<()> {
         let Chunk { address, size, pool, region, .. } = self.chunks[index];
         let page = self.regions.get(region)?.page?;

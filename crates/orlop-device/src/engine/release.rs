@@ -203,8 +203,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Releases pages of a free chunk, as [`unmap_free`](Self::unmap_free) does, and their reservation if it has
-    /// no others. Returns `false` if there were none.
+    /// Releases pages of a free chunk, as [`unmap_free`](Self::unmap_free) does, and their reservation if it
+    /// has no others. Returns `false` if there were none.
     fn release_pages(&mut self, index: Index, bytes: usize) -> bool {
         let unmapped = self.unmap_free(index, bytes);
         if let Some(whole) = unmapped.filter(|&index| self.chunks[index].is_whole()) {

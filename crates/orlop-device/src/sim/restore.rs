@@ -48,7 +48,7 @@ impl Engine<NullDevice> {
     /// # Errors
     ///
     /// [`DeviceError::NotNew`] if the engine has memory, [`DeviceError::BadSegment`] for segments that are
-    /// not consistent. Nothing has changed then.
+    /// not consistent. The engine is then unchanged.
     pub fn restore(&mut self, segments: &[DeviceSegment]) -> Result<Blocks, DeviceError> {
         if self.regions.iter().next().is_some() {
             return Err(DeviceError::NotNew);

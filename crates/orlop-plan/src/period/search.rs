@@ -111,7 +111,7 @@ impl PeriodSearch {
         };
     }
 
-    /// Returns `true` if a search is due. The next one is then put off, because occasions come in groups.
+    /// Returns `true` if a search is due. The next one is then deferred, because occasions come in groups.
     pub fn take_turn(&mut self) -> bool {
         let now = self.next_number();
         let is_due = now >= self.pause;
@@ -121,12 +121,12 @@ impl PeriodSearch {
         is_due
     }
 
-    /// Puts off the next search by this many requests.
+    /// Defers the next search by this many requests.
     pub fn pause(&mut self, requests: usize) {
         self.pause = self.next_number().saturating_add(u32::try_from(requests).unwrap_or(u32::MAX));
     }
 
-    /// Puts off the next search because this period cannot be used, each time for longer. If the period is
+    /// Defers the next search because this period cannot be used, each time for longer. If the period is
     /// not confirmed, a better one may be found soon.
     pub fn reject(&mut self, period: &Period) {
         let length = u32::try_from(period.requests.len()).unwrap_or(u32::MAX);

@@ -133,7 +133,7 @@ fn numbers_wrap_around_before_they_run_out() {
 }
 
 #[test]
-fn searches_are_put_off_for_longer_each_time() {
+fn searches_are_deferred_for_longer_each_time() {
     let mut workload = Workload::of(&PERIOD.repeat(2));
     let period = workload.search.find().expect("it happened twice");
     let mut pauses = Vec::new();

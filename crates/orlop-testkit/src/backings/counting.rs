@@ -140,32 +140,32 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         self.inner.reserve_addresses(capacity, align)
     }
 
-    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
-        let address = line.ptr.as_ptr().addr();
+    unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
+        let address = reservation.ptr.as_ptr().addr();
         {
             let mut records = lock(&self.counts.records);
             records.stats.requested += 1;
             let live = records.live.get(&address).map_or(0, |region| region.bytes);
-            if live != from || to <= from || to > line.capacity {
+            if live != from || to <= from || to > reservation.capacity {
                 records.blame(BackingFault::BadRegion { address, bytes: to });
                 return false;
             }
         }
         // SAFETY: the request was checked; the rest is guaranteed by the caller.
-        let gained = unsafe { self.inner.commit(line, from, to) };
-        if gained {
+        let committed = unsafe { self.inner.commit(reservation, from, to) };
+        if committed {
             let mut records = lock(&self.counts.records);
             let align = Alignment::ONE;
-            records.live.insert(address, Region { ptr: line.ptr, bytes: to, align, zeroed: true });
+            records.live.insert(address, Region { ptr: reservation.ptr, bytes: to, align, zeroed: true });
             records.stats.reserved += 1;
             records.stats.bytes += (to - from) as u64;
             records.stats.peak_bytes = records.stats.peak_bytes.max(records.stats.bytes);
         }
-        gained
+        committed
     }
 
-    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
-        let address = line.ptr.as_ptr().addr();
+    unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
+        let address = reservation.ptr.as_ptr().addr();
         {
             let mut records = lock(&self.counts.records);
             match records.live.get_mut(&address) {
@@ -176,22 +176,22 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
             records.stats.bytes -= (from - to) as u64;
         }
         // SAFETY: recorded with these values; the rest is guaranteed by the caller.
-        unsafe { self.inner.decommit(line, from, to) };
+        unsafe { self.inner.decommit(reservation, from, to) };
     }
 
-    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
-        let address = line.ptr.as_ptr().addr();
+    unsafe fn release_addresses(&self, reservation: Reservation, committed: usize) {
+        let address = reservation.ptr.as_ptr().addr();
         {
             let mut records = lock(&self.counts.records);
             let live = records.live.remove(&address).map_or(0, |region| region.bytes);
             records.stats.released += u64::from(live > 0);
             records.stats.bytes -= live as u64;
-            if live != gained {
-                return records.blame(BackingFault::Altered { address, bytes: gained, align: 1 });
+            if live != committed {
+                return records.blame(BackingFault::Altered { address, bytes: committed, align: 1 });
             }
         }
         // SAFETY: recorded with these values, and removed from the records: it is released once.
-        unsafe { self.inner.release_addresses(line, gained) };
+        unsafe { self.inner.release_addresses(reservation, committed) };
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {

@@ -46,11 +46,6 @@ impl FailureSchedule {
         lock(&self.plan).mask = mask;
     }
 
-    /// Fails the call after the next `skip` calls.
-    pub fn fail_nth(&self, skip: u32) {
-        self.fail_calls(1u64.checked_shl(skip).unwrap_or(0));
-    }
-
     /// Fails the next `count` calls.
     pub fn fail_next(&self, count: u64) {
         lock(&self.plan).next = count;
@@ -123,31 +118,31 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         self.inner.reserve_addresses(capacity, align)
     }
 
-    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
         if lock(&self.failures.plan).refuses(to - from) {
             return false;
         }
         // SAFETY: guaranteed by the caller.
-        let gained = unsafe { self.inner.commit(line, from, to) };
+        let committed = unsafe { self.inner.commit(reservation, from, to) };
         let mut plan = lock(&self.failures.plan);
-        if gained {
+        if committed {
             plan.live += (to - from) as u64;
         } else {
             plan.refused += 1;
         }
-        gained
+        committed
     }
 
-    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
+    unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.decommit(line, from, to) };
+        unsafe { self.inner.decommit(reservation, from, to) };
         lock(&self.failures.plan).live -= (from - to) as u64;
     }
 
-    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
+    unsafe fn release_addresses(&self, reservation: Reservation, committed: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.release_addresses(line, gained) };
-        lock(&self.failures.plan).live -= gained as u64;
+        unsafe { self.inner.release_addresses(reservation, committed) };
+        lock(&self.failures.plan).live -= committed as u64;
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {

@@ -80,11 +80,6 @@ impl MockDevice {
         self.state().failures.one_in(call, n);
     }
 
-    /// Fails the `n`th of these calls from now on, counted from 1.
-    pub fn fail_nth(&self, call: DeviceCall, n: u64) {
-        self.state().failures.nth(call, n);
-    }
-
     /// Panics in one call in `n` from now on; 0 for none. A call that releases something has released it
     /// before the panic; any other has no effect.
     pub fn panic_one_in(&self, n: usize) {

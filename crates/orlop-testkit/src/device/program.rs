@@ -247,10 +247,10 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     fn give_back(&mut self) {
         let segments = self.engine.segments();
         let Some(segment) = segments.get(self.random.below(segments.len())) else { return };
-        let piece = segment.chunks[self.random.below(segment.chunks.len())];
+        let chunk = segment.chunks[self.random.below(segment.chunks.len())];
         let whole = self.random.one_in(2);
         let (address, bytes) =
-            if whole { (segment.address, segment.bytes) } else { (piece.address, piece.bytes) };
+            if whole { (segment.address, segment.bytes) } else { (chunk.address, chunk.bytes) };
         self.engine.release_segment(segment.stream, address, bytes);
     }
 

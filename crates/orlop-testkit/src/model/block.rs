@@ -16,13 +16,17 @@ pub(super) struct ModelBlock {
 impl ModelBlock {
     /// Checks that the contents are those that were written.
     pub(super) fn check(&self) -> Result<(), ConformanceFault> {
-        let Some(bytes) = contents(&self.block) else { return Ok(()) };
-        match pattern::difference(self.seed, bytes) {
-            None => Ok(()),
-            Some((offset, expected, found)) => {
-                let address = self.block.as_ptr().as_ptr().addr();
-                Err(ConformanceFault::Changed { address, offset, expected, found })
-            }
+        check_contents(&self.block, self.seed)
+    }
+}
+
+/// Checks that a block has the pattern of `seed`, if a test can access its bytes.
+pub(crate) fn check_contents(block: &Block, seed: u64) -> Result<(), ConformanceFault> {
+    match contents(block).and_then(|bytes| pattern::difference(seed, bytes)) {
+        None => Ok(()),
+        Some((offset, expected, found)) => {
+            let address = block.as_ptr().as_ptr().addr();
+            Err(ConformanceFault::Changed { address, offset, expected, found })
         }
     }
 }

@@ -3,7 +3,7 @@
 mod block;
 mod statistics;
 
-pub(crate) use self::block::contents_mut;
+pub(crate) use self::block::{check_contents, contents_mut};
 
 use self::block::ModelBlock;
 use self::statistics::ExpectedStatistics;
@@ -284,11 +284,6 @@ impl AllocatorModel {
             equal("reserved bytes without live blocks after trim(0)", 0, after)?;
         }
         Ok(())
-    }
-
-    /// Announces frees that the allocator rejects on purpose.
-    pub fn expect_refused_frees(&mut self, count: u64) {
-        self.expected.refused_frees += count;
     }
 
     /// Checks all statistics and the engine's invariants.

@@ -89,7 +89,7 @@ mod linux {
             // The memory is there: finding each page again by a fault would take many times longer.
             let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE;
             let file = self.file.as_raw_fd();
-            // SAFETY: what is there may be replaced (the caller's promise).
+            // SAFETY: what is there may be replaced (guaranteed by the caller).
             let mapped = unsafe { libc::mmap(place, extent.bytes, protection, flags, file, offset) };
             mapped == place
         }

@@ -161,7 +161,7 @@ impl HostPages {
     ///
     /// The addresses are whole pages of a reservation of this device, and not in use.
     unsafe fn fill(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if !unsafe { self.make_way(state, address, bytes) } {
             return false;
         }
@@ -170,7 +170,7 @@ impl HostPages {
             self.give(state, &extents);
             return false;
         }
-        // SAFETY: the caller's promise; what the system kept there before is gone.
+        // SAFETY: guaranteed by the caller; what the system kept there before is gone.
         unsafe { self.place(state, address, &extents) }
     }
 
@@ -183,7 +183,7 @@ impl HostPages {
     unsafe fn place(&self, state: &mut HostState, address: usize, extents: &[Extent]) -> bool {
         let mut at = address;
         for (number, &extent) in extents.iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             if self.refusals.next() || !unsafe { self.file.map(at, extent) } {
                 self.give(state, &extents[number..]);
                 // SAFETY: mapped a moment ago, and used nowhere.
@@ -202,7 +202,7 @@ impl HostPages {
     ///
     /// As for `fill`.
     unsafe fn make_way(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         !state.placed.is_any(address, bytes) || unsafe { self.clear(state, address, bytes) }
     }
 
@@ -216,7 +216,7 @@ impl HostPages {
         if self.refusals.next() {
             return None;
         }
-        // SAFETY: whole pages of a reservation of this device, not in use (the caller's promise).
+        // SAFETY: whole pages of a reservation of this device, not in use (guaranteed by the caller).
         let shut = bytes == 0 || unsafe { pages::decommit(start, bytes) };
         shut.then(|| state.placed.take(address, bytes))
     }
@@ -228,7 +228,7 @@ impl HostPages {
     ///
     /// As for `fill`.
     unsafe fn clear(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if let Some(extents) = unsafe { self.lift(state, address, bytes) } {
             self.give(state, &extents);
             return true;
@@ -283,7 +283,7 @@ unsafe impl DeviceBacking for HostPages {
 
     unsafe fn release(&self, address: usize, bytes: usize) {
         let Some(bytes) = bytes.checked_next_multiple_of(pages::size()) else { return };
-        // SAFETY: `allocate` mapped all of it; not in use (the caller's promise).
+        // SAFETY: `allocate` mapped all of it; not in use (guaranteed by the caller).
         unsafe { self.unmap(address, bytes, bytes) };
         // SAFETY: `allocate` reserved it, whole.
         unsafe { self.release_addresses(address, bytes) };
@@ -303,7 +303,7 @@ unsafe impl DeviceBacking for HostPages {
         let whole = bytes.checked_next_multiple_of(pages::size());
         let Some(region) = whole.and_then(|bytes| region(address, bytes)) else { return };
         let mut state = self.state();
-        // SAFETY: the whole range, once; no page of it is in use (the caller's promise).
+        // SAFETY: the whole range, once; no page of it is in use (guaranteed by the caller).
         if unsafe { pages::unmap(region) } {
             // What the system kept mapped there was unmapped with the addresses.
             let kept = state.placed.take(address, region.bytes);
@@ -316,7 +316,7 @@ unsafe impl DeviceBacking for HostPages {
         if !is_whole(address, bytes) || !state.meter.try_add(bytes) {
             return false;
         }
-        // SAFETY: reserved, and without pages in use (the caller's promise).
+        // SAFETY: reserved, and without pages in use (guaranteed by the caller).
         let filled = unsafe { self.fill(&mut state, address, bytes) };
         if !filled {
             state.meter.sub(bytes);
@@ -326,18 +326,18 @@ unsafe impl DeviceBacking for HostPages {
 
     unsafe fn unmap(&self, address: usize, bytes: usize, _: usize) {
         let mut state = self.state();
-        // SAFETY: mapped, and not in use (the caller's promise).
+        // SAFETY: mapped, and not in use (guaranteed by the caller).
         let _kept = unsafe { self.clear(&mut state, address, bytes) };
         state.meter.sub(bytes);
     }
 
     unsafe fn remap(&self, from: usize, to: usize, bytes: usize, _: usize) -> bool {
         let mut state = self.state();
-        // SAFETY: reserved, and without pages in use (the caller's promise).
+        // SAFETY: reserved, and without pages in use (guaranteed by the caller).
         if !is_whole(to, bytes) || !unsafe { self.make_way(&mut state, to, bytes) } {
             return false;
         }
-        // SAFETY: mapped, and not in use (the caller's promise).
+        // SAFETY: mapped, and not in use (guaranteed by the caller).
         let Some(extents) = (unsafe { self.lift(&mut state, from, bytes) }) else { return false };
         // SAFETY: as for `make_way`, which removed what was mapped there.
         unsafe { self.place(&mut state, to, &extents) }
@@ -345,7 +345,7 @@ unsafe impl DeviceBacking for HostPages {
 
     unsafe fn zero(&self, address: usize, bytes: usize, _: StreamId) -> bool {
         let start = ptr::with_exposed_provenance_mut::<u8>(address);
-        // SAFETY: mapped, and the caller's alone (the caller's promise).
+        // SAFETY: mapped, and the caller's alone (guaranteed by the caller).
         unsafe { start.write_bytes(0, bytes) };
         true
     }

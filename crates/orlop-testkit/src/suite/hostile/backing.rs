@@ -38,21 +38,21 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
         self.inner.reserve_addresses(capacity, align)
     }
 
-    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
         self.state.strike();
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.commit(line, from, to) }
+        unsafe { self.inner.commit(reservation, from, to) }
     }
 
-    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
+    unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.decommit(line, from, to) };
+        unsafe { self.inner.decommit(reservation, from, to) };
         self.state.strike();
     }
 
-    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
+    unsafe fn release_addresses(&self, reservation: Reservation, committed: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.release_addresses(line, gained) };
+        unsafe { self.inner.release_addresses(reservation, committed) };
         self.state.strike();
     }
 
