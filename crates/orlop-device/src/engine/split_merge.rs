@@ -198,22 +198,11 @@ impl<B: DeviceBacking> Engine<B> {
         if self.is_paged(&chunk) {
             return;
         }
-        // One split more, unless it is a whole region, and fewer by those that it merged with: the difference
-        // is counted.
+        // One split more, unless it is a whole region, and fewer by those that it merged with.
         let now = &self.chunks[index];
         let (splits, bytes) = if now.is_whole() { (0, 0) } else { (1, now.size as u64) };
-        let count = &mut self.stats.inactive_split;
-        match splits.cmp(&merged) {
-            std::cmp::Ordering::Greater => count.add(small, splits - merged),
-            std::cmp::Ordering::Less => count.sub(small, merged - splits),
-            std::cmp::Ordering::Equal => {}
-        }
-        let count = &mut self.stats.inactive_split_bytes;
-        if bytes > merged_bytes {
-            count.add(small, bytes - merged_bytes);
-        } else if merged_bytes > bytes {
-            count.sub(small, merged_bytes - bytes);
-        }
+        self.stats.inactive_split.replace(small, merged, splits);
+        self.stats.inactive_split_bytes.replace(small, merged_bytes, bytes);
     }
 
     /// Merges a neighbour into a chunk if it is in this state and of the same pool and stream. Returns its

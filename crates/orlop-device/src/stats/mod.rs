@@ -56,6 +56,16 @@ impl StatByPool {
         self.of(small).sub(amount);
     }
 
+    /// Replaces an amount by another. Only the difference is counted.
+    #[inline]
+    pub(crate) fn replace(&mut self, small: bool, old: u64, new: u64) {
+        if new > old {
+            self.add(small, new - old);
+        } else if old > new {
+            self.sub(small, old - new);
+        }
+    }
+
     /// Moves an amount from the small pools to the large ones, or back.
     pub(crate) fn transfer(&mut self, from_small: bool, amount: u64) {
         self.of(from_small).sub(amount);

@@ -24,6 +24,8 @@ macro_rules! pass_on {
     };
 }
 
+pub(crate) use pass_on;
+
 mod counting;
 mod failing;
 mod poison;

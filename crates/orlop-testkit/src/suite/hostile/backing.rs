@@ -1,6 +1,7 @@
 //! [`HostileBacking`]: a backing that runs hostile user code.
 
 use super::state::HostileState;
+use crate::backings::pass_on;
 use orlop_alloc::Access;
 use orlop_alloc::backing::{Backing, Region, Reservation};
 use orlop_core::{Alignment, Device};
@@ -77,23 +78,5 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
         self.inner.is_pinned()
     }
 
-    fn device(&self) -> Device {
-        self.inner.device()
-    }
-
-    fn access(&self) -> Access {
-        self.inner.access()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn node(&self) -> Option<u32> {
-        self.inner.node()
-    }
-
-    fn commit_granularity(&self) -> Alignment {
-        self.inner.commit_granularity()
-    }
+    pass_on!();
 }
