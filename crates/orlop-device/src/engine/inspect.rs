@@ -173,7 +173,7 @@ impl<B: DeviceBacking> Engine<B> {
         rule(reserved == self.stats.reserved_bytes.all.current, "reserved bytes are those of the regions")?;
         rule(live == self.stats.allocated_bytes.all.current, "live bytes are those of the blocks")?;
         rule(active == self.stats.active_bytes.all.current, "active bytes are live or pending")?;
-        rule(self.stats.num_corrupt_releases == 0, "only wholly free regions go back")?;
+        rule(self.stats.num_corrupt_releases == 0, "only wholly free regions are released")?;
         self.verify_indexes(&rule)
     }
 

@@ -124,7 +124,7 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(())
     }
 
-    /// Removes a user of a private pool. The memory of a pool without users can go back to the device
+    /// Removes a user of a private pool. The memory of a pool without users can be released to the device
     /// (PyTorch: `release_pool`).
     ///
     /// # Errors

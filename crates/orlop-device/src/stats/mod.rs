@@ -182,8 +182,7 @@ impl fmt::Display for DeviceStats {
         }
         writeln!(f, "oversize_allocations {}", self.oversize_allocations)?;
         writeln!(f, "oversize_segments {}", self.oversize_segments)?;
-        // PyTorch's `max_split_size` is what was set before its allocator was made, when no settings have
-        // been read.
+        // PyTorch prints the `max_split_size` from before its allocator was made, when no settings were read.
         write!(
             f,
             "num_alloc_retries {} num_ooms {} num_device_alloc {} num_device_free {} num_sync_all_streams {} \

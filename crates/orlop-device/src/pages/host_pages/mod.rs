@@ -174,8 +174,8 @@ impl HostPages {
         unsafe { self.place(state, address, &extents) }
     }
 
-    /// Maps extents that are mapped nowhere, one after the other, all or nothing: if that fails their memory
-    /// goes back to the system.
+    /// Maps extents that are mapped nowhere, one after the other, all or nothing: if that fails, their memory
+    /// is released to the system.
     ///
     /// # Safety
     ///
