@@ -1,5 +1,5 @@
-//! The init function of this crate: what it offers by name, registered as any backend outside `orlop-alloc`
-//! does it.
+//! The init function of this crate: it registers its allocators by name, as any backend outside `orlop-alloc`
+//! does.
 
 use crate::{DeviceAllocator, HostPages, Policy};
 use orlop_alloc::{AllocatorRef, Error, Result};
@@ -9,7 +9,7 @@ use orlop_context::registry::{Factory, FactoryOptions, Registry};
 ///
 /// | name | engine | priority | limit |
 /// |---|---|---|---|
-/// | `host-pages` | [`DeviceAllocator`] over [`HostPages`] (Linux); one lock | 25 | required, in steps of 2 MiB |
+/// | `host-pages` | [`DeviceAllocator`] over [`HostPages`] (Linux) | 25 | required, multiples of 2 MiB |
 ///
 /// ```
 /// use orlop_context::registry::{FactoryOptions, Registry};

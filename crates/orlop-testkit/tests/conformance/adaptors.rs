@@ -184,9 +184,9 @@ fn programs_survive_failures_above_the_engine() {
         let mut model = AllocatorModel::new(failing, SuiteProfile::strict());
         let mut refused = 0;
         for step in 0..300usize {
-            let ask =
+            let request =
                 ProgramRequest::new(1 + step * 331 % 60_000).align_log2(u32::try_from(step % 13).unwrap());
-            if let Some(RequestOutcome::Refused) = model.step(&ProgramOp::Allocate(ask)).unwrap() {
+            if let Some(RequestOutcome::Refused) = model.step(&ProgramOp::Allocate(request)).unwrap() {
                 refused += 1;
             }
             if step % 4 == 3 {

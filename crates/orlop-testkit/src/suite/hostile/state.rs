@@ -1,6 +1,7 @@
 //! The state that hostile callbacks share, and their actions.
 
 use crate::fault::{ConformanceFault, rule};
+use crate::model::check_contents;
 use crate::pattern;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request};
 use orlop_context::Context;
@@ -23,12 +24,12 @@ pub enum HostileAction {
     /// It drops the last handle that it can access, and all blocks.
     Abandon,
     /// It reads statistics, verifies, trims, and sets another observer.
-    Ask,
+    Query,
 }
 
 impl HostileAction {
     /// All actions.
-    pub const ALL: [Self; 5] = [Self::Panic, Self::Allocate, Self::Free, Self::Abandon, Self::Ask];
+    pub const ALL: [Self; 5] = [Self::Panic, Self::Allocate, Self::Free, Self::Abandon, Self::Query];
 }
 
 /// The payload of a hostile callback's panic: no message, and distinct from others.
@@ -219,7 +220,7 @@ impl HostileState {
                 blocks.into_iter().try_for_each(intact)
             }
             (HostileAction::Allocate, Some(allocator)) => self.allocate_some(&allocator),
-            (HostileAction::Ask, Some(allocator)) => ask(&allocator),
+            (HostileAction::Query, Some(allocator)) => query(&allocator),
             _ => Ok(()),
         }
     }
@@ -235,7 +236,7 @@ impl HostileState {
 }
 
 /// Calls all queries, and everything without a lasting effect.
-fn ask(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
+fn query(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
     let stats = allocator.stats();
     rule("the table is printed", !stats.to_string().is_empty())?;
     allocator.verify()?;
@@ -252,11 +253,5 @@ fn ask(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
 
 /// Frees a block after a check of its contents.
 pub(super) fn intact((seed, block): SeededBlock) -> Result<(), ConformanceFault> {
-    let address = block.as_ptr().as_ptr().addr();
-    match block.bytes().ok().and_then(|bytes| pattern::difference(seed, bytes)) {
-        None => Ok(()),
-        Some((offset, expected, found)) => {
-            Err(ConformanceFault::Changed { address, offset, expected, found })
-        }
-    }
+    check_contents(&block, seed)
 }

@@ -1,30 +1,15 @@
-//! What ours promises beyond PyTorch's rules.
+//! The extensions beyond PyTorch's rules.
 
-use crate::{
-    DeviceAllocator, DeviceBlock, DeviceRequest, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf,
-};
+use super::{MIB, engine, on, torch};
+use crate::{DeviceAllocator, DeviceBlock, DeviceRequest, NullDevice, Policy, StreamFilter};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
 use std::sync::{Arc, Mutex};
 
-const MIB: usize = 1 << 20;
-
-fn engine(policy: Policy, mib: u64) -> Engine<NullDevice> {
-    Engine::new(NullDevice::new(Device::cuda(0), mib << 20), policy)
-}
-
-fn on(mib: usize, stream: u64) -> DeviceRequest {
-    DeviceRequest::new(mib * MIB, StreamId::new(stream))
-}
-
-fn torch() -> Policy {
-    Policy::torch(&TorchConf::default())
-}
-
-/// A block that another stream uses comes back, and its memory is asked for at once: PyTorch's allocator
-/// waits, gives whole regions back, does not look again and fails.
+/// A block that another stream uses is freed, and its memory is requested at once: PyTorch's allocator waits,
+/// releases whole regions, does not search again and fails.
 #[test]
-fn a_block_that_waiting_makes_free_is_found() {
+fn a_pending_block_is_found_after_a_wait() {
     let pending = |policy: Policy| {
         let mut engine = engine(policy, 20);
         let kept = engine.allocate(on(5, 0)).unwrap();
@@ -37,23 +22,25 @@ fn a_block_that_waiting_makes_free_is_found() {
         let _ = kept;
         again.is_ok()
     };
-    assert!(!pending(torch()), "PyTorch's");
+    assert!(!pending(torch("")), "PyTorch");
     assert!(pending(Policy::orlop()));
     assert!(pending(Policy::orlop_without_pages()));
 }
 
 #[test]
-fn memory_of_another_stream_is_taken_and_the_stream_that_takes_it_waits() {
-    for (policy, fits) in [(torch(), false), (Policy::orlop(), true), (Policy::orlop_without_pages(), true)] {
+fn a_stream_waits_before_it_takes_memory_of_another() {
+    for (policy, waits) in
+        [(torch(""), false), (Policy::orlop(), true), (Policy::orlop_without_pages(), true)]
+    {
         let mut engine = engine(policy, 40);
         let first = engine.allocate(on(30, 1)).unwrap();
         let kept = engine.allocate(on(2, 1)).ok();
         engine.free(first).unwrap();
         let second = engine.allocate(on(30, 2)).is_ok();
         let waited = engine.backing().waits() > 0;
-        // PyTorch's gives the region back to the device and gains it again.
+        // PyTorch releases the region and reserves it again.
         assert!(second);
-        assert_eq!(waited, fits);
+        assert_eq!(waited, waits);
         let _ = kept;
         engine.verify().unwrap();
     }
@@ -66,14 +53,14 @@ fn free_pages_are_moved_together() {
     for block in blocks.iter().skip(1).step_by(2) {
         engine.free(*block).unwrap();
     }
-    // 200 MiB are free, in twenty pieces.
+    // 200 MiB are free, in twenty chunks.
     let whole = engine.allocate(on(198, 0)).unwrap();
     engine.verify().unwrap();
     assert_eq!(engine.size(whole), 198 * MIB);
     assert_eq!(engine.backing().used(), 400 << 20);
     assert!(engine.stats().remapped_bytes >= 190 << 20);
 
-    let mut torch = Engine::new(NullDevice::new(Device::cuda(0), 400 << 20), torch());
+    let mut torch = self::engine(torch(""), 400);
     let blocks: Vec<DeviceBlock> = (0..40).map(|_| torch.allocate(on(9, 0)).unwrap()).collect();
     for block in blocks.iter().skip(1).step_by(2) {
         torch.free(*block).unwrap();
@@ -82,7 +69,7 @@ fn free_pages_are_moved_together() {
 }
 
 #[test]
-fn at_most_one_event_is_asked_about_however_many_streams_are_pending() {
+fn a_request_queries_at_most_one_event() {
     let mut engine = engine(Policy::orlop(), 4000);
     for stream in 1..=32 {
         let block = engine.allocate(on(2, 0)).unwrap();
@@ -100,11 +87,11 @@ fn at_most_one_event_is_asked_about_however_many_streams_are_pending() {
         }
     }
     let stats = engine.stats();
-    assert_eq!(stats.active.all.current, stats.allocation.all.current, "all are back");
+    assert_eq!(stats.active.all.current, stats.allocation.all.current, "all frees are complete");
 }
 
 #[test]
-fn many_marks_of_one_stream_take_few_questions() {
+fn many_events_of_one_stream_take_few_queries() {
     let mut engine = engine(Policy::orlop(), 40_000);
     engine.backing().set_events_done(false);
     for _ in 0..1000 {
@@ -121,7 +108,7 @@ fn many_marks_of_one_stream_take_few_questions() {
 }
 
 #[test]
-fn what_lives_long_is_kept_apart() {
+fn long_lived_blocks_are_separated() {
     let mut engine = engine(Policy::orlop(), 1000);
     let long = |mib| DeviceRequest { long_lived: true, ..on(mib, 0) };
     let weight = engine.allocate(long(4)).unwrap();
@@ -133,7 +120,7 @@ fn what_lives_long_is_kept_apart() {
 }
 
 #[test]
-fn what_is_kept_for_the_long_lived_serves_others_before_they_fail() {
+fn memory_for_long_lived_blocks_serves_others_before_they_fail() {
     let mut engine = engine(Policy::orlop_without_pages(), 20);
     let long = DeviceRequest { long_lived: true, ..on(9, 0) };
     let blocks = [engine.allocate(long).unwrap(), engine.allocate(long).unwrap()];
@@ -144,13 +131,14 @@ fn what_is_kept_for_the_long_lived_serves_others_before_they_fail() {
     engine.verify().unwrap();
 }
 
-/// The second engine gets what the first shows, and both are asked the same from there on.
+/// The second engine is restored from the segments of the first. The same requests then get the same
+/// addresses.
 #[test]
-fn a_restored_engine_goes_on_where_the_other_was() {
-    let expandable = Policy::torch(&"expandable_segments:True".parse::<TorchConf>().unwrap());
-    // A range grows on where it was; new regions have addresses that nobody can foresee, so none is needed.
-    let asked: [(Policy, &[usize]); 2] = [(torch(), &[1, 25, 2, 9]), (expandable, &[1, 25, 2, 9, 50, 1, 33])];
-    for (policy, sizes_after) in asked {
+fn a_restored_engine_continues_like_the_original() {
+    // A range continues to grow at its end. The addresses of new regions differ, so these requests need none.
+    let later: [(Policy, &[usize]); 2] =
+        [(torch(""), &[1, 25, 2, 9]), (torch("expandable_segments:True"), &[1, 25, 2, 9, 50, 1, 33])];
+    for (policy, sizes_after) in later {
         let mut first = engine(policy.clone(), 1000);
         let sizes = [3, 1, 7, 30, 2, 25, 1, 40];
         let blocks: Vec<DeviceBlock> = sizes.map(|mib| first.allocate(on(mib, 0)).unwrap()).into();
@@ -175,9 +163,9 @@ fn a_restored_engine_goes_on_where_the_other_was() {
     }
 }
 
-/// What one stream took from another it gives back as its own: the other waits before it has it again.
+/// Memory that one stream took from another is its own afterwards: the other waits before it gets it back.
 #[test]
-fn memory_that_was_taken_comes_back_as_the_taker_s() {
+fn memory_belongs_to_the_stream_that_took_it() {
     let mut engine = engine(Policy::orlop(), 40);
     let first = engine.allocate(on(30, 1)).unwrap();
     engine.free(first).unwrap();
@@ -191,8 +179,8 @@ fn memory_that_was_taken_comes_back_as_the_taker_s() {
 }
 
 #[test]
-fn the_whole_of_the_memory_is_no_limit() {
-    let mut engine = engine(torch(), 100);
+fn all_of_the_memory_is_no_limit() {
+    let mut engine = engine(torch(""), 100);
     engine.set_memory_fraction(0.5);
     assert!(engine.allocate(on(60, 0)).is_err());
     engine.set_memory_fraction(1.0);
@@ -202,42 +190,8 @@ fn the_whole_of_the_memory_is_no_limit() {
     engine.free(block).unwrap();
 }
 
-/// Fields of policies are anybody's: whatever they say, blocks have the bytes that were asked for and lie
-/// apart.
 #[test]
-fn a_policy_that_makes_no_sense_is_put_right() {
-    let all = [torch(), Policy::orlop(), Policy::orlop_without_pages()];
-    let mut policies = Vec::new();
-    for policy in all {
-        policies.push(Policy { small_limit: 4 * MIB, ..policy.clone() });
-        policies.push(Policy { large_region: MIB, ..policy.clone() });
-        policies.push(Policy { large_region: 0, small_limit: 0, ..policy.clone() });
-        policies.push(Policy { granule: 100, ..policy.clone() });
-        policies.push(Policy { granule: 0, ..policy.clone() });
-        policies.push(Policy { granule: usize::MAX, ..policy.clone() });
-        policies.push(Policy { growth: Growth::Pages { small: 0, large: 3 * MIB + 1 }, ..policy });
-    }
-    for policy in policies {
-        let mut engine = engine(policy.clone(), 200);
-        let mut live = Vec::new();
-        for bytes in [1, 700, 3 * MIB, 5 * MIB, 9 * MIB, 11 * MIB, 3 * MIB, 100] {
-            let block = engine.allocate(DeviceRequest::new(bytes, StreamId::DEFAULT)).unwrap();
-            assert!(engine.size(block) >= bytes, "{policy:?}");
-            live.push((engine.address(block), engine.size(block), block));
-            engine.verify().unwrap();
-        }
-        live.sort_unstable_by_key(|&(address, ..)| address);
-        assert!(live.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "{policy:?}");
-        assert!(live.iter().all(|&(address, ..)| address % engine.policy().granule == 0), "{policy:?}");
-        for (.., block) in live {
-            engine.free(block).unwrap();
-        }
-        engine.verify().unwrap();
-    }
-}
-
-#[test]
-fn a_request_for_more_than_there_is_leaves_nothing_behind() {
+fn a_request_beyond_the_memory_changes_nothing() {
     let mut engine = engine(Policy::orlop(), 100);
     let blocks: Vec<_> = (0..9).map(|_| engine.allocate(on(10, 0)).unwrap()).collect();
     for block in blocks {
@@ -252,18 +206,18 @@ fn a_request_for_more_than_there_is_leaves_nothing_behind() {
     assert_eq!(engine.stats().remapped_bytes, moved);
 }
 
-/// Who is asked for memory gives back blocks of the allocator that asks.
+/// A callback may free blocks of the allocator that calls it.
 #[test]
-fn pressure_frees_blocks_of_the_same_allocator() {
+fn a_callback_frees_blocks_of_the_same_allocator() {
     let device = NullDevice::new(Device::cuda(0), 64 << 20);
     let allocator = DeviceAllocator::new(device, Policy::orlop()).into_ref();
     let cache: Arc<Mutex<Vec<Block>>> = Arc::default();
     for _ in 0..6 {
         cache.lock().unwrap().push(allocator.allocate(&Request::new(10 * MIB)).unwrap());
     }
-    let held = Arc::downgrade(&cache);
-    allocator.on_pressure(move || held.upgrade().is_some_and(|held| held.lock().unwrap().pop().is_some()));
-    // One is not enough for the second: it is asked for once, and fails then.
+    let weak = Arc::downgrade(&cache);
+    allocator.on_pressure(move || weak.upgrade().is_some_and(|cache| cache.lock().unwrap().pop().is_some()));
+    // One block is not enough for the second request: the callback runs once, and the request fails.
     let first = allocator.allocate(&Request::new(14 * MIB)).unwrap();
     assert_eq!(cache.lock().unwrap().len(), 5);
     assert!(allocator.allocate(&Request::new(30 * MIB)).is_err());
@@ -272,15 +226,15 @@ fn pressure_frees_blocks_of_the_same_allocator() {
     allocator.verify().unwrap();
 }
 
-/// It would wait for itself.
+/// A request from inside `with_engine` would wait for itself.
 #[test]
-fn an_allocator_that_is_looked_at_refuses_requests() {
-    let new = || DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch()).into_ref();
+fn requests_during_an_inspection_are_refused() {
+    let new = || DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch("")).into_ref();
     let (first, second) = (new(), new());
     let allocate = |allocator: &AllocatorRef<DeviceAllocator<NullDevice>>| {
         allocator.allocate(&Request::new(1000)).map(drop).is_ok()
     };
-    // Another one may be.
+    // Other allocators may be used.
     assert!(first.with_engine(|_| allocate(&second)));
     assert!(!first.with_engine(|_| second.with_engine(|_| allocate(&first))));
     assert!(allocate(&first) && allocate(&second));

@@ -1,66 +1,17 @@
 //! [`AllocatorModel`]: the expected live blocks of an allocator, compared with it after each step.
 
-use crate::fake_device::FakeDeviceBacking;
-use crate::fault::{ConformanceFault, at_least, equal, rule};
+mod block;
+mod statistics;
+
+pub(crate) use self::block::{check_contents, contents_mut};
+
+use self::block::ModelBlock;
+use self::statistics::ExpectedStatistics;
+use crate::fault::{ConformanceFault, equal, rule};
 use crate::{ProgramOp, ProgramRequest, SuiteProfile, pattern};
-use orlop_alloc::{Access, AllocationId, Allocator, AllocatorRef, Block, Error, Request, Stats};
-use orlop_core::{MemoryKind, StreamId};
+use orlop_alloc::{Access, AllocationId, Allocator, AllocatorRef, Block, Error, Request};
+use orlop_core::StreamId;
 use std::collections::{BTreeMap, HashSet};
-use std::slice;
-
-/// The expected statistics of one kind, or of all.
-#[derive(Debug, Clone, Copy, Default)]
-struct ExpectedStats {
-    allocations: u64,
-    frees: u64,
-    live: u64,
-    requested: u64,
-    peak: u64,
-}
-
-impl ExpectedStats {
-    fn enter(&mut self, granted: u64, requested: u64) {
-        self.allocations += 1;
-        self.live += granted;
-        self.requested += requested;
-        self.peak = self.peak.max(self.live);
-    }
-
-    fn leave(&mut self, granted: u64, requested: u64) {
-        self.frees += 1;
-        self.live -= granted;
-        self.requested -= requested;
-    }
-}
-
-#[derive(Debug)]
-struct ModelBlock {
-    block: Block,
-    seed: u64,
-}
-
-/// Returns `true` for host memory that is declared as device memory.
-fn is_in_disguise(block: &Block) -> bool {
-    block.access() == Access::Device && block.device() == FakeDeviceBacking::DEVICE
-}
-
-/// Returns a block's bytes, if a test can access them.
-fn contents(block: &Block) -> Option<&[u8]> {
-    if is_in_disguise(block) {
-        // SAFETY: host memory, valid as long as the block, and written only by its owner.
-        return Some(unsafe { slice::from_raw_parts(block.as_ptr().as_ptr(), block.len()) });
-    }
-    block.bytes().ok()
-}
-
-/// Returns a block's bytes for writing, if a test can access them.
-pub(crate) fn contents_mut(block: &mut Block) -> Option<&mut [u8]> {
-    if is_in_disguise(block) {
-        // SAFETY: as in `contents`, and the block is borrowed exclusively.
-        return Some(unsafe { slice::from_raw_parts_mut(block.as_ptr().as_ptr(), block.len()) });
-    }
-    block.bytes_mut().ok()
-}
 
 /// The result of a request: granted or refused.
 #[derive(Debug)]
@@ -71,7 +22,7 @@ pub enum RequestOutcome {
     Refused,
 }
 
-/// Drives an allocator and checks its results. Single-threaded, so peaks must be exact.
+/// Drives an allocator and checks its results, on one thread.
 #[derive(Debug)]
 pub struct AllocatorModel {
     allocator: AllocatorRef,
@@ -82,12 +33,7 @@ pub struct AllocatorModel {
     spans: BTreeMap<usize, usize>,
     ids: HashSet<AllocationId>,
     seeds: u64,
-    all: ExpectedStats,
-    kinds: [ExpectedStats; MemoryKind::COUNT],
-    largest: u64,
-    reserved_peak: u64,
-    refused_frees: u64,
-    before: Stats,
+    expected: ExpectedStatistics,
     verifies: bool,
 }
 
@@ -95,7 +41,7 @@ impl AllocatorModel {
     /// Creates a model of an allocator without live blocks.
     #[must_use]
     pub fn new(allocator: AllocatorRef, profile: SuiteProfile) -> Self {
-        let before = allocator.stats();
+        let expected = ExpectedStatistics::new(allocator.stats());
         Self {
             allocator,
             profile,
@@ -103,12 +49,7 @@ impl AllocatorModel {
             spans: BTreeMap::new(),
             ids: HashSet::new(),
             seeds: 0,
-            all: ExpectedStats::default(),
-            kinds: Default::default(),
-            largest: 0,
-            reserved_peak: 0,
-            refused_frees: 0,
-            before,
+            expected,
             verifies: true,
         }
     }
@@ -141,16 +82,16 @@ impl AllocatorModel {
     pub fn step(&mut self, op: &ProgramOp) -> Result<Option<RequestOutcome>, ConformanceFault> {
         let mut outcome = None;
         match *op {
-            ProgramOp::Allocate(ask) => outcome = Some(self.allocate(&ask)?),
+            ProgramOp::Allocate(request) => outcome = Some(self.allocate(&request)?),
             ProgramOp::Free(number) => self.free(self.number(number))?,
             ProgramOp::FreeOldest => self.free(self.number(0))?,
             ProgramOp::FreeNewest => self.free(self.live.len().checked_sub(1))?,
             ProgramOp::FreeRaw(number) => self.free_raw(self.number(number))?,
             ProgramOp::Trim(target) => self.trim(target)?,
             ProgramOp::RecordStream { block, stream } => {
-                if let Some(held) = self.number(block).and_then(|at| self.live.get(at)) {
-                    let recorded = held.block.record_stream(StreamId::new(stream));
-                    let waits = held.block.is_empty() || self.allocator.semantics().stream_ordered;
+                if let Some(live) = self.number(block).and_then(|at| self.live.get(at)) {
+                    let recorded = live.block.record_stream(StreamId::new(stream));
+                    let waits = live.block.is_empty() || self.allocator.semantics().stream_ordered;
                     rule("a use is recorded exactly if it is honoured", recorded.is_ok() == waits)?;
                 }
             }
@@ -170,8 +111,8 @@ impl AllocatorModel {
     /// # Errors
     ///
     /// The first violated rule.
-    pub fn allocate(&mut self, ask: &ProgramRequest) -> Result<RequestOutcome, ConformanceFault> {
-        let request = ask.request();
+    pub fn allocate(&mut self, request: &ProgramRequest) -> Result<RequestOutcome, ConformanceFault> {
+        let request = request.request();
         let refusal = match self.allocator.allocate(&request) {
             Ok(block) => {
                 let possible = request.kind.check_on(self.allocator.device()).is_ok();
@@ -252,10 +193,7 @@ impl AllocatorModel {
             }
             pattern::fill(seed, bytes);
         }
-        let (granted, requested) = (granted as u64, request.bytes as u64);
-        self.largest = self.largest.max(granted);
-        self.all.enter(granted, requested);
-        self.kinds[request.kind.index()].enter(granted, requested);
+        self.expected.enter(&block);
         self.live.push(ModelBlock { block, seed });
         Ok(())
     }
@@ -276,37 +214,24 @@ impl AllocatorModel {
         }
     }
 
-    fn check_held(held: &ModelBlock) -> Result<(), ConformanceFault> {
-        let Some(bytes) = contents(&held.block) else { return Ok(()) };
-        match pattern::difference(held.seed, bytes) {
-            None => Ok(()),
-            Some((offset, expected, found)) => {
-                let address = held.block.as_ptr().as_ptr().addr();
-                Err(ConformanceFault::Changed { address, offset, expected, found })
-            }
-        }
-    }
-
     /// Checks the contents of all live blocks.
     ///
     /// # Errors
     ///
     /// [`ConformanceFault::Changed`].
     pub fn check_contents(&self) -> Result<(), ConformanceFault> {
-        self.live.iter().try_for_each(Self::check_held)
+        self.live.iter().try_for_each(ModelBlock::check)
     }
 
     /// Removes a block from the model and checks its contents.
     fn dismiss(&mut self, at: Option<usize>) -> Result<Option<Block>, ConformanceFault> {
         let Some(at) = at.filter(|&at| at < self.live.len()) else { return Ok(None) };
-        let held = self.live.remove(at);
-        Self::check_held(&held)?;
-        self.check_found(&held.block)?;
-        let block = held.block;
+        let live = self.live.remove(at);
+        live.check()?;
+        let block = live.block;
+        self.check_found(&block)?;
         self.spans.remove(&block.as_ptr().as_ptr().addr());
-        let (granted, requested) = (block.capacity() as u64, block.len() as u64);
-        self.all.leave(granted, requested);
-        self.kinds[block.kind().index()].leave(granted, requested);
+        self.expected.leave(&block);
         Ok(Some(block))
     }
 
@@ -314,7 +239,7 @@ impl AllocatorModel {
     ///
     /// # Errors
     ///
-    /// A promise that does not hold.
+    /// The first violated rule.
     pub fn free(&mut self, at: Option<usize>) -> Result<(), ConformanceFault> {
         let Some(block) = self.dismiss(at)? else { return Ok(()) };
         let address = block.as_ptr().as_ptr().addr();
@@ -326,10 +251,10 @@ impl AllocatorModel {
     ///
     /// # Errors
     ///
-    /// A promise that does not hold.
+    /// The first violated rule.
     pub fn free_raw(&mut self, at: Option<usize>) -> Result<(), ConformanceFault> {
         let Some(block) = self.dismiss(at)? else { return Ok(()) };
-        let told = [None, Some(block.len()), Some(block.len() / 2 + 1)][block.len() % 3];
+        let size = [None, Some(block.len()), Some(block.len() / 2 + 1)][block.len() % 3];
         match block.into_raw_ptr() {
             Err(block) => {
                 rule("a raw deleter accepts raw pointers", !self.allocator.has_raw_deleter())?;
@@ -338,7 +263,7 @@ impl AllocatorModel {
             Ok(ptr) => {
                 rule("only a raw deleter accepts raw pointers", self.allocator.has_raw_deleter())?;
                 // SAFETY: the block was just converted to this pointer, is not in use, and is freed once.
-                unsafe { self.allocator.free(ptr, told) }?;
+                unsafe { self.allocator.free(ptr, size) }?;
                 rule("a freed block is not found", self.allocator.find(ptr.as_ptr().addr()).is_none())?;
             }
         }
@@ -349,7 +274,7 @@ impl AllocatorModel {
     ///
     /// # Errors
     ///
-    /// A promise that does not hold.
+    /// The first violated rule.
     pub fn trim(&mut self, target: u64) -> Result<(), ConformanceFault> {
         let before = self.allocator.stats().usage.reserved;
         let given = self.allocator.trim(target);
@@ -361,49 +286,13 @@ impl AllocatorModel {
         Ok(())
     }
 
-    /// Announces frees that the allocator rejects on purpose.
-    pub fn expect_refused_frees(&mut self, count: u64) {
-        self.refused_frees += count;
-    }
-
     /// Checks all statistics and the engine's invariants.
     ///
     /// # Errors
     ///
     /// The first violated rule.
     pub fn check(&mut self) -> Result<(), ConformanceFault> {
-        let stats = self.allocator.stats();
-        let (all, usage) = (&stats.totals.all, &stats.usage);
-        equal("allocations", self.all.allocations, all.allocations)?;
-        equal("frees", self.all.frees, all.frees)?;
-        equal("refused frees", self.refused_frees, stats.refused_frees)?;
-        if self.profile.counted {
-            equal("live bytes", self.all.live, stats.live())?;
-            equal("requested bytes", self.all.requested, all.requested_bytes)?;
-            equal("allocated less freed bytes", self.all.live, all.allocated_bytes - all.freed_bytes)?;
-            equal("the peak of live bytes", self.all.peak, all.peak_bytes)?;
-            equal("the largest block", self.largest, stats.totals.largest)?;
-            for (kind, expected) in MemoryKind::ALL.into_iter().zip(&self.kinds) {
-                let account = stats.kind(kind);
-                equal("a kind's live blocks", expected.allocations - expected.frees, account.live_blocks())?;
-                equal("a kind's live bytes", expected.live, account.live_bytes)?;
-                equal("a kind's requested bytes", expected.requested, account.requested_bytes)?;
-                equal("a kind's peak", expected.peak, account.peak_bytes)?;
-            }
-            equal(
-                "live + deferred + cached",
-                usage.reserved,
-                stats.live() + usage.deferred + stats.cached(),
-            )?;
-            let before = &self.before.totals.all;
-            at_least("allocated bytes, ever", before.allocated_bytes, all.allocated_bytes)?;
-            at_least("freed bytes, ever", before.freed_bytes, all.freed_bytes)?;
-        }
-        at_least("reserved bytes", self.all.live + usage.deferred, usage.reserved)?;
-        self.reserved_peak = self.reserved_peak.max(usage.reserved);
-        at_least("the peak of reserved bytes", self.reserved_peak, usage.peak_reserved)?;
-        rule("regions exist exactly if bytes are reserved", (usage.regions > 0) == (usage.reserved > 0))?;
-        self.before = stats;
+        self.expected.check(self.allocator.stats(), &self.profile)?;
         if self.verifies {
             self.allocator.verify()?;
         }
@@ -414,7 +303,7 @@ impl AllocatorModel {
     ///
     /// # Errors
     ///
-    /// A promise that does not hold.
+    /// The first violated rule.
     pub fn finish(mut self) -> Result<(), ConformanceFault> {
         self.check_contents()?;
         while !self.live.is_empty() {

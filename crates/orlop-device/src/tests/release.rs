@@ -1,32 +1,12 @@
-//! What goes back to the device, and what stays.
+//! Which memory is released to the device, and when.
 
-use crate::engine::ChunkState;
-use crate::engine::PoolRequest;
-use crate::{
-    DeviceAllocator, DeviceRequest, DeviceStats, Engine, NullDevice, Policy, StreamFilter, TorchConf,
-};
+use super::{MIB, engine, on, reserved_mib, torch};
+use crate::engine::{ChunkState, PoolRequest};
+use crate::{DeviceAllocator, DeviceRequest, NullDevice, Policy, StreamFilter};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Alignment, Device, StreamId};
 
-const MIB: usize = 1 << 20;
-
-fn engine(policy: Policy, mib: u64) -> Engine<NullDevice> {
-    Engine::new(NullDevice::new(Device::cuda(0), mib << 20), policy)
-}
-
-fn on(mib: usize, stream: u64) -> DeviceRequest {
-    DeviceRequest::new(mib * MIB, StreamId::new(stream))
-}
-
-fn torch(conf: &str) -> Policy {
-    Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"))
-}
-
-fn reserved(stats: &DeviceStats) -> u64 {
-    stats.reserved_bytes.all.current >> 20
-}
-
-/// A block that is never split is not split for another stream either; what would remain is no region.
+/// A block that is never split is not split for another stream either: the rest would not be a region.
 #[test]
 fn a_block_that_is_never_split_is_not_stolen_for_a_smaller_one() {
     let mut policy = Policy::orlop_without_pages();
@@ -38,7 +18,7 @@ fn a_block_that_is_never_split_is_not_stolen_for_a_smaller_one() {
     let small = engine.allocate(on(12, 2)).unwrap();
     assert_eq!(engine.stats().num_stream_steals, 0);
     engine.verify().unwrap();
-    // One as large takes it from the other stream.
+    // A request of the same size takes it from the other stream.
     let large = engine.allocate(on(40, 2)).unwrap();
     assert_eq!(engine.stats().num_stream_steals, 1);
     engine.free(small).unwrap();
@@ -48,19 +28,19 @@ fn a_block_that_is_never_split_is_not_stolen_for_a_smaller_one() {
     assert_eq!(engine.backing().used(), 0);
 }
 
-/// As much slack as there is memory in use, and a request beyond all memory.
+/// The slack is as large as the peak, and the request is beyond all memory.
 #[test]
-fn a_share_of_an_absurd_request_is_no_overflow() {
+fn the_slack_of_a_huge_request_does_not_overflow() {
     let mut policy = Policy::orlop_without_pages();
     policy.extensions.hold_to_peak = Some(0);
     let mut engine = engine(policy, 64);
     engine.allocate(on(5, 0)).unwrap();
-    let most = isize::MAX.unsigned_abs() / MIB * MIB;
-    assert!(engine.allocate(DeviceRequest::new(most, StreamId::new(0))).is_err());
+    let max = isize::MAX.unsigned_abs() / MIB * MIB;
+    assert!(engine.allocate(DeviceRequest::new(max, StreamId::new(0))).is_err());
     engine.verify().unwrap();
 }
 
-/// Regions begin where the device has room, whatever blocks are multiples of.
+/// Regions need not be aligned to the granule.
 #[test]
 fn blocks_are_aligned_with_large_granules_too() {
     for granule in [512, MIB, 8 * MIB] {
@@ -74,22 +54,22 @@ fn blocks_are_aligned_with_large_granules_too() {
     }
 }
 
-/// Parts of a region are at least as large as `max_split`: they are no region, and stay.
+/// Parts of a region can be larger than `max_split`. They are not regions, and stay.
 #[test]
-fn parts_of_regions_are_not_given_back_for_a_large_request() {
+fn parts_of_regions_are_not_released_for_a_large_request() {
     let mut policy = torch("");
     (policy.max_split, policy.large_region) = (20 * MIB, 60 * MIB);
     let mut engine = engine(policy, 64);
     let small = engine.allocate(on(5, 0)).unwrap();
     assert!(engine.allocate(on(58, 0)).is_err());
-    assert_eq!(reserved(engine.stats()), 60);
+    assert_eq!(reserved_mib(engine.stats()), 60);
     engine.verify().unwrap();
     engine.free(small).unwrap();
     assert!(engine.allocate(on(58, 0)).is_ok());
     engine.verify().unwrap();
 }
 
-/// Whatever asks for it, and in every build.
+/// For every caller, and without debug assertions.
 #[test]
 fn a_region_with_a_live_block_stays() {
     let mut engine = engine(torch(""), 64);
@@ -101,27 +81,27 @@ fn a_region_with_a_live_block_stays() {
         assert!(!engine.release_region(chunk));
         assert!(!engine.release_range(chunk));
     }
-    assert_eq!((reserved(engine.stats()), engine.stats().num_corrupt_releases), (40, 6));
+    assert_eq!((reserved_mib(engine.stats()), engine.stats().num_corrupt_releases), (40, 6));
     assert!(engine.verify().is_err());
     engine.stats.num_corrupt_releases = 0;
     engine.verify().unwrap();
 }
 
-/// PyTorch takes pages for no region, and looks on for regions.
+/// PyTorch skips pages when it releases blocks that are never split.
 #[test]
-fn pages_are_no_regions_of_blocks_that_are_never_split() {
+fn pages_are_not_released_as_blocks_that_are_never_split() {
     let mut engine = engine(torch("expandable_segments:True,max_split_size_mb:32"), 100);
     let first = engine.allocate(on(60, 0)).unwrap();
     engine.free(first).unwrap();
     let request = PoolRequest { size: 40 * MIB, stream: 0, pool: 1 };
-    assert!(!engine.release_oversize(request));
-    assert_eq!((reserved(engine.stats()), engine.stats().segment.all.current), (60, 0));
+    assert!(!engine.release_oversize(&request));
+    assert_eq!((reserved_mib(engine.stats()), engine.stats().segment.all.current), (60, 0));
     engine.verify().unwrap();
 }
 
 #[test]
-fn no_more_goes_back_than_was_asked() {
-    // In whole regions, and pages of 20 and 2 MiB.
+fn trim_releases_no_more_than_requested() {
+    // In whole regions, and in pages of 20 and 2 MiB.
     let policies = [
         (torch(""), 100),
         (Policy::orlop_without_pages(), 100),
@@ -133,23 +113,23 @@ fn no_more_goes_back_than_was_asked() {
         let mut engine = engine(policy, 1000);
         let blocks: Vec<_> = (0..20).map(|_| engine.allocate(on(20, 0)).unwrap()).collect();
         for (place, &block) in blocks.iter().enumerate() {
-            // Every fourth one stays.
+            // Every fourth block stays.
             if place % 4 != 0 {
                 engine.free(block).unwrap();
             }
         }
         assert_eq!(engine.trim(400 << 20), 0, "{name}");
         assert_eq!(engine.trim(310 << 20) >> 20, released, "{name}");
-        assert_eq!(reserved(engine.stats()), 400 - released, "{name}");
+        assert_eq!(reserved_mib(engine.stats()), 400 - released, "{name}");
         engine.verify().unwrap();
         engine.trim(0);
-        assert_eq!(reserved(engine.stats()), 100, "{name}: as far as live blocks allow");
+        assert_eq!(reserved_mib(engine.stats()), 100, "{name}: as far as live blocks allow");
         engine.verify().unwrap();
     }
 }
 
 #[test]
-fn nothing_goes_back_during_a_capture() {
+fn nothing_is_released_during_a_capture() {
     let allocator = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch("")).into_ref();
     drop(allocator.allocate(&Request::new(30 * MIB)).unwrap());
     allocator.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::new(5)])).unwrap();
@@ -159,7 +139,7 @@ fn nothing_goes_back_during_a_capture() {
     assert_eq!(allocator.usage().reserved, 0);
 }
 
-/// A wait would draw the stream that is waited for into the capture, or the other one.
+/// A wait would add one of the two streams to the capture.
 #[test]
 fn no_stream_waits_for_another_during_a_capture() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
@@ -170,7 +150,7 @@ fn no_stream_waits_for_another_during_a_capture() {
         let waits = engine.backing().waits();
         engine.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::new(1)])).unwrap();
         // In the common pools, and twice in the private one.
-        let blocks = [on(5, 3), on(4, 1), on(4, 1)].map(|ask| engine.allocate(ask).unwrap());
+        let blocks = [on(5, 3), on(4, 1), on(4, 1)].map(|request| engine.allocate(request).unwrap());
         blocks.into_iter().for_each(|block| engine.free(block).unwrap());
         engine.empty_cache();
         assert_eq!(engine.backing().waits(), waits);
@@ -179,16 +159,16 @@ fn no_stream_waits_for_another_during_a_capture() {
     }
 }
 
-/// Free chunks of two streams in one region: without stealing, too, one has the other's memory after all
-/// streams were waited for.
+/// A region has free chunks of two streams: one takes the other's memory after all streams were waited for,
+/// also if the policy does not steal.
 #[test]
-fn memory_of_several_streams_goes_back_together() {
+fn memory_of_several_streams_is_released_together() {
     let mut policy = Policy::orlop_without_pages();
     policy.extensions.steal = false;
     let mut engine = engine(policy, 30);
     let first = engine.allocate(on(5, 1)).unwrap();
     let second = engine.allocate(on(14, 2)).unwrap();
-    assert_eq!(reserved(engine.stats()), 20);
+    assert_eq!(reserved_mib(engine.stats()), 20);
     engine.free(first).unwrap();
     engine.free(second).unwrap();
     engine.empty_cache();
