@@ -53,7 +53,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<NamedTrace>, Vec<String>> {
 fn is_other(error: &TraceError) -> bool {
     match error {
         TraceError::InFile { error, .. } => is_other(error),
-        TraceError::Unexpected { line: 1, field: Field::Kind, .. } => true,
+        TraceError::Unexpected { line: 1, field: EventField::Kind, .. } => true,
         _ => false,
     }
 }

@@ -1,9 +1,9 @@
-//! Answers from recordings: what held the memory, what other settings would have cost, what changed between
-//! two runs.
+//! Analysis of recordings: where memory is used, what other settings would have cost, and what changed
+//! between two runs.
 //!
 //! | question | with |
 //! |---|---|
-//! | what held the memory, what does fragmentation cost, why did a request fail? | [`analyze`] |
+//! | where is memory used, what does fragmentation cost, why did a request fail? | [`analyze`] |
 //! | what would an allocator have done with the same requests? | [`simulate`] |
 //! | which settings would have been better, and what would have fitted? | [`what_if`] |
 //! | what grew between two runs, and is it more than allowed? | [`compare`] |

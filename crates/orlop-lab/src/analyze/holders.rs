@@ -1,5 +1,4 @@
-//! The holders of memory at an instant: by call site, stream, kind and tag, and the largest blocks one by
-//! one.
+//! Live memory at an instant, grouped by call site, stream, kind and tag, and the largest blocks.
 
 use super::naming::{Naming, SiteGroups};
 use super::site_name::stack_lines;
@@ -8,77 +7,77 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// What lives on a device at a moment, and for whom.
+/// The live memory of a device at an instant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Holdings {
-    /// Bytes of all live blocks, as asked for.
+    /// Requested bytes of all live blocks.
     pub bytes: u64,
-    /// Live blocks.
+    /// The number of live blocks.
     pub blocks: u64,
-    /// By call site, most bytes first; sites with the same name are one.
+    /// By call site, most bytes first. Sites with the same name are one group.
     pub by_site: Shares,
     /// By stream.
     pub by_stream: Shares,
-    /// By what the memory is for; empty where the source does not tell.
+    /// By memory kind; empty if the source does not record kinds.
     pub by_kind: Shares,
-    /// By tag; empty where there are none.
+    /// By tag; empty if there are no tags.
     pub by_tag: Shares,
     /// The largest blocks, largest first.
     pub largest: Vec<Holder>,
 }
 
-/// A part of what is held, most bytes first.
+/// Live memory by group, most bytes first.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
 #[non_exhaustive]
 pub struct Shares {
-    /// Those with the most bytes.
+    /// The groups with the most bytes.
     pub top: Vec<Share>,
-    /// How many more there are.
+    /// The number of other groups.
     pub others: u64,
-    /// The bytes of those.
+    /// The bytes of the other groups.
     pub other_bytes: u64,
 }
 
-/// What one of them holds.
+/// The live memory of one group.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Share {
     /// The call site, stream, kind or tag.
     pub name: String,
-    /// Bytes, as asked for.
+    /// Requested bytes.
     pub bytes: u64,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Of all bytes that live then, from 0 to 1.
+    /// The fraction of all live bytes at this instant, from 0 to 1.
     pub share: f64,
-    /// All frames of the largest of the call stacks with this name, innermost first, if they were asked for.
+    /// All frames of the call stack of the largest block, innermost first, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<String>,
 }
 
-/// A block that lives.
+/// A live block.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Holder {
-    /// Where it is.
+    /// Its address.
     pub address: u64,
-    /// How many bytes were asked for.
+    /// Requested bytes.
     pub bytes: u64,
-    /// By whom.
+    /// The call site.
     pub site: String,
-    /// For which stream.
+    /// The stream.
     pub stream: u64,
-    /// How long it lives, in nanoseconds; `None` if it was there when the recording began.
+    /// Its age in nanoseconds; `None` if it was live when the recording began.
     pub age_ns: Option<u64>,
-    /// How many events it has seen; `None` likewise.
+    /// Its age in events; `None` if it was live when the recording began.
     pub age_events: Option<u64>,
-    /// All frames, innermost first, if they were asked for.
+    /// All frames, innermost first, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<String>,
 }
 
-/// Bytes and blocks while they are counted.
+/// A sum of bytes and blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BlockTotals {
     pub(super) bytes: u64,
@@ -99,12 +98,12 @@ pub(crate) fn live(work: &Workload, steps: usize) -> impl Iterator<Item = &WorkB
     })
 }
 
-/// How many steps of a workload are done after so many events.
+/// Returns the number of steps of a workload that the first `events` events complete.
 pub(super) fn steps_after(work: &Workload, events: usize) -> usize {
     work.events.partition_point(|&event| (event as usize) < events)
 }
 
-/// How many events are done when so many steps are.
+/// Returns the number of events that complete the first `steps` steps.
 pub(super) fn events_after(work: &Workload, steps: usize) -> usize {
     let last = steps.checked_sub(1).and_then(|step| work.events.get(step));
     last.map_or(0, |&event| event as usize + 1)
@@ -131,7 +130,7 @@ pub(crate) fn peak(work: &Workload) -> (usize, u64) {
 }
 
 impl Holdings {
-    /// Of what lives after so many steps.
+    /// Describes the live memory after the first `steps` steps.
     pub(super) fn after(
         steps: usize,
         work: &Workload,
@@ -179,7 +178,7 @@ impl Holdings {
     }
 }
 
-/// The largest blocks that live after so many steps; of equal ones, those that are there longest.
+/// Returns the largest live blocks after the first `steps` steps; of equal ones, the oldest.
 fn largest(
     steps: usize,
     work: &Workload,
@@ -208,17 +207,17 @@ fn largest(
     blocks.into_iter().map(holder).collect()
 }
 
-/// Sums by the name of the call site.
+/// Live memory by the name of the call site.
 #[derive(Debug, Default)]
 pub(super) struct BySite {
-    /// By the name's number, and whether the memory was there from the beginning and nobody says by whom.
+    /// By the group of the name, and whether the memory was live before the recording and has no call site.
     sums: BTreeMap<(usize, bool), SiteTotals>,
 }
 
 #[derive(Debug, Default)]
 struct SiteTotals {
     sum: BlockTotals,
-    /// The largest block's: with it the frames are shown.
+    /// The largest block, whose frames are shown.
     example: Option<(u64, SiteId)>,
 }
 
@@ -241,7 +240,7 @@ impl BySite {
         let mut sums: Vec<_> = self.sums.iter().collect();
         sums.sort_by_key(|(_, group)| Reverse(group.sum.bytes));
         let rows = sums.iter().enumerate().map(|(place, ((_, there), group))| {
-            // Nobody reads the names of those that are cut off.
+            // Names of groups beyond the limit are not shown.
             let site = group.example.map_or(SiteId::UNKNOWN, |(_, site)| site);
             let shown = place < naming.top;
             let name = if shown { names.label(site, *there) } else { String::new() };
@@ -263,7 +262,7 @@ impl Shares {
         top: usize,
     ) -> Self {
         let mut sums: Vec<_> = sums.into_iter().collect();
-        // Stable: what is equal stays in the order it came in.
+        // The sort is stable: equal ones keep their order.
         sums.sort_by_key(|(_, sum, _)| Reverse(sum.bytes));
         let rest = sums.split_off(top.min(sums.len()));
         let share = |(name, sum, frames): (String, BlockTotals, Vec<String>)| Share {
@@ -281,7 +280,7 @@ impl Shares {
     }
 }
 
-/// `part` of `whole`, from 0 to 1; 0 of nothing.
+/// Returns `part / whole`; 0 if `whole` is 0.
 pub(super) fn fraction(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

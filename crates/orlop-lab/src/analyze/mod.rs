@@ -2,13 +2,13 @@
 //!
 //! | question | with |
 //! |---|---|
-//! | which call sites hold the memory, at the peak and at the end? | [`SnapshotInfo`] |
+//! | which call sites have the live memory at the peak and at the end? | [`SnapshotInfo`] |
 //! | what does fragmentation cost? | [`Fragmentation`], [`SegmentsInfo`] |
-//! | what did a request that failed lack, and what is the least to give up for it? | [`OutOfMemoryReport`] |
+//! | why did a request fail, and what is the least to release for it? | [`OutOfMemoryReport`] |
 //! | what are the sizes and lifetimes of a plain trace? | [`TraceInfo`] |
 //!
-//! Call sites are named by the frames that mean something to a person: [`SiteName`]. Bytes of blocks are as
-//! requested, unless noted otherwise; bytes of segments are as the device gave them.
+//! Call sites are named by their informative frames: [`SiteName`]. Bytes of blocks are requested bytes,
+//! unless noted otherwise; bytes of segments are those reserved from the device.
 
 mod fragmentation;
 mod holders;

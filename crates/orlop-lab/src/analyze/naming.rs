@@ -1,18 +1,18 @@
-//! How reports name call sites: their depth and number, and which of them are grouped.
+//! Names of call sites in reports: depth, number, and grouping.
 
 use super::site_name::{BEFORE, SiteName};
 use orlop_trace::history::{SiteId, Sites};
 use std::collections::HashMap;
 
-/// How call sites are named in reports.
+/// Options for naming call sites in reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Naming {
-    /// How many lines of the program make a name; at least 1.
+    /// The number of program lines in a name; at least 1.
     pub depth: usize,
-    /// How many sites, and how many blocks, a list has.
+    /// The maximum number of sites, and of blocks, in a list.
     pub top: usize,
-    /// Whether all frames are given, too.
+    /// Whether to include all frames.
     pub full: bool,
 }
 
@@ -23,21 +23,21 @@ impl Default for Naming {
 }
 
 impl Naming {
-    /// With so many lines of the program.
+    /// Sets the number of program lines in a name.
     #[must_use]
     pub fn depth(mut self, depth: usize) -> Self {
         self.depth = depth.max(1);
         self
     }
 
-    /// With lists of so many entries.
+    /// Sets the maximum number of entries in a list.
     #[must_use]
     pub fn top(mut self, top: usize) -> Self {
         self.top = top;
         self
     }
 
-    /// With all frames, too.
+    /// Sets whether to include all frames.
     #[must_use]
     pub fn full(mut self, full: bool) -> Self {
         self.full = full;
@@ -45,7 +45,7 @@ impl Naming {
     }
 }
 
-/// Call sites grouped by name: those with the same name are one group. Each site is looked at once.
+/// Call sites grouped by name. Each site is named once.
 #[derive(Debug)]
 pub(crate) struct SiteGroups<'a> {
     pub(crate) sites: &'a Sites,
@@ -60,7 +60,7 @@ impl<'a> SiteGroups<'a> {
         Self { sites, depth, groups: Vec::new(), by_name: HashMap::new(), by_site: HashMap::new() }
     }
 
-    /// The number of the name of `site`.
+    /// Returns the group of a site.
     pub(crate) fn group(&mut self, site: SiteId) -> usize {
         if let Some(&group) = self.by_site.get(&site) {
             return group;
@@ -79,7 +79,7 @@ impl<'a> SiteGroups<'a> {
         &self.groups[group]
     }
 
-    /// What a person reads for a site, which may be of memory that was `there` from the beginning.
+    /// Returns the label of a site. `at_start`: whether its memory was live before the recording.
     pub(crate) fn label(&mut self, site: SiteId, there: bool) -> String {
         let group = self.group(site);
         let name = &self.groups[group];

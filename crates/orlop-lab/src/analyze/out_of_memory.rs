@@ -1,10 +1,10 @@
-//! Why a request failed, and the least that would have had to go for it to fit.
+//! Why a request failed, and the least live memory whose release would have made it fit.
 //!
-//! Two ways lead there. Inside a segment, neighbours can go until what is between them is large enough: of
-//! all such windows the one with the fewest live bytes is found exactly, in one pass with two fingers. Or
-//! whole segments can go back to the device, until it has enough for a new one: which is a knapsack, and is
-//! not solved exactly: either those that hold the fewest live bytes for their size, or one alone, whichever
-//! is less.
+//! There are two methods. Within a segment, adjacent blocks can be released until the free range is large
+//! enough: the window with the fewest live bytes is found exactly, in one pass with two pointers. Or whole
+//! segments can be released to the device until it has room for a new one. That is a knapsack problem and is
+//! not solved exactly: the result is either the segments with the fewest live bytes for their size, or a
+//! single segment, whichever has fewer live bytes.
 
 use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
 use super::holders::{BlockTotals, BySite, Holdings, Shares, live, steps_after};
@@ -21,29 +21,28 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct OutOfMemoryReport {
-    /// The place of the event, from 0.
+    /// The index of the event.
     pub event: usize,
-    /// When, in nanoseconds since the first event.
+    /// The time in nanoseconds since the first event.
     pub time_ns: u64,
-    /// How many bytes were asked for.
+    /// Requested bytes.
     pub requested: u64,
-    /// For which stream.
+    /// The stream.
     pub stream: u64,
-    /// By whom.
+    /// The call site.
     pub site: String,
-    /// What the device had left.
+    /// Free bytes of the device.
     pub device_free: u64,
-    /// What the program may hold of the device, where that refused the request: the device had enough left
+    /// The memory limit of the process, if that refused the request while the device had enough memory
     /// (PyTorch: `per_process_memory_fraction`).
     pub limit: Option<InferredLimit>,
-    /// Who held memory then.
+    /// The live memory at that time.
     pub held: Holdings,
-    /// The segments then; `None` where the source does not tell.
+    /// The segments at that time; `None` if the source does not record them.
     pub segments: Option<SegmentsInfo>,
-    /// Whether all that was free, in segments and on the device, would have been enough: in one piece.
+    /// Whether the sum of free bytes, in segments and on the device, would have been enough.
     pub fragmented: bool,
-    /// What would have made it fit, the least to give up first. Empty if nothing of the allocator's would
-    /// have.
+    /// Releases that would have made the request fit, fewest live bytes first. Empty if there are none.
     pub releases: Vec<Release>,
 }
 
@@ -51,48 +50,48 @@ pub struct OutOfMemoryReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct InferredLimit {
-    /// So many bytes were held before.
+    /// Reserved bytes that the limit allowed.
     pub at_least: u64,
-    /// So many would have been held then.
+    /// Reserved bytes that the limit refused.
     pub below: u64,
 }
 
-/// How room is made.
+/// How memory is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ReleaseWay {
-    /// Neighbours in one segment go.
+    /// Adjacent blocks of one segment are freed.
     Neighbours,
-    /// Whole segments go back to the device.
+    /// Whole segments are released to the device.
     Segments,
 }
 
-/// Something that could have been released so that a request fits.
+/// A release that would have made a request fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Release {
-    /// How.
+    /// The method.
     pub way: ReleaseWay,
-    /// Where the freed range begins; of segments, the first one.
+    /// The first address of the freed range, or of the first segment.
     pub address: u64,
-    /// How long the range is, free pieces included; of segments, all of them together.
+    /// The length of the range including free chunks, or of all segments together.
     pub range: u64,
-    /// How many segments are touched.
+    /// The number of affected segments.
     pub segments: u64,
-    /// Live bytes that go, with their rounding.
+    /// Live bytes to be freed, including rounding.
     pub bytes: u64,
-    /// Live blocks that go.
+    /// Live blocks to be freed.
     pub blocks: u64,
-    /// Bytes in it that only wait for a stream.
+    /// Pending bytes in the range.
     pub pending: u64,
-    /// Who holds what goes.
+    /// The live bytes to be freed by call site.
     pub by_site: Shares,
 }
 
 impl OutOfMemoryReport {
-    /// Bytes that the device had for this program: what was held and what was left, or what the program had
-    /// held at most if it had a [limit](Self::limit). `None` where the source does not tell what was held.
+    /// Returns the memory that the program had: reserved bytes and free bytes of the device, or the peak of
+    /// reserved bytes if it had a [limit](Self::limit). `None` if the source does not record segments.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         let segments = self.segments.as_ref()?;
@@ -102,7 +101,7 @@ impl OutOfMemoryReport {
         }
     }
 
-    /// Of an [`OutOfMemory`](orlop_trace::history::EventAction::OutOfMemory) event at this place.
+    /// Analyzes the [`OutOfMemory`](orlop_trace::history::EventAction::OutOfMemory) event at this index.
     pub(super) fn of(
         place: usize,
         event: &HistoryEvent,
@@ -145,7 +144,8 @@ impl OutOfMemoryReport {
 }
 
 impl InferredLimit {
-    /// That refused this request, while so many bytes were held: the device had enough left for a segment.
+    /// Infers the limit that refused this request, with `reserved` reserved bytes: the device had enough
+    /// memory for a segment.
     fn of(
         place: usize,
         event: &HistoryEvent,
@@ -170,7 +170,7 @@ impl InferredLimit {
             at_least = at_least.max(held);
         }
         let below = reserved.saturating_add(growth);
-        // Or else something took memory for a while that is not told of.
+        // Otherwise memory was used temporarily by something that is not recorded.
         (at_least < below).then_some(Self { at_least, below })
     }
 }
@@ -182,7 +182,7 @@ struct RequestToFit<'a> {
     bytes: u64,
     /// The pool that has to serve it.
     pool: (u64, u64),
-    /// So many bytes could still be gained.
+    /// The bytes that could still be reserved.
     left: u64,
 }
 
@@ -197,7 +197,7 @@ struct ReleaseCandidate<'a> {
 }
 
 impl RequestToFit<'_> {
-    /// The window in a segment that serves such requests with the fewest live bytes.
+    /// Returns the window with the fewest live bytes, in a segment that serves such requests.
     fn neighbours<'a>(&self, event: &HistoryEvent, segments: &'a [Segment]) -> Option<ReleaseCandidate<'a>> {
         let serves = |segment: &&Segment| {
             segment.stream == event.stream
@@ -219,13 +219,13 @@ impl RequestToFit<'_> {
         })
     }
 
-    /// The window of one segment with the fewest live bytes.
+    /// Returns the window of a segment with the fewest live bytes.
     fn window(&self, segment: &Segment) -> Option<Window> {
         let mut best: Option<Window> = None;
         let mut window = Window { from: 0, to: 0, bytes: 0, live: 0 };
         for from in 0..segment.blocks.len() {
             window.from = from;
-            // What grows in place can go on where it ends.
+            // An expandable segment can grow at its end.
             let more = |window: &Window| {
                 let last = segment.expandable && window.to == segment.blocks.len();
                 window.bytes.saturating_add(if last { self.left } else { 0 }) < self.bytes
@@ -241,7 +241,7 @@ impl RequestToFit<'_> {
             }
             let Some(block) = segment.blocks.get(from) else { return best };
             if window.to == from {
-                // Nothing of the segment is needed: then nothing has to go.
+                // The request fits without the segment's blocks: nothing has to be released.
                 return best;
             }
             window.bytes = window.bytes.saturating_sub(block.bytes);
@@ -250,7 +250,7 @@ impl RequestToFit<'_> {
         best
     }
 
-    /// Segments that go back until the device can give a new one.
+    /// Selects segments to release until the device has room for a new one.
     fn segments<'a>(&self, segments: &'a [Segment]) -> Option<ReleaseCandidate<'a>> {
         let growth = self.rules.segment_bytes(self.bytes)?;
         let (cached, used): (Vec<&Segment>, Vec<&Segment>) = segments
@@ -263,7 +263,7 @@ impl RequestToFit<'_> {
             .into_iter()
             .map(|segment| (segment.blocks.iter().map(live_bytes).fold(0, u64::saturating_add), segment))
             .collect();
-        // Fewest live bytes for their size first: a/b < c/d as a·d < c·b.
+        // Fewest live bytes for their size first: a/b < c/d if a·d < c·b.
         offers.sort_by(|(live, segment), (other_live, other)| {
             let cross = |live: u64, bytes: u64| u128::from(live) * u128::from(bytes);
             cross(*live, other.bytes).cmp(&cross(*other_live, segment.bytes))
@@ -283,7 +283,7 @@ impl RequestToFit<'_> {
         if gained < missing {
             return None;
         }
-        // The last one may have made others needless.
+        // The last one may have made others unnecessary.
         taken.sort_by_key(|(live, _)| Reverse(*live));
         taken.retain(|(_, segment)| {
             let needless = gained.saturating_sub(segment.bytes) >= missing;
@@ -308,7 +308,7 @@ impl RequestToFit<'_> {
     }
 }
 
-/// A run of blocks.
+/// A range of adjacent blocks.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     from: usize,
@@ -322,7 +322,7 @@ fn live_bytes(block: &SegmentBlock) -> u64 {
 }
 
 impl ReleaseCandidate<'_> {
-    /// `there`: whether the block at an address was there when the recording began.
+    /// `at_start`: whether the block at an address was live when the recording began.
     fn release(&self, there: &HashMap<u64, bool>, names: &mut SiteGroups<'_>, naming: Naming) -> Release {
         let (mut sites, mut all) = (BySite::default(), BlockTotals::default());
         for block in self.blocks.iter().filter(|block| block.state == BlockState::Live) {

@@ -1,4 +1,4 @@
-//! Names of call sites, by stacks as PyTorch records them.
+//! Names of call sites for stacks as PyTorch records them.
 
 use super::site_name::{LONGEST, NO_SITE, SiteName, stack_lines};
 use orlop_trace::history::{SiteId, Sites};
@@ -117,7 +117,7 @@ fn a_terminal_is_not_commanded() {
     assert_eq!(shown(&[(&long, "a.py", 3)], 1).chars().count(), LONGEST + 1);
 }
 
-/// Operators as a profiler tells them, the outermost first.
+/// Operators in the form of a profiler, the outermost first.
 fn profiled(names: &[&str]) -> String {
     let frames: Vec<_> = names.iter().rev().map(|&name| (name, "??", 0)).collect();
     shown(&frames, 1)

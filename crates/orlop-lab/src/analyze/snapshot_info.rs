@@ -1,5 +1,5 @@
-//! What a history says, device by device: who held the memory at the peak and in the end, what fragmentation
-//! cost, and why requests failed.
+//! The description of a history by device: live memory at the peak and at the end, fragmentation, and failed
+//! requests.
 
 use super::fragmentation::SegmentsInfo;
 use super::holders::{Holdings, events_after, live, peak};
@@ -10,7 +10,8 @@ use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryWarning, 
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// Failed requests that are looked at, of each device: a program that tries again fails thousands of times.
+/// The maximum number of failed requests to analyze for each device: a program that retries fails thousands
+/// of times.
 const FAILURES: usize = 16;
 
 /// The description of a history.
@@ -27,60 +28,60 @@ const FAILURES: usize = 16;
 pub struct SnapshotInfo {
     /// The allocator's settings, if the source has them.
     pub settings: Option<String>,
-    /// What does not fit together in the source.
+    /// Inconsistencies of the source.
     pub warnings: Vec<String>,
-    /// How many warnings there are, with those that are only counted.
+    /// The number of warnings, including those that are only counted.
     pub warning_count: u64,
-    /// By device.
+    /// The devices.
     pub devices: Vec<DeviceInfo>,
 }
 
-/// The description of what happened on a device.
+/// The description of the events on a device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its number.
+    /// The number of the device.
     pub device: u32,
-    /// Bytes of memory it has, if the source says so.
+    /// Its memory in bytes, if the source has it.
     pub memory: Option<u64>,
-    /// Events recorded.
+    /// The number of events.
     pub events: usize,
-    /// Blocks handed out.
+    /// The number of allocations.
     pub allocations: usize,
-    /// Blocks given back.
+    /// The number of frees.
     pub frees: usize,
-    /// From the first event to the last, in nanoseconds.
+    /// The time from the first event to the last, in nanoseconds.
     pub duration_ns: u64,
-    /// Live bytes that were there when the recording began, as asked for.
+    /// Requested bytes of blocks that were live when the recording began.
     pub start_bytes: u64,
-    /// Whether the source tells of segments.
+    /// Whether the source records segments.
     pub has_segments: bool,
-    /// The most bytes that were held from the device at once: what segments took, or what the source counted
-    /// where it tells of none. `None` if it does neither.
+    /// The peak of reserved bytes: of the segments, or as counted by the source if it does not record
+    /// segments. `None` if it does neither.
     pub peak_reserved: Option<u64>,
-    /// When the most bytes lived.
+    /// The first instant with the most live bytes.
     pub peak: InstantInfo,
-    /// After the last event.
+    /// The state after the last event.
     pub end: InstantInfo,
-    /// Requests that failed: the first few.
+    /// The first failed requests.
     pub out_of_memory: Vec<OutOfMemoryReport>,
-    /// How many more failed.
+    /// The number of other failed requests.
     pub more_out_of_memory: usize,
-    /// Events that fit no segment that is there; 0 where the source tells of none.
+    /// The number of events that match no segment; 0 if the source does not record segments.
     pub strays: u64,
 }
 
-/// A moment of a device's history.
+/// An instant of a device's history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct InstantInfo {
-    /// After how many events; 0 is the start.
+    /// The number of events before it; 0 is the start.
     pub events: usize,
-    /// When, in nanoseconds since the first event.
+    /// The time in nanoseconds since the first event.
     pub time_ns: u64,
-    /// Who holds what lives.
+    /// The live memory.
     pub held: Holdings,
-    /// The segments; `None` where the source does not tell.
+    /// The segments; `None` if the source does not record them.
     pub segments: Option<SegmentsInfo>,
 }
 
@@ -149,13 +150,14 @@ impl DeviceInfo {
     }
 }
 
-/// When so many events are done, in nanoseconds since the first.
+/// Returns the time of the last of the first `events` events, in nanoseconds since the first.
 fn time(history: &DeviceHistory, events: usize) -> u64 {
     let last = events.checked_sub(1).and_then(|event| history.events.get(event));
     last.zip(history.events.first()).map_or(0, |(last, first)| last.time.saturating_sub(first.time))
 }
 
-/// A snapshot that was taken without a recording has an end only; then nothing happened before it.
+/// Returns a history with a start. A snapshot without a recording has only an end, which is then also its
+/// start.
 pub(crate) fn with_start(history: &DeviceHistory) -> Cow<'_, DeviceHistory> {
     if history.start.is_empty() && history.events.is_empty() && !history.end.is_empty() {
         let mut whole = history.clone();
@@ -165,12 +167,13 @@ pub(crate) fn with_start(history: &DeviceHistory) -> Cow<'_, DeviceHistory> {
     Cow::Borrowed(history)
 }
 
-/// The most bytes that segments took at once, or what the source counted; `None` if nothing tells of either.
+/// Returns the peak of reserved bytes: of the segments, or as counted by the source; `None` if there is
+/// neither.
 pub(crate) fn peak_reserved(history: &DeviceHistory) -> Option<u64> {
     peak_reserved_after(history, history.events.len())
 }
 
-/// The same up to this many events.
+/// Returns the peak of reserved bytes in the first `events` events.
 pub(crate) fn peak_reserved_after(history: &DeviceHistory, events: usize) -> Option<u64> {
     let mut told = !history.start.is_empty();
     let mut now: u128 = history.start.iter().map(|segment| u128::from(segment.bytes)).sum();

@@ -1,42 +1,42 @@
-//! What grew between two runs, and where.
+//! The differences between two runs by call site.
 //!
-//! Between two runs somebody edits the program, and lines move. So sites are matched by file and function,
-//! and their lines are shown; whoever compares two runs of the same program asks for lines.
+//! The program may be edited between two runs, which moves lines. So sites are matched by file and function,
+//! and their lines are only shown. For two runs of the same program, lines can be matched, too.
 
 use super::profile::{DeviceProfile, Profile, SiteProfile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// When two call sites are the same.
+/// The rule by which two call sites are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Matching {
-    /// File, function and operator are the same.
+    /// By file, function and operator.
     #[default]
     Function,
-    /// The lines are, too.
+    /// By line, too.
     Line,
 }
 
-/// A figure of the first run, and of the second.
+/// A metric of the first run and of the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Amount {
-    /// Of the first.
+    /// In the first run.
     pub before: u64,
-    /// Of the second.
+    /// In the second run.
     pub after: u64,
 }
 
 impl Amount {
-    /// How much more it is in the second; negative if less.
+    /// Returns the difference; negative if the second is smaller.
     #[must_use]
     pub fn growth(self) -> i128 {
         i128::from(self.after) - i128::from(self.before)
     }
 }
 
-/// How the second run differs from the first.
+/// The differences of the second run from the first.
 ///
 /// ```
 /// use orlop_trace::history::History;
@@ -48,50 +48,50 @@ impl Amount {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Diff {
-    /// By device.
+    /// The devices.
     pub devices: Vec<DeviceDiff>,
 }
 
-/// How the second run differs on a device.
+/// The differences on one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DeviceDiff {
-    /// Which.
+    /// The number of the device.
     pub device: u32,
-    /// The most bytes that lived at once.
+    /// The peak of live bytes.
     pub peak_live: Amount,
-    /// The most bytes that segments took at once, if both sources tell.
+    /// The peak of reserved bytes, if both sources have it.
     pub peak_reserved: Option<Amount>,
-    /// Bytes that live in the end.
+    /// Live bytes at the end.
     pub end_live: Amount,
-    /// Blocks handed out.
+    /// The number of allocations.
     pub allocations: Amount,
-    /// By call site: what grew most at the peak first, then in the end, then in number.
+    /// By call site: sorted by growth at the peak, then at the end, then in number.
     pub sites: Vec<SiteDiff>,
 }
 
-/// How the second run differs at a call site.
+/// The differences at one call site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SiteDiff {
-    /// Its name, with the line that holds most; in the second run, if it is there.
+    /// Its name with the line with the most bytes, in the second run if it is present there.
     pub name: String,
-    /// Other lines of the same function that are counted with it.
+    /// The number of other lines of the same function that are included.
     pub other_lines: usize,
     /// Whether the first run does not have it.
     pub is_new: bool,
     /// Whether the second run does not have it.
     pub is_gone: bool,
-    /// Bytes held when most bytes lived.
+    /// Live bytes at the peak.
     pub peak: Amount,
-    /// Bytes held in the end.
+    /// Live bytes at the end.
     pub end: Amount,
-    /// Blocks handed out.
+    /// The number of allocations.
     pub allocations: Amount,
 }
 
 impl Diff {
-    /// Of two runs.
+    /// Compares two runs.
     #[must_use]
     pub fn of(before: &Profile, after: &Profile, matching: Matching) -> Self {
         let devices = before.devices_of_both(after).into_iter();
@@ -138,7 +138,7 @@ fn sites(before: &[SiteProfile], after: &[SiteProfile], matching: Matching) -> V
         pairs.entry(key(site)).or_default().after.push(site);
     }
     let mut sites: Vec<SiteDiff> = pairs.into_values().map(|pair| pair.diff()).collect();
-    // Stable: what is equal stays in the order of the names.
+    // The sort is stable: equal sites stay in order of their names.
     sites.sort_by_key(|site| (-site.peak.growth(), -site.end.growth(), -site.allocations.growth()));
     sites
 }

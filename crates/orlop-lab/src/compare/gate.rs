@@ -1,7 +1,7 @@
-//! Whether a run needs more than it may: a test for memory, that names the line that broke it.
+//! A memory test: whether a run exceeds its baseline, with the call sites that do.
 //!
-//! Everything it measures is counted, not timed: the same program on the same data gives the same numbers
-//! each time. So the tolerance is for what changes on purpose, and can be small.
+//! All metrics are counted, not timed: the same program on the same data gives the same numbers. So the
+//! tolerance only covers intended changes, and can be small.
 
 use super::diff::{Amount, DeviceDiff, Matching, SiteDiff};
 use super::profile::Profile;
@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 
-/// How much more than the baseline is allowed. Prints and parses as `1.5%`.
+/// The allowed excess over the baseline. Prints and parses as `1.5%`.
 ///
 /// ```
 /// use orlop_lab::compare::Tolerance;
@@ -26,13 +26,13 @@ pub struct Tolerance {
     hundredths: u32,
 }
 
-/// The text is no tolerance.
+/// The text is not a tolerance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a tolerance is a percentage with at most two decimals, as `1%` or `0.25%`")]
+#[error("expected a percentage with at most two decimals, such as `1%` or `0.25%`")]
 pub struct UnknownTolerance;
 
 impl Tolerance {
-    /// The largest figure that passes.
+    /// Returns the largest value that passes.
     #[must_use]
     pub fn limit(self, baseline: u64) -> u64 {
         let more = u128::from(baseline) * u128::from(self.hundredths) / 10_000;
@@ -74,16 +74,16 @@ impl Serialize for Tolerance {
     }
 }
 
-/// What is measured.
+/// A metric of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Measure {
-    /// The most bytes that lived at once.
+    /// The peak of live bytes.
     PeakLive,
-    /// The most bytes that segments took at once.
+    /// The peak of reserved bytes.
     PeakReserved,
-    /// Blocks handed out.
+    /// The number of allocations.
     Allocations,
 }
 
@@ -101,38 +101,38 @@ impl fmt::Display for Measure {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Gate {
-    /// Whether nothing is above its limit.
+    /// Whether all metrics are within their limits.
     pub passed: bool,
-    /// How much more than the baseline was allowed.
+    /// The allowed excess over the baseline.
     pub tolerance: Tolerance,
-    /// Everything that was measured.
+    /// All metrics.
     pub checks: Vec<Check>,
 }
 
-/// One figure, against its limit.
+/// A metric with its limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Check {
-    /// On which device.
+    /// The device.
     pub device: u32,
-    /// What.
+    /// The metric.
     pub measure: Measure,
-    /// The baseline, and the run.
+    /// The values of the baseline and of the run.
     #[serde(flatten)]
     pub amount: Amount,
-    /// The most that passes.
+    /// The largest value that passes.
     pub limit: u64,
     /// Whether it passes.
     pub passed: bool,
-    /// If not: the call sites that grew, most growth first. Reserved bytes have call sites as far as live
+    /// If it fails: the call sites that grew, most growth first. Reserved bytes have call sites only if live
     /// bytes grew.
     pub sites: Vec<SiteDiff>,
-    /// If not: of the growth of reserved bytes, what live bytes did not grow by. It belongs to no call site.
+    /// If reserved bytes fail: the growth that exceeds the growth of live bytes, which has no call site.
     pub fragmentation: u64,
 }
 
 impl Gate {
-    /// Compares a run with its baseline. What only one of them tells is not compared.
+    /// Compares a run with its baseline. Metrics that only one of them has are not compared.
     #[must_use]
     pub fn check(run: &Profile, baseline: &Profile, tolerance: Tolerance) -> Self {
         let mut checks = Vec::new();
@@ -149,7 +149,7 @@ impl Gate {
                 let passed = amount.after <= limit;
                 let live = diff.peak_live.growth().max(0);
                 let is_reserved = measure == Measure::PeakReserved;
-                // What no live byte needs no call site has made.
+                // Growth of reserved bytes without growth of live bytes has no call site.
                 let sites = if passed || (is_reserved && live == 0) {
                     Vec::new()
                 } else {
@@ -163,13 +163,13 @@ impl Gate {
         Self { passed: checks.iter().all(|check| check.passed), tolerance, checks }
     }
 
-    /// What is above its limit.
+    /// Returns the metrics that exceed their limits.
     pub fn breaches(&self) -> impl Iterator<Item = &Check> {
         self.checks.iter().filter(|check| !check.passed)
     }
 }
 
-/// The sites that grew in what is measured.
+/// Returns the sites whose metric grew.
 fn culprits(sites: &[SiteDiff], measure: Measure) -> Vec<SiteDiff> {
     let growth = |site: &SiteDiff| match measure {
         Measure::PeakLive | Measure::PeakReserved => site.peak.growth(),

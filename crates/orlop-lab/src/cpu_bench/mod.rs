@@ -5,8 +5,8 @@
 //! | how long do an allocation and a free take, and how much memory is reserved? | [`Replay`], [`ReplayReport`] |
 //! | how small can a fixed pool be? | [`smallest_pool()`] |
 //!
-//! The simulations of [`simulate`](crate::simulate) answer what an allocator decides; this answers what it
-//! costs on the machine that runs it.
+//! The simulations of [`simulate`](crate::simulate) show what an allocator decides; this module measures the
+//! cost on the machine that runs it.
 
 mod pass;
 mod process;

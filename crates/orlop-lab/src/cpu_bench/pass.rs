@@ -1,4 +1,4 @@
-//! The loop that is timed.
+//! The timed loop.
 
 use super::touch::{Touch, TouchAll, TouchFirst, TouchNone, TouchPages, Toucher};
 use crate::LabError;
@@ -6,7 +6,7 @@ use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_trace::formats::text::{ReplayStep, Trace};
 use std::hint::black_box;
 
-/// The index, from 0, of the operation that failed, and its error.
+/// The index of the operation that failed, and its error.
 #[derive(Debug)]
 pub(super) struct FailedOperation {
     operation: usize,
@@ -33,7 +33,8 @@ pub(super) fn slots(trace: &Trace) -> BlockSlots {
     std::iter::repeat_with(|| None).take(trace.slots()).collect()
 }
 
-/// Replays the trace once. `slots` is empty before, and holds what the trace never frees after.
+/// Replays the trace once. `slots` is empty before the call, and has the blocks that are never freed after
+/// it.
 pub(super) fn pass(
     trace: &Trace,
     touch: Touch,
@@ -48,7 +49,7 @@ pub(super) fn pass(
     }
 }
 
-/// The same loop with nobody to ask: no block is got, and none is freed.
+/// The same loop without an allocator.
 pub(super) fn idle(trace: &Trace, slots: &mut [Option<Block>]) {
     for step in trace.steps() {
         match step {

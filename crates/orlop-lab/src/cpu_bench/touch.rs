@@ -1,4 +1,4 @@
-//! What a replay writes into its blocks, as a program would.
+//! How much of its blocks a replay writes, as a program would.
 
 use orlop_alloc::{Block, Error};
 use serde::{Deserialize, Serialize};
@@ -21,10 +21,10 @@ pub enum Touch {
 }
 
 impl Touch {
-    /// All of them, least first.
+    /// All patterns, fewest writes first.
     pub const ALL: [Self; 4] = [Self::None, Self::First, Self::Pages, Self::All];
 
-    /// Its name on the command line and in JSON.
+    /// Returns the name on the command line and in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -50,18 +50,18 @@ impl FromStr for Touch {
     }
 }
 
-/// The text names no [`Touch`].
+/// The text is not a [`TouchPattern`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected none, first, pages or all")]
 pub struct UnknownTouch;
 
-/// The smallest page of the systems we know.
+/// The smallest page size of supported systems.
 const PAGE: usize = 4096;
 
-/// What is written: not zero, lest a system that merges equal pages sees through us.
+/// The byte that is written. Not zero, because a system may merge zero pages.
 const MARK: u8 = 0xa5;
 
-/// A [`Touch`] as a type, so that the replay's loop is compiled for each and asks nothing.
+/// A [`TouchPattern`] as a type, so that the replay's loop is compiled for each without branches.
 pub(super) trait Toucher {
     fn touch(block: &mut Block) -> Result<(), Error>;
 }
@@ -94,7 +94,7 @@ impl Toucher for TouchPages {
         for byte in bytes.iter_mut().step_by(PAGE) {
             *byte = MARK;
         }
-        // Blocks need not begin with a page: the last one may reach into one more.
+        // Blocks may begin inside a page: the last byte may be in another page.
         if let Some(last) = bytes.last_mut() {
             *last = MARK;
         }

@@ -1,9 +1,8 @@
-//! The worker threads of a replay. All make each pass together; one of them, the leader, measures what the
-//! passes cost the process.
+//! The worker threads of a replay. All run each pass together; one of them, the leader, measures the cost for
+//! the process.
 //!
-//! A pass may be over before the system has let the other threads run, and then it says nothing about sharing
-//! an allocator. So a thread whose pass must wait for the others to begin, or is done before theirs, keeps
-//! them company: it goes on replaying, untimed.
+//! A pass may be over before the system has scheduled the other threads, and would then not measure a shared
+//! allocator. So a thread that waits for the others to begin or to finish continues to replay, untimed.
 
 use super::pass::{BlockSlots, FailedOperation, pass, slots};
 use super::process;
@@ -16,17 +15,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Passes after which a time limit may end a replay.
+/// The minimum number of passes before a time limit ends a replay.
 const AT_LEAST: usize = 3;
 
-/// What the passes cost.
+/// The measured cost of the passes.
 #[derive(Debug, Default)]
 pub(super) struct Costs {
-    /// By pass: the mean time of a thread.
+    /// For each pass, the mean time of a thread.
     pub(super) times: Vec<Duration>,
-    /// By pass: page faults of the process. Empty if they are not known.
+    /// For each pass, the page faults of the process. Empty if unknown.
     pub(super) faults: Vec<u64>,
-    /// The most memory that was seen resident.
+    /// The peak of resident memory.
     pub(super) resident: Option<u64>,
 }
 
@@ -34,12 +33,12 @@ struct Workers<'a> {
     replay: &'a Replay<'a>,
     allocator: &'a AllocatorRef,
     gate: StartGate,
-    /// How often any thread began a pass, and ended it. They synchronise nothing.
+    /// The number of passes that threads began, and ended. They synchronize nothing.
     begun: AtomicUsize,
     ended: AtomicUsize,
-    /// Somebody's pass failed. Ordered, as `over`, by the gate.
+    /// Whether a pass failed. Ordered, like `over`, by the gate.
     failed: AtomicBool,
-    /// The leader has seen enough.
+    /// Whether the leader has ended the replay.
     over: AtomicBool,
 }
 
@@ -62,9 +61,9 @@ pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs
     };
     let mut leader = Leader::new(replay);
     let logs = thread::scope(|scope| -> Result<Vec<WorkerResult>, LabError> {
-        // Those who are there already go home if not all can come.
+        // Threads that have started end if not all can be started.
         let member = crew.gate.member();
-        // The leader is the calling thread: with one thread, nothing is spawned.
+        // The leader is the current thread: with one thread, nothing is spawned.
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, || crew.work(None));
         let others: Result<Vec<_>, _> = (1..replay.threads).map(spawn).collect();
         let others = others.map_err(|error| LabError::Threads { threads: replay.threads, error })?;
@@ -93,7 +92,7 @@ impl Workers<'_> {
     fn work(&self, leader: Option<&mut Leader<'_>>) -> WorkerResult {
         let member = self.gate.member();
         let mut log = WorkerResult::default();
-        // Abandoned: another thread panicked, and its panic is what the caller will see.
+        // Abandoned: another thread panicked, and its panic is propagated.
         if self.passes(leader, &mut log).is_ok() {
             member.done();
         }
@@ -129,7 +128,7 @@ impl Workers<'_> {
         Ok(())
     }
 
-    /// This thread's part of pass `number`, from 1, in company.
+    /// Runs and times this thread's part of pass `number`, from 1.
     fn timed(&self, number: usize, slots: &mut BlockSlots) -> Result<Duration, FailedOperation> {
         let everybody = number * self.replay.threads;
         self.begun.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +142,7 @@ impl Workers<'_> {
         Ok(time)
     }
 
-    /// Replays until `count` has come to `everybody`, or nobody needs company any more.
+    /// Replays until `count` has reached `total`, or the replay fails.
     fn accompany(
         &self,
         count: &AtomicUsize,
@@ -166,14 +165,14 @@ impl Workers<'_> {
     }
 }
 
-/// Watches the passes, between them.
+/// Measures the passes between them.
 struct Leader<'a> {
     replay: &'a Replay<'a>,
     begin: Instant,
     passes: usize,
     faults_before: Option<u64>,
     faults: Vec<u64>,
-    /// Whether the peak of resident memory began with this replay.
+    /// Whether the peak of resident memory was reset for this replay.
     peak_is_ours: bool,
     resident: Option<u64>,
 }
@@ -195,7 +194,7 @@ impl<'a> Leader<'a> {
         self.faults_before = process::page_faults();
     }
 
-    /// True if that was the last pass.
+    /// Returns `true` after the last pass.
     fn after(&mut self) -> bool {
         if let (Some(before), Some(now)) = (self.faults_before, process::page_faults()) {
             self.faults.push(now.saturating_sub(before));

@@ -1,4 +1,4 @@
-//! The program's annotations as bands over the chart, each from its begin to its end.
+//! Annotations of the program as bands over the chart.
 
 use super::block_lives::moment;
 use super::stacks::Stacks;
@@ -9,19 +9,19 @@ use std::collections::HashMap;
 /// A phase of the program, or a point in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct AnnotationBand {
-    /// The moment in which it begins.
+    /// The instant at which it begins.
     from: u64,
-    /// The moment in which it ends.
+    /// The instant at which it ends.
     to: u64,
-    /// When it begins, in nanoseconds from the first event.
+    /// The time at which it begins, in nanoseconds since the first event.
     start: u64,
-    /// When it ends.
+    /// The time at which it ends.
     end: u64,
     text: u64,
 }
 
-/// The phases that a device's recording has a part of, in order of their begin. What begins and never ends
-/// lasts to the end; what only ends was there from the beginning.
+/// Returns the phases that overlap a device's recording, in order of their beginning. A phase without an end
+/// lasts to the end of the recording; one without a beginning starts with it.
 pub(super) fn annotation_bands(
     annotations: &[Annotation],
     history: &DeviceHistory,
@@ -44,7 +44,7 @@ pub(super) fn annotation_bands(
                 open.entry(name).or_default().push(phases.len());
                 phases.push((time, u64::MAX, name));
             }
-            // Phases of one name are inside each other, as calls are.
+            // Phases of one name nest, as calls do.
             Stage::End => {
                 let begun = open.get_mut(&name).and_then(Vec::pop).and_then(|place| phases.get_mut(place));
                 match begun {

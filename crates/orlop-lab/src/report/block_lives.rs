@@ -1,8 +1,8 @@
-//! The lifetime of each block, in order of allocation: the page's main table.
+//! The lifetime of each block, in order of allocation: the main table of the page.
 //!
-//! Times here are *moments*: moment m is after m events, so a history of n events has n + 1 of them. A block
-//! born by event e is there from moment e + 1. Blocks in order of birth are also the order in which the page
-//! stacks them.
+//! Times here are *instants*: instant `i` is after `i` events, so a history of `n` events has `n + 1`
+//! instants. A block that event `e` allocates is live from instant `e + 1`. The page stacks blocks in order
+//! of allocation.
 
 use orlop_core::{MemoryKind, StreamId};
 use orlop_trace::history::{
@@ -10,32 +10,32 @@ use orlop_trace::history::{
 };
 use std::collections::HashMap;
 
-/// PyTorch hands out multiples of this many bytes.
+/// The granularity of PyTorch's blocks in bytes.
 const GRAIN: u64 = 512;
 
-/// A block's life.
+/// The lifetime of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockLife {
-    /// The first moment it is there.
+    /// The first instant at which it is live.
     pub(super) born: u64,
-    /// The first moment it is given back: not live any more.
+    /// The first instant at which it is freed.
     pub(super) freed: u64,
-    /// The first moment its memory is free.
+    /// The first instant at which its memory is free.
     pub(super) done: u64,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub(super) bytes: u64,
-    /// Bytes that its segment loses to it.
+    /// Bytes of its segment that it takes.
     pub(super) held: u64,
     pub(super) address: u64,
     pub(super) stream: StreamId,
     pub(super) site: SiteId,
     pub(super) text: TextId,
     pub(super) kind: MemoryKind,
-    /// Who gave it back.
+    /// The call site that freed it.
     pub(super) freed_by: SiteId,
 }
 
-/// The lives of all blocks of a device, and the moment after its last event.
+/// Returns the lifetimes of all blocks of a device, and the instant after its last event.
 pub(super) fn lives(history: &DeviceHistory) -> (Vec<BlockLife>, u64) {
     let work = Workload::of(history);
     let end = moment(history.events.len());
@@ -74,12 +74,12 @@ pub(super) fn lives(history: &DeviceHistory) -> (Vec<BlockLife>, u64) {
     (lives, end)
 }
 
-/// The first moment that sees this event.
+/// Returns the first instant after this event.
 pub(super) fn moment(event: usize) -> u64 {
     u64::try_from(event).unwrap_or(u64::MAX).saturating_add(1)
 }
 
-/// When the memory of those that were given back was free, and who gave them back.
+/// Sets when the memory of freed blocks was free, and the call sites that freed them.
 fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [BlockLife], waiting: usize) {
     let two_steps = history.events.iter().any(|event| event.action == EventAction::FreeCompleted);
     let end = moment(history.events.len());
@@ -109,7 +109,7 @@ fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [BlockLife], w
     }
 }
 
-/// What blocks hold of their segments is known of those that were there at the start or are there in the end.
+/// Sets the bytes that blocks take of their segments, which are known for blocks at the start and at the end.
 fn hold(history: &DeviceHistory, lives: &mut [BlockLife], end: u64) {
     let at = |segments| -> HashMap<u64, u64> {
         pieces(segments, BlockState::Live).map(|(_, block)| (block.address, block.bytes)).collect()

@@ -1,4 +1,4 @@
-//! A device's part of the page: its columns, and the few facts that are not columns.
+//! The data of a device on the page: its columns and other facts.
 
 use super::annotations::{AnnotationBand, annotation_bands};
 use super::block_lives::{BlockLife, lives, moment};
@@ -11,19 +11,19 @@ use orlop_trace::history::{Annotation, DeviceHistory, EventAction, HistoryEvent}
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// The page's data of a device, besides the columns.
+/// The data of a device besides the columns.
 #[derive(Debug, Serialize)]
 pub(super) struct DevicePage {
     device: u32,
-    /// What it is called: the number alone for GPUs.
+    /// The display name: only the number for GPUs.
     name: String,
     memory: Option<u64>,
-    /// The most bytes that were held from it, as the source counted them.
+    /// The peak of reserved bytes as counted by the source.
     counted_reserved: Option<u64>,
     events: usize,
-    /// What all addresses are counted from, as text: a browser's numbers are too short for it.
+    /// The base of all addresses, as text: a browser's numbers are too short for it.
     base: String,
-    /// Whether the source tells of segments; without, there are no holes to show.
+    /// Whether the source records segments; without them there are no gaps to show.
     segments: bool,
     streams: Vec<String>,
     pools: Vec<String>,
@@ -33,7 +33,7 @@ pub(super) struct DevicePage {
     columns: Columns,
 }
 
-/// A request that failed.
+/// A failed request.
 #[derive(Debug, Serialize)]
 struct FailureMark {
     moment: u64,
@@ -42,7 +42,7 @@ struct FailureMark {
     site: u64,
 }
 
-/// Streams, numbered in the order in which they are met; the default one is 0.
+/// Streams, numbered in order of appearance; the default stream is 0.
 #[derive(Debug)]
 struct StreamNumbers {
     ids: HashMap<StreamId, u64>,

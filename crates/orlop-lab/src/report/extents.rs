@@ -1,27 +1,26 @@
-//! Extents: what was reserved from the device, and when, as regions and as pages of regions that grow in
-//! place.
+//! Extents: the reserved address ranges over time, as regions and as pages of expandable regions.
 //!
-//! An extent is a range of addresses from the moment it was gained to the moment it was lost. Pages that are
-//! unmapped from the midst of one leave two.
+//! An extent is a range of addresses from the instant at which it is reserved to the instant at which it is
+//! released. Unmapping pages from the middle of an extent leaves two.
 
 use super::block_lives::moment;
 use orlop_core::StreamId;
 use orlop_trace::history::{AddressRange, DeviceHistory, EventAction, HistoryEvent, Segment, SiteId, carve};
 use std::collections::{BTreeMap, HashMap};
 
-/// A range of addresses that was held for a while.
+/// A range of addresses that was reserved for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) address: u64,
     pub(super) bytes: u64,
-    /// The first moment it is there.
+    /// The first instant at which it is reserved.
     pub(super) born: u64,
-    /// The first moment it is not.
+    /// The first instant at which it is released.
     pub(super) lost: u64,
     pub(super) stream: StreamId,
     pub(super) site: SiteId,
     pub(super) class: ExtentClass,
-    /// The private pool, by its place in the list of pools; 0 is the common one.
+    /// The index of the private pool in the list of pools; 0 is the default pool.
     pub(super) pool: u64,
 }
 
@@ -45,7 +44,7 @@ pub(super) enum ExtentClass {
     ExpandableSmall,
 }
 
-/// Every extent, and the pools that they name.
+/// All extents, and the pools that they refer to.
 #[derive(Debug, Default)]
 pub(super) struct Extents {
     pub(super) list: Vec<Extent>,
@@ -55,7 +54,7 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// Of a device.
+    /// Computes the extents of a device.
     pub(super) fn of(history: &DeviceHistory) -> Self {
         let mut extents = Self::default();
         extents.pool((0, 0));
@@ -113,7 +112,7 @@ impl Extents {
         if extent.bytes == 0 {
             return;
         }
-        // What is gained twice was lost in between, unseen.
+        // A range that is reserved twice was released in between, unrecorded.
         self.lose(extent.address, extent.bytes, extent.born);
         self.alive.insert(extent.address, extent);
     }
@@ -128,7 +127,7 @@ impl Extents {
         });
     }
 
-    /// Events do not say what a region serves; segments in the end do.
+    /// Sets the class and pool from the segments at the end, because events do not have them.
     fn name(&mut self, segments: &[Segment]) {
         let ends: BTreeMap<u64, &Segment> =
             segments.iter().map(|segment| (segment.address, segment)).collect();

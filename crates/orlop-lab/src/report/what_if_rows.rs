@@ -6,7 +6,7 @@ use orlop_core::ByteSize;
 use std::cmp::Ordering;
 
 impl ReportRow {
-    /// A sweep's rows, best first, judged as the sweep ranks them.
+    /// Converts the rows of a sweep, best first.
     #[must_use]
     pub fn of(sweep: &WhatIfReport) -> Vec<Self> {
         let row = |row: &what_if::WhatIfRow| {

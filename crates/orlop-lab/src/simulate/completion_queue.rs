@@ -1,7 +1,7 @@
-//! The completion queue: frees that are pending until the recording says that they completed.
+//! The completion queue: frees that are pending until their recorded completion.
 //!
-//! A recording has the completion of such a free, but not the stream that it waited for (PyTorch's snapshots
-//! have no event for `record_stream`). So a replay lets it wait for a stream of its own, whose progress
+//! A recording has the completion of such a free, but not the stream that delayed it (PyTorch's snapshots
+//! have no event for `record_stream`). So in a replay the free waits for an artificial stream, whose progress
 //! follows the recording.
 
 use orlop_core::StreamId;
@@ -9,7 +9,7 @@ use orlop_device::{DeviceBlock, Engine, NullDevice};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// The number of such streams. Engines poll each of them that has pending frees at every allocation.
+/// The number of artificial streams. At every allocation, engines poll each of them that has pending frees.
 const MAX_STREAMS_OF_QUEUE: u64 = 16;
 
 /// Pending frees, by the replay's key for a block.
@@ -41,7 +41,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
         let lane = &mut self.streams[place];
         let noted = engine.record_stream(block, lane.stream).and_then(|()| engine.free(block));
         debug_assert!(noted.is_ok());
-        // One more than before, or as many while a capture goes on: it does not wait then.
+        // One more than before, or the same during a capture: then the free does not wait.
         let event = engine.backing().recorded_events(lane.stream);
         if lane.queue.back().is_none_or(|&(last, _)| last < event) {
             lane.queue.push_back((event, false));
@@ -78,7 +78,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
     /// Returns the index of a stream without pending frees, or of the one with the fewest.
     fn lane(&mut self, engine: &Engine<NullDevice>) -> usize {
         for CompletionStream { stream, queue } in &mut self.streams {
-            // The device may have waited for them all, for other reasons.
+            // The device may have waited for all of them for other reasons.
             let passed = engine.backing().completed_events(*stream);
             while queue.front().is_some_and(|&(event, _)| event <= passed) {
                 queue.pop_front();
@@ -89,7 +89,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
         match fewest {
             Some((place, lane)) if lane.queue.is_empty() || number == MAX_STREAMS_OF_QUEUE => place,
             _ => {
-                // No program's: these are addresses, or small.
+                // No stream of a program: those are addresses, or small.
                 let stream = StreamId::new(u64::MAX - number);
                 engine.backing().track_completions(stream);
                 self.streams.push(CompletionStream { stream, queue: VecDeque::new() });

@@ -1,6 +1,5 @@
-//! Fidelity: whether the engine reproduces the recorded allocator's addresses, from the recorded start on.
-//!
-//! A simulation by PyTorch's rules is as reliable as this figure.
+//! Fidelity: whether the engine reproduces the recorded allocator's addresses, from the recorded start on. It
+//! measures the reliability of simulations by PyTorch's rules.
 
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
@@ -69,7 +68,7 @@ impl FidelityReplay {
         let segments: Vec<DeviceSegment> =
             history.start.iter().filter_map(|told| segment(told, &mut streams)).collect();
         let mut engine = Engine::new(device, Policy::torch(conf));
-        // From a state that cannot be, the replay begins with nothing, and few addresses are the same.
+        // If the state is inconsistent, the replay begins empty and reproduces few addresses.
         let restored = engine.restore(&segments).unwrap_or_default();
         expect(&engine, history);
         let mut replay = Self {
@@ -163,7 +162,7 @@ fn pending_at_start(history: &DeviceHistory) -> Vec<u64> {
 
 /// Tells the device the recorded addresses of future segments, and of the ranges in which pages are mapped.
 fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
-    // By where they begin, to where ranges reach, and how much of them has pages.
+    // Ranges by address: their end, and their mapped bytes.
     let mut whose: BTreeMap<(StreamId, bool, PoolId), PageRange> = BTreeMap::new();
     for segment in history.start.iter().filter(|segment| segment.expandable) {
         let end = segment.address.saturating_add(segment.bytes);
@@ -189,7 +188,7 @@ fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
             }
             (EventAction::Unmapped, Some(range)) => {
                 range.bytes = range.bytes.saturating_sub(event.bytes);
-                // One without pages is given up.
+                // The allocator drops a range without pages.
                 if range.bytes == 0 {
                     let begin = range.begin;
                     ranges.remove(&begin);
@@ -232,7 +231,7 @@ fn segment(segment: &Segment, streams: &mut FoldedStreams) -> Option<DeviceSegme
             bytes: usize::try_from(block.bytes).ok()?,
             requested: usize::try_from(block.requested).ok()?,
             state: match block.state {
-                // What waits for streams is a block that is freed at once.
+                // A pending block is restored as live and then freed.
                 BlockState::Live | BlockState::Pending => DeviceChunkState::Live,
                 BlockState::Free => DeviceChunkState::Free,
             },
@@ -265,7 +264,7 @@ mod tests {
         Fidelity::of(&history, &conf.parse().unwrap())
     }
 
-    /// All pages are unmapped, and the ranges swap: small blocks get the range of large ones.
+    /// All pages are unmapped, and the ranges swap: small blocks use the range of large ones.
     #[test]
     fn ranges_without_pages_are_given_up() {
         use EventAction::{Allocate, FreeCompleted, FreeRequested, Mapped, Unmapped};

@@ -1,5 +1,5 @@
-//! Simulation: a recorded workload under other rules, by the production engines over addresses instead of
-//! memory.
+//! Simulation: a recorded workload with other allocators and settings, by the production engines over
+//! addresses instead of memory.
 //!
 //! | question | with |
 //! |---|---|

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// A replay of a [`Workload`]: the production engine, over addresses instead of memory.
 ///
 /// Blocks that were live at the start are allocated first, in order of address. The replay ends with the
-/// first request that fails. A request that failed when it was recorded is made too; if it succeeds, the
-/// replay continues.
+/// first request that fails. A request that failed in the recording is made too; if it succeeds, the replay
+/// continues.
 #[derive(Debug, Clone, Copy)]
 pub struct Simulation<'a> {
     work: &'a Workload,
@@ -41,15 +41,15 @@ pub struct SimulationOutcome {
     pub reserved: u64,
     /// How often all cached memory had to be released before a request could be served.
     pub retries: u64,
-    /// Allocations from the device.
+    /// The number of retries: a request is served after all cached memory is released.
     pub device_allocations: u64,
     /// Bytes of pages that were moved.
     pub remapped: u64,
     /// Bytes of pages that were moved in the last pass.
     pub remapped_last: u64,
-    /// How often a stream took another stream's memory and waited for it.
+    /// The number of times a stream took memory of another stream after waiting for it.
     pub steals: u64,
-    /// How often a stream was made to wait, on the device, for the memory of another one.
+    /// The number of times a stream waited, on the device, for memory of another stream.
     pub stream_waits: u64,
     /// The request that failed.
     pub out_of_memory: Option<FailedRequest>,
@@ -58,7 +58,7 @@ pub struct SimulationOutcome {
     /// Requests and uses of streams beyond [`MAX_STREAMS`](super::MAX_STREAMS), which were replayed as one
     /// stream.
     pub folded: u64,
-    /// The duration of the replay in nanoseconds; `None` where reading the file is part of it.
+    /// The duration of the replay in nanoseconds; `None` if it includes reading the file.
     pub nanoseconds: Option<u64>,
 }
 
@@ -95,8 +95,8 @@ impl<'a> Simulation<'a> {
         self.room(MemoryCapacity::of_device(bytes))
     }
 
-    /// Adds the conditions of the recorded run: its memory limit, and its calls of `empty_cache`. A limit
-    /// that is set afterwards replaces that of the run.
+    /// Adds the conditions of the recorded run: its memory limit and its calls of `empty_cache`. A limit that
+    /// is set afterwards replaces that of the run.
     #[must_use]
     pub fn under(mut self, conditions: &'a RunConditions) -> Self {
         self.cache_releases = &conditions.cache_releases;
@@ -110,8 +110,8 @@ impl<'a> Simulation<'a> {
         self
     }
 
-    /// Repeats the workload `passes` times. Between passes, what was not live at the start and is at the end
-    /// is freed. Zero counts as one.
+    /// Repeats the workload `passes` times. Between passes, blocks that are live at the end and were not at
+    /// the start are freed. Zero counts as one.
     #[must_use]
     pub fn passes(mut self, passes: usize) -> Self {
         self.passes = passes.max(1);
@@ -146,7 +146,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Returns the number of retries under these rules in `bytes` bytes; `None` if the workload does not run
+    /// Returns the number of retries with these rules in `bytes` bytes; `None` if the workload does not run
     /// in them.
     pub(crate) fn retries_in(&self, rules: &Rules, bytes: u64) -> Option<u64> {
         let bytes = bytes.min(UNLIMITED);
@@ -156,7 +156,7 @@ impl<'a> Simulation<'a> {
         failed.is_none().then(|| simulator.stats().retries)
     }
 
-    /// Allocates what was live at the start.
+    /// Allocates the blocks that were live at the start.
     fn begin(&self, simulator: &mut Simulator) -> Option<FailedRequest> {
         let mut live = 0;
         for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
@@ -169,7 +169,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn pass(&self, simulator: &mut Simulator, operations: &mut u64) -> Option<FailedRequest> {
-        // Where a request is kept that failed when it was recorded.
+        // The slot for a request that failed in the recording.
         let failed_block = u32::try_from(self.work.blocks.len()).unwrap_or(u32::MAX);
         let mut releases = self.cache_releases.iter().peekable();
         for (place, step) in self.work.steps.iter().enumerate() {
@@ -223,7 +223,7 @@ impl<'a> Simulation<'a> {
         }
         for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
             if block.died.is_some() {
-                // What it had was enough a pass ago; if it fails now its free does nothing.
+                // It fitted in the previous pass; if it fails now, its free has no effect.
                 let _refused = simulator.allocate(id, block);
             }
         }

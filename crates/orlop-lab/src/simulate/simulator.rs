@@ -10,8 +10,7 @@ use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice};
 use orlop_trace::history::WorkBlock;
 
-/// The memory of a device that is not limited, in bytes: an address space still has room for thousands of
-/// them.
+/// The memory of an unlimited device in bytes: an address space has room for thousands of them.
 pub(crate) const UNLIMITED: u64 = 1 << 46;
 
 /// The statistics of a simulated engine.
@@ -73,7 +72,7 @@ impl Simulator {
         let memory = room.bytes;
         match rules.policy() {
             Some(policy) => {
-                // The limit of a process is a share of its device, and no other share counts beside it.
+                // The limit of a process is a fraction of its device, and replaces other fractions.
                 let is_share = room.of_process && memory < UNLIMITED && matches!(rules, Rules::Torch(_));
                 let device =
                     NullDevice::like_cuda(Device::cuda(0), if is_share { 2 * memory } else { memory });
@@ -101,7 +100,7 @@ impl Simulator {
     #[inline]
     pub(super) fn allocate(&mut self, id: u32, block: &WorkBlock) -> Result<(), Shortage> {
         let place = id as usize;
-        // A size that no memory has fails as any other that is too large.
+        // A size beyond the address space fails like any other that is too large.
         let bytes = usize::try_from(block.bytes).unwrap_or(usize::MAX);
         match self {
             Self::Device { engine, streams, blocks, .. } => {
@@ -131,7 +130,7 @@ impl Simulator {
         match self {
             Self::Device { engine, blocks, .. } => {
                 if let Some(block) = blocks[place].take() {
-                    // It is live: it was kept since it was handed out.
+                    // The block is live: it was kept since its allocation.
                     let freed = engine.free(block);
                     debug_assert!(freed.is_ok());
                 }

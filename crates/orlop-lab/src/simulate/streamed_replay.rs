@@ -17,19 +17,19 @@ const HELD: usize = 1 << 20;
 
 const _: () = assert!(size_of::<QueuedEvent>() == 64);
 
-/// A replay of one of orlop's own files, of any length. It keeps only live blocks, and the names that events
-/// use.
+/// A replay of a file in orlop's own format, of any length. In memory it has only live blocks, and the names
+/// that events use.
 ///
 /// The result is that of a [`Simulation`](super::Simulation) of the whole
-/// [`History`](orlop_trace::history::History), in one pass and in little memory; the duration is missing,
-/// since most of it is reading. Where the events of a file are [nearly](EventOrder::Nearly) in order, a queue
-/// of a million events sorts them; an event that comes later than that is replayed where it comes.
+/// [`History`](orlop_trace::history::History), in one pass and little memory; the duration is missing, since
+/// most of it is reading. If the events of a file are [nearly](EventOrder::Nearly) in order, a queue of a
+/// million events sorts them; an event that is later than that is replayed where it is.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StreamedReplay {
     /// The outcome of each device.
     pub devices: Vec<(u32, SimulationOutcome)>,
-    /// Whether the file is cut off or damaged; what comes before that was replayed.
+    /// Whether the file is cut off or damaged; everything before that was replayed.
     pub warnings: Vec<HistoryWarning>,
 }
 
@@ -50,13 +50,13 @@ impl StreamedReplay {
     ///
     /// # Errors
     ///
-    /// [`FormatError::NotThis`](orlop_trace::formats::FormatError::NotThis) for a file of another format, and
-    /// others of its kind.
+    /// [`TraceError::WrongFormat`](orlop_trace::TraceError::WrongFormat) for a file of another format, and
+    /// other errors of reading.
     pub fn run(reader: impl Read, rules: &Rules, memory: Option<u64>) -> Result<Self> {
         Self::of(BinaryReader::new(reader)?, rules, memory)
     }
 
-    /// Replays the rest of what a reader has.
+    /// Replays the remaining records of a reader.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl StreamedReplay {
                 BinaryRecord::Event(event) if nearly => devices.soon(number, event),
                 BinaryRecord::Event(event) => devices.get(number).event(&event),
                 BinaryRecord::Warning(warning) => warning.add_to(&mut warnings),
-                // These are of device 0 where the file names none.
+                // These belong to device 0 if the file names none.
                 BinaryRecord::Memory(_) | BinaryRecord::Detail(_) | BinaryRecord::CountedReserved(_) => {
                     devices.get(number);
                 }
@@ -103,12 +103,12 @@ impl StreamedReplay {
     }
 }
 
-/// The replays of all devices, each created when it is first named.
+/// The replays of all devices, created on demand.
 struct DeviceReplays<'a> {
     rules: &'a Rules,
     memory: Option<u64>,
     feeds: BTreeMap<u32, DeviceReplay>,
-    /// The reorder queue, earliest event first, of bounded length.
+    /// The reorder queue, earliest event first, of limited length.
     held: BinaryHeap<QueuedEvent>,
     most: usize,
     /// Events that have been queued so far.
@@ -120,7 +120,7 @@ impl DeviceReplays<'_> {
         self.feeds.entry(device).or_insert_with(|| DeviceReplay::new(self.rules, self.memory))
     }
 
-    /// Queues an event: earlier ones may still follow in the file.
+    /// Queues an event: earlier ones may follow in the file.
     fn soon(&mut self, device: u32, event: HistoryEvent) {
         let mut first = QueuedEvent { event, place: self.events, device };
         self.events += 1;
@@ -128,7 +128,7 @@ impl DeviceReplays<'_> {
             self.held.push(first);
             return;
         }
-        // In the place of the earliest: a heap that is pushed to when it is full doubles.
+        // Replaces the earliest: pushing to a full heap would double its memory.
         if let Some(mut earliest) = self.held.peek_mut()
             && *earliest > first
         {
@@ -150,7 +150,7 @@ impl DeviceReplays<'_> {
 struct DeviceReplay {
     simulator: Simulator,
     blocks: EventInterpreter<StreamedBlock>,
-    /// The event before, which is interpreted together with the next.
+    /// The previous event, which is interpreted together with the next.
     last: Option<HistoryEvent>,
     /// Unused block numbers.
     vacant: Vec<u32>,
@@ -166,9 +166,9 @@ struct DeviceReplay {
 /// A block of the recording.
 #[derive(Debug, Clone, Copy)]
 struct StreamedBlock {
-    /// Its number in the simulator; `None` if it was allocated after a request had failed.
+    /// Its number in the simulator; `None` if it was allocated after a failed request.
     id: Option<u32>,
-    /// How many bytes were requested.
+    /// Requested bytes.
     bytes: u64,
 }
 
@@ -200,7 +200,7 @@ impl PartialOrd for QueuedEvent {
 }
 
 impl Ord for QueuedEvent {
-    /// The heap gives the greatest first.
+    /// Reversed: the heap returns the greatest first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.key().cmp(&self.key())
     }
@@ -240,7 +240,7 @@ impl DeviceReplay {
         }
     }
 
-    /// Replays an event, which `next` follows.
+    /// Replays an event that is followed by `next`.
     fn replay(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) {
         let place = self.events;
         self.events += 1;
@@ -289,8 +289,7 @@ impl DeviceReplay {
         self.steps += 1;
     }
 
-    /// Allocates a block. After a failed request nothing is requested any more, but live bytes are still
-    /// counted.
+    /// Allocates a block. After a failed request, only live bytes are counted.
     fn allocate(&mut self, address: u64, asked: &WorkBlock) {
         let id = self.ask(asked);
         self.blocks.insert(address, StreamedBlock { id, bytes: asked.bytes });
@@ -341,8 +340,8 @@ mod tests {
 
     const HELD_HERE: u64 = 16;
 
-    /// Blocks on two devices, freed two places later, of which each run of so many is told backwards; all of
-    /// a run at one time if they `tie`.
+    /// Blocks on two devices, each freed two events later. The events are written in runs of `run` in reverse
+    /// order; with `tie`, all of a run have the same time.
     fn file(run: u64, tie: bool) -> Vec<u8> {
         let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
         for begin in (0..400).step_by(usize::try_from(run).unwrap()) {

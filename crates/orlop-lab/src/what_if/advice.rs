@@ -1,4 +1,4 @@
-//! The advice of a sweep: settings to paste, or why there are none.
+//! The advice of a sweep: settings to use, or the reason why there are none.
 
 use super::rank::Advantage;
 use super::recorded_run::Doubt;
@@ -7,49 +7,49 @@ use orlop_core::ByteSize;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// The line of Python that records the history of a run; it goes before the run.
+/// The line of Python that starts recording the history; it goes before the run.
 pub const RECORD_HISTORY: &str = "torch.cuda.memory._record_memory_history()";
 
-/// The line of Python that writes what was recorded; it goes after the run, or where it failed.
+/// The line of Python that writes the recording; it goes after the run, or where it fails.
 pub const DUMP_SNAPSHOT: &str = "torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")";
 
-/// Settings of PyTorch's that are better than those that the others are compared with.
+/// Settings of PyTorch that are better than the baseline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Advice {
-    /// What to paste into `PYTORCH_CUDA_ALLOC_CONF`; empty for PyTorch's defaults.
+    /// The value for `PYTORCH_CUDA_ALLOC_CONF`; empty for PyTorch's defaults.
     pub conf: String,
-    /// The most bytes that are held with them.
+    /// The peak of reserved bytes with these settings.
     pub peak_reserved: u64,
-    /// Bytes fewer than now; negative where they hold more and run in return.
+    /// The reduction of the peak of reserved bytes; negative if it grows, so that the run succeeds.
     pub saves: i64,
-    /// Times that all cached memory goes back before a request is served.
+    /// The number of retries, each of which releases all cached memory.
     pub retries: u64,
 }
 
-/// Why there is advice, or none.
+/// The reason for advice, or for its absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdviceReason {
-    /// It runs, and what it is compared with does not.
+    /// It runs, and the baseline does not.
     Runs,
-    /// It holds so many bytes fewer at its peak.
+    /// It reserves fewer bytes at its peak.
     HoldsLess {
-        /// How many.
+        /// The difference in bytes.
         bytes: u64,
     },
-    /// It holds as much, and needs so many bytes fewer to run without a retry.
+    /// It reserves as much, and needs fewer bytes to run without a retry.
     NeedsLess {
-        /// How many.
+        /// The difference in bytes.
         bytes: u64,
     },
-    /// It needs as much memory, and gives its cached memory back less often.
+    /// It needs as much memory and has fewer retries.
     RetriesLess,
-    /// No settings of PyTorch's are better by as much as counts.
+    /// No settings of PyTorch are significantly better.
     NothingToGain,
-    /// No settings of PyTorch's run in the memory.
+    /// No settings of PyTorch run in the memory.
     NothingRuns,
-    /// Replays say nothing about the recorded run.
+    /// Replays do not reproduce the recorded run.
     Withheld(Doubt),
 }
 
@@ -76,17 +76,17 @@ impl AdviceReason {
 impl fmt::Display for AdviceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Runs => f.write_str("it runs where the present settings run out of memory"),
-            Self::HoldsLess { bytes } => write!(f, "it holds {} less at its peak", ByteSize(bytes)),
-            Self::NeedsLess { bytes: 0 } => f.write_str("it holds as much and runs without a retry"),
+            Self::Runs => f.write_str("it runs, and the present settings run out of memory"),
+            Self::ReservesLess { bytes } => write!(f, "it reserves {} less at its peak", ByteSize(bytes)),
+            Self::NeedsLess { bytes: 0 } => f.write_str("it reserves as much and runs without a retry"),
             Self::NeedsLess { bytes } => {
-                write!(f, "it holds as much and needs {} less to run without a retry", ByteSize(bytes))
+                write!(f, "it reserves as much and needs {} less to run without a retry", ByteSize(bytes))
             }
             Self::RetriesLess => f.write_str("it needs as much memory and has fewer retries"),
             Self::NothingToGain => {
-                f.write_str("nothing to gain: no settings of PyTorch's are better by one percent")
+                f.write_str("nothing to gain: no settings of PyTorch are better by one percent")
             }
-            Self::NothingRuns => f.write_str("no settings of PyTorch's run in this memory"),
+            Self::NothingRuns => f.write_str("no settings of PyTorch run in this memory"),
             Self::Withheld(doubt) => doubt.fmt(f),
         }
     }
@@ -101,7 +101,7 @@ impl Serialize for AdviceReason {
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = |event: Option<u64>| match event {
-            // Events count from 1 for people.
+            // Messages number events from 1.
             Some(event) => format!("runs out of memory at event {}", event.saturating_add(1)),
             None => "does not run out of memory".to_owned(),
         };

@@ -1,29 +1,29 @@
 //! The ranking: which of two replays costs less memory.
 //!
-//! What is held in normal running counts first: it is taken from others all the time, and a fault of the next
-//! size more is what runs out. Then the memory in which the run needs no retry, each of which gives all
-//! cached memory back and waits for the device; then how many retries there were. The smallest memory in
-//! which a run comes through says little: at that edge some settings come through with thousands of retries
-//! that hold most in normal running. Differences below a hundredth are none, since replays are not truer than
-//! that.
+//! The peak of reserved bytes in normal operation counts first: it is taken from other programs all the time,
+//! and leaves the least reserve. Next is the memory in which the run needs no retry, because each retry
+//! releases all cached memory and waits for the device; then the number of retries. The smallest memory in
+//! which a run succeeds says little: at that limit some settings succeed with thousands of retries and
+//! reserve most in normal operation. Differences of less than one percent are not significant, because
+//! replays are not more accurate.
 
 use super::what_if_report::WhatIfRow;
 use std::cmp::Ordering;
 
-/// One over this share of a figure is a difference that counts.
+/// A difference is significant from the fraction `1 / SIGNIFICANT` of a figure.
 const COUNTS: u128 = 100;
 
-/// What a way to allocate costs.
+/// The cost of a setting or allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cost {
     failed: bool,
     held: u64,
-    /// The memory that it needs to run without a retry, where that was looked for.
+    /// The memory that it needs to run without a retry, if that was searched.
     calm: Option<u64>,
     retries: u64,
 }
 
-/// The reason why one way to allocate is better than another.
+/// The reason why one setting is better than another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advantage {
     Runs,
@@ -42,12 +42,12 @@ impl Cost {
         }
     }
 
-    /// Less is better.
+    /// Orders by cost: less is better.
     pub(super) fn compare(&self, other: &Self) -> Ordering {
         self.difference(other).map_or(Ordering::Equal, |(order, _)| order)
     }
 
-    /// What is better here than there, if anything counts.
+    /// Returns the advantage over another, if there is a significant one.
     pub(super) fn gain(&self, over: &Self) -> Option<Advantage> {
         self.difference(over).filter(|(order, _)| order.is_lt()).map(|(_, gain)| gain)
     }
@@ -64,7 +64,7 @@ impl Cost {
     }
 }
 
-/// Whether two figures differ by less than counts: by less than a hundredth of the larger one.
+/// Returns `true` if two figures differ by less than one percent of the larger one.
 pub(super) fn is_same(one: u64, other: u64) -> bool {
     u128::from(one.abs_diff(other)) * COUNTS < u128::from(one.max(other).max(1))
 }
@@ -75,9 +75,9 @@ fn compare(one: u64, other: u64) -> Ordering {
 
 /// Sorts rows, best first.
 ///
-/// What differs by less than counts does not order well: of three figures each can be as good as the next,
-/// and the first better than the last. So the best is taken out again and again: those that hold as little as
-/// the least, of them those that need as little as the least, and so on.
+/// Significance is not transitive: of three figures each may be equivalent to the next, and the first better
+/// than the last. So the best is selected repeatedly: the rows equivalent to the one with the least reserved
+/// bytes, of these the rows equivalent to the one that needs the least memory, and so on.
 pub(super) fn sort(rows: Vec<WhatIfRow>) -> Vec<WhatIfRow> {
     let mut rest: Vec<(Cost, WhatIfRow)> = rows.into_iter().map(|row| (Cost::of(&row), row)).collect();
     let mut sorted = Vec::with_capacity(rest.len());
@@ -87,7 +87,7 @@ pub(super) fn sort(rows: Vec<WhatIfRow>) -> Vec<WhatIfRow> {
     sorted
 }
 
-/// The place of the best row.
+/// Returns the index of the best row.
 fn best(rows: &[(Cost, WhatIfRow)]) -> Option<usize> {
     let mut left: Vec<usize> = (0..rows.len()).collect();
     let figures: [fn(&Cost) -> u64; 3] =
@@ -101,7 +101,7 @@ fn best(rows: &[(Cost, WhatIfRow)]) -> Option<usize> {
     left.into_iter().min_by_key(|&place| {
         let row = &rows[place].1;
         let at_the_edge = row.smallest.map_or(0, |smallest| smallest.retries);
-        // Whoever gains nothing changes nothing.
+        // Without a gain, settings are not changed.
         (!row.is_baseline, at_the_edge, row.settings, row.outcome.peak_reserved, row.outcome.rules.len())
     })
 }
@@ -115,7 +115,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// What these settings hold, and the smallest memory in which they run, in MiB, and the retries there.
+    /// A row with the peak of reserved bytes, the smallest memory in which it runs, both in MiB, and the
+    /// retries there.
     fn row(conf: &str, held: u64, runs: u64, retries: u64) -> WhatIfRow {
         let rules = Rules::torch(conf).unwrap();
         let mut outcome = Simulation::new(&Workload::default()).run(&rules);
@@ -135,8 +136,8 @@ mod tests {
         sort(rows).into_iter().filter_map(|row| row.outcome.conf).collect()
     }
 
-    /// A training step of a large model: what comes through in the least memory holds half as much again
-    /// otherwise.
+    /// A training step of a large model: the setting that succeeds in the least memory reserves half as much
+    /// again otherwise.
     #[test]
     fn what_is_held_counts_before_what_a_run_comes_through_in() {
         let rows = vec![
@@ -150,11 +151,11 @@ mod tests {
     #[test]
     fn less_than_a_hundredth_is_no_difference() {
         assert!(is_same(1000, 991) && !is_same(1000, 990) && is_same(0, 0) && !is_same(u64::MAX, 0));
-        // As good as the settings that there are: nothing is to be changed.
+        // Equivalent to the present settings: nothing is changed.
         let rows = vec![row("roundup_power2_divisions:4", 992, 900, 0), row("", 1000, 950, 3)];
         assert_eq!(order(rows), ["", "roundup_power2_divisions:4"]);
-        // As good as each other, and better than those: the fewest retries at the edge, then the fewest
-        // settings.
+        // Equivalent to each other and better than the baseline: the fewest retries at the limit, then the
+        // fewest settings.
         let rows = vec![
             row("", 1200, 1100, 0),
             row("expandable_segments:True,large_segment_size_mb:12", 1000, 990, 0),
@@ -172,8 +173,8 @@ mod tests {
         );
     }
 
-    /// The first holds as little as the present settings, and those as little as the last: which is no better
-    /// than the first.
+    /// The first is equivalent to the present settings, and those to the last, which is no better than the
+    /// first.
     #[test]
     fn what_is_better_than_the_baseline_is_found_behind_it() {
         let mut rows = vec![

@@ -2,7 +2,7 @@
 
 use crate::simulate::Rules;
 
-/// Settings of PyTorch's that people turn, alone and together.
+/// Common settings of PyTorch, alone and combined.
 const SETTINGS: [&str; 19] = [
     "",
     "expandable_segments:True",
@@ -25,13 +25,13 @@ const SETTINGS: [&str; 19] = [
     "roundup_power2_divisions:16",
 ];
 
-/// PyTorch collects garbage only under a limit; a share of 1 is none.
+/// PyTorch collects garbage only with a limit; a fraction of 1 is none.
 const WITH_LIMIT: [&str; 2] = [
     "garbage_collection_threshold:0.6,per_process_memory_fraction:0.99",
     "garbage_collection_threshold:0.8,per_process_memory_fraction:0.99",
 ];
 
-/// PyTorch's settings and the other allocators: 24 in all with a limit on memory, and two fewer without.
+/// Returns PyTorch's settings and the other allocators: 24 with a memory limit, 22 without.
 #[must_use]
 pub fn settings(with_limit: bool) -> Vec<Rules> {
     let limited = if with_limit { &WITH_LIMIT[..] } else { &[] };

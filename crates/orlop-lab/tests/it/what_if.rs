@@ -7,7 +7,7 @@ use orlop_lab::simulate::{Fidelity, MAX_STREAMS, Rules, Simulation, SimulationOu
 use orlop_lab::what_if::WhatIf;
 use orlop_trace::TraceError;
 use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
-use orlop_trace::formats::{FormatError, binary, csv};
+use orlop_trace::formats::{TraceError, binary, csv};
 use orlop_trace::history::{
     BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites,
     Workload,
@@ -288,7 +288,7 @@ fn streamed_devices(file: &[u8]) -> Result<usize, TraceError> {
 }
 
 fn is_too_many(error: &TraceError) -> bool {
-    matches!(error, TraceError::Format(FormatError::TooManyDevices { limit: 4096 }))
+    matches!(error, TraceError::TooManyDevices { limit: 4096 })
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Tables of the texts and call sites that records name by number.
+//! Tables of the texts and call sites that records refer to.
 
 use crate::history::{SiteId, Sites, TextId};
 use std::collections::HashMap;
 
-/// So many different annotations and call sites are kept of each; later ones have no name.
-const MOST: usize = 1 << 20;
+/// The maximum number of different annotations, and of call sites; later ones have no name.
+const MAX_NAMES: usize = 1 << 20;
 
-/// Texts and stacks, by their numbers from 1.
+/// Texts and stacks, numbered from 1.
 #[derive(Debug, Default)]
 pub(super) struct NameTables {
     texts: Vec<Box<str>>,
@@ -39,19 +39,19 @@ impl NameTables {
 }
 
 fn next(length: usize) -> Option<u32> {
-    u32::try_from(length + 1).ok().filter(|_| length < MOST)
+    u32::try_from(length + 1).ok().filter(|_| length < MAX_NAMES)
 }
 
-/// The names of one table of sites: each is looked up once.
+/// Converts the names of records to ids of a table of sites, each once.
 #[derive(Debug, Default)]
-pub(super) struct Lookup {
+pub(super) struct NameLookup {
     pub(super) sites: Sites,
     tags: HashMap<u32, TextId>,
     texts: HashMap<u32, TextId>,
     stacks: HashMap<u32, SiteId>,
 }
 
-impl Lookup {
+impl NameLookup {
     pub(super) fn tag(&mut self, number: u32) -> TextId {
         if number == 0 {
             return TextId::NONE;
@@ -61,18 +61,18 @@ impl Lookup {
     }
 
     pub(super) fn text(&mut self, number: u32, names: &NameTables) -> TextId {
-        let Some(place) = number.checked_sub(1) else { return TextId::NONE };
+        let Some(index) = number.checked_sub(1) else { return TextId::NONE };
         let sites = &mut self.sites;
         *self
             .texts
             .entry(number)
-            .or_insert_with(|| names.texts.get(place as usize).map_or(TextId::NONE, |text| sites.text(text)))
+            .or_insert_with(|| names.texts.get(index as usize).map_or(TextId::NONE, |text| sites.text(text)))
     }
 
     pub(super) fn site(&mut self, number: u32, names: &NameTables) -> SiteId {
-        let Some(place) = number.checked_sub(1) else { return SiteId::UNKNOWN };
+        let Some(index) = number.checked_sub(1) else { return SiteId::UNKNOWN };
         let sites = &mut self.sites;
-        *self.stacks.entry(number).or_insert_with(|| match names.stacks.get(place as usize) {
+        *self.stacks.entry(number).or_insert_with(|| match names.stacks.get(index as usize) {
             Some(addresses) => super::backtraces::resolve(addresses, sites),
             None => SiteId::UNKNOWN,
         })

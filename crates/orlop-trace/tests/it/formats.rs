@@ -6,7 +6,7 @@ use flate2::write::GzEncoder;
 use orlop_core::{Device, StreamId};
 use orlop_trace::TraceError;
 use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, EventOrder};
-use orlop_trace::formats::{FormatError, binary, chrome, csv, device_number, perfetto, rmm};
+use orlop_trace::formats::{TraceError, binary, chrome, csv, device_number, perfetto, rmm};
 use orlop_trace::history::{EventAction, History, HistoryEvent, HistoryWarning, Workload};
 use proptest::prelude::*;
 use std::io::Write;
@@ -153,10 +153,7 @@ fn a_file_that_is_cut_off_has_all_its_whole_blocks() {
     }
     // One length for each block that is whole.
     assert!(lengths.len() >= 3, "{lengths:?}");
-    assert!(matches!(
-        binary::read_binary(&bytes[..11]),
-        Err(TraceError::Format(FormatError::NotThis { .. }))
-    ));
+    assert!(matches!(binary::read_binary(&bytes[..11]), Err(TraceError::WrongFormat { .. })));
 }
 
 #[test]
@@ -193,7 +190,7 @@ fn later_versions_are_refused() {
     let mut bytes = written(&History::default());
     bytes[8] = 2;
     let error = binary::read_binary(&bytes[..]).unwrap_err();
-    assert!(matches!(error, TraceError::Format(FormatError::Version { found: 2, known: 1 })), "{error}");
+    assert!(matches!(error, TraceError::Version { found: 2, known: 1 }), "{error}");
 }
 
 proptest! {

@@ -12,15 +12,16 @@ use orlop_trace::history::{
 pub(super) struct Evidence {
     /// The peak of reserved bytes.
     peak: u64,
-    /// From this share of the limit on old segments go back; 0: never.
+    /// The fraction of the limit from which old segments are released; 0 disables it.
     threshold: f64,
-    /// Whether the settings themselves limit the process.
+    /// Whether the settings limit the memory of the process.
     has_fraction: bool,
-    /// The most bytes that were held when growth collected nothing, though there was something to collect.
+    /// The maximum of reserved bytes at which growth did not collect garbage although there was some.
     uncollected: u64,
-    /// What was held and what the device had left when a request failed: the last time.
+    /// Reserved bytes plus free bytes of the device when a request failed for the last time.
     room: Option<u64>,
-    /// What would have been held if a request had not failed, though the device had that: the least.
+    /// The minimum of reserved bytes that requests would have led to that failed although the device had
+    /// enough.
     refused: Option<u64>,
     pub(super) releases: Vec<RegionRelease>,
 }
@@ -28,28 +29,28 @@ pub(super) struct Evidence {
 /// Consecutive releases of regions to the device.
 #[derive(Debug)]
 pub(super) struct RegionRelease {
-    /// The first event of it.
+    /// The index of the first event.
     pub(super) first: usize,
-    /// Bytes that were held before.
+    /// Reserved bytes before it.
     held: u64,
-    /// What follows of the same request, if it is one.
+    /// What follows it in the same request, if anything does.
     follow_up: FollowUp,
     /// Whether its call site is that of what follows.
     same_site: bool,
-    /// Whether segments of the common pools stay that are free as a whole.
+    /// Whether entirely free segments of the default pool remain.
     is_partial: bool,
     /// Whether all of it was in private pools.
     pub(super) is_private: bool,
 }
 
-/// What follows where memory went back.
+/// What follows a release of memory.
 #[derive(Debug, Clone, Copy)]
 enum FollowUp {
-    /// Nothing of a request.
+    /// Nothing of the same request.
     Other,
-    /// Growth by so many bytes, with this event.
+    /// Growth with this event by this number of bytes.
     Growth(usize, u64),
-    /// A request fails.
+    /// A failed request.
     Failure,
 }
 
@@ -67,7 +68,7 @@ impl Evidence {
             refused: None,
             releases: Vec::new(),
         };
-        // Whether what follows may be of the request that gave memory back.
+        // Whether the next event may belong to the request that released memory.
         let mut open = false;
         for (place, event) in history.events.iter().enumerate() {
             let last = evidence.releases.last_mut().filter(|_| open);
@@ -79,7 +80,7 @@ impl Evidence {
                     };
                     match last.filter(is_first_site) {
                         Some(release) => release.is_private &= is_private,
-                        // What others gave back before it was a call.
+                        // What other sites released before was a call.
                         None => evidence.releases.push(RegionRelease {
                             first: place,
                             held,
@@ -114,7 +115,7 @@ impl Evidence {
                     open = false;
                     evidence.fail(event, held, rules.segment_bytes(event.bytes));
                 }
-                // Who gives memory back waits for streams.
+                // A request that releases memory waits for streams before.
                 EventAction::Allocate | EventAction::FreeRequested => open = false,
                 _ => {}
             }
@@ -123,7 +124,7 @@ impl Evidence {
         evidence
     }
 
-    /// A request failed that would have grown by so many bytes.
+    /// Records a failed request that would have reserved `growth` bytes.
     fn fail(&mut self, event: &HistoryEvent, held: u64, growth: Option<u64>) {
         match growth {
             Some(growth) if growth <= event.address => {
@@ -134,7 +135,7 @@ impl Evidence {
         }
     }
 
-    /// Whether a request may have given this back, if it found no room.
+    /// Returns `true` if a request may have caused this release because it found no room.
     pub(super) fn may_be_request(&self, release: &RegionRelease) -> bool {
         match release.follow_up {
             FollowUp::Other => false,
@@ -146,12 +147,12 @@ impl Evidence {
         }
     }
 
-    /// Whether so many bytes pass the threshold's share of the least limit that there can be.
+    /// Returns `true` if `reserved` bytes exceed the threshold for the smallest possible limit.
     fn collects(&self, held: u64) -> bool {
         self.threshold > 0.0 && held as f64 > self.threshold * self.peak as f64
     }
 
-    /// The limit that explains the failures, and what requests gave back.
+    /// Returns the limit that explains the failures and the releases by requests.
     pub(super) fn limit(&self) -> Option<MemoryLimit> {
         let (mut at_least, mut below, mut of_process) = (self.peak, self.refused, self.has_fraction);
         let grown = self.releases.iter().filter_map(|release| match release.follow_up {
@@ -162,7 +163,7 @@ impl Evidence {
             let bound = match self.collects(release.held) {
                 false => refused,
                 true if release.is_partial => self.share_of(release.held),
-                // It may have been either.
+                // Either may have been the cause.
                 true => refused.max(self.share_of(release.held)),
             };
             of_process |= self.collects(release.held) && release.is_partial;
@@ -183,7 +184,7 @@ impl Evidence {
         }
     }
 
-    /// The bytes of which so many are the threshold's share, rounded up.
+    /// Returns the bytes of which `reserved` are the threshold's fraction, rounded up.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -200,8 +201,9 @@ impl RegionRelease {
         self.same_site = history.events.get(self.first).is_some_and(|first| first.site == event.site);
     }
 
-    /// Whether a free block would have served the request that grew, so that it gave nothing back. What it
-    /// may have waited for does not count. What is looked at for that is taken from `looks`.
+    /// Returns `true` if a free block would have served the request that grew, so that the request did not
+    /// cause the release. Pending blocks that it may have waited for do not count. The number of inspected
+    /// blocks is subtracted from `budget`.
     pub(super) fn was_needless(
         &self,
         history: &DeviceHistory,
@@ -210,7 +212,7 @@ impl RegionRelease {
         looks: &mut usize,
     ) -> bool {
         let FollowUp::Growth(growth, _) = self.follow_up else { return false };
-        // Where more is given back or freed first, another request follows.
+        // After further releases or frees, another request follows.
         let ends = |action| {
             matches!(action, EventAction::FreeRequested | EventAction::RegionReleased | EventAction::Unmapped)
         };
@@ -247,7 +249,8 @@ impl RegionRelease {
         })
     }
 
-    /// After how many events the search was made: who gives memory back waits for streams first.
+    /// Returns the number of events before the search for a free block: a request waits for streams before it
+    /// releases memory.
     fn before_waiting(&self, history: &DeviceHistory) -> usize {
         let events = &history.events[..self.first];
         let mut events = events.iter().enumerate().rev().peekable();

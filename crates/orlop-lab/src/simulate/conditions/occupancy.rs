@@ -1,10 +1,10 @@
-//! The segments that are free as a whole, event by event.
+//! The entirely free segments over the events.
 
 use orlop_trace::history::{BlockState, DeviceHistory, EventAction, HistoryEvent, SizeRules};
 use std::collections::{BTreeMap, HashMap};
 
-/// The segments of the common pools that are held, and how many blocks are in each. Pages that are mapped one
-/// by one are left out: no collection takes them.
+/// The segments of the default pool and the number of blocks in each. Pages that are mapped individually are
+/// ignored: garbage collection does not release them.
 #[derive(Debug)]
 pub(super) struct Occupancy<'a> {
     rules: &'a SizeRules,
@@ -98,7 +98,7 @@ impl<'a> Occupancy<'a> {
         }
     }
 
-    /// Counts one more idle segment, or one fewer.
+    /// Counts one more idle segment, or one less.
     fn count(&mut self, small: bool, more: bool) {
         let change = |count: &mut usize| *count = if more { *count + 1 } else { count.saturating_sub(1) };
         change(&mut self.idle);

@@ -1,39 +1,39 @@
-//! The trace's events, one after the other, without a tree of the whole.
+//! The events of the trace, read as a stream.
 
 use super::lenient_json::{FieldName, IgnoredObject, Lenient, ObjectFields};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::io::Read;
 
-/// Categories of what runs on a thread of the program: operators, Python, what the program itself names.
-/// Kernels and calls of the driver are others.
+/// Categories of events on a thread of the program: operators, Python functions, annotations. Kernels and
+/// driver calls have others.
 const OPERATIONS: [&str; 4] = ["cpu_op", "python_function", "user_annotation", "Operator"];
 
-/// An event. What is not there, or is something else, is `None`, 0 or empty.
+/// An event. Fields that are missing or of another type are `None`, 0 or empty.
 #[derive(Debug, Default)]
 pub(super) struct ChromeEvent {
     pub(super) name: Box<str>,
-    /// It has a beginning and an end.
+    /// Whether it has a beginning and an end.
     pub(super) complete: bool,
-    /// It is of something that a thread of the program did.
+    /// Whether it is an operation of a program thread.
     pub(super) operation: bool,
-    /// In nanoseconds, as the next.
+    /// In nanoseconds, as is `duration`.
     pub(super) time: u64,
     pub(super) duration: u64,
     pub(super) thread: Option<u64>,
-    /// Of which process: several may be in one file, and their threads have numbers of their own.
+    /// The process. A file may have several, each with its own thread numbers.
     pub(super) process: u64,
     pub(super) arguments: EventArguments,
 }
 
-/// What an event is, of those that count.
+/// The kinds of events that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChromeEventKind {
     /// An allocation or a free.
     Memory,
     /// A request that failed.
     Failure,
-    /// Something that a thread did, from the event's time on.
+    /// An operation of a thread that begins at the event's time.
     Operation,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct EventArguments {
     pub(super) family: Option<i64>,
     pub(super) device: Option<i64>,
     pub(super) index: Option<u64>,
-    /// Bytes that live on the device afterwards, and bytes that its allocator holds.
+    /// Live and reserved bytes of the device after the event.
     pub(super) allocated: Option<i64>,
     pub(super) reserved: Option<i64>,
 }
@@ -127,7 +127,7 @@ impl ObjectFields for EventArguments {
     }
 }
 
-/// Calls `take` for each event that counts of a trace: an array of events, or an object that has them in
+/// Calls `take` for each relevant event of a trace: an array of events, or an object with the array
 /// `traceEvents`.
 pub(super) fn read(
     reader: impl Read,
@@ -174,7 +174,7 @@ impl<'de, F: FnMut(ChromeEventKind, &ChromeEvent)> Visitor<'de> for EventVisitor
     }
 }
 
-/// The array in `traceEvents`.
+/// The seed for the array in `traceEvents`.
 struct Events<'f, F> {
     take: &'f mut F,
 }
@@ -236,7 +236,7 @@ mod tests {
         {
             assert!(found(text).is_err(), "{text}");
         }
-        // Deeper than any stack.
+        // Nesting beyond any call stack.
         assert_eq!(
             found(&format!("[{{\"x\":{}1{}}}]", "[".repeat(100_000), "]".repeat(100_000))).unwrap(),
             []

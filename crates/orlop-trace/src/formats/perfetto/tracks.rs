@@ -5,7 +5,7 @@ use super::entry::{ArgumentValue, EntryWriter, PerfettoEntry};
 use orlop_core::MemoryKind;
 use std::io::{self, Write};
 
-/// What the counters say at a moment.
+/// The counters at an instant.
 #[derive(Debug, Clone, Copy)]
 struct CounterSample {
     time: u64,
@@ -29,14 +29,14 @@ impl CounterSample {
 pub(super) struct CounterTracks {
     number: u32,
     resolution: u64,
-    /// Kinds that the device has blocks of.
+    /// The memory kinds of the device's blocks.
     kinds: Vec<MemoryKind>,
     has_reserved: bool,
     has_pending: bool,
     written: Option<CounterSample>,
-    /// When the time began of which the moments below are.
+    /// The start of the current interval.
     since: u64,
-    /// The moment with the most live bytes, and the last one.
+    /// The sample of the interval with the most live bytes, and its last one.
     waiting: Option<(CounterSample, CounterSample)>,
 }
 
@@ -55,7 +55,7 @@ impl CounterTracks {
         }
     }
 
-    /// Takes note of the counters.
+    /// Adds a sample and writes the interval before it, if it is over.
     pub(super) fn note<W: Write>(
         &mut self,
         counts: &DeviceCounts,
@@ -74,7 +74,7 @@ impl CounterTracks {
         if self.resolution == 0 || self.written.is_none() { self.flush(out) } else { Ok(()) }
     }
 
-    /// Writes what waits.
+    /// Writes the samples of the current interval.
     pub(super) fn flush<W: Write>(&mut self, out: &mut EntryWriter<W>) -> io::Result<()> {
         let Some((most, last)) = self.waiting.take() else { return Ok(()) };
         self.write(most, out)?;

@@ -5,7 +5,7 @@ use super::{GPT, unpacked};
 use flate2::Compression;
 use flate2::read::GzEncoder;
 use orlop_trace::TraceError;
-use orlop_trace::formats::snapshot::{SnapshotError, write_pickle};
+use orlop_trace::formats::snapshot::{TraceError, write_pickle};
 use orlop_trace::history::History;
 use proptest::prelude::*;
 use std::io::Read;
@@ -17,7 +17,7 @@ fn packed(reader: impl Read) -> Vec<u8> {
 }
 
 /// What is wrong with a pickle.
-fn wrong(bytes: &[u8]) -> SnapshotError {
+fn wrong(bytes: &[u8]) -> TraceError {
     match History::parse(bytes) {
         Err(TraceError::Snapshot(error)) => error,
         Err(error) => panic!("{error}"),
@@ -47,7 +47,7 @@ fn nothing_is_run() {
         (b"NQ", "BINPERSID"),
     ] {
         let error = wrong(&pickle(&[b"N0", opcode, b"."]));
-        assert!(matches!(error, SnapshotError::RunsCode { opcode, .. } if opcode == name), "{name}: {error}");
+        assert!(matches!(error, TraceError::RunsCode { opcode, .. } if opcode == name), "{name}: {error}");
     }
     let error = wrong(&pickle(&[b"N0cos\nsystem\n(tR."]));
     assert_eq!(
@@ -95,7 +95,7 @@ fn malformed_pickles_are_told_where() {
 #[test]
 fn odd_but_plain_pickles_are_read() {
     let segment = b"(S'x'\n"; // A string with escapes: not plain.
-    assert!(matches!(wrong(&pickle(&[segment])), SnapshotError::Opcode { opcode: b'S', .. }));
+    assert!(matches!(wrong(&pickle(&[segment])), TraceError::Opcode { opcode: b'S', .. }));
     // Protocol 0 and 1: text numbers, memos in text, marks.
     let old = b"(dp0\nVsegments\np1\n(lp2\nsVdevice_traces\n(lp3\n(lp4\n(dVaction\nValloc\nsVaddr\nI512\nsVsize\nL700L\n\
         sVtime_us\nF1.5\nsVstream\nI00\nsaas.";
@@ -114,16 +114,16 @@ fn odd_but_plain_pickles_are_read() {
 fn depth_costs_nothing() {
     // A million lists in each other, then as many dicts, by two ways.
     let lists = pickle(&[&b"]".repeat(1 << 20), &b"a".repeat((1 << 20) - 1), b"."]);
-    assert!(matches!(wrong(&lists), SnapshotError::Unexpected { .. }));
+    assert!(matches!(wrong(&lists), TraceError::WrongType { .. }));
     let tuples = pickle(&[b"N", &b"\x85".repeat(1 << 20), b"."]);
-    assert!(matches!(wrong(&tuples), SnapshotError::Unexpected { .. }));
+    assert!(matches!(wrong(&tuples), TraceError::WrongType { .. }));
     let field = pickle(&[b"}\x8c\x08segments", &b"]".repeat(1 << 20), &b"a".repeat((1 << 20) - 1), b"s."]);
-    assert!(matches!(wrong(&field), SnapshotError::Unexpected { expected: "a segment" }));
+    assert!(matches!(wrong(&field), TraceError::WrongType { expected: "a segment" }));
     for key in ["segments", "unknown", "external_annotations"] {
         let json = format!("{{\"{key}\": {}", "[".repeat(1 << 20));
-        assert!(matches!(wrong(json.as_bytes()), SnapshotError::Json(_)));
+        assert!(matches!(wrong(json.as_bytes()), TraceError::Json(_)));
         let json = format!("{{\"{key}\": {}", "{\"frames\":".repeat(1 << 18));
-        assert!(matches!(wrong(json.as_bytes()), SnapshotError::Json(_)));
+        assert!(matches!(wrong(json.as_bytes()), TraceError::Json(_)));
     }
 }
 
@@ -148,11 +148,14 @@ fn shared_values_are_not_multiplied() {
     let events = [b"](", &event[..], &b"h\x00".repeat(999), b"e\x94"].concat();
     let traces = pickle(&[b"}\x8c\x0ddevice_traces](", &events, &b"h\x01".repeat(999), b"es."]);
     let error = wrong(&traces);
-    assert!(matches!(error, SnapshotError::Swollen { bytes, .. } if bytes == traces.len() as u64), "{error}");
+    assert!(
+        matches!(error, TraceError::ExcessiveSharing { bytes, .. } if bytes == traces.len() as u64),
+        "{error}"
+    );
     // A thousand events that share a field record of a thousand keys.
     let wide = [b"}(\x8c\x06action\x8c\x08snapshot", &b"\x8c\x01xN".repeat(999)[..], b"u\x94"].concat();
     let shared = pickle(&[b"}\x8c\x0ddevice_traces](](", &wide, &b"h\x00".repeat(999), b"ees."]);
-    assert!(matches!(wrong(&shared), SnapshotError::Swollen { .. }));
+    assert!(matches!(wrong(&shared), TraceError::ExcessiveSharing { .. }));
     // One long name, shared by many frames, is kept once and looked at once.
     let name = [b"X\x00\x00\x01\x00", &[b'n'; 1 << 16][..], b"\x94"].concat();
     let frames = b"}\x8c\x04nameh\x00s".repeat(1000);
@@ -169,7 +172,7 @@ fn shared_values_are_not_multiplied() {
 #[test]
 fn a_list_in_itself_is_no_snapshot() {
     let itself = pickle(&[b"}\x94\x8c\x08segments]\x94h\x01ash\x00\x8c\x0ddevice_tracesh\x01s."]);
-    assert!(matches!(wrong(&itself), SnapshotError::Unexpected { expected: "a segment" }));
+    assert!(matches!(wrong(&itself), TraceError::WrongType { expected: "a segment" }));
 }
 
 #[test]

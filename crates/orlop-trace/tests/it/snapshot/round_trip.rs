@@ -2,7 +2,7 @@
 
 use super::{GPT, MADE_UP, read, unpacked};
 use orlop_trace::TraceError;
-use orlop_trace::formats::snapshot::{SnapshotError, write_json, write_pickle};
+use orlop_trace::formats::snapshot::{TraceError, write_json, write_pickle};
 use orlop_trace::formats::text::Trace;
 use orlop_trace::history::History;
 use std::io::Write as _;
@@ -127,7 +127,7 @@ fn devices_that_are_not_numbered_in_a_row_come_behind_the_others() {
     assert_eq!(numbers, [0, 7, 4095]);
     history.devices = (4000..8097).map(numbered).collect();
     let error = write_pickle(&history, Vec::new()).unwrap_err();
-    assert!(matches!(error, TraceError::Snapshot(SnapshotError::Device { limit: 4096, .. })), "{error}");
+    assert!(matches!(error, TraceError::DeviceNumber { limit: 4096, .. }), "{error}");
 }
 
 /// An annotation of a device on which nothing else was recorded is not the CPU's, wherever that comes.
