@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use orlop::lab::compare::Tolerance;
-use orlop::lab::cpu_bench::Touch;
+use orlop::lab::cpu_bench::TouchPattern;
 use orlop::memory::backing;
 use orlop::types::ByteSize;
 use std::fmt;
@@ -121,7 +121,7 @@ pub(crate) struct ReplayArguments {
     /// What is written into each block: nothing, its first byte, a byte of each page, or all of it [default:
     /// first; with --backing null: none]
     #[arg(long, value_name = "HOW", value_parser = touches())]
-    pub(crate) touch: Option<Touch>,
+    pub(crate) touch: Option<TouchPattern>,
 
     /// Passes over each trace, of which the first is reported as cold [default: as many as fit into a quarter
     /// of a second, but at least 3; with --policy: 1]
@@ -378,8 +378,8 @@ fn backings() -> PossibleValuesParser {
     PossibleValuesParser::new(backing::NAMES.iter().copied().chain([NULL]))
 }
 
-fn touches() -> impl TypedValueParser<Value = Touch> {
-    PossibleValuesParser::new(Touch::ALL.map(Touch::name)).try_map(|name| name.parse::<Touch>())
+fn touches() -> impl TypedValueParser<Value = TouchPattern> {
+    PossibleValuesParser::new(TouchPattern::ALL.map(TouchPattern::name)).try_map(|name| name.parse::<TouchPattern>())
 }
 
 fn choices() -> impl TypedValueParser<Value = String> {

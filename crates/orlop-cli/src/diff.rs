@@ -4,7 +4,7 @@ use crate::arguments::DiffArguments;
 use crate::histories::{self, ProfileSource};
 use crate::output;
 use crate::table::{self, bytes, count, more, plain};
-use orlop::lab::compare::{Amount, DeviceDiff, Diff, Matching, SiteDiff};
+use orlop::lab::compare::{MetricChange, DeviceDiff, Diff, SiteMatching, SiteDiff};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<(), Vec<String>> {
         (Ok(before), Ok(after)) => (before, after),
         (before, after) => return Err([before.err(), after.err()].into_iter().flatten().collect()),
     };
-    let matching = if arguments.lines { Matching::Line } else { Matching::Function };
+    let matching = if arguments.lines { SiteMatching::Line } else { SiteMatching::Function };
     let mut diff = Diff::of(&before, &after, matching);
     let hidden: Vec<usize> =
         diff.devices.iter_mut().map(|device| cut(device, arguments.naming.top.get())).collect();
@@ -82,7 +82,7 @@ fn text(device: &DeviceDiff, hidden: usize) -> String {
 }
 
 /// Before, after, and how much more, also in percent.
-pub(crate) fn amounts(amount: Amount, unit: fn(u64) -> String) -> [String; 4] {
+pub(crate) fn amounts(amount: MetricChange, unit: fn(u64) -> String) -> [String; 4] {
     let growth = amount.growth();
     let percent = match amount.before {
         0 => String::new(),

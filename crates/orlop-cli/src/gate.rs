@@ -5,7 +5,7 @@ use crate::diff::{amounts, name, sites};
 use crate::histories::{self, ProfileSource};
 use crate::table::{self, bytes, count, more};
 use crate::{output, target};
-use orlop::lab::compare::{Check, Gate, Measure, Profile, SiteDiff, Tolerance};
+use orlop::lab::compare::{MetricCheck, Gate, GateMetric, Profile, SiteDiff, Tolerance};
 use serde::Serialize;
 use std::path::Path;
 
@@ -72,9 +72,9 @@ fn write(path: &Path, run: &Path, profile: &Profile, json: bool) -> Result<(), V
     output::print(&format!("{output}: the baseline, {}\n", bytes(size)))
 }
 
-fn unit(measure: Measure) -> fn(u64) -> String {
+fn unit(measure: GateMetric) -> fn(u64) -> String {
     match measure {
-        Measure::Allocations => count,
+        GateMetric::Allocations => count,
         _ => bytes,
     }
 }
@@ -91,7 +91,7 @@ fn text(gate: &Gate) -> String {
     let mut last = None;
     for check in gate.breaches().filter(|check| !check.sites.is_empty()) {
         // What was reserved has no call sites of its own: they are those of what lived.
-        if check.measure == Measure::PeakReserved && last == Some((check.device, Measure::PeakLive)) {
+        if check.measure == GateMetric::PeakReserved && last == Some((check.device, GateMetric::PeakLive)) {
             continue;
         }
         last = Some((check.device, check.measure));
@@ -102,11 +102,11 @@ fn text(gate: &Gate) -> String {
 }
 
 /// One sentence, that names who is to blame.
-fn complaint(check: &Check, tolerance: Tolerance) -> String {
+fn complaint(check: &MetricCheck, tolerance: Tolerance) -> String {
     let unit = unit(check.measure);
     let [baseline, run, growth, _] = amounts(check.amount, unit);
     let grown = |site: &SiteDiff| match check.measure {
-        Measure::Allocations => more(site.allocations.growth(), count),
+        GateMetric::Allocations => more(site.allocations.growth(), count),
         _ => more(site.peak.growth(), bytes),
     };
     let named = check.sites.iter().take(NAMED).map(|site| format!("{} {}", name(site), grown(site)));

@@ -3,7 +3,7 @@
 use crate::inputs::cannot_open;
 use crate::{output, table};
 use orlop::lab::compare::Profile;
-use orlop::lab::what_if::{Doubt, recording_doubt};
+use orlop::lab::what_if::{UnreliableReplay, check_recording};
 use orlop::trace::formats::numbered_device;
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning};
 use orlop::types::Device;
@@ -91,14 +91,14 @@ pub(crate) fn profile_of_either(path: &Path, depth: usize, source: ProfileSource
         return Err(wrong(&"was written by another version of orlop"));
     }
     if source == ProfileSource::Whole && profile.devices.iter().all(|device| device.allocations == 0) {
-        return Err(wrong(&Doubt::NoHistory));
+        return Err(wrong(&UnreliableReplay::NoHistory));
     }
     Ok(profile)
 }
 
 /// That a run was recorded: a gate would pass what was not.
 pub(crate) fn of_a_run(path: &Path, history: &History) -> Result<(), String> {
-    recording_doubt(history).map_or(Ok(()), |doubt| Err(format!("{}: {doubt}", path.display())))
+    check_recording(history).map_or(Ok(()), |doubt| Err(format!("{}: {doubt}", path.display())))
 }
 
 fn open(path: &Path) -> Result<File, String> {

@@ -7,7 +7,7 @@ use crate::isolated;
 use crate::output;
 use crate::progress::Progress;
 use crate::table;
-use orlop::lab::cpu_bench::{Replay, ReplayReport, ReplaySummary, Touch};
+use orlop::lab::cpu_bench::{Replay, ReplayReport, ReplaySummary, TouchPattern};
 use orlop::memory::backing::{Backing as _, BackingRef};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -58,8 +58,8 @@ fn unrepeatable(traces: &[NamedTrace], choices: &[String]) -> Vec<String> {
     if traces.len() * choices.len() > 1 { pipes.map(told).collect() } else { Vec::new() }
 }
 
-fn touch(arguments: &ReplayArguments) -> Touch {
-    let usual = if arguments.backing.as_deref() == Some(NULL) { Touch::None } else { Touch::First };
+fn touch(arguments: &ReplayArguments) -> TouchPattern {
+    let usual = if arguments.backing.as_deref() == Some(NULL) { TouchPattern::None } else { TouchPattern::First };
     arguments.touch.unwrap_or(usual)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::arguments::{self, AllocatorChoice, ReplayArguments};
 use crate::{histories, output, table, what_if};
-use orlop::lab::simulate::{Rules, Simulation, SimulationOutcome, StreamedReplay};
+use orlop::lab::simulate::{AllocatorRules, Simulation, SimulationOutcome, StreamedReplay};
 use orlop::trace::formats::binary::BinaryReader;
 use orlop::trace::history::{DeviceHistory, Workload};
 use serde::Serialize;
@@ -19,11 +19,11 @@ pub(crate) fn run(arguments: &ReplayArguments, policy: AllocatorChoice) -> Resul
         arguments::refuse("--conf: these are PyTorch's settings, which only --policy torch has");
     }
     let rules = match policy {
-        AllocatorChoice::Torch => Rules::torch(arguments.conf.as_deref().unwrap_or(DEFAULT))
+        AllocatorChoice::Torch => AllocatorRules::torch(arguments.conf.as_deref().unwrap_or(DEFAULT))
             .map_err(|error| vec![format!("--conf: {error}")])?,
-        AllocatorChoice::Orlop => Rules::Orlop,
-        AllocatorChoice::OrlopSegments => Rules::OrlopSegments,
-        AllocatorChoice::Tensorflow => Rules::TensorFlow,
+        AllocatorChoice::Orlop => AllocatorRules::Orlop,
+        AllocatorChoice::OrlopSegments => AllocatorRules::OrlopSegments,
+        AllocatorChoice::Tensorflow => AllocatorRules::TensorFlow,
     };
     let mut outcomes = Vec::new();
     for path in &arguments.traces {
@@ -99,7 +99,7 @@ fn event(place: u64) -> String {
 /// A replay of all that a file has.
 fn whole(
     path: &Path,
-    rules: &Rules,
+    rules: &AllocatorRules,
     arguments: &ReplayArguments,
 ) -> Result<Vec<(u32, SimulationOutcome)>, String> {
     let history = histories::read(path)?;
@@ -114,7 +114,7 @@ fn whole(
 
 /// A replay event by event; `None` if the file is not one of orlop's own. What is wrong with it then is for
 /// whoever reads it as a whole to say.
-fn stream(path: &Path, rules: &Rules, memory: Option<u64>) -> Result<Option<StreamedReplay>, Vec<String>> {
+fn stream(path: &Path, rules: &AllocatorRules, memory: Option<u64>) -> Result<Option<StreamedReplay>, Vec<String>> {
     // What was looked at in a pipe is gone.
     if !fs::metadata(path).is_ok_and(|data| data.is_file()) {
         return Ok(None);

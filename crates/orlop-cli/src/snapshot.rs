@@ -4,8 +4,8 @@ use crate::arguments::SnapshotInfoArguments;
 use crate::table::{self, bytes, count, duration, percent, plain};
 use crate::{histories, output};
 use orlop::lab::analyze::{
-    DeviceInfo, Fragmentation, Holder, Holdings, InstantInfo, Naming, OutOfMemoryReport, Release, ReleaseWay,
-    SegmentsInfo, Shares, SnapshotInfo,
+    DeviceInfo, Fragmentation, BlockUsage, LiveMemory, InstantInfo, SiteNaming, OutOfMemoryReport, ReleaseOption, ReleaseMethod,
+    SegmentsInfo, UsageRanking, SnapshotInfo,
 };
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ struct SnapshotEntry {
 }
 
 pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Vec<String>> {
-    let naming = Naming::default()
+    let naming = SiteNaming::default()
         .depth(arguments.naming.depth.get())
         .top(arguments.naming.top.get())
         .full(arguments.full_frames);
@@ -160,7 +160,7 @@ fn stream(stream: u64) -> String {
     orlop::types::StreamId::new(stream).to_string()
 }
 
-fn holdings(text: &mut String, what: &str, held: &Holdings) {
+fn holdings(text: &mut String, what: &str, held: &LiveMemory) {
     let _ = writeln!(text, "\nheld {what}: {} in {} blocks", bytes(held.bytes), count(held.blocks));
     if held.blocks == 0 {
         return;
@@ -177,7 +177,7 @@ fn holdings(text: &mut String, what: &str, held: &Holdings) {
     text.push_str(&largest(&held.largest));
 }
 
-fn shares(title: &str, shares: &Shares) -> String {
+fn shares(title: &str, shares: &UsageRanking) -> String {
     let mut table = table::new_with_text(["bytes", "share", "blocks"], title);
     for share in &shares.top {
         let numbers = [bytes(share.bytes), percent(share.share), count(share.blocks)];
@@ -190,7 +190,7 @@ fn shares(title: &str, shares: &Shares) -> String {
     table::indented(&table)
 }
 
-fn largest(blocks: &[Holder]) -> String {
+fn largest(blocks: &[BlockUsage]) -> String {
     let mut table = table::new_with_text(["largest", "age", "address"], "call site");
     for block in blocks {
         let age = block.age_ns.map_or_else(|| "older".to_owned(), duration);
@@ -248,14 +248,14 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
     holdings(text, "then", &failed.held);
 }
 
-fn release_text(release: &Release) -> String {
+fn release_text(release: &ReleaseOption) -> String {
     let what = format!("{} in {} blocks", bytes(release.bytes), count(release.blocks));
     let range = bytes(release.range);
     match release.way {
-        ReleaseWay::Neighbours => {
+        ReleaseMethod::Neighbours => {
             format!("{what}, neighbours at {:#x}, which leaves {range} in one piece", release.address)
         }
-        ReleaseWay::Segments if release.segments == 1 => {
+        ReleaseMethod::Segments if release.segments == 1 => {
             format!(
                 "{what}, all of the segment at {:#x}, which gives {range} back to the device",
                 release.address

@@ -2,9 +2,9 @@
 
 use crate::arguments::WhatIfArguments;
 use crate::{histories, output, snapshot, table};
-use orlop::lab::analyze::{DeviceInfo, Naming, OutOfMemoryReport, SnapshotInfo};
+use orlop::lab::analyze::{DeviceInfo, SiteNaming, OutOfMemoryReport, SnapshotInfo};
 use orlop::lab::simulate::{MAX_STREAMS, MemoryLimit, SimulationOutcome};
-use orlop::lab::what_if::{AdviceReason, Doubt, SmallestMemory, WhatIf, WhatIfReport, WhatIfRow};
+use orlop::lab::what_if::{AdviceReason, UnreliableReplay, SmallestMemory, WhatIf, WhatIfReport, WhatIfRow};
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -40,7 +40,7 @@ struct HeldBefore {
 /// Runs `orlop what-if`.
 pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Vec<String>> {
     let history = histories::read(&arguments.file).map_err(|error| vec![error])?;
-    let mut infos = SnapshotInfo::of(&history, Naming::default()).devices;
+    let mut infos = SnapshotInfo::of(&history, SiteNaming::default()).devices;
     let mut answers = Vec::new();
     histories::tell_left_out(&arguments.file, &history, arguments.device);
     for device in histories::devices(&history, arguments.device) {
@@ -116,7 +116,7 @@ fn text(arguments: &WhatIfArguments, answer: &WhatIfEntry) -> String {
     for row in report.rows.iter().take(shown) {
         table.add_row(table::row([label(row, report).as_str()], columns(row)));
     }
-    if !matches!(report.reason, AdviceReason::Withheld(Doubt::NoHistory)) {
+    if !matches!(report.reason, AdviceReason::Withheld(UnreliableReplay::NoHistory)) {
         let _ = write!(out, "\n{}\n", table.trim_fmt());
     }
     let _ = write_advice(&mut out, answer);

@@ -54,11 +54,9 @@ pub enum LabError {
         allocator: Box<str>,
     },
     /// No pool of a sensible size fits the trace.
-    #[error(
-        "{allocator}: the trace does not fit into a pool of {largest} bytes, {times} times its peak"
-    )]
+    #[error("{allocator}: the trace does not fit into a pool of {largest} bytes, {times} times its peak")]
     NoPoolFits {
-        /// Which.
+        /// The name of the allocator.
         allocator: Box<str>,
         /// The largest pool that was tried.
         largest: usize,

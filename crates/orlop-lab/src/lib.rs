@@ -14,12 +14,12 @@
 //! except those of [`cpu_bench`], which replays the plain [`Trace`](orlop_trace::formats::text::Trace).
 //!
 //! ```
-//! use orlop_lab::simulate::{Rules, Simulation};
+//! use orlop_lab::simulate::{AllocatorRules, Simulation};
 //! use orlop_trace::history::{History, Workload};
 //!
 //! let history = History::parse("a,0,1000\na,1,500\nf,0\nf,1\n".as_bytes())?;
 //! let work = Workload::of(&history.devices[0]);
-//! let outcome = Simulation::new(&work).run(&Rules::torch("expandable_segments:True")?);
+//! let outcome = Simulation::new(&work).run(&AllocatorRules::torch("expandable_segments:True")?);
 //! assert_eq!((outcome.peak_live, outcome.peak_reserved), (1500, 2 << 20));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

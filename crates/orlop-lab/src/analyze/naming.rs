@@ -1,13 +1,13 @@
 //! Names of call sites in reports: depth, number, and grouping.
 
-use super::site_name::{BEFORE, SiteName};
+use super::site_name::{LIVE_AT_START, SiteName};
 use orlop_trace::history::{SiteId, Sites};
 use std::collections::HashMap;
 
 /// Options for naming call sites in reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Naming {
+pub struct SiteNaming {
     /// The number of program lines in a name; at least 1.
     pub depth: usize,
     /// The maximum number of sites, and of blocks, in a list.
@@ -16,13 +16,13 @@ pub struct Naming {
     pub full: bool,
 }
 
-impl Default for Naming {
+impl Default for SiteNaming {
     fn default() -> Self {
         Self { depth: 1, top: 10, full: false }
     }
 }
 
-impl Naming {
+impl SiteNaming {
     /// Sets the number of program lines in a name.
     #[must_use]
     pub fn depth(mut self, depth: usize) -> Self {
@@ -75,14 +75,21 @@ impl<'a> SiteGroups<'a> {
         group
     }
 
+    /// Returns the key of a row: the group of a site, and whether it is unknown memory from before the
+    /// recording.
+    pub(crate) fn key(&mut self, site: SiteId, at_start: bool) -> (usize, bool) {
+        let group = self.group(site);
+        (group, at_start && self.name(group).is_empty())
+    }
+
     pub(crate) fn name(&self, group: usize) -> &SiteName {
         &self.groups[group]
     }
 
     /// Returns the label of a site. `at_start`: whether its memory was live before the recording.
-    pub(crate) fn label(&mut self, site: SiteId, there: bool) -> String {
-        let group = self.group(site);
+    pub(crate) fn label(&mut self, site: SiteId, at_start: bool) -> String {
+        let (group, unknown) = self.key(site, at_start);
         let name = &self.groups[group];
-        if name.is_empty() && there { BEFORE.to_owned() } else { name.display(self.sites).to_string() }
+        if unknown { LIVE_AT_START.to_owned() } else { name.display(self.sites).to_string() }
     }
 }

@@ -7,11 +7,12 @@
 //! single segment, whichever has fewer live bytes.
 
 use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
-use super::holders::{BlockTotals, BySite, Holdings, Shares, live, steps_after};
-use super::naming::{Naming, SiteGroups};
-use orlop_trace::history::Timeline;
+use super::live_memory::{BlockTotals, LiveMemory, SiteUsage, UsageRanking, steps_after};
+use super::naming::{SiteGroups, SiteNaming};
+use super::snapshot_info::peak_of_segments;
 use orlop_trace::history::{
-    BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SizeRules, Workload,
+    BlockState, DeviceHistory, HistoryEvent, Segment, SegmentBlock, SizeRules, Timeline,
+    Workload,
 };
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -37,13 +38,14 @@ pub struct OutOfMemoryReport {
     /// (PyTorch: `per_process_memory_fraction`).
     pub limit: Option<InferredLimit>,
     /// The live memory at that time.
-    pub held: Holdings,
+    #[serde(rename = "held")]
+    pub live: LiveMemory,
     /// The segments at that time; `None` if the source does not record them.
     pub segments: Option<SegmentsInfo>,
     /// Whether the sum of free bytes, in segments and on the device, would have been enough.
     pub fragmented: bool,
     /// Releases that would have made the request fit, fewest live bytes first. Empty if there are none.
-    pub releases: Vec<Release>,
+    pub releases: Vec<ReleaseOption>,
 }
 
 /// Bounds on a memory limit, inferred from requests that it allowed and refused.
@@ -60,7 +62,7 @@ pub struct InferredLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum ReleaseWay {
+pub enum ReleaseMethod {
     /// Adjacent blocks of one segment are freed.
     Neighbours,
     /// Whole segments are released to the device.
@@ -70,9 +72,9 @@ pub enum ReleaseWay {
 /// A release that would have made a request fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Release {
+pub struct ReleaseOption {
     /// The method.
-    pub way: ReleaseWay,
+    pub way: ReleaseMethod,
     /// The first address of the freed range, or of the first segment.
     pub address: u64,
     /// The length of the range including free chunks, or of all segments together.
@@ -86,7 +88,7 @@ pub struct Release {
     /// Pending bytes in the range.
     pub pending: u64,
     /// The live bytes to be freed by call site.
-    pub by_site: Shares,
+    pub by_site: UsageRanking,
 }
 
 impl OutOfMemoryReport {
@@ -103,39 +105,42 @@ impl OutOfMemoryReport {
 
     /// Analyzes the [`OutOfMemory`](orlop_trace::history::EventAction::OutOfMemory) event at this index.
     pub(super) fn of(
-        place: usize,
+        index: usize,
         event: &HistoryEvent,
         history: &DeviceHistory,
         work: &Workload,
-        moments: &Timeline<'_>,
+        timeline: &Timeline<'_>,
         names: &mut SiteGroups<'_>,
-        naming: Naming,
+        naming: SiteNaming,
     ) -> Self {
-        let steps = steps_after(work, place);
-        let segments = moments.after(place);
-        let there: HashMap<u64, bool> =
-            live(work, steps).map(|block| (block.address, block.born.is_none())).collect();
-        let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
+        let steps = steps_after(work, index);
+        let segments = timeline.after(index);
+        let at_start: HashMap<u64, bool> =
+            work.live_blocks(steps).map(|block| (block.address, block.born.is_none())).collect();
+        let pool = history.pool(index);
         let bytes = Fragmentation::of(&segments);
-        let limit = InferredLimit::of(place, event, history, moments.rules(), bytes.reserved);
+        let limit = InferredLimit::of(index, event, history, timeline.rules(), bytes.reserved);
         let left = limit.map_or(event.address, |limit| limit.at_least.saturating_sub(bytes.reserved));
-        let request = RequestToFit { rules: moments.rules(), bytes: event.bytes, pool, left };
-        let ways = [request.neighbours(event, &segments), request.segments(&segments)];
-        let mut releases: Vec<Release> =
-            ways.into_iter().flatten().map(|found| found.release(&there, names, naming)).collect();
+        let request = RequestToFit { rules: timeline.rules(), bytes: event.bytes, pool, left };
+        let methods = [request.neighbours(event, &segments), request.segments(&segments)];
+        let mut releases: Vec<ReleaseOption> = methods
+            .into_iter()
+            .flatten()
+            .map(|candidate| candidate.release(&at_start, names, naming))
+            .collect();
         releases.sort_by_key(|release| release.bytes);
         let memory = Some(left.saturating_add(bytes.reserved));
         let free = [bytes.split, bytes.cached].into_iter().fold(left, u64::saturating_add);
         let begin = history.events.first().map_or(0, |first| first.time);
         Self {
-            event: place,
+            event: index,
             time_ns: event.time.saturating_sub(begin),
             requested: event.bytes,
             stream: event.stream.get(),
             site: names.label(event.site, false),
             device_free: event.address,
             limit,
-            held: Holdings::after(steps, work, history, names, naming),
+            live: LiveMemory::after(steps, work, history, names, naming),
             segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, memory)),
             fragmented: free >= event.bytes,
             releases,
@@ -147,7 +152,7 @@ impl InferredLimit {
     /// Infers the limit that refused this request, with `reserved` reserved bytes: the device had enough
     /// memory for a segment.
     fn of(
-        place: usize,
+        index: usize,
         event: &HistoryEvent,
         history: &DeviceHistory,
         rules: &SizeRules,
@@ -157,18 +162,7 @@ impl InferredLimit {
             return None;
         }
         let growth = rules.segment_bytes(event.bytes).filter(|&growth| growth <= event.address)?;
-        let mut held: u64 = history.start.iter().map(|segment| segment.bytes).fold(0, u64::saturating_add);
-        let mut at_least = held;
-        for event in history.events.iter().take(place) {
-            match event.action {
-                EventAction::RegionReserved | EventAction::Mapped => held = held.saturating_add(event.bytes),
-                EventAction::RegionReleased | EventAction::Unmapped => {
-                    held = held.saturating_sub(event.bytes);
-                }
-                _ => {}
-            }
-            at_least = at_least.max(held);
-        }
+        let at_least = peak_of_segments(history, index).unwrap_or(0);
         let below = reserved.saturating_add(growth);
         // Otherwise memory was used temporarily by something that is not recorded.
         (at_least < below).then_some(Self { at_least, below })
@@ -189,7 +183,7 @@ struct RequestToFit<'a> {
 /// Blocks that could be released.
 #[derive(Debug)]
 struct ReleaseCandidate<'a> {
-    way: ReleaseWay,
+    way: ReleaseMethod,
     address: u64,
     range: u64,
     segments: u64,
@@ -211,7 +205,7 @@ impl RequestToFit<'_> {
         let (window, segment) = windows.min_by_key(|(window, _)| window.live)?;
         let blocks = segment.blocks.get(window.from..window.to)?;
         Some(ReleaseCandidate {
-            way: ReleaseWay::Neighbours,
+            way: ReleaseMethod::Neighbours,
             address: blocks.first()?.address,
             range: window.bytes,
             segments: 1,
@@ -220,13 +214,13 @@ impl RequestToFit<'_> {
     }
 
     /// Returns the window of a segment with the fewest live bytes.
-    fn window(&self, segment: &Segment) -> Option<Window> {
-        let mut best: Option<Window> = None;
-        let mut window = Window { from: 0, to: 0, bytes: 0, live: 0 };
+    fn window(&self, segment: &Segment) -> Option<BlockWindow> {
+        let mut best: Option<BlockWindow> = None;
+        let mut window = BlockWindow { from: 0, to: 0, bytes: 0, live: 0 };
         for from in 0..segment.blocks.len() {
             window.from = from;
             // An expandable segment can grow at its end.
-            let more = |window: &Window| {
+            let more = |window: &BlockWindow| {
                 let last = segment.expandable && window.to == segment.blocks.len();
                 window.bytes.saturating_add(if last { self.left } else { 0 }) < self.bytes
             };
@@ -259,49 +253,49 @@ impl RequestToFit<'_> {
             .partition(|segment| is_cached(segment));
         let cached = cached.iter().fold(self.left, |sum, segment| sum.saturating_add(segment.bytes));
         let missing = growth.checked_sub(cached).filter(|&missing| missing > 0)?;
-        let mut offers: Vec<(u64, &Segment)> = used
+        let mut candidates: Vec<(u64, &Segment)> = used
             .into_iter()
             .map(|segment| (segment.blocks.iter().map(live_bytes).fold(0, u64::saturating_add), segment))
             .collect();
         // Fewest live bytes for their size first: a/b < c/d if a·d < c·b.
-        offers.sort_by(|(live, segment), (other_live, other)| {
+        candidates.sort_by(|(live, segment), (other_live, other)| {
             let cross = |live: u64, bytes: u64| u128::from(live) * u128::from(bytes);
             cross(*live, other.bytes).cmp(&cross(*other_live, segment.bytes))
         });
         let alone =
-            offers.iter().filter(|(_, segment)| segment.bytes >= missing).min_by_key(|(live, _)| *live);
+            candidates.iter().filter(|(_, segment)| segment.bytes >= missing).min_by_key(|(live, _)| *live);
         let alone = alone.copied();
-        let mut gained: u64 = 0;
+        let mut released: u64 = 0;
         let mut taken = Vec::new();
-        for offer in offers {
-            if gained >= missing {
+        for candidate in candidates {
+            if released >= missing {
                 break;
             }
-            gained = gained.saturating_add(offer.1.bytes);
-            taken.push(offer);
+            released = released.saturating_add(candidate.1.bytes);
+            taken.push(candidate);
         }
-        if gained < missing {
+        if released < missing {
             return None;
         }
         // The last one may have made others unnecessary.
         taken.sort_by_key(|(live, _)| Reverse(*live));
         taken.retain(|(_, segment)| {
-            let needless = gained.saturating_sub(segment.bytes) >= missing;
-            if needless {
-                gained -= segment.bytes;
+            let unnecessary = released.saturating_sub(segment.bytes) >= missing;
+            if unnecessary {
+                released -= segment.bytes;
             }
-            !needless
+            !unnecessary
         });
         let together = taken.iter().fold(0, |sum: u64, (live, _)| sum.saturating_add(*live));
         if let Some(alone) = alone.filter(|(live, _)| *live < together) {
-            gained = alone.1.bytes;
+            released = alone.1.bytes;
             taken = vec![alone];
         }
         taken.sort_by_key(|(_, segment)| segment.address);
         Some(ReleaseCandidate {
-            way: ReleaseWay::Segments,
+            way: ReleaseMethod::Segments,
             address: taken.first()?.1.address,
-            range: gained,
+            range: released,
             segments: taken.len() as u64,
             blocks: taken.iter().flat_map(|(_, segment)| &segment.blocks).collect(),
         })
@@ -310,7 +304,7 @@ impl RequestToFit<'_> {
 
 /// A range of adjacent blocks.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct BlockWindow {
     from: usize,
     to: usize,
     bytes: u64,
@@ -323,15 +317,20 @@ fn live_bytes(block: &SegmentBlock) -> u64 {
 
 impl ReleaseCandidate<'_> {
     /// `at_start`: whether the block at an address was live when the recording began.
-    fn release(&self, there: &HashMap<u64, bool>, names: &mut SiteGroups<'_>, naming: Naming) -> Release {
-        let (mut sites, mut all) = (BySite::default(), BlockTotals::default());
+    fn release(
+        &self,
+        at_start: &HashMap<u64, bool>,
+        names: &mut SiteGroups<'_>,
+        naming: SiteNaming,
+    ) -> ReleaseOption {
+        let (mut sites, mut all) = (SiteUsage::default(), BlockTotals::default());
         for block in self.blocks.iter().filter(|block| block.state == BlockState::Live) {
-            let there = there.get(&block.address).copied().unwrap_or(true);
-            sites.add_site(names, block.site, there, block.bytes);
+            let at_start = at_start.get(&block.address).copied().unwrap_or(true);
+            sites.add_site(names, block.site, at_start, block.bytes);
             all.add(block.bytes);
         }
         let pending = self.blocks.iter().filter(|block| block.state == BlockState::Pending);
-        Release {
+        ReleaseOption {
             way: self.way,
             address: self.address,
             range: self.range,
@@ -339,7 +338,7 @@ impl ReleaseCandidate<'_> {
             bytes: all.bytes,
             blocks: all.blocks,
             pending: pending.fold(0, |sum, block| sum.saturating_add(block.bytes)),
-            by_site: sites.shares(names, all, naming),
+            by_site: sites.ranking(names, all, naming),
         }
     }
 }

@@ -10,16 +10,16 @@ use orlop_trace::history::{Frame, SiteId, Sites};
 use std::fmt::{self, Write as _};
 
 /// The maximum length of a name; mostly template arguments are cut.
-pub(super) const LONGEST: usize = 96;
+pub(super) const MAX_NAME_LENGTH: usize = 96;
 
 /// The maximum length of a frame in a full stack.
-const LONGEST_FRAME: usize = 400;
+const MAX_FRAME_LENGTH: usize = 400;
 
 /// The name of an unknown call site.
 pub const NO_SITE: &str = "(no call site)";
 
 /// The name for memory that was live when the recording began and has no call site.
-pub const BEFORE: &str = "(held before the recording)";
+pub const LIVE_AT_START: &str = "(held before the recording)";
 
 /// The informative frames of a call site.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -111,7 +111,7 @@ pub fn stack_lines(sites: &Sites, site: SiteId) -> Vec<String> {
         let (file, function) = (sites.name(frame.file), sites.name(frame.function));
         let known = !matches!(file, "" | "??");
         let text = if known { format!("{file}:{} {function}", frame.line) } else { function.to_owned() };
-        cleaned(&text, LONGEST_FRAME)
+        cleaned(&text, MAX_FRAME_LENGTH)
     };
     sites.frames(site).map(text).collect()
 }
@@ -126,7 +126,7 @@ enum FrameOrigin {
     /// Python of PyTorch.
     Torch,
     /// Python that only forwards calls.
-    Plumbing,
+    Forwarding,
     /// A node of the backward pass.
     Node,
     /// The entry of an operator.
@@ -156,7 +156,7 @@ const TORCH_FOLDERS: [&str; 12] = [
 ];
 
 /// Files of PyTorch that wrap every call, or every step.
-const PLUMBING: [&str; 8] = [
+const FORWARDING: [&str; 8] = [
     "/nn/modules/module.py",
     "/utils/_contextlib.py",
     "/utils/_device.py",
@@ -227,14 +227,14 @@ impl FrameOrigin {
             || file.starts_with("torch/")
             || (!installed && TORCH_FOLDERS.iter().any(|folder| file.contains(folder)));
         if torch {
-            let wraps = PLUMBING.iter().any(|end| file.ends_with(end));
-            return if wraps { Self::Plumbing } else { Self::Torch };
+            let wraps = FORWARDING.iter().any(|end| file.ends_with(end));
+            return if wraps { Self::Forwarding } else { Self::Torch };
         }
         if installed {
             return Self::Package;
         }
         if file.contains("/lib/python3") || file.starts_with("<frozen") {
-            Self::Plumbing
+            Self::Forwarding
         } else {
             Self::Program
         }
@@ -247,19 +247,19 @@ fn name(sites: &Sites, frames: &[(Frame, FrameOrigin)], depth: usize) -> SiteNam
     };
     let user = [FrameOrigin::Program, FrameOrigin::Package, FrameOrigin::Torch]
         .into_iter()
-        .find_map(|origin| first(frames, &[origin]).map(|place| (place, origin)));
-    let Some((place, origin)) = user else { return compiled(sites, frames) };
-    let inner = &frames[..place];
+        .find_map(|origin| first(frames, &[origin]).map(|index| (index, origin)));
+    let Some((index, origin)) = user else { return compiled(sites, frames) };
+    let inner = &frames[..index];
     // The nearest line of a package is more informative than PyTorch's below it: `einops.py einsum`, not
     // `functional.py einsum`.
     let called = first(inner, &[FrameOrigin::Package]).or_else(|| first(inner, &[FrameOrigin::Torch]));
     let entry =
         |(_, origin): &(Frame, FrameOrigin)| matches!(origin, FrameOrigin::Operator | FrameOrigin::Profiled);
     let op = called.or_else(|| inner.iter().rposition(entry));
-    let callers = frames[place + 1..].iter().filter(|(_, caller)| *caller == origin);
+    let callers = frames[index + 1..].iter().filter(|(_, caller)| *caller == origin);
     SiteName {
         callers: callers.take(depth.saturating_sub(1)).map(|&(frame, _)| frame).collect(),
-        user: Some(frames[place].0),
+        user: Some(frames[index].0),
         op: op.map(|op| inner[op].0),
     }
 }
@@ -339,18 +339,18 @@ fn frame_text(sites: &Sites, frame: Frame, lines: bool) -> String {
         } else {
             format!("{file} {function}")
         };
-        return cleaned(&text, LONGEST);
+        return cleaned(&text, MAX_NAME_LENGTH);
     }
     if let Some(operator) = operator(function) {
-        return cleaned(&format!("aten::{operator}"), LONGEST);
+        return cleaned(&format!("aten::{operator}"), MAX_NAME_LENGTH);
     }
     if let Some(node) = node(function) {
-        return cleaned(node, LONGEST);
+        return cleaned(node, MAX_NAME_LENGTH);
     }
     if function.starts_with("torch::autograd::Engine") {
         return "autograd".to_owned();
     }
-    cleaned(&short_function(function), LONGEST)
+    cleaned(&short_function(function), MAX_NAME_LENGTH)
 }
 
 /// Returns the name of a file; with its folder if the name is `__init__.py`.
@@ -368,10 +368,10 @@ fn short_function(function: &str) -> String {
 }
 
 /// Replaces control characters, which a terminal would interpret, and limits the length.
-fn cleaned(text: &str, longest: usize) -> String {
+fn cleaned(text: &str, max: usize) -> String {
     let mut cleaned = String::new();
-    for (place, letter) in text.chars().enumerate() {
-        if place == longest {
+    for (index, letter) in text.chars().enumerate() {
+        if index == max {
             cleaned.push('…');
             break;
         }

@@ -2,25 +2,26 @@
 //! requests.
 
 use super::fragmentation::SegmentsInfo;
-use super::holders::{Holdings, events_after, live, peak};
-use super::naming::{Naming, SiteGroups};
+use super::live_memory::{LiveMemory, events_after};
+use super::naming::{SiteGroups, SiteNaming};
 use super::out_of_memory::OutOfMemoryReport;
-use orlop_trace::history::Timeline;
-use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryWarning, WorkStep, Workload};
+use orlop_trace::history::{
+    DeviceHistory, EventAction, History, HistoryWarning, Timeline, WorkStep, Workload,
+};
 use serde::Serialize;
 use std::borrow::Cow;
 
 /// The maximum number of failed requests to analyze for each device: a program that retries fails thousands
 /// of times.
-const FAILURES: usize = 16;
+const MAX_FAILURES: usize = 16;
 
 /// The description of a history.
 ///
 /// ```
 /// use orlop_trace::history::History;
-/// use orlop_lab::analyze::{Naming, SnapshotInfo};
+/// use orlop_lab::analyze::{SiteNaming, SnapshotInfo};
 ///
-/// let info = SnapshotInfo::of(&History::default(), Naming::default().top(5));
+/// let info = SnapshotInfo::of(&History::default(), SiteNaming::default().top(5));
 /// assert!(info.devices.is_empty());
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -68,7 +69,8 @@ pub struct DeviceInfo {
     /// The number of other failed requests.
     pub more_out_of_memory: usize,
     /// The number of events that match no segment; 0 if the source does not record segments.
-    pub strays: u64,
+    #[serde(rename = "strays")]
+    pub ignored_events: u64,
 }
 
 /// An instant of a device's history.
@@ -80,7 +82,8 @@ pub struct InstantInfo {
     /// The time in nanoseconds since the first event.
     pub time_ns: u64,
     /// The live memory.
-    pub held: Holdings,
+    #[serde(rename = "held")]
+    pub live: LiveMemory,
     /// The segments; `None` if the source does not record them.
     pub segments: Option<SegmentsInfo>,
 }
@@ -88,7 +91,7 @@ pub struct InstantInfo {
 impl SnapshotInfo {
     /// Describes a history.
     #[must_use]
-    pub fn of(history: &History, naming: Naming) -> Self {
+    pub fn of(history: &History, naming: SiteNaming) -> Self {
         Self {
             settings: history.settings.clone(),
             warnings: history.warnings.iter().map(ToString::to_string).collect(),
@@ -99,35 +102,35 @@ impl SnapshotInfo {
 }
 
 impl DeviceInfo {
-    fn of(device: &DeviceHistory, all: &History, naming: Naming) -> Self {
+    fn of(device: &DeviceHistory, all: &History, naming: SiteNaming) -> Self {
         let history = &*with_start(device);
         let work = Workload::of(history);
-        let moments = Timeline::with_settings(history, all.settings.as_deref());
+        let timeline = Timeline::with_settings(history, all.settings.as_deref());
         let mut names = SiteGroups::new(&all.sites, naming.depth);
-        let mut moment = |steps: usize, events: usize| {
+        let mut instant = |steps: usize, events: usize| {
             let segments = if events == history.events.len() && !history.end.is_empty() {
                 Cow::Borrowed(&history.end)
             } else {
-                Cow::Owned(moments.after(events))
+                Cow::Owned(timeline.after(events))
             };
             InstantInfo {
                 events,
                 time_ns: time(history, events),
-                held: Holdings::after(steps, &work, history, &mut names, naming),
+                live: LiveMemory::after(steps, &work, history, &mut names, naming),
                 segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, history.memory)),
             }
         };
-        let (peak, _) = peak(&work);
-        let peak = moment(peak, events_after(&work, peak));
-        let end = moment(work.steps.len(), history.events.len());
+        let peak = work.peak().1.map_or(0, |step| step + 1);
+        let peak = instant(peak, events_after(&work, peak));
+        let end = instant(work.steps.len(), history.events.len());
         let failures = || {
             let events = history.events.iter().enumerate();
             events.filter(|(_, event)| event.action == EventAction::OutOfMemory)
         };
         let out_of_memory: Vec<OutOfMemoryReport> = failures()
-            .take(FAILURES)
-            .map(|(place, event)| {
-                OutOfMemoryReport::of(place, event, history, &work, &moments, &mut names, naming)
+            .take(MAX_FAILURES)
+            .map(|(index, event)| {
+                OutOfMemoryReport::of(index, event, history, &work, &timeline, &mut names, naming)
             })
             .collect();
         let steps = |wanted: fn(&WorkStep) -> bool| work.steps.iter().filter(|step| wanted(step)).count();
@@ -138,14 +141,14 @@ impl DeviceInfo {
             allocations: steps(|step| matches!(step, WorkStep::Allocate(_))),
             frees: steps(|step| matches!(step, WorkStep::Free(_))),
             duration_ns: time(history, history.events.len()),
-            start_bytes: live(&work, 0).fold(0, |sum: u64, block| sum.saturating_add(block.bytes)),
+            start_bytes: work.live_before(0),
             has_segments: history.has_segments(),
-            peak_reserved: peak_reserved(history),
+            peak_reserved: peak_reserved(history, history.events.len()),
             peak,
             end,
             more_out_of_memory: failures().count() - out_of_memory.len(),
             out_of_memory,
-            strays: if history.has_segments() { moments.strays() } else { 0 },
+            ignored_events: if history.has_segments() { timeline.ignored_events() } else { 0 },
         }
     }
 }
@@ -167,27 +170,22 @@ pub(crate) fn with_start(history: &DeviceHistory) -> Cow<'_, DeviceHistory> {
     Cow::Borrowed(history)
 }
 
-/// Returns the peak of reserved bytes: of the segments, or as counted by the source; `None` if there is
-/// neither.
-pub(crate) fn peak_reserved(history: &DeviceHistory) -> Option<u64> {
-    peak_reserved_after(history, history.events.len())
+/// Returns the peak of reserved bytes in the first `events` events: of the segments, or as counted by the
+/// source; `None` if there is neither.
+pub(crate) fn peak_reserved(history: &DeviceHistory, events: usize) -> Option<u64> {
+    peak_of_segments(history, events).or(history.counted_reserved)
 }
 
-/// Returns the peak of reserved bytes in the first `events` events.
-pub(crate) fn peak_reserved_after(history: &DeviceHistory, events: usize) -> Option<u64> {
-    let mut told = !history.start.is_empty();
-    let mut now: u128 = history.start.iter().map(|segment| u128::from(segment.bytes)).sum();
-    let mut most = now;
-    for event in history.events.iter().take(events) {
-        match event.action {
-            EventAction::RegionReserved | EventAction::Mapped => now += u128::from(event.bytes),
-            EventAction::RegionReleased | EventAction::Unmapped => {
-                now = now.saturating_sub(u128::from(event.bytes));
-            }
-            _ => continue,
-        }
-        told = true;
-        most = most.max(now);
+/// Returns the peak of the bytes of segments in the first `events` events; `None` without segments.
+pub(crate) fn peak_of_segments(history: &DeviceHistory, events: usize) -> Option<u64> {
+    let mut has_segments = !history.start.is_empty();
+    let mut reserved: u128 = history.start.iter().map(|segment| u128::from(segment.bytes)).sum();
+    let mut peak = reserved;
+    for event in history.events.iter().take(events).filter(|event| event.action.is_region()) {
+        let bytes = u128::from(event.bytes);
+        reserved = if event.action.adds_region() { reserved + bytes } else { reserved.saturating_sub(bytes) };
+        has_segments = true;
+        peak = peak.max(reserved);
     }
-    if told { u64::try_from(most).ok().or(Some(u64::MAX)) } else { history.counted_reserved }
+    has_segments.then(|| u64::try_from(peak).unwrap_or(u64::MAX))
 }

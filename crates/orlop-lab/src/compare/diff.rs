@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// The rule by which two call sites are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Matching {
+pub enum SiteMatching {
     /// By file, function and operator.
     #[default]
     Function,
@@ -21,14 +21,14 @@ pub enum Matching {
 /// A metric of the first run and of the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
-pub struct Amount {
+pub struct MetricChange {
     /// In the first run.
     pub before: u64,
     /// In the second run.
     pub after: u64,
 }
 
-impl Amount {
+impl MetricChange {
     /// Returns the difference; negative if the second is smaller.
     #[must_use]
     pub fn growth(self) -> i128 {
@@ -40,10 +40,10 @@ impl Amount {
 ///
 /// ```
 /// use orlop_trace::history::History;
-/// use orlop_lab::compare::{Diff, Matching, Profile};
+/// use orlop_lab::compare::{Diff, SiteMatching, Profile};
 ///
 /// let [before, after] = [History::default(), History::default()].map(|history| Profile::of(&history, 1));
-/// assert!(Diff::of(&before, &after, Matching::Function).devices.is_empty());
+/// assert!(Diff::of(&before, &after, SiteMatching::Function).devices.is_empty());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -59,13 +59,13 @@ pub struct DeviceDiff {
     /// The number of the device.
     pub device: u32,
     /// The peak of live bytes.
-    pub peak_live: Amount,
+    pub peak_live: MetricChange,
     /// The peak of reserved bytes, if both sources have it.
-    pub peak_reserved: Option<Amount>,
+    pub peak_reserved: Option<MetricChange>,
     /// Live bytes at the end.
-    pub end_live: Amount,
+    pub end_live: MetricChange,
     /// The number of allocations.
-    pub allocations: Amount,
+    pub allocations: MetricChange,
     /// By call site: sorted by growth at the peak, then at the end, then in number.
     pub sites: Vec<SiteDiff>,
 }
@@ -83,17 +83,17 @@ pub struct SiteDiff {
     /// Whether the second run does not have it.
     pub is_gone: bool,
     /// Live bytes at the peak.
-    pub peak: Amount,
+    pub peak: MetricChange,
     /// Live bytes at the end.
-    pub end: Amount,
+    pub end: MetricChange,
     /// The number of allocations.
-    pub allocations: Amount,
+    pub allocations: MetricChange,
 }
 
 impl Diff {
     /// Compares two runs.
     #[must_use]
-    pub fn of(before: &Profile, after: &Profile, matching: Matching) -> Self {
+    pub fn of(before: &Profile, after: &Profile, matching: SiteMatching) -> Self {
         let devices = before.devices_of_both(after).into_iter();
         Self {
             devices: devices
@@ -104,13 +104,13 @@ impl Diff {
 }
 
 impl DeviceDiff {
-    pub(super) fn of(before: &DeviceProfile, after: &DeviceProfile, matching: Matching) -> Self {
-        let amount = |of: fn(&DeviceProfile) -> u64| Amount { before: of(before), after: of(after) };
+    pub(super) fn of(before: &DeviceProfile, after: &DeviceProfile, matching: SiteMatching) -> Self {
+        let amount = |of: fn(&DeviceProfile) -> u64| MetricChange { before: of(before), after: of(after) };
         let reserved = before.peak_reserved.zip(after.peak_reserved);
         Self {
             device: after.device,
             peak_live: amount(|profile| profile.peak_live),
-            peak_reserved: reserved.map(|(before, after)| Amount { before, after }),
+            peak_reserved: reserved.map(|(before, after)| MetricChange { before, after }),
             end_live: amount(|profile| profile.end_live),
             allocations: amount(|profile| profile.allocations),
             sites: sites(&before.sites, &after.sites, matching),
@@ -120,17 +120,17 @@ impl DeviceDiff {
 
 /// The rows of both runs that are one call site.
 #[derive(Debug, Default)]
-struct Pair<'a> {
+struct SitePair<'a> {
     before: Vec<&'a SiteProfile>,
     after: Vec<&'a SiteProfile>,
 }
 
-fn sites(before: &[SiteProfile], after: &[SiteProfile], matching: Matching) -> Vec<SiteDiff> {
+fn sites(before: &[SiteProfile], after: &[SiteProfile], matching: SiteMatching) -> Vec<SiteDiff> {
     let key = |site: &SiteProfile| match matching {
-        Matching::Function => site.key.clone(),
-        Matching::Line => site.name.clone(),
+        SiteMatching::Function => site.key.clone(),
+        SiteMatching::Line => site.name.clone(),
     };
-    let mut pairs: BTreeMap<String, Pair<'_>> = BTreeMap::new();
+    let mut pairs: BTreeMap<String, SitePair<'_>> = BTreeMap::new();
     for site in before {
         pairs.entry(key(site)).or_default().before.push(site);
     }
@@ -143,12 +143,12 @@ fn sites(before: &[SiteProfile], after: &[SiteProfile], matching: Matching) -> V
     sites
 }
 
-impl Pair<'_> {
+impl SitePair<'_> {
     fn diff(&self) -> SiteDiff {
         let sum = |of: fn(&SiteProfile) -> u64| {
             let sum =
                 |sites: &[&SiteProfile]| sites.iter().fold(0, |sum: u64, site| sum.saturating_add(of(site)));
-            Amount { before: sum(&self.before), after: sum(&self.after) }
+            MetricChange { before: sum(&self.before), after: sum(&self.after) }
         };
         let shown = if self.after.is_empty() { &self.before } else { &self.after };
         let largest = shown.iter().max_by_key(|site| (site.peak_bytes, site.end_bytes, site.allocations));

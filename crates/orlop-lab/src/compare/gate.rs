@@ -3,7 +3,7 @@
 //! All metrics are counted, not timed: the same program on the same data gives the same numbers. So the
 //! tolerance only covers intended changes, and can be small.
 
-use super::diff::{Amount, DeviceDiff, Matching, SiteDiff};
+use super::diff::{DeviceDiff, MetricChange, SiteDiff, SiteMatching};
 use super::profile::Profile;
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
@@ -78,7 +78,7 @@ impl Serialize for Tolerance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Measure {
+pub enum GateMetric {
     /// The peak of live bytes.
     PeakLive,
     /// The peak of reserved bytes.
@@ -87,7 +87,7 @@ pub enum Measure {
     Allocations,
 }
 
-impl fmt::Display for Measure {
+impl fmt::Display for GateMetric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::PeakLive => "peak live",
@@ -106,20 +106,20 @@ pub struct Gate {
     /// The allowed excess over the baseline.
     pub tolerance: Tolerance,
     /// All metrics.
-    pub checks: Vec<Check>,
+    pub checks: Vec<MetricCheck>,
 }
 
 /// A metric with its limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Check {
+pub struct MetricCheck {
     /// The device.
     pub device: u32,
     /// The metric.
-    pub measure: Measure,
+    pub measure: GateMetric,
     /// The values of the baseline and of the run.
     #[serde(flatten)]
-    pub amount: Amount,
+    pub amount: MetricChange,
     /// The largest value that passes.
     pub limit: u64,
     /// Whether it passes.
@@ -137,43 +137,43 @@ impl Gate {
     pub fn check(run: &Profile, baseline: &Profile, tolerance: Tolerance) -> Self {
         let mut checks = Vec::new();
         for device in baseline.devices_of_both(run) {
-            let diff = DeviceDiff::of(&baseline.device(device), &run.device(device), Matching::Function);
+            let diff = DeviceDiff::of(&baseline.device(device), &run.device(device), SiteMatching::Function);
             let measures = [
-                (Measure::PeakLive, Some(diff.peak_live)),
-                (Measure::PeakReserved, diff.peak_reserved),
-                (Measure::Allocations, Some(diff.allocations)),
+                (GateMetric::PeakLive, Some(diff.peak_live)),
+                (GateMetric::PeakReserved, diff.peak_reserved),
+                (GateMetric::Allocations, Some(diff.allocations)),
             ];
             for (measure, amount) in measures {
                 let Some(amount) = amount else { continue };
                 let limit = tolerance.limit(amount.before);
                 let passed = amount.after <= limit;
                 let live = diff.peak_live.growth().max(0);
-                let is_reserved = measure == Measure::PeakReserved;
+                let is_reserved = measure == GateMetric::PeakReserved;
                 // Growth of reserved bytes without growth of live bytes has no call site.
                 let sites = if passed || (is_reserved && live == 0) {
                     Vec::new()
                 } else {
-                    culprits(&diff.sites, measure)
+                    grown_sites(&diff.sites, measure)
                 };
-                let lost = if passed || !is_reserved { 0 } else { amount.growth() - live };
-                let fragmentation = u64::try_from(lost).unwrap_or(0);
-                checks.push(Check { device, measure, amount, limit, passed, sites, fragmentation });
+                let excess = if passed || !is_reserved { 0 } else { amount.growth() - live };
+                let fragmentation = u64::try_from(excess).unwrap_or(0);
+                checks.push(MetricCheck { device, measure, amount, limit, passed, sites, fragmentation });
             }
         }
         Self { passed: checks.iter().all(|check| check.passed), tolerance, checks }
     }
 
     /// Returns the metrics that exceed their limits.
-    pub fn breaches(&self) -> impl Iterator<Item = &Check> {
+    pub fn breaches(&self) -> impl Iterator<Item = &MetricCheck> {
         self.checks.iter().filter(|check| !check.passed)
     }
 }
 
 /// Returns the sites whose metric grew.
-fn culprits(sites: &[SiteDiff], measure: Measure) -> Vec<SiteDiff> {
+fn grown_sites(sites: &[SiteDiff], measure: GateMetric) -> Vec<SiteDiff> {
     let growth = |site: &SiteDiff| match measure {
-        Measure::PeakLive | Measure::PeakReserved => site.peak.growth(),
-        Measure::Allocations => site.allocations.growth(),
+        GateMetric::PeakLive | GateMetric::PeakReserved => site.peak.growth(),
+        GateMetric::Allocations => site.allocations.growth(),
     };
     let mut sites: Vec<SiteDiff> = sites.iter().filter(|site| growth(site) > 0).cloned().collect();
     sites.sort_by_key(|site| Reverse(growth(site)));

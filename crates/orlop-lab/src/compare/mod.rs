@@ -10,6 +10,6 @@ mod diff;
 mod gate;
 mod profile;
 
-pub use self::diff::{Amount, DeviceDiff, Diff, Matching, SiteDiff};
-pub use self::gate::{Check, Gate, Measure, Tolerance, UnknownTolerance};
+pub use self::diff::{DeviceDiff, Diff, MetricChange, SiteDiff, SiteMatching};
+pub use self::gate::{Gate, GateMetric, MetricCheck, Tolerance, UnknownTolerance};
 pub use self::profile::{DeviceProfile, Profile, SiteProfile};

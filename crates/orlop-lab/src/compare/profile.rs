@@ -1,7 +1,7 @@
 //! The memory requirements of a run by call site: small enough for a repository, and sufficient to compare
 //! runs.
 
-use crate::analyze::{BEFORE, SiteGroups, live, peak, peak_reserved, with_start};
+use crate::analyze::{LIVE_AT_START, SiteGroups, peak_reserved, with_start};
 use orlop_trace::history::{DeviceHistory, History, SiteId, Sites, WorkBlock, Workload};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -108,20 +108,21 @@ impl DeviceProfile {
     fn of(history: &DeviceHistory, sites: &Sites, depth: usize) -> Self {
         let history = &*with_start(history);
         let work = Workload::of(history);
-        let (peak, peak_live) = peak(&work);
+        let (peak_live, step) = work.peak();
+        let peak = step.map_or(0, |step| step + 1);
         let mut table =
-            ProfileTable { names: SiteGroups::new(sites, depth), rows: Vec::new(), places: HashMap::new() };
+            ProfileTable { names: SiteGroups::new(sites, depth), rows: Vec::new(), indices: HashMap::new() };
         for block in work.blocks.iter().filter(|block| block.born.is_some()) {
             let row = table.row(block);
             row.allocations = row.allocations.saturating_add(1);
         }
-        for block in live(&work, peak) {
+        for block in work.live_blocks(peak) {
             let row = table.row(block);
             row.peak_bytes = row.peak_bytes.saturating_add(block.bytes);
             row.peak_blocks = row.peak_blocks.saturating_add(1);
         }
         let mut end_live: u64 = 0;
-        for block in live(&work, work.steps.len()) {
+        for block in work.live_blocks(work.steps.len()) {
             let row = table.row(block);
             row.end_bytes = row.end_bytes.saturating_add(block.bytes);
             row.end_blocks = row.end_blocks.saturating_add(1);
@@ -132,7 +133,7 @@ impl DeviceProfile {
         Self {
             device: history.device,
             peak_live,
-            peak_reserved: peak_reserved(history),
+            peak_reserved: peak_reserved(history, history.events.len()),
             end_live,
             allocations: sites.iter().fold(0, |sum, site| sum.saturating_add(site.allocations)),
             sites,
@@ -145,25 +146,24 @@ struct ProfileTable<'a> {
     names: SiteGroups<'a>,
     rows: Vec<SiteProfile>,
     /// The row of each name. Memory without frames has two: before the recording and in it.
-    places: HashMap<(usize, bool), usize>,
+    indices: HashMap<(usize, bool), usize>,
 }
 
 impl ProfileTable<'_> {
     fn row(&mut self, block: &WorkBlock) -> &mut SiteProfile {
-        let group = self.names.group(block.site);
-        let there = block.born.is_none() && self.names.name(group).is_empty();
+        let key = self.names.key(block.site, block.born.is_none());
         let next = self.rows.len();
-        let place = *self.places.entry((group, there)).or_insert(next);
-        if place == next {
-            self.rows.push(Self::named(&mut self.names, block.site, there));
+        let index = *self.indices.entry(key).or_insert(next);
+        if index == next {
+            self.rows.push(Self::named(&mut self.names, block.site, key.1));
         }
-        &mut self.rows[place]
+        &mut self.rows[index]
     }
 
-    fn named(names: &mut SiteGroups<'_>, site: SiteId, there: bool) -> SiteProfile {
-        let name = names.label(site, there);
+    fn named(names: &mut SiteGroups<'_>, site: SiteId, at_start: bool) -> SiteProfile {
+        let name = names.label(site, at_start);
         let group = names.group(site);
-        let key = if there { BEFORE.to_owned() } else { names.name(group).key(names.sites) };
+        let key = if at_start { LIVE_AT_START.to_owned() } else { names.name(group).key(names.sites) };
         SiteProfile { name, key, ..SiteProfile::default() }
     }
 }

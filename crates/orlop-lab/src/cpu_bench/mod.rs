@@ -20,4 +20,4 @@ mod workers;
 pub use self::replay::{PassProgress, Replay};
 pub use self::replay_report::{ReplayReport, ReplaySummary};
 pub use self::smallest_pool::{SmallestPool, replay_in_smallest_pool, smallest_pool};
-pub use self::touch::{Touch, UnknownTouch};
+pub use self::touch::{TouchPattern, UnknownTouchPattern};

@@ -1,6 +1,6 @@
 //! The timed loop.
 
-use super::touch::{Touch, TouchAll, TouchFirst, TouchNone, TouchPages, Toucher};
+use super::touch::{TouchAll, TouchBlock, TouchFirst, TouchNone, TouchPages, TouchPattern};
 use crate::LabError;
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_trace::formats::text::{ReplayStep, Trace};
@@ -37,15 +37,15 @@ pub(super) fn slots(trace: &Trace) -> BlockSlots {
 /// it.
 pub(super) fn pass(
     trace: &Trace,
-    touch: Touch,
+    touch: TouchPattern,
     allocator: &AllocatorRef,
     slots: &mut [Option<Block>],
 ) -> Result<(), FailedOperation> {
     match touch {
-        Touch::None => steps::<TouchNone>(trace, allocator, slots),
-        Touch::First => steps::<TouchFirst>(trace, allocator, slots),
-        Touch::Pages => steps::<TouchPages>(trace, allocator, slots),
-        Touch::All => steps::<TouchAll>(trace, allocator, slots),
+        TouchPattern::None => steps::<TouchNone>(trace, allocator, slots),
+        TouchPattern::First => steps::<TouchFirst>(trace, allocator, slots),
+        TouchPattern::Pages => steps::<TouchPages>(trace, allocator, slots),
+        TouchPattern::All => steps::<TouchAll>(trace, allocator, slots),
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) fn idle(trace: &Trace, slots: &mut [Option<Block>]) {
 }
 
 #[inline]
-fn steps<T: Toucher>(
+fn steps<T: TouchBlock>(
     trace: &Trace,
     allocator: &AllocatorRef,
     slots: &mut [Option<Block>],

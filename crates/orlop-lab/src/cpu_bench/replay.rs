@@ -9,7 +9,7 @@
 //! [`Replay::overhead`] measures the loop alone. It is not subtracted.
 
 use super::replay_report::ReplayReport;
-use super::touch::Touch;
+use super::touch::TouchPattern;
 use super::{pass, workers};
 use crate::Result;
 use orlop_alloc::{Allocator as _, AllocatorRef};
@@ -33,9 +33,9 @@ pub struct Replay<'a> {
     pub(super) trace: &'a Trace,
     pub(super) name: &'a str,
     pub(super) threads: usize,
-    pub(super) touch: Touch,
+    pub(super) touch: TouchPattern,
     pub(super) repeat: usize,
-    pub(super) at_most: Option<Duration>,
+    pub(super) max_time: Option<Duration>,
     pub(super) watcher: Option<&'a (dyn Fn(PassProgress) + Sync)>,
 }
 
@@ -43,7 +43,15 @@ impl<'a> Replay<'a> {
     /// Creates a replay of a trace.
     #[must_use]
     pub fn new(trace: &'a Trace) -> Self {
-        Self { trace, name: "", threads: 1, touch: Touch::First, repeat: 1, at_most: None, watcher: None }
+        Self {
+            trace,
+            name: "",
+            threads: 1,
+            touch: TouchPattern::First,
+            repeat: 1,
+            max_time: None,
+            watcher: None,
+        }
     }
 
     /// Sets the name of the trace in the report.
@@ -63,7 +71,7 @@ impl<'a> Replay<'a> {
 
     /// Sets how much of each block is written.
     #[must_use]
-    pub fn touch(mut self, touch: Touch) -> Self {
+    pub fn touch(mut self, touch: TouchPattern) -> Self {
         self.touch = touch;
         self
     }
@@ -77,8 +85,8 @@ impl<'a> Replay<'a> {
 
     /// Stops after this time, but not before three passes.
     #[must_use]
-    pub fn at_most(mut self, time: Duration) -> Self {
-        self.at_most = Some(time);
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.max_time = Some(time);
         self
     }
 
@@ -166,7 +174,7 @@ impl fmt::Debug for Replay<'_> {
             .field("threads", &self.threads)
             .field("touch", &self.touch)
             .field("repeat", &self.repeat)
-            .field("at_most", &self.at_most)
+            .field("max_time", &self.max_time)
             .finish_non_exhaustive()
     }
 }

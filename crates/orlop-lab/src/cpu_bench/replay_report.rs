@@ -1,6 +1,6 @@
 //! The result of a replay.
 
-use super::Touch;
+use super::TouchPattern;
 use serde::{Deserialize, Serialize};
 
 /// The cost of a trace with an allocator.
@@ -14,7 +14,7 @@ pub struct ReplayReport {
     /// The number of threads.
     pub threads: usize,
     /// How much of each block was written.
-    pub touch: Touch,
+    pub touch: TouchPattern,
     /// Operations of one thread in one pass. An allocation and its free are two.
     pub operations: usize,
     /// Nanoseconds for an operation, the mean of the threads: the median of the passes after the first, or
@@ -92,7 +92,7 @@ pub(super) fn sample(trace: &str, allocator: &str, ns_per_op: f64, ratio: f64) -
         trace: trace.into(),
         allocator: allocator.into(),
         threads: 1,
-        touch: Touch::First,
+        touch: TouchPattern::First,
         operations: 4,
         ns_per_op,
         peak_live: 100,

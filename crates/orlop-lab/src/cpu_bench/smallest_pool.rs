@@ -5,7 +5,7 @@
 //! it, and a trace may fit into a pool and not into a slightly larger one. So the result is a size that *was
 //! replayed and works* while the next smaller one does not; smaller sizes may work.
 
-use super::{Replay, ReplayReport, Touch};
+use super::{Replay, ReplayReport, TouchPattern};
 use crate::{LabError, Result};
 use orlop_alloc::{Allocator as _, AllocatorRef};
 use orlop_trace::formats::text::Trace;
@@ -17,10 +17,10 @@ const STEP: usize = 256;
 const FIRST_TIMES: usize = 4;
 
 /// The largest candidate as a multiple of the live peak.
-const LAST_TIMES: usize = 64;
+const MAX_TIMES: usize = 64;
 
 /// A pool is enlarged by this fraction until several threads fit into it together.
-const THREADS_SHARE: usize = 16;
+const ENLARGE_FRACTION: usize = 16;
 
 /// A pool that fits a trace, while one of 256 bytes less does not.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,25 +72,25 @@ pub fn smallest_pool(trace: &Trace, make: impl Fn(usize) -> Result<AllocatorRef>
     let mut fits = |steps: usize| {
         tried += 1;
         let allocator = make(steps.saturating_mul(STEP))?;
-        match Replay::new(trace).touch(Touch::None).run(&allocator) {
+        match Replay::new(trace).touch(TouchPattern::None).run(&allocator) {
             Ok(_) => Ok(None),
             Err(error) if error.is_out_of_memory() => Ok(Some(allocator)),
             Err(error) => Err(error),
         }
     };
     // From here on in steps: the sum of the live bytes.
-    let least = usize::try_from(peak_live).unwrap_or(usize::MAX).div_ceil(STEP).max(1);
+    let min = usize::try_from(peak_live).unwrap_or(usize::MAX).div_ceil(STEP).max(1);
     let mut times = FIRST_TIMES;
-    let mut good = least.saturating_mul(times);
+    let mut good = min.saturating_mul(times);
     while let Some(full) = fits(good)? {
-        if times >= LAST_TIMES {
+        if times >= MAX_TIMES {
             let largest = good.saturating_mul(STEP);
             return Err(LabError::NoPoolFits { allocator: full.name().into(), largest, times });
         }
         times *= 2;
-        good = least.saturating_mul(times);
+        good = min.saturating_mul(times);
     }
-    let mut bad = least - 1;
+    let mut bad = min - 1;
     while good - bad > 1 {
         let middle = bad + (good - bad) / 2;
         if fits(middle)?.is_none() { good = middle } else { bad = middle }
@@ -115,7 +115,7 @@ pub fn replay_in_smallest_pool(
     let pool = smallest_pool(replay.trace(), search)?;
     let threads = replay.thread_count();
     let together = pool.bytes.saturating_mul(threads);
-    let more = together / THREADS_SHARE;
+    let more = together / ENLARGE_FRACTION;
     let mut bytes = together;
     loop {
         match replay.run(&make(bytes)?) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 /// The number of spins before the thread yields.
-const SPINS: usize = 1 << 10;
+const MAX_SPINS: usize = 1 << 10;
 
 #[derive(Debug)]
 pub(super) struct StartGate {
@@ -43,14 +43,14 @@ impl StartGate {
             // Release: pairs with the acquire below. No thread arrives again before it sees the reset.
             self.openings.store(before.wrapping_add(1), Ordering::Release);
         }
-        let mut looks = 0_usize;
+        let mut spins = 0_usize;
         while self.openings.load(Ordering::Acquire) == before {
             // Relaxed: nothing is read because of it.
             if self.abandoned.load(Ordering::Relaxed) {
                 return Err(Abandoned);
             }
-            looks += 1;
-            if looks < SPINS {
+            spins += 1;
+            if spins < MAX_SPINS {
                 hint::spin_loop();
             } else {
                 thread::yield_now();
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_passes_before_all_are_there() {
+    fn the_gate_opens_when_all_have_arrived() {
         let (gate, count) = (StartGate::new(3), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_for_good_lets_the_others_go() {
+    fn an_abandoned_gate_releases_the_others() {
         let gate = StartGate::new(2);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| gate.meet());

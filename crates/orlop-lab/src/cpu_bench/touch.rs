@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// How much of each new block is written. Pages that are never written cost nothing and are not resident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Touch {
+pub enum TouchPattern {
     /// Nothing: the cost of the allocator alone. Works for memory that the host cannot reach.
     None,
     /// The first byte.
@@ -20,7 +20,7 @@ pub enum Touch {
     All,
 }
 
-impl Touch {
+impl TouchPattern {
     /// All patterns, fewest writes first.
     pub const ALL: [Self; 4] = [Self::None, Self::First, Self::Pages, Self::All];
 
@@ -36,24 +36,24 @@ impl Touch {
     }
 }
 
-impl fmt::Display for Touch {
+impl fmt::Display for TouchPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Touch {
-    type Err = UnknownTouch;
+impl FromStr for TouchPattern {
+    type Err = UnknownTouchPattern;
 
-    fn from_str(name: &str) -> Result<Self, UnknownTouch> {
-        Self::ALL.into_iter().find(|touch| touch.name() == name).ok_or(UnknownTouch)
+    fn from_str(name: &str) -> Result<Self, UnknownTouchPattern> {
+        Self::ALL.into_iter().find(|touch| touch.name() == name).ok_or(UnknownTouchPattern)
     }
 }
 
 /// The text is not a [`TouchPattern`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected none, first, pages or all")]
-pub struct UnknownTouch;
+pub struct UnknownTouchPattern;
 
 /// The smallest page size of supported systems.
 const PAGE: usize = 4096;
@@ -62,7 +62,7 @@ const PAGE: usize = 4096;
 const MARK: u8 = 0xa5;
 
 /// A [`TouchPattern`] as a type, so that the replay's loop is compiled for each without branches.
-pub(super) trait Toucher {
+pub(super) trait TouchBlock {
     fn touch(block: &mut Block) -> Result<(), Error>;
 }
 
@@ -71,14 +71,14 @@ pub(super) struct TouchFirst;
 pub(super) struct TouchPages;
 pub(super) struct TouchAll;
 
-impl Toucher for TouchNone {
+impl TouchBlock for TouchNone {
     #[inline]
     fn touch(_: &mut Block) -> Result<(), Error> {
         Ok(())
     }
 }
 
-impl Toucher for TouchFirst {
+impl TouchBlock for TouchFirst {
     #[inline]
     fn touch(block: &mut Block) -> Result<(), Error> {
         if let Some(first) = block.bytes_mut()?.first_mut() {
@@ -88,7 +88,7 @@ impl Toucher for TouchFirst {
     }
 }
 
-impl Toucher for TouchPages {
+impl TouchBlock for TouchPages {
     fn touch(block: &mut Block) -> Result<(), Error> {
         let bytes = block.bytes_mut()?;
         for byte in bytes.iter_mut().step_by(PAGE) {
@@ -102,7 +102,7 @@ impl Toucher for TouchPages {
     }
 }
 
-impl Toucher for TouchAll {
+impl TouchBlock for TouchAll {
     fn touch(block: &mut Block) -> Result<(), Error> {
         block.bytes_mut()?.fill(MARK);
         Ok(())
@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for touch in Touch::ALL {
+        for touch in TouchPattern::ALL {
             assert_eq!(touch.to_string().parse(), Ok(touch));
         }
-        assert_eq!("some".parse::<Touch>(), Err(UnknownTouch));
+        assert_eq!("some".parse::<TouchPattern>(), Err(UnknownTouchPattern));
     }
 }

@@ -16,11 +16,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The minimum number of passes before a time limit ends a replay.
-const AT_LEAST: usize = 3;
+const MIN_PASSES: usize = 3;
 
 /// The measured cost of the passes.
 #[derive(Debug, Default)]
-pub(super) struct Costs {
+pub(super) struct ReplayCosts {
     /// For each pass, the mean time of a thread.
     pub(super) times: Vec<Duration>,
     /// For each pass, the page faults of the process. Empty if unknown.
@@ -49,8 +49,8 @@ struct WorkerResult {
     failure: Option<FailedOperation>,
 }
 
-pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs, LabError> {
-    let crew = Workers {
+pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<ReplayCosts, LabError> {
+    let workers = Workers {
         replay,
         allocator,
         gate: StartGate::new(replay.threads),
@@ -62,13 +62,13 @@ pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs
     let mut leader = Leader::new(replay);
     let logs = thread::scope(|scope| -> Result<Vec<WorkerResult>, LabError> {
         // Threads that have started end if not all can be started.
-        let member = crew.gate.member();
+        let member = workers.gate.member();
         // The leader is the current thread: with one thread, nothing is spawned.
-        let spawn = |_| thread::Builder::new().spawn_scoped(scope, || crew.work(None));
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, || workers.work(None));
         let others: Result<Vec<_>, _> = (1..replay.threads).map(spawn).collect();
         let others = others.map_err(|error| LabError::Threads { threads: replay.threads, error })?;
         member.done();
-        let own = crew.work(Some(&mut leader));
+        let own = workers.work(Some(&mut leader));
         let others =
             others.into_iter().map(|other| other.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
         Ok(std::iter::once(own).chain(others).collect())
@@ -85,7 +85,7 @@ pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs
     }
     let threads = u32::try_from(replay.threads).unwrap_or(u32::MAX);
     times.iter_mut().for_each(|time| *time /= threads);
-    Ok(Costs { times, faults: leader.faults, resident: leader.resident })
+    Ok(ReplayCosts { times, faults: leader.faults, resident: leader.resident })
 }
 
 impl Workers<'_> {
@@ -130,26 +130,26 @@ impl Workers<'_> {
 
     /// Runs and times this thread's part of pass `number`, from 1.
     fn timed(&self, number: usize, slots: &mut BlockSlots) -> Result<Duration, FailedOperation> {
-        let everybody = number * self.replay.threads;
+        let total = number * self.replay.threads;
         self.begun.fetch_add(1, Ordering::Relaxed);
-        self.accompany(&self.begun, everybody, slots)?;
+        self.keep_busy(&self.begun, total, slots)?;
         let begin = Instant::now();
         let result = self.pass(slots);
         let time = begin.elapsed();
         self.ended.fetch_add(1, Ordering::Relaxed);
         result?;
-        self.accompany(&self.ended, everybody, slots)?;
+        self.keep_busy(&self.ended, total, slots)?;
         Ok(time)
     }
 
     /// Replays until `count` has reached `total`, or the replay fails.
-    fn accompany(
+    fn keep_busy(
         &self,
         count: &AtomicUsize,
-        everybody: usize,
+        total: usize,
         slots: &mut BlockSlots,
     ) -> Result<(), FailedOperation> {
-        while count.load(Ordering::Relaxed) < everybody
+        while count.load(Ordering::Relaxed) < total
             && !self.failed.load(Ordering::Relaxed)
             && !self.gate.is_abandoned()
         {
@@ -173,7 +173,7 @@ struct Leader<'a> {
     faults_before: Option<u64>,
     faults: Vec<u64>,
     /// Whether the peak of resident memory was reset for this replay.
-    peak_is_ours: bool,
+    has_own_peak: bool,
     resident: Option<u64>,
 }
 
@@ -185,7 +185,7 @@ impl<'a> Leader<'a> {
             passes: 0,
             faults_before: None,
             faults: Vec::new(),
-            peak_is_ours: process::reset_peak_resident(),
+            has_own_peak: process::reset_peak_resident(),
             resident: None,
         }
     }
@@ -199,14 +199,14 @@ impl<'a> Leader<'a> {
         if let (Some(before), Some(now)) = (self.faults_before, process::page_faults()) {
             self.faults.push(now.saturating_sub(before));
         }
-        let resident = if self.peak_is_ours { process::peak_resident() } else { process::resident() };
+        let resident = if self.has_own_peak { process::peak_resident() } else { process::resident() };
         self.resident = self.resident.max(resident);
         self.passes += 1;
-        let Replay { repeat, at_most, watcher, .. } = *self.replay;
+        let Replay { repeat, max_time, watcher, .. } = *self.replay;
         if let Some(watcher) = watcher {
             watcher(PassProgress { done: self.passes, of: repeat });
         }
-        let late = at_most.is_some_and(|limit| self.begin.elapsed() >= limit);
-        self.passes >= repeat || (late && self.passes >= AT_LEAST)
+        let late = max_time.is_some_and(|limit| self.begin.elapsed() >= limit);
+        self.passes >= repeat || (late && self.passes >= MIN_PASSES)
     }
 }

@@ -11,7 +11,7 @@ use orlop_trace::history::{
 use std::collections::HashMap;
 
 /// The granularity of PyTorch's blocks in bytes.
-const GRAIN: u64 = 512;
+const GRANULARITY: u64 = 512;
 
 /// The lifetime of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) struct BlockLife {
     /// Requested bytes.
     pub(super) bytes: u64,
     /// Bytes of its segment that it takes.
-    pub(super) held: u64,
+    pub(super) taken: u64,
     pub(super) address: u64,
     pub(super) stream: StreamId,
     pub(super) site: SiteId,
@@ -38,13 +38,13 @@ pub(super) struct BlockLife {
 /// Returns the lifetimes of all blocks of a device, and the instant after its last event.
 pub(super) fn lives(history: &DeviceHistory) -> (Vec<BlockLife>, u64) {
     let work = Workload::of(history);
-    let end = moment(history.events.len());
-    let waiting_at_start = pieces(&history.start, BlockState::Pending).map(|(segment, block)| BlockLife {
+    let end = instant(history.events.len());
+    let pending_at_start = chunks(&history.start, BlockState::Pending).map(|(segment, block)| BlockLife {
         born: 0,
         freed: 0,
         done: end,
         bytes: block.requested,
-        held: block.bytes,
+        taken: block.bytes,
         address: block.address,
         stream: segment.stream,
         site: block.site,
@@ -52,16 +52,16 @@ pub(super) fn lives(history: &DeviceHistory) -> (Vec<BlockLife>, u64) {
         kind: MemoryKind::default(),
         freed_by: SiteId::UNKNOWN,
     });
-    let mut lives: Vec<BlockLife> = waiting_at_start.collect();
-    let waiting = lives.len();
-    let grain = if history.has_segments() { GRAIN } else { 1 };
+    let mut lives: Vec<BlockLife> = pending_at_start.collect();
+    let pending_count = lives.len();
+    let grain = if history.has_segments() { GRANULARITY } else { 1 };
     let event_of = |step: usize| work.events.get(step).map_or(0, |&event| event as usize);
     lives.extend(work.blocks.iter().map(|block| BlockLife {
-        born: block.born.map_or(0, |step| moment(event_of(step))),
-        freed: block.died.map_or(end, |step| moment(event_of(step))),
-        done: block.died.map_or(end, |step| moment(event_of(step))),
+        born: block.born.map_or(0, |step| instant(event_of(step))),
+        freed: block.died.map_or(end, |step| instant(event_of(step))),
+        done: block.died.map_or(end, |step| instant(event_of(step))),
         bytes: block.bytes,
-        held: block.bytes.checked_next_multiple_of(grain).unwrap_or(block.bytes),
+        taken: block.bytes.checked_next_multiple_of(grain).unwrap_or(block.bytes),
         address: block.address,
         stream: block.stream,
         site: block.site,
@@ -69,39 +69,39 @@ pub(super) fn lives(history: &DeviceHistory) -> (Vec<BlockLife>, u64) {
         kind: block.kind,
         freed_by: SiteId::UNKNOWN,
     }));
-    complete(history, &work, &mut lives, waiting);
-    hold(history, &mut lives[waiting..], end);
+    complete(history, &work, &mut lives, pending_count);
+    set_taken(history, &mut lives[pending_count..], end);
     (lives, end)
 }
 
 /// Returns the first instant after this event.
-pub(super) fn moment(event: usize) -> u64 {
+pub(super) fn instant(event: usize) -> u64 {
     u64::try_from(event).unwrap_or(u64::MAX).saturating_add(1)
 }
 
 /// Sets when the memory of freed blocks was free, and the call sites that freed them.
-fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [BlockLife], waiting: usize) {
+fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [BlockLife], pending_count: usize) {
     let two_steps = history.events.iter().any(|event| event.action == EventAction::FreeCompleted);
-    let end = moment(history.events.len());
+    let end = instant(history.events.len());
     let mut pending: HashMap<u64, usize> = HashMap::new();
-    pending.extend(lives[..waiting].iter().enumerate().map(|(place, life)| (life.address, place)));
+    pending.extend(lives[..pending_count].iter().enumerate().map(|(index, life)| (life.address, index)));
     let mut steps = work.steps.iter().zip(&work.events).peekable();
-    for (place, event) in history.events.iter().enumerate() {
-        let step = steps.next_if(|&(_, &at)| at as usize == place).map(|(step, _)| step);
+    for (index, event) in history.events.iter().enumerate() {
+        let step = steps.next_if(|&(_, &at)| at as usize == index).map(|(step, _)| step);
         match (step, event.action) {
             (Some(&WorkStep::Free(block)), action) => {
-                let Some(life) = lives.get_mut(waiting + block as usize) else { continue };
+                let Some(life) = lives.get_mut(pending_count + block as usize) else { continue };
                 life.freed_by = event.site;
                 if action == EventAction::FreeRequested && two_steps {
                     life.done = end;
-                    pending.insert(event.address, waiting + block as usize);
+                    pending.insert(event.address, pending_count + block as usize);
                 }
             }
             (Some(WorkStep::Allocate(_) | WorkStep::Completed(_)), _)
             | (None, EventAction::FreeCompleted) => {
                 let life = pending.remove(&event.address).and_then(|block| lives.get_mut(block));
                 if let Some(life) = life {
-                    life.done = moment(place);
+                    life.done = instant(index);
                 }
             }
             _ => {}
@@ -110,24 +110,24 @@ fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [BlockLife], w
 }
 
 /// Sets the bytes that blocks take of their segments, which are known for blocks at the start and at the end.
-fn hold(history: &DeviceHistory, lives: &mut [BlockLife], end: u64) {
+fn set_taken(history: &DeviceHistory, lives: &mut [BlockLife], end: u64) {
     let at = |segments| -> HashMap<u64, u64> {
-        pieces(segments, BlockState::Live).map(|(_, block)| (block.address, block.bytes)).collect()
+        chunks(segments, BlockState::Live).map(|(_, block)| (block.address, block.bytes)).collect()
     };
     let (start, last) = (at(&history.start), at(&history.end));
     for life in lives {
-        let held = match (life.born, life.freed) {
+        let taken = match (life.born, life.freed) {
             (0, _) => start.get(&life.address),
             (_, freed) if freed == end => last.get(&life.address),
             _ => None,
         };
-        if let Some(&held) = held {
-            life.held = held;
+        if let Some(&taken) = taken {
+            life.taken = taken;
         }
     }
 }
 
-fn pieces(segments: &[Segment], state: BlockState) -> impl Iterator<Item = (&Segment, SegmentBlock)> {
+fn chunks(segments: &[Segment], state: BlockState) -> impl Iterator<Item = (&Segment, SegmentBlock)> {
     segments.iter().flat_map(move |segment| {
         segment.blocks.iter().filter(move |block| block.state == state).map(move |&block| (segment, block))
     })
@@ -175,7 +175,7 @@ mod tests {
             vec![segment(0, &[block(0, 512, BlockState::Pending), block(512, 1024, BlockState::Live)])];
         let (lives, _) = lives(&history);
         assert_eq!((lives[0].freed, lives[0].done), (0, 1));
-        assert_eq!((lives[1].born, lives[1].freed, lives[1].held), (0, 2, 1024));
+        assert_eq!((lives[1].born, lives[1].freed, lives[1].taken), (0, 2, 1024));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The data of a device on the page: its columns and other facts.
 
 use super::annotations::{AnnotationBand, annotation_bands};
-use super::block_lives::{BlockLife, lives, moment};
+use super::block_lives::{BlockLife, instant, lives};
 use super::columns::{ColumnPayload, Columns};
 use super::extents::{Extent, ExtentClass, Extents};
 use super::stacks::Stacks;
@@ -36,7 +36,8 @@ pub(super) struct DevicePage {
 /// A failed request.
 #[derive(Debug, Serialize)]
 struct FailureMark {
-    moment: u64,
+    #[serde(rename = "moment")]
+    instant: u64,
     bytes: u64,
     free: u64,
     site: u64,
@@ -77,7 +78,7 @@ impl DevicePage {
         events(&history.events, payload, &mut columns);
         blocks(&lives, base, stacks, &mut streams, payload, &mut columns);
         regions(&extents.list, base, stacks, &mut streams, payload, &mut columns);
-        let of = |action| moments(&history.events, action);
+        let of = |action| instants(&history.events, action);
         Self {
             device: history.device,
             name: name(history.device),
@@ -89,14 +90,14 @@ impl DevicePage {
             streams: streams.names,
             pools: extents.pools.iter().map(|(first, second)| format!("({first}, {second})")).collect(),
             out_of_memory: of(EventAction::OutOfMemory)
-                .map(|(moment, event)| FailureMark {
-                    moment,
+                .map(|(instant, event)| FailureMark {
+                    instant,
                     bytes: event.bytes,
                     free: event.address,
                     site: stacks.number(event.site),
                 })
                 .collect(),
-            snapshots: of(EventAction::Snapshot).map(|(moment, _)| moment).collect(),
+            snapshots: of(EventAction::Snapshot).map(|(instant, _)| instant).collect(),
             notes: annotation_bands(annotations, history, stacks),
             columns,
         }
@@ -110,9 +111,9 @@ fn name(number: u32) -> String {
     }
 }
 
-fn moments(events: &[HistoryEvent], action: EventAction) -> impl Iterator<Item = (u64, &HistoryEvent)> {
-    let places = events.iter().enumerate().map(|(place, event)| (moment(place), event));
-    places.filter(move |(_, event)| event.action == action)
+fn instants(events: &[HistoryEvent], action: EventAction) -> impl Iterator<Item = (u64, &HistoryEvent)> {
+    let instants = events.iter().enumerate().map(|(index, event)| (instant(index), event));
+    instants.filter(move |(_, event)| event.action == action)
 }
 
 fn events(events: &[HistoryEvent], payload: &mut ColumnPayload, columns: &mut Columns) {
@@ -133,7 +134,7 @@ fn blocks(
     payload.plain(columns, "life", lives.iter().map(|life| life.freed.saturating_sub(life.born)));
     payload.plain(columns, "wait", lives.iter().map(|life| life.done.saturating_sub(life.freed)));
     payload.plain(columns, "bytes", lives.iter().map(|life| life.bytes));
-    payload.plain(columns, "rest", lives.iter().map(|life| life.held.saturating_sub(life.bytes)));
+    payload.plain(columns, "rest", lives.iter().map(|life| life.taken.saturating_sub(life.bytes)));
     payload.deltas(columns, "address", lives.iter().map(|life| life.address - base));
     payload.plain(columns, "stream", lives.iter().map(|life| streams.number(life.stream)));
     payload.plain(columns, "site", lives.iter().map(|life| stacks.number(life.site)));
@@ -151,7 +152,7 @@ fn regions(
     columns: &mut Columns,
 ) {
     payload.deltas(columns, "extent_born", extents.iter().map(|extent| extent.born));
-    payload.plain(columns, "extent_lost", extents.iter().map(|extent| extent.lost));
+    payload.plain(columns, "extent_lost", extents.iter().map(|extent| extent.released));
     payload.deltas(columns, "extent_address", extents.iter().map(|extent| extent.address - base));
     payload.plain(columns, "extent_bytes", extents.iter().map(|extent| extent.bytes));
     payload.plain(columns, "extent_stream", extents.iter().map(|extent| streams.number(extent.stream)));

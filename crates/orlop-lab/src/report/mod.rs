@@ -126,8 +126,8 @@ impl<'a> ReportData<'a> {
     ///
     /// [`LabError::NoSuchDevice`] if the history does not have the device; [`LabError::Write`] if the writer
     /// fails.
-    pub fn write(&self, out: impl Write) -> Result<()> {
-        page::write(self, &self.devices()?, out).map_err(|error| LabError::Write { error })
+    pub fn write(&self, writer: impl Write) -> Result<()> {
+        page::write(self, &self.devices()?, writer).map_err(|error| LabError::Write { error })
     }
 
     fn devices(&self) -> Result<Vec<&'a DeviceHistory>> {

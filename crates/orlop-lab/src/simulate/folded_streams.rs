@@ -50,12 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_are_told_apart_and_the_others_are_one() {
+    fn the_first_are_distinguished_and_the_others_are_one() {
         let mut streams = FoldedStreams::default();
-        let most = MAX_STREAMS as u64;
+        let max = MAX_STREAMS as u64;
         for round in 0..2 {
-            for stream in 0..most + 10 {
-                let expected = stream.min(most + 1);
+            for stream in 0..max + 10 {
+                let expected = stream.min(max + 1);
                 assert_eq!(streams.fold(StreamId::new(stream)), StreamId::new(expected), "{round}");
             }
         }

@@ -7,7 +7,7 @@ use std::fmt;
 /// An allocator with its settings.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Rules {
+pub enum AllocatorRules {
     /// PyTorch's `CUDACachingAllocator`.
     Torch(TorchConf),
     /// Orlop's allocator on a device with movable pages.
@@ -18,7 +18,7 @@ pub enum Rules {
     TensorFlow,
 }
 
-impl Rules {
+impl AllocatorRules {
     /// Creates PyTorch's rules with these settings, in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Rules {
 
     /// Returns `true` if the allocator releases nothing while the device has more memory: to run without a
     /// retry it then needs its peak of reserved bytes.
-    pub(crate) fn hold_their_peak(&self) -> bool {
+    pub(crate) fn keeps_cache(&self) -> bool {
         match self {
             Self::Torch(conf) => conf.max_split_size.is_none() && conf.garbage_collection_threshold <= 0.0,
             _ => false,
@@ -83,7 +83,7 @@ impl Rules {
     }
 }
 
-impl fmt::Display for Rules {
+impl fmt::Display for AllocatorRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Torch(conf) if *conf == TorchConf::default() => f.write_str("torch, default settings"),

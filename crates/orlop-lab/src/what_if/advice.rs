@@ -1,7 +1,7 @@
 //! The advice of a sweep: settings to use, or the reason why there are none.
 
 use super::rank::Advantage;
-use super::recorded_run::Doubt;
+use super::recorded_run::UnreliableReplay;
 use super::what_if_report::WhatIfRow;
 use orlop_core::ByteSize;
 use serde::{Serialize, Serializer};
@@ -34,7 +34,7 @@ pub enum AdviceReason {
     /// It runs, and the baseline does not.
     Runs,
     /// It reserves fewer bytes at its peak.
-    HoldsLess {
+    ReservesLess {
         /// The difference in bytes.
         bytes: u64,
     },
@@ -50,7 +50,7 @@ pub enum AdviceReason {
     /// No settings of PyTorch run in the memory.
     NothingRuns,
     /// Replays do not reproduce the recorded run.
-    Withheld(Doubt),
+    Withheld(UnreliableReplay),
 }
 
 impl Advice {
@@ -62,12 +62,15 @@ impl Advice {
 }
 
 impl AdviceReason {
-    pub(super) fn of(gain: Advantage, better: &WhatIfRow, baseline: &WhatIfRow) -> Self {
-        let calm = |row: &WhatIfRow| row.smallest.and_then(|smallest| smallest.without_retry).unwrap_or(0);
-        match gain {
+    pub(super) fn of(advantage: Advantage, better: &WhatIfRow, baseline: &WhatIfRow) -> Self {
+        let without_retry =
+            |row: &WhatIfRow| row.smallest.and_then(|smallest| smallest.without_retry).unwrap_or(0);
+        match advantage {
             Advantage::Runs => Self::Runs,
-            Advantage::HoldsLess => Self::HoldsLess { bytes: better.saves.unsigned_abs() },
-            Advantage::NeedsLess => Self::NeedsLess { bytes: calm(baseline).saturating_sub(calm(better)) },
+            Advantage::ReservesLess => Self::ReservesLess { bytes: better.saves.unsigned_abs() },
+            Advantage::NeedsLess => {
+                Self::NeedsLess { bytes: without_retry(baseline).saturating_sub(without_retry(better)) }
+            }
             Advantage::RetriesLess => Self::RetriesLess,
         }
     }
@@ -98,9 +101,9 @@ impl Serialize for AdviceReason {
     }
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for UnreliableReplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = |event: Option<u64>| match event {
+        let outcome = |event: Option<u64>| match event {
             // Messages number events from 1.
             Some(event) => format!("runs out of memory at event {}", event.saturating_add(1)),
             None => "does not run out of memory".to_owned(),
@@ -108,26 +111,27 @@ impl fmt::Display for Doubt {
         match *self {
             Self::NoHistory => write!(
                 f,
-                "nothing was allocated while this was recorded; to record a run, call {RECORD_HISTORY} before it and \
+                "the recording has no allocations; to record a run, call {RECORD_HISTORY} before it and \
                  {DUMP_SNAPSHOT} after it"
             ),
             Self::NoAddress { allocations } => write!(
                 f,
-                "none of the {allocations} recorded addresses comes out by PyTorch's rules: the recording is of another \
-                 allocator, or its parts do not belong together; to record a run, call {RECORD_HISTORY} before it and \
-                 {DUMP_SNAPSHOT} after it"
+                "PyTorch's rules reproduce none of the {allocations} recorded addresses: the recording is of \
+                 another allocator, or its parts do not belong together; to record a run, call \
+                 {RECORD_HISTORY} before it and {DUMP_SNAPSHOT} after it"
             ),
             Self::NoReserved => write!(
                 f,
-                "the recording does not tell how much memory the run held, so its replay cannot be checked; a snapshot of \
-                 PyTorch's does: call {RECORD_HISTORY} before the run and {DUMP_SNAPSHOT} after it"
+                "the recording does not have the reserved bytes of the run, so its replay cannot be checked; \
+                 a snapshot of PyTorch has them: call {RECORD_HISTORY} before the run and {DUMP_SNAPSHOT} \
+                 after it"
             ),
-            Self::EndsElsewhere { recorded, replayed } => {
-                write!(f, "the recorded run {}, and its replay {}", end(recorded), end(replayed))
+            Self::OutcomeDiffers { recorded, replayed } => {
+                write!(f, "the recorded run {}, and its replay {}", outcome(recorded), outcome(replayed))
             }
             Self::PeakDiffers { recorded, replayed } => write!(
                 f,
-                "the recorded run held {} at its peak, and its replay holds {}: they differ by more than one percent",
+                "the recorded run reserved {} at its peak, and its replay {}: they differ by more than one percent",
                 ByteSize(recorded),
                 ByteSize(replayed)
             ),

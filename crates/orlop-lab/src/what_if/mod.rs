@@ -20,7 +20,7 @@ mod what_if_report;
 
 pub use self::advice::{Advice, AdviceReason, DUMP_SNAPSHOT, RECORD_HISTORY};
 pub use self::perfect::PerfectPlan;
-pub use self::recorded_run::{Doubt, recording_doubt};
+pub use self::recorded_run::{UnreliableReplay, check_recording};
 pub use self::smallest_memory::SmallestMemory;
 pub use self::sweep::settings;
 pub use self::what_if_report::{WhatIf, WhatIfReport, WhatIfRow};

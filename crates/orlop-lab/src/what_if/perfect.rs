@@ -5,7 +5,7 @@ use orlop_trace::history::{WorkStep, Workload};
 use serde::Serialize;
 
 /// The device's alignment: blocks of a plan are multiples of it.
-const GRAIN: u64 = 512;
+const GRANULARITY: u64 = 512;
 
 /// The smallest static plan that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -25,7 +25,7 @@ impl PerfectPlan {
         verify(&problem, &plan).ok()?;
         // An allocator may wait for the streams that use a freed block, and need less than the best plan.
         let bound = if work.blocks.iter().any(|block| block.stays_pending) {
-            bound_with_waiting(work)?
+            bound_with_waits(work)?
         } else {
             problem.lower_bound()
         };
@@ -34,25 +34,25 @@ impl PerfectPlan {
 }
 
 /// Returns a lower bound for allocators that wait for streams whenever that helps.
-fn bound_with_waiting(work: &Workload) -> Option<u64> {
+fn bound_with_waits(work: &Workload) -> Option<u64> {
     problem(work, false).map(|problem| problem.lower_bound())
 }
 
 /// Converts a workload to a planning problem. With `pending`, blocks are in use until their pending frees
 /// complete.
-fn problem(work: &Workload, linger: bool) -> Option<Problem> {
+fn problem(work: &Workload, pending: bool) -> Option<Problem> {
     let mut builder = ProblemBuilder::new();
     let end = work.steps.len() as u64 + 1;
     let mut stops: Vec<Option<usize>> =
-        work.blocks.iter().map(|block| block.died.filter(|_| !(linger && block.stays_pending))).collect();
-    for (place, step) in work.steps.iter().enumerate() {
+        work.blocks.iter().map(|block| block.died.filter(|_| !(pending && block.stays_pending))).collect();
+    for (index, step) in work.steps.iter().enumerate() {
         match *step {
             // Streams use it until then.
-            WorkStep::Completed(block) if linger => stops[block as usize] = Some(place),
+            WorkStep::Completed(block) if pending => stops[block as usize] = Some(index),
             // Replays make this request, too.
             WorkStep::Failed(bytes, _) => {
-                let start = place as u64 + 1;
-                builder.push(Buffer::new(start..start + 1, grains(bytes)?)).ok()?;
+                let start = index as u64 + 1;
+                builder.push(Buffer::new(start..start + 1, round_up(bytes)?)).ok()?;
             }
             _ => {}
         }
@@ -61,15 +61,15 @@ fn problem(work: &Workload, linger: bool) -> Option<Problem> {
         let start = block.born.map_or(0, |step| step as u64 + 1);
         let stop = stop.map_or(end, |step| step as u64 + 1);
         if start < stop {
-            builder.push(Buffer::new(start..stop, grains(block.bytes)?)).ok()?;
+            builder.push(Buffer::new(start..stop, round_up(block.bytes)?)).ok()?;
         }
     }
     Some(builder.finish())
 }
 
 /// Rounds up the size of a block.
-fn grains(bytes: u64) -> Option<u64> {
-    bytes.max(1).checked_next_multiple_of(GRAIN)
+fn round_up(bytes: u64) -> Option<u64> {
+    bytes.max(1).checked_next_multiple_of(GRANULARITY)
 }
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_smaller_only_where_no_allocator_does_with_less() {
+    fn a_plan_is_optimal_if_no_allocator_needs_less() {
         use EventAction::{Allocate, FreeCompleted, FreeRequested, OutOfMemory};
         let first = [(Allocate, 0, PAGE), (FreeRequested, 0, PAGE), (FreeCompleted, 0, PAGE)];
         assert_eq!(perfect(&first), (PAGE, true));

@@ -11,15 +11,15 @@ use super::what_if_report::WhatIfRow;
 use std::cmp::Ordering;
 
 /// A difference is significant from the fraction `1 / SIGNIFICANT` of a figure.
-const COUNTS: u128 = 100;
+const SIGNIFICANT: u128 = 100;
 
 /// The cost of a setting or allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cost {
+pub(super) struct SettingCost {
     failed: bool,
-    held: u64,
+    reserved: u64,
     /// The memory that it needs to run without a retry, if that was searched.
-    calm: Option<u64>,
+    without_retry: Option<u64>,
     retries: u64,
 }
 
@@ -27,17 +27,17 @@ pub(super) struct Cost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advantage {
     Runs,
-    HoldsLess,
+    ReservesLess,
     NeedsLess,
     RetriesLess,
 }
 
-impl Cost {
+impl SettingCost {
     pub(super) fn of(row: &WhatIfRow) -> Self {
         Self {
             failed: row.outcome.out_of_memory.is_some(),
-            held: row.outcome.peak_reserved,
-            calm: row.smallest.map(|smallest| smallest.without_retry.unwrap_or(u64::MAX)),
+            reserved: row.outcome.peak_reserved,
+            without_retry: row.smallest.map(|smallest| smallest.without_retry.unwrap_or(u64::MAX)),
             retries: row.outcome.retries,
         }
     }
@@ -48,16 +48,19 @@ impl Cost {
     }
 
     /// Returns the advantage over another, if there is a significant one.
-    pub(super) fn gain(&self, over: &Self) -> Option<Advantage> {
-        self.difference(over).filter(|(order, _)| order.is_lt()).map(|(_, gain)| gain)
+    pub(super) fn advantage(&self, over: &Self) -> Option<Advantage> {
+        self.difference(over).filter(|(order, _)| order.is_lt()).map(|(_, advantage)| advantage)
     }
 
     fn difference(&self, other: &Self) -> Option<(Ordering, Advantage)> {
-        let calm = self.calm.zip(other.calm).map_or(Ordering::Equal, |(here, there)| compare(here, there));
+        let without_retry = self
+            .without_retry
+            .zip(other.without_retry)
+            .map_or(Ordering::Equal, |(here, there)| compare(here, there));
         let orders = [
             (self.failed.cmp(&other.failed), Advantage::Runs),
-            (compare(self.held, other.held), Advantage::HoldsLess),
-            (calm, Advantage::NeedsLess),
+            (compare(self.reserved, other.reserved), Advantage::ReservesLess),
+            (without_retry, Advantage::NeedsLess),
             (self.retries.cmp(&other.retries), Advantage::RetriesLess),
         ];
         orders.into_iter().find(|(order, _)| order.is_ne())
@@ -66,7 +69,7 @@ impl Cost {
 
 /// Returns `true` if two figures differ by less than one percent of the larger one.
 pub(super) fn is_same(one: u64, other: u64) -> bool {
-    u128::from(one.abs_diff(other)) * COUNTS < u128::from(one.max(other).max(1))
+    u128::from(one.abs_diff(other)) * SIGNIFICANT < u128::from(one.max(other).max(1))
 }
 
 fn compare(one: u64, other: u64) -> Ordering {
@@ -79,7 +82,8 @@ fn compare(one: u64, other: u64) -> Ordering {
 /// than the last. So the best is selected repeatedly: the rows equivalent to the one with the least reserved
 /// bytes, of these the rows equivalent to the one that needs the least memory, and so on.
 pub(super) fn sort(rows: Vec<WhatIfRow>) -> Vec<WhatIfRow> {
-    let mut rest: Vec<(Cost, WhatIfRow)> = rows.into_iter().map(|row| (Cost::of(&row), row)).collect();
+    let mut rest: Vec<(SettingCost, WhatIfRow)> =
+        rows.into_iter().map(|row| (SettingCost::of(&row), row)).collect();
     let mut sorted = Vec::with_capacity(rest.len());
     while let Some(best) = best(&rest) {
         sorted.push(rest.remove(best).1);
@@ -88,21 +92,21 @@ pub(super) fn sort(rows: Vec<WhatIfRow>) -> Vec<WhatIfRow> {
 }
 
 /// Returns the index of the best row.
-fn best(rows: &[(Cost, WhatIfRow)]) -> Option<usize> {
+fn best(rows: &[(SettingCost, WhatIfRow)]) -> Option<usize> {
     let mut left: Vec<usize> = (0..rows.len()).collect();
-    let figures: [fn(&Cost) -> u64; 3] =
-        [|cost| cost.failed.into(), |cost| cost.held, |cost| cost.calm.unwrap_or(0)];
+    let figures: [fn(&SettingCost) -> u64; 3] =
+        [|cost| cost.failed.into(), |cost| cost.reserved, |cost| cost.without_retry.unwrap_or(0)];
     for figure in figures {
-        let least = left.iter().map(|&place| figure(&rows[place].0)).min()?;
-        left.retain(|&place| is_same(figure(&rows[place].0), least));
+        let min = left.iter().map(|&index| figure(&rows[index].0)).min()?;
+        left.retain(|&index| is_same(figure(&rows[index].0), min));
     }
-    let least = left.iter().map(|&place| rows[place].0.retries).min()?;
-    left.retain(|&place| rows[place].0.retries == least);
-    left.into_iter().min_by_key(|&place| {
-        let row = &rows[place].1;
-        let at_the_edge = row.smallest.map_or(0, |smallest| smallest.retries);
+    let min = left.iter().map(|&index| rows[index].0.retries).min()?;
+    left.retain(|&index| rows[index].0.retries == min);
+    left.into_iter().min_by_key(|&index| {
+        let row = &rows[index].1;
+        let retries_at_limit = row.smallest.map_or(0, |smallest| smallest.retries);
         // Without a gain, settings are not changed.
-        (!row.is_baseline, at_the_edge, row.settings, row.outcome.peak_reserved, row.outcome.rules.len())
+        (!row.is_baseline, retries_at_limit, row.settings, row.outcome.peak_reserved, row.outcome.rules.len())
     })
 }
 
@@ -110,18 +114,18 @@ fn best(rows: &[(Cost, WhatIfRow)]) -> Option<usize> {
 mod tests {
     use super::super::smallest_memory::SmallestMemory;
     use super::*;
-    use crate::simulate::{FailedRequest, Rules, Simulation};
+    use crate::simulate::{AllocatorRules, FailedRequest, Simulation};
     use orlop_trace::history::{DeviceHistory, Workload};
 
     const MIB: u64 = 1 << 20;
 
     /// A row with the peak of reserved bytes, the smallest memory in which it runs, both in MiB, and the
     /// retries there.
-    fn row(conf: &str, held: u64, runs: u64, retries: u64) -> WhatIfRow {
-        let rules = Rules::torch(conf).unwrap();
+    fn row(conf: &str, reserved: u64, runs: u64, retries: u64) -> WhatIfRow {
+        let rules = AllocatorRules::torch(conf).unwrap();
         let mut outcome = Simulation::new(&Workload::default()).run(&rules);
-        (outcome.peak_live, outcome.peak_reserved) = (MIB, held * MIB);
-        let (fails, without_retry) = (None, Some(held * MIB));
+        (outcome.peak_live, outcome.peak_reserved) = (MIB, reserved * MIB);
+        let (fails, without_retry) = (None, Some(reserved * MIB));
         WhatIfRow {
             outcome,
             saves: 0,
@@ -139,7 +143,7 @@ mod tests {
     /// A training step of a large model: the setting that succeeds in the least memory reserves half as much
     /// again otherwise.
     #[test]
-    fn what_is_held_counts_before_what_a_run_comes_through_in() {
+    fn the_peak_counts_before_the_smallest_memory() {
         let rows = vec![
             row("max_split_size_mb:32", 82_982, 51_000, 400),
             row("", 60_114, 52_500, 12),
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_hundredth_is_no_difference() {
+    fn small_differences_are_not_significant() {
         assert!(is_same(1000, 991) && !is_same(1000, 990) && is_same(0, 0) && !is_same(u64::MAX, 0));
         // Equivalent to the present settings: nothing is changed.
         let rows = vec![row("roundup_power2_divisions:4", 992, 900, 0), row("", 1000, 950, 3)];
@@ -176,7 +180,7 @@ mod tests {
     /// The first is equivalent to the present settings, and those to the last, which is no better than the
     /// first.
     #[test]
-    fn what_is_better_than_the_baseline_is_found_behind_it() {
+    fn better_settings_are_found_behind_the_baseline() {
         let mut rows = vec![
             row("large_segment_size_mb:12", 1000, 900, 0),
             row("", 1005, 900, 0),
@@ -193,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_first_decides() {
+    fn the_first_significant_criterion_decides() {
         let (mut failed, mut late, base) = (row("", 10, 10, 0), row("", 1000, 10, 0), row("", 1000, 10, 0));
         failed.outcome.out_of_memory = Some(FailedRequest {
             step: None,
@@ -204,9 +208,9 @@ mod tests {
             cached: 0,
             largest_free: 0,
         });
-        let gain = |row: &WhatIfRow, over: &WhatIfRow| Cost::of(row).gain(&Cost::of(over));
+        let gain = |row: &WhatIfRow, over: &WhatIfRow| SettingCost::of(row).advantage(&SettingCost::of(over));
         assert_eq!((gain(&base, &failed), gain(&failed, &base)), (Some(Advantage::Runs), None));
-        assert_eq!(gain(&row("", 900, 10, 0), &base), Some(Advantage::HoldsLess));
+        assert_eq!(gain(&row("", 900, 10, 0), &base), Some(Advantage::ReservesLess));
         if let Some(smallest) = late.smallest.as_mut() {
             smallest.without_retry = None;
         }
@@ -214,6 +218,6 @@ mod tests {
         let mut retries = base.clone();
         retries.outcome.retries = 1;
         assert_eq!((gain(&base, &retries), gain(&base, &base)), (Some(Advantage::RetriesLess), None));
-        assert!(Cost::of(&retries).compare(&Cost::of(&base)).is_gt());
+        assert!(SettingCost::of(&retries).compare(&SettingCost::of(&base)).is_gt());
     }
 }

@@ -1,7 +1,7 @@
 //! The recorded run, which its replay must reproduce before conclusions are drawn from replays.
 
 use super::rank::is_same;
-use crate::analyze::peak_reserved_after;
+use crate::analyze::peak_reserved;
 use crate::simulate::{Fidelity, MemoryLimit, RunConditions, SimulationOutcome};
 use orlop_trace::history::{DeviceHistory, EventAction, History};
 
@@ -21,7 +21,7 @@ pub(super) struct RecordedRun<'a> {
 /// The reason why replays of a recording do not represent its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Doubt {
+pub enum UnreliableReplay {
     /// The recording has no allocations.
     NoHistory,
     /// PyTorch's rules reproduce none of the recorded addresses.
@@ -32,7 +32,7 @@ pub enum Doubt {
     /// Reserved bytes are not recorded: neither segments nor a counter.
     NoReserved,
     /// Either the recorded run or its replay ran out of memory, and the other did not.
-    EndsElsewhere {
+    OutcomeDiffers {
         /// The event of the recorded run.
         recorded: Option<u64>,
         /// The event of the replay.
@@ -50,24 +50,24 @@ pub enum Doubt {
 /// Returns the reason why a recording allows no conclusions at all: it has no allocations, or it is a
 /// snapshot of PyTorch whose events do not belong to its segments.
 #[must_use]
-pub fn recording_doubt(history: &History) -> Option<Doubt> {
+pub fn check_recording(history: &History) -> Option<UnreliableReplay> {
     if !history.devices.iter().any(has_history) {
-        return Some(Doubt::NoHistory);
+        return Some(UnreliableReplay::NoHistory);
     }
     // Other allocators record no settings, and have other rules.
     let (conf, _) = history.torch_conf();
     let of_pytorch = history.settings.is_some();
-    let mut told = history.devices.iter().filter(|device| of_pytorch && Fidelity::applies_to(device));
-    told.find_map(|device| no_address(Fidelity::of(device, &conf)))
+    let mut snapshots = history.devices.iter().filter(|device| of_pytorch && Fidelity::applies_to(device));
+    snapshots.find_map(|device| no_address(Fidelity::of(device, &conf)))
 }
 
 fn has_history(history: &DeviceHistory) -> bool {
     history.events.iter().any(|event| event.action == EventAction::Allocate)
 }
 
-fn no_address(fidelity: Fidelity) -> Option<Doubt> {
+fn no_address(fidelity: Fidelity) -> Option<UnreliableReplay> {
     let Fidelity { allocations, same, .. } = fidelity;
-    (allocations > 0 && same == 0).then_some(Doubt::NoAddress { allocations })
+    (allocations > 0 && same == 0).then_some(UnreliableReplay::NoAddress { allocations })
 }
 
 impl<'a> RecordedRun<'a> {
@@ -81,32 +81,32 @@ impl<'a> RecordedRun<'a> {
             history,
             conditions,
             fidelity: Fidelity::applies_to(history).then(|| Fidelity::of(history, &conf)),
-            peak_reserved: peak_reserved_after(history, history.events.len()),
+            peak_reserved: peak_reserved(history, history.events.len()),
             has_history: has_history(history),
-            failed: failed.map(|place| place as u64),
+            failed: failed.map(|index| index as u64),
         }
     }
 
     /// Checks whether this replay, with the recorded settings and under the conditions of the run, reproduces
     /// the recorded run. Returns the reason if it does not.
-    pub(super) fn doubt(&self, replay: &SimulationOutcome) -> Option<Doubt> {
+    pub(super) fn check(&self, replay: &SimulationOutcome) -> Option<UnreliableReplay> {
         if !self.has_history {
-            return Some(Doubt::NoHistory);
+            return Some(UnreliableReplay::NoHistory);
         }
-        if let Some(doubt) = self.fidelity.and_then(no_address) {
-            return Some(doubt);
+        if let Some(reason) = self.fidelity.and_then(no_address) {
+            return Some(reason);
         }
-        let Some(recorded) = self.peak_reserved else { return Some(Doubt::NoReserved) };
+        let Some(recorded) = self.peak_reserved else { return Some(UnreliableReplay::NoReserved) };
         let failed = replay.out_of_memory.map(|failed| failed.event.unwrap_or(0));
         if failed.is_some() != self.failed.is_some() {
-            return Some(Doubt::EndsElsewhere { recorded: self.failed, replayed: failed });
+            return Some(UnreliableReplay::OutcomeDiffers { recorded: self.failed, replayed: failed });
         }
         // A replay ends at a failed request; a program may continue. With several streams, timing decides
         // which request fails.
         let until = self.failed.and_then(|event| usize::try_from(event).ok());
         // Before its first segment a run has no reserved bytes.
-        let recorded = until.map_or(recorded, |until| peak_reserved_after(self.history, until).unwrap_or(0));
+        let recorded = until.map_or(recorded, |until| peak_reserved(self.history, until).unwrap_or(0));
         let replayed = replay.peak_reserved;
-        (!is_same(recorded, replayed)).then_some(Doubt::PeakDiffers { recorded, replayed })
+        (!is_same(recorded, replayed)).then_some(UnreliableReplay::PeakDiffers { recorded, replayed })
     }
 }

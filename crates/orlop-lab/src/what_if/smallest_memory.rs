@@ -6,14 +6,14 @@
 //! again, and waits for the device each time; to run well, a program needs the memory in which it never has
 //! to.
 
-use crate::simulate::{Rules, Simulation, SimulationOutcome};
+use crate::simulate::{AllocatorRules, Simulation, SimulationOutcome};
 use serde::Serialize;
 
 /// The granularity of device memory.
 const STEP: u64 = 2 << 20;
 
 /// The granularity of the search is this fraction of the memory, if that is more than a step.
-const SHARE: u64 = 1024;
+const SEARCH_FRACTION: u64 = 1024;
 
 /// The smallest memory in which a workload runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -37,7 +37,7 @@ impl SmallestMemory {
     /// memory. `None` if it does not run even in the latter.
     pub(super) fn search(
         simulation: &Simulation<'_>,
-        rules: &Rules,
+        rules: &AllocatorRules,
         plenty: &SimulationOutcome,
     ) -> Option<Self> {
         let mut tried = 0;
@@ -45,9 +45,9 @@ impl SmallestMemory {
             tried += 1;
             simulation.retries_in(rules, memory)
         };
-        let least = steps(plenty.peak_live).max(STEP);
-        let enough = steps(plenty.peak_reserved).max(least);
-        let fine = STEP.max(plenty.peak_live / SHARE);
+        let min = steps(plenty.peak_live).max(STEP);
+        let enough = steps(plenty.peak_reserved).max(min);
+        let fine = STEP.max(plenty.peak_live / SEARCH_FRACTION);
         let mut good = enough;
         // In exactly the peak of the replay nothing changes, except limits that are fractions of the memory.
         let mut retries = match retries_in(good) {
@@ -57,39 +57,31 @@ impl SmallestMemory {
                 retries_in(good)?
             }
         };
-        let mut calm = (retries == 0).then_some(good);
-        if calm.is_none() {
+        let mut without_retry = (retries == 0).then_some(good);
+        if without_retry.is_none() {
             // A limit of the process counts a request as a whole, even if a part of it is reserved already.
-            let mut bad = good;
-            calm = Some(good.saturating_mul(2)).filter(|&more| retries_in(more) == Some(0));
-            while let Some((middle, calm)) =
-                calm.as_mut().and_then(|calm| Some((middle(bad, *calm, fine)?, calm)))
-            {
-                if retries_in(middle) == Some(0) { *calm = middle } else { bad = middle }
+            let double = good.saturating_mul(2);
+            if retries_in(double) == Some(0) {
+                without_retry = Some(bisect(good, double, fine, |bytes| retries_in(bytes) == Some(0)).1);
             }
         }
         let mut fails = None;
-        if let Some(retries_there) = retries_in(least) {
-            (good, retries) = (least, retries_there);
+        if let Some(retries_in_min) = retries_in(min) {
+            (good, retries) = (min, retries_in_min);
         } else {
-            let mut bad = least;
-            while let Some(middle) = middle(bad, good, fine) {
-                match retries_in(middle) {
-                    Some(retries_there) => (good, retries) = (middle, retries_there),
-                    None => bad = middle,
-                }
-            }
-            fails = Some(bad);
+            let (bad, smallest) = bisect(min, good, fine, |bytes| {
+                let found = retries_in(bytes);
+                retries = found.unwrap_or(retries);
+                found.is_some()
+            });
+            (good, fails) = (smallest, Some(bad));
         }
         if retries == 0 {
-            calm = Some(good);
-        } else if let Some(calm) = calm.as_mut().filter(|_| !rules.hold_their_peak()) {
-            let mut bad = good;
-            while let Some(middle) = middle(bad, *calm, fine) {
-                if retries_in(middle) == Some(0) { *calm = middle } else { bad = middle }
-            }
+            without_retry = Some(good);
+        } else if let Some(bytes) = without_retry.filter(|_| !rules.keeps_cache()) {
+            without_retry = Some(bisect(good, bytes, fine, |bytes| retries_in(bytes) == Some(0)).1);
         }
-        Some(Self { runs: good, retries, fails, without_retry: calm, tried })
+        Some(Self { runs: good, retries, fails, without_retry, tried })
     }
 }
 
@@ -98,8 +90,13 @@ fn steps(bytes: u64) -> u64 {
     bytes.div_ceil(STEP).saturating_mul(STEP)
 }
 
-/// Returns the next candidate between two sizes that are further apart than `fine`.
-fn middle(bad: u64, good: u64, fine: u64) -> Option<u64> {
-    let middle = steps(bad + good.saturating_sub(bad) / 2);
-    (good.saturating_sub(bad) > fine && middle < good).then_some(middle)
+/// Narrows the range between a size that fails and one that works to `fine` bytes.
+fn bisect(mut bad: u64, mut good: u64, fine: u64, mut works: impl FnMut(u64) -> bool) -> (u64, u64) {
+    loop {
+        let middle = steps(bad + good.saturating_sub(bad) / 2);
+        if good.saturating_sub(bad) <= fine || middle >= good {
+            return (bad, good);
+        }
+        if works(middle) { good = middle } else { bad = middle }
+    }
 }

@@ -1,6 +1,6 @@
 //! The settings that a sweep tries.
 
-use crate::simulate::Rules;
+use crate::simulate::AllocatorRules;
 
 /// Common settings of PyTorch, alone and combined.
 const SETTINGS: [&str; 19] = [
@@ -33,10 +33,10 @@ const WITH_LIMIT: [&str; 2] = [
 
 /// Returns PyTorch's settings and the other allocators: 24 with a memory limit, 22 without.
 #[must_use]
-pub fn settings(with_limit: bool) -> Vec<Rules> {
+pub fn settings(with_limit: bool) -> Vec<AllocatorRules> {
     let limited = if with_limit { &WITH_LIMIT[..] } else { &[] };
-    let torch = SETTINGS.iter().chain(limited).filter_map(|conf| Rules::torch(conf).ok());
-    torch.chain([Rules::Orlop, Rules::OrlopSegments, Rules::TensorFlow]).collect()
+    let torch = SETTINGS.iter().chain(limited).filter_map(|conf| AllocatorRules::torch(conf).ok());
+    torch.chain([AllocatorRules::Orlop, AllocatorRules::OrlopSegments, AllocatorRules::TensorFlow]).collect()
 }
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ mod tests {
     fn all_settings_are_pytorchs_and_are_written_as_it_reads_them() {
         let rules = settings(true);
         assert_eq!((rules.len(), settings(false).len()), (24, 22));
-        let confs: Vec<String> = rules.iter().filter_map(Rules::conf).collect();
+        let confs: Vec<String> = rules.iter().filter_map(AllocatorRules::conf).collect();
         assert!(confs.iter().eq(SETTINGS.iter().chain(&WITH_LIMIT)));
     }
 }

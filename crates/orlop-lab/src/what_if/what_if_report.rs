@@ -2,12 +2,13 @@
 
 use super::advice::{Advice, AdviceReason};
 use super::perfect::PerfectPlan;
-use super::rank::{self, Advantage, Cost};
+use super::rank::{self, Advantage, SettingCost};
 use super::recorded_run::RecordedRun;
 use super::smallest_memory::SmallestMemory;
 use super::sweep::settings;
 use crate::simulate::{
-    Fidelity, MemoryCapacity, MemoryLimit, Rules, RunConditions, Simulation, SimulationOutcome, UNLIMITED,
+    AllocatorRules, Fidelity, MemoryCapacity, MemoryLimit, RunConditions, Simulation, SimulationOutcome,
+    UNLIMITED,
 };
 use orlop_alloc::torch::TorchConf;
 use orlop_trace::history::{DeviceHistory, History, Workload};
@@ -29,8 +30,8 @@ use std::cmp::Ordering;
 pub struct WhatIf<'a> {
     work: &'a Workload,
     memory: Option<u64>,
-    rules: Option<Vec<Rules>>,
-    baseline: Rules,
+    rules: Option<Vec<AllocatorRules>>,
+    baseline: AllocatorRules,
     baseline_is_recorded: bool,
     run: Option<RecordedRun<'a>>,
     smallest: bool,
@@ -96,7 +97,7 @@ impl<'a> WhatIf<'a> {
     /// Creates a sweep of a workload with enough memory over [`settings`], compared with PyTorch's defaults.
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
-        let baseline = Rules::Torch(TorchConf::default());
+        let baseline = AllocatorRules::Torch(TorchConf::default());
         Self {
             work,
             memory: None,
@@ -117,7 +118,7 @@ impl<'a> WhatIf<'a> {
     #[must_use]
     pub fn recorded(work: &'a Workload, all: &History, history: &'a DeviceHistory) -> Self {
         let sweep = Self { run: Some(RecordedRun::of(all, history)), ..Self::new(work) };
-        if all.settings.is_some() { sweep.baseline(Rules::Torch(all.torch_conf().0)) } else { sweep }
+        if all.settings.is_some() { sweep.baseline(AllocatorRules::Torch(all.torch_conf().0)) } else { sweep }
     }
 
     /// Sets the device's memory in bytes, instead of the memory of the recorded run.
@@ -129,14 +130,14 @@ impl<'a> WhatIf<'a> {
 
     /// Sets the rules to try.
     #[must_use]
-    pub fn rules(mut self, rules: Vec<Rules>) -> Self {
+    pub fn rules(mut self, rules: Vec<AllocatorRules>) -> Self {
         self.rules = Some(rules);
         self
     }
 
     /// Sets the recorded settings, with which the others are compared. Omit it if they are not recorded.
     #[must_use]
-    pub fn baseline(mut self, rules: Rules) -> Self {
+    pub fn baseline(mut self, rules: AllocatorRules) -> Self {
         self.baseline = rules;
         self.baseline_is_recorded = true;
         self
@@ -169,9 +170,9 @@ impl<'a> WhatIf<'a> {
             || if self.plan { PerfectPlan::of(self.work) } else { None },
         );
         let mut rows: Vec<WhatIfRow> = rows;
-        let held = rows.iter().find(|row| row.is_baseline).map_or(0, |row| row.outcome.peak_reserved);
+        let baseline = rows.iter().find(|row| row.is_baseline).map_or(0, |row| row.outcome.peak_reserved);
         for row in &mut rows {
-            let difference = i128::from(held) - i128::from(row.outcome.peak_reserved);
+            let difference = i128::from(baseline) - i128::from(row.outcome.peak_reserved);
             row.saves = i64::try_from(difference).unwrap_or(i64::MAX);
         }
         let mut report = WhatIfReport {
@@ -202,11 +203,11 @@ impl<'a> WhatIf<'a> {
     }
 
     /// Returns the settings to try if none were given.
-    fn settings(&self, limit: Option<MemoryLimit>) -> Vec<Rules> {
+    fn settings(&self, limit: Option<MemoryLimit>) -> Vec<AllocatorRules> {
         let of_process = limit.is_some_and(|limit| limit.of_process);
         let mut rules = settings(limit.is_some() || self.smallest);
         for rules in &mut rules {
-            if let Rules::Torch(conf) = rules {
+            if let AllocatorRules::Torch(conf) = rules {
                 // The limit of the process remains, which is no fraction of this memory.
                 let fraction = if of_process { None } else { conf.memory_fraction };
                 conf.memory_fraction = self.baseline.memory_fraction().or(fraction);
@@ -225,14 +226,16 @@ impl<'a> WhatIf<'a> {
                 Simulation::new(self.work).under(&run.conditions).run(&self.baseline)
             };
             report.replayed_peak_reserved = Some(replay.peak_reserved);
-            if let Some(doubt) = run.doubt(&replay) {
-                report.reason = AdviceReason::Withheld(doubt);
+            if let Some(reason) = run.check(&replay) {
+                report.reason = AdviceReason::Withheld(reason);
                 return;
             }
         }
         let runs = |row: &WhatIfRow| row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none();
-        let first =
-            report.gains().next().map(|(row, gain)| (Advice::of(row), AdviceReason::of(gain, row, baseline)));
+        let first = report
+            .gains()
+            .next()
+            .map(|(row, advantage)| (Advice::of(row), AdviceReason::of(advantage, row, baseline)));
         (report.advice, report.reason) = match first {
             Some(first) => first,
             None if report.rows.iter().any(runs) => (None, AdviceReason::NothingToGain),
@@ -240,12 +243,12 @@ impl<'a> WhatIf<'a> {
         };
     }
 
-    fn row(&self, rules: &Rules, limit: Option<MemoryLimit>) -> WhatIfRow {
+    fn row(&self, rules: &AllocatorRules, limit: Option<MemoryLimit>) -> WhatIfRow {
         let simulation = Simulation::new(self.work);
         let simulation = self.run.as_ref().map_or(simulation, |run| simulation.under(&run.conditions));
         let in_bytes = |bytes: u64| {
             let of_process = limit.is_some_and(|limit| limit.of_process);
-            simulation.room(MemoryCapacity { bytes, of_process })
+            simulation.with_capacity(MemoryCapacity { bytes, of_process })
         };
         let plenty = in_bytes(UNLIMITED);
         let outcome = limit.map_or(plenty, |limit| in_bytes(limit.bytes.min(UNLIMITED))).run(rules);
@@ -268,13 +271,13 @@ impl<'a> WhatIf<'a> {
 impl WhatIfReport {
     /// Returns the settings of PyTorch that are better than the baseline, best first, with their advantage.
     pub(super) fn gains(&self) -> impl Iterator<Item = (&WhatIfRow, Advantage)> {
-        let baseline = self.rows.iter().find(|row| row.is_baseline).map(Cost::of);
+        let baseline = self.rows.iter().find(|row| row.is_baseline).map(SettingCost::of);
         // Includes those behind the baseline: a row that is equivalent to the best may be worse than another
         // that is equivalent to the row itself (see `rank`).
         let better = self.rows.iter().filter(|row| {
             row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none() && !row.needs_device
         });
-        better.filter_map(move |row| Some((row, Cost::of(row).gain(&baseline?)?)))
+        better.filter_map(move |row| Some((row, SettingCost::of(row).advantage(&baseline?)?)))
     }
 
     /// Returns the best settings of PyTorch that are better than the baseline without this setting, which not
@@ -290,6 +293,6 @@ impl WhatIfReport {
     #[must_use]
     pub fn compare(&self, row: &WhatIfRow) -> Ordering {
         let baseline = self.rows.iter().find(|row| row.is_baseline);
-        baseline.map_or(Ordering::Equal, |baseline| Cost::of(row).compare(&Cost::of(baseline)))
+        baseline.map_or(Ordering::Equal, |baseline| SettingCost::of(row).compare(&SettingCost::of(baseline)))
     }
 }

@@ -3,9 +3,9 @@
 use crate::torch_runs::{device, recordings};
 use orlop_alloc::torch::TorchConf;
 use orlop_lab::report::{ReportRow as PageRow, WhatIfVerdict};
-use orlop_lab::simulate::{Rules, RunConditions};
+use orlop_lab::simulate::{AllocatorRules, RunConditions};
 use orlop_lab::what_if::{
-    AdviceReason, Doubt, RECORD_HISTORY, WhatIf, WhatIfReport, recording_doubt, settings,
+    AdviceReason, RECORD_HISTORY, UnreliableReplay, WhatIf, WhatIfReport, check_recording, settings,
 };
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, Sites, Workload};
 use std::path::Path;
@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 /// The sweep over PyTorch's settings; those of other allocators are not advised.
 fn sweep(history: &History) -> WhatIfReport {
     let device = device(history);
-    let rules = settings(false).into_iter().filter(|rules| matches!(rules, Rules::Torch(_)));
+    let rules = settings(false).into_iter().filter(|rules| matches!(rules, AllocatorRules::Torch(_)));
     WhatIf::recorded(&Workload::of(device), history, device).rules(rules.collect()).run()
 }
 
@@ -95,7 +95,7 @@ fn cached_at_start() -> History {
 fn a_replay_that_is_not_the_run_gives_no_advice() {
     let history = cached_at_start();
     let report = sweep(&history);
-    let doubt = Doubt::PeakDiffers { recorded: 100 * MIB, replayed: 40 * MIB };
+    let doubt = UnreliableReplay::PeakDiffers { recorded: 100 * MIB, replayed: 40 * MIB };
     assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
     assert_eq!(report.fidelity.map(|fidelity| (fidelity.same, fidelity.allocations)), Some((1, 1)));
     let said = report.reason.to_string();
@@ -113,9 +113,9 @@ fn without_a_history_there_is_no_advice_but_how_to_record_one() {
     device.events = vec![HistoryEvent::new(EventAction::Snapshot, 0, 0)];
     history.devices.push(device);
     let report = sweep(&history);
-    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(Doubt::NoHistory)));
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(UnreliableReplay::NoHistory)));
     assert!(report.reason.to_string().contains(RECORD_HISTORY));
-    assert_eq!(recording_doubt(&history), Some(Doubt::NoHistory));
+    assert_eq!(check_recording(&history), Some(UnreliableReplay::NoHistory));
 }
 
 #[test]
@@ -123,15 +123,15 @@ fn without_a_recorded_address_there_is_no_advice() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-snapshots/mosaic-sample.pickle.gz");
     let mut history = History::read(path).expect("it is shipped");
-    let doubt = Doubt::NoAddress { allocations: 520 };
+    let doubt = UnreliableReplay::NoAddress { allocations: 520 };
     let device = &history.devices[0];
     let report = WhatIf::recorded(&Workload::of(device), &history, device).rules(Vec::new()).run();
     assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
     assert!(report.reason.to_string().contains(RECORD_HISTORY));
     // It does not tell settings: it may be another allocator's, which can be compared with itself.
-    assert_eq!(recording_doubt(&history), None);
+    assert_eq!(check_recording(&history), None);
     history.settings = Some(String::new());
-    assert_eq!(recording_doubt(&history), Some(doubt));
+    assert_eq!(check_recording(&history), Some(doubt));
 }
 
 /// Another process had the memory: the replay, which knows nothing of that, comes through.
@@ -151,7 +151,7 @@ fn a_replay_that_comes_through_where_the_run_did_not_gives_no_advice() {
         HistoryEvent::new(EventAction::OutOfMemory, 0, request),
     ];
     let report = sweep(&history);
-    let doubt = Doubt::EndsElsewhere { recorded: Some(5), replayed: None };
+    let doubt = UnreliableReplay::OutcomeDiffers { recorded: Some(5), replayed: None };
     assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
     assert!(report.reason.to_string().contains("out of memory at event 6, and its replay does not"));
 }
@@ -190,7 +190,10 @@ fn without_segments_there_is_no_advice() {
     device.events.retain(|event| !is_of_segments(event));
     let report = sweep(&history);
     assert!(report.fidelity.is_none() && report.recorded_peak_reserved.is_none());
-    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(Doubt::NoReserved)));
+    assert_eq!(
+        (&report.advice, report.reason),
+        (&None, AdviceReason::Withheld(UnreliableReplay::NoReserved))
+    );
     assert!(report.reason.to_string().contains("cannot be checked"));
     // What others counted is something to hold a replay against.
     history.devices[0].counted_reserved = report.replayed_peak_reserved;

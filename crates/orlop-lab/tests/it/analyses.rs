@@ -3,8 +3,10 @@
 use crate::mock_allocator::MockAllocator;
 use BlockState::{Free, Live, Pending};
 use orlop_core::StreamId;
-use orlop_lab::analyze::{BEFORE, NO_SITE, Naming, ReleaseWay, SegmentPool, SegmentsInfo, SnapshotInfo};
-use orlop_lab::compare::{Diff, Gate, Matching, Measure, Profile, Tolerance, UnknownTolerance};
+use orlop_lab::analyze::{
+    LIVE_AT_START, NO_SITE, ReleaseMethod, SegmentPool, SegmentsInfo, SiteNaming, SnapshotInfo,
+};
+use orlop_lab::compare::{Diff, Gate, GateMetric, Profile, SiteMatching, Tolerance, UnknownTolerance};
 use orlop_trace::history::{
     BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites,
 };
@@ -51,8 +53,10 @@ fn the_peak_and_the_end_are_told_with_all_their_bytes() {
     machine.allocate(4 * MIB, 0, step);
     machine.free(before);
     machine.complete_free(large);
-    let info =
-        SnapshotInfo::of(&history(&sites, machine.history(cut, true)), Naming::default().top(2).full(true));
+    let info = SnapshotInfo::of(
+        &history(&sites, machine.history(cut, true)),
+        SiteNaming::default().top(2).full(true),
+    );
     let device = &info.devices[0];
     assert_eq!((device.allocations, device.frees, device.strays), (4, 2, 0));
     assert_eq!((device.start_bytes, device.peak_reserved), (3 * MIB, Some((20 + 30 + 2 + 20) * MIB)));
@@ -62,7 +66,7 @@ fn the_peak_and_the_end_are_told_with_all_their_bytes() {
     assert_eq!((peak.held.bytes, peak.held.blocks), (38 * MIB + 100, 4));
     let names: Vec<_> =
         peak.held.by_site.top.iter().map(|share| (&*share.name, share.bytes, share.blocks)).collect();
-    assert_eq!(names, [("model.py:10 forward", 35 * MIB, 2), (BEFORE, 3 * MIB, 1)]);
+    assert_eq!(names, [("model.py:10 forward", 35 * MIB, 2), (LIVE_AT_START, 3 * MIB, 1)]);
     assert_eq!((peak.held.by_site.others, peak.held.by_site.other_bytes), (1, 100));
     assert_eq!(peak.held.by_site.top[0].frames, ["malloc", "/srv/proj/model.py:10 forward"]);
     assert!((peak.held.by_site.top[1].share - 3.0 / 38.0).abs() < 1e-5);
@@ -117,7 +121,7 @@ fn full(places: &Places) -> (DeviceHistory, [u64; 3]) {
 fn a_failed_request_is_told_with_the_least_that_would_have_had_to_go() {
     let places = places();
     let (device, _) = full(&places);
-    let info = SnapshotInfo::of(&history(&places.sites, device.clone()), Naming::default());
+    let info = SnapshotInfo::of(&history(&places.sites, device.clone()), SiteNaming::default());
     let failed = &info.devices[0].out_of_memory[0];
     assert_eq!(
         (failed.requested, failed.device_free, failed.event),
@@ -130,7 +134,7 @@ fn a_failed_request_is_told_with_the_least_that_would_have_had_to_go() {
         failed.releases.iter().map(|release| (release.way, release.bytes, release.range)).collect();
     assert_eq!(
         ways,
-        [(ReleaseWay::Segments, 10 * MIB, 10 * MIB), (ReleaseWay::Neighbours, 12 * MIB, 18 * MIB)]
+        [(ReleaseMethod::Segments, 10 * MIB, 10 * MIB), (ReleaseMethod::Neighbours, 12 * MIB, 18 * MIB)]
     );
     let release = &failed.releases[1];
     assert_eq!((release.blocks, &*release.by_site.top[0].name), (2, "optimizer.py:7 step"));
@@ -149,8 +153,8 @@ proptest! {
         let mut machine = MockAllocator::default();
         machine.fail((bytes + 1) * MIB, 0, 0);
         device.events = machine.events;
-        let info = SnapshotInfo::of(&history(&Sites::default(), device), Naming::default());
-        let found = info.devices[0].out_of_memory[0].releases.iter().find(|way| way.way == ReleaseWay::Neighbours);
+        let info = SnapshotInfo::of(&history(&Sites::default(), device), SiteNaming::default());
+        let found = info.devices[0].out_of_memory[0].releases.iter().find(|way| way.way == ReleaseMethod::Neighbours);
         let mut best = None;
         for from in 0..blocks.len() {
             for to in from..=blocks.len() {
@@ -171,7 +175,7 @@ fn nothing_helps_against_a_request_larger_than_all() {
     let (mut device, _) = full(&places);
     let last = device.events.last_mut().expect("events");
     last.bytes = u64::MAX;
-    let info = SnapshotInfo::of(&history(&places.sites, device), Naming::default());
+    let info = SnapshotInfo::of(&history(&places.sites, device), SiteNaming::default());
     assert!(info.devices[0].out_of_memory[0].releases.is_empty());
 }
 
@@ -181,7 +185,7 @@ fn a_program_that_fails_again_and_again_is_cut_short() {
     for _ in 0..100 {
         machine.fail(1, 0, 0);
     }
-    let info = SnapshotInfo::of(&history(&Sites::default(), machine.history(0, true)), Naming::default());
+    let info = SnapshotInfo::of(&history(&Sites::default(), machine.history(0, true)), SiteNaming::default());
     let device = &info.devices[0];
     assert_eq!((device.out_of_memory.len(), device.more_out_of_memory), (16, 84));
     assert_eq!((&device.peak.segments, device.peak_reserved), (&None, None));
@@ -203,7 +207,7 @@ fn what_grew_applies_to_site_even_if_its_line_moved() {
     let before = profile(&places, &[(10, places.model), (3, SiteId::UNKNOWN), (4, places.step)]);
     let after =
         profile(&places, &[(4, places.step), (15, places.moved), (2, places.model), (1, places.moved)]);
-    let diff = Diff::of(&before, &after, Matching::Function);
+    let diff = Diff::of(&before, &after, SiteMatching::Function);
     let device = &diff.devices[0];
     assert_eq!(
         [device.peak_live, device.end_live].map(|amount| (amount.before, amount.after)),
@@ -220,7 +224,7 @@ fn what_grew_applies_to_site_even_if_its_line_moved() {
         device.sites.iter().map(|site| (site.other_lines, site.is_new, site.is_gone)).collect();
     assert_eq!(shown, [(1, false, false), (0, false, false), (0, false, true)]);
 
-    let lines = Diff::of(&before, &after, Matching::Line);
+    let lines = Diff::of(&before, &after, SiteMatching::Line);
     let rows: Vec<_> = lines.devices[0].sites.iter().map(|site| (&*site.name, site.is_new)).collect();
     assert_eq!(
         rows,
@@ -249,9 +253,9 @@ fn a_gate_names_the_site_that_broke_it() {
     assert_eq!(
         broken,
         [
-            (Measure::PeakLive, "model.py:12 forward", 2),
-            (Measure::PeakReserved, "model.py:12 forward", 2),
-            (Measure::Allocations, "optimizer.py:7 step", 1)
+            (GateMetric::PeakLive, "model.py:12 forward", 2),
+            (GateMetric::PeakReserved, "model.py:12 forward", 2),
+            (GateMetric::Allocations, "optimizer.py:7 step", 1)
         ]
     );
     // As much lives, and more is held for it: nobody holds more, though sites changed places.
@@ -259,7 +263,7 @@ fn a_gate_names_the_site_that_broke_it() {
     let device = &mut split.devices[0];
     device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
     let reserved = |gate: &Gate| {
-        let found = gate.checks.iter().find(|check| check.measure == Measure::PeakReserved).cloned();
+        let found = gate.checks.iter().find(|check| check.measure == GateMetric::PeakReserved).cloned();
         found.expect("both tell")
     };
     let check = reserved(&Gate::check(&split, &before, tolerance));
@@ -302,7 +306,7 @@ fn a_snapshot_without_a_recording_is_its_end() {
     let mut device = DeviceHistory::default();
     (device.end, device.memory) = (end, Some(10 * MIB));
     let history = history(&places.sites, device);
-    let device = &SnapshotInfo::of(&history, Naming::default()).devices[0];
+    let device = &SnapshotInfo::of(&history, SiteNaming::default()).devices[0];
     assert_eq!((device.start_bytes, device.peak_reserved), (MIB, Some(2 * MIB)));
     assert_eq!(device.end.held.by_site.top[0].name, "model.py:10 forward");
     assert_eq!(device.peak.segments.as_ref().and_then(|segments| segments.largest_request), Some(8 * MIB));
@@ -386,7 +390,7 @@ proptest! {
         let history = history(&Sites::default(), device);
         let profile = Profile::of(&history, 1);
         prop_assert!(Gate::check(&profile, &profile, Tolerance::default()).passed);
-        let info = SnapshotInfo::of(&history, Naming::default());
+        let info = SnapshotInfo::of(&history, SiteNaming::default());
         prop_assert_eq!(info.devices[0].peak.held.bytes, profile.devices[0].peak_live);
     }
 }

@@ -3,7 +3,7 @@
 use crate::torch_runs::{device, recordings};
 use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice, Policy, TorchConf};
-use orlop_lab::simulate::{Rules, RunConditions, Simulation};
+use orlop_lab::simulate::{AllocatorRules, RunConditions, Simulation};
 use orlop_lab::what_if::WhatIf;
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, SiteId, Sites, Workload};
 use proptest::prelude::*;
@@ -89,7 +89,7 @@ fn where_a_limit_counts_whole_requests_there_is_memory_without_a_retry() {
     let recordings = recordings();
     let history = &recordings["streams.gc3"];
     let device = device(history);
-    let rules = vec![Rules::torch("expandable_segments:True").expect("it is known")];
+    let rules = vec![AllocatorRules::torch("expandable_segments:True").expect("it is known")];
     let report = WhatIf::recorded(&Workload::of(device), history, device).rules(rules).smallest(true).run();
     for row in &report.rows {
         let calm = row.smallest.expect("it runs").without_retry;
@@ -221,7 +221,7 @@ fn a_cache_that_is_emptied_between_two_phases_is_emptied_in_the_replay() {
     assert_eq!((conditions.limit, conditions.cache_releases), (None, run.calls.clone()));
     assert_eq!((run.peak(), run.replayed(&conf)), (2000 * MIB, 2000 * MIB));
     let work = Workload::of(&run.history);
-    let without = Simulation::new(&work).run(&Rules::Torch(conf));
+    let without = Simulation::new(&work).run(&AllocatorRules::Torch(conf));
     assert_eq!(without.peak_reserved, 3500 * MIB, "what it came to without the call");
 }
 

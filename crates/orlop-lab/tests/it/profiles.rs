@@ -2,8 +2,8 @@
 
 use flate2::read::GzDecoder;
 use orlop_core::Device;
-use orlop_lab::analyze::{NO_SITE, Naming, SiteName, SnapshotInfo, stack_lines};
-use orlop_lab::simulate::{Rules, Simulation, StreamedReplay};
+use orlop_lab::analyze::{NO_SITE, SiteName, SiteNaming, SnapshotInfo, stack_lines};
+use orlop_lab::simulate::{AllocatorRules, Simulation, StreamedReplay};
 use orlop_trace::formats::{binary, chrome, device_number};
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, HistoryWarning, Workload};
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ fn as_much_lives_as_the_profiler_counted() {
 #[test]
 fn no_segments_are_made_up() {
     let history = read(&recorded());
-    let info = SnapshotInfo::of(&history, Naming::default());
+    let info = SnapshotInfo::of(&history, SiteNaming::default());
     for device in &info.devices {
         assert!(!device.has_segments && device.strays == 0);
         assert!(device.peak.segments.is_none() && device.end.segments.is_none());
@@ -96,9 +96,9 @@ fn what_lived_before_survives_orlops_own_file_and_is_replayed_from_it() {
     let mut file = Vec::new();
     binary::write_binary(&history, &mut file).unwrap();
     assert_eq!(binary::read_binary(&file[..]).unwrap(), history);
-    let streamed = StreamedReplay::run(&file[..], &Rules::Orlop, None).unwrap();
+    let streamed = StreamedReplay::run(&file[..], &AllocatorRules::Orlop, None).unwrap();
     for (device, (number, outcome)) in history.devices.iter().zip(&streamed.devices) {
-        let whole = Simulation::new(&Workload::of(device)).run(&Rules::Orlop);
+        let whole = Simulation::new(&Workload::of(device)).run(&AllocatorRules::Orlop);
         assert_eq!(device.device, *number);
         assert_eq!(
             (outcome.peak_live, outcome.peak_reserved, outcome.operations),
@@ -206,7 +206,7 @@ fn absurd_totals_are_warnings() {
         let history = read(&json!(events));
         let device = &history.devices[0];
         let _ = Workload::of(device).peak();
-        let _ = SnapshotInfo::of(&history, Naming::default());
+        let _ = SnapshotInfo::of(&history, SiteNaming::default());
         let wrong = |warning: &HistoryWarning| matches!(warning, HistoryWarning::TotalMisfit { .. });
         if [first, second].contains(&&json!(i64::MAX)) {
             assert!(history.warnings.iter().any(wrong), "{first} {second}: {:?}", history.warnings);

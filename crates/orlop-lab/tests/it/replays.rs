@@ -6,7 +6,7 @@ use orlop_alloc::engine::{Direct, Pool, Pow2};
 use orlop_alloc::{Allocator as _, AllocatorRef};
 use orlop_core::Device;
 use orlop_lab::LabError;
-use orlop_lab::cpu_bench::{PassProgress, Replay, Touch};
+use orlop_lab::cpu_bench::{PassProgress, Replay, TouchPattern};
 use orlop_trace::formats::text::Trace;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn trace() -> Trace {
 fn every_engine_replays_and_gets_everything_back() {
     let trace = trace();
     for allocator in engines() {
-        for touch in Touch::ALL {
+        for touch in TouchPattern::ALL {
             for threads in [1, 3] {
                 let replay = Replay::new(&trace).named("some").threads(threads).touch(touch).repeat(4);
                 let report = replay.run(&allocator).unwrap();
@@ -79,10 +79,10 @@ fn passes_are_told_in_order() {
 fn address_space_replays_unless_it_is_touched() {
     let trace = Trace::parse("a,0,80000000000\na,1,40000000000\nf,0\n".as_bytes()).unwrap();
     let allocator = Bfc::builder(Null::new(Device::CPU)).build().erase();
-    let report = Replay::new(&trace).touch(Touch::None).run(&allocator).unwrap();
+    let report = Replay::new(&trace).touch(TouchPattern::None).run(&allocator).unwrap();
     assert_eq!(report.peak_live, 120_000_000_000);
     for threads in [1, 4] {
-        for touch in [Touch::First, Touch::Pages, Touch::All] {
+        for touch in [TouchPattern::First, TouchPattern::Pages, TouchPattern::All] {
             let error = Replay::new(&trace).touch(touch).threads(threads).run(&allocator).unwrap_err();
             assert!(matches!(error, LabError::Untouchable { .. }), "{error}");
             assert_eq!(allocator.stats().live(), 0);
@@ -123,7 +123,7 @@ fn page_faults_and_resident_memory_follow_what_is_touched() {
     let trace = Trace::parse("a,0,33554432\nf,0\n".as_bytes()).unwrap();
     let allocator = Direct::new(orlop_alloc::backing::named("mmap-4k").unwrap()).erase();
     let run = |touch| Replay::new(&trace).touch(touch).repeat(3).run(&allocator).unwrap();
-    let (none, all) = (run(Touch::None), run(Touch::All));
+    let (none, all) = (run(TouchPattern::None), run(TouchPattern::All));
     if let (Some(none), Some(all)) = (none.page_faults, all.page_faults) {
         assert!(all >= none + 8000, "{none} and {all} faults");
     }

@@ -7,8 +7,8 @@ use orlop_lab::analyze::Fragmentation;
 use orlop_lab::report::{ReportRow, WhatIfVerdict};
 use orlop_trace::history::Timeline;
 use orlop_trace::history::{
-    Annotation, BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId,
-    Stage, Workload,
+    Annotation, AnnotationStage, BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment,
+    SegmentBlock, SiteId, Workload,
 };
 use serde_json::Value;
 
@@ -246,7 +246,8 @@ fn each_device_has_its_own_view() {
     history.devices.push(other);
     let name = history.sites.text("evaluation");
     let mark = |time, stage| Annotation { time, device: Some(0), name, stage };
-    history.annotations = vec![mark(1_000_000, Stage::Begin), mark(4_000_000, Stage::End)];
+    history.annotations =
+        vec![mark(1_000_000, AnnotationStage::Begin), mark(4_000_000, AnnotationStage::End)];
     Page::of(&history, &[]).open(&mut browser);
     let bands = "orlopReport.app.notes.bands.map(({ from, to, text }) => [from, to, text])";
     assert_eq!(browser.evaluate(bands), serde_json::json!([[1, 5, "evaluation"]]));

@@ -1,6 +1,6 @@
 //! Analyses of real recordings.
 
-use orlop_lab::analyze::{Naming, SnapshotInfo};
+use orlop_lab::analyze::{SiteNaming, SnapshotInfo};
 use orlop_lab::compare::Profile;
 use orlop_trace::history::Timeline;
 use orlop_trace::history::{BlockState, History, Segment, SegmentBlock};
@@ -37,7 +37,7 @@ fn all_events_lead_from_the_start_to_the_end() {
         let history = read(name);
         let [device] = history.devices.as_slice() else { panic!("one device in {name}") };
         let moments = Timeline::with_settings(device, history.settings.as_deref());
-        assert_eq!(moments.strays(), 0, "{name}");
+        assert_eq!(moments.ignored_events(), 0, "{name}");
         assert_eq!(shape(&moments.after(0)), shape(&device.start), "{name}");
         assert_eq!(shape(&moments.after(device.events.len())), shape(&device.end), "{name}");
         // By the rules alone, too.
@@ -52,7 +52,7 @@ fn all_events_lead_from_the_start_to_the_end() {
 fn every_byte_is_held_by_somebody_and_every_name_says_something() {
     for name in NAMES {
         let history = read(name);
-        let info = SnapshotInfo::of(&history, Naming::default().top(usize::MAX));
+        let info = SnapshotInfo::of(&history, SiteNaming::default().top(usize::MAX));
         let device = &info.devices[0];
         for moment in [&device.peak, &device.end] {
             let sites = &moment.held.by_site;

@@ -1,7 +1,7 @@
 //! Runs on a GPU: what PyTorch did under other settings and in less memory, foretold from one recording.
 
-use orlop_lab::analyze::{Naming, SnapshotInfo};
-use orlop_lab::simulate::{Fidelity, Rules, Simulation, SimulationOutcome, StreamedReplay};
+use orlop_lab::analyze::{SiteNaming, SnapshotInfo};
+use orlop_lab::simulate::{AllocatorRules, Fidelity, Simulation, SimulationOutcome, StreamedReplay};
 use orlop_trace::formats::binary::write_binary;
 use orlop_trace::history::{DeviceHistory, History, Workload};
 use serde::Deserialize;
@@ -48,7 +48,7 @@ impl Measured {
     fn foretold(&self, work: &Workload) -> SimulationOutcome {
         // As `set_per_process_memory_fraction` did it, which a threshold needs to be known.
         let half = self.limit.map_or("", |_| "per_process_memory_fraction:0.5");
-        let rules = Rules::torch(&format!("{},{half}", self.conf)).expect("settings of PyTorch's");
+        let rules = AllocatorRules::torch(&format!("{},{half}", self.conf)).expect("settings of PyTorch's");
         let simulation = Simulation::new(work);
         self.limit.map_or(simulation, |limit| simulation.memory(2 * limit)).run(&rules)
     }
@@ -114,7 +114,9 @@ fn a_replay_that_streams_gives_the_same() {
         write_binary(history, &mut file).unwrap();
         let work = Workload::of(device(history));
         assert!(work.blocks.iter().any(|block| block.stays_pending), "{name}");
-        for (rules, memory) in [(Rules::torch("").unwrap(), None), (Rules::Orlop, Some(3 << 30))] {
+        for (rules, memory) in
+            [(AllocatorRules::torch("").unwrap(), None), (AllocatorRules::Orlop, Some(3 << 30))]
+        {
             let simulation = Simulation::new(&work);
             let mut whole = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&rules);
             let streamed = StreamedReplay::run(&file[..], &rules, memory).unwrap();
@@ -134,7 +136,7 @@ fn limits_are_found() {
     ];
     for (name, limit) in limits {
         let history = &recordings()[name];
-        let info = SnapshotInfo::of(history, Naming::default());
+        let info = SnapshotInfo::of(history, SiteNaming::default());
         let failed = info.devices[0].out_of_memory.last().expect("it ends so");
         let found = failed.limit.expect("the device had room");
         assert!(found.at_least <= limit && limit < found.below, "{name}: {found:?}");

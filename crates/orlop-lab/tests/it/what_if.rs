@@ -3,7 +3,9 @@
 use crate::histories;
 use orlop_core::StreamId;
 use orlop_lab::LabError;
-use orlop_lab::simulate::{Fidelity, MAX_STREAMS, Rules, Simulation, SimulationOutcome, StreamedReplay};
+use orlop_lab::simulate::{
+    AllocatorRules, Fidelity, MAX_STREAMS, Simulation, SimulationOutcome, StreamedReplay,
+};
 use orlop_lab::what_if::WhatIf;
 use orlop_trace::TraceError;
 use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
@@ -33,8 +35,8 @@ fn shipped(name: &str) -> PathBuf {
     folder.join(format!("{name}.pickle.gz"))
 }
 
-fn torch(conf: &str) -> Rules {
-    Rules::torch(conf).expect("settings of PyTorch's")
+fn torch(conf: &str) -> AllocatorRules {
+    AllocatorRules::torch(conf).expect("settings of PyTorch's")
 }
 
 #[test]
@@ -59,8 +61,8 @@ fn ours_holds_a_hundredth_more_than_lives_and_without_pages_three() {
         let device = device(name);
         let work = Workload::of(&device);
         let simulation = Simulation::new(&work);
-        let [ours, segments, theirs] =
-            [Rules::Orlop, Rules::OrlopSegments, torch("")].map(|rules| simulation.run(&rules).ratio);
+        let [ours, segments, theirs] = [AllocatorRules::Orlop, AllocatorRules::OrlopSegments, torch("")]
+            .map(|rules| simulation.run(&rules).ratio);
         assert!(ours <= 1.01, "{name}: {ours}");
         assert!(segments <= 1.03, "{name}: {segments}");
         assert!(ours <= theirs, "{name}: {ours} and {theirs}");
@@ -73,7 +75,7 @@ fn ours_holds_a_hundredth_more_than_lives_and_without_pages_three() {
 fn a_run_that_repeats_itself_moves_nothing_in_the_end() {
     for (name, _) in RUNS {
         let device = device(name);
-        let outcome = Simulation::new(&Workload::of(&device)).passes(6).run(&Rules::Orlop);
+        let outcome = Simulation::new(&Workload::of(&device)).passes(6).run(&AllocatorRules::Orlop);
         assert_eq!(outcome.remapped_last, 0, "{name}: {} bytes before", outcome.remapped);
         assert!(outcome.ratio <= 1.01, "{name}: {}", outcome.ratio);
     }
@@ -104,9 +106,13 @@ fn too_little_memory_is_told_with_the_event() {
     let device = device("gpt-medium_512_training");
     let work = Workload::of(&device);
     let (peak, _) = work.peak();
-    for rules in
-        [torch(""), torch("expandable_segments:True"), Rules::Orlop, Rules::OrlopSegments, Rules::TensorFlow]
-    {
+    for rules in [
+        torch(""),
+        torch("expandable_segments:True"),
+        AllocatorRules::Orlop,
+        AllocatorRules::OrlopSegments,
+        AllocatorRules::TensorFlow,
+    ] {
         let outcome = Simulation::new(&work).memory(peak - (64 << 20)).run(&rules);
         let failed = outcome.out_of_memory.unwrap();
         assert!(failed.step.is_some() && failed.event.is_some(), "{rules}");
@@ -119,7 +125,7 @@ fn too_little_memory_is_told_with_the_event() {
 #[test]
 fn what_does_not_fit_together_is_replayed_as_far_as_it_does() {
     let work = Workload::of(&device("mosaic-sample"));
-    for rules in [torch(""), Rules::Orlop, Rules::TensorFlow] {
+    for rules in [torch(""), AllocatorRules::Orlop, AllocatorRules::TensorFlow] {
         assert_eq!(Simulation::new(&work).passes(3).run(&rules).out_of_memory, None);
     }
 }
@@ -141,9 +147,9 @@ fn event_by_event_comes_out_what_the_whole_gives() {
         for (rules, memory) in [
             (torch(""), None),
             (torch("expandable_segments:True"), Some(1 << 30)),
-            (Rules::Orlop, None),
-            (Rules::OrlopSegments, Some(work.peak().0 - (64 << 20))),
-            (Rules::TensorFlow, None),
+            (AllocatorRules::Orlop, None),
+            (AllocatorRules::OrlopSegments, Some(work.peak().0 - (64 << 20))),
+            (AllocatorRules::TensorFlow, None),
         ] {
             let streamed = StreamedReplay::run(&file[..], &rules, memory).expect("it is one of ours");
             let simulation = Simulation::new(&work);
@@ -151,11 +157,11 @@ fn event_by_event_comes_out_what_the_whole_gives() {
             let [(_, outcome)] = &streamed.devices[..] else { panic!("one device") };
             assert_eq!(timeless(outcome), timeless(&whole), "{name}");
         }
-        let cut =
-            StreamedReplay::run(&file[..file.len() - 9], &Rules::Orlop, None).expect("it is one of ours");
+        let cut = StreamedReplay::run(&file[..file.len() - 9], &AllocatorRules::Orlop, None)
+            .expect("it is one of ours");
         assert_eq!((cut.devices.len(), cut.warnings.len()), (1, 1));
     }
-    assert!(StreamedReplay::run(&b"a,0,100\n"[..], &Rules::Orlop, None).is_err());
+    assert!(StreamedReplay::run(&b"a,0,100\n"[..], &AllocatorRules::Orlop, None).is_err());
 }
 
 /// Where a binary file says whether its events are only nearly in order.
@@ -249,7 +255,7 @@ fn a_stream_in_each_event_costs_no_more_than_the_event() {
         })
         .collect();
     let work = Workload::of(&device);
-    for rules in [torch(""), Rules::Orlop] {
+    for rules in [torch(""), AllocatorRules::Orlop] {
         let outcome = Simulation::new(&work).run(&rules);
         assert_eq!((outcome.operations, outcome.folded), (50_000, 50_000 - 1 - MAX_STREAMS as u64));
     }
@@ -280,7 +286,7 @@ fn binary_of(before: &[u8], devices: std::ops::Range<u32>) -> Vec<u8> {
 }
 
 fn streamed_devices(file: &[u8]) -> Result<usize, TraceError> {
-    match StreamedReplay::run(file, &Rules::Orlop, None) {
+    match StreamedReplay::run(file, &AllocatorRules::Orlop, None) {
         Ok(replay) => Ok(replay.devices.len()),
         Err(LabError::Trace(error)) => Err(error),
         Err(other) => panic!("{other}"),
@@ -378,12 +384,12 @@ proptest! {
         binary::write_binary(&history, &mut file).expect("room");
         file[FLAGS] = nearly.into();
         let history = binary::read_binary(&file[..]).expect("it is one of ours");
-        let streamed = StreamedReplay::run(&file[..], &Rules::Orlop, memory).expect("it is one of ours");
+        let streamed = StreamedReplay::run(&file[..], &AllocatorRules::Orlop, memory).expect("it is one of ours");
         prop_assert_eq!(&streamed.warnings, &history.warnings);
         let whole = history.devices.iter().map(|device| {
             let work = Workload::of(device);
             let simulation = Simulation::new(&work);
-            let outcome = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&Rules::Orlop);
+            let outcome = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&AllocatorRules::Orlop);
             (device.device, timeless(&outcome))
         });
         prop_assert_eq!(streamed.devices, whole.collect::<Vec<_>>());
@@ -405,7 +411,7 @@ proptest! {
             prop_assert!(fidelity.same <= fidelity.allocations);
             let work = Workload::of(device);
             let sweep = WhatIf::recorded(&work, &history, device).memory(memory).smallest(true).plan(true);
-            let report = sweep.baseline(Rules::Torch(conf.clone())).run();
+            let report = sweep.baseline(AllocatorRules::Torch(conf.clone())).run();
             prop_assert_eq!(report.rows.iter().filter(|row| row.is_baseline).count(), 1);
             for row in &report.rows {
                 prop_assert!(row.smallest.is_none_or(|smallest| smallest.runs >= report.peak_live));

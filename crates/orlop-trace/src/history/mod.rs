@@ -111,6 +111,12 @@ impl DeviceHistory {
         let index = self.details.binary_search_by_key(&event, |detail| detail.event as usize).ok()?;
         self.details.get(index)
     }
+
+    /// Returns the private pool of an event; (0, 0) is the default pool.
+    #[must_use]
+    pub fn pool(&self, event: usize) -> (u64, u64) {
+        self.detail(event).map_or((0, 0), |detail| detail.pool)
+    }
 }
 
 /// A region that an allocator reserved from the device (PyTorch: segment).

@@ -134,13 +134,17 @@ impl Workload {
         id
     }
 
+    /// Returns the blocks that are live before a step, in order of allocation.
+    pub fn live_blocks(&self, step: usize) -> impl Iterator<Item = &WorkBlock> {
+        self.blocks.iter().filter(move |block| {
+            block.born.is_none_or(|born| born < step) && block.died.is_none_or(|died| died >= step)
+        })
+    }
+
     /// Returns the live bytes before a step, as requested.
     #[must_use]
     pub fn live_before(&self, step: usize) -> u64 {
-        let alive = |block: &&WorkBlock| {
-            block.born.is_none_or(|born| born < step) && block.died.is_none_or(|died| died >= step)
-        };
-        self.blocks.iter().filter(alive).fold(0, |sum, block| sum.saturating_add(block.bytes))
+        self.live_blocks(step).fold(0, |sum, block| sum.saturating_add(block.bytes))
     }
 
     /// Returns the peak of live bytes, as requested, and the first step after which it was reached.

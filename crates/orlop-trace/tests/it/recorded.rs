@@ -32,7 +32,7 @@ fn call_sites_are_told_when_asked_for() {
     use orlop_alloc::caching::Caching;
     use orlop_trace::history::{EventAction, HistoryEvent};
     use orlop_trace::recorder::Backtraces;
-    let recorder = Recorder::builder().backtraces(Backtraces { every: 0, at_least: 100 }).build();
+    let recorder = Recorder::builder().backtraces(Backtraces { every: 0, min_bytes: 100 }).build();
     let allocator = Caching::builder(System::new()).build().erase();
     allocator.set_observer(Some(Arc::new(recorder.clone())));
     for bytes in [99, 100] {

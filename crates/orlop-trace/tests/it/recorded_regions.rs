@@ -152,7 +152,7 @@ fn blocks_lie_in_regions_and_the_sums_are_the_allocators() {
 
         let timeline = Timeline::with_settings(device, history.settings.as_deref());
         assert_eq!(sum(&timeline.after(device.events.len())), stats.usage.reserved, "{name}");
-        assert_eq!(timeline.strays(), 0, "{name}");
+        assert_eq!(timeline.ignored_events(), 0, "{name}");
         let segments = timeline.after(device.events.len());
         let blocks = segments.iter().flat_map(|segment| &segment.blocks);
         let live: Vec<&SegmentBlock> = blocks.filter(|block| block.state == BlockState::Live).collect();

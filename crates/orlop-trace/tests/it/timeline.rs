@@ -135,7 +135,7 @@ proptest! {
         let cut = cut.index(machine.events.len());
         let history = machine.history(cut, with_end);
         let timeline = Timeline::new(&history);
-        prop_assert_eq!(timeline.strays(), 0);
+        prop_assert_eq!(timeline.ignored_events(), 0);
         for (place, truth) in machine.truth[cut..].iter().enumerate() {
             prop_assert_eq!(&plain(timeline.at(place)), truth, "event {} of {:?}", place, history.events);
         }
@@ -194,7 +194,7 @@ fn a_block_ends_where_another_begins() {
     assert_eq!(sizes(3), [18 << 10, 1 << 10, 1 << 10]);
     // Without completions a request is all there is.
     assert_eq!(timeline.at(4)[0].blocks[0].state, BlockState::Free);
-    assert_eq!(timeline.strays(), 0);
+    assert_eq!(timeline.ignored_events(), 0);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn blocks_without_segments_are_strays() {
     let events = vec![raw(EventAction::Allocate, 512, 100, 0), raw(EventAction::FreeRequested, 512, 100, 0)];
     let history = DeviceHistory::from_events(events);
     let timeline = Timeline::new(&history);
-    assert_eq!((timeline.strays(), timeline.at(1)), (2, Vec::new()));
+    assert_eq!((timeline.ignored_events(), timeline.at(1)), (2, Vec::new()));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn blocks_may_be_closer_together_than_pytorchs() {
     let region = raw(EventAction::RegionReserved, 4096, 4096, 0);
     let history = DeviceHistory::from_events([region].into_iter().chain(events).collect());
     let timeline = Timeline::new(&history);
-    assert_eq!(timeline.strays(), 0);
+    assert_eq!(timeline.ignored_events(), 0);
     let blocks: Vec<_> =
         timeline.after(4)[0].blocks.iter().map(|block| (block.address, block.bytes)).collect();
     assert_eq!(blocks, [(4096, 128), (4224, 640), (4864, 512), (5376, 2816)]);

@@ -34,7 +34,7 @@ use serde::Serialize;
 
 /// The maximum number of blocks to inspect for the causes of releases. A run has few retries; a file with
 /// more must not take more time, and the remaining releases are attributed to requests.
-const LOOKS: usize = 1 << 22;
+const MAX_INSPECTED_BLOCKS: usize = 1 << 22;
 
 /// The circumstances of a recorded run besides its requests, for
 /// [`Simulation::under`](super::Simulation::under).
@@ -42,7 +42,7 @@ const LOOKS: usize = 1 << 22;
 #[non_exhaustive]
 pub struct RunConditions {
     /// The memory limit; `None` if nothing was refused. Without call sites, a call of `empty_cache` directly
-    /// before a request that raises the peak looks like a refusal, and yields a limit that did not exist.
+    /// before a request that raises the peak budget like a refusal, and yields a limit that did not exist.
     pub limit: Option<MemoryLimit>,
     /// The events at which the program emptied the cache, in order: the first released region of each call.
     pub cache_releases: Vec<u32>,
@@ -78,13 +78,13 @@ impl RunConditions {
             evidence.releases.clear();
         }
         let settings = conf.to_string();
-        let (mut cache_releases, mut moments, mut looks) = (Vec::new(), None, LOOKS);
+        let (mut cache_releases, mut timeline, mut budget) = (Vec::new(), None, MAX_INSPECTED_BLOCKS);
         for release in std::mem::take(&mut evidence.releases) {
             let by_request = evidence.may_be_request(&release)
-                && (looks == 0 || {
-                    let moments =
-                        moments.get_or_insert_with(|| Timeline::with_settings(history, Some(&settings)));
-                    !release.was_needless(history, conf, moments, &mut looks)
+                && (budget == 0 || {
+                    let timeline =
+                        timeline.get_or_insert_with(|| Timeline::with_settings(history, Some(&settings)));
+                    !release.was_unnecessary(history, conf, timeline, &mut budget)
                 });
             if by_request {
                 evidence.releases.push(release);

@@ -4,9 +4,9 @@ use super::super::AdmittedDevices;
 use super::reader::BinaryReader;
 use super::record::BinaryRecord;
 use super::writer::{BinaryWriter, EventOrder};
+use crate::Result;
 use crate::formats::event_collector::EventCollector;
 use crate::history::{History, Segment};
-use crate::Result;
 use std::io::{Read, Write};
 
 /// Writes a complete history: segments at the start and the end, settings, annotations, warnings.

@@ -18,8 +18,7 @@ mod state;
 
 use self::state::StartState;
 use super::{
-    BlockState, DeviceHistory, EventAction, EventDetail, History, HistoryWarning, MAX_WARNINGS, SegmentRange,
-    SizeRules,
+    BlockState, DeviceHistory, EventAction, History, HistoryWarning, MAX_WARNINGS, SegmentRange, SizeRules,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -89,7 +88,7 @@ impl EventUndo {
             stream: event.stream,
             small,
             expandable,
-            pool: history.detail(index).map_or((0, 0), |&EventDetail { pool, .. }| pool),
+            pool: history.pool(index),
             site: event.site,
         };
         let fits = match event.action {

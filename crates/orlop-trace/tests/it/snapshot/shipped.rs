@@ -1,7 +1,9 @@
 //! The shipped snapshots are what their README says.
 
 use super::{GPT, MADE_UP, read};
-use orlop_trace::history::{BlockState, EventAction, History, HistoryWarning, MAX_WARNINGS, Stage, Workload};
+use orlop_trace::history::{
+    AnnotationStage, BlockState, EventAction, History, HistoryWarning, MAX_WARNINGS, Workload,
+};
 
 /// What a file has: of events, allocations, frees, segments at the end, blocks there, those in use at the
 /// start, call sites, and the most bytes that were asked for and in use.
@@ -79,7 +81,7 @@ fn sites_name_functions_files_and_lines() {
     assert_eq!((history.sites.name(frames[0].file), frames[0].line), ("??", 0));
     assert!(frames.iter().any(|frame| history.sites.name(frame.file).ends_with(".py") && frame.line > 0));
     let stages: Vec<_> = history.annotations.iter().map(|mark| (mark.stage, mark.device)).collect();
-    assert_eq!(stages, [(Stage::Begin, Some(0)), (Stage::End, Some(0))]);
+    assert_eq!(stages, [(AnnotationStage::Begin, Some(0)), (AnnotationStage::End, Some(0))]);
     assert_eq!(history.sites.name(history.annotations[0].name), "Optimizer.step#AdamW.step");
 }
 

@@ -1,8 +1,8 @@
 //! Live memory at an instant, grouped by call site, stream, kind and tag, and the largest blocks.
 
-use super::naming::{Naming, SiteGroups};
+use super::naming::{SiteGroups, SiteNaming};
 use super::site_name::stack_lines;
-use orlop_trace::history::{DeviceHistory, SiteId, Sites, TextId, WorkBlock, Workload};
+use orlop_trace::history::{DeviceHistory, SiteId, TextId, WorkBlock, Workload};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,29 +10,29 @@ use std::collections::BTreeMap;
 /// The live memory of a device at an instant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Holdings {
+pub struct LiveMemory {
     /// Requested bytes of all live blocks.
     pub bytes: u64,
     /// The number of live blocks.
     pub blocks: u64,
     /// By call site, most bytes first. Sites with the same name are one group.
-    pub by_site: Shares,
+    pub by_site: UsageRanking,
     /// By stream.
-    pub by_stream: Shares,
+    pub by_stream: UsageRanking,
     /// By memory kind; empty if the source does not record kinds.
-    pub by_kind: Shares,
+    pub by_kind: UsageRanking,
     /// By tag; empty if there are no tags.
-    pub by_tag: Shares,
+    pub by_tag: UsageRanking,
     /// The largest blocks, largest first.
-    pub largest: Vec<Holder>,
+    pub largest: Vec<BlockUsage>,
 }
 
 /// Live memory by group, most bytes first.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
 #[non_exhaustive]
-pub struct Shares {
+pub struct UsageRanking {
     /// The groups with the most bytes.
-    pub top: Vec<Share>,
+    pub top: Vec<GroupUsage>,
     /// The number of other groups.
     pub others: u64,
     /// The bytes of the other groups.
@@ -42,7 +42,7 @@ pub struct Shares {
 /// The live memory of one group.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Share {
+pub struct GroupUsage {
     /// The call site, stream, kind or tag.
     pub name: String,
     /// Requested bytes.
@@ -59,7 +59,7 @@ pub struct Share {
 /// A live block.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Holder {
+pub struct BlockUsage {
     /// Its address.
     pub address: u64,
     /// Requested bytes.
@@ -91,13 +91,6 @@ impl BlockTotals {
     }
 }
 
-/// The blocks that live after so many steps of a workload, in order of their birth.
-pub(crate) fn live(work: &Workload, steps: usize) -> impl Iterator<Item = &WorkBlock> {
-    work.blocks.iter().filter(move |block| {
-        block.born.is_none_or(|born| born < steps) && block.died.is_none_or(|died| died >= steps)
-    })
-}
-
 /// Returns the number of steps of a workload that the first `events` events complete.
 pub(super) fn steps_after(work: &Workload, events: usize) -> usize {
     work.events.partition_point(|&event| (event as usize) < events)
@@ -109,41 +102,21 @@ pub(super) fn events_after(work: &Workload, steps: usize) -> usize {
     last.map_or(0, |&event| event as usize + 1)
 }
 
-/// The number of steps after which the most bytes live for the first time, and those bytes.
-pub(crate) fn peak(work: &Workload) -> (usize, u64) {
-    use orlop_trace::history::WorkStep;
-    let bytes = |id: u32| work.blocks.get(id as usize).map_or(0, |block| block.bytes);
-    // As wide as it takes: a made-up file may have sizes that do not add up in 64 bits.
-    let mut held: u128 = live(work, 0).map(|block| u128::from(block.bytes)).sum();
-    let (mut most, mut when) = (held, 0);
-    for (place, step) in work.steps.iter().enumerate() {
-        match *step {
-            WorkStep::Allocate(id) => held += u128::from(bytes(id)),
-            WorkStep::Free(id) => held = held.saturating_sub(u128::from(bytes(id))),
-            WorkStep::Completed(_) | WorkStep::Use(..) | WorkStep::Failed(..) => {}
-        }
-        if held > most {
-            (most, when) = (held, place + 1);
-        }
-    }
-    (when, u64::try_from(most).unwrap_or(u64::MAX))
-}
-
-impl Holdings {
+impl LiveMemory {
     /// Describes the live memory after the first `steps` steps.
     pub(super) fn after(
         steps: usize,
         work: &Workload,
         history: &DeviceHistory,
         names: &mut SiteGroups<'_>,
-        naming: Naming,
+        naming: SiteNaming,
     ) -> Self {
         let mut all = BlockTotals::default();
-        let mut sites = BySite::default();
+        let mut sites = SiteUsage::default();
         let mut streams: BTreeMap<_, BlockTotals> = BTreeMap::new();
         let mut kinds: BTreeMap<_, BlockTotals> = BTreeMap::new();
         let mut tags: BTreeMap<TextId, BlockTotals> = BTreeMap::new();
-        for block in live(work, steps) {
+        for block in work.live_blocks(steps) {
             all.add(block.bytes);
             sites.add(names, block);
             streams.entry(block.stream).or_default().add(block.bytes);
@@ -154,22 +127,23 @@ impl Holdings {
             let name: String = names.sites.name(text).chars().filter(|letter| !letter.is_control()).collect();
             if name.is_empty() { "(no tag)".to_owned() } else { name }
         };
-        let tags_told = tags.keys().any(|&text| text != TextId::NONE);
-        let kinds_told = kinds.keys().any(|&kind| kind != orlop_core::MemoryKind::default());
-        let plain = |told: bool, sums: Vec<(String, BlockTotals)>| {
-            if told {
-                Shares::of(sums.into_iter().map(|(name, sum)| (name, sum, Vec::new())), all, naming.top)
+        let has_tags = tags.keys().any(|&text| text != TextId::NONE);
+        let has_kinds = kinds.keys().any(|&kind| kind != orlop_core::MemoryKind::default());
+        let ranking = |present: bool, sums: Vec<(String, BlockTotals)>| {
+            if present {
+                UsageRanking::of(sums.into_iter().map(|(name, sum)| (name, sum, Vec::new())), all, naming.top)
             } else {
-                Shares::default()
+                UsageRanking::default()
             }
         };
-        let by_stream = plain(true, streams.iter().map(|(stream, &sum)| (stream.to_string(), sum)).collect());
-        let by_kind = plain(kinds_told, kinds.iter().map(|(kind, &sum)| (kind.to_string(), sum)).collect());
-        let by_tag = plain(tags_told, tags.iter().map(|(&text, &sum)| (tag(text), sum)).collect());
+        let by_stream =
+            ranking(true, streams.iter().map(|(stream, &sum)| (stream.to_string(), sum)).collect());
+        let by_kind = ranking(has_kinds, kinds.iter().map(|(kind, &sum)| (kind.to_string(), sum)).collect());
+        let by_tag = ranking(has_tags, tags.iter().map(|(&text, &sum)| (tag(text), sum)).collect());
         Self {
             bytes: all.bytes,
             blocks: all.blocks,
-            by_site: sites.shares(names, all, naming),
+            by_site: sites.ranking(names, all, naming),
             by_stream,
             by_kind,
             by_tag,
@@ -184,17 +158,17 @@ fn largest(
     work: &Workload,
     history: &DeviceHistory,
     names: &mut SiteGroups<'_>,
-    naming: Naming,
-) -> Vec<Holder> {
-    let mut blocks: Vec<&WorkBlock> = live(work, steps).collect();
+    naming: SiteNaming,
+) -> Vec<BlockUsage> {
+    let mut blocks: Vec<&WorkBlock> = work.live_blocks(steps).collect();
     blocks.sort_by_key(|block| Reverse(block.bytes));
     blocks.truncate(naming.top);
     let events = events_after(work, steps);
     let now = events.checked_sub(1).and_then(|event| history.events.get(event)).map(|event| event.time);
-    let holder = |block: &WorkBlock| {
+    let usage = |block: &WorkBlock| {
         let born = block.born.and_then(|step| work.events.get(step)).map(|&event| event as usize);
         let then = born.and_then(|event| history.events.get(event)).map(|event| event.time);
-        Holder {
+        BlockUsage {
             address: block.address,
             bytes: block.bytes,
             site: names.label(block.site, block.born.is_none()),
@@ -204,12 +178,12 @@ fn largest(
             frames: if naming.full { stack_lines(names.sites, block.site) } else { Vec::new() },
         }
     };
-    blocks.into_iter().map(holder).collect()
+    blocks.into_iter().map(usage).collect()
 }
 
 /// Live memory by the name of the call site.
 #[derive(Debug, Default)]
-pub(super) struct BySite {
+pub(super) struct SiteUsage {
     /// By the group of the name, and whether the memory was live before the recording and has no call site.
     sums: BTreeMap<(usize, bool), SiteTotals>,
 }
@@ -221,41 +195,40 @@ struct SiteTotals {
     example: Option<(u64, SiteId)>,
 }
 
-impl BySite {
+impl SiteUsage {
     pub(super) fn add(&mut self, names: &mut SiteGroups<'_>, block: &WorkBlock) {
         self.add_site(names, block.site, block.born.is_none(), block.bytes);
     }
 
-    pub(super) fn add_site(&mut self, names: &mut SiteGroups<'_>, site: SiteId, there: bool, bytes: u64) {
-        let group = names.group(site);
-        let there = there && names.name(group).is_empty();
-        let entry = self.sums.entry((group, there)).or_default();
+    pub(super) fn add_site(&mut self, names: &mut SiteGroups<'_>, site: SiteId, at_start: bool, bytes: u64) {
+        let entry = self.sums.entry(names.key(site, at_start)).or_default();
         entry.sum.add(bytes);
-        if entry.example.is_none_or(|(most, _)| bytes > most) {
+        if entry.example.is_none_or(|(largest, _)| bytes > largest) {
             entry.example = Some((bytes, site));
         }
     }
 
-    pub(super) fn shares(&self, names: &mut SiteGroups<'_>, all: BlockTotals, naming: Naming) -> Shares {
+    pub(super) fn ranking(
+        &self,
+        names: &mut SiteGroups<'_>,
+        all: BlockTotals,
+        naming: SiteNaming,
+    ) -> UsageRanking {
         let mut sums: Vec<_> = self.sums.iter().collect();
         sums.sort_by_key(|(_, group)| Reverse(group.sum.bytes));
-        let rows = sums.iter().enumerate().map(|(place, ((_, there), group))| {
+        let rows = sums.iter().enumerate().map(|(index, ((_, at_start), group))| {
             // Names of groups beyond the limit are not shown.
             let site = group.example.map_or(SiteId::UNKNOWN, |(_, site)| site);
-            let shown = place < naming.top;
-            let name = if shown { names.label(site, *there) } else { String::new() };
-            let frames = if shown && naming.full { frames(names.sites, site) } else { Vec::new() };
+            let shown = index < naming.top;
+            let name = if shown { names.label(site, *at_start) } else { String::new() };
+            let frames = if shown && naming.full { stack_lines(names.sites, site) } else { Vec::new() };
             (name, group.sum, frames)
         });
-        Shares::of(rows.collect::<Vec<_>>(), all, naming.top)
+        UsageRanking::of(rows.collect::<Vec<_>>(), all, naming.top)
     }
 }
 
-fn frames(sites: &Sites, site: SiteId) -> Vec<String> {
-    stack_lines(sites, site)
-}
-
-impl Shares {
+impl UsageRanking {
     fn of(
         sums: impl IntoIterator<Item = (String, BlockTotals, Vec<String>)>,
         all: BlockTotals,
@@ -265,7 +238,7 @@ impl Shares {
         // The sort is stable: equal ones keep their order.
         sums.sort_by_key(|(_, sum, _)| Reverse(sum.bytes));
         let rest = sums.split_off(top.min(sums.len()));
-        let share = |(name, sum, frames): (String, BlockTotals, Vec<String>)| Share {
+        let usage = |(name, sum, frames): (String, BlockTotals, Vec<String>)| GroupUsage {
             name,
             bytes: sum.bytes,
             blocks: sum.blocks,
@@ -273,7 +246,7 @@ impl Shares {
             frames,
         };
         Self {
-            top: sums.into_iter().map(share).collect(),
+            top: sums.into_iter().map(usage).collect(),
             others: rest.len() as u64,
             other_bytes: rest.iter().fold(0, |bytes: u64, (_, sum, _)| bytes.saturating_add(sum.bytes)),
         }
