@@ -11,8 +11,7 @@ use super::live_memory::{BlockTotals, LiveMemory, SiteUsage, UsageRanking, steps
 use super::naming::{SiteGroups, SiteNaming};
 use super::snapshot_info::peak_of_segments;
 use orlop_trace::history::{
-    BlockState, DeviceHistory, HistoryEvent, Segment, SegmentBlock, SizeRules, Timeline,
-    Workload,
+    BlockState, DeviceHistory, HistoryEvent, Segment, SegmentBlock, SizeRules, Timeline, Workload,
 };
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -74,7 +73,8 @@ pub enum ReleaseMethod {
 #[non_exhaustive]
 pub struct ReleaseOption {
     /// The method.
-    pub way: ReleaseMethod,
+    #[serde(rename = "way")]
+    pub method: ReleaseMethod,
     /// The first address of the freed range, or of the first segment.
     pub address: u64,
     /// The length of the range including free chunks, or of all segments together.
@@ -183,7 +183,7 @@ struct RequestToFit<'a> {
 /// Blocks that could be released.
 #[derive(Debug)]
 struct ReleaseCandidate<'a> {
-    way: ReleaseMethod,
+    method: ReleaseMethod,
     address: u64,
     range: u64,
     segments: u64,
@@ -205,7 +205,7 @@ impl RequestToFit<'_> {
         let (window, segment) = windows.min_by_key(|(window, _)| window.live)?;
         let blocks = segment.blocks.get(window.from..window.to)?;
         Some(ReleaseCandidate {
-            way: ReleaseMethod::Neighbours,
+            method: ReleaseMethod::Neighbours,
             address: blocks.first()?.address,
             range: window.bytes,
             segments: 1,
@@ -293,7 +293,7 @@ impl RequestToFit<'_> {
         }
         taken.sort_by_key(|(_, segment)| segment.address);
         Some(ReleaseCandidate {
-            way: ReleaseMethod::Segments,
+            method: ReleaseMethod::Segments,
             address: taken.first()?.1.address,
             range: released,
             segments: taken.len() as u64,
@@ -331,7 +331,7 @@ impl ReleaseCandidate<'_> {
         }
         let pending = self.blocks.iter().filter(|block| block.state == BlockState::Pending);
         ReleaseOption {
-            way: self.way,
+            method: self.method,
             address: self.address,
             range: self.range,
             segments: self.segments,

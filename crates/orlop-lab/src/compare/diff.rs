@@ -105,14 +105,14 @@ impl Diff {
 
 impl DeviceDiff {
     pub(super) fn of(before: &DeviceProfile, after: &DeviceProfile, matching: SiteMatching) -> Self {
-        let amount = |of: fn(&DeviceProfile) -> u64| MetricChange { before: of(before), after: of(after) };
+        let change = |of: fn(&DeviceProfile) -> u64| MetricChange { before: of(before), after: of(after) };
         let reserved = before.peak_reserved.zip(after.peak_reserved);
         Self {
             device: after.device,
-            peak_live: amount(|profile| profile.peak_live),
+            peak_live: change(|profile| profile.peak_live),
             peak_reserved: reserved.map(|(before, after)| MetricChange { before, after }),
-            end_live: amount(|profile| profile.end_live),
-            allocations: amount(|profile| profile.allocations),
+            end_live: change(|profile| profile.end_live),
+            allocations: change(|profile| profile.allocations),
             sites: sites(&before.sites, &after.sites, matching),
         }
     }

@@ -116,10 +116,11 @@ pub struct MetricCheck {
     /// The device.
     pub device: u32,
     /// The metric.
-    pub measure: GateMetric,
+    #[serde(rename = "measure")]
+    pub metric: GateMetric,
     /// The values of the baseline and of the run.
     #[serde(flatten)]
-    pub amount: MetricChange,
+    pub change: MetricChange,
     /// The largest value that passes.
     pub limit: u64,
     /// Whether it passes.
@@ -138,26 +139,26 @@ impl Gate {
         let mut checks = Vec::new();
         for device in baseline.devices_of_both(run) {
             let diff = DeviceDiff::of(&baseline.device(device), &run.device(device), SiteMatching::Function);
-            let measures = [
+            let metrics = [
                 (GateMetric::PeakLive, Some(diff.peak_live)),
                 (GateMetric::PeakReserved, diff.peak_reserved),
                 (GateMetric::Allocations, Some(diff.allocations)),
             ];
-            for (measure, amount) in measures {
-                let Some(amount) = amount else { continue };
-                let limit = tolerance.limit(amount.before);
-                let passed = amount.after <= limit;
+            for (metric, change) in metrics {
+                let Some(change) = change else { continue };
+                let limit = tolerance.limit(change.before);
+                let passed = change.after <= limit;
                 let live = diff.peak_live.growth().max(0);
-                let is_reserved = measure == GateMetric::PeakReserved;
+                let is_reserved = metric == GateMetric::PeakReserved;
                 // Growth of reserved bytes without growth of live bytes has no call site.
                 let sites = if passed || (is_reserved && live == 0) {
                     Vec::new()
                 } else {
-                    grown_sites(&diff.sites, measure)
+                    grown_sites(&diff.sites, metric)
                 };
-                let excess = if passed || !is_reserved { 0 } else { amount.growth() - live };
+                let excess = if passed || !is_reserved { 0 } else { change.growth() - live };
                 let fragmentation = u64::try_from(excess).unwrap_or(0);
-                checks.push(MetricCheck { device, measure, amount, limit, passed, sites, fragmentation });
+                checks.push(MetricCheck { device, metric, change, limit, passed, sites, fragmentation });
             }
         }
         Self { passed: checks.iter().all(|check| check.passed), tolerance, checks }
@@ -170,8 +171,8 @@ impl Gate {
 }
 
 /// Returns the sites whose metric grew.
-fn grown_sites(sites: &[SiteDiff], measure: GateMetric) -> Vec<SiteDiff> {
-    let growth = |site: &SiteDiff| match measure {
+fn grown_sites(sites: &[SiteDiff], metric: GateMetric) -> Vec<SiteDiff> {
+    let growth = |site: &SiteDiff| match metric {
         GateMetric::PeakLive | GateMetric::PeakReserved => site.peak.growth(),
         GateMetric::Allocations => site.allocations.growth(),
     };

@@ -58,24 +58,24 @@ fn the_peak_and_the_end_are_told_with_all_their_bytes() {
         SiteNaming::default().top(2).full(true),
     );
     let device = &info.devices[0];
-    assert_eq!((device.allocations, device.frees, device.strays), (4, 2, 0));
+    assert_eq!((device.allocations, device.frees, device.ignored_events), (4, 2, 0));
     assert_eq!((device.start_bytes, device.peak_reserved), (3 * MIB, Some((20 + 30 + 2 + 20) * MIB)));
     assert!(device.out_of_memory.is_empty() && info.warnings.is_empty());
 
     let peak = &device.peak;
-    assert_eq!((peak.held.bytes, peak.held.blocks), (38 * MIB + 100, 4));
+    assert_eq!((peak.live.bytes, peak.live.blocks), (38 * MIB + 100, 4));
     let names: Vec<_> =
-        peak.held.by_site.top.iter().map(|share| (&*share.name, share.bytes, share.blocks)).collect();
+        peak.live.by_site.top.iter().map(|share| (&*share.name, share.bytes, share.blocks)).collect();
     assert_eq!(names, [("model.py:10 forward", 35 * MIB, 2), (LIVE_AT_START, 3 * MIB, 1)]);
-    assert_eq!((peak.held.by_site.others, peak.held.by_site.other_bytes), (1, 100));
-    assert_eq!(peak.held.by_site.top[0].frames, ["malloc", "/srv/proj/model.py:10 forward"]);
-    assert!((peak.held.by_site.top[1].share - 3.0 / 38.0).abs() < 1e-5);
+    assert_eq!((peak.live.by_site.others, peak.live.by_site.other_bytes), (1, 100));
+    assert_eq!(peak.live.by_site.top[0].frames, ["malloc", "/srv/proj/model.py:10 forward"]);
+    assert!((peak.live.by_site.top[1].share - 3.0 / 38.0).abs() < 1e-5);
     assert_eq!(
-        (peak.held.by_stream.top[0].bytes, peak.held.by_stream.top[1].bytes),
+        (peak.live.by_stream.top[0].bytes, peak.live.by_stream.top[1].bytes),
         (33 * MIB + 100, 5 * MIB)
     );
-    assert!(peak.held.by_kind.top.is_empty() && peak.held.by_tag.top.is_empty());
-    let oldest = &peak.held.largest[0];
+    assert!(peak.live.by_kind.top.is_empty() && peak.live.by_tag.top.is_empty());
+    let oldest = &peak.live.largest[0];
     assert_eq!((oldest.bytes, oldest.age_events, oldest.age_ns), (30 * MIB, Some(4), Some(4000)));
     let segments = peak.segments.as_ref().expect("they are told");
     assert_eq!((segments.segments, segments.largest_request), (4, None));
@@ -84,7 +84,7 @@ fn the_peak_and_the_end_are_told_with_all_their_bytes() {
     assert_eq!((bytes.split, bytes.cached, bytes.largest_free), (34 * MIB - 512, 0, 17 * MIB));
 
     let end = &device.end;
-    assert_eq!((end.events, end.held.bytes), (device.events, 9 * MIB + 100));
+    assert_eq!((end.events, end.live.bytes), (device.events, 9 * MIB + 100));
     let bytes = end.segments.as_ref().expect("they are told").bytes;
     assert_eq!((bytes.cached, bytes.pending, bytes.largest_free), (30 * MIB, 0, 30 * MIB));
     let whole = bytes.requested + bytes.rounding + bytes.pending + bytes.split + bytes.cached;
@@ -127,11 +127,11 @@ fn a_failed_request_is_told_with_the_least_that_would_have_had_to_go() {
         (failed.requested, failed.device_free, failed.event),
         (14 * MIB, 5 * MIB, device.events.len() - 1)
     );
-    assert_eq!((failed.held.bytes, failed.fragmented), (36 * MIB, false));
+    assert_eq!((failed.live.bytes, failed.fragmented), (36 * MIB, false));
     // Segments: 12 (its own), 20 with 2, 9 and 3 in it, 10 (its own). In the middle one, 9 + 3 + the rest of
     // 6 are enough; so are 2 + 9 + 3. The device lacks 9, which the segment of 10 has.
     let ways: Vec<_> =
-        failed.releases.iter().map(|release| (release.way, release.bytes, release.range)).collect();
+        failed.releases.iter().map(|release| (release.method, release.bytes, release.range)).collect();
     assert_eq!(
         ways,
         [(ReleaseMethod::Segments, 10 * MIB, 10 * MIB), (ReleaseMethod::Neighbours, 12 * MIB, 18 * MIB)]
@@ -154,7 +154,7 @@ proptest! {
         machine.fail((bytes + 1) * MIB, 0, 0);
         device.events = machine.events;
         let info = SnapshotInfo::of(&history(&Sites::default(), device), SiteNaming::default());
-        let found = info.devices[0].out_of_memory[0].releases.iter().find(|way| way.way == ReleaseMethod::Neighbours);
+        let found = info.devices[0].out_of_memory[0].releases.iter().find(|way| way.method == ReleaseMethod::Neighbours);
         let mut best = None;
         for from in 0..blocks.len() {
             for to in from..=blocks.len() {
@@ -249,7 +249,7 @@ fn a_gate_names_the_site_that_broke_it() {
     let far = profile(&places, &[(102, places.moved), (38, places.step), (2, places.step), (1, places.step)]);
     let gate = Gate::check(&far, &before, tolerance);
     let broken: Vec<_> =
-        gate.breaches().map(|check| (check.measure, &*check.sites[0].name, check.sites.len())).collect();
+        gate.breaches().map(|check| (check.metric, &*check.sites[0].name, check.sites.len())).collect();
     assert_eq!(
         broken,
         [
@@ -263,19 +263,19 @@ fn a_gate_names_the_site_that_broke_it() {
     let device = &mut split.devices[0];
     device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
     let reserved = |gate: &Gate| {
-        let found = gate.checks.iter().find(|check| check.measure == GateMetric::PeakReserved).cloned();
+        let found = gate.checks.iter().find(|check| check.metric == GateMetric::PeakReserved).cloned();
         found.expect("both tell")
     };
     let check = reserved(&Gate::check(&split, &before, tolerance));
     assert!(!check.passed && check.sites.is_empty(), "{check:?}");
-    assert_eq!(i128::from(check.fragmentation), check.amount.growth());
+    assert_eq!(i128::from(check.fragmentation), check.change.growth());
     // What lives explains a part.
     let mut both = far.clone();
     let device = &mut both.devices[0];
     device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
     let live = i128::from(both.devices[0].peak_live) - i128::from(before.devices[0].peak_live);
     let check = reserved(&Gate::check(&both, &before, tolerance));
-    assert_eq!((i128::from(check.fragmentation), check.sites.len()), (check.amount.growth() - live, 2));
+    assert_eq!((i128::from(check.fragmentation), check.sites.len()), (check.change.growth() - live, 2));
     assert_eq!(reserved(&Gate::check(&near, &before, tolerance)).fragmentation, 0);
     // A device that the baseline does not have was not used then.
     let mut other = near.clone();
@@ -308,7 +308,7 @@ fn a_snapshot_without_a_recording_is_its_end() {
     let history = history(&places.sites, device);
     let device = &SnapshotInfo::of(&history, SiteNaming::default()).devices[0];
     assert_eq!((device.start_bytes, device.peak_reserved), (MIB, Some(2 * MIB)));
-    assert_eq!(device.end.held.by_site.top[0].name, "model.py:10 forward");
+    assert_eq!(device.end.live.by_site.top[0].name, "model.py:10 forward");
     assert_eq!(device.peak.segments.as_ref().and_then(|segments| segments.largest_request), Some(8 * MIB));
     assert_eq!(Profile::of(&history, 1).devices[0].end_live, MIB);
 }
@@ -391,6 +391,6 @@ proptest! {
         let profile = Profile::of(&history, 1);
         prop_assert!(Gate::check(&profile, &profile, Tolerance::default()).passed);
         let info = SnapshotInfo::of(&history, SiteNaming::default());
-        prop_assert_eq!(info.devices[0].peak.held.bytes, profile.devices[0].peak_live);
+        prop_assert_eq!(info.devices[0].peak.live.bytes, profile.devices[0].peak_live);
     }
 }

@@ -83,7 +83,7 @@ fn no_segments_are_made_up() {
     let history = read(&recorded());
     let info = SnapshotInfo::of(&history, SiteNaming::default());
     for device in &info.devices {
-        assert!(!device.has_segments && device.strays == 0);
+        assert!(!device.has_segments && device.ignored_events == 0);
         assert!(device.peak.segments.is_none() && device.end.segments.is_none());
     }
     assert_eq!(info.devices[0].peak_reserved, Some(4_867_489_792));

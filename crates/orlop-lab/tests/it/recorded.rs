@@ -33,7 +33,7 @@ fn the_figures_are_the_allocators() {
     let segments = info.end.segments.unwrap();
     assert_eq!(segments.bytes.reserved, stats.usage.reserved);
     assert_eq!(segments.bytes.requested, stats.totals.all.requested_bytes);
-    assert_eq!(info.end.held.blocks, kept.len() as u64);
+    assert_eq!(info.end.live.blocks, kept.len() as u64);
 }
 
 #[test]

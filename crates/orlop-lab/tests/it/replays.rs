@@ -63,7 +63,7 @@ fn one_pass_is_neither_cold_nor_steady() {
 #[test]
 fn a_time_limit_leaves_three_passes() {
     let trace = trace();
-    let replay = Replay::new(&trace).repeat(1_000_000).at_most(Duration::ZERO);
+    let replay = Replay::new(&trace).repeat(1_000_000).max_time(Duration::ZERO);
     assert_eq!(replay.run(&engines()[1]).unwrap().passes, 3);
 }
 

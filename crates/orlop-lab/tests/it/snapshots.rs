@@ -55,18 +55,18 @@ fn every_byte_is_held_by_somebody_and_every_name_says_something() {
         let info = SnapshotInfo::of(&history, SiteNaming::default().top(usize::MAX));
         let device = &info.devices[0];
         for moment in [&device.peak, &device.end] {
-            let sites = &moment.held.by_site;
-            assert_eq!(sites.top.iter().map(|share| share.bytes).sum::<u64>(), moment.held.bytes);
-            assert_eq!((sites.others, moment.held.largest.len() as u64), (0, moment.held.blocks));
+            let sites = &moment.live.by_site;
+            assert_eq!(sites.top.iter().map(|share| share.bytes).sum::<u64>(), moment.live.bytes);
+            assert_eq!((sites.others, moment.live.largest.len() as u64), (0, moment.live.blocks));
             let bytes = moment.segments.as_ref().expect("they are told").bytes;
-            assert_eq!(bytes.requested, moment.held.bytes, "{name}");
+            assert_eq!(bytes.requested, moment.live.bytes, "{name}");
             for share in &sites.top {
                 let glue = ["::malloc", "torch::unwind", "_Py", "_call_impl", "(no call site)"];
                 assert!(!glue.iter().any(|glue| share.name.contains(glue)), "{}", share.name);
             }
         }
         let profile = Profile::of(&history, 1);
-        assert_eq!(profile.devices[0].peak_live, device.peak.held.bytes);
+        assert_eq!(profile.devices[0].peak_live, device.peak.live.bytes);
         let peak: u64 = profile.devices[0].sites.iter().map(|site| site.peak_bytes).sum();
         assert_eq!(peak, profile.devices[0].peak_live);
     }

@@ -9,7 +9,7 @@ use orlop_lab::simulate::{
 use orlop_lab::what_if::WhatIf;
 use orlop_trace::TraceError;
 use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
-use orlop_trace::formats::{TraceError, binary, csv};
+use orlop_trace::formats::{binary, csv};
 use orlop_trace::history::{
     BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites,
     Workload,

@@ -6,7 +6,7 @@ use flate2::write::GzEncoder;
 use orlop_core::{Device, StreamId};
 use orlop_trace::TraceError;
 use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, EventOrder};
-use orlop_trace::formats::{TraceError, binary, chrome, csv, device_number, perfetto, rmm};
+use orlop_trace::formats::{binary, chrome, csv, device_number, perfetto, rmm};
 use orlop_trace::history::{EventAction, History, HistoryEvent, HistoryWarning, Workload};
 use proptest::prelude::*;
 use std::io::Write;

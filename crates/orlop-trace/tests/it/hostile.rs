@@ -29,9 +29,9 @@ fn damaged_gzip_is_told_with_the_line_it_reached() {
     let whole = packed(text.as_bytes());
     assert_eq!(Trace::parse(&whole[..]).unwrap().len(), 10_000);
     let error = Trace::parse(&whole[..whole.len() / 2]).unwrap_err();
-    assert!(matches!(error, TraceError::Read { line: 1.., .. }), "{error}");
+    assert!(matches!(error, TraceError::ReadLine { line: 1.., .. }), "{error}");
     assert!(matches!(Trace::parse(&whole[..1]).unwrap_err(), TraceError::Unexpected { line: 1, .. }));
-    assert!(matches!(Trace::parse(&whole[..5]).unwrap_err(), TraceError::Read { line: 1, .. }));
+    assert!(matches!(Trace::parse(&whole[..5]).unwrap_err(), TraceError::ReadLine { line: 1, .. }));
     let twice = [&packed(&b"a,0,1\n"[..])[..], &packed(&b"f,0\n"[..])].concat();
     assert_eq!(Trace::parse(&twice[..]).unwrap().len(), 2);
 }

@@ -196,7 +196,7 @@ impl<'a> BinaryReader<'a> {
         self.used = 0;
         // Grows as bytes arrive: a length field alone allocates nothing.
         let read = self.input.by_ref().take(length.into()).read_to_end(&mut self.payload);
-        self.stopped(read.map(|_| ()))?;
+        self.input_error(read.map(|_| ()))?;
         if self.payload.len() < length as usize {
             return Err(TraceError::CutOff { at });
         }
@@ -211,14 +211,14 @@ impl<'a> BinaryReader<'a> {
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<()> {
         let read = self.input.read_exact(bytes);
-        self.stopped(read)
+        self.input_error(read)
     }
 
     /// A compressed file that is cut off ends with an unexpected end of file, too.
-    fn stopped(&self, read: io::Result<()>) -> Result<()> {
+    fn input_error(&self, read: io::Result<()>) -> Result<()> {
         read.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => TraceError::CutOff { at: self.at },
-            _ => TraceError::Read { format: Format::Binary, error },
+            _ => TraceError::read(Format::Binary)(error),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{GPT, MADE_UP, read, unpacked};
 use orlop_trace::TraceError;
-use orlop_trace::formats::snapshot::{TraceError, write_json, write_pickle};
+use orlop_trace::formats::snapshot::{write_json, write_pickle};
 use orlop_trace::formats::text::Trace;
 use orlop_trace::history::History;
 use std::io::Write as _;

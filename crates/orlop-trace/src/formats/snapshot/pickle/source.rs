@@ -120,6 +120,6 @@ mod tests {
         assert_eq!((&all[..], &over[..]), (&bytes[..BUFFER - 2], &bytes[BUFFER - 2..BUFFER + 2]));
         assert_eq!(source.offset(), BUFFER as u64 + 2);
         let ended = source.read_parts(u64::MAX, |_| Ok(())).unwrap_err();
-        assert!(matches!(ended, TraceError::CutOff { at } if offset == bytes.len() as u64));
+        assert!(matches!(ended, TraceError::CutOff { at } if at == bytes.len() as u64));
     }
 }
