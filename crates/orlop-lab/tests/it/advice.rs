@@ -1,4 +1,4 @@
-//! What is advised, and when nothing is.
+//! When advice is given, and which.
 
 use crate::torch_runs::{device, recordings};
 use orlop_alloc::torch::TorchConf;
@@ -12,14 +12,14 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// The sweep over PyTorch's settings; those of other allocators are not advised.
+/// The sweep over PyTorch's settings; other allocators are not advised.
 fn sweep(history: &History) -> WhatIfReport {
     let device = device(history);
     let rules = settings(false).into_iter().filter(|rules| matches!(rules, AllocatorRules::Torch(_)));
     WhatIf::recorded(&Workload::of(device), history, device).rules(rules.collect()).run()
 }
 
-/// What holds most in normal running is not advised, however little it comes through in.
+/// Settings with a high peak are not advised, however small the memory in which they succeed.
 #[test]
 fn advice_is_what_holds_least_in_normal_running() {
     let advised = [
@@ -53,7 +53,7 @@ fn advice_is_what_holds_least_in_normal_running() {
         let runs = report.rows.iter().filter(|row| row.outcome.out_of_memory.is_none());
         let least = runs.map(|row| row.outcome.peak_reserved).min().expect("it runs");
         assert!(advice.peak_reserved < least / 99 * 100, "{name}");
-        // The page says the same.
+        // The page has the same advice.
         let rows = PageRow::of(&report);
         assert!(
             rows[0].verdict == WhatIfVerdict::Better && rows[0].note.contains("the best"),
@@ -63,7 +63,7 @@ fn advice_is_what_holds_least_in_normal_running() {
     }
 }
 
-/// All of it is cached when the recording begins; a replay begins with nothing.
+/// All memory is cached when the recording begins; a replay begins without any.
 fn cached_at_start() -> History {
     let start = 1 << 40;
     let block = |address: u64, mib: u64, state: &str| {
@@ -74,7 +74,8 @@ fn cached_at_start() -> History {
     };
     let segment = |address: u64, mib: u64, blocks: &[String]| {
         format!(
-            r#"{{"device": 0, "address": {address}, "total_size": {}, "stream": 0, "segment_type": "large", "blocks": [{}]}}"#,
+            r#"{{"device": 0, "address": {address}, "total_size": {}, "stream": 0, "segment_type": "large",
+                             "blocks": [{}]}}"#,
             mib * MIB,
             blocks.join(", ")
         )
@@ -83,7 +84,8 @@ fn cached_at_start() -> History {
         format!(r#"{{"action": "{action}", "addr": {start}, "size": {}, "stream": 0}}"#, mib * MIB)
     };
     let json = format!(
-        r#"{{"segments": [{}, {}], "device_traces": [[{}]], "allocator_settings": {{"PYTORCH_CUDA_ALLOC_CONF": ""}}}}"#,
+        r#"{{"segments": [{}, {}], "device_traces": [[{}]],
+                    "allocator_settings": {{"PYTORCH_CUDA_ALLOC_CONF": ""}}}}"#,
         segment(start, 40, &[block(start, 40, "inactive")]),
         segment(start + (1 << 30), 60, &[block(start + (1 << 30), 60, "inactive")]),
         ["alloc", "free_requested", "free_completed"].map(|action| event(action, 40)).join(", ")
@@ -128,13 +130,13 @@ fn without_a_recorded_address_there_is_no_advice() {
     let report = WhatIf::recorded(&Workload::of(device), &history, device).rules(Vec::new()).run();
     assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
     assert!(report.reason.to_string().contains(RECORD_HISTORY));
-    // It does not tell settings: it may be another allocator's, which can be compared with itself.
+    // It has no settings: it may be of another allocator, which can be compared with itself.
     assert_eq!(check_recording(&history), None);
     history.settings = Some(String::new());
     assert_eq!(check_recording(&history), Some(doubt));
 }
 
-/// Another process had the memory: the replay, which knows nothing of that, comes through.
+/// Another process used the memory, which the recording does not show: the replay succeeds.
 #[test]
 fn a_replay_that_comes_through_where_the_run_did_not_gives_no_advice() {
     let mut history = cached_at_start();
@@ -156,7 +158,7 @@ fn a_replay_that_comes_through_where_the_run_did_not_gives_no_advice() {
     assert!(report.reason.to_string().contains("out of memory at event 6, and its replay does not"));
 }
 
-/// The memory that was named is not the run's, whose replay is still held against the recording.
+/// With a given memory, the run is still replayed in its own memory and compared with the recording.
 #[test]
 fn in_other_memory_the_recorded_run_is_replayed_in_its_own() {
     let recordings = recordings();
@@ -169,7 +171,7 @@ fn in_other_memory_the_recorded_run_is_replayed_in_its_own() {
     assert_eq!((report.memory, report.rows[0].outcome.peak_reserved), (Some(80 << 30), 6252 * MIB));
 }
 
-/// A list of requests: whatever a replay comes to, nothing tells whether the run did so, too.
+/// A list of requests: there is nothing to compare a replay with.
 #[test]
 fn without_segments_there_is_no_advice() {
     let mut history = recordings().remove("resnet-train.default").expect("it is shipped");
@@ -195,13 +197,13 @@ fn without_segments_there_is_no_advice() {
         (&None, AdviceReason::Withheld(UnreliableReplay::NoReserved))
     );
     assert!(report.reason.to_string().contains("cannot be checked"));
-    // What others counted is something to hold a replay against.
+    // A replay can be compared with counters of the source.
     history.devices[0].counted_reserved = report.replayed_peak_reserved;
     let report = sweep(&history);
     assert!(report.fidelity.is_none() && report.advice.is_some(), "{}", report.reason);
 }
 
-/// As the documentation says: nothing but call sites would tell them apart.
+/// As documented: only call sites would distinguish them.
 #[test]
 fn a_call_before_a_request_that_raises_the_peak_looks_like_a_limit() {
     let (first, second) = (20 * MIB, 40 * MIB);

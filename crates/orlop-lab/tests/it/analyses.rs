@@ -1,4 +1,4 @@
-//! Analyses and comparisons of small histories, figure by figure.
+//! Analyses and comparisons of small histories.
 
 use crate::mock_allocator::MockAllocator;
 use BlockState::{Free, Live, Pending};
@@ -128,8 +128,9 @@ fn a_failed_request_is_told_with_the_least_that_would_have_had_to_go() {
         (14 * MIB, 5 * MIB, device.events.len() - 1)
     );
     assert_eq!((failed.live.bytes, failed.fragmented), (36 * MIB, false));
-    // Segments: 12 (its own), 20 with 2, 9 and 3 in it, 10 (its own). In the middle one, 9 + 3 + the rest of
-    // 6 are enough; so are 2 + 9 + 3. The device lacks 9, which the segment of 10 has.
+    // Segments: 12 MiB (one block), 20 MiB with blocks of 2, 9 and 3, and 10 MiB (one block). In the middle
+    // one, 9 + 3 + the rest of 6 are enough; so are 2 + 9 + 3. The device lacks 9, which the segment of 10
+    // has.
     let ways: Vec<_> =
         failed.releases.iter().map(|release| (release.method, release.bytes, release.range)).collect();
     assert_eq!(
@@ -191,7 +192,7 @@ fn a_program_that_fails_again_and_again_is_cut_short() {
     assert_eq!((&device.peak.segments, device.peak_reserved), (&None, None));
 }
 
-/// Of a run that holds these at its peak.
+/// The profile of a run with these live bytes at its peak.
 fn profile(places: &Places, held: &[(u64, SiteId)]) -> Profile {
     let mut machine = MockAllocator::default();
     let blocks: Vec<u64> = held.iter().map(|&(bytes, site)| machine.allocate(bytes * MIB, 0, site)).collect();
@@ -258,7 +259,7 @@ fn a_gate_names_the_site_that_broke_it() {
             (GateMetric::Allocations, "optimizer.py:7 step", 1)
         ]
     );
-    // As much lives, and more is held for it: nobody holds more, though sites changed places.
+    // Live bytes are equal and reserved bytes grew: no call site grew overall, although they exchanged bytes.
     let mut split = profile(&places, &[(90, places.model), (50, places.step)]);
     let device = &mut split.devices[0];
     device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
@@ -269,7 +270,7 @@ fn a_gate_names_the_site_that_broke_it() {
     let check = reserved(&Gate::check(&split, &before, tolerance));
     assert!(!check.passed && check.sites.is_empty(), "{check:?}");
     assert_eq!(i128::from(check.fragmentation), check.change.growth());
-    // What lives explains a part.
+    // Live bytes explain a part.
     let mut both = far.clone();
     let device = &mut both.devices[0];
     device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
@@ -277,7 +278,7 @@ fn a_gate_names_the_site_that_broke_it() {
     let check = reserved(&Gate::check(&both, &before, tolerance));
     assert_eq!((i128::from(check.fragmentation), check.sites.len()), (check.change.growth() - live, 2));
     assert_eq!(reserved(&Gate::check(&near, &before, tolerance)).fragmentation, 0);
-    // A device that the baseline does not have was not used then.
+    // A device that the baseline does not have was not used.
     let mut other = near.clone();
     other.devices[0].device = 1;
     let gate = Gate::check(&other, &before, tolerance);
@@ -313,7 +314,7 @@ fn a_snapshot_without_a_recording_is_its_end() {
     assert_eq!(Profile::of(&history, 1).devices[0].end_live, MIB);
 }
 
-/// A segment with blocks of these sizes, in turn.
+/// A segment with blocks of these sizes.
 pub(crate) fn segment(address: u64, blocks: &[(u64, BlockState, SiteId)]) -> Segment {
     let mut at = address;
     let block = |&(bytes, state, site): &(u64, BlockState, SiteId)| {
@@ -349,7 +350,7 @@ fn any_event() -> impl Strategy<Value = HistoryEvent> {
         EventAction::Unmapped,
         EventAction::OutOfMemory,
     ]);
-    // Few addresses, so that things meet; and the last ones there are.
+    // Few addresses, so that ranges overlap; and the largest addresses.
     let address =
         prop_oneof![(0..64_u64).prop_map(|page| page * 512), (0..2048_u64).prop_map(|back| u64::MAX - back)];
     let bytes = prop_oneof![(0..32_u64).prop_map(|pages| pages * 512), any::<u64>(), 0..4000_u64];
@@ -357,7 +358,7 @@ fn any_event() -> impl Strategy<Value = HistoryEvent> {
         .prop_map(|(action, address, bytes, stream)| raw(action, address, bytes, stream))
 }
 
-/// With blocks that do not cover it, overlap, or lie elsewhere.
+/// With blocks that do not cover it, overlap, or are outside.
 fn any_segment() -> impl Strategy<Value = Segment> {
     let states = [Live, Pending, Free];
     let block = (any_event(), prop::sample::select(states.to_vec()), any::<bool>()).prop_map(
@@ -383,7 +384,9 @@ proptest! {
 
     #[test]
     fn events_that_make_no_sense_break_nothing(
-        events in vec(any_event(), 0..600), start in vec(any_segment(), 0..8), end in vec(any_segment(), 0..8),
+        events in vec(any_event(), 0..600),
+                start in vec(any_segment(), 0..8),
+                end in vec(any_segment(), 0..8),
     ) {
         let mut device = DeviceHistory::from_events(events);
         (device.start, device.end) = (start, end);

@@ -1,4 +1,4 @@
-//! Recordings of real allocators: the analysis gives the allocator's own figures.
+//! Recordings of real allocators: the analysis yields the allocator's own figures.
 
 use orlop_alloc::{AllocatorRef, Request};
 use orlop_core::Device;

@@ -1,4 +1,4 @@
-//! Replays under real engines.
+//! Replays through real engines.
 
 use orlop_alloc::backing::{Null, System};
 use orlop_alloc::bfc::Bfc;
@@ -21,7 +21,7 @@ fn engines() -> [AllocatorRef; 4] {
 }
 
 fn trace() -> Trace {
-    // Blocks of every size from 0, of which every third is never freed.
+    // Blocks of many sizes from 0, of which every third is never freed.
     let mut text = String::new();
     for id in 0..600 {
         text += &format!("a,{id},{}\n", id * 37 % 9000);
@@ -119,7 +119,7 @@ fn an_empty_trace_costs_nothing() {
 #[cfg(target_os = "linux")]
 #[test]
 fn page_faults_and_resident_memory_follow_what_is_touched() {
-    // 32 MiB, mapped anew and given back in each pass.
+    // 32 MiB, mapped and unmapped in each pass.
     let trace = Trace::parse("a,0,33554432\nf,0\n".as_bytes()).unwrap();
     let allocator = Direct::new(orlop_alloc::backing::named("mmap-4k").unwrap()).erase();
     let run = |touch| Replay::new(&trace).touch(touch).repeat(3).run(&allocator).unwrap();

@@ -1,4 +1,4 @@
-//! Reports as people use them: made here, opened in a browser, clicked and read.
+//! Reports as users see them: created here, opened in a browser, clicked and read.
 
 use crate::browser::Browser;
 use crate::pages::{BASE, MIB, Page, churn};
@@ -16,8 +16,8 @@ fn piece(offset: u64, bytes: u64, state: BlockState) -> SegmentBlock {
     SegmentBlock { address: BASE + offset, bytes, requested: bytes, state, site: SiteId::UNKNOWN }
 }
 
-/// Sixteen mebibytes, of which four are held from the beginning; two and six come and go, and sixty-four do
-/// not fit.
+/// 16 MiB, of which four are live from the beginning; blocks of two and six are allocated and freed, and a
+/// request of 64 fails.
 fn small() -> History {
     let mut history = History::default();
     let sites = &mut history.sites;
@@ -82,10 +82,11 @@ fn what_if() -> Vec<ReportRow> {
     ]
 }
 
-/// Where a moment and a height of the stack are on the screen.
+/// Returns the screen position of an instant and a height of the stack.
 fn place(browser: &mut Browser, moment: u64, bytes: u64) -> (f64, f64) {
     point(browser.evaluate(&format!(
-        "(() => {{ const {{ chart, view }} = orlopReport.app, box = chart.raster.canvas.getBoundingClientRect(); \
+        "(() => {{ const {{ chart, view }} = orlopReport.app, \
+                 box = chart.raster.canvas.getBoundingClientRect(); \
          return [box.x + chart.momentX({moment}) + 1, box.y + view.y({bytes})]; }})()"
     )))
 }
@@ -163,7 +164,8 @@ fn holes_are_seen_at_any_moment() {
         &browser.text("#moment-figures"),
         &["6.00 MiB free in 2 holes, largest 4.00 MiB, fragmentation 33 %"],
     );
-    let hole = "(() => { const { map } = orlopReport.app, box = map.canvas.getBoundingClientRect(), part = map.parts[0]; \
+    let hole = "(() => { const { map } = orlopReport.app, box = map.canvas.getBoundingClientRect(), \
+                    part = map.parts[0]; \
                 return [box.x + part.x + 5 * 1048576 * part.scale % box.width, \
                   box.y + part.y + map.row / 2 + Math.floor(5 * 1048576 * part.scale / box.width) * (map.row + 4)]; })()";
     let (x, y) = point(browser.evaluate(hole));
@@ -226,7 +228,7 @@ fn searches_and_tables_answer() {
     let names =
         "Array.from(document.querySelectorAll('#whatif tbody tr td:first-child'), (cell) => cell.innerText)";
     assert_eq!(browser.evaluate(names), serde_json::json!(["other", "recorded", "third"]));
-    // By the memory without a retry, then by the smallest.
+    // By the memory without a retry, then by the smallest memory.
     browser.clicks_on("#whatif th:nth-child(5) button");
     assert_eq!(browser.evaluate(names), serde_json::json!(["other", "recorded", "third"]));
     browser.clicks_on("#whatif th:nth-child(6) button");
@@ -253,7 +255,8 @@ fn each_device_has_its_own_view() {
     assert_eq!(browser.evaluate(bands), serde_json::json!([[1, 5, "evaluation"]]));
     browser.key("t");
     browser.evaluate(
-        "(() => { const list = document.getElementById('device'); list.value = 1; list.dispatchEvent(new Event('change')); })()",
+        "(() => { const list = document.getElementById('device'); list.value = 1; \
+                 list.dispatchEvent(new Event('change')); })()",
     );
     browser.frame();
     assert_eq!(browser.evaluate("document.getElementById('device').selectedOptions[0].textContent"), "3");
@@ -297,7 +300,7 @@ fn odd_histories_are_shown_all_the_same() {
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
-/// A profiler's trace tells of no segments: what it counted is said, and nothing is made up.
+/// A profiler's trace has no segments: only its totals are shown.
 #[test]
 fn what_has_no_segments_shows_none() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
@@ -314,7 +317,7 @@ fn what_has_no_segments_shows_none() {
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
-/// Holes are worked out twice: by the lab, event by event, and by the page, from the blocks of a moment.
+/// Gaps are computed twice: by this crate, event by event, and by the page, from the blocks at an instant.
 #[test]
 fn pages_of_real_runs_say_what_the_lab_says() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };

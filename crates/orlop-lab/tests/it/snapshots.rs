@@ -18,7 +18,7 @@ fn read(name: &str) -> History {
     History::read(folder.join(format!("{name}.pickle.gz"))).expect("it is shipped")
 }
 
-/// Where every block is and what it is for; what free blocks remember does not count.
+/// The addresses and states of all blocks, without what free blocks remember.
 fn shape(segments: &[Segment]) -> Vec<(u64, u64, bool, Vec<SegmentBlock>)> {
     let plain = |block: &SegmentBlock| match block.state {
         BlockState::Free => SegmentBlock { requested: 0, site: Default::default(), ..*block },
@@ -40,7 +40,7 @@ fn all_events_lead_from_the_start_to_the_end() {
         assert_eq!(moments.ignored_events(), 0, "{name}");
         assert_eq!(shape(&moments.after(0)), shape(&device.start), "{name}");
         assert_eq!(shape(&moments.after(device.events.len())), shape(&device.end), "{name}");
-        // By the rules alone, too.
+        // Also by the rules alone.
         let mut blind = device.clone();
         blind.end.clear();
         let moments = Timeline::new(&blind);

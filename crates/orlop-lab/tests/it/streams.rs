@@ -1,4 +1,4 @@
-//! Damaged files, replayed as they are read: what a whole read keeps, a streamed one keeps too.
+//! Damaged files: reading as a whole and streaming keep the same part.
 
 use orlop_lab::simulate::{AllocatorRules, StreamedReplay};
 use orlop_trace::formats::binary;
@@ -44,5 +44,5 @@ fn what_unpacks_to_too_much_is_refused() {
     packed.write_all(&file(&[])[..12]).unwrap();
     packed.write_all(&block.repeat((24 << 20) / block.len())).unwrap();
     let error = StreamedReplay::run(&packed.finish().unwrap()[..], &AllocatorRules::Orlop, None).unwrap_err();
-    assert!(error.to_string().contains("it unpacks to more than"), "{error}");
+    assert!(error.to_string().contains("decompresses to more than"), "{error}");
 }

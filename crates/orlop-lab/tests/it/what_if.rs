@@ -1,4 +1,4 @@
-//! The shipped snapshots under other rules.
+//! The shipped snapshots with other rules.
 
 use crate::histories;
 use orlop_core::StreamId;
@@ -70,7 +70,7 @@ fn ours_holds_a_hundredth_more_than_lives_and_without_pages_three() {
     }
 }
 
-/// The round is known after it happened twice, and a round later everything is where the plan wants it.
+/// A period is known after it has occurred twice, and one period later everything is where the plan wants it.
 #[test]
 fn a_run_that_repeats_itself_moves_nothing_in_the_end() {
     for (name, _) in RUNS {
@@ -130,7 +130,7 @@ fn what_does_not_fit_together_is_replayed_as_far_as_it_does() {
     }
 }
 
-/// But for the time that it took.
+/// Without the duration.
 fn timeless(outcome: &SimulationOutcome) -> SimulationOutcome {
     let mut outcome = outcome.clone();
     outcome.nanoseconds = None;
@@ -164,15 +164,16 @@ fn event_by_event_comes_out_what_the_whole_gives() {
     assert!(StreamedReplay::run(&b"a,0,100\n"[..], &AllocatorRules::Orlop, None).is_err());
 }
 
-/// Where a binary file says whether its events are only nearly in order.
+/// The offset of the flags in a binary file.
 const FLAGS: usize = 10;
 
 prop_compose! {
-    /// A few blocks on a few devices, at few addresses and times: most of what happens is of blocks that
-    /// live.
+    /// A few blocks on a few devices, at few addresses and times, so that most events are of live blocks.
     fn busy()(
         start in prop::collection::btree_set((0_u32..3, 0_u64..4), 0..6),
-        events in prop::collection::vec((0_u32..3, 0_u64..16, 0_usize..5, 0_u64..8, 0_u64..1 << 24, 0_u64..3), 0..80),
+        events in prop::collection::vec(
+                    (0_u32..3, 0_u64..16, 0_usize..5, 0_u64..8, 0_u64..1 << 24, 0_u64..3), 0..80
+                ),
     ) -> History {
         const ACTIONS: [EventAction; 5] = [
             EventAction::Allocate,
@@ -195,7 +196,8 @@ prop_compose! {
             }
             for &(_, time, action, address, bytes, stream) in events.iter().filter(|event| event.0 == number) {
                 let stream = StreamId::new(stream);
-                device.events.push(HistoryEvent { time, stream, ..HistoryEvent::new(ACTIONS[action], address, bytes) });
+                let event = HistoryEvent::new(ACTIONS[action], address, bytes);
+                                device.events.push(HistoryEvent { time, stream, ..event });
             }
             history.devices.push(device);
         }
@@ -207,7 +209,7 @@ prop_compose! {
 fn a_block_is_freed_by_what_tells_of_it_first() {
     use EventAction::{Allocate, FreeCompleted, FreeRequested};
     let mut device = DeviceHistory::default();
-    // A graph's blocks go with its pool: no request is told.
+    // A graph's blocks are freed with its pool, without requests.
     device.events = vec![
         HistoryEvent::new(Allocate, 16, 100),
         HistoryEvent::new(Allocate, 32, 200),
@@ -244,7 +246,7 @@ fn a_completion_that_nobody_requested_frees_its_block_and_is_counted() {
     }
 }
 
-/// Engines that told them all apart would take gigabytes, and look through all of them for each request.
+/// Engines that distinguish all of them would take gigabytes, and search all of them for each request.
 #[test]
 fn a_stream_in_each_event_costs_no_more_than_the_event() {
     let mut device = DeviceHistory::default();
@@ -262,14 +264,14 @@ fn a_stream_in_each_event_costs_no_more_than_the_event() {
     assert_eq!(Fidelity::of(&device, &"".parse().unwrap()).allocations, 50_000);
 }
 
-/// A file of these devices, with an event each, and records before them: the writers refuse to write one of
-/// too many.
+/// A file of these devices, with an event each, and records before them: the writers refuse to write more
+/// devices than the limit.
 fn binary_of(before: &[u8], devices: std::ops::Range<u32>) -> Vec<u8> {
     let events = u64::from(devices.end - devices.start);
     let mut payload = before.to_vec();
     for device in devices {
-        // The device's number takes up to two bytes of seven bits; then an allocation, its time, address and
-        // bytes.
+        // The number of the device takes up to two varint bytes; then an allocation with its time, address
+        // and bytes.
         let number =
             [device & 0x7f | 0x80, device >> 7].map(|digits| u8::try_from(digits).expect("seven bits"));
         payload.extend([&[0x3f][..], &number, &[0, 0, 0, 1]].concat());
@@ -315,7 +317,7 @@ fn no_file_has_more_devices_than_any_machine() {
     }
 }
 
-/// Memory of no device is device 0's, which then counts.
+/// Memory without a device belongs to device 0, which then exists.
 #[test]
 fn a_device_that_is_not_named_counts_too() {
     let memory = [0x8f, 1];
@@ -346,7 +348,7 @@ fn what_the_readers_refuse_is_not_written() {
     assert!(is_too_many(&binary::write_binary(&history, &mut ours).expect_err("one too many")));
     assert!(is_too_many(&csv::write_csv(&history, &mut table).expect_err("one too many")));
     assert!(ours.is_empty() && table.is_empty(), "nothing is written before");
-    // A table has events only: devices without any are not in it.
+    // A table has only events: devices without events are missing.
     history.devices[7].events.clear();
     csv::write_csv(&history, &mut table).expect("room");
     assert!(binary::write_binary(&history, &mut ours).is_err() && ours.is_empty());
@@ -384,18 +386,20 @@ proptest! {
         binary::write_binary(&history, &mut file).expect("room");
         file[FLAGS] = nearly.into();
         let history = binary::read_binary(&file[..]).expect("it is one of ours");
-        let streamed = StreamedReplay::run(&file[..], &AllocatorRules::Orlop, memory).expect("it is one of ours");
+        let streamed = StreamedReplay::run(&file[..], &AllocatorRules::Orlop, memory);
+                let streamed = streamed.expect("an orlop file");
         prop_assert_eq!(&streamed.warnings, &history.warnings);
         let whole = history.devices.iter().map(|device| {
             let work = Workload::of(device);
             let simulation = Simulation::new(&work);
-            let outcome = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&AllocatorRules::Orlop);
+            let simulation = memory.map_or(simulation, |memory| simulation.memory(memory));
+                        let outcome = simulation.run(&AllocatorRules::Orlop);
             (device.device, timeless(&outcome))
         });
         prop_assert_eq!(streamed.devices, whole.collect::<Vec<_>>());
     }
 
-    /// Addresses and sizes are what a file says, up to the largest numbers there are.
+    /// Arbitrary addresses and sizes, up to the largest numbers.
     #[test]
     fn whatever_a_file_says_there_is_an_answer(
         mut history in histories::history(),

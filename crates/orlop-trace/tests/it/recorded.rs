@@ -1,4 +1,4 @@
-//! What a recorder sees of allocators and contexts.
+//! Recordings of allocators and contexts.
 
 use orlop_alloc::profile::Observers;
 use orlop_alloc::{Context, Request};
@@ -39,7 +39,7 @@ fn call_sites_are_told_when_asked_for() {
         drop(allocator.allocate(&Request::new(bytes)).unwrap());
     }
     let history = recorder.history();
-    // Of blocks: what the allocator gained for them is told, too.
+    // Events of blocks: the regions that were reserved for them are recorded, too.
     let block =
         |event: &&HistoryEvent| !matches!(event.action, EventAction::RegionReserved | EventAction::Mapped);
     let events: Vec<&HistoryEvent> = history.devices[0].events.iter().filter(block).collect();

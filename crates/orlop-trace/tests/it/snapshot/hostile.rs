@@ -1,5 +1,4 @@
-//! Files that mean harm: none crashes, hangs or takes memory out of proportion, and each is told what is
-//! wrong with it.
+//! Malicious files: no crashes, hangs or excessive memory, and a precise error for each.
 
 use super::{GPT, unpacked};
 use flate2::Compression;
@@ -16,7 +15,7 @@ fn packed(reader: impl Read) -> Vec<u8> {
     bytes
 }
 
-/// What is wrong with a pickle.
+/// Returns the error of reading these bytes.
 fn wrong(bytes: &[u8]) -> TraceError {
     match History::parse(bytes) {
         Err(error) => error,
@@ -82,10 +81,7 @@ fn malformed_pickles_are_told_where() {
         (b"}.", "neither segments nor device_traces: this is no memory snapshot"),
         (b"}\x8c\x08segmentsK\x01s.", "a list of records was expected, and something else is there"),
         (b"}\x8c\x08segments](Nes.", "a segment was expected, and something else is there"),
-        (
-            b"}\x8c\x08segments](}es.",
-            "a segment has no address or a number in it, or one that is no whole number from 0 or no known word",
-        ),
+        (b"}\x8c\x08segments](}es.", "a segment has no address or a number in it, or an invalid one"),
     ] {
         assert_eq!(wrong(&pickle(&[body])).to_string(), message, "{}", body.escape_ascii());
     }
@@ -95,14 +91,17 @@ fn malformed_pickles_are_told_where() {
 fn odd_but_plain_pickles_are_read() {
     let segment = b"(S'x'\n"; // A string with escapes: not plain.
     assert!(matches!(wrong(&pickle(&[segment])), TraceError::Opcode { opcode: b'S', .. }));
-    // Protocol 0 and 1: text numbers, memos in text, marks.
-    let old = b"(dp0\nVsegments\np1\n(lp2\nsVdevice_traces\n(lp3\n(lp4\n(dVaction\nValloc\nsVaddr\nI512\nsVsize\nL700L\n\
+    // Protocols 0 and 1: numbers and memos in text form, marks.
+    let old =
+        b"(dp0\nVsegments\np1\n(lp2\nsVdevice_traces\n(lp3\n(lp4\n(dVaction\nValloc\nsVaddr\nI512\nsVsize\n\
+            L700L\n\
         sVtime_us\nF1.5\nsVstream\nI00\nsaas.";
     let history = History::parse(&old[..]).expect("it is plain");
     assert_eq!((history.devices[0].events[0].address, history.devices[0].events[0].bytes), (512, 700));
-    // Values that nobody looks at, in every form.
+    // Unused values in every form.
     let odd = pickle(&[
-        b"}(\x8c\x08segments)\x8c\x01a(K\x01NtK\x02\x8c\x01bK\x01\x85\x8c\x01cC\x01xX\x01\x00\x00\x00dB\x01\x00\x00\x00x",
+        b"}(\x8c\x08segments)\x8c\x01a(K\x01NtK\x02\x8c\x01bK\x01\x85\x8c\x01cC\x01xX\x01\x00\x00\x00dB\x01\x00\
+                  \x00\x00x",
         b"J\xff\xff\xff\xff\x8b\x09\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\x01\x88\x89",
         b"G\x3f\xf0\x00\x00\x00\x00\x00\x00(N1N20\x8a\x00u.",
     ]);
@@ -111,7 +110,7 @@ fn odd_but_plain_pickles_are_read() {
 
 #[test]
 fn depth_costs_nothing() {
-    // A million lists in each other, then as many dicts, by two ways.
+    // A million nested lists and tuples.
     let lists = pickle(&[&b"]".repeat(1 << 20), &b"a".repeat((1 << 20) - 1), b"."]);
     assert!(matches!(wrong(&lists), TraceError::WrongType { .. }));
     let tuples = pickle(&[b"N", &b"\x85".repeat(1 << 20), b"."]);
@@ -126,7 +125,7 @@ fn depth_costs_nothing() {
     }
 }
 
-/// A list of two, of which each holds the one before twice: 2^n values in few bytes.
+/// Lists of two, each with the previous one twice: 2^n values in few bytes.
 fn doubled(times: usize, last: &[u8]) -> Vec<u8> {
     let mut bytes = [last, b"\x94"].concat();
     for memo in 0..times {
@@ -138,7 +137,7 @@ fn doubled(times: usize, last: &[u8]) -> Vec<u8> {
 
 #[test]
 fn shared_values_are_not_multiplied() {
-    // Frames that hold frames are no frames; a list of lists of ... is read as far as a snapshot goes.
+    // Frames that contain frames are invalid; nested lists are read only as deep as a snapshot.
     let bomb = doubled(100, b"}");
     let site = pickle(&[b"}\x8c\x0ddevice_traces](](}\x8c\x06frames", &bomb, b"seees."]);
     let _ = History::parse(&site[..]);
@@ -151,11 +150,11 @@ fn shared_values_are_not_multiplied() {
         matches!(error, TraceError::ExcessiveSharing { bytes, .. } if bytes == traces.len() as u64),
         "{error}"
     );
-    // A thousand events that share a field record of a thousand keys.
+    // A thousand events that share a record of a thousand keys.
     let wide = [b"}(\x8c\x06action\x8c\x08snapshot", &b"\x8c\x01xN".repeat(999)[..], b"u\x94"].concat();
     let shared = pickle(&[b"}\x8c\x0ddevice_traces](](", &wide, &b"h\x00".repeat(999), b"ees."]);
     assert!(matches!(wrong(&shared), TraceError::ExcessiveSharing { .. }));
-    // One long name, shared by many frames, is kept once and looked at once.
+    // One long name that many frames share is stored and hashed once.
     let name = [b"X\x00\x00\x01\x00", &[b'n'; 1 << 16][..], b"\x94"].concat();
     let frames = b"}\x8c\x04nameh\x00s".repeat(1000);
     let deep = pickle(&[
@@ -213,7 +212,7 @@ fn segments_that_cannot_be_are_mended() {
 #[test]
 fn a_file_that_is_cut_off_is_never_read() {
     let whole = unpacked(GPT[2]);
-    // Everywhere in the beginning, and then at many places.
+    // At every position in the beginning, then at many positions.
     for length in (2..3000).chain((3000..whole.len()).step_by(7919)) {
         assert!(History::parse(&whole[..length]).is_err(), "{length} bytes");
     }
@@ -255,7 +254,7 @@ proptest! {
     }
 }
 
-/// A small file with all that a real one has.
+/// A small file with all features of a real one.
 fn pickled_head() -> Vec<u8> {
     let json = include_str!("../../data/snapshot/small.json");
     let history = History::parse(json.as_bytes()).expect("it is a snapshot");

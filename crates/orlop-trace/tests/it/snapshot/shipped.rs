@@ -1,12 +1,12 @@
-//! The shipped snapshots are what their README says.
+//! The shipped snapshots match their README.
 
 use super::{GPT, MADE_UP, read};
 use orlop_trace::history::{
     AnnotationStage, BlockState, EventAction, History, HistoryWarning, MAX_WARNINGS, Workload,
 };
 
-/// What a file has: of events, allocations, frees, segments at the end, blocks there, those in use at the
-/// start, call sites, and the most bytes that were asked for and in use.
+/// The contents of a file: events, allocations, frees, segments at the end and their blocks, blocks in use at
+/// the start, call sites, and the peak of requested bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Figures {
     events: usize,
@@ -97,7 +97,7 @@ fn a_made_up_file_loads_and_says_where_it_does_not_fit() {
     }
     assert!(matches!(history.warnings[5], HistoryWarning::NotInSegments { bytes: 97_606_738, .. }));
     assert!(matches!(history.warnings[99], HistoryWarning::More { count: 1.. }));
-    // What is missing is free.
+    // Missing blocks are free.
     for segment in &device.end {
         assert_eq!(segment.blocks.iter().map(|block| block.bytes).sum::<u64>(), segment.bytes);
         assert_eq!(segment.blocks.last().map(|block| block.state), Some(BlockState::Free));
