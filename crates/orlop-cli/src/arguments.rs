@@ -25,8 +25,8 @@ pub(crate) struct Arguments {
 }
 
 /// The meaning of the exit codes.
-const EXITS: &str = "Exit codes: 0 for success, 1 if something failed or a file cannot be read, 2 if the command line is \
-                     invalid.";
+const EXITS: &str = "Exit codes: 0 for success, 1 if something failed or a file cannot be read, 2 if the \
+                     command line is invalid.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

@@ -74,7 +74,8 @@ fn failures(outcomes: &[Replayed]) -> Result<(), Failures> {
     let failed = outcomes.iter().filter_map(|replayed| Some((replayed, replayed.outcome.out_of_memory?)));
     let failures = failed.map(|(Replayed { file, device, .. }, failed)| {
         format!(
-            "{}, device {}: out of memory at {}: {} requested, {} live, {} reserved, {} of it free (largest chunk {})",
+            "{}, device {}: out of memory at {}: {} requested, {} live, {} reserved, {} of it free (largest \
+             chunk {})",
             name(file),
             table::device(*device),
             failed.event.map_or_else(|| "the start".to_owned(), event),

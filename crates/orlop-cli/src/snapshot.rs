@@ -235,8 +235,10 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
         text.push_str(&pools(segments));
     }
     if failed.fragmented {
-        text.push_str("  the free memory would have been enough, but is not contiguous: expandable segments (PyTorch:\n");
-        text.push_str("  expandable_segments:True) might have served the request\n");
+        text.push_str(
+            "  the free memory would have been enough, but is not contiguous: expandable segments\n",
+        );
+        text.push_str("  (PyTorch: expandable_segments:True) might have served the request\n");
     }
     for (index, release) in failed.releases.iter().enumerate() {
         let what = if index == 0 { "least to release" } else { "or" };

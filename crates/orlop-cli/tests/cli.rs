@@ -176,10 +176,7 @@ fn the_null_backing_replays_what_no_machine_holds() {
     let touched =
         orlop(&["replay", "--backing", "null", "--touch", "first", "-a", "bfc", &folder.path("big.csv")]);
     let told = complaint(&touched, 1);
-    assert_eq!(
-        told,
-        "orlop: big: bfc: the host cannot access its memory: replay without touching it\n"
-    );
+    assert_eq!(told, "orlop: big: bfc: the host cannot access its memory: replay without touching it\n");
 }
 
 #[test]

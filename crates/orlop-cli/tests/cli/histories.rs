@@ -34,7 +34,11 @@ fn run(mib: u64) -> String {
             "is_expandable": false, "frames": [], "blocks": blocks,
         })
     };
-    let block = |address: u64, bytes: u64, state: &str| json!({ "address": address, "size": bytes, "requested_size": bytes, "state": state, "frames": [] });
+    let block = |address: u64, bytes: u64, state: &str| {
+        let mut block = json!({ "address": address, "size": bytes, "state": state, "frames": [] });
+        block["requested_size"] = json!(bytes);
+        block
+    };
     let (live, free) = (mib * MIB, (40 - mib) * MIB);
     let mut failed = event("oom", 0, 30 * MIB, 41);
     failed["device_free"] = json!(5 * MIB);

@@ -45,7 +45,13 @@ fn only_settings_that_a_recording_tells_are_called_recorded() {
                 || line.contains("no settings of PyTorch are better")
         };
         assert_eq!(text.lines().any(advice), !is_withheld, "{text}");
-        assert_eq!(text.contains("(as recorded)") || text.contains("the recorded run") || text.contains("the recorded ones"), recorded, "{text}");
+        assert_eq!(
+            text.contains("(as recorded)")
+                || text.contains("the recorded run")
+                || text.contains("the recorded ones"),
+            recorded,
+            "{text}"
+        );
         assert_eq!(text.contains("torch, default settings (baseline)"), !recorded, "{text}");
         assert_eq!(text.contains("compared with PyTorch's defaults"), !recorded, "{text}");
         let answers = json(&orlop(&["what-if", "--quick", "--json", file]));

@@ -2,7 +2,7 @@
 //!
 //! | question | with |
 //! |---|---|
-//! | how long do an allocation and a free take, and how much memory is reserved? | [`Replay`], [`ReplayReport`] |
+//! | how long does an operation take, and how much memory is reserved? | [`Replay`], [`ReplayReport`] |
 //! | how small can a fixed pool be? | [`smallest_pool()`] |
 //!
 //! The simulations of [`simulate`](crate::simulate) show what an allocator decides; this module measures the

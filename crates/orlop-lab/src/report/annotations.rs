@@ -1,6 +1,6 @@
 //! Annotations of the program as bands over the chart.
 
-use super::block_lives::instant;
+use super::block_lifetimes::instant;
 use super::stacks::Stacks;
 use orlop_trace::history::{Annotation, AnnotationStage, DeviceHistory, EventAction, TextId};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! The data of a device on the page: its columns and other facts.
 
 use super::annotations::{AnnotationBand, annotation_bands};
-use super::block_lives::{BlockLife, instant, lives};
+use super::block_lifetimes::{BlockLifetime, instant, lifetimes};
 use super::columns::{ColumnPayload, Columns};
 use super::extents::{Extent, ExtentClass, Extents};
 use super::stacks::Stacks;
@@ -67,16 +67,18 @@ impl DevicePage {
         stacks: &mut Stacks<'_>,
         payload: &mut ColumnPayload,
     ) -> Self {
-        let (lives, _) = lives(history);
+        let (lifetimes, _) = lifetimes(history);
         let extents = Extents::of(history);
-        let first =
-            lives.iter().map(|life| life.address).chain(extents.list.iter().map(|extent| extent.address));
+        let first = lifetimes
+            .iter()
+            .map(|lifetime| lifetime.address)
+            .chain(extents.list.iter().map(|extent| extent.address));
         let base = first.min().unwrap_or(0);
         let mut streams = StreamNumbers { ids: HashMap::new(), names: Vec::new() };
         streams.number(StreamId::DEFAULT);
         let mut columns = Columns::default();
         events(&history.events, payload, &mut columns);
-        blocks(&lives, base, stacks, &mut streams, payload, &mut columns);
+        blocks(&lifetimes, base, stacks, &mut streams, payload, &mut columns);
         regions(&extents.list, base, stacks, &mut streams, payload, &mut columns);
         let of = |action| instants(&history.events, action);
         Self {
@@ -123,24 +125,36 @@ fn events(events: &[HistoryEvent], payload: &mut ColumnPayload, columns: &mut Co
 }
 
 fn blocks(
-    lives: &[BlockLife],
+    lifetimes: &[BlockLifetime],
     base: u64,
     stacks: &mut Stacks<'_>,
     streams: &mut StreamNumbers,
     payload: &mut ColumnPayload,
     columns: &mut Columns,
 ) {
-    payload.deltas(columns, "born", lives.iter().map(|life| life.born));
-    payload.plain(columns, "life", lives.iter().map(|life| life.freed.saturating_sub(life.born)));
-    payload.plain(columns, "wait", lives.iter().map(|life| life.done.saturating_sub(life.freed)));
-    payload.plain(columns, "bytes", lives.iter().map(|life| life.bytes));
-    payload.plain(columns, "rest", lives.iter().map(|life| life.taken.saturating_sub(life.bytes)));
-    payload.deltas(columns, "address", lives.iter().map(|life| life.address - base));
-    payload.plain(columns, "stream", lives.iter().map(|life| streams.number(life.stream)));
-    payload.plain(columns, "site", lives.iter().map(|life| stacks.number(life.site)));
-    payload.plain(columns, "freed_by", lives.iter().map(|life| stacks.number(life.freed_by)));
-    payload.plain(columns, "text", lives.iter().map(|life| stacks.text_id(life.text)));
-    payload.plain(columns, "kind", lives.iter().map(|life| u64::from(life.kind as u8)));
+    payload.deltas(columns, "born", lifetimes.iter().map(|lifetime| lifetime.born));
+    payload.plain(
+        columns,
+        "life",
+        lifetimes.iter().map(|lifetime| lifetime.freed.saturating_sub(lifetime.born)),
+    );
+    payload.plain(
+        columns,
+        "wait",
+        lifetimes.iter().map(|lifetime| lifetime.done.saturating_sub(lifetime.freed)),
+    );
+    payload.plain(columns, "bytes", lifetimes.iter().map(|lifetime| lifetime.bytes));
+    payload.plain(
+        columns,
+        "rest",
+        lifetimes.iter().map(|lifetime| lifetime.taken.saturating_sub(lifetime.bytes)),
+    );
+    payload.deltas(columns, "address", lifetimes.iter().map(|lifetime| lifetime.address - base));
+    payload.plain(columns, "stream", lifetimes.iter().map(|lifetime| streams.number(lifetime.stream)));
+    payload.plain(columns, "site", lifetimes.iter().map(|lifetime| stacks.number(lifetime.site)));
+    payload.plain(columns, "freed_by", lifetimes.iter().map(|lifetime| stacks.number(lifetime.freed_by)));
+    payload.plain(columns, "text", lifetimes.iter().map(|lifetime| stacks.text_id(lifetime.text)));
+    payload.plain(columns, "kind", lifetimes.iter().map(|lifetime| u64::from(lifetime.kind as u8)));
 }
 
 fn regions(

@@ -3,7 +3,7 @@
 //! An extent is a range of addresses from the instant at which it is reserved to the instant at which it is
 //! released. Unmapping pages from the middle of an extent leaves two.
 
-use super::block_lives::instant;
+use super::block_lifetimes::instant;
 use orlop_core::StreamId;
 use orlop_trace::history::{AddressRange, DeviceHistory, EventAction, HistoryEvent, Segment, SiteId, carve};
 use std::collections::{BTreeMap, HashMap};

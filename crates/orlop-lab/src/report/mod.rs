@@ -18,7 +18,7 @@
 //! ```
 
 mod annotations;
-mod block_lives;
+mod block_lifetimes;
 mod columns;
 mod device_page;
 mod extents;

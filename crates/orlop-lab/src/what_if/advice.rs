@@ -131,7 +131,8 @@ impl fmt::Display for UnreliableReplay {
             }
             Self::PeakDiffers { recorded, replayed } => write!(
                 f,
-                "the recorded run reserved {} at its peak, and its replay {}: they differ by more than one percent",
+                "the recorded run reserved {} at its peak, and its replay {}, which differs by more than one \
+                 percent",
                 ByteSize(recorded),
                 ByteSize(replayed)
             ),

@@ -105,7 +105,7 @@ fn best(rows: &[(SettingCost, WhatIfRow)]) -> Option<usize> {
     left.into_iter().min_by_key(|&index| {
         let row = &rows[index].1;
         let retries_at_limit = row.smallest.map_or(0, |smallest| smallest.retries);
-        // Without a gain, settings are not changed.
+        // Without an advantage, settings are not changed.
         (!row.is_baseline, retries_at_limit, row.settings, row.outcome.peak_reserved, row.outcome.rules.len())
     })
 }
@@ -192,8 +192,9 @@ mod tests {
         let history = DeviceHistory::default();
         let mut report = super::super::WhatIf::new(&Workload::of(&history)).rules(Vec::new()).run();
         report.rows = sort(rows);
-        let gains: Vec<_> = report.gains().map(|(row, gain)| (row.outcome.conf.as_deref(), gain)).collect();
-        assert_eq!(gains, [(Some("max_split_size_mb:20"), Advantage::NeedsLess)]);
+        let better: Vec<_> =
+            report.better_rows().map(|(row, advantage)| (row.outcome.conf.as_deref(), advantage)).collect();
+        assert_eq!(better, [(Some("max_split_size_mb:20"), Advantage::NeedsLess)]);
     }
 
     #[test]
@@ -208,16 +209,20 @@ mod tests {
             cached: 0,
             largest_free: 0,
         });
-        let gain = |row: &WhatIfRow, over: &WhatIfRow| SettingCost::of(row).advantage(&SettingCost::of(over));
-        assert_eq!((gain(&base, &failed), gain(&failed, &base)), (Some(Advantage::Runs), None));
-        assert_eq!(gain(&row("", 900, 10, 0), &base), Some(Advantage::ReservesLess));
+        let advantage =
+            |row: &WhatIfRow, over: &WhatIfRow| SettingCost::of(row).advantage(&SettingCost::of(over));
+        assert_eq!((advantage(&base, &failed), advantage(&failed, &base)), (Some(Advantage::Runs), None));
+        assert_eq!(advantage(&row("", 900, 10, 0), &base), Some(Advantage::ReservesLess));
         if let Some(smallest) = late.smallest.as_mut() {
             smallest.without_retry = None;
         }
-        assert_eq!((gain(&base, &late), gain(&late, &base)), (Some(Advantage::NeedsLess), None));
+        assert_eq!((advantage(&base, &late), advantage(&late, &base)), (Some(Advantage::NeedsLess), None));
         let mut retries = base.clone();
         retries.outcome.retries = 1;
-        assert_eq!((gain(&base, &retries), gain(&base, &base)), (Some(Advantage::RetriesLess), None));
+        assert_eq!(
+            (advantage(&base, &retries), advantage(&base, &base)),
+            (Some(Advantage::RetriesLess), None)
+        );
         assert!(SettingCost::of(&retries).compare(&SettingCost::of(&base)).is_gt());
     }
 }

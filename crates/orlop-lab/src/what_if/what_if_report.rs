@@ -233,7 +233,7 @@ impl<'a> WhatIf<'a> {
         }
         let runs = |row: &WhatIfRow| row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none();
         let first = report
-            .gains()
+            .better_rows()
             .next()
             .map(|(row, advantage)| (Advice::of(row), AdviceReason::of(advantage, row, baseline)));
         (report.advice, report.reason) = match first {
@@ -270,7 +270,7 @@ impl<'a> WhatIf<'a> {
 
 impl WhatIfReport {
     /// Returns the settings of PyTorch that are better than the baseline, best first, with their advantage.
-    pub(super) fn gains(&self) -> impl Iterator<Item = (&WhatIfRow, Advantage)> {
+    pub(super) fn better_rows(&self) -> impl Iterator<Item = (&WhatIfRow, Advantage)> {
         let baseline = self.rows.iter().find(|row| row.is_baseline).map(SettingCost::of);
         // Includes those behind the baseline: a row that is equivalent to the best may be worse than another
         // that is equivalent to the row itself (see `rank`).
@@ -285,7 +285,7 @@ impl WhatIfReport {
     #[must_use]
     pub fn advice_without(&self, setting: &str) -> Option<Advice> {
         let has = |row: &WhatIfRow| row.outcome.conf.as_deref().is_some_and(|conf| conf.contains(setting));
-        let found = self.gains().find(|(row, _)| !has(row));
+        let found = self.better_rows().find(|(row, _)| !has(row));
         self.advice.as_ref().and(found).and_then(|(row, _)| Advice::of(row))
     }
 

@@ -155,13 +155,15 @@ proptest! {
         machine.fail((bytes + 1) * MIB, 0, 0);
         device.events = machine.events;
         let info = SnapshotInfo::of(&history(&Sites::default(), device), SiteNaming::default());
-        let found = info.devices[0].out_of_memory[0].releases.iter().find(|way| way.method == ReleaseMethod::Neighbours);
+        let mut releases = info.devices[0].out_of_memory[0].releases.iter();
+        let found = releases.find(|release| release.method == ReleaseMethod::Neighbours);
         let mut best = None;
         for from in 0..blocks.len() {
             for to in from..=blocks.len() {
                 let window = &made.blocks[from..to];
                 if window.iter().map(|block| block.bytes).sum::<u64>() >= (bytes + 1) * MIB {
-                    let live: u64 = window.iter().filter(|block| block.state == Live).map(|block| block.bytes).sum();
+                    let live = window.iter().filter(|block| block.state == Live);
+                    let live: u64 = live.map(|block| block.bytes).sum();
                     best = Some(best.map_or(live, |best: u64| best.min(live)));
                 }
             }

@@ -167,7 +167,8 @@ fn holes_are_seen_at_any_moment() {
     let hole = "(() => { const { map } = orlopReport.app, box = map.canvas.getBoundingClientRect(), \
                     part = map.parts[0]; \
                 return [box.x + part.x + 5 * 1048576 * part.scale % box.width, \
-                  box.y + part.y + map.row / 2 + Math.floor(5 * 1048576 * part.scale / box.width) * (map.row + 4)]; })()";
+                  box.y + part.y + map.row / 2 \
+                  + Math.floor(5 * 1048576 * part.scale / box.width) * (map.row + 4)]; })()";
     let (x, y) = point(browser.evaluate(hole));
     browser.moves(x, y);
     holds(&browser.text("#tip"), &["hole of 2.00 MiB", "large segment of 16.0 MiB", "6.00 MiB free"]);

@@ -194,7 +194,8 @@ prop_compose! {
                 let blocks = vec![block];
                 device.start.push(Segment { address, bytes, stream, small, expandable, pool, site, blocks });
             }
-            for &(_, time, action, address, bytes, stream) in events.iter().filter(|event| event.0 == number) {
+            let own = events.iter().filter(|event| event.0 == number);
+            for &(_, time, action, address, bytes, stream) in own {
                 let stream = StreamId::new(stream);
                 let event = HistoryEvent::new(ACTIONS[action], address, bytes);
                                 device.events.push(HistoryEvent { time, stream, ..event });

@@ -138,7 +138,9 @@ proptest! {
     fn any_records_are_a_history_or_a_warning(
             bytes in prop::collection::vec(
                 prop_oneof![
-                    0_u8..8, Just(0x0f), Just(0x1f), Just(0x2f), Just(0x3f), Just(0x6f), Just(0x7f), any::<u8>()
+                    0_u8..8,
+                    prop::sample::select(&[0x0f, 0x1f, 0x2f, 0x3f, 0x6f, 0x7f][..]),
+                    any::<u8>()
                 ],
                 0..200
             )

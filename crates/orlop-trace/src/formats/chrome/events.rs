@@ -198,8 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn anything_may_stand_beside_what_counts() {
-        let memory = r#"{"args":{"Addr":[1,{"a":null}],"Bytes":"x","more":{}},"ts":null,"tid":"stream 7","name":"[memory]"}"#;
+    fn unknown_and_odd_fields_are_ignored() {
+        let memory = r#"{"args":{"Addr":[1,{"a":null}],"Bytes":"x","more":{}},"ts":null,"tid":"stream 7",
+            "name":"[memory]"}"#;
         let others = r#"1,-1.5e300,"x",null,true,[[1],{}],{},{"name":7},{"name":["[memory]"]},{"args":3}"#;
         assert_eq!(found(&format!("[{others},{memory}]")).unwrap(), [ChromeEventKind::Memory]);
         assert_eq!(

@@ -195,7 +195,8 @@ mod tests {
 
     fn memory(time: &str, address: u64, bytes: i64, more: &str) -> String {
         format!(
-            r#"{{"ph":"i","name":"[memory]","ts":{time},"tid":7,"args":{{"Addr":{address},"Bytes":{bytes},"Device Type":1,"Device Id":0{more}}}}}"#
+            r#"{{"ph":"i","name":"[memory]","ts":{time},"tid":7,"args":
+                {{"Addr":{address},"Bytes":{bytes},"Device Type":1,"Device Id":0{more}}}}}"#
         )
     }
 
@@ -226,9 +227,9 @@ mod tests {
             memory("5", 200, 8, ""),
             memory("6", 200, -9, ""),
         ]);
-        let held: Vec<_> =
+        let unplaced: Vec<_> =
             history.devices[0].unplaced.iter().map(|block| (block.address, block.bytes)).collect();
-        assert_eq!(held, [(100, 50)]);
+        assert_eq!(unplaced, [(100, 50)]);
         let freed = |event, address| HistoryWarning::FreedUnknown { device: 0, event, address };
         assert_eq!(
             history.warnings,

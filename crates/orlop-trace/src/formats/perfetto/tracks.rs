@@ -37,21 +37,20 @@ pub(super) struct CounterTracks {
     /// The start of the current interval.
     since: u64,
     /// The sample of the interval with the most live bytes, and its last one.
-    waiting: Option<(CounterSample, CounterSample)>,
+    pending_samples: Option<(CounterSample, CounterSample)>,
 }
 
 impl CounterTracks {
     pub(super) fn new(number: u32, resolution: u64, kinds: Vec<MemoryKind>) -> Self {
-        let (written, waiting) = (None, None);
         Self {
             number,
             resolution,
             kinds,
             has_reserved: false,
             has_pending: false,
-            written,
+            written: None,
             since: 0,
-            waiting,
+            pending_samples: None,
         }
     }
 
@@ -67,8 +66,8 @@ impl CounterTracks {
             self.flush(out)?;
             self.since = time;
         }
-        self.waiting = Some(match self.waiting {
-            Some((most, _)) if most.total() >= now.total() => (most, now),
+        self.pending_samples = Some(match self.pending_samples {
+            Some((peak, _)) if peak.total() >= now.total() => (peak, now),
             _ => (now, now),
         });
         if self.resolution == 0 || self.written.is_none() { self.flush(out) } else { Ok(()) }
@@ -76,8 +75,8 @@ impl CounterTracks {
 
     /// Writes the samples of the current interval.
     pub(super) fn flush<W: Write>(&mut self, out: &mut EntryWriter<W>) -> io::Result<()> {
-        let Some((most, last)) = self.waiting.take() else { return Ok(()) };
-        self.write(most, out)?;
+        let Some((peak, last)) = self.pending_samples.take() else { return Ok(()) };
+        self.write(peak, out)?;
         self.write(last, out)
     }
 

@@ -28,7 +28,7 @@ fn pickle(parts: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_is_run() {
+fn no_code_is_run() {
     for (opcode, name) in [
         (&b"cos\nsystem\n"[..], "GLOBAL"),
         (b"\x8c\x02os\x8c\x06system\x93", "STACK_GLOBAL"),
@@ -55,32 +55,35 @@ fn nothing_is_run() {
 }
 
 #[test]
-fn malformed_pickles_are_told_where() {
+fn malformed_pickles_are_reported_with_their_offset() {
     for (body, message) in [
-        (&b"}"[..], "offset 3: the pickle ends before it is complete"),
-        (b"\x8b\xff\xff\xff\x7f", "offset 7: the pickle ends before it is complete"),
-        (b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc", "offset 14: the pickle ends before it is complete"),
-        (b"X\xff\xff\xff\xffabc.", "offset 11: the pickle ends before it is complete"),
-        (b"\x8b\xff\xff\xff\xff.", "offset 2: the value cannot be read"),
-        (b".", "offset 2: opcode 0x2e does not find what it works on"),
-        (b"e", "offset 2: opcode 0x65 does not find what it works on"),
-        (b"(e", "offset 3: opcode 0x65 does not find what it works on"),
-        (b"N(Ne", "offset 5: opcode 0x65 does not find what it works on"),
-        (b"}(Nu", "offset 5: opcode 0x75 does not find what it works on"),
-        (b"](NNu", "offset 6: opcode 0x75 does not find what it works on"),
-        (b"N(00e", "offset 5: opcode 0x30 does not find what it works on"),
-        (b"NN\x87", "offset 4: opcode 0x87 does not find what it works on"),
-        (b"a", "offset 2: opcode 0x61 does not find what it works on"),
-        (b"h\x00", "offset 2: memo 0 cannot be"),
-        (b"Nr\xff\xff\xff\xff", "offset 3: memo 4294967295 cannot be"),
-        (b"Np-1\n", "offset 3: the value cannot be read"),
-        (b"\xff", "offset 2: opcode 0xff is not one of those that snapshots are made of"),
-        (b"\x8f", "offset 2: opcode 0x8f is not one of those that snapshots are made of"),
-        (b"\x80\x06", "pickle protocol 6 is not known"),
-        (b"N.", "a snapshot was expected, and something else is there"),
+        (&b"}"[..], "the file is cut off: what follows byte 3 is incomplete"),
+        (b"\x8b\xff\xff\xff\x7f", "the file is cut off: what follows byte 7 is incomplete"),
+        (
+            b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc",
+            "the file is cut off: what follows byte 14 is incomplete",
+        ),
+        (b"X\xff\xff\xff\xffabc.", "the file is cut off: what follows byte 11 is incomplete"),
+        (b"\x8b\xff\xff\xff\xff.", "offset 2: the value is malformed"),
+        (b".", "offset 2: the operands of opcode 0x2e are missing or of the wrong type"),
+        (b"e", "offset 2: the operands of opcode 0x65 are missing or of the wrong type"),
+        (b"(e", "offset 3: the operands of opcode 0x65 are missing or of the wrong type"),
+        (b"N(Ne", "offset 5: the operands of opcode 0x65 are missing or of the wrong type"),
+        (b"}(Nu", "offset 5: the operands of opcode 0x75 are missing or of the wrong type"),
+        (b"](NNu", "offset 6: the operands of opcode 0x75 are missing or of the wrong type"),
+        (b"N(00e", "offset 5: the operands of opcode 0x30 are missing or of the wrong type"),
+        (b"NN\x87", "offset 4: the operands of opcode 0x87 are missing or of the wrong type"),
+        (b"a", "offset 2: the operands of opcode 0x61 are missing or of the wrong type"),
+        (b"h\x00", "offset 2: memo 0 is invalid"),
+        (b"Nr\xff\xff\xff\xff", "offset 3: memo 4294967295 is invalid"),
+        (b"Np-1\n", "offset 3: the value is malformed"),
+        (b"\xff", "offset 2: opcode 0xff does not occur in snapshots"),
+        (b"\x8f", "offset 2: opcode 0x8f does not occur in snapshots"),
+        (b"\x80\x06", "pickle protocol 6 is unknown"),
+        (b"N.", "expected a snapshot, found another type"),
         (b"}.", "neither segments nor device_traces: this is no memory snapshot"),
-        (b"}\x8c\x08segmentsK\x01s.", "a list of records was expected, and something else is there"),
-        (b"}\x8c\x08segments](Nes.", "a segment was expected, and something else is there"),
+        (b"}\x8c\x08segmentsK\x01s.", "expected a list of records, found another type"),
+        (b"}\x8c\x08segments](Nes.", "expected a segment, found another type"),
         (b"}\x8c\x08segments](}es.", "a segment has no address or a number in it, or an invalid one"),
     ] {
         assert_eq!(wrong(&pickle(&[body])).to_string(), message, "{}", body.escape_ascii());
@@ -100,8 +103,8 @@ fn odd_but_plain_pickles_are_read() {
     assert_eq!((history.devices[0].events[0].address, history.devices[0].events[0].bytes), (512, 700));
     // Unused values in every form.
     let odd = pickle(&[
-        b"}(\x8c\x08segments)\x8c\x01a(K\x01NtK\x02\x8c\x01bK\x01\x85\x8c\x01cC\x01xX\x01\x00\x00\x00dB\x01\x00\
-                  \x00\x00x",
+        b"}(\x8c\x08segments)\x8c\x01a(K\x01NtK\x02\x8c\x01bK\x01\x85\x8c\x01cC\x01xX\x01\x00\x00\x00dB\x01\
+          \x00\x00\x00x",
         b"J\xff\xff\xff\xff\x8b\x09\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\x01\x88\x89",
         b"G\x3f\xf0\x00\x00\x00\x00\x00\x00(N1N20\x8a\x00u.",
     ]);
@@ -185,7 +188,7 @@ fn packed_files_may_not_become_too_large() {
 }
 
 #[test]
-fn segments_that_cannot_be_are_mended() {
+fn inconsistent_segments_are_repaired() {
     let json = |segments: &str| format!("{{\"segments\": [{segments}]}}");
     for (segments, kept) in [
         (r#"{"address": 18446744073709551615, "total_size": 2, "blocks": []}"#, 0),

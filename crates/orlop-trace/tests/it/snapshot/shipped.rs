@@ -42,20 +42,20 @@ fn real_runs_are_read_whole() {
     #[rustfmt::skip]
     let expected = [
         Figures {
-            events: 19136, allocations: 6526, frees: 6305, segments: 377, blocks: 918, at_start: 664, sites: 171,
-            reserved: 7_235_174_400, peak: 7_013_335_044,
+            events: 19136, allocations: 6526, frees: 6305, segments: 377, blocks: 918, at_start: 664,
+            sites: 171, reserved: 7_235_174_400, peak: 7_013_335_044,
         },
         Figures {
-            events: 22332, allocations: 7591, frees: 7370, segments: 400, blocks: 1041, at_start: 664, sites: 189,
-            reserved: 12_660_506_624, peak: 12_426_629_128,
+            events: 22332, allocations: 7591, frees: 7370, segments: 400, blocks: 1041, at_start: 664,
+            sites: 189, reserved: 12_660_506_624, peak: 12_426_629_128,
         },
         Figures {
-            events: 3840, allocations: 1280, frees: 1280, segments: 101, blocks: 232, at_start: 223, sites: 89,
-            reserved: 1_864_368_128, peak: 1_793_775_616,
+            events: 3840, allocations: 1280, frees: 1280, segments: 101, blocks: 232, at_start: 223,
+            sites: 89, reserved: 1_864_368_128, peak: 1_793_775_616,
         },
         Figures {
-            events: 4998, allocations: 1666, frees: 1666, segments: 101, blocks: 233, at_start: 223, sites: 107,
-            reserved: 1_981_808_640, peak: 1_949_343_744,
+            events: 4998, allocations: 1666, frees: 1666, segments: 101, blocks: 233, at_start: 223,
+            sites: 107, reserved: 1_981_808_640, peak: 1_949_343_744,
         },
     ];
     for (name, expected) in GPT.into_iter().zip(expected) {

@@ -15,7 +15,7 @@ const GRANULARITY: u64 = 512;
 
 /// The lifetime of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BlockLife {
+pub(super) struct BlockLifetime {
     /// The first instant at which it is live.
     pub(super) born: u64,
     /// The first instant at which it is freed.
@@ -36,27 +36,28 @@ pub(super) struct BlockLife {
 }
 
 /// Returns the lifetimes of all blocks of a device, and the instant after its last event.
-pub(super) fn lives(history: &DeviceHistory) -> (Vec<BlockLife>, u64) {
+pub(super) fn lifetimes(history: &DeviceHistory) -> (Vec<BlockLifetime>, u64) {
     let work = Workload::of(history);
     let end = instant(history.events.len());
-    let pending_at_start = chunks(&history.start, BlockState::Pending).map(|(segment, block)| BlockLife {
-        born: 0,
-        freed: 0,
-        done: end,
-        bytes: block.requested,
-        taken: block.bytes,
-        address: block.address,
-        stream: segment.stream,
-        site: block.site,
-        text: TextId::NONE,
-        kind: MemoryKind::default(),
-        freed_by: SiteId::UNKNOWN,
-    });
-    let mut lives: Vec<BlockLife> = pending_at_start.collect();
-    let pending_count = lives.len();
+    let pending_at_start =
+        chunks(&history.start, BlockState::Pending).map(|(segment, block)| BlockLifetime {
+            born: 0,
+            freed: 0,
+            done: end,
+            bytes: block.requested,
+            taken: block.bytes,
+            address: block.address,
+            stream: segment.stream,
+            site: block.site,
+            text: TextId::NONE,
+            kind: MemoryKind::default(),
+            freed_by: SiteId::UNKNOWN,
+        });
+    let mut lifetimes: Vec<BlockLifetime> = pending_at_start.collect();
+    let pending_count = lifetimes.len();
     let grain = if history.has_segments() { GRANULARITY } else { 1 };
     let event_of = |step: usize| work.events.get(step).map_or(0, |&event| event as usize);
-    lives.extend(work.blocks.iter().map(|block| BlockLife {
+    lifetimes.extend(work.blocks.iter().map(|block| BlockLifetime {
         born: block.born.map_or(0, |step| instant(event_of(step))),
         freed: block.died.map_or(end, |step| instant(event_of(step))),
         done: block.died.map_or(end, |step| instant(event_of(step))),
@@ -69,9 +70,9 @@ pub(super) fn lives(history: &DeviceHistory) -> (Vec<BlockLife>, u64) {
         kind: block.kind,
         freed_by: SiteId::UNKNOWN,
     }));
-    complete(history, &work, &mut lives, pending_count);
-    set_taken(history, &mut lives[pending_count..], end);
-    (lives, end)
+    complete(history, &work, &mut lifetimes, pending_count);
+    set_taken(history, &mut lifetimes[pending_count..], end);
+    (lifetimes, end)
 }
 
 /// Returns the first instant after this event.
@@ -80,28 +81,30 @@ pub(super) fn instant(event: usize) -> u64 {
 }
 
 /// Sets when the memory of freed blocks was free, and the call sites that freed them.
-fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [BlockLife], pending_count: usize) {
+fn complete(history: &DeviceHistory, work: &Workload, lifetimes: &mut [BlockLifetime], pending_count: usize) {
     let two_steps = history.events.iter().any(|event| event.action == EventAction::FreeCompleted);
     let end = instant(history.events.len());
     let mut pending: HashMap<u64, usize> = HashMap::new();
-    pending.extend(lives[..pending_count].iter().enumerate().map(|(index, life)| (life.address, index)));
+    pending.extend(
+        lifetimes[..pending_count].iter().enumerate().map(|(index, lifetime)| (lifetime.address, index)),
+    );
     let mut steps = work.steps.iter().zip(&work.events).peekable();
     for (index, event) in history.events.iter().enumerate() {
         let step = steps.next_if(|&(_, &at)| at as usize == index).map(|(step, _)| step);
         match (step, event.action) {
             (Some(&WorkStep::Free(block)), action) => {
-                let Some(life) = lives.get_mut(pending_count + block as usize) else { continue };
-                life.freed_by = event.site;
+                let Some(lifetime) = lifetimes.get_mut(pending_count + block as usize) else { continue };
+                lifetime.freed_by = event.site;
                 if action == EventAction::FreeRequested && two_steps {
-                    life.done = end;
+                    lifetime.done = end;
                     pending.insert(event.address, pending_count + block as usize);
                 }
             }
             (Some(WorkStep::Allocate(_) | WorkStep::Completed(_)), _)
             | (None, EventAction::FreeCompleted) => {
-                let life = pending.remove(&event.address).and_then(|block| lives.get_mut(block));
-                if let Some(life) = life {
-                    life.done = instant(index);
+                let lifetime = pending.remove(&event.address).and_then(|block| lifetimes.get_mut(block));
+                if let Some(lifetime) = lifetime {
+                    lifetime.done = instant(index);
                 }
             }
             _ => {}
@@ -110,19 +113,19 @@ fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [BlockLife], p
 }
 
 /// Sets the bytes that blocks take of their segments, which are known for blocks at the start and at the end.
-fn set_taken(history: &DeviceHistory, lives: &mut [BlockLife], end: u64) {
+fn set_taken(history: &DeviceHistory, lifetimes: &mut [BlockLifetime], end: u64) {
     let at = |segments| -> HashMap<u64, u64> {
         chunks(segments, BlockState::Live).map(|(_, block)| (block.address, block.bytes)).collect()
     };
     let (start, last) = (at(&history.start), at(&history.end));
-    for life in lives {
-        let taken = match (life.born, life.freed) {
-            (0, _) => start.get(&life.address),
-            (_, freed) if freed == end => last.get(&life.address),
+    for lifetime in lifetimes {
+        let taken = match (lifetime.born, lifetime.freed) {
+            (0, _) => start.get(&lifetime.address),
+            (_, freed) if freed == end => last.get(&lifetime.address),
             _ => None,
         };
         if let Some(&taken) = taken {
-            life.taken = taken;
+            lifetime.taken = taken;
         }
     }
 }
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn moments_are_between_events() {
-        let (lives, end) = lives(&history(vec![
+        let (lifetimes, end) = lifetimes(&history(vec![
             HistoryEvent::new(EventAction::Allocate, 16, 100),
             HistoryEvent::new(EventAction::FreeRequested, 16, 100),
             HistoryEvent::new(EventAction::Snapshot, 0, 0),
@@ -153,18 +156,21 @@ mod tests {
             HistoryEvent::new(EventAction::Allocate, 16, 7),
         ]));
         assert_eq!(end, 6);
-        let spans: Vec<_> = lives.iter().map(|life| (life.born, life.freed, life.done, life.bytes)).collect();
+        let spans: Vec<_> = lifetimes
+            .iter()
+            .map(|lifetime| (lifetime.born, lifetime.freed, lifetime.done, lifetime.bytes))
+            .collect();
         assert_eq!(spans, [(1, 2, 4, 100), (5, 6, 6, 7)]);
     }
 
     #[test]
     fn frees_in_one_step_are_complete_at_once() {
         for action in [EventAction::FreeRequested, EventAction::FreeCompleted] {
-            let (lives, _) = lives(&history(vec![
+            let (lifetimes, _) = lifetimes(&history(vec![
                 HistoryEvent::new(EventAction::Allocate, 1, 1),
                 HistoryEvent::new(action, 1, 1),
             ]));
-            assert_eq!((lives[0].freed, lives[0].done), (2, 2), "{action:?}");
+            assert_eq!((lifetimes[0].freed, lifetimes[0].done), (2, 2), "{action:?}");
         }
     }
 
@@ -173,20 +179,20 @@ mod tests {
         let mut history = history(vec![HistoryEvent::new(EventAction::FreeCompleted, 0, 512)]);
         history.start =
             vec![segment(0, &[block(0, 512, BlockState::Pending), block(512, 1024, BlockState::Live)])];
-        let (lives, _) = lives(&history);
-        assert_eq!((lives[0].freed, lives[0].done), (0, 1));
-        assert_eq!((lives[1].born, lives[1].freed, lives[1].taken), (0, 2, 1024));
+        let (lifetimes, _) = lifetimes(&history);
+        assert_eq!((lifetimes[0].freed, lifetimes[0].done), (0, 1));
+        assert_eq!((lifetimes[1].born, lifetimes[1].freed, lifetimes[1].taken), (0, 2, 1024));
     }
 
     #[test]
     fn a_free_that_never_completes_waits_to_the_end() {
-        let (lives, end) = lives(&history(vec![
+        let (lifetimes, end) = lifetimes(&history(vec![
             HistoryEvent::new(EventAction::Allocate, 1, 1),
             HistoryEvent::new(EventAction::Allocate, 2, 1),
             HistoryEvent::new(EventAction::FreeRequested, 1, 1),
             HistoryEvent::new(EventAction::FreeRequested, 2, 1),
             HistoryEvent::new(EventAction::FreeCompleted, 2, 1),
         ]));
-        assert_eq!((lives[0].freed, lives[0].done, lives[1].done), (3, end, 5));
+        assert_eq!((lifetimes[0].freed, lifetimes[0].done, lifetimes[1].done), (3, end, 5));
     }
 }
