@@ -130,7 +130,7 @@ impl<'a> BinaryReader<'a> {
         let end = match self.read_record() {
             Err(TraceError::CutOff { at }) => HistoryWarning::CutOff { at },
             Err(TraceError::Damaged { at, .. }) => HistoryWarning::Damaged { at },
-            item => return Ok(item?),
+            item => return item,
         };
         warnings.push(end);
         Ok(None)
@@ -232,7 +232,7 @@ impl Iterator for BinaryReader<'_> {
                 Ok(Some(BinaryRecord::Event(event))) => return Some(Ok(event)),
                 Ok(Some(_)) => {}
                 Ok(None) => return None,
-                Err(error) => return Some(Err(error.into())),
+                Err(error) => return Some(Err(error)),
             }
         }
     }

@@ -314,7 +314,7 @@ impl<W: Write> BinaryWriter<W> {
     /// [`TraceError::Write`].
     pub fn flush(&mut self) -> Result<()> {
         self.end_block()?;
-        Ok(self.writer.flush().map_err(TraceError::write(Format::Binary))?)
+        self.writer.flush().map_err(TraceError::write(Format::Binary))
     }
 
     fn end_block(&mut self) -> Result<()> {

@@ -61,7 +61,7 @@ impl PerfettoWriter {
     ///
     /// [`TraceError::Write`].
     pub fn write(&self, history: &History, writer: impl Write) -> Result<()> {
-        Ok(self.try_write(history, writer).map_err(TraceError::write(Format::Perfetto))?)
+        self.try_write(history, writer).map_err(TraceError::write(Format::Perfetto))
     }
 
     fn try_write(self, history: &History, writer: impl Write) -> io::Result<()> {

@@ -73,7 +73,7 @@ impl NodeConverter {
             let Some(value) = self.arena.next(&mut cursor) else { break };
             record.set(self.word(key), NodeRef { converter: self, node: value }, builder)?;
         }
-        Ok(record.done(builder)?)
+        record.done(builder)
     }
 
     fn word(&self, node: NodeId) -> Word {
