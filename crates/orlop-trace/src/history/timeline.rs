@@ -11,8 +11,8 @@
 //! with their size: together they take no more memory than the events, and every instant is near one.
 
 use super::{
-    AddressRange, BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SegmentRange,
-    SiteId, SizeRules, carve,
+    AddressRange, BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SegmentMap,
+    SegmentRange, SiteId, SizeRules, carve, merge_adjacent,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -65,11 +65,11 @@ impl<'a> Timeline<'a> {
         let context = TimelineContext::of(history, SizeRules::parse(settings.unwrap_or_default()));
         let mut state = TimelineState::of(&history.start, &context.rules);
         let mut snapshots = vec![(0, state.clone())];
-        let mut next = DISTANCE.max(state.chunks.len());
+        let mut next = DISTANCE.max(state.map.chunks.len());
         for (index, event) in history.events.iter().enumerate() {
             if index == next {
                 snapshots.push((index, state.clone()));
-                next = index + DISTANCE.max(state.chunks.len());
+                next = index + DISTANCE.max(state.map.chunks.len());
             }
             state.apply(index, event, &context);
         }
@@ -93,7 +93,7 @@ impl<'a> Timeline<'a> {
         for (index, event) in self.history.events.iter().enumerate().take(events).skip(*from) {
             state.apply(index, event, &self.context);
         }
-        state.segments()
+        state.map.segments()
     }
 
     /// Returns the rules by which blocks and segments are sized.
@@ -138,11 +138,10 @@ impl TimelineContext {
     }
 }
 
-/// The regions, which do not overlap, and the chunks that cover each without gaps.
+/// The segments at an instant.
 #[derive(Debug, Clone, Default)]
 struct TimelineState {
-    regions: BTreeMap<u64, SegmentRange>,
-    chunks: BTreeMap<u64, SegmentBlock>,
+    map: SegmentMap,
     ignored: u64,
 }
 
@@ -150,25 +149,13 @@ impl TimelineState {
     fn of(segments: &[Segment], rules: &SizeRules) -> Self {
         let mut state = Self::default();
         for segment in segments {
-            state.add_region(segment.address, SegmentRange::of(segment));
+            state.map.add(segment.address, SegmentRange::of(segment));
             for block in segment.blocks.iter().filter(|block| block.state != BlockState::Free) {
                 state.allocate(block, Some(block.bytes), rules);
             }
         }
         state.ignored = 0;
         state
-    }
-
-    fn segments(&self) -> Vec<Segment> {
-        let mut chunks = self.chunks.values().peekable();
-        let regions = self.regions.iter().map(|(&address, region)| {
-            let mut blocks = Vec::new();
-            while let Some(chunk) = chunks.next_if(|chunk| chunk.address - address < region.bytes) {
-                blocks.push(*chunk);
-            }
-            region.with_blocks(address, blocks)
-        });
-        regions.collect()
     }
 
     fn apply(&mut self, index: usize, event: &HistoryEvent, context: &TimelineContext) {
@@ -179,7 +166,7 @@ impl TimelineState {
                 self.allocate(&block, context.taken.get(&index).copied(), &context.rules);
             }
             EventAction::FreeRequested if context.frees_at_once => self.free(address),
-            EventAction::FreeRequested => match self.chunks.get_mut(&address) {
+            EventAction::FreeRequested => match self.map.chunks.get_mut(&address) {
                 Some(chunk) if chunk.state == BlockState::Live => chunk.state = BlockState::Pending,
                 _ => self.ignore(),
             },
@@ -196,9 +183,12 @@ impl TimelineState {
                 let pool = context.pools.get(&index).copied().or(end.map(|end| end.pool)).unwrap_or((0, 0));
                 let expandable = mapped || end.is_some_and(|end| end.expandable);
                 self.carve(address, bytes);
-                self.add_region(address, SegmentRange { bytes, stream, small, expandable, pool, site });
-                if mapped {
-                    self.merge_region(address);
+                let segment = SegmentRange { bytes, stream, small, expandable, pool, site };
+                if !self.map.add(address, segment) {
+                    self.ignore();
+                } else if mapped {
+                    merge_adjacent(&mut self.map.segments, address);
+                    self.map.coalesce(address);
                 }
             }
             EventAction::RegionReleased | EventAction::Unmapped => self.carve(address, bytes),
@@ -211,12 +201,6 @@ impl TimelineState {
         self.ignored = self.ignored.saturating_add(1);
     }
 
-    /// Returns the region that covers an address.
-    fn region(&self, address: u64) -> Option<(u64, &SegmentRange)> {
-        let (&start, region) = self.regions.range(..=address).next_back()?;
-        (address - start < region.bytes).then_some((start, region))
-    }
-
     /// Allocates a block in the free chunk around it: `taken` bytes, or as many as PyTorch would take.
     fn allocate(&mut self, block: &SegmentBlock, taken: Option<u64>, rules: &SizeRules) {
         self.shorten(block.address);
@@ -226,9 +210,9 @@ impl TimelineState {
                 let taken = taken.unwrap_or_else(|| rules.taken(block.requested, room, finely));
                 let taken = taken.clamp(block.requested.max(1), room);
                 if at > 0 {
-                    self.chunks.insert(chunk.address, SegmentBlock { bytes: at, ..chunk });
+                    self.map.insert(SegmentBlock { bytes: at, ..chunk });
                 }
-                self.chunks.insert(block.address, SegmentBlock { bytes: taken, ..*block });
+                self.map.insert(SegmentBlock { bytes: taken, ..*block });
                 if taken < room {
                     self.insert_free(block.address + taken, room - taken);
                 }
@@ -239,13 +223,13 @@ impl TimelineState {
 
     /// Shortens a live block that extends beyond `address`, where another begins: it was estimated too long.
     fn shorten(&mut self, address: u64) {
-        let Some((start, _)) = self.region(address) else { return };
-        let Some(chunk) = self.chunks.range(start..address).next_back().map(|(_, chunk)| *chunk) else {
+        let Some((start, _)) = self.map.segment(address) else { return };
+        let Some(chunk) = self.map.chunks.range(start..address).next_back().map(|(_, chunk)| *chunk) else {
             return;
         };
         let at = address - chunk.address;
         if chunk.state != BlockState::Free && at >= chunk.requested.max(1) && at < chunk.bytes {
-            self.chunks.insert(chunk.address, SegmentBlock { bytes: at, ..chunk });
+            self.map.insert(SegmentBlock { bytes: at, ..chunk });
             self.insert_free(address, chunk.bytes - at);
         }
     }
@@ -253,94 +237,35 @@ impl TimelineState {
     /// Returns the chunk in which a block begins, its bytes from there on, and whether small rests are split
     /// off there.
     fn room(&self, block: &SegmentBlock) -> Option<(SegmentBlock, u64, bool)> {
-        let (_, region) = self.region(block.address)?;
-        let (_, &chunk) = self.chunks.range(..=block.address).next_back()?;
+        let (_, segment) = self.map.segment(block.address)?;
+        let chunk = self.map.chunk(block.address)?;
         let at = block.address - chunk.address;
         let room = chunk.bytes.checked_sub(at).filter(|&room| room > 0 && room >= block.requested)?;
         let free = chunk.state == BlockState::Free;
-        free.then_some((chunk, room, region.small || region.expandable))
+        free.then_some((chunk, room, segment.small || segment.expandable))
     }
 
     fn insert_free(&mut self, address: u64, bytes: u64) {
-        self.chunks.insert(address, SegmentBlock::free(address, bytes));
-        self.coalesce(address);
+        self.map.insert(SegmentBlock::free(address, bytes));
+        self.map.coalesce(address);
     }
 
     fn free(&mut self, address: u64) {
-        match self.chunks.get(&address) {
+        match self.map.chunks.get(&address) {
             Some(&chunk) if chunk.state != BlockState::Free => {
                 let free = SegmentBlock { state: BlockState::Free, site: SiteId::UNKNOWN, ..chunk };
-                self.chunks.insert(address, free);
-                self.coalesce(address);
+                self.map.insert(free);
+                self.map.coalesce(address);
             }
             _ => self.ignore(),
         }
     }
 
-    /// Merges the chunk at this address, if it is free, with its free neighbours in the region.
-    fn coalesce(&mut self, address: u64) {
-        let Some((start, region)) = self.region(address) else { return };
-        let length = region.bytes;
-        let chunk = self.chunks.get(&address).copied().filter(|chunk| chunk.state == BlockState::Free);
-        let Some(mut chunk) = chunk else { return };
-        let next = chunk.address + chunk.bytes;
-        if next - start < length
-            && let Some(after) = self.chunks.get(&next).copied()
-            && after.state == BlockState::Free
-        {
-            self.chunks.remove(&next);
-            chunk.bytes += after.bytes;
-        }
-        let before = self.chunks.range(start..address).next_back().map(|(_, before)| *before);
-        if let Some(before) = before.filter(|before| before.state == BlockState::Free) {
-            self.chunks.remove(&address);
-            chunk = SegmentBlock { bytes: before.bytes + chunk.bytes, ..before };
-        }
-        self.chunks.insert(chunk.address, chunk);
-    }
-
-    /// Adds a region of free memory. Ignores the event if the region overlaps another.
-    fn add_region(&mut self, address: u64, region: SegmentRange) {
-        let Some(end) = address.checked_add(region.bytes).filter(|&end| end > address) else {
-            return self.ignore();
-        };
-        let before = self.regions.range(..end).next_back();
-        if before.is_some_and(|(start, before)| start + before.bytes > address) {
-            return self.ignore();
-        }
-        self.regions.insert(address, region);
-        self.insert_free(address, region.bytes);
-    }
-
-    /// Merges the region at this address with adjacent ones of the same pool.
-    fn merge_region(&mut self, address: u64) {
-        let mut start = address;
-        let before = self.regions.range(..address).next_back().map(|(&start, before)| (start, *before));
-        if let Some((at, before)) = before
-            && let Some(region) = self.regions.get(&address).copied()
-            && at + before.bytes == address
-            && before.joins(&region)
-        {
-            self.regions.remove(&address);
-            self.regions.insert(at, SegmentRange { bytes: before.bytes + region.bytes, ..before });
-            self.coalesce(address);
-            start = at;
-        }
-        if let Some(region) = self.regions.get(&start).copied()
-            && let Some(after) = self.regions.get(&(start + region.bytes)).copied()
-            && region.joins(&after)
-        {
-            self.regions.remove(&(start + region.bytes));
-            self.regions.insert(start, SegmentRange { bytes: region.bytes + after.bytes, ..region });
-            self.coalesce(start + region.bytes);
-        }
-    }
-
-    /// Removes an address range from all regions.
+    /// Removes an address range from all segments.
     fn carve(&mut self, address: u64, bytes: u64) {
         let end = address.saturating_add(bytes);
-        carve(&mut self.regions, address, end, |region| region);
-        carve(&mut self.chunks, address, end, |chunk| chunk);
+        carve(&mut self.map.segments, address, end, |region| region);
+        carve(&mut self.map.chunks, address, end, |chunk| chunk);
     }
 }
 

@@ -1,7 +1,9 @@
 //! The regions that are reserved at an instant.
 
 use super::record::EventRecord;
-use crate::history::{EventAction, Segment, SegmentBlock, SegmentRange, SiteId, SizeRules, carve};
+use crate::history::{
+    EventAction, Segment, SegmentBlock, SegmentRange, SiteId, SizeRules, carve, merge_adjacent,
+};
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::BTreeMap;
 
@@ -25,7 +27,9 @@ impl RegionTable {
             let stream = StreamId::new(stream);
             let (pool, site) = ((0, 0), SiteId::UNKNOWN);
             let region = SegmentRange { bytes, stream, small, expandable: mapped, pool, site };
-            self.add(device, address, region);
+            let regions = self.regions_mut(device);
+            regions.insert(address, region);
+            merge_adjacent(regions, address);
         }
         true
     }
@@ -70,24 +74,6 @@ impl RegionTable {
             }
         }
         true
-    }
-
-    /// Adds a region. Pages adjacent to others of the stream are merged with them.
-    fn add(&mut self, device: u32, mut address: u64, mut region: SegmentRange) {
-        let end = address + region.bytes;
-        let ahead = self.last_before(device, address);
-        let regions = self.regions_mut(device);
-        let behind = regions.get(&end).copied().filter(|other| other.joins(&region));
-        let ahead = ahead.filter(|(start, other)| start + other.bytes == address && other.joins(&region));
-        if let Some(behind) = behind {
-            regions.remove(&end);
-            region.bytes += behind.bytes;
-        }
-        if let Some((start, ahead)) = ahead {
-            region = SegmentRange { bytes: region.bytes + ahead.bytes, ..ahead };
-            address = start;
-        }
-        regions.insert(address, region);
     }
 
     /// Returns the ranges that are reserved here and not in `other`.

@@ -105,9 +105,9 @@ impl EventUndo {
                 self.freed(index, address, bytes, state);
                 true
             }
-            EventAction::RegionReserved => self.state.remove_region(address, bytes),
+            EventAction::RegionReserved => self.state.remove_segment(address, bytes),
             EventAction::RegionReleased => {
-                self.state.add_region(address, region(false, self.state.rules().is_small_segment(bytes)))
+                self.state.add_segment(address, region(false, self.state.rules().is_small_segment(bytes)))
             }
             EventAction::Mapped => self.state.unmap(address, bytes),
             EventAction::Unmapped => {
@@ -174,7 +174,7 @@ impl EventUndo {
         if self.omitted > 0 {
             warnings.push(HistoryWarning::More { count: self.omitted });
         }
-        (self.state.into_segments(), warnings)
+        (self.state.segments(), warnings)
     }
 }
 
