@@ -1,6 +1,6 @@
 //! The timed loop.
 
-use super::touch::{TouchAll, TouchBlock, TouchFirst, TouchNone, TouchPages, TouchPattern};
+use super::touch::{TouchPattern, touch_all, touch_first, touch_pages};
 use crate::LabError;
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_trace::formats::text::{ReplayStep, Trace};
@@ -42,10 +42,10 @@ pub(super) fn pass(
     slots: &mut [Option<Block>],
 ) -> Result<(), FailedOperation> {
     match touch {
-        TouchPattern::None => steps::<TouchNone>(trace, allocator, slots),
-        TouchPattern::First => steps::<TouchFirst>(trace, allocator, slots),
-        TouchPattern::Pages => steps::<TouchPages>(trace, allocator, slots),
-        TouchPattern::All => steps::<TouchAll>(trace, allocator, slots),
+        TouchPattern::None => steps(trace, allocator, slots, |_| Ok(())),
+        TouchPattern::First => steps(trace, allocator, slots, touch_first),
+        TouchPattern::Pages => steps(trace, allocator, slots, touch_pages),
+        TouchPattern::All => steps(trace, allocator, slots, touch_all),
     }
 }
 
@@ -62,11 +62,13 @@ pub(super) fn idle(trace: &Trace, slots: &mut [Option<Block>]) {
     }
 }
 
+/// The loop is compiled for each pattern, without branches.
 #[inline]
-fn steps<T: TouchBlock>(
+fn steps(
     trace: &Trace,
     allocator: &AllocatorRef,
     slots: &mut [Option<Block>],
+    touch: impl Fn(&mut Block) -> Result<(), Error>,
 ) -> Result<(), FailedOperation> {
     for (operation, step) in trace.steps().enumerate() {
         match step {
@@ -74,7 +76,7 @@ fn steps<T: TouchBlock>(
                 let request = Request::new(bytes).stream(stream);
                 let mut block =
                     allocator.allocate(&request).map_err(|error| FailedOperation { operation, error })?;
-                T::touch(&mut block).map_err(|error| FailedOperation { operation, error })?;
+                touch(&mut block).map_err(|error| FailedOperation { operation, error })?;
                 slots[slot] = Some(block);
             }
             ReplayStep::Free { slot } => slots[slot] = None,

@@ -61,52 +61,29 @@ const PAGE: usize = 4096;
 /// The byte that is written. Not zero, because a system may merge zero pages.
 const MARK: u8 = 0xa5;
 
-/// A [`TouchPattern`] as a type, so that the replay's loop is compiled for each without branches.
-pub(super) trait TouchBlock {
-    fn touch(block: &mut Block) -> Result<(), Error>;
+#[inline]
+pub(super) fn touch_first(block: &mut Block) -> Result<(), Error> {
+    if let Some(first) = block.bytes_mut()?.first_mut() {
+        *first = MARK;
+    }
+    Ok(())
 }
 
-pub(super) struct TouchNone;
-pub(super) struct TouchFirst;
-pub(super) struct TouchPages;
-pub(super) struct TouchAll;
-
-impl TouchBlock for TouchNone {
-    #[inline]
-    fn touch(_: &mut Block) -> Result<(), Error> {
-        Ok(())
+pub(super) fn touch_pages(block: &mut Block) -> Result<(), Error> {
+    let bytes = block.bytes_mut()?;
+    for byte in bytes.iter_mut().step_by(PAGE) {
+        *byte = MARK;
     }
+    // Blocks may begin inside a page: the last byte may be in another page.
+    if let Some(last) = bytes.last_mut() {
+        *last = MARK;
+    }
+    Ok(())
 }
 
-impl TouchBlock for TouchFirst {
-    #[inline]
-    fn touch(block: &mut Block) -> Result<(), Error> {
-        if let Some(first) = block.bytes_mut()?.first_mut() {
-            *first = MARK;
-        }
-        Ok(())
-    }
-}
-
-impl TouchBlock for TouchPages {
-    fn touch(block: &mut Block) -> Result<(), Error> {
-        let bytes = block.bytes_mut()?;
-        for byte in bytes.iter_mut().step_by(PAGE) {
-            *byte = MARK;
-        }
-        // Blocks may begin inside a page: the last byte may be in another page.
-        if let Some(last) = bytes.last_mut() {
-            *last = MARK;
-        }
-        Ok(())
-    }
-}
-
-impl TouchBlock for TouchAll {
-    fn touch(block: &mut Block) -> Result<(), Error> {
-        block.bytes_mut()?.fill(MARK);
-        Ok(())
-    }
+pub(super) fn touch_all(block: &mut Block) -> Result<(), Error> {
+    block.bytes_mut()?.fill(MARK);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -117,18 +94,17 @@ mod tests {
     use orlop_alloc::engine::Direct;
 
     #[test]
-    fn each_way_writes_what_it_says() {
+    fn each_pattern_writes_its_bytes() {
         let touched = |bytes: usize, touch: fn(&mut Block) -> Result<(), Error>| {
             let mut block = Direct::new(System::new()).allocate(&Request::new(bytes).zeroed()).unwrap();
             touch(&mut block).unwrap();
             let marked = block.bytes().unwrap().iter().enumerate().filter(|&(_, &byte)| byte == MARK);
             marked.map(|(at, _)| at).collect::<Vec<_>>()
         };
-        assert_eq!(touched(5000, TouchNone::touch), [0; 0]);
-        assert_eq!(touched(5000, TouchFirst::touch), [0]);
-        assert_eq!(touched(9000, TouchPages::touch), [0, 4096, 8192, 8999]);
-        assert_eq!(touched(3, TouchAll::touch), [0, 1, 2]);
-        for touch in [TouchFirst::touch, TouchPages::touch, TouchAll::touch] {
+        assert_eq!(touched(5000, touch_first), [0]);
+        assert_eq!(touched(9000, touch_pages), [0, 4096, 8192, 8999]);
+        assert_eq!(touched(3, touch_all), [0, 1, 2]);
+        for touch in [touch_first as fn(&mut Block) -> _, touch_pages, touch_all] {
             assert_eq!(touched(0, touch), [0; 0]);
         }
     }

@@ -1,6 +1,6 @@
 //! Call sites, each stored once: a snapshot has tens of thousands of events from a few hundred sites.
 
-use std::collections::HashMap;
+use super::interner::Interner;
 
 /// A text of a [`Sites`] table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -33,7 +33,7 @@ impl SiteId {
 }
 
 /// A frame of a backtrace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Frame {
     /// The function.
     pub function: TextId,
@@ -46,25 +46,16 @@ pub struct Frame {
 /// Tables of texts, frames and stacks without duplicates.
 #[derive(Debug, Clone)]
 pub struct Sites {
-    texts: Vec<Box<str>>,
-    text_ids: HashMap<Box<str>, TextId>,
-    frames: Vec<Frame>,
-    frame_ids: HashMap<Frame, u32>,
+    texts: Interner<Box<str>>,
+    frames: Interner<Frame>,
     /// The ids of the frames of each site, innermost first.
-    stacks: Vec<Box<[u32]>>,
-    stack_ids: HashMap<Box<[u32]>, SiteId>,
+    stacks: Interner<Box<[u32]>>,
 }
 
 impl Default for Sites {
     fn default() -> Self {
-        let mut sites = Self {
-            texts: Vec::new(),
-            text_ids: HashMap::new(),
-            frames: Vec::new(),
-            frame_ids: HashMap::new(),
-            stacks: Vec::new(),
-            stack_ids: HashMap::new(),
-        };
+        let (texts, frames, stacks) = (Interner::default(), Interner::default(), Interner::default());
+        let mut sites = Self { texts, frames, stacks };
         sites.text("");
         sites.stack(&[]);
         sites
@@ -74,13 +65,7 @@ impl Default for Sites {
 impl Sites {
     /// Returns the id of a text and adds it if it is new.
     pub fn text(&mut self, text: &str) -> TextId {
-        if let Some(&id) = self.text_ids.get(text) {
-            return id;
-        }
-        let id = TextId(number(self.texts.len()));
-        self.texts.push(text.into());
-        self.text_ids.insert(text.into(), id);
-        id
+        TextId(self.texts.id(text))
     }
 
     /// Returns the id of a frame, for [`Sites::stack`], and adds it if it is new.
@@ -91,36 +76,24 @@ impl Sites {
 
     /// Returns the id of a frame whose texts are in this table.
     pub fn frame_of(&mut self, frame: Frame) -> u32 {
-        if let Some(&id) = self.frame_ids.get(&frame) {
-            return id;
-        }
-        let id = number(self.frames.len());
-        self.frames.push(frame);
-        self.frame_ids.insert(frame, id);
-        id
+        self.frames.id(&frame)
     }
 
     /// Returns the id of a stack of frames, innermost first.
     pub fn stack(&mut self, frames: &[u32]) -> SiteId {
-        if let Some(&id) = self.stack_ids.get(frames) {
-            return id;
-        }
-        let id = SiteId(number(self.stacks.len()));
-        self.stacks.push(frames.into());
-        self.stack_ids.insert(frames.into(), id);
-        id
+        SiteId(self.stacks.id(frames))
     }
 
     /// Returns the frames of a site, innermost first.
     pub fn frames(&self, site: SiteId) -> impl ExactSizeIterator<Item = Frame> + DoubleEndedIterator + '_ {
-        let stack = self.stacks.get(site.index()).map_or(&[][..], |stack| &**stack);
-        stack.iter().map(|&frame| self.frames[frame as usize])
+        let stack = self.stacks.get(site.0).map_or(&[][..], |stack| &**stack);
+        stack.iter().map(|&frame| self.frames.get(frame).copied().unwrap_or_default())
     }
 
     /// Returns a text; empty for an id of another table.
     #[must_use]
     pub fn name(&self, text: TextId) -> &str {
-        self.texts.get(text.index()).map_or("", |text| &**text)
+        self.texts.get(text.0).map_or("", |text| &**text)
     }
 
     /// Returns the number of sites, including the unknown one.
@@ -134,9 +107,4 @@ impl Sites {
     pub fn is_empty(&self) -> bool {
         self.stacks.len() == 1
     }
-}
-
-/// Tables have fewer entries than their sources have bytes. Entries beyond 2^32 count as unknown.
-fn number(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(0)
 }

@@ -66,26 +66,15 @@ impl ObjectFields for ChromeEvent {
                 if let Lenient::Object(arguments) = fields.next_value()? {
                     self.arguments = arguments;
                 }
-                return Ok(());
             }
-            FieldName::Name
-            | FieldName::Phase
-            | FieldName::Category
-            | FieldName::Time
-            | FieldName::Duration
-            | FieldName::Process
-            | FieldName::Thread => {}
-            _ => return fields.next_value::<IgnoredAny>().map(drop),
-        }
-        let value = fields.next_value::<Lenient<IgnoredObject>>()?;
-        match key {
-            FieldName::Name => self.name = value.into_text(),
-            FieldName::Phase => self.complete = value.text() == "X",
-            FieldName::Category => self.operation = OPERATIONS.contains(&value.text()),
-            FieldName::Time => self.time = value.nanoseconds(),
-            FieldName::Duration => self.duration = value.nanoseconds(),
-            FieldName::Process => self.process = value.unsigned().unwrap_or(0),
-            _ => self.thread = value.unsigned(),
+            FieldName::Name => self.name = value(fields)?.into_text(),
+            FieldName::Phase => self.complete = value(fields)?.text() == "X",
+            FieldName::Category => self.operation = OPERATIONS.contains(&value(fields)?.text()),
+            FieldName::Time => self.time = value(fields)?.nanoseconds(),
+            FieldName::Duration => self.duration = value(fields)?.nanoseconds(),
+            FieldName::Process => self.process = value(fields)?.unsigned().unwrap_or(0),
+            FieldName::Thread => self.thread = value(fields)?.unsigned(),
+            _ => drop(fields.next_value::<IgnoredAny>()?),
         }
         Ok(())
     }
@@ -93,38 +82,30 @@ impl ObjectFields for ChromeEvent {
 
 impl ObjectFields for EventArguments {
     fn field<'de, A: MapAccess<'de>>(&mut self, key: FieldName, fields: &mut A) -> Result<(), A::Error> {
-        let counts = matches!(
-            key,
-            FieldName::Address
-                | FieldName::Bytes
-                | FieldName::DeviceId
-                | FieldName::DeviceType
-                | FieldName::Index
-                | FieldName::TotalAllocated
-                | FieldName::TotalReserved
-        );
-        if !counts {
-            fields.next_value::<IgnoredAny>()?;
-            return Ok(());
-        }
-        let value = fields.next_value::<Lenient<IgnoredObject>>()?;
         match key {
-            FieldName::Address => self.address = value.unsigned(),
-            FieldName::Bytes => self.bytes = value.signed(),
-            FieldName::DeviceId => self.device = value.signed(),
-            FieldName::TotalAllocated => self.allocated = value.signed(),
-            FieldName::TotalReserved => self.reserved = value.signed(),
+            FieldName::Address => self.address = value(fields)?.unsigned(),
+            FieldName::Bytes => self.bytes = value(fields)?.signed(),
+            FieldName::DeviceId => self.device = value(fields)?.signed(),
+            FieldName::Index => self.index = value(fields)?.unsigned(),
+            FieldName::TotalAllocated => self.allocated = value(fields)?.signed(),
+            FieldName::TotalReserved => self.reserved = value(fields)?.signed(),
             FieldName::DeviceType => {
-                self.family = match value.text() {
+                let family = value(fields)?;
+                self.family = match family.text() {
                     "CPU" => Some(0),
                     "CUDA" => Some(1),
-                    _ => value.signed(),
+                    _ => family.signed(),
                 };
             }
-            _ => self.index = value.unsigned(),
+            _ => drop(fields.next_value::<IgnoredAny>()?),
         }
         Ok(())
     }
+}
+
+/// Reads the value of a field.
+fn value<'de, A: MapAccess<'de>>(fields: &mut A) -> Result<Lenient<IgnoredObject>, A::Error> {
+    fields.next_value()
 }
 
 /// Calls `take` for each relevant event of a trace: an array of events, or an object with the array

@@ -8,63 +8,42 @@ use std::marker::PhantomData;
 const MAX_TEXT: usize = 256;
 
 /// The name of a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(field_identifier)]
 pub(super) enum FieldName {
+    #[serde(rename = "traceEvents")]
     TraceEvents,
+    #[serde(rename = "name")]
     Name,
+    #[serde(rename = "ph")]
     Phase,
+    #[serde(rename = "cat")]
     Category,
+    #[serde(rename = "ts")]
     Time,
+    #[serde(rename = "dur")]
     Duration,
+    #[serde(rename = "pid")]
     Process,
+    #[serde(rename = "tid")]
     Thread,
+    #[serde(rename = "args")]
     Arguments,
+    #[serde(rename = "Addr")]
     Address,
     Bytes,
+    #[serde(rename = "Device Id")]
     DeviceId,
+    #[serde(rename = "Device Type")]
     DeviceType,
+    #[serde(rename = "Ev Idx")]
     Index,
+    #[serde(rename = "Total Allocated")]
     TotalAllocated,
+    #[serde(rename = "Total Reserved")]
     TotalReserved,
+    #[serde(other)]
     Other,
-}
-
-impl<'de> Deserialize<'de> for FieldName {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        json.deserialize_str(KeyVisitor)
-    }
-}
-
-struct KeyVisitor;
-
-impl Visitor<'_> for KeyVisitor {
-    type Value = FieldName;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<FieldName, E> {
-        Ok(match name {
-            "traceEvents" => FieldName::TraceEvents,
-            "name" => FieldName::Name,
-            "ph" => FieldName::Phase,
-            "cat" => FieldName::Category,
-            "ts" => FieldName::Time,
-            "dur" => FieldName::Duration,
-            "pid" => FieldName::Process,
-            "tid" => FieldName::Thread,
-            "args" => FieldName::Arguments,
-            "Addr" => FieldName::Address,
-            "Bytes" => FieldName::Bytes,
-            "Device Id" => FieldName::DeviceId,
-            "Device Type" => FieldName::DeviceType,
-            "Ev Idx" => FieldName::Index,
-            "Total Allocated" => FieldName::TotalAllocated,
-            "Total Reserved" => FieldName::TotalReserved,
-            _ => FieldName::Other,
-        })
-    }
 }
 
 /// An object whose fields are deserialized one by one.

@@ -16,8 +16,9 @@ use std::marker::PhantomData;
 pub(crate) fn read(reader: impl Read) -> Result<History> {
     let mut builder = SnapshotBuilder::default();
     let mut json = serde_json::Deserializer::from_reader(reader);
-    let read =
-        RecordSeed::<SnapshotFields>::new(&mut builder).deserialize(&mut json).and_then(|()| json.end());
+    let read = RecordSeed::<SnapshotFields>(&mut builder, PhantomData)
+        .deserialize(&mut json)
+        .and_then(|()| json.end());
     read.map_err(|error| match error.is_io() {
         true => TraceError::read(Format::Snapshot)(error.into()),
         false => TraceError::Json { error },
@@ -45,16 +46,16 @@ impl<'de, A: MapAccess<'de>> RecordValue for FieldValue<'_, 'de, A> {
 
     fn site(self, builder: &mut SnapshotBuilder) -> Result<SiteId, A::Error> {
         builder.stack.clear();
-        self.0.next_value_seed(ListSeed::<FrameFields>::new(builder))?;
+        self.0.next_value_seed(ListSeed::<FrameFields>(builder, PhantomData))?;
         Ok(builder.take_stack())
     }
 
     fn record<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<(), A::Error> {
-        self.0.next_value_seed(RecordSeed::<R>::new(builder))
+        self.0.next_value_seed(RecordSeed::<R>(builder, PhantomData))
     }
 
     fn records<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<(), A::Error> {
-        self.0.next_value_seed(ListSeed::<R>::new(builder))
+        self.0.next_value_seed(ListSeed::<R>(builder, PhantomData))
     }
 
     fn traces<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<(), A::Error> {
@@ -68,12 +69,6 @@ impl<'de, A: MapAccess<'de>> RecordValue for FieldValue<'_, 'de, A> {
 
 /// Deserializes a record into a [`SnapshotBuilder`].
 struct RecordSeed<'b, R>(&'b mut SnapshotBuilder, PhantomData<R>);
-
-impl<'b, R> RecordSeed<'b, R> {
-    fn new(builder: &'b mut SnapshotBuilder) -> Self {
-        Self(builder, PhantomData)
-    }
-}
 
 impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for RecordSeed<'_, R> {
     type Value = ();
@@ -102,12 +97,6 @@ impl<'de, R: SnapshotRecord> Visitor<'de> for RecordSeed<'_, R> {
 /// Deserializes a list of records.
 struct ListSeed<'b, R>(&'b mut SnapshotBuilder, PhantomData<R>);
 
-impl<'b, R> ListSeed<'b, R> {
-    fn new(builder: &'b mut SnapshotBuilder) -> Self {
-        Self(builder, PhantomData)
-    }
-}
-
 impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for ListSeed<'_, R> {
     type Value = ();
 
@@ -128,7 +117,7 @@ impl<'de, R: SnapshotRecord> Visitor<'de> for ListSeed<'_, R> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(RecordSeed::<R>::new(self.0))?.is_some() {}
+        while list.next_element_seed(RecordSeed::<R>(self.0, PhantomData))?.is_some() {}
         Ok(())
     }
 }
@@ -158,7 +147,7 @@ impl<'de, R: SnapshotRecord> Visitor<'de> for TracesSeed<'_, R> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut lists: A) -> Result<(), A::Error> {
         for device in 0.. {
             self.0.begin_trace(device);
-            if lists.next_element_seed(ListSeed::<R>::new(self.0))?.is_none() {
+            if lists.next_element_seed(ListSeed::<R>(self.0, PhantomData))?.is_none() {
                 break;
             }
             self.0.end_trace().map_err(A::Error::custom)?;

@@ -4,12 +4,9 @@
 //! gigabytes.
 
 use super::MAX_LINE;
-use crate::input;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, BufRead, ErrorKind};
 
-pub(super) struct LineReader<R: Read>(BufReader<input::Input<R>>);
-
-/// The result of [`LineReader::line`].
+/// The result of [`read_line`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineKind {
     /// A line; its text was stored without the line end.
@@ -22,18 +19,8 @@ pub(super) enum LineKind {
     End,
 }
 
-impl<R: Read> LineReader<R> {
-    pub(super) fn new(reader: R) -> io::Result<Self> {
-        input::Input::new(reader).map(BufReader::new).map(Self)
-    }
-
-    /// Reads the next line into `text`.
-    pub(super) fn line(&mut self, text: &mut Vec<u8>) -> io::Result<LineKind> {
-        line(&mut self.0, text)
-    }
-}
-
-fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<LineKind> {
+/// Reads the next line into `text`.
+pub(super) fn read_line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<LineKind> {
     text.clear();
     let mut begun = false;
     let mut comment = false;
@@ -72,6 +59,7 @@ fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<LineKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::BufReader;
 
     fn lines(bytes: &[u8]) -> Vec<(LineKind, Vec<u8>)> {
         // One byte at a time: the worst case of a reader.
@@ -79,7 +67,7 @@ mod tests {
         let mut found = Vec::new();
         loop {
             let mut text = Vec::new();
-            match line(&mut reader, &mut text).unwrap() {
+            match read_line(&mut reader, &mut text).unwrap() {
                 LineKind::End => return found,
                 LineKind::TooLong => {
                     found.push((LineKind::TooLong, Vec::new()));

@@ -17,13 +17,14 @@ mod replay_step;
 mod trace;
 mod trace_builder;
 
-use self::bounded_lines::{LineKind, LineReader};
+use self::bounded_lines::{LineKind, read_line};
 pub use self::replay_step::ReplayStep;
 pub use self::trace::{LiveTotals, Trace};
+use crate::input::Input;
 use crate::{Result, TraceError};
 use orlop_core::StreamId;
 use std::fmt;
-use std::io::Read;
+use std::io::{BufReader, Read};
 
 /// The maximum length of a line in bytes. An operation needs at most 65; comments may be longer.
 pub const MAX_LINE: usize = 256;
@@ -73,7 +74,7 @@ impl fmt::Display for Operation {
 /// # Ok::<(), orlop_trace::TraceError>(())
 /// ```
 pub struct Operations<R: Read> {
-    input: LineReader<R>,
+    input: BufReader<Input<R>>,
     text: Vec<u8>,
     line: u64,
     ended: bool,
@@ -86,8 +87,8 @@ impl<R: Read> Operations<R> {
     ///
     /// [`TraceError::Read`] if the first bytes cannot be read.
     pub fn new(reader: R) -> Result<Self> {
-        let input = LineReader::new(reader).map_err(|error| TraceError::read_line(1, error))?;
-        Ok(Self { input, text: Vec::with_capacity(MAX_LINE), line: 0, ended: false })
+        let input = Input::new(reader).map_err(|error| TraceError::read_line(1, error))?;
+        Ok(Self { input: BufReader::new(input), text: Vec::with_capacity(MAX_LINE), line: 0, ended: false })
     }
 
     /// Returns the line of the last operation or error, from 1.
@@ -100,7 +101,9 @@ impl<R: Read> Operations<R> {
         loop {
             self.line += 1;
             let line = self.line;
-            match self.input.line(&mut self.text).map_err(|error| TraceError::read_line(line, error))? {
+            match read_line(&mut self.input, &mut self.text)
+                .map_err(|error| TraceError::read_line(line, error))?
+            {
                 LineKind::End => return Ok(None),
                 LineKind::TooLong => return Err(TraceError::LineTooLong { line, limit: MAX_LINE }),
                 LineKind::Comment => {}
