@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_needs_nothing_else_and_its_words_cannot_break_it() {
+    fn a_page_is_self_contained_and_escapes_texts() {
         let mut history = two_devices();
         history.sites.text("</script><script>alert(1)</script>");
         history.settings = Some("</script>".to_owned());

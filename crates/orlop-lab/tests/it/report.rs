@@ -104,7 +104,7 @@ fn holds(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_page_says_what_the_history_says() {
+fn a_page_shows_the_history() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
     Page::of(&small(), &what_if()).open(&mut browser);
     assert_eq!(browser.text("#title"), "A <test>");
@@ -118,7 +118,7 @@ fn a_page_says_what_the_history_says() {
             "4.00 MiB",
             "7",
             "1 time",
-            "64.0 MiB asked for",
+            "64.0 MiB requested",
         ],
     );
     holds(
@@ -148,7 +148,7 @@ fn a_page_says_what_the_history_says() {
 }
 
 #[test]
-fn holes_are_seen_at_any_moment() {
+fn holes_are_shown_at_any_moment() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
     Page::of(&small(), &[]).open(&mut browser);
     browser.clicks_on("#chart");
@@ -159,7 +159,7 @@ fn holes_are_seen_at_any_moment() {
     for _ in 0..5 {
         browser.key(".");
     }
-    holds(&browser.text("#moment"), &["event 5 of 7", "4.00 ms", "memory is free", "2.00 MiB"]);
+    holds(&browser.text("#moment"), &["event 5 of 7", "4.00 ms", "free completed", "2.00 MiB"]);
     holds(
         &browser.text("#moment-figures"),
         &["6.00 MiB free in 2 holes, largest 4.00 MiB, fragmentation 33 %"],
@@ -176,7 +176,7 @@ fn holes_are_seen_at_any_moment() {
     holds(&browser.text("#moment"), &["event 3 of 7", "out of memory"]);
     browser.clicks_on("#step-on");
     holds(&browser.text("#moment"), &["event 4 of 7"]);
-    holds(&browser.text("#moment-figures"), &["2.00 MiB given back, in use by a stream"]);
+    holds(&browser.text("#moment-figures"), &["2.00 MiB freed, in use by a stream"]);
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
@@ -212,7 +212,7 @@ fn the_view_follows_wheel_mouse_and_keys() {
 }
 
 #[test]
-fn searches_and_tables_answer() {
+fn blocks_are_searched_and_tables_sorted() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
     Page::of(&small(), &what_if()).open(&mut browser);
     browser.key("/");
@@ -268,7 +268,7 @@ fn each_device_has_its_own_view() {
 }
 
 #[test]
-fn odd_histories_are_shown_all_the_same() {
+fn odd_histories_are_shown() {
     let Some(mut browser) = Browser::start(1000, 700) else { return };
     let device = |events: Vec<HistoryEvent>| {
         let mut history = History::default();
@@ -303,7 +303,7 @@ fn odd_histories_are_shown_all_the_same() {
 
 /// A profiler's trace has no segments: only its totals are shown.
 #[test]
-fn what_has_no_segments_shows_none() {
+fn a_history_without_segments_shows_none() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/traces/profiler-gpt2.json.gz");
     let history = History::read(file).expect("a trace");
@@ -311,7 +311,7 @@ fn what_has_no_segments_shows_none() {
     let peak = browser.evaluate("(({ live, peak }) => live[peak])(orlopReport.app.device)");
     assert_eq!(peak.as_u64(), Some(3_098_553_856));
     let cards = browser.text("#cards");
-    holds(&cards, &["2.89 GiB", "4.53 GiB", "as the source counted, 1.571 × peak live"]);
+    holds(&cards, &["2.89 GiB", "4.53 GiB", "as counted by the source, 1.571 × peak live"]);
     assert!(!cards.contains("hole"), "{cards}");
     holds(&browser.text("#legend"), &["(held before the recording)", "aten::dropout < aten::native_dropout"]);
     holds(&browser.text("#device"), &["0", "cpu"]);
