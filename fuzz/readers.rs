@@ -1,11 +1,10 @@
-//! What is done with hostile bytes, one function for each reader. libFuzzer drives them (`fuzz/targets`), and
-//! so does a short run on stable (`crates/orlop/tests/readers`).
+//! The checks of the fuzz targets: one function for each reader of untrusted bytes. They are driven by
+//! libFuzzer (`fuzz/targets`), and by a short run on stable (`crates/orlop/tests/readers`).
 //!
-//! Whatever the bytes, a reader answers with a value or a typed error. What was read can be looked at and
-//! written.
+//! For any bytes, a reader returns a value or a typed error, and the value can be inspected and written.
 
 use orlop::device::{Policy, TorchConf};
-use orlop::lab::simulate::{Rules, Simulation, StreamedReplay};
+use orlop::lab::simulate::{AllocatorRules, Simulation, StreamedReplay};
 use orlop::plan::Problem;
 use orlop::tensor::Tensor;
 use orlop::tensor::interchange::npy::{ReadOptions, npz};
@@ -18,10 +17,10 @@ use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::types::{ByteSize, DType, Device, MemoryFormat, MemoryKind};
 use std::io;
 
-/// A reader, by the name of its target.
+/// A reader with the name of its target.
 pub(crate) type Reader = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All readers.
 pub(crate) const READERS: [Reader; 13] = [
     ("archive", archive),
     ("npy", npy),
@@ -38,7 +37,7 @@ pub(crate) const READERS: [Reader; 13] = [
     ("words", words),
 ];
 
-/// Feeds the reader of this name.
+/// Runs the reader of this name.
 pub(crate) fn run(name: &str, bytes: &[u8]) {
     let (_, reader) = READERS.iter().find(|(reader, _)| *reader == name).expect("a reader of this name");
     reader(bytes);
@@ -60,7 +59,7 @@ fn npz(bytes: &[u8]) {
     let _ = npz::from_bytes(bytes, &ReadOptions::new().max_bytes(1 << 20));
 }
 
-/// Copied out of the bytes, and in place as a mapped file's are: both ways say the same.
+/// Copied from the bytes, and in place like a mapped file: both results are equal.
 fn safetensors(bytes: &[u8]) {
     let whole = Tensor::from_slice(bytes).expect("room for what there is");
     let storage = whole.storage().expect("it has one").clone();
@@ -76,22 +75,22 @@ fn safetensors(bytes: &[u8]) {
     let _ = ShardIndex::from_bytes(bytes);
 }
 
-/// Pickle and JSON, plain and packed; and what is written of them.
+/// Pickle and JSON, plain and compressed, and writing the result.
 fn snapshot(bytes: &[u8]) {
     let Ok(history) = History::parse(bytes) else { return };
     for device in &history.devices {
         let _ = Workload::of(device).peak();
     }
-    // Lines have times that a snapshot cannot say.
+    // Plain traces have times that a snapshot cannot represent.
     if bytes.starts_with(b"{") || bytes.starts_with(b"\x80") {
         let (mut pickle, mut json) = (Vec::new(), Vec::new());
         write_pickle(&history, &mut pickle).expect("what was read can be written");
         write_json(&history, &mut json).expect("what was read can be written");
         for written in [pickle, json] {
             let again = History::parse(&written[..]).expect("it was written");
-            // Segments that were not told of, and follow from the events, are written.
-            let told = |device: &DeviceHistory| !device.end.is_empty();
-            let same = if again.devices.iter().map(told).eq(history.devices.iter().map(told)) {
+            // Segments that were not recorded, but follow from the events, are written.
+            let has_end = |device: &DeviceHistory| !device.end.is_empty();
+            let same = if again.devices.iter().map(has_end).eq(history.devices.iter().map(has_end)) {
                 again == history
             } else {
                 let mut once_more = Vec::new();
@@ -104,18 +103,18 @@ fn snapshot(bytes: &[u8]) {
 }
 
 fn trace_binary(bytes: &[u8]) {
-    // As it is, and as the payload of a block whose checksum is right.
+    // As a file, and as the payload of a block with a valid checksum.
     whole_and_streamed(bytes);
     let length = u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes();
     let sum = crc32fast::hash(bytes).to_le_bytes();
-    // The first of the bytes says whether events are only nearly in order, too.
+    // The first byte also determines whether events are only nearly in order.
     let nearly = bytes.first().map_or(0, |byte| byte & 1);
     whole_and_streamed(&[&b"\x8eORLT\r\n\x1a\x01\0"[..], &[nearly, 0], &length, &sum, bytes].concat());
 }
 
-/// As a whole or event by event: the same comes out. Both are warned, or refuse.
+/// Reading as a whole and streaming have the same result, the same warnings or both an error.
 fn whole_and_streamed(bytes: &[u8]) {
-    let streamed = StreamedReplay::run(bytes, &Rules::Orlop, None);
+    let streamed = StreamedReplay::run(bytes, &AllocatorRules::Orlop, None);
     let history = binary::read_binary(bytes);
     assert_eq!(streamed.is_ok(), history.is_ok());
     let (Ok(streamed), Ok(history)) = (streamed, history) else { return };
@@ -125,14 +124,14 @@ fn whole_and_streamed(bytes: &[u8]) {
     );
     for (device, (_, outcome)) in history.devices.iter().zip(&streamed.devices) {
         let work = Workload::of(device);
-        let whole = Simulation::new(&work).run(&Rules::Orlop);
+        let whole = Simulation::new(&work).run(&AllocatorRules::Orlop);
         assert_eq!(
             (outcome.peak_live, outcome.peak_reserved, outcome.operations, outcome.out_of_memory),
             (whole.peak_live, whole.peak_reserved, whole.operations, whole.out_of_memory),
         );
     }
     binary::write_binary(&history, io::sink()).expect("what was read can be written");
-    // A snapshot's times and devices have bounds that these have not.
+    // Times and devices are limited in snapshots only.
     let _ = write_pickle(&history, io::sink());
 }
 
@@ -165,7 +164,7 @@ fn write_lines(history: &History) {
     perfetto::write_perfetto(history, io::sink()).expect("what was read can be written");
 }
 
-/// Traces of one program's allocations, as they are replayed.
+/// Plain traces.
 fn trace(bytes: &[u8]) {
     let _ = Trace::parse(bytes);
 }
@@ -179,7 +178,7 @@ fn plan_csv(bytes: &[u8]) {
     }
 }
 
-/// What `PYTORCH_CUDA_ALLOC_CONF` says.
+/// Values of `PYTORCH_CUDA_ALLOC_CONF`.
 fn torch_conf(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (conf, errors) = TorchConf::known(&text);
@@ -187,7 +186,7 @@ fn torch_conf(bytes: &[u8]) {
     let _ = Policy::torch(&conf);
 }
 
-/// What people type: sizes, dtypes, devices, kinds, formats.
+/// Words of command lines: sizes, dtypes, devices, kinds, formats.
 fn words(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for word in text.split('\n') {

@@ -1,4 +1,4 @@
-//! Memory snapshots, pickle and JSON, plain and packed; and what is written of them.
+//! Memory snapshots, pickle and JSON, plain and compressed, and writing the result.
 #![no_main]
 
 #[path = "../readers.rs"]

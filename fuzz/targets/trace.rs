@@ -1,4 +1,4 @@
-//! Allocation traces as they are replayed.
+//! Plain traces.
 #![no_main]
 
 #[path = "../readers.rs"]

@@ -1,4 +1,4 @@
-//! RMM's logs.
+//! Logs of RMM.
 #![no_main]
 
 #[path = "../readers.rs"]

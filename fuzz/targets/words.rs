@@ -1,4 +1,4 @@
-//! Sizes, dtypes, devices, kinds and formats as people type them.
+//! Sizes, dtypes, devices, kinds and formats on the command line.
 #![no_main]
 
 #[path = "../readers.rs"]

@@ -123,8 +123,8 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns the totals of the allocator behind, for an adaptor that stands in its place: its handle then counts
-    /// no bytes itself, so that a block is not counted twice.
+    /// Returns the totals of the allocator behind, for an adaptor that stands in its place: its handle then
+    /// counts no bytes itself, so that a block is not counted twice.
     fn upstream_totals(&self) -> Option<Totals> {
         None
     }

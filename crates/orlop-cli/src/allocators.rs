@@ -1,4 +1,4 @@
-//! Which allocators there are: those of the process's registry, by name.
+//! The allocators of the process's registry, by name.
 
 use crate::arguments::NULL;
 use orlop::lab::LabError;
@@ -9,30 +9,28 @@ use orlop::memory::{AllocatorRef, Result};
 use orlop::types::Device;
 use std::sync::Arc;
 
-/// Works in one pool of a size that must be given: here, the smallest that holds the trace.
+/// The allocator of a fixed pool: here, of the smallest size that fits the trace.
 const FIXED: &str = "bfc-fixed";
 
-/// A device of a size that must be given: here, so many times what is live at most, and at least so many
-/// bytes.
-const PAGES: &str = "host-pages";
-const PAGES_TIMES: usize = 2;
-const PAGES_LEAST: usize = 64 << 20;
+/// The allocator of a device of a fixed size: here, a multiple of the peak of live bytes, with a minimum.
+const HOST_PAGES: &str = "host-pages";
+const PAGES_MULTIPLE: usize = 2;
+const MIN_PAGES_BYTES: usize = 64 << 20;
 
-/// Not compared unless they are named. An arena gives nothing back while a trace runs: over one of hours it
-/// would take all memory there is. `direct` and `system` clear every block, since each is a region of its
-/// own: that takes as long as the traces themselves. `host-pages` has memory of its own, of a size that must
-/// be given.
-const UNUSUAL: [&str; 4] = ["arena", "direct", "host-pages", "system"];
+/// Allocators that are compared only by name. An arena frees nothing while a trace runs: a long trace would
+/// exhaust the memory. `direct` and `system` clear every block, because each is its own region, which takes
+/// as long as the traces themselves. `host-pages` has its own memory, whose size must be given.
+const NOT_COMPARED: [&str; 4] = ["arena", "direct", "host-pages", "system"];
 
-/// Other names for some.
+/// Alternative names.
 const ALIASES: [(&str, &str); 1] = [("buckets", "pow2")];
 
-/// Registers what the backends offer that are not built in. Before the first allocator is made.
+/// Registers the allocators of the backends. Call it before the first allocator is created.
 pub(crate) fn register() {
     orlop::device::register(registry());
 }
 
-/// All names, the preferred one first.
+/// Returns all names, by preference.
 pub(crate) fn names() -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for registered in registry().registered() {
@@ -43,17 +41,17 @@ pub(crate) fn names() -> Vec<String> {
     names
 }
 
-/// Those that are compared unless some are named.
-pub(crate) fn usual() -> Vec<String> {
-    names().into_iter().filter(|name| !UNUSUAL.contains(&name.as_str())).collect()
+/// Returns the allocators that are compared by default.
+pub(crate) fn default_names() -> Vec<String> {
+    names().into_iter().filter(|name| !NOT_COMPARED.contains(&name.as_str())).collect()
 }
 
-/// Other names of the allocator of this name.
+/// Returns the alternative names of an allocator.
 pub(crate) fn aliases(name: &str) -> impl Iterator<Item = &'static str> {
     ALIASES.into_iter().filter(move |&(_, known)| known == name).map(|(alias, _)| alias)
 }
 
-/// The name itself, if it is another one's alias.
+/// Returns the name for an alternative name.
 pub(crate) fn canonical(name: String) -> String {
     ALIASES.into_iter().find(|&(alias, _)| alias == name).map_or(name, |(_, known)| known.to_owned())
 }
@@ -65,11 +63,11 @@ pub(crate) fn replay(
     backing: &BackingRef,
 ) -> Result<ReplayReport, LabError> {
     let options = FactoryOptions::new().backing(Arc::clone(backing));
-    if name == PAGES {
+    if name == HOST_PAGES {
         let live = usize::try_from(replay.trace().peak().bytes).unwrap_or(usize::MAX);
-        let size = live.saturating_mul(replay.thread_count()).saturating_mul(PAGES_TIMES);
-        // It takes no backing.
-        return replay.run(&make(name, &FactoryOptions::new().limit(size.max(PAGES_LEAST)))?);
+        let size = live.saturating_mul(replay.thread_count()).saturating_mul(PAGES_MULTIPLE);
+        // It has its own memory.
+        return replay.run(&make(name, &FactoryOptions::new().limit(size.max(MIN_PAGES_BYTES)))?);
     }
     if name != FIXED {
         return replay.run(&make(name, &options)?);
@@ -84,7 +82,7 @@ fn make(name: &str, options: &FactoryOptions) -> Result<AllocatorRef, LabError> 
     registry().make(name, options).map_err(|error| LabError::Make { allocator: name.into(), error })
 }
 
-/// The backing of this name, or the one that orlop would take.
+/// Returns the backing of this name, or the default one.
 pub(crate) fn backing(name: Option<&str>) -> Result<BackingRef> {
     match name {
         Some(NULL) => Ok(Arc::new(Null::new(Device::CPU))),
@@ -104,8 +102,8 @@ mod tests {
         let replay = Arguments::command().find_subcommand("replay").expect("there is one").clone();
         let argument = replay.get_arguments().find(|argument| argument.get_id() == "allocators");
         let help = argument.and_then(|argument| argument.get_help()).expect("it has a help").to_string();
-        let [most @ .., last] = UNUSUAL;
-        assert!(help.contains(&format!("all but {} and {last}]", most.join(", "))), "{help}");
+        let [first @ .., last] = NOT_COMPARED;
+        assert!(help.contains(&format!("all but {} and {last}]", first.join(", "))), "{help}");
     }
 
     #[test]
@@ -114,7 +112,9 @@ mod tests {
         for name in ["bfc", "direct", "bfc-fixed", "pool", "pow2", "arena", "system"] {
             assert_eq!(names.iter().filter(|known| *known == name).count(), 1, "{name}");
         }
-        assert!(usual().contains(&"pow2".to_owned()) && !usual().contains(&"arena".to_owned()));
+        assert!(
+            default_names().contains(&"pow2".to_owned()) && !default_names().contains(&"arena".to_owned())
+        );
         for (alias, name) in ALIASES {
             assert_eq!(canonical(alias.to_owned()), name);
             assert!(aliases(name).any(|known| known == alias));

@@ -5,18 +5,18 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use orlop::lab::compare::Tolerance;
-use orlop::lab::cpu_bench::Touch;
+use orlop::lab::cpu_bench::TouchPattern;
 use orlop::memory::backing;
 use orlop::types::ByteSize;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-/// Where the bytes go: who holds a device's memory, and what other allocators and settings would need
+/// Analyzes device memory: what uses it, and what other allocators and settings would need
 ///
-/// Reads recordings of what a program allocated: PyTorch's memory snapshots (pickle or JSON), traces of
-/// torch.profiler, logs of RMM, traces of lines, tables of events, and orlop's own files. What a file is, its
-/// first bytes say. No GPU is needed.
+/// Reads recordings of a program's allocations: PyTorch's memory snapshots (pickle or JSON), traces of
+/// torch.profiler, logs of RMM, plain traces, tables of events, and orlop's own files. The format is detected
+/// from the first bytes. No GPU is needed.
 #[derive(Debug, Parser)]
 #[command(name = "orlop", version, after_help = EXITS)]
 pub(crate) struct Arguments {
@@ -24,20 +24,20 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// What the exit codes say.
-const EXITS: &str = "Exits with 0 after success, with 1 if something failed or a file cannot be read, and with 2 if the \
-                     command line makes no sense.";
+/// The meaning of the exit codes.
+const EXITS: &str = "Exit codes: 0 for success, 1 if something failed or a file cannot be read, 2 if the \
+                     command line is invalid.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Replays traces through allocators, and shows what each costs in time and memory
+    /// Replays traces through allocators, and shows the cost of each in time and memory
     ///
-    /// Without --policy, traces run through the allocators of the CPU, in memory. With it, any recordings run
-    /// through the allocator of a device, over addresses only.
+    /// Without --policy, traces are replayed through the CPU's allocators with real memory. With it, any
+    /// recordings are replayed through a device's allocator, over addresses only.
     Replay(ReplayArguments),
     /// Finds the allocator settings under which a recorded run needs the least memory
     WhatIf(WhatIfArguments),
-    /// Makes an HTML page that shows where the memory went, block by block
+    /// Creates an HTML page that shows memory use over time, block by block
     Report(ReportArguments),
     /// Describes traces, which are lists of allocations and frees
     #[command(subcommand)]
@@ -45,38 +45,36 @@ pub(crate) enum Command {
     /// Describes memory snapshots and other recordings of a device's memory
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Writes a recording in another form: for PyTorch's viewer, for Perfetto, or as a table
+    /// Converts a recording for PyTorch's viewer, for Perfetto, or to a table
     ///
-    /// What a form has no place for is left out. Snapshots have no threads, no memory kinds, and no uses by
-    /// other streams. Tables have no segments, and nothing of what lived before the first event. A recording
-    /// without segments becomes a snapshot without them, and without what lived before. Only orlop's own
-    /// files keep everything.
+    /// Facts that a format cannot represent are omitted. Snapshots have no threads, no memory kinds, and no
+    /// uses by other streams. Tables have no segments, and no blocks from before the first event. A recording
+    /// without segments becomes a snapshot without segments and without those blocks. Only orlop's own format
+    /// is lossless.
     Convert(ConvertArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
     /// Fails if a run needs more memory than its baseline, and names the call site
     ///
-    /// Compares the most live bytes, the most reserved bytes (where both sources tell of segments) and the
-    /// number of allocations, on each device. All of them are counted, not timed, so the same program gives
-    /// the same figures.
+    /// Compares the peak of live bytes, the peak of reserved bytes (if both sources record segments) and the
+    /// number of allocations, for each device. These are counted, not timed, so the same program yields the
+    /// same figures.
     ///
-    /// Exits with 0 if nothing is above its limit, with 1 if something is, or if a file cannot be read or is
-    /// cut off, and with 2 if the command line makes no sense.
+    /// Exits with 0 if no figure exceeds its limit, with 1 if one does, or if a file cannot be read or is cut
+    /// off, and with 2 if the command line is invalid.
     Gate(GateArguments),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotCommand {
-    /// Tells who holds the memory at the peak and at the end, what fragmentation costs, and why requests
-    /// failed
+    /// Shows live memory at the peak and at the end, fragmentation, and the causes of failed requests
     ///
-    /// The reserved bytes are the sum of five parts: asked for (in live blocks), rounding (in live blocks,
-    /// beyond what was asked for), pending (given back, but a stream may still use it), split (free pieces of
-    /// segments that are in use), and cached (segments that are free as a whole, and can go back to the
-    /// device).
+    /// The reserved bytes are the sum of five parts: requested (of live blocks), rounding (of live blocks,
+    /// beyond the request), pending (freed, but a stream may still use it), split (free chunks of segments in
+    /// use), and cached (segments that are entirely free, and can be released to the device).
     ///
-    /// For a request that failed it also tells the least that would have had to be freed for the request to
-    /// fit: blocks side by side in one segment, or all blocks of some segments.
+    /// For a failed request it also shows the least memory that would have had to be freed for the request to
+    /// fit: adjacent blocks in one segment, or all blocks of some segments.
     Info(SnapshotInfoArguments),
 }
 
@@ -89,7 +87,8 @@ pub(crate) enum TraceCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
     /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them. With --policy, recordings of any form, as for what-if
+    /// directories, for all *.csv and *.csv.gz in them. With --policy, recordings of any format, as for
+    /// what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -101,16 +100,16 @@ pub(crate) struct ReplayArguments {
     #[arg(long, value_name = "SETTINGS", requires = "policy")]
     pub(crate) conf: Option<String>,
 
-    /// Memory of the device, like 80GiB [default: as much as is needed]
+    /// Memory of the device, like 80GiB [default: unlimited]
     #[arg(long, value_name = "BYTES", requires = "policy", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
 
-    /// Allocators, separated by commas or by giving the option again [default: all but arena, direct,
-    /// host-pages and system]
+    /// Allocators, separated by commas or by repeating the option [default: all but arena, direct, host-pages
+    /// and system]
     #[arg(long = "allocator", short, value_name = "NAME", value_delimiter = ',', value_parser = choices())]
     pub(crate) allocators: Vec<String>,
 
-    /// Where the allocators get their memory from [default: $ORLOP_CPU_BACKING, or else the first of these]
+    /// The source of the allocators' memory [default: $ORLOP_CPU_BACKING, or else the first of these]
     #[arg(long, value_name = "NAME", value_parser = backings())]
     pub(crate) backing: Option<String>,
 
@@ -118,16 +117,16 @@ pub(crate) struct ReplayArguments {
     #[arg(long, short, value_name = "N", default_value = "1")]
     pub(crate) threads: NonZeroUsize,
 
-    /// What is written into each block: nothing, its first byte, a byte of each page, or all of it [default:
-    /// first; with --backing null: none]
-    #[arg(long, value_name = "HOW", value_parser = touches())]
-    pub(crate) touch: Option<Touch>,
+    /// How much of each block is written: nothing, its first byte, a byte of each page, or all of it
+    /// [default: first; with --backing null: none]
+    #[arg(long, value_name = "HOW", value_parser = touch_patterns())]
+    pub(crate) touch: Option<TouchPattern>,
 
-    /// Passes over each trace, of which the first is reported as cold [default: as many as fit into a quarter
-    /// of a second, but at least 3; with --policy: 1]
+    /// Passes over each trace; the first is reported as cold [default: as many as fit into a quarter of a
+    /// second, but at least 3; with --policy: 1]
     ///
-    /// With --policy and without this, orlop's own files are replayed while they are read: they may be larger
-    /// than the memory, and the time of an operation is not told.
+    /// With --policy and without this option, orlop's own files are replayed while they are read: they may be
+    /// larger than the memory, and the time of an operation is not measured.
     #[arg(long, short, value_name = "N")]
     pub(crate) repeat: Option<NonZeroUsize>,
 
@@ -139,11 +138,11 @@ pub(crate) struct ReplayArguments {
 /// The allocator of a device, as an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AllocatorChoice {
-    /// PyTorch's, address for address
+    /// PyTorch's, with the same addresses
     Torch,
     /// orlop's, on a device whose pages can be moved
     Orlop,
-    /// orlop's, on a device that gives memory in pieces
+    /// orlop's, on a device that reserves and releases whole segments
     OrlopSegments,
     /// TensorFlow's BFC
     Tensorflow,
@@ -155,7 +154,7 @@ pub(crate) struct WhatIfArguments {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Memory of the device, like 80GiB [default: as recorded, or else as much as is needed]
+    /// Memory of the device, like 80GiB [default: as recorded, or else unlimited]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
 
@@ -167,7 +166,7 @@ pub(crate) struct WhatIfArguments {
     #[arg(long, value_name = "N")]
     pub(crate) top: Option<NonZeroUsize>,
 
-    /// Is faster: looks neither for the smallest memory of each row nor for a perfect plan
+    /// Faster: searches neither the smallest memory of each row nor a perfect plan
     #[arg(long)]
     pub(crate) quick: bool,
 
@@ -188,14 +187,15 @@ pub(crate) struct InfoArguments {
     pub(crate) json: bool,
 }
 
-/// How call sites are named and how many are listed.
+/// Options for naming and listing call sites.
 #[derive(Debug, Args)]
 pub(crate) struct NamingArguments {
-    /// The most entries in each list of call sites
+    /// The maximum number of entries in each list of call sites
     #[arg(long, value_name = "N", default_value = "10")]
     pub(crate) top: NonZeroUsize,
 
-    /// How many lines of the program name a call site; call sites with the same name are counted as one
+    /// The number of program lines in the name of a call site; call sites with the same name are counted as
+    /// one
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) depth: NonZeroUsize,
 }
@@ -209,7 +209,7 @@ pub(crate) struct SnapshotInfoArguments {
     #[command(flatten)]
     pub(crate) naming: NamingArguments,
 
-    /// Shows all frames of a call site, not only the telling ones
+    /// Shows all frames of a call site, not only the informative ones
     #[arg(long)]
     pub(crate) full_frames: bool,
 
@@ -224,14 +224,14 @@ pub(crate) struct DiffArguments {
     #[arg(value_name = "BEFORE")]
     pub(crate) before: PathBuf,
 
-    /// The second run: any of these, too
+    /// The second run: any of these
     #[arg(value_name = "AFTER")]
     pub(crate) after: PathBuf,
 
     #[command(flatten)]
     pub(crate) naming: NamingArguments,
 
-    /// Counts two lines of one function as two call sites: for runs of one version of a program
+    /// Counts two lines of one function as two call sites, to compare runs of the same version of a program
     #[arg(long)]
     pub(crate) lines: bool,
 
@@ -247,15 +247,15 @@ pub(crate) struct GateArguments {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// What the run is compared with: a file that --write-baseline wrote, or another run
+    /// The baseline: a file that --write-baseline wrote, or another run
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
 
-    /// Writes a baseline for later runs here, and compares nothing
+    /// Writes a baseline for later runs, and compares nothing
     #[arg(long, value_name = "FILE")]
     pub(crate) write_baseline: Option<PathBuf>,
 
-    /// How much more than the baseline still passes, like 2.5%
+    /// The allowed excess over the baseline, like 2.5%
     #[arg(long, value_name = "PERCENT", default_value = "1%")]
     pub(crate) tolerance: Tolerance,
 
@@ -273,7 +273,7 @@ pub(crate) struct ReportArguments {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Where the page goes: one file that needs nothing else
+    /// The file to write: a self-contained page
     #[arg(long, short, value_name = "PAGE", default_value = "report.html")]
     pub(crate) output: PathBuf,
 
@@ -301,10 +301,10 @@ pub(crate) struct ConvertArguments {
     #[arg(value_name = "OUTPUT")]
     pub(crate) output: PathBuf,
 
-    /// The form to write [default: by the ending of OUTPUT: .pickle or .pkl, .json (a snapshot), .trace.json
-    /// (for Perfetto), .csv, .orlop]
-    #[arg(long, value_name = "FORM")]
-    pub(crate) to: Option<RecordingForm>,
+    /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
+    /// .trace.json (for Perfetto), .csv, .orlop]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: Option<RecordingFormat>,
 
     /// Prints JSON, an object, instead of a sentence
     #[arg(long)]
@@ -313,21 +313,21 @@ pub(crate) struct ConvertArguments {
 
 /// A file format of recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RecordingForm {
+pub(crate) enum RecordingFormat {
     /// PyTorch's memory snapshot, which opens in memory_viz
     Pickle,
-    /// The same snapshot as JSON
+    /// The snapshot as JSON
     Json,
     /// A timeline with counters by kind, for Perfetto and chrome://tracing
     Perfetto,
     /// A table of events
     Csv,
-    /// orlop's own file, which keeps everything
+    /// orlop's own format, which is lossless
     Orlop,
 }
 
-impl RecordingForm {
-    /// What a file of this name is; `None` if the name does not say.
+impl RecordingFormat {
+    /// Returns the format for this file name; `None` if the extension is unknown.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?.to_ascii_lowercase();
         let endings = [
@@ -338,48 +338,47 @@ impl RecordingForm {
             (".csv", Self::Csv),
             (".orlop", Self::Orlop),
         ];
-        endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, form)| form)
+        endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
     }
-}
 
-impl RecordingForm {
-    /// As it is named in arguments.
+    /// Returns the name in arguments.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 
-impl fmt::Display for RecordingForm {
+impl fmt::Display for RecordingFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pickle => "a PyTorch snapshot (pickle)",
             Self::Json => "a PyTorch snapshot (JSON)",
             Self::Perfetto => "a timeline for Perfetto",
             Self::Csv => "a table",
-            Self::Orlop => "a recording of orlop's",
+            Self::Orlop => "an orlop recording",
         })
     }
 }
 
-/// The backing that is address space and nothing else: traces of any size replay over it.
+/// The backing without memory: traces of any size can be replayed with it.
 pub(crate) const NULL: &str = "null";
 
-/// Bytes, with a unit or without: `80GiB`, `24 GB`, `1048576`.
+/// Parses bytes with or without a unit: `80GiB`, `24 GB`, `1048576`.
 fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
     text.parse().map(|ByteSize(bytes)| bytes)
 }
 
-/// Ends the program as a command line does that makes no sense.
-pub(crate) fn refuse(why: &str) -> ! {
-    Arguments::command().error(ErrorKind::ValueValidation, why).exit()
+/// Exits as for an invalid command line.
+pub(crate) fn refuse(reason: &str) -> ! {
+    Arguments::command().error(ErrorKind::ValueValidation, reason).exit()
 }
 
 fn backings() -> PossibleValuesParser {
     PossibleValuesParser::new(backing::NAMES.iter().copied().chain([NULL]))
 }
 
-fn touches() -> impl TypedValueParser<Value = Touch> {
-    PossibleValuesParser::new(Touch::ALL.map(Touch::name)).try_map(|name| name.parse::<Touch>())
+fn touch_patterns() -> impl TypedValueParser<Value = TouchPattern> {
+    PossibleValuesParser::new(TouchPattern::ALL.map(TouchPattern::name))
+        .try_map(|name| name.parse::<TouchPattern>())
 }
 
 fn choices() -> impl TypedValueParser<Value = String> {

@@ -2,9 +2,9 @@
 
 use crate::arguments::DiffArguments;
 use crate::histories::{self, ProfileSource};
-use crate::output;
+use crate::output::{self, Failures};
 use crate::table::{self, bytes, count, more, plain};
-use orlop::lab::compare::{Amount, DeviceDiff, Diff, Matching, SiteDiff};
+use orlop::lab::compare::{DeviceDiff, Diff, MetricChange, SiteDiff, SiteMatching};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -16,18 +16,15 @@ struct DiffEntry {
     diff: Diff,
 }
 
-pub(crate) fn run(arguments: &DiffArguments) -> Result<(), Vec<String>> {
+pub(crate) fn run(arguments: &DiffArguments) -> Result<(), Failures> {
     let depth = arguments.naming.depth.get();
     let [before, after] = [&arguments.before, &arguments.after]
-        .map(|file| histories::profile_of_either(file, depth, ProfileSource::Any));
-    let (before, after) = match (before, after) {
-        (Ok(before), Ok(after)) => (before, after),
-        (before, after) => return Err([before.err(), after.err()].into_iter().flatten().collect()),
-    };
-    let matching = if arguments.lines { Matching::Line } else { Matching::Function };
+        .map(|file| histories::read_profile(file, depth, ProfileSource::Any));
+    let (before, after) = Failures::join(before, after)?;
+    let matching = if arguments.lines { SiteMatching::Line } else { SiteMatching::Function };
     let mut diff = Diff::of(&before, &after, matching);
     let hidden: Vec<usize> =
-        diff.devices.iter_mut().map(|device| cut(device, arguments.naming.top.get())).collect();
+        diff.devices.iter_mut().map(|device| truncate_sites(device, arguments.naming.top.get())).collect();
     if arguments.json {
         let [before, after] = [&arguments.before, &arguments.after].map(|file| file.display().to_string());
         return output::print_json(&DiffEntry { before, after, diff });
@@ -38,15 +35,15 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<(), Vec<String>> {
     output::print(&if texts.is_empty() { nothing } else { texts.join("\n") })
 }
 
-/// Leaves what grew most and what shrank most; says how many sites are left out.
-fn cut(device: &mut DeviceDiff, top: usize) -> usize {
+/// Keeps the sites with the most growth and the most shrinkage. Returns the number of omitted sites.
+fn truncate_sites(device: &mut DeviceDiff, top: usize) -> usize {
     let differs =
         |site: &SiteDiff| site.peak.growth() != 0 || site.end.growth() != 0 || site.allocations.growth() != 0;
     device.sites.retain(differs);
     let sites = device.sites.len();
     let grown = device.sites.iter().filter(|site| site.peak.growth() >= 0).count();
     let shrunk = sites - grown;
-    // Half each, and what one does not need the other has.
+    // Half each; what one list does not need, the other gets.
     let up = grown.min(top.div_ceil(2).max(top.saturating_sub(shrunk)));
     let down = shrunk.min(top - up);
     device.sites.drain(up..sites - down);
@@ -62,9 +59,9 @@ fn text(device: &DeviceDiff, hidden: usize) -> String {
         ("live at end", Some(device.end_live), bytes),
         ("allocations", Some(device.allocations), count),
     ];
-    for (what, amount, unit) in rows {
-        if let Some(amount) = amount {
-            table.add_row(table::row([what], amounts(amount, unit)));
+    for (what, change, unit) in rows {
+        if let Some(change) = change {
+            table.add_row(table::row([what], changes(change, unit)));
         }
     }
     text.push_str(&table::indented(&table));
@@ -76,23 +73,23 @@ fn text(device: &DeviceDiff, hidden: usize) -> String {
     text.push_str(&sites(&device.sites));
     if hidden > 0 {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  and {} call sites that differ less", count(hidden as u64));
+        let _ = writeln!(text, "  and {} call sites with smaller differences", count(hidden as u64));
     }
     text
 }
 
-/// Before, after, and how much more, also in percent.
-pub(crate) fn amounts(amount: Amount, unit: fn(u64) -> String) -> [String; 4] {
-    let growth = amount.growth();
-    let percent = match amount.before {
+/// Formats before, after, growth and growth in percent.
+pub(crate) fn changes(change: MetricChange, unit: fn(u64) -> String) -> [String; 4] {
+    let growth = change.growth();
+    let percent = match change.before {
         0 => String::new(),
         _ if growth == 0 => String::new(),
         before => format!("{:+.1}%", growth as f64 / before as f64 * 100.0),
     };
-    [unit(amount.before), unit(amount.after), more(growth, unit), percent]
+    [unit(change.before), unit(change.after), more(growth, unit), percent]
 }
 
-/// What differs by call site.
+/// Formats the differences by call site.
 pub(crate) fn sites(sites: &[SiteDiff]) -> String {
     let mut table = table::new_with_text(["peak", "growth", "end", "growth", "allocations", ""], "call site");
     for site in sites {
@@ -115,12 +112,12 @@ pub(crate) fn sites(sites: &[SiteDiff]) -> String {
     table::indented(&table)
 }
 
-/// A call site's name, with how many other lines are counted with it.
+/// Formats the name of a call site with the number of other lines that are included.
 pub(crate) fn name(site: &SiteDiff) -> String {
     let name = plain(&site.name);
     match site.other_lines {
         0 => name,
-        1 => format!("{name} (and 1 line more)"),
-        lines => format!("{name} (and {lines} lines more)"),
+        1 => format!("{name} (and 1 more line)"),
+        lines => format!("{name} (and {lines} more lines)"),
     }
 }

@@ -1,16 +1,17 @@
 //! `orlop gate`.
 
 use crate::arguments::GateArguments;
-use crate::diff::{amounts, name, sites};
+use crate::diff::{changes, name, sites};
 use crate::histories::{self, ProfileSource};
+use crate::output::{self, Failures};
 use crate::table::{self, bytes, count, more};
-use crate::{output, target};
-use orlop::lab::compare::{Check, Gate, Measure, Profile, SiteDiff, Tolerance};
+use crate::target;
+use orlop::lab::compare::{Gate, GateMetric, MetricCheck, Profile, SiteDiff, Tolerance};
 use serde::Serialize;
 use std::path::Path;
 
-/// Call sites that a complaint names: it is one line in the log of a build.
-const NAMED: usize = 3;
+/// The maximum number of call sites in a failure, which is one line of a build log.
+const MAX_SITES: usize = 3;
 
 #[derive(Serialize)]
 struct GateEntry {
@@ -24,29 +25,26 @@ struct GateEntry {
 #[derive(Serialize)]
 struct WrittenBaseline {
     output: String,
-    /// Of the file; none if it is no file.
+    /// The size of the file; `None` if it is no file.
     bytes: Option<u64>,
 }
 
-pub(crate) fn run(arguments: &GateArguments) -> Result<(), Vec<String>> {
+pub(crate) fn run(arguments: &GateArguments) -> Result<(), Failures> {
     let depth = arguments.naming.depth.get();
     if let Some(path) = &arguments.write_baseline {
-        let history = histories::read_whole(&arguments.file).map_err(|failure| vec![failure])?;
-        histories::of_a_run(&arguments.file, &history).map_err(|failure| vec![failure])?;
+        let history = histories::read_whole(&arguments.file)?;
+        histories::require_run(&arguments.file, &history)?;
         return write(path, &arguments.file, &Profile::of(&history, depth), arguments.json);
     }
     // The command line has one or the other.
     let Some(path) = &arguments.baseline else { return Ok(()) };
-    let baseline = histories::profile_of_either(path, depth, ProfileSource::Whole);
-    // Names are compared: they are made the same way.
+    let baseline = histories::read_profile(path, depth, ProfileSource::Whole);
+    // Names are compared, so they must have the same depth.
     let depth = baseline.as_ref().map_or(depth, |baseline| baseline.depth);
-    let run = histories::profile_of_either(&arguments.file, depth, ProfileSource::Whole);
-    let (baseline, run) = match (baseline, run) {
-        (Ok(baseline), Ok(run)) => (baseline, run),
-        (baseline, run) => return Err([baseline.err(), run.err()].into_iter().flatten().collect()),
-    };
+    let run = histories::read_profile(&arguments.file, depth, ProfileSource::Whole);
+    let (baseline, run) = Failures::join(baseline, run)?;
     let mut gate = Gate::check(&run, &baseline, arguments.tolerance);
-    let complaints: Vec<String> = gate.breaches().map(|check| complaint(check, gate.tolerance)).collect();
+    let failures: Vec<String> = gate.breaches().map(|check| failure(check, gate.tolerance)).collect();
     for check in &mut gate.checks {
         check.sites.truncate(arguments.naming.top.get());
     }
@@ -56,14 +54,14 @@ pub(crate) fn run(arguments: &GateArguments) -> Result<(), Vec<String>> {
     } else {
         output::print(&text(&gate))?;
     }
-    if complaints.is_empty() { Ok(()) } else { Err(complaints) }
+    Failures::check(failures)
 }
 
-fn write(path: &Path, run: &Path, profile: &Profile, json: bool) -> Result<(), Vec<String>> {
+fn write(path: &Path, run: &Path, profile: &Profile, json: bool) -> Result<(), Failures> {
     let text = serde_json::to_string_pretty(profile)
-        .map_err(|error| vec![format!("cannot write the baseline: {error}")])?;
+        .map_err(|error| format!("cannot write the baseline: {error}"))?;
     let text = text + "\n";
-    let size = target::put_bytes(path, run, text.as_bytes()).map_err(|failure| vec![failure])?;
+    let size = target::put_bytes(path, run, text.as_bytes())?;
     let output = path.display().to_string();
     if json {
         return output::print_json(&WrittenBaseline { output, bytes: size });
@@ -72,9 +70,9 @@ fn write(path: &Path, run: &Path, profile: &Profile, json: bool) -> Result<(), V
     output::print(&format!("{output}: the baseline, {}\n", bytes(size)))
 }
 
-fn unit(measure: Measure) -> fn(u64) -> String {
-    match measure {
-        Measure::Allocations => count,
+fn unit(metric: GateMetric) -> fn(u64) -> String {
+    match metric {
+        GateMetric::Allocations => count,
         _ => bytes,
     }
 }
@@ -82,45 +80,45 @@ fn unit(measure: Measure) -> fn(u64) -> String {
 fn text(gate: &Gate) -> String {
     let mut table = table::new(["device", ""], ["baseline", "run", "growth", "", "limit", "verdict"]);
     for check in &gate.checks {
-        let unit = unit(check.measure);
+        let unit = unit(check.metric);
         let limit = [unit(check.limit), if check.passed { "pass" } else { "FAIL" }.to_owned()];
-        let numbers = amounts(check.amount, unit).into_iter().chain(limit);
-        table.add_row(table::row([&*table::device(check.device), &check.measure.to_string()], numbers));
+        let numbers = changes(check.change, unit).into_iter().chain(limit);
+        table.add_row(table::row([&*table::device(check.device), &check.metric.to_string()], numbers));
     }
     let mut text = format!("{}\n", table.trim_fmt());
     let mut last = None;
     for check in gate.breaches().filter(|check| !check.sites.is_empty()) {
-        // What was reserved has no call sites of its own: they are those of what lived.
-        if check.measure == Measure::PeakReserved && last == Some((check.device, Measure::PeakLive)) {
+        // Reserved bytes have no call sites of their own, but those of live bytes.
+        if check.metric == GateMetric::PeakReserved && last == Some((check.device, GateMetric::PeakLive)) {
             continue;
         }
-        last = Some((check.device, check.measure));
-        text.push_str(&format!("\ndevice {}, {}: what grew\n", table::device(check.device), check.measure));
+        last = Some((check.device, check.metric));
+        text.push_str(&format!("\ndevice {}, {}: what grew\n", table::device(check.device), check.metric));
         text.push_str(&sites(&check.sites));
     }
     text
 }
 
-/// One sentence, that names who is to blame.
-fn complaint(check: &Check, tolerance: Tolerance) -> String {
-    let unit = unit(check.measure);
-    let [baseline, run, growth, _] = amounts(check.amount, unit);
-    let grown = |site: &SiteDiff| match check.measure {
-        Measure::Allocations => more(site.allocations.growth(), count),
+/// Formats a failure as one sentence with the call sites that grew.
+fn failure(check: &MetricCheck, tolerance: Tolerance) -> String {
+    let unit = unit(check.metric);
+    let [baseline, run, growth, _] = changes(check.change, unit);
+    let grown = |site: &SiteDiff| match check.metric {
+        GateMetric::Allocations => more(site.allocations.growth(), count),
         _ => more(site.peak.growth(), bytes),
     };
-    let named = check.sites.iter().take(NAMED).map(|site| format!("{} {}", name(site), grown(site)));
+    let named = check.sites.iter().take(MAX_SITES).map(|site| format!("{} {}", name(site), grown(site)));
     let named: Vec<String> = named.collect();
-    let lost = format!("{} of it fragmentation", more(i128::from(check.fragmentation), bytes));
-    let why = match (named.is_empty(), check.fragmentation) {
+    let fragmentation = format!("{} of it fragmentation", more(i128::from(check.fragmentation), bytes));
+    let reason = match (named.is_empty(), check.fragmentation) {
         (false, 0) => named.join(", "),
-        (false, _) => format!("{lost}, {}", named.join(", ")),
-        (true, 0) => "no call site alone".to_owned(),
-        (true, _) => "no call site holds more: it is fragmentation".to_owned(),
+        (false, _) => format!("{fragmentation}, {}", named.join(", ")),
+        (true, 0) => "no single call site".to_owned(),
+        (true, _) => "no call site grew: it is fragmentation".to_owned(),
     };
     format!(
-        "device {}: {}: {run} after {baseline}, {growth}, where {tolerance} is allowed: {why}",
+        "device {}: {}: {run}, {growth} over the baseline of {baseline}, tolerance {tolerance}: {reason}",
         table::device(check.device),
-        check.measure
+        check.metric
     )
 }

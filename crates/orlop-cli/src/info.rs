@@ -2,14 +2,15 @@
 
 use crate::arguments::InfoArguments;
 use crate::inputs::{self, NamedTrace};
-use crate::output;
+use crate::output::{self, Failures};
 use crate::table::{self, bytes, count};
+use comfy_table::Table;
 use orlop::lab::analyze::{Lifetimes, SizeBucket, TraceInfo};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// The longest bar of the histogram, in characters.
-const BAR: usize = 32;
+/// The maximum length of a bar of the histogram, in characters.
+const MAX_BAR: usize = 32;
 
 #[derive(Serialize)]
 struct InfoEntry<'a> {
@@ -24,7 +25,7 @@ impl<'a> InfoEntry<'a> {
     }
 }
 
-pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Vec<String>> {
+pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failures> {
     let traces = inputs::read(&arguments.traces)?;
     let entries: Vec<InfoEntry<'_>> = traces.iter().map(InfoEntry::of).collect();
     if arguments.json {
@@ -54,7 +55,7 @@ fn text(entry: &InfoEntry<'_>) -> String {
     );
     let end_blocks = count(info.end_live_blocks as u64);
     say("live at end", format!("{}, {end_blocks} blocks", bytes(info.end_live_bytes)));
-    say("allocated", format!("{} in all", bytes(info.allocated_bytes)));
+    say("allocated", format!("{} in total", bytes(info.allocated_bytes)));
     let distinct = count(info.distinct_sizes as u64);
     say(
         "sizes",
@@ -68,7 +69,7 @@ fn text(entry: &InfoEntry<'_>) -> String {
         say("lifetimes", lifetime_text(lifetimes));
     }
     if !info.sizes.is_empty() {
-        let _ = writeln!(text, "{}", indented(&histogram(&info.sizes)));
+        text.push_str(&table::indented(&histogram(&info.sizes)));
     }
     text
 }
@@ -82,20 +83,16 @@ fn lifetime_text(lifetimes: &Lifetimes) -> String {
     )
 }
 
-fn histogram(sizes: &[SizeBucket]) -> String {
-    let most = sizes.iter().map(|bucket| bucket.allocations).max().unwrap_or(0);
+fn histogram(sizes: &[SizeBucket]) -> Table {
+    let max = sizes.iter().map(|bucket| bucket.allocations).max().unwrap_or(0);
     let mut table = table::new([], ["from", "allocations", "bytes", ""]);
     for bucket in sizes {
         let mut row =
             table::row([], [bytes(bucket.from_bytes), count(bucket.allocations as u64), bytes(bucket.bytes)]);
-        // Up to one mark for something: a bucket that is listed is not empty.
-        let marks = (bucket.allocations * BAR).div_ceil(most.max(1));
+        // Rounded up: a listed bucket is not empty.
+        let marks = (bucket.allocations * MAX_BAR).div_ceil(max.max(1));
         row.push("▇".repeat(marks).into());
         table.add_row(row);
     }
-    table.trim_fmt()
-}
-
-fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+    table
 }

@@ -1,25 +1,27 @@
-//! The traces that were named.
+//! Reading plain traces.
 
+use crate::output::Failures;
+use orlop::trace::TraceError;
+use orlop::trace::formats::EventField;
 use orlop::trace::formats::text::Trace;
-use orlop::trace::{Field, TraceError};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// A trace, its file, and its name: the file's, without its endings.
+/// A trace with its file, and the file's name without extensions.
 pub(crate) struct NamedTrace {
     pub(crate) file: PathBuf,
     pub(crate) name: String,
     pub(crate) trace: Trace,
 }
 
-/// What the standard input, or output, is called in many programs, and not here.
-pub(crate) const STANDARD: &str = "-";
+/// The name of the standard input or output in many programs, but not in this one.
+pub(crate) const DASH: &str = "-";
 
-/// What files in a directory must end with to be taken for traces, longest first.
-const ENDINGS: [&str; 2] = [".csv.gz", ".csv"];
+/// The extensions of traces in a directory, longest first.
+const EXTENSIONS: [&str; 2] = [".csv.gz", ".csv"];
 
-/// Reads them all, so that a bad one is known before anything runs. Every bad one is told.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<NamedTrace>, Vec<String>> {
+/// Reads all traces before anything runs. Returns the failures of all files.
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<NamedTrace>, Failures> {
     let mut traces = Vec::new();
     let mut failures = Vec::new();
     for path in paths {
@@ -30,13 +32,15 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<NamedTrace>, Vec<String>> {
             Ok(files) => {
                 for file in files {
                     match Trace::read(&file) {
-                        // More likely a recording that went wrong than one of nothing.
+                        // An empty trace is more likely a failed recording than one of a program without
+                        // allocations.
                         Ok(trace) if trace.is_empty() => {
-                            failures.push(format!("{}: there are no operations in this trace", file.display()));
+                            failures.push(format!("{}: this trace has no operations", file.display()));
                         }
                         Err(TraceError::Open { path, error }) => failures.push(cannot_open(&path, error)),
                         Err(error) if is_other(&error) => failures.push(format!(
-                            "{error}; other recordings than traces: see `orlop replay --policy` and `orlop snapshot info`"
+                            "{error}; for other recordings see `orlop replay --policy` and \
+                             `orlop snapshot info`"
                         )),
                         Ok(trace) => traces.push(NamedTrace { name: name(&file), file, trace }),
                         Err(error) => failures.push(error.to_string()),
@@ -46,23 +50,23 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<NamedTrace>, Vec<String>> {
             Err(error) => failures.push(cannot_open(path, error)),
         }
     }
-    if failures.is_empty() { Ok(traces) } else { Err(failures) }
+    Failures::check(failures).map(|()| traces)
 }
 
-/// Whether the first line begins as none of a trace does.
+/// Returns `true` if the first line is not that of a trace.
 fn is_other(error: &TraceError) -> bool {
     match error {
         TraceError::InFile { error, .. } => is_other(error),
-        TraceError::Unexpected { line: 1, field: Field::Kind, .. } => true,
+        TraceError::Unexpected { line: 1, field: EventField::Operation, .. } => true,
         _ => false,
     }
 }
 
-/// That there is no such file. Many programs take `-` for the standard input: whoever writes it is told how
-/// it is called here.
+/// Formats the error of opening a file. Many programs accept `-` for the standard input; the message names
+/// its path.
 pub(crate) fn cannot_open(path: &Path, error: io::Error) -> String {
-    let told = TraceError::Open { path: path.to_owned(), error }.to_string();
-    if path == Path::new(STANDARD) { format!("{told}; the standard input is /dev/stdin") } else { told }
+    let message = TraceError::Open { path: path.to_owned(), error }.to_string();
+    if path == Path::new(DASH) { format!("{message}; the standard input is /dev/stdin") } else { message }
 }
 
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
@@ -73,7 +77,7 @@ fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let name = entry.file_name();
-        let is_trace = ENDINGS.iter().any(|ending| name.to_string_lossy().ends_with(ending));
+        let is_trace = EXTENSIONS.iter().any(|extension| name.to_string_lossy().ends_with(extension));
         if is_trace && entry.path().is_file() {
             files.push(entry.path());
         }
@@ -84,7 +88,7 @@ fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn name(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let stem = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+    let stem = EXTENSIONS.iter().find_map(|extension| name.strip_suffix(extension));
     stem.filter(|stem| !stem.is_empty()).unwrap_or(&name).to_owned()
 }
 
@@ -93,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lose_their_endings() {
+    fn names_have_no_extensions() {
         for (path, expected) in
             [("a/b.csv.gz", "b"), ("b.csv", "b"), ("b.txt", "b.txt"), ("b.x.csv", "b.x"), (".csv", ".csv")]
         {

@@ -1,24 +1,24 @@
-//! A run in a process of its own.
+//! A run in its own process.
 //!
-//! What an allocator leaves behind, the next one inherits: a heap that has grown, memory that stays resident,
-//! the size from which `malloc` maps. So when there are several runs, each is this program again with one
-//! trace and one allocator, and its report comes back as JSON. One that is killed, for taking too much memory
-//! say, is one that failed; the others go on.
+//! An allocator leaves traces in a process that affect the next one: a heap that has grown, memory that stays
+//! resident, the threshold from which `malloc` maps memory. So with several runs, each is a new process of
+//! this program with one trace and one allocator, and its report is returned as JSON. A process that is
+//! killed, for example for lack of memory, is a failed run; the others continue.
 
 use crate::arguments::ReplayArguments;
-use crate::output::PREFIX;
+use crate::output::{Failures, PREFIX};
 use orlop::lab::cpu_bench::ReplayReport;
 use std::env;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Replays the trace in `file` through `allocator`, otherwise as `arguments` say.
+/// Replays the trace in `file` through `allocator` in a new process.
 pub(crate) fn replay(
     arguments: &ReplayArguments,
     file: &Path,
     allocator: &str,
-) -> Result<ReplayReport, Vec<String>> {
-    let failure = |what: String| vec![format!("{}: {}: {what}", file.display(), allocator)];
+) -> Result<ReplayReport, Failures> {
+    let failure = |what: String| Failures::from(format!("{}: {}: {what}", file.display(), allocator));
     let program =
         env::current_exe().map_err(|error| failure(format!("cannot find this program: {error}")))?;
     let mut command = Command::new(program);
@@ -37,12 +37,15 @@ pub(crate) fn replay(
     let output =
         command.output().map_err(|error| failure(format!("cannot start this program again: {error}")))?;
     if !output.status.success() {
-        let complaints = String::from_utf8_lossy(&output.stderr);
-        let told: Vec<String> =
-            complaints.lines().map(|line| line.strip_prefix(PREFIX).unwrap_or(line).to_owned()).collect();
-        return Err(if told.is_empty() { failure(format!("ended with {}", output.status)) } else { told });
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let failures: Vec<String> =
+            errors.lines().map(|line| line.strip_prefix(PREFIX).unwrap_or(line).to_owned()).collect();
+        return match failures.is_empty() {
+            true => Err(failure(format!("ended with {}", output.status))),
+            false => Err(Failures(failures)),
+        };
     }
     let reports: Result<Vec<ReplayReport>, _> = serde_json::from_slice(&output.stdout);
     let report = reports.ok().and_then(|mut reports| reports.pop());
-    report.ok_or_else(|| failure("gave no report".to_owned()))
+    report.ok_or_else(|| failure("returned no report".to_owned()))
 }

@@ -1,7 +1,7 @@
-//! The `orlop` program: what a trace costs, under which allocator; and where the bytes of a snapshot went.
+//! The `orlop` program: replays of traces, and analyses of recordings.
 //!
-//! All it knows is in the libraries; here are only words, tables and exit codes: 0 for success, 1 for a run
-//! that failed, 2 for a command line that makes no sense.
+//! The program only parses arguments and formats results; everything else is in the libraries. Exit codes: 0
+//! for success, 1 for a failure, 2 for an invalid command line.
 
 #![forbid(unsafe_code)]
 
@@ -49,9 +49,9 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failures) => {
+        Err(output::Failures(failures)) => {
             for failure in failures {
-                output::complain(&failure);
+                output::report(&failure);
             }
             ExitCode::FAILURE
         }

@@ -1,15 +1,15 @@
-//! A bar for runs that take long. Nobody sees it who is not at a terminal, and it writes between passes only,
-//! never while one is timed.
+//! A progress bar for long runs. It is only shown on a terminal, and only written between passes, never while
+//! one is timed.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use orlop::lab::cpu_bench::PassProgress;
 use std::time::{Duration, Instant};
 
-/// A run that is over sooner needs no bar.
-const PATIENCE: Duration = Duration::from_millis(700);
+/// Shorter runs have no bar.
+const DELAY: Duration = Duration::from_millis(700);
 
-/// Marks on the bar for each run.
-const MARKS: u64 = 1000;
+/// Steps of the bar for each run.
+const STEPS: u64 = 1000;
 
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -17,32 +17,32 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Of so many runs.
+    /// Creates a bar for `runs` runs.
     pub(crate) fn new(runs: usize) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(runs as u64 * MARKS), ProgressDrawTarget::hidden());
+        let bar = ProgressBar::with_draw_target(Some(runs as u64 * STEPS), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template("{bar:32} {percent:>3} % {msg}") {
             bar.set_style(style);
         }
         Self { bar, begin: Instant::now() }
     }
 
-    /// The next run is `run`, counted from 0.
+    /// Begins the run with this index.
     pub(crate) fn start(&self, run: usize, trace: &str, allocator: &str) {
         self.bar.set_message(format!("{trace}, {allocator}"));
-        self.at(run as u64 * MARKS);
+        self.set_position(run as u64 * STEPS);
     }
 
-    /// A pass of that run is done.
+    /// Completes a pass of a run.
     pub(crate) fn pass(&self, run: usize, pass: PassProgress) {
-        self.at(run as u64 * MARKS + pass.done as u64 * MARKS / pass.of.max(1) as u64);
+        self.set_position(run as u64 * STEPS + pass.done as u64 * STEPS / pass.of.max(1) as u64);
     }
 
-    fn at(&self, mark: u64) {
-        if self.bar.is_hidden() && self.begin.elapsed() > PATIENCE {
-            // Hidden still where the standard error is no terminal.
+    fn set_position(&self, position: u64) {
+        if self.bar.is_hidden() && self.begin.elapsed() > DELAY {
+            // It remains hidden if the standard error is no terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.bar.set_position(mark);
+        self.bar.set_position(position);
     }
 }
 

@@ -4,36 +4,32 @@ use crate::allocators;
 use crate::arguments::{NULL, ReplayArguments};
 use crate::inputs::{self, NamedTrace};
 use crate::isolated;
-use crate::output;
+use crate::output::{self, Failures};
 use crate::progress::Progress;
 use crate::table;
-use orlop::lab::cpu_bench::{Replay, ReplayReport, ReplaySummary, Touch};
+use orlop::lab::cpu_bench::{Replay, ReplayReport, ReplaySummary, TouchPattern};
 use orlop::memory::backing::{Backing as _, BackingRef};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Time for one trace under one allocator, unless the passes are given.
+/// The time for one trace with one allocator, unless the number of passes is given.
 const TIME: Duration = Duration::from_millis(250);
 
-/// Passes, if they are not given: more than fit into [`TIME`].
-const PASSES: usize = 10_000;
+/// The number of passes if it is not given: more than fit into [`TIME`].
+const MAX_PASSES: usize = 10_000;
 
-pub(crate) fn run(arguments: &ReplayArguments) -> Result<(), Vec<String>> {
-    let backing =
-        allocators::backing(arguments.backing.as_deref()).map_err(|error| vec![error.to_string()])?;
+pub(crate) fn run(arguments: &ReplayArguments) -> Result<(), Failures> {
+    let backing = allocators::backing(arguments.backing.as_deref()).map_err(|error| error.to_string())?;
     let traces = inputs::read(&arguments.traces)?;
     let choices = choices(arguments);
-    let gone = unrepeatable(&traces, &choices);
-    if !gone.is_empty() {
-        return Err(gone);
-    }
+    Failures::check(unrepeatable(&traces, &choices))?;
     let (reports, failures) = reports(arguments, &traces, &choices, &backing);
     if arguments.json {
         output::print_json(&reports)?;
     } else {
         output::print(&text(arguments, &traces, &reports, backing.name()))?;
     }
-    if failures.is_empty() { Ok(()) } else { Err(failures) }
+    Failures::check(failures)
 }
 
 fn choices(arguments: &ReplayArguments) -> Vec<String> {
@@ -43,37 +39,39 @@ fn choices(arguments: &ReplayArguments) -> Vec<String> {
             choices.push(choice.clone());
         }
     }
-    if choices.is_empty() { allocators::usual() } else { choices }
+    if choices.is_empty() { allocators::default_names() } else { choices }
 }
 
-/// Several runs are processes that read their trace again. What came through a pipe is gone by then.
+/// Returns failures for traces that cannot be read again: several runs are processes that read their trace
+/// again, which is impossible for a pipe.
 fn unrepeatable(traces: &[NamedTrace], choices: &[String]) -> Vec<String> {
     let pipes = traces.iter().filter(|named| !named.file.is_file());
-    let told = |named: &NamedTrace| {
+    let failure = |named: &NamedTrace| {
         format!(
             "{}: this can be read only once: name one allocator, and no other trace",
             named.file.display()
         )
     };
-    if traces.len() * choices.len() > 1 { pipes.map(told).collect() } else { Vec::new() }
+    if traces.len() * choices.len() > 1 { pipes.map(failure).collect() } else { Vec::new() }
 }
 
-fn touch(arguments: &ReplayArguments) -> Touch {
-    let usual = if arguments.backing.as_deref() == Some(NULL) { Touch::None } else { Touch::First };
-    arguments.touch.unwrap_or(usual)
+fn touch(arguments: &ReplayArguments) -> TouchPattern {
+    let default =
+        if arguments.backing.as_deref() == Some(NULL) { TouchPattern::None } else { TouchPattern::First };
+    arguments.touch.unwrap_or(default)
 }
 
-/// As the command line says.
+/// Creates the replay of a trace from the arguments.
 fn prepared<'a>(arguments: &ReplayArguments, named: &'a NamedTrace) -> Replay<'a> {
     let replay =
         Replay::new(&named.trace).named(&named.name).threads(arguments.threads.get()).touch(touch(arguments));
     match arguments.repeat {
         Some(passes) => replay.repeat(passes.get()),
-        None => replay.repeat(PASSES).at_most(TIME),
+        None => replay.repeat(MAX_PASSES).max_time(TIME),
     }
 }
 
-/// What worked, and what did not: one allocator that fails on one trace does not stop the others.
+/// Runs all replays. Returns reports and failures: a failed run does not stop the others.
 fn reports(
     arguments: &ReplayArguments,
     traces: &[NamedTrace],
@@ -95,16 +93,16 @@ fn reports(
         };
         match report {
             Ok(report) => reports.push(report),
-            Err(told) => failures.extend(told),
+            Err(Failures(more)) => failures.extend(more),
         }
     }
     (reports, failures)
 }
 
-/// A run in this process, under the name that was asked for.
-fn here(replay: &Replay<'_>, choice: &str, backing: &BackingRef) -> Result<ReplayReport, Vec<String>> {
-    let mut report = allocators::replay(choice, replay, backing)
-        .map_err(|error| vec![format!("{}: {error}", replay.name())])?;
+/// Replays in this process. The report has the requested name of the allocator.
+fn here(replay: &Replay<'_>, choice: &str, backing: &BackingRef) -> Result<ReplayReport, Failures> {
+    let mut report =
+        allocators::replay(choice, replay, backing).map_err(|error| format!("{}: {error}", replay.name()))?;
     choice.clone_into(&mut report.allocator);
     Ok(report)
 }
@@ -126,8 +124,8 @@ fn text(
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "{threads}, touching {}, over {backing}. ns/op is the median pass after the first, cold the first. The \
-         replay loop alone takes up to {overhead:.1} ns/op.",
+        "{threads}, touching {}, over {backing}. ns/op is the median of the passes after the first, cold the \
+         first. The replay loop alone takes up to {overhead:.1} ns/op.",
         touch(arguments),
     );
     text

@@ -1,6 +1,7 @@
 //! `orlop report`.
 
 use crate::arguments::ReportArguments;
+use crate::output::Failures;
 use crate::table::{self, bytes};
 use crate::{histories, output, target};
 use orlop::lab::report::{ReportData, ReportRow};
@@ -8,23 +9,22 @@ use orlop::lab::what_if::WhatIf;
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use serde::Serialize;
 
-pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
-    let history = histories::read(&arguments.file).map_err(|error| vec![error])?;
+pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failures> {
+    let history = histories::read(&arguments.file)?;
     let source = arguments.file.display().to_string();
     let name = arguments.file.file_name().unwrap_or(arguments.file.as_os_str()).to_string_lossy();
     let mut report =
         ReportData::new(&history).title(arguments.title.as_deref().unwrap_or(&name)).source(&source);
-    histories::tell_left_out(&arguments.file, &history, arguments.device);
+    histories::report_omitted(&arguments.file, &history, arguments.device);
     let rows = rows(&history, arguments.device);
     report = report.what_if(&rows);
     if let Some(device) = arguments.device {
         report = report.device(device);
     }
-    // A page that cannot be made leaves no file behind.
+    // Rendered in memory first: a failure leaves no file behind.
     let mut page = Vec::new();
-    report.write(&mut page).map_err(|error| vec![format!("{source}: {error}")])?;
-    let size =
-        target::put_bytes(&arguments.output, &arguments.file, &page).map_err(|failure| vec![failure])?;
+    report.write(&mut page).map_err(|error| format!("{source}: {error}"))?;
+    let size = target::put_bytes(&arguments.output, &arguments.file, &page)?;
     let output = arguments.output.display().to_string();
     if arguments.json {
         return output::print_json(&WrittenReport { output, bytes: size, settings: rows.len() });
@@ -37,13 +37,13 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
 #[derive(Serialize)]
 struct WrittenReport {
     output: String,
-    /// Of the file; none if it is no file.
+    /// The size of the file; `None` if it is no file.
     bytes: Option<u64>,
-    /// How many settings and allocators the page compares.
+    /// The number of settings and allocators on the page.
     settings: usize,
 }
 
-/// What the shown devices would have held under other settings.
+/// Returns the costs of other settings on the shown devices.
 fn rows(history: &History, device: Option<u32>) -> Vec<ReportRow> {
     let shown = || histories::devices(history, device);
     let several = shown().count() > 1;
@@ -65,7 +65,7 @@ mod tests {
     use orlop::lab::report::WhatIfVerdict;
 
     #[test]
-    fn only_settings_that_a_recording_tells_are_called_recorded() {
+    fn only_recorded_settings_are_called_recorded() {
         let lines = &b"a,0,512\na,1,4096\nf,0\n"[..];
         let mut history = History::parse(lines).expect("a trace");
         for (settings, verdict, other) in [

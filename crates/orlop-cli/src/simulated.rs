@@ -1,8 +1,9 @@
-//! `orlop replay --policy`: one allocator of a device, over addresses instead of memory.
+//! `orlop replay --policy`: an allocator of a device, over addresses instead of memory.
 
 use crate::arguments::{self, AllocatorChoice, ReplayArguments};
+use crate::output::Failures;
 use crate::{histories, output, table, what_if};
-use orlop::lab::simulate::{Rules, Simulation, SimulationOutcome, StreamedReplay};
+use orlop::lab::simulate::{AllocatorRules, Simulation, SimulationOutcome, StreamedReplay};
 use orlop::trace::formats::binary::BinaryReader;
 use orlop::trace::history::{DeviceHistory, Workload};
 use serde::Serialize;
@@ -10,35 +11,32 @@ use std::fs::{self, File};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-/// Settings that no run can be told to have had are taken for PyTorch's defaults.
-const DEFAULT: &str = "";
-
 /// Runs `orlop replay --policy`.
-pub(crate) fn run(arguments: &ReplayArguments, policy: AllocatorChoice) -> Result<(), Vec<String>> {
+pub(crate) fn run(arguments: &ReplayArguments, policy: AllocatorChoice) -> Result<(), Failures> {
     if arguments.conf.is_some() && policy != AllocatorChoice::Torch {
-        arguments::refuse("--conf: these are PyTorch's settings, which only --policy torch has");
+        arguments::refuse("--conf: these are settings of PyTorch, which require --policy torch");
     }
     let rules = match policy {
-        AllocatorChoice::Torch => Rules::torch(arguments.conf.as_deref().unwrap_or(DEFAULT))
-            .map_err(|error| vec![format!("--conf: {error}")])?,
-        AllocatorChoice::Orlop => Rules::Orlop,
-        AllocatorChoice::OrlopSegments => Rules::OrlopSegments,
-        AllocatorChoice::Tensorflow => Rules::TensorFlow,
+        AllocatorChoice::Torch => AllocatorRules::torch(arguments.conf.as_deref().unwrap_or_default())
+            .map_err(|error| format!("--conf: {error}"))?,
+        AllocatorChoice::Orlop => AllocatorRules::Orlop,
+        AllocatorChoice::OrlopSegments => AllocatorRules::OrlopSegments,
+        AllocatorChoice::Tensorflow => AllocatorRules::TensorFlow,
     };
     let mut outcomes = Vec::new();
     for path in &arguments.traces {
         let file = path.display().to_string();
         let once = arguments.repeat.is_none();
-        // A file of ours may be larger than the memory: once through it does not have to be there as a whole.
+        // One pass over an orlop file is streamed: the file may be larger than the memory.
         let devices = match if once { stream(path, &rules, arguments.memory)? } else { None } {
             Some(streamed) => {
-                histories::tell(path, &streamed.warnings);
+                histories::report_warnings(path, &streamed.warnings);
                 streamed.devices
             }
-            None => whole(path, &rules, arguments).map_err(|error| vec![error])?,
+            None => whole(path, &rules, arguments)?,
         };
         for (device, outcome) in devices {
-            what_if::tell_folded(path, device, [&outcome]);
+            what_if::report_folded(path, device, [&outcome]);
             outcomes.push(Replayed { file: file.clone(), device, outcome });
         }
     }
@@ -58,7 +56,7 @@ pub(crate) fn run(arguments: &ReplayArguments, policy: AllocatorChoice) -> Resul
             table::count(outcome.retries),
             table::bytes(outcome.remapped),
             table::count(outcome.operations),
-            what_if::each(outcome),
+            what_if::nanoseconds_each(outcome),
         ];
         table.add_row(table::row([name(file).as_str(), outcome.rules.as_str()], numbers));
     }
@@ -71,12 +69,13 @@ fn name(file: &str) -> String {
     name.map_or_else(|| file.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Says which replays ran out of memory: those failed.
-fn failures(outcomes: &[Replayed]) -> Result<(), Vec<String>> {
+/// Returns the replays that ran out of memory as failures.
+fn failures(outcomes: &[Replayed]) -> Result<(), Failures> {
     let failed = outcomes.iter().filter_map(|replayed| Some((replayed, replayed.outcome.out_of_memory?)));
-    let told = failed.map(|(Replayed { file, device, .. }, failed)| {
+    let failures = failed.map(|(Replayed { file, device, .. }, failed)| {
         format!(
-            "{}, device {}: out of memory at {}: {} asked, {} live, {} reserved, {} of it free (largest piece {})",
+            "{}, device {}: out of memory at {}: {} requested, {} live, {} reserved, {} of it free (largest \
+             chunk {})",
             name(file),
             table::device(*device),
             failed.event.map_or_else(|| "the start".to_owned(), event),
@@ -87,19 +86,18 @@ fn failures(outcomes: &[Replayed]) -> Result<(), Vec<String>> {
             table::bytes(failed.largest_free),
         )
     });
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { Ok(()) } else { Err(told) }
+    Failures::check(failures.collect())
 }
 
-/// An event as people count, from 1.
-fn event(place: u64) -> String {
-    format!("event {}", table::count(place.saturating_add(1)))
+/// Formats an event, numbered from 1.
+fn event(index: u64) -> String {
+    format!("event {}", table::count(index.saturating_add(1)))
 }
 
-/// A replay of all that a file has.
+/// Replays a file that is read as a whole.
 fn whole(
     path: &Path,
-    rules: &Rules,
+    rules: &AllocatorRules,
     arguments: &ReplayArguments,
 ) -> Result<Vec<(u32, SimulationOutcome)>, String> {
     let history = histories::read(path)?;
@@ -112,19 +110,23 @@ fn whole(
     Ok(history.devices.iter().map(replay).collect())
 }
 
-/// A replay event by event; `None` if the file is not one of orlop's own. What is wrong with it then is for
-/// whoever reads it as a whole to say.
-fn stream(path: &Path, rules: &Rules, memory: Option<u64>) -> Result<Option<StreamedReplay>, Vec<String>> {
-    // What was looked at in a pipe is gone.
+/// Replays a file of orlop's format event by event; `None` for other formats and for files that cannot be
+/// opened, which are reported when they are read as a whole.
+fn stream(
+    path: &Path,
+    rules: &AllocatorRules,
+    memory: Option<u64>,
+) -> Result<Option<StreamedReplay>, Failures> {
+    // Bytes that are read from a pipe for detection would be lost.
     if !fs::metadata(path).is_ok_and(|data| data.is_file()) {
         return Ok(None);
     }
     let Ok(file) = File::open(path) else { return Ok(None) };
     let Ok(reader) = BinaryReader::new(file) else { return Ok(None) };
-    let replay = StreamedReplay::of(reader, rules, memory)
-        .map_err(|error| vec![format!("{}: {error}", path.display())])?;
+    let replay =
+        StreamedReplay::of(reader, rules, memory).map_err(|error| format!("{}: {error}", path.display()))?;
     if replay.devices.is_empty() {
-        histories::to_the_end(path, &replay.warnings).map_err(|failure| vec![failure])?;
+        histories::require_complete(path, &replay.warnings)?;
     }
     Ok(Some(replay))
 }

@@ -1,17 +1,18 @@
 //! `orlop snapshot info`.
 
 use crate::arguments::SnapshotInfoArguments;
+use crate::output::Failures;
 use crate::table::{self, bytes, count, duration, percent, plain};
 use crate::{histories, output};
 use orlop::lab::analyze::{
-    DeviceInfo, Fragmentation, Holder, Holdings, InstantInfo, Naming, OutOfMemoryReport, Release, ReleaseWay,
-    SegmentsInfo, Shares, SnapshotInfo,
+    BlockUsage, DeviceInfo, Fragmentation, InstantInfo, LiveMemory, OutOfMemoryReport, ReleaseMethod,
+    ReleaseOption, SegmentsInfo, SiteNaming, SnapshotInfo, UsageRanking,
 };
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Warnings that are printed; the JSON has all.
-const WARNINGS: usize = 3;
+/// The maximum number of warnings that are printed; the JSON has all.
+const MAX_WARNINGS: usize = 3;
 
 #[derive(Serialize)]
 struct SnapshotEntry {
@@ -20,16 +21,16 @@ struct SnapshotEntry {
     info: SnapshotInfo,
 }
 
-pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Vec<String>> {
-    let naming = Naming::default()
+pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
+    let naming = SiteNaming::default()
         .depth(arguments.naming.depth.get())
         .top(arguments.naming.top.get())
         .full(arguments.full_frames);
     let mut entries = Vec::new();
     let mut failures = Vec::new();
     for file in &arguments.files {
-        // One history is in memory at a time: they are large, and what is said of them is not.
-        match histories::read_quietly(file) {
+        // One history is in memory at a time.
+        match histories::read_silently(file) {
             Ok(history) => entries.push(SnapshotEntry {
                 file: file.display().to_string(),
                 info: SnapshotInfo::of(&history, naming),
@@ -43,10 +44,10 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Vec<String>> 
         let texts: Vec<String> = entries.iter().map(text).collect();
         output::print(&texts.join("\n"))?;
     }
-    if failures.is_empty() { Ok(()) } else { Err(failures) }
+    Failures::check(failures)
 }
 
-// Writing to a String cannot fail: the results of `writeln!` below are ignored for that.
+// Writing to a String cannot fail: the results of `writeln!` below are ignored.
 
 fn text(entry: &SnapshotEntry) -> String {
     let mut text = format!("{}\n", entry.file);
@@ -54,10 +55,10 @@ fn text(entry: &SnapshotEntry) -> String {
     if let Some(settings) = info.settings.as_deref().filter(|settings| !settings.is_empty()) {
         let _ = writeln!(text, "  settings       {}", plain(settings));
     }
-    for warning in info.warnings.iter().take(WARNINGS) {
+    for warning in info.warnings.iter().take(MAX_WARNINGS) {
         let _ = writeln!(text, "  warning        {}", plain(warning));
     }
-    if let Some(more) = info.warning_count.checked_sub(WARNINGS as u64).filter(|&more| more > 0) {
+    if let Some(more) = info.warning_count.checked_sub(MAX_WARNINGS as u64).filter(|&more| more > 0) {
         let _ = writeln!(text, "  warning        and {} more", count(more));
     }
     if info.devices.is_empty() {
@@ -82,50 +83,50 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
     let time = duration(device.duration_ns);
     say("recorded", format!("{events} events in {time}: {allocations} allocations, {frees} frees"));
     if !device.has_segments {
-        say("segments", "the source tells of none".to_owned());
+        say("segments", "not recorded".to_owned());
     }
-    if device.strays > 0 {
-        say("unplaced", format!("{} events that fit no segment", count(device.strays)));
+    if device.ignored_events > 0 {
+        say("ignored", format!("{} events that match no segment", count(device.ignored_events)));
     }
     let peak = &device.peak;
     let when = match peak.events {
         0 => "at the start".to_owned(),
         events => format!("after event {}, {}", count(events as u64), duration(peak.time_ns)),
     };
-    say("peak live", format!("{} ({} B), {when}", bytes(peak.held.bytes), count(peak.held.bytes)));
+    say("peak live", format!("{} ({} B), {when}", bytes(peak.live.bytes), count(peak.live.bytes)));
     if let Some(reserved) = device.peak_reserved {
-        let over = if peak.held.bytes == 0 { 0.0 } else { reserved as f64 / peak.held.bytes as f64 };
-        let by = if device.has_segments { "" } else { ", as the source counted" };
+        let over = if peak.live.bytes == 0 { 0.0 } else { reserved as f64 / peak.live.bytes as f64 };
+        let by = if device.has_segments { "" } else { ", as counted by the source" };
         say(
             "peak reserved",
             format!("{} ({} B), {over:.3} times the peak{by}", bytes(reserved), count(reserved)),
         );
     }
     say("live at start", bytes(device.start_bytes));
-    say("live at end", format!("{}, {} blocks", bytes(device.end.held.bytes), count(device.end.held.blocks)));
-    for (what, moment) in [("at the peak", peak), ("at the end", &device.end)] {
-        moment_text(text, what, moment);
+    say("live at end", format!("{}, {} blocks", bytes(device.end.live.bytes), count(device.end.live.blocks)));
+    for (when, instant) in [("at the peak", peak), ("at the end", &device.end)] {
+        instant_text(text, when, instant);
     }
     for failed in &device.out_of_memory {
         failure_text(text, failed);
     }
     if device.more_out_of_memory > 0 {
-        let _ = writeln!(text, "\nout of memory {} times more", count(device.more_out_of_memory as u64));
+        let _ = writeln!(text, "\n{} more requests failed", count(device.more_out_of_memory as u64));
     }
 }
 
-fn moment_text(text: &mut String, what: &str, moment: &InstantInfo) {
-    if let Some(segments) = &moment.segments {
-        let _ = writeln!(text, "\n{what}: {}", segments_text(segments));
+fn instant_text(text: &mut String, when: &str, instant: &InstantInfo) {
+    if let Some(segments) = &instant.segments {
+        let _ = writeln!(text, "\n{when}: {}", segments_text(segments));
         text.push_str(&pools(segments));
     }
-    holdings(text, what, &moment.held);
+    live_text(text, when, &instant.live);
 }
 
 fn segments_text(segments: &SegmentsInfo) -> String {
     let reserved = bytes(segments.bytes.reserved);
     let mut text = format!(
-        "{reserved} in {} segments; the largest free block has {}",
+        "{reserved} in {} segments; the largest free chunk has {}",
         count(segments.segments),
         bytes(segments.bytes.largest_free)
     );
@@ -135,9 +136,9 @@ fn segments_text(segments: &SegmentsInfo) -> String {
     text
 }
 
-/// Where the bytes of segments are, by pool and stream.
+/// Formats the bytes of segments by pool and stream.
 fn pools(segments: &SegmentsInfo) -> String {
-    let titles = ["segments", "reserved", "asked for", "rounding", "pending", "split", "cached"];
+    let titles = ["segments", "reserved", "requested", "rounding", "pending", "split", "cached"];
     let mut table = table::new(["pool", "stream"], titles);
     let numbers = |count_of: u64, bytes_of: &Fragmentation| {
         let Fragmentation { reserved, requested, rounding, pending, split, cached, .. } = *bytes_of;
@@ -160,37 +161,37 @@ fn stream(stream: u64) -> String {
     orlop::types::StreamId::new(stream).to_string()
 }
 
-fn holdings(text: &mut String, what: &str, held: &Holdings) {
-    let _ = writeln!(text, "\nheld {what}: {} in {} blocks", bytes(held.bytes), count(held.blocks));
-    if held.blocks == 0 {
+fn live_text(text: &mut String, when: &str, live: &LiveMemory) {
+    let _ = writeln!(text, "\nlive {when}: {} in {} blocks", bytes(live.bytes), count(live.blocks));
+    if live.blocks == 0 {
         return;
     }
-    text.push_str(&shares("call site", &held.by_site));
-    for (title, parts) in [("kind", &held.by_kind), ("tag", &held.by_tag)] {
+    text.push_str(&ranking("call site", &live.by_site));
+    for (title, parts) in [("kind", &live.by_kind), ("tag", &live.by_tag)] {
         if !parts.top.is_empty() {
-            text.push_str(&shares(title, parts));
+            text.push_str(&ranking(title, parts));
         }
     }
-    if held.by_stream.top.len() > 1 {
-        text.push_str(&shares("stream", &held.by_stream));
+    if live.by_stream.top.len() > 1 {
+        text.push_str(&ranking("stream", &live.by_stream));
     }
-    text.push_str(&largest(&held.largest));
+    text.push_str(&largest(&live.largest));
 }
 
-fn shares(title: &str, shares: &Shares) -> String {
+fn ranking(title: &str, ranking: &UsageRanking) -> String {
     let mut table = table::new_with_text(["bytes", "share", "blocks"], title);
-    for share in &shares.top {
-        let numbers = [bytes(share.bytes), percent(share.share), count(share.blocks)];
-        table.add_row(table::row_with_text(numbers, &with_frames(&share.name, &share.frames)));
+    for group in &ranking.top {
+        let numbers = [bytes(group.bytes), percent(group.share), count(group.blocks)];
+        table.add_row(table::row_with_text(numbers, &with_frames(&group.name, &group.frames)));
     }
-    if shares.others > 0 {
-        let numbers = [bytes(shares.other_bytes), String::new(), String::new()];
-        table.add_row(table::row_with_text(numbers, &format!("{} others", count(shares.others))));
+    if ranking.others > 0 {
+        let numbers = [bytes(ranking.other_bytes), String::new(), String::new()];
+        table.add_row(table::row_with_text(numbers, &format!("{} others", count(ranking.others))));
     }
     table::indented(&table)
 }
 
-fn largest(blocks: &[Holder]) -> String {
+fn largest(blocks: &[BlockUsage]) -> String {
     let mut table = table::new_with_text(["largest", "age", "address"], "call site");
     for block in blocks {
         let age = block.age_ns.map_or_else(|| "older".to_owned(), duration);
@@ -200,7 +201,7 @@ fn largest(blocks: &[Holder]) -> String {
     table::indented(&table)
 }
 
-/// A name, and below it all frames, if they are asked for.
+/// Formats a name, with all frames below it if requested.
 fn with_frames(name: &str, frames: &[String]) -> String {
     let frames = frames.iter().map(|frame| format!("\n  {frame}"));
     [name.to_owned()].into_iter().chain(frames).collect()
@@ -213,18 +214,18 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
     };
     let _ = writeln!(
         text,
-        "\nout of memory: {} asked for by {} (event {}, {}){left}",
+        "\nout of memory: {} requested by {} (event {}, {}){left}",
         bytes(failed.requested),
         failed.site,
-        // Events count from 1 for people.
+        // Events are numbered from 1.
         count(failed.event as u64 + 1),
         duration(failed.time_ns)
     );
     if let Some(limit) = failed.limit {
         let _ = writeln!(
             text,
-            "  that would have been enough: it seems that the program may hold only so much (PyTorch:\n  \
-             per_process_memory_fraction), at least {}, as it did before, and less than {}",
+            "  the device had enough memory: the process probably had a limit (PyTorch:\n  \
+             per_process_memory_fraction) of at least {} and less than {}",
             bytes(limit.at_least),
             bytes(limit.below)
         );
@@ -234,33 +235,35 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
         text.push_str(&pools(segments));
     }
     if failed.fragmented {
-        text.push_str("  what is free would have been enough, but not in one piece: segments that grow in place (PyTorch:\n");
-        text.push_str("  expandable_segments:True) might have held it\n");
+        text.push_str(
+            "  the free memory would have been enough, but is not contiguous: expandable segments\n",
+        );
+        text.push_str("  (PyTorch: expandable_segments:True) might have served the request\n");
     }
-    for (place, release) in failed.releases.iter().enumerate() {
-        let what = if place == 0 { "the least that would have had to go" } else { "or" };
+    for (index, release) in failed.releases.iter().enumerate() {
+        let what = if index == 0 { "least to release" } else { "or" };
         let _ = writeln!(text, "  {what}: {}", release_text(release));
-        text.push_str(&shares("call site", &release.by_site));
+        text.push_str(&ranking("call site", &release.by_site));
     }
     if failed.segments.is_some() && failed.releases.is_empty() {
-        text.push_str("  nothing that the allocator held would have been enough\n");
+        text.push_str("  releasing all memory of the allocator would not have been enough\n");
     }
-    holdings(text, "then", &failed.held);
+    live_text(text, "at that time", &failed.live);
 }
 
-fn release_text(release: &Release) -> String {
+fn release_text(release: &ReleaseOption) -> String {
     let what = format!("{} in {} blocks", bytes(release.bytes), count(release.blocks));
     let range = bytes(release.range);
-    match release.way {
-        ReleaseWay::Neighbours => {
-            format!("{what}, neighbours at {:#x}, which leaves {range} in one piece", release.address)
+    match release.method {
+        ReleaseMethod::Neighbours => {
+            format!("{what}, adjacent at {:#x}, which frees {range} contiguously", release.address)
         }
-        ReleaseWay::Segments if release.segments == 1 => {
+        ReleaseMethod::Segments if release.segments == 1 => {
             format!(
-                "{what}, all of the segment at {:#x}, which gives {range} back to the device",
+                "{what}, all of the segment at {:#x}, which releases {range} to the device",
                 release.address
             )
         }
-        _ => format!("{what}, all of {} segments, which gives {range} back to the device", release.segments),
+        _ => format!("{what}, all of {} segments, which releases {range} to the device", release.segments),
     }
 }

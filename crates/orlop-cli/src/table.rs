@@ -1,14 +1,14 @@
-//! Tables for people.
+//! Formatting tables and numbers.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use orlop::lab::cpu_bench::{ReplayReport, ReplaySummary};
 use orlop::trace::formats::numbered_device;
 use orlop::types::ByteSize;
 
-/// What stands where nothing is known.
+/// Stands for an unknown value.
 const UNKNOWN: &str = "–";
 
-/// The reports, a trace's together, and below them the means.
+/// Formats reports, grouped by trace, and the means below them.
 pub(crate) fn replay(reports: &[ReplayReport], means: &[ReplaySummary]) -> String {
     let mut table = new(
         ["trace", "allocator"],
@@ -16,7 +16,7 @@ pub(crate) fn replay(reports: &[ReplayReport], means: &[ReplaySummary]) -> Strin
     );
     let mut last = None;
     for report in reports {
-        // A trace's name stands in its first line only.
+        // The name of a trace is in its first row only.
         let name = if last == Some(&report.trace) { "" } else { &report.trace };
         last = Some(&report.trace);
         table.add_row(row(
@@ -53,7 +53,7 @@ pub(crate) fn replay(reports: &[ReplayReport], means: &[ReplaySummary]) -> Strin
     format!("{}\n", table.trim_fmt())
 }
 
-/// A table of columns with these titles, and a line below them.
+/// Creates a table with these column titles, and a line below them.
 pub(crate) fn new<'a>(
     texts: impl IntoIterator<Item = &'a str>,
     numbers: impl IntoIterator<Item = &'a str>,
@@ -61,7 +61,7 @@ pub(crate) fn new<'a>(
     with_header(row(texts, numbers.into_iter().map(str::to_owned)))
 }
 
-/// A table of columns of numbers with these titles, and one of texts after them.
+/// Creates a table of numbers with these column titles, and a column of texts after them.
 pub(crate) fn new_with_text<'a>(numbers: impl IntoIterator<Item = &'a str>, text: &str) -> Table {
     with_header(row_with_text(numbers.into_iter().map(str::to_owned), text))
 }
@@ -73,7 +73,7 @@ fn with_header(header: Vec<Cell>) -> Table {
     table
 }
 
-/// Texts to the left, then numbers to the right.
+/// Creates a row of texts, aligned left, and numbers, aligned right.
 pub(crate) fn row<'a>(
     texts: impl IntoIterator<Item = &'a str>,
     numbers: impl IntoIterator<Item = String>,
@@ -87,19 +87,19 @@ pub(crate) fn bytes(bytes: u64) -> String {
     ByteSize(bytes).to_string()
 }
 
-/// Numbers to the right, then a text that may be long.
+/// Creates a row of numbers, aligned right, and a text that may be long.
 pub(crate) fn row_with_text(numbers: impl IntoIterator<Item = String>, text: &str) -> Vec<Cell> {
     let mut cells = row([], numbers);
     cells.push(Cell::new(text));
     cells
 }
 
-/// A table as text, each line moved to the right.
+/// Formats a table with indentation.
 pub(crate) fn indented(table: &Table) -> String {
     table.trim_fmt().lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// How much more, with its sign; nothing for no difference.
+/// Formats a difference with its sign; empty for no difference.
 pub(crate) fn more(growth: i128, unit: fn(u64) -> String) -> String {
     let size = || unit(u64::try_from(growth.unsigned_abs()).unwrap_or(u64::MAX));
     match growth {
@@ -109,12 +109,12 @@ pub(crate) fn more(growth: i128, unit: fn(u64) -> String) -> String {
     }
 }
 
-/// A part of the whole, from 0 to 1.
+/// Formats a fraction from 0 to 1 in percent.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }
 
-/// A time between two events.
+/// Formats the time between two events.
 pub(crate) fn duration(ns: u64) -> String {
     let ns = ns as f64;
     match ns {
@@ -126,8 +126,7 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
-/// A device by its number, and by its name if the number says nothing: GPUs are numbered from 0, others far
-/// above.
+/// Formats a device as its number, with its name if it is no GPU: GPUs are numbered from 0, others far above.
 pub(crate) fn device(number: u32) -> String {
     match numbered_device(number).filter(|device| !device.is_cuda()) {
         Some(device) => format!("{number} ({device})"),
@@ -135,12 +134,12 @@ pub(crate) fn device(number: u32) -> String {
     }
 }
 
-/// Text that somebody else wrote, without what a terminal would obey.
+/// Replaces control characters in untrusted text, which a terminal would interpret.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
-/// With commas between thousands.
+/// Formats a number with commas between thousands.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -153,7 +152,7 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// Three digits.
+/// Formats nanoseconds with three digits.
 fn nanoseconds(ns: f64) -> String {
     match ns {
         ns if ns < 10.0 => format!("{ns:.2}"),

@@ -1,52 +1,47 @@
-//! Files that are written: there whole, or as they were before.
+//! Writing files: either completely, or not at all.
 //!
-//! What is new is written beside the file, under a name that nobody else has, and takes its place in the end.
-//! Where there is nothing to be replaced it is written directly: devices, pipes, the standard output, and
-//! files whose folder or mount lets nobody take their place. Links stay links, and read-only files are
-//! refused.
+//! The new contents are written to a temporary file in the same folder, which then replaces the file. Targets
+//! that cannot be replaced are written directly: devices, pipes, the standard output, and files whose folder
+//! or mount does not allow it. Symbolic links are kept, and read-only files are refused.
 //!
-//! Tensors are written by the same rule, with its own code: `interchange/replace.rs` in `orlop-tensor`. What
-//! is changed here is to be changed there.
+//! Tensors are written by the same rules in separate code: `interchange/replace.rs` in `orlop-tensor`.
+//! Changes here have to be made there, too.
 
-use crate::inputs::STANDARD;
+use crate::inputs::DASH;
 use orlop::trace::check_output;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Puts these bytes, made of `input`, at `path`, or says why not, with its name. `None` if that is no file:
-/// it may be the standard output, which is to have nothing else.
+/// Writes these bytes, derived from `input`, to `path`. Returns the length of the file, or `None` if `path`
+/// is no file: it may be the standard output. Errors have the path.
 pub(crate) fn put_bytes(path: &Path, input: &Path, bytes: &[u8]) -> Result<Option<u64>, String> {
-    put_named(path, input, |file| {
-        file.write_all(bytes).map_err(|error| format!("cannot be written: {error}"))
-    })
+    put_named(path, input, |file| file.write_all(bytes).map_err(write_failure))
 }
 
-/// Puts what `write` writes, made of `input`, at `path`, unless that is the same file: how long it is, and
-/// what goes wrong with its name, as for [`put_bytes`].
+/// Writes the output of `write`, derived from `input`, to `path`, unless that is the same file. Results are
+/// those of [`put_bytes`].
 pub(crate) fn put_named(
     path: &Path,
     input: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), String>,
 ) -> Result<Option<u64>, String> {
-    if path == Path::new(STANDARD) {
-        return Err(format!(
-            "{STANDARD}: the standard output is /dev/stdout, a file of this name ./{STANDARD}"
-        ));
+    if path == Path::new(DASH) {
+        return Err(format!("{DASH}: the standard output is /dev/stdout, a file of this name ./{DASH}"));
     }
     check_output(path, [input]).map_err(|error| error.to_string())?;
     let named = |error| format!("{}: {error}", path.display());
     if let Some(output) = standard_output(path) {
-        whole(&output.map_err(fails).map_err(named)?, write).map_err(named)?;
+        whole(&output.map_err(write_failure).map_err(named)?, write).map_err(named)?;
         return Ok(None);
     }
     put(path, write).map_err(named)?;
     Ok(fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|data| data.len()))
 }
 
-/// The standard output by its name. Where the shell sends it to a file, what others wrote there stays: a file
-/// that is opened by that name, or replaced, would lose it.
+/// Returns the standard output for its path. If it is redirected to a file, opening that path or replacing
+/// the file would lose what others wrote to it.
 #[cfg(unix)]
 fn standard_output(path: &Path) -> Option<io::Result<File>> {
     use std::os::fd::AsFd;
@@ -59,56 +54,56 @@ fn standard_output(_: &Path) -> Option<io::Result<File>> {
     None
 }
 
-fn fails(error: io::Error) -> String {
+fn write_failure(error: io::Error) -> String {
     format!("cannot be written: {error}")
 }
 
 fn whole(file: &File, write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), String>) -> Result<(), String> {
     let mut buffered = BufWriter::new(file);
     write(&mut buffered)?;
-    buffered.flush().map_err(fails)
+    buffered.flush().map_err(write_failure)
 }
 
-/// Puts what `write` writes at `path`. If that fails, a file that was there is what it was.
+/// Writes the output of `write` to `path`. On failure, an existing file is unchanged.
 fn put(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), String>) -> Result<(), String> {
     if fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().readonly()) {
-        return Err(fails(io::Error::new(ErrorKind::PermissionDenied, "the file is read-only")));
+        return Err(write_failure(io::Error::new(ErrorKind::PermissionDenied, "the file is read-only")));
     }
-    let new = match replaced(path) {
-        Some(real) => beside(&real).map_err(fails)?.map(|new| (new, real)),
+    let new = match file_to_replace(path) {
+        Some(real) => create_beside(&real).map_err(write_failure)?.map(|new| (new, real)),
         None => None,
     };
     let Some((new, real)) = new else {
-        return whole(&File::create(path).map_err(fails)?, write);
+        return whole(&File::create(path).map_err(write_failure)?, write);
     };
     whole(new.as_file(), write)?;
     match new.persist(&real) {
         Ok(_) => Ok(()),
-        // Something is mounted there.
+        // The path is a mount point.
         Err(failed) if failed.error.kind() == ErrorKind::ResourceBusy => {
-            copy(&failed.file, path).map_err(fails)
+            copy(&failed.file, path).map_err(write_failure)
         }
-        Err(failed) => Err(fails(failed.error)),
+        Err(failed) => Err(write_failure(failed.error)),
     }
 }
 
-/// The file that is replaced, or made; `None` if something is there that is no file.
-fn replaced(path: &Path) -> Option<PathBuf> {
+/// Returns the file to replace or create; `None` if `path` exists and is no file.
+fn file_to_replace(path: &Path) -> Option<PathBuf> {
     match fs::canonicalize(path) {
         Ok(real) => real.is_file().then_some(real),
-        // A link to nowhere is there.
+        // A dangling link exists.
         Err(_) => fs::symlink_metadata(path).is_err().then(|| path.to_owned()),
     }
 }
 
-/// An empty file in the same folder, which goes away unless it is kept; `None` where there can be none.
-fn beside(path: &Path) -> io::Result<Option<NamedTempFile>> {
+/// Creates an empty temporary file in the same folder; `None` if that is impossible.
+fn create_beside(path: &Path) -> io::Result<Option<NamedTempFile>> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let before = fs::metadata(path).ok().map(|before| before.permissions());
     let mut builder = tempfile::Builder::new();
     builder.prefix(".orlop-");
-    if let Some(usual) = usual() {
-        builder.permissions(usual);
+    if let Some(permissions) = default_permissions() {
+        builder.permissions(permissions);
     }
     let file = match builder.tempfile_in(folder) {
         Ok(file) => file,
@@ -123,15 +118,15 @@ fn beside(path: &Path) -> io::Result<Option<NamedTempFile>> {
     Ok(Some(file))
 }
 
-/// What `File::create` asks for; the umask takes away from it.
+/// Returns the permissions of `File::create`, to which the umask applies.
 #[cfg(unix)]
-fn usual() -> Option<Permissions> {
+fn default_permissions() -> Option<Permissions> {
     use std::os::unix::fs::PermissionsExt;
     Some(Permissions::from_mode(0o666))
 }
 
 #[cfg(not(unix))]
-fn usual() -> Option<Permissions> {
+fn default_permissions() -> Option<Permissions> {
     None
 }
 

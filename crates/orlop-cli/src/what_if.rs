@@ -1,10 +1,11 @@
 //! `orlop what-if`.
 
 use crate::arguments::WhatIfArguments;
+use crate::output::Failures;
 use crate::{histories, output, snapshot, table};
-use orlop::lab::analyze::{DeviceInfo, Naming, OutOfMemoryReport, SnapshotInfo};
+use orlop::lab::analyze::{DeviceInfo, OutOfMemoryReport, SiteNaming, SnapshotInfo};
 use orlop::lab::simulate::{MAX_STREAMS, MemoryLimit, SimulationOutcome};
-use orlop::lab::what_if::{AdviceReason, Doubt, SmallestMemory, WhatIf, WhatIfReport, WhatIfRow};
+use orlop::lab::what_if::{AdviceReason, SmallestMemory, UnreliableReplay, WhatIf, WhatIfReport, WhatIfRow};
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -16,54 +17,55 @@ struct WhatIfEntry {
     file: String,
     device: u32,
     warnings: u64,
-    /// What the baseline leaves out of the recorded settings, and why.
+    /// The recorded settings that the baseline ignores, and why.
     unknown_settings: Vec<String>,
-    /// Bytes that lived when the recording began, of which no segment is known.
-    held_before: Option<HeldBefore>,
-    /// Whether the source tells of segments, and has not only counted those bytes.
+    /// Bytes that were live when the recording began, in no known segment.
+    #[serde(rename = "held_before")]
+    unplaced: Option<UnplacedMemory>,
+    /// Whether the source records segments, or only counts reserved bytes.
     has_segments: bool,
-    /// Bytes that were held at the end of the recorded run.
+    /// Reserved bytes at the end of the recorded run.
     recorded_reserved: Option<u64>,
-    /// Requests that failed when they were recorded.
+    /// Requests that failed in the recording.
     failed: Vec<OutOfMemoryReport>,
     #[serde(flatten)]
     report: WhatIfReport,
 }
 
-/// What lived when a recording began, and is replayed as so many blocks.
+/// Memory that was live when the recording began, and the blocks as which it is replayed.
 #[derive(Serialize)]
-struct HeldBefore {
+struct UnplacedMemory {
     bytes: u64,
     blocks: u64,
 }
 
 /// Runs `orlop what-if`.
-pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Vec<String>> {
-    let history = histories::read(&arguments.file).map_err(|error| vec![error])?;
-    let mut infos = SnapshotInfo::of(&history, Naming::default()).devices;
-    let mut answers = Vec::new();
-    histories::tell_left_out(&arguments.file, &history, arguments.device);
+pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Failures> {
+    let history = histories::read(&arguments.file)?;
+    let mut infos = SnapshotInfo::of(&history, SiteNaming::default()).devices;
+    let mut entries = Vec::new();
+    histories::report_omitted(&arguments.file, &history, arguments.device);
     for device in histories::devices(&history, arguments.device) {
-        let Some(place) = infos.iter().position(|info| info.device == device.device) else { continue };
-        let answer = answer(arguments, &history, device, infos.swap_remove(place));
-        tell_folded(&arguments.file, device.device, answer.report.rows.iter().map(|row| &row.outcome));
-        answers.push(answer);
+        let Some(index) = infos.iter().position(|info| info.device == device.device) else { continue };
+        let entry = entry(arguments, &history, device, infos.swap_remove(index));
+        report_folded(&arguments.file, device.device, entry.report.rows.iter().map(|row| &row.outcome));
+        entries.push(entry);
     }
-    if answers.is_empty() {
+    if entries.is_empty() {
         let on = arguments.device.map_or_else(String::new, |device| format!(" on device {device}"));
-        return Err(vec![format!("{}: nothing was recorded{on}", arguments.file.display())]);
+        return Err(format!("{}: nothing was recorded{on}", arguments.file.display()).into());
     }
     if arguments.json {
-        return output::print_json(&answers);
+        return output::print_json(&entries);
     }
     let mut out = String::new();
-    for answer in &answers {
-        out.push_str(&text(arguments, answer));
+    for entry in &entries {
+        out.push_str(&text(arguments, entry));
     }
     output::print(&out)
 }
 
-fn answer(
+fn entry(
     arguments: &WhatIfArguments,
     history: &History,
     device: &DeviceHistory,
@@ -78,26 +80,26 @@ fn answer(
         sweep = sweep.memory(arguments.memory);
     }
     let before = device.unplaced.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
-    let held = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
+    let reserved = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
     WhatIfEntry {
         file: arguments.file.display().to_string(),
         device: device.device,
         warnings: HistoryWarning::count(&history.warnings),
         unknown_settings: unknown.iter().map(ToString::to_string).collect(),
-        held_before: (!device.unplaced.is_empty())
-            .then_some(HeldBefore { bytes: before, blocks: device.unplaced.len() as u64 }),
+        unplaced: (!device.unplaced.is_empty())
+            .then_some(UnplacedMemory { bytes: before, blocks: device.unplaced.len() as u64 }),
         has_segments: info.has_segments,
-        recorded_reserved: (!device.end.is_empty()).then_some(held),
+        recorded_reserved: (!device.end.is_empty()).then_some(reserved),
         failed,
         report: sweep.run(),
     }
 }
 
-fn text(arguments: &WhatIfArguments, answer: &WhatIfEntry) -> String {
+fn text(arguments: &WhatIfArguments, entry: &WhatIfEntry) -> String {
     let mut out = String::new();
-    let report = &answer.report;
+    let report = &entry.report;
     // Writing to a string cannot fail.
-    let _ = write_head(&mut out, answer);
+    let _ = write_head(&mut out, entry);
     let shown = arguments.top.map_or(report.rows.len(), |top| top.get());
     let mut table = table::new(
         ["allocator and settings"],
@@ -116,39 +118,39 @@ fn text(arguments: &WhatIfArguments, answer: &WhatIfEntry) -> String {
     for row in report.rows.iter().take(shown) {
         table.add_row(table::row([label(row, report).as_str()], columns(row)));
     }
-    if !matches!(report.reason, AdviceReason::Withheld(Doubt::NoHistory)) {
+    if !matches!(report.reason, AdviceReason::Withheld(UnreliableReplay::NoHistory)) {
         let _ = write!(out, "\n{}\n", table.trim_fmt());
     }
-    let _ = write_advice(&mut out, answer);
-    for failure in &answer.failed {
+    let _ = write_advice(&mut out, entry);
+    for failure in &entry.failed {
         snapshot::failure_text(&mut out, failure);
     }
     out
 }
 
-fn write_head(out: &mut String, answer: &WhatIfEntry) -> std::fmt::Result {
-    let report = &answer.report;
-    writeln!(out, "{}, device {}", answer.file, table::device(answer.device))?;
+fn write_head(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
+    let report = &entry.report;
+    writeln!(out, "{}, device {}", entry.file, table::device(entry.device))?;
     writeln!(
         out,
-        "  peak of live bytes           {}: no allocator can do with less",
+        "  peak of live bytes           {}: a lower bound for any allocator",
         table::bytes(report.peak_live)
     )?;
     if let Some(perfect) = report.perfect {
-        let proof = if perfect.optimal { ", and none is smaller" } else { "" };
-        writeln!(out, "  a perfect plan               {}{proof}", table::bytes(perfect.bytes))?;
+        let proof = if perfect.optimal { ", proven optimal" } else { "" };
+        writeln!(out, "  perfect plan                 {}{proof}", table::bytes(perfect.bytes))?;
     }
-    if let Some(HeldBefore { bytes, blocks }) = answer.held_before {
+    if let Some(UnplacedMemory { bytes, blocks }) = entry.unplaced {
         writeln!(
             out,
-            "  held before the recording    {}, replayed as {} blocks: more is not known of it",
+            "  live before the recording    {}, replayed as {} blocks: no more is known",
             table::bytes(bytes),
             table::count(blocks)
         )?;
     }
-    write_run(out, answer)?;
-    if let Some(recorded) = answer.recorded_reserved {
-        writeln!(out, "  held at the recorded end     {}", table::bytes(recorded))?;
+    write_run(out, entry)?;
+    if let Some(recorded) = entry.recorded_reserved {
+        writeln!(out, "  reserved at the end          {}", table::bytes(recorded))?;
     }
     if let Some(fidelity) = report.fidelity {
         let (same, all) = (table::count(fidelity.same), table::count(fidelity.allocations));
@@ -157,49 +159,42 @@ fn write_head(out: &mut String, answer: &WhatIfEntry) -> std::fmt::Result {
             let blocks = table::count(fidelity.unrequested);
             writeln!(
                 out,
-                "  freed without a request      {blocks} blocks: given back where that was completed"
+                "  freed without a request      {blocks} blocks, freed at the recorded completion"
             )?;
         }
     }
     if !report.baseline_is_recorded {
-        writeln!(
-            out,
-            "  settings of the run          not recorded: others are compared with PyTorch's defaults"
-        )?;
+        writeln!(out, "  settings of the run          not recorded: compared with PyTorch's defaults")?;
     }
-    for error in &answer.unknown_settings {
-        writeln!(out, "  left out of the recorded settings: {error}")?;
+    for error in &entry.unknown_settings {
+        writeln!(out, "  ignored in the recorded settings: {error}")?;
     }
-    if answer.warnings > 0 {
-        writeln!(
-            out,
-            "  the file does not fit together in {} places: see orlop snapshot info",
-            answer.warnings
-        )?;
+    if entry.warnings > 0 {
+        writeln!(out, "  the recording has {} inconsistencies: see orlop snapshot info", entry.warnings)?;
     }
     Ok(())
 }
 
-/// The recorded run beside its replay, and under which conditions both were.
-fn write_run(out: &mut String, answer: &WhatIfEntry) -> std::fmt::Result {
-    let report = &answer.report;
+/// Writes the recorded run, its replay, and the conditions of both.
+fn write_run(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
+    let report = &entry.report;
     if let Some(recorded) = report.recorded_peak_reserved {
-        let counted = if answer.has_segments { "" } else { ", as the source counted" };
-        write!(out, "  most held in the recording   {}{counted}", table::bytes(recorded))?;
+        let counted = if entry.has_segments { "" } else { ", as counted by the source" };
+        write!(out, "  peak reserved, as recorded   {}{counted}", table::bytes(recorded))?;
         match report.replayed_peak_reserved {
-            Some(replayed) => writeln!(out, "; in its replay {}", table::bytes(replayed))?,
+            Some(replayed) => writeln!(out, "; in the replay {}", table::bytes(replayed))?,
             None => writeln!(out)?,
         }
     }
     let calls = report.conditions.cache_releases.len() as u64;
     if calls > 0 {
-        writeln!(out, "  empty_cache() was called     {} times, and is in the replays", table::count(calls))?;
+        writeln!(out, "  calls of empty_cache()       {}, also made by the replays", table::count(calls))?;
     }
     let Some(memory) = report.memory else { return Ok(()) };
     match report.conditions.limit.filter(|limit| limit.bytes == memory) {
         Some(MemoryLimit { of_process: true, .. }) => writeln!(
             out,
-            "  memory of the process        {}: more was refused, and the device had it",
+            "  memory of the process        {}: more was refused, although the device had it",
             table::bytes(memory)
         ),
         Some(MemoryLimit { below: Some(_), .. }) => {
@@ -213,19 +208,20 @@ fn label(row: &WhatIfRow, report: &WhatIfReport) -> String {
     let is_run = report.memory == report.conditions.limit.map(|limit| limit.bytes);
     let mark = match (row.is_baseline, report.baseline_is_recorded) {
         (true, true) if is_run => " (as recorded)",
-        // In other memory than it was recorded in.
+        // The memory is not that of the recording.
         (true, true) => " (recorded settings)",
-        (true, false) => " (compared with)",
+        (true, false) => " (baseline)",
         (false, _) => "",
     };
     format!("{}{mark}", row.outcome.rules)
 }
 
-/// Bytes of memory are in MiB, rounded up: differences between settings are a hundredth of the whole.
+/// Formats the columns of a row. Memory is in MiB, rounded up: differences between settings are about one
+/// percent.
 fn columns(row: &WhatIfRow) -> [String; 9] {
     let outcome = &row.outcome;
     let saves = match row.saves {
-        costs @ ..0 => format!("-{}", mebibytes(costs.unsigned_abs())),
+        more @ ..0 => format!("-{}", mebibytes(more.unsigned_abs())),
         saves => mebibytes(saves.unsigned_abs()),
     };
     let reserved = match outcome.out_of_memory {
@@ -241,11 +237,11 @@ fn columns(row: &WhatIfRow) -> [String; 9] {
         row.smallest.and_then(|smallest| smallest.fails).map_or_else(String::new, mebibytes),
         table::count(outcome.retries),
         mebibytes(outcome.remapped),
-        each(outcome),
+        nanoseconds_each(outcome),
     ]
 }
 
-/// The smallest memory in which it runs, and how often it gives its cached memory back there.
+/// Formats the smallest memory in which it runs, and the number of retries there.
 fn runs_in(smallest: SmallestMemory) -> String {
     let memory = mebibytes(smallest.runs);
     match smallest.retries {
@@ -255,23 +251,23 @@ fn runs_in(smallest: SmallestMemory) -> String {
     }
 }
 
-/// Nanoseconds that an operation took, where that is known.
-pub(crate) fn each(outcome: &SimulationOutcome) -> String {
+/// Formats the nanoseconds of an operation, if they were measured.
+pub(crate) fn nanoseconds_each(outcome: &SimulationOutcome) -> String {
     let operations = outcome.operations.max(1) as f64;
     outcome.nanoseconds.map_or_else(|| "-".to_owned(), |time| format!("{:.0}", time as f64 / operations))
 }
 
-/// Says that a recording has more streams than a replay tells apart.
-pub(crate) fn tell_folded<'a>(
+/// Prints that a recording has more streams than a replay distinguishes.
+pub(crate) fn report_folded<'a>(
     path: &Path,
     device: u32,
     outcomes: impl IntoIterator<Item = &'a SimulationOutcome>,
 ) {
     let folded = outcomes.into_iter().map(|outcome| outcome.folded).max().unwrap_or(0);
     if folded > 0 {
-        output::complain(&format!(
-            "{}: device {device} has more than {MAX_STREAMS} streams: {} requests and uses of the others are replayed \
-             as of one",
+        output::report(&format!(
+            "{}: device {device} has more than {MAX_STREAMS} streams: {} requests and uses of the others are \
+             replayed on one stream",
             path.display(),
             table::count(folded)
         ));
@@ -282,43 +278,40 @@ fn mebibytes(bytes: u64) -> String {
     table::count(bytes.div_ceil(1 << 20))
 }
 
-/// The line to paste, or why there is none.
-fn write_advice(out: &mut String, answer: &WhatIfEntry) -> std::fmt::Result {
-    let report = &answer.report;
+/// Writes the advice, or why there is none.
+fn write_advice(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
+    let report = &entry.report;
     let Some(advice) = &report.advice else {
         return match report.reason {
-            AdviceReason::NothingRuns => writeln!(out, "\nNo settings of PyTorch's run in this memory."),
+            AdviceReason::NothingRuns => writeln!(out, "\nNo settings of PyTorch run in this memory."),
             AdviceReason::NothingToGain => {
                 let best =
-                    if report.baseline_is_recorded { "the recorded run" } else { "PyTorch's defaults" };
-                writeln!(
-                    out,
-                    "\nNothing to gain: no settings of PyTorch's are better than those of {best} by 1 %."
-                )
+                    if report.baseline_is_recorded { "the recorded ones" } else { "PyTorch's defaults" };
+                writeln!(out, "\nNothing to gain: no settings of PyTorch are better than {best} by 1 %.")
             }
             reason => writeln!(out, "\nNo advice: {reason}."),
         };
     };
     let than =
         if report.baseline_is_recorded { "the settings of the recorded run" } else { "PyTorch's defaults" };
-    writeln!(out, "\nThe best of PyTorch's settings:\n  {}", setting(&advice.conf))?;
+    writeln!(out, "\nThe best settings of PyTorch:\n  {}", setting(&advice.conf))?;
     writeln!(out, "Compared with {than}, {}.", report.reason)?;
-    if advice.conf.contains(LATE)
-        && let Some(older) = report.advice_without(LATE)
+    if advice.conf.contains(NEWEST_SETTING)
+        && let Some(older) = report.advice_without(NEWEST_SETTING)
     {
         writeln!(
             out,
-            "{LATE} is known from PyTorch 2.11 on; before, the best is\n  {}",
+            "{NEWEST_SETTING} requires PyTorch 2.11; for earlier versions, the best is\n  {}",
             setting(&older.conf)
         )?;
     }
     Ok(())
 }
 
-/// A setting that PyTorch 2.11.0 knows and 2.10.0 refuses.
-const LATE: &str = "large_segment_size_mb";
+/// A setting that PyTorch 2.11.0 supports and 2.10.0 refuses.
+const NEWEST_SETTING: &str = "large_segment_size_mb";
 
-/// What to type.
+/// Formats the setting of the environment.
 fn setting(conf: &str) -> String {
     match conf {
         "" => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),

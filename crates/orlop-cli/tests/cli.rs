@@ -1,4 +1,4 @@
-//! The program as people call it: arguments in, text, JSON and exit codes out.
+//! The command line interface: arguments in; text, JSON and exit codes out.
 
 #[path = "cli/advice.rs"]
 mod advice;
@@ -51,7 +51,7 @@ fn json(output: &Output) -> Vec<Value> {
     serde_json::from_str(&stdout(output)).expect("an array")
 }
 
-/// That the run failed with this exit code, saying one sentence.
+/// Asserts that the run failed with this exit code and one sentence, and returns that.
 fn complaint(output: &Output, code: i32) -> String {
     assert_eq!(output.status.code(), Some(code));
     String::from_utf8(output.stderr.clone()).expect("complaints are UTF-8")
@@ -176,10 +176,7 @@ fn the_null_backing_replays_what_no_machine_holds() {
     let touched =
         orlop(&["replay", "--backing", "null", "--touch", "first", "-a", "bfc", &folder.path("big.csv")]);
     let told = complaint(&touched, 1);
-    assert_eq!(
-        told,
-        "orlop: big: bfc: its memory cannot be reached from the host: replay without touching it\n"
-    );
+    assert_eq!(told, "orlop: big: bfc: the host cannot access its memory: replay without touching it\n");
 }
 
 #[test]
@@ -227,7 +224,7 @@ fn damaged_and_missing_files_are_told() {
     let told = complaint(&orlop(&["replay", &nothing.path().display().to_string()]), 1);
     assert!(told.contains("no *.csv or *.csv.gz in this directory"), "{told}");
     let told = complaint(&orlop(&["replay", "--repeat", "2", &folder.path("empty.csv")]), 1);
-    assert!(told.contains("empty.csv: there are no operations in this trace"), "{told}");
+    assert!(told.contains("empty.csv: this trace has no operations"), "{told}");
 }
 
 #[test]

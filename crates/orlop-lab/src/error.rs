@@ -6,7 +6,7 @@ use std::io;
 /// The result of this crate's operations.
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
-/// Every failure of this crate. Operations count from 1.
+/// The errors of this crate. Operations are numbered from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
@@ -16,59 +16,57 @@ pub enum LabError {
     /// A report page cannot be written.
     #[error("cannot be written: {error}")]
     Write {
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// An allocator failed in the midst of a replay.
+    /// An allocator failed during a replay.
     #[error("{allocator}: operation {operation} of {operations}: {error}")]
     Replay {
-        /// Which.
+        /// The name of the allocator.
         allocator: Box<str>,
         /// The operation that failed.
         operation: usize,
-        /// Of how many.
+        /// The number of operations.
         operations: usize,
-        /// Why.
+        /// The cause.
         error: orlop_alloc::Error,
     },
-    /// There is no allocator to replay through.
-    #[error("{allocator}: cannot be made: {error}")]
+    /// An allocator cannot be created.
+    #[error("{allocator}: cannot be created: {error}")]
     Make {
-        /// Which.
+        /// The name of the allocator.
         allocator: Box<str>,
-        /// Why.
+        /// The cause.
         error: orlop_alloc::Error,
     },
-    /// The threads cannot all be started.
+    /// Threads cannot be started.
     #[error("{threads} threads cannot be started: {error}")]
     Threads {
-        /// How many.
+        /// The number of threads.
         threads: usize,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// The allocator's blocks are to be written to, and cannot be.
-    #[error("{allocator}: its memory cannot be reached from the host: replay without touching it")]
+    /// Blocks are to be written that the host cannot access.
+    #[error("{allocator}: the host cannot access its memory: replay without touching it")]
     Untouchable {
-        /// Which.
+        /// The name of the allocator.
         allocator: Box<str>,
     },
-    /// No pool of any sensible size holds the trace.
-    #[error(
-        "{allocator}: the trace does not fit into a pool of {largest} bytes either, {times} times its peak"
-    )]
+    /// No pool of a sensible size fits the trace.
+    #[error("{allocator}: the trace does not fit into a pool of {largest} bytes, {times} times its peak")]
     NoPoolFits {
-        /// Which.
+        /// The name of the allocator.
         allocator: Box<str>,
-        /// The largest that was tried.
+        /// The largest pool that was tried.
         largest: usize,
-        /// As a multiple of the live peak.
+        /// Its size as a multiple of the live peak.
         times: usize,
     },
-    /// The history has nothing of this device.
-    #[error("nothing is known of device {device}")]
+    /// The history does not have this device.
+    #[error("the recording has no device {device}")]
     NoSuchDevice {
-        /// Which.
+        /// The number of the device.
         device: u32,
     },
 }

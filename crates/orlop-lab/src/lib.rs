@@ -1,9 +1,9 @@
-//! Answers from recordings: what held the memory, what other settings would have cost, what changed between
-//! two runs.
+//! Analysis of recordings: where memory is used, what other settings would have cost, and what changed
+//! between two runs.
 //!
 //! | question | with |
 //! |---|---|
-//! | what held the memory, what does fragmentation cost, why did a request fail? | [`analyze`] |
+//! | where is memory used, what does fragmentation cost, why did a request fail? | [`analyze`] |
 //! | what would an allocator have done with the same requests? | [`simulate`] |
 //! | which settings would have been better, and what would have fitted? | [`what_if`] |
 //! | what grew between two runs, and is it more than allowed? | [`compare`] |
@@ -14,12 +14,12 @@
 //! except those of [`cpu_bench`], which replays the plain [`Trace`](orlop_trace::formats::text::Trace).
 //!
 //! ```
-//! use orlop_lab::simulate::{Rules, Simulation};
+//! use orlop_lab::simulate::{AllocatorRules, Simulation};
 //! use orlop_trace::history::{History, Workload};
 //!
 //! let history = History::parse("a,0,1000\na,1,500\nf,0\nf,1\n".as_bytes())?;
 //! let work = Workload::of(&history.devices[0]);
-//! let outcome = Simulation::new(&work).run(&Rules::torch("expandable_segments:True")?);
+//! let outcome = Simulation::new(&work).run(&AllocatorRules::torch("expandable_segments:True")?);
 //! assert_eq!((outcome.peak_live, outcome.peak_reserved), (1500, 2 << 20));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -54,8 +54,8 @@ impl<T> ScopedRef<T> {
     #[inline(always)]
     pub fn with<R>(local: &'static LocalKey<Self>, f: impl FnOnce(Option<&T>) -> R) -> R {
         let current = local.with(|this| this.current.get());
-        // SAFETY: the value is alive until its `lend` returns (the invariant). That call is on this thread and
-        // began earlier, so it returns after `f` does.
+        // SAFETY: the value is alive until its `lend` returns (the invariant). That call is on this thread
+        // and began earlier, so it returns after `f` does.
         f(current.as_ref().map(|value| unsafe { value.as_ref() }))
     }
 }

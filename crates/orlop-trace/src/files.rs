@@ -1,11 +1,11 @@
-//! Files that are read and files that are written: whether they are the same.
+//! Opening input files, and checking that an output file is not one of them.
 
 use crate::{Result, TraceError};
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 
-/// Refuses an output that is one of the inputs, under whatever name: through a link, as a hard link, or spelt
-/// otherwise. What is no file (a terminal, a pipe) loses nothing.
+/// Returns an error if `output` is one of the inputs under another name: a link, a hard link, or another
+/// spelling of the path. Terminals and pipes are never refused.
 ///
 /// ```
 /// use orlop_trace::check_output;
@@ -22,6 +22,12 @@ pub fn check_output<'a>(output: &Path, inputs: impl IntoIterator<Item = &'a Path
     let same = inputs.into_iter().find(|input| is_same_file(output, input));
     let refused = |input: &Path| TraceError::OutputIsInput { output: output.into(), input: input.into() };
     same.map_or(Ok(()), |input| Err(refused(input)))
+}
+
+/// Opens and parses a file. Errors have its path.
+pub(crate) fn read_file<T>(path: &Path, parse: impl FnOnce(File) -> Result<T>) -> Result<T> {
+    let file = File::open(path).map_err(|error| TraceError::Open { path: path.to_owned(), error })?;
+    parse(file).map_err(|error| error.in_file(path))
 }
 
 #[cfg(unix)]

@@ -1,44 +1,44 @@
-//! Bytes of a file, unpacked if they are packed, with a bound on what a packed file may become: what every
-//! reader reads.
+//! The bytes of an input, decompressed if they are gzip, with a limit on the decompressed size. Every reader
+//! reads through this module.
 
 use flate2::read::MultiGzDecoder;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 
-/// What every gzip file begins with.
+/// The first bytes of every gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// How much a packed file may hold, whatever its length.
+/// The decompressed size that is allowed for a file of any length.
 const UNPACKED_BYTES: u64 = 16 << 20;
 
-/// How many bytes more it may hold for each of its own. Snapshots become 18 times as large, as JSON 50 times;
-/// gzip can do 1032.
+/// The decompressed bytes that are allowed in addition, for each compressed byte. Real snapshots expand 18
+/// times, as JSON 50 times; gzip can reach 1032.
 const UNPACKED_RATIO: u64 = 256;
 
-/// A file that unpacks to more than [`UNPACKED_RATIO`] allows.
+/// A file that decompresses to more than [`UNPACKED_RATIO`] allows.
 #[derive(Debug, thiserror::Error)]
-#[error("it unpacks to more than {limit} bytes, {UNPACKED_RATIO} times its own length: this is no recording")]
+#[error("decompresses to more than {limit} bytes, {UNPACKED_RATIO} times its own length: not a recording")]
 struct Bomb {
     limit: u64,
 }
 
-/// Whether reading stopped because a packed file unpacks to too much.
+/// Returns `true` if reading stopped at the limit for decompressed bytes.
 pub(crate) fn is_bomb(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Bomb>())
 }
 
-/// What `reader` gives, unpacked if need be, a bufferful at a time.
+/// Opens a reader, with decompression if the input is gzip.
 pub(crate) fn open<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     Ok(Box::new(BufReader::new(Input::new(reader)?)))
 }
 
-/// Bytes that are read as they are, or unpacked.
+/// Bytes that are read unchanged or decompressed.
 pub(crate) enum Input<R: Read> {
     Plain(PeekedReader<R>),
     /// On the heap: the decoder's tables are large.
     Gzip(Box<Unpacked<PeekedReader<R>>>),
 }
 
-/// The bytes that were looked at, then the rest.
+/// The bytes that were peeked at, then the rest.
 type PeekedReader<R> = Chain<Cursor<Vec<u8>>, R>;
 
 impl<R: Read> Input<R> {
@@ -64,7 +64,7 @@ impl<R: Read> Read for Input<R> {
     }
 }
 
-/// The first bytes, fewer if there are no more.
+/// Reads the first `bytes` bytes, or all if there are fewer.
 pub(crate) fn peek(reader: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(bytes);
     reader.by_ref().take(bytes as u64).read_to_end(&mut head)?;

@@ -28,5 +28,5 @@ pub mod history;
 mod input;
 pub mod recorder;
 
-pub use self::error::{Field, Result, TraceError};
+pub use self::error::{Result, TraceError};
 pub use self::files::check_output;

@@ -1,4 +1,4 @@
-//! The advice of `what-if`, and what other commands say of the same recordings.
+//! The advice of `what-if`, and the output of other commands for the same recordings.
 
 use super::{Folder, complaint, json, orlop, stdout, testdata};
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn run(name: &str) -> String {
     testdata().join("torch-runs").join(format!("{name}.pickle.gz")).display().to_string()
 }
 
-/// As `torch.cuda.memory` records it: thirty blocks, `empty_cache()`, as many larger ones.
+/// A recording in the form of `torch.cuda.memory`: thirty blocks, `empty_cache()`, thirty larger blocks.
 fn with_a_call() -> String {
     const MIB: u64 = 1 << 20;
     let mut events = Vec::new();
@@ -82,14 +82,14 @@ fn advice_comes_with_its_reason() {
     assert_eq!(call["conditions"]["cache_releases"].as_array().map(Vec::len), Some(2));
     assert_eq!(call["recorded_peak_reserved"], call["replayed_peak_reserved"]);
     let text = stdout(&orlop(&["what-if", "--quick", &folder.path("call.json")]));
-    for words in ["1.17 GiB; in its replay 1.17 GiB", "was called     2 times", "Nothing to gain"] {
+    for words in ["1.17 GiB; in the replay 1.17 GiB", "calls of empty_cache()       2,", "Nothing to gain"] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }
     let text = stdout(&orlop(&["what-if", "--quick", &folder.path("segments.json")]));
     assert!(text.contains("torch.cuda.memory._record_memory_history()") && !text.contains("ratio"), "{text}");
 }
 
-/// People count events from 1, on the page too; programs get their places.
+/// Text and page number events from 1; JSON has their indices.
 #[test]
 fn commands_agree_about_events_and_warnings() {
     let failed = run("llama-decode.limit1");
@@ -115,7 +115,7 @@ fn commands_agree_about_events_and_warnings() {
     assert!(stdout(&orlop(&["snapshot", "info", &mosaic])).contains(&more));
 }
 
-/// What holds nothing but segments passes every gate.
+/// A recording with segments only would pass every gate.
 #[test]
 fn a_gate_needs_a_run() {
     let folder = Folder::with(&[

@@ -7,7 +7,7 @@ fn snapshot() -> String {
     testdata().join("torch-snapshots/gpt-medium_256_inference.pickle.gz").display().to_string()
 }
 
-/// Whatever form it goes through, what the lab says of it is the same.
+/// The analysis of a recording is the same in every format.
 #[test]
 fn what_is_converted_says_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -23,7 +23,7 @@ fn what_is_converted_says_the_same() {
         assert!(told.contains("events as"), "{told}");
         assert_eq!(peak(&file), original, "{name}");
     }
-    // One of ours is replayed as it is read, and comes to the same.
+    // An orlop file is replayed while it is read, with the same result.
     let replayed = |file: &str| {
         let outcomes = json(&orlop(&["replay", "--policy", "orlop", "--json", file]));
         ["peak_live", "peak_reserved", "operations", "remapped"].map(|field| outcomes[0][field].clone())
@@ -48,7 +48,7 @@ fn a_name_that_says_nothing_needs_a_form() {
     assert!(told.contains("see --to"), "{told}");
     let packed = format!("{file}.pickle.gz");
     let told = complaint(&orlop(&["convert", &snapshot(), &packed]), 2);
-    assert!(told.contains("leave .gz out"), "{told}");
+    assert!(told.contains("omit .gz"), "{told}");
     stdout(&orlop(&["convert", &snapshot(), &file, "--to", "csv"]));
     assert!(fs::read_to_string(&file).is_ok_and(|table| table.lines().count() > 2560));
     let nowhere = folder.path().join("no/such/folder.csv").display().to_string();
@@ -56,7 +56,7 @@ fn a_name_that_says_nothing_needs_a_form() {
     assert!(told.contains("cannot be written"), "{told}");
 }
 
-/// What was read is still there, whatever it is called.
+/// The input is unchanged, whatever its name.
 #[test]
 fn a_file_that_is_called_a_part_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -79,7 +79,7 @@ fn what_is_no_file_is_written_to_and_not_replaced() {
         println!("skipped: no mkfifo");
         return;
     }
-    // Asked last: if nobody writes there, it waits for ever.
+    // Last, because it would wait for ever if nothing writes to the pipe.
     let reader = std::thread::spawn({
         let pipe = pipe.clone();
         move || fs::read_to_string(pipe)
@@ -91,7 +91,7 @@ fn what_is_no_file_is_written_to_and_not_replaced() {
     assert!(table.lines().count() > 2560);
 }
 
-/// A baseline or a page that was there is whole until the new one is, for whoever reads it.
+/// An existing baseline or page stays readable until the new one is complete.
 #[cfg(unix)]
 #[test]
 fn a_baseline_and_a_page_are_replaced_and_not_written_over() {
@@ -112,7 +112,7 @@ fn a_baseline_and_a_page_are_replaced_and_not_written_over() {
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing else is left there");
 }
 
-/// What goes through a pipe is all that goes there.
+/// Nothing else is written to the pipe.
 #[cfg(unix)]
 #[test]
 fn a_baseline_and_a_page_go_through_pipes() {
@@ -122,7 +122,7 @@ fn a_baseline_and_a_page_go_through_pipes() {
     assert!(through(&["report", &snapshot(), "-o"]).ends_with("</html>\n"));
 }
 
-/// Whatever the input is called.
+/// Under any name of the input.
 #[cfg(unix)]
 #[test]
 fn no_command_writes_over_what_it_reads() {
@@ -148,13 +148,12 @@ fn no_command_writes_over_what_it_reads() {
         }
     }
     assert!(fs::symlink_metadata(&link).is_ok_and(|link| link.is_symlink()));
-    // What holds nothing loses nothing: devices are written to, and stay what they are.
+    // Devices are written to directly, and do not change.
     stdout(&orlop(&["convert", &input, "/dev/null", "--to", "csv"]));
     assert!(fs::metadata("/dev/null").is_ok_and(|data| !data.is_file()));
 }
 
-/// What others wrote to the file where the standard output goes is not lost, and what they write next comes
-/// after it.
+/// The output of others in the file of the standard output is kept, and their later output is appended.
 #[cfg(unix)]
 #[test]
 fn the_standard_output_is_added_to() {
@@ -172,7 +171,7 @@ fn the_standard_output_is_added_to() {
     assert!(lines[1].starts_with("device,"), "{}", lines[1]);
 }
 
-/// A spreadsheet takes some cells for formulas, and a recording names what others wrote.
+/// A spreadsheet interprets some cells as formulas, and texts of a recording are untrusted.
 #[test]
 fn no_cell_of_a_table_is_a_formula() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -196,7 +195,7 @@ fn no_cell_of_a_table_is_a_formula() {
     for cell in table.lines().flat_map(|line| line.split(',')) {
         assert!(!cell.trim_start_matches('"').starts_with(['=', '+', '-', '@', '\t', '\r']), "{cell:?}");
     }
-    // They come back as they were.
+    // The texts are read unchanged.
     stdout(&orlop(&["convert", &path("run.csv"), &path("again.json")]));
     let again = fs::read_to_string(path("again.json")).expect("it was written");
     for name in names {

@@ -1,18 +1,18 @@
-//! What every command says of files that are none.
+//! The messages of all commands for files that are no recordings.
 
 use super::{Folder, complaint, orlop, shipped, stdout, testdata};
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// The input that cannot be read, and what is written, in the arguments below.
+/// Placeholders in the arguments below for an invalid input and for the output.
 const INPUT: &str = "INPUT";
 const OUTPUT: &str = "OUTPUT";
 
-/// A run that is good.
+/// A placeholder for a valid run.
 const GOOD: &str = "GOOD";
 
-/// Every command that reads, by whether it reads only traces, which are lines.
+/// All commands that read files, and whether they read only plain traces.
 const COMMANDS: [(&[&str], bool); 14] = [
     (&["snapshot", "info", INPUT], false),
     (&["snapshot", "info", "--json", INPUT], false),
@@ -34,7 +34,7 @@ fn snapshot() -> String {
     testdata().join("torch-snapshots/gpt-medium_256_inference.pickle.gz").display().to_string()
 }
 
-/// The first part of a gzip file.
+/// Writes the first half of a gzip file.
 fn cut(whole: &[u8], folder: &Folder, name: &str) {
     fs::write(folder.path(name), &whole[..whole.len() / 2]).expect("room");
 }
@@ -55,16 +55,16 @@ fn whatever_is_no_recording_is_one_clear_sentence() {
     cut(&fs::read(shipped("vit_b16_infer_b4")).expect("it is shipped"), &folder, "cut.csv.gz");
     let ours = folder.path("ours.orlop");
     stdout(&orlop(&["convert", &snapshot(), &ours]));
-    // Not one block of it is whole.
+    // No block of it is complete.
     let ours = packed(&fs::read(ours).expect("it was written"));
     fs::write(folder.path("cut.orlop.gz"), &ours[..9000]).expect("room");
     let output = folder.path("output");
-    // The file, what is said of it, and what is said by commands that read lines.
+    // The file, its message, and the message of commands that read plain traces.
     for (file, words, by_lines) in [
         ("missing", "cannot be opened", "cannot be opened"),
         ("directory", "this is a directory", "no *.csv or *.csv.gz in this directory"),
-        ("empty", "the file is empty", "there are no operations in this trace"),
-        ("nothing.gz", "the file is empty", "there are no operations in this trace"),
+        ("empty", "the file is empty", "this trace has no operations"),
+        ("nothing.gz", "the file is empty", "this trace has no operations"),
         ("noise", "neither a memory snapshot", "orlop snapshot info"),
         ("half.json", "EOF", "orlop snapshot info"),
         ("cut.pickle.gz", "cannot be read", "orlop snapshot info"),
@@ -142,7 +142,7 @@ fn what_cannot_be_written_names_the_file() {
     }
 }
 
-/// Each of several runs is a process, and only the first would find anything in a pipe.
+/// Each of several runs is a process, and a pipe can be read only once.
 #[cfg(unix)]
 #[test]
 fn a_trace_from_a_pipe_is_replayed_once_or_not_at_all() {

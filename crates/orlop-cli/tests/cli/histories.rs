@@ -1,4 +1,4 @@
-//! `snapshot info`, `diff` and `gate`, over PyTorch's own snapshots and small ones made here.
+//! `snapshot info`, `diff` and `gate` for PyTorch's snapshots and small ones created here.
 
 use super::{Folder, complaint, json, orlop, stdout, testdata};
 use serde_json::{Value, json};
@@ -14,16 +14,17 @@ fn object(output: &std::process::Output) -> Value {
     serde_json::from_str(&stdout(output)).expect("an object")
 }
 
-/// An event of PyTorch's, by a line of `train.py`.
+/// An event of PyTorch at a line of `train.py`.
 fn event(action: &str, address: u64, bytes: u64, line: u32) -> Value {
     let frames = json!([
         { "name": "c10::cuda::CUDACachingAllocator::malloc()", "filename": "??", "line": 0 },
         { "name": "step", "filename": "/srv/proj/train.py", "line": line },
     ]);
-    json!({ "action": action, "addr": address, "size": bytes, "stream": 0, "time_us": 1000, "frames": frames })
+    json!({ "action": action, "addr": address, "size": bytes, "stream": 0, "time_us": 1000,
+            "frames": frames })
 }
 
-/// A run in which line 41 holds one block of so many MiB, and then asks for 30 MiB that are not there.
+/// A run in which line 41 has one live block of `mib` MiB, followed by a failed request of 30 MiB.
 fn run(mib: u64) -> String {
     let address: u64 = 1 << 40;
     let segment = |address: u64, total: u64, blocks: Value| {
@@ -33,7 +34,11 @@ fn run(mib: u64) -> String {
             "is_expandable": false, "frames": [], "blocks": blocks,
         })
     };
-    let block = |address: u64, bytes: u64, state: &str| json!({ "address": address, "size": bytes, "requested_size": bytes, "state": state, "frames": [] });
+    let block = |address: u64, bytes: u64, state: &str| {
+        let mut block = json!({ "address": address, "size": bytes, "state": state, "frames": [] });
+        block["requested_size"] = json!(bytes);
+        block
+    };
     let (live, free) = (mib * MIB, (40 - mib) * MIB);
     let mut failed = event("oom", 0, 30 * MIB, 41);
     failed["device_free"] = json!(5 * MIB);
@@ -63,7 +68,7 @@ fn a_snapshot_of_pytorch_is_described() {
         "AccumulateGrad < aten::new_empty_strided",
         "optimizer.py:76 step < aten::add_Tensor",
         "(held before the recording)",
-        "held at the end: 6.36 GiB in 885 blocks",
+        "live at the end: 6.36 GiB in 885 blocks",
         "16.3 MiB", // Asked for in small segments at the peak.
     ] {
         assert!(text.contains(words), "{words} in\n{text}");
@@ -93,7 +98,7 @@ fn the_figures_of_the_shipped_snapshots_are_known() {
     let files = names.map(snapshot);
     let mut arguments = vec!["snapshot", "info", "--json", "--top", "3"];
     arguments.extend(files.iter().map(String::as_str));
-    // Asked for, and its rounding, when most is asked for; reserved.
+    // At the peak of live bytes: requested, rounding, reserved.
     let expected = [
         (7_013_335_044_u64, 13_271_548_u64, 7_235_174_400_u64),
         (12_426_629_128, 7_865_336, 12_660_506_624),
@@ -122,10 +127,10 @@ fn the_figures_of_the_shipped_snapshots_are_known() {
 #[test]
 fn a_snapshot_that_does_not_fit_together_is_described_with_warnings() {
     let text = stdout(&orlop(&["snapshot", "info", &snapshot("mosaic-sample")]));
-    assert!(text.contains("warning") && text.contains("fit no segment"), "{text}");
+    assert!(text.contains("warning") && text.contains("match no segment"), "{text}");
 }
 
-/// What a recording does not tell is not made up, and what it counts is called so.
+/// Facts that are not recorded are not shown, and counters of the source are labelled.
 #[test]
 fn recordings_without_segments_are_described_without_them() {
     let folder = Folder::with(&[("run.csv", "device,time_ns,action,address,bytes\n0,1,allocate,200,512\n")]);
@@ -133,7 +138,7 @@ fn recordings_without_segments_are_described_without_them() {
     let profile = trace("profiler-gpt2.json.gz");
     for file in [&profile, &trace("rmm.csv"), &folder.path("run.csv"), &super::shipped("vit_b16_infer_b4")] {
         let text = stdout(&orlop(&["snapshot", "info", file]));
-        assert!(text.contains("segments       the source tells of none"), "{text}");
+        assert!(text.contains("segments       not recorded"), "{text}");
         assert!(!text.contains("unplaced") && !text.contains(" segments;"), "{text}");
         assert_eq!(text.contains("peak reserved"), *file == profile, "{text}");
         assert!(!text.contains("the device had"), "{text}");
@@ -141,7 +146,7 @@ fn recordings_without_segments_are_described_without_them() {
     let text = stdout(&orlop(&["snapshot", "info", &profile]));
     for words in [
         "peak live      2.89 GiB (3,098,553,856 B)",
-        "peak reserved  4.53 GiB (4,867,489,792 B), 1.571 times the peak, as the source counted",
+        "peak reserved  4.53 GiB (4,867,489,792 B), 1.571 times the peak, as counted by the source",
         "live at start  849 MiB",
         "(held before the recording)",
         "LogSoftmaxBackward0 < aten::_log_softmax_backward_data",
@@ -156,11 +161,11 @@ fn a_request_that_failed_is_explained() {
     let folder = Folder::with(&[("run.json", &run(15))]);
     let text = stdout(&orlop(&["snapshot", "info", &folder.path("run.json")]));
     for words in [
-        "out of memory: 30.0 MiB asked for by train.py:41 step",
+        "out of memory: 30.0 MiB requested by train.py:41 step",
         "the device had 5.00 MiB left",
-        "what is free would have been enough, but not in one piece",
-        "the least that would have had to go: 15.0 MiB in 1 blocks, neighbours at 0x10000000000",
-        "gives 40.0 MiB back to the device",
+        "the free memory would have been enough, but is not contiguous",
+        "least to release: 15.0 MiB in 1 blocks, adjacent at 0x10000000000",
+        "releases 40.0 MiB to the device",
     ] {
         assert!(text.contains(words), "{words} in\n{text}");
     }
@@ -179,7 +184,7 @@ fn what_grew_is_told_by_call_site() {
         "peak live       6.53 GiB   11.6 GiB   +5.04 GiB   +77.2%",
         "AccumulateGrad",
         "−1.54 GiB",
-        "call sites that differ less",
+        "call sites with smaller differences",
     ] {
         assert!(text.contains(words), "{words} in\n{text}");
     }
@@ -212,8 +217,8 @@ fn a_gate_passes_fails_and_names_the_line() {
         let complaint = complaint(&output, 1);
         assert_eq!(
             complaint,
-            "orlop: device 0: peak live: 20.0 MiB after 15.0 MiB, +5.00 MiB, where 1% is allowed: train.py:41 step \
-             +5.00 MiB\n"
+            "orlop: device 0: peak live: 20.0 MiB, +5.00 MiB over the baseline of 15.0 MiB, tolerance 1%: \
+             train.py:41 step +5.00 MiB\n"
         );
         assert_eq!(
             orlop(&["gate", &large, "--baseline", held_against, "--tolerance", "34%"]).status.code(),
@@ -240,7 +245,7 @@ fn what_cannot_be_read_is_said() {
     let [broken, later, noise, run, none] =
         ["broken.json", "later.json", "noise.json", "run.json", "none.json"].map(|name| folder.path(name));
     for (arguments, code, words) in [
-        (["gate", &run, "--baseline", &broken].as_slice(), 1, "is no baseline"),
+        (["gate", &run, "--baseline", &broken].as_slice(), 1, "not a baseline"),
         (&["gate", &run, "--baseline", &later], 1, "another version"),
         (&["gate", &run, "--baseline", &none], 1, "none.json"),
         (&["gate", &run], 2, "--baseline"),

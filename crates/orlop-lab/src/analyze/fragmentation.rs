@@ -1,37 +1,37 @@
-//! What segments hold besides live bytes, and why it cannot be used.
+//! The bytes of segments by use, and why free bytes cannot be used.
 //!
-//! Every byte of a segment is in exactly one of five places: asked for, rounding, pending, split, cached. So
-//! the five add up to what is reserved, and each has its own cure.
+//! Every byte of a segment counts as exactly one of five: requested, rounding, pending, split, cached. So the
+//! five add up to the reserved bytes, and each has its own remedy.
 
 use orlop_trace::history::{BlockState, Segment, SegmentBlock};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Where the bytes of segments are.
+/// The bytes of segments by use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Fragmentation {
     /// All bytes of all segments.
     pub reserved: u64,
-    /// Asked for, and live.
+    /// Requested bytes of live blocks.
     pub requested: u64,
-    /// In live blocks, beyond what was asked for.
+    /// Bytes of live blocks beyond the requested ones.
     pub rounding: u64,
-    /// In blocks that were given back, and that a stream may still use.
+    /// Freed blocks that a stream may still use.
     pub pending: u64,
-    /// Free pieces of segments that are in use (PyTorch: inactive split). Only what fits can use them, and
-    /// the device cannot have them back.
+    /// Free chunks of segments with other blocks in use (PyTorch: inactive split). They serve only requests
+    /// that fit, and cannot be released to the device.
     pub split: u64,
-    /// Segments that are free all through. They can go back to the device.
+    /// Segments that are entirely free. They can be released to the device.
     pub cached: u64,
-    /// The largest free block: no larger request fits without new memory.
+    /// The largest free chunk: no larger request fits without new memory.
     pub largest_free: u64,
-    /// Free blocks.
+    /// The number of free chunks.
     pub free_blocks: u64,
 }
 
 impl Fragmentation {
-    /// Of segments.
+    /// Computes the fragmentation of segments.
     #[must_use]
     pub fn of<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> Self {
         let mut all = Self::default();
@@ -61,33 +61,33 @@ impl Fragmentation {
     }
 }
 
-/// Whether all of a segment is free.
+/// Returns `true` if all of a segment is free.
 pub(super) fn is_cached(segment: &Segment) -> bool {
     segment.blocks.iter().all(|block| block.state == BlockState::Free)
 }
 
-/// Sizes in a made-up file need not add up in 64 bits.
+/// Sizes from a file may not add up in 64 bits.
 fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }
 
-/// Which segments serve a request.
+/// The pool of segments that serves a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SegmentPool {
-    /// Of the common pool, for small requests.
+    /// The default pool, small requests.
     Small,
-    /// Of the common pool, for all others.
+    /// The default pool, all other requests.
     Large,
-    /// Of the common pool, growing in place.
+    /// The default pool, expandable segments.
     Expandable,
-    /// Of a private pool: a CUDA graph's, mostly.
+    /// A private pool, usually of a CUDA graph.
     Private,
 }
 
 impl SegmentPool {
-    /// What it is called in reports.
+    /// Returns the name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl SegmentPool {
         }
     }
 
-    /// The one a segment belongs to.
+    /// Returns the pool of a segment.
     #[must_use]
     pub fn of(segment: &Segment) -> Self {
         match segment {
@@ -110,39 +110,39 @@ impl SegmentPool {
     }
 }
 
-/// The segments of one pool, for one stream.
+/// The segments of one pool and one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PoolUse {
-    /// Which pool.
+    /// The pool.
     pub pool: SegmentPool,
-    /// Which stream.
+    /// The stream.
     pub stream: u64,
-    /// How many segments.
+    /// The number of segments.
     pub segments: u64,
-    /// Where their bytes are.
+    /// Their bytes by use.
     #[serde(flatten)]
     pub bytes: Fragmentation,
 }
 
-/// The segments of a device at a moment.
+/// The segments of a device at an instant.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct SegmentsInfo {
-    /// How many segments.
+    /// The number of segments.
     pub segments: u64,
-    /// Where their bytes are.
+    /// Their bytes by use.
     #[serde(flatten)]
     pub bytes: Fragmentation,
-    /// The largest request that would have got memory, if the device's own is known: a free block, or what
-    /// the device has left with all cached segments back.
+    /// The largest request that would have succeeded, if the device's memory is known: a free chunk, or what
+    /// the device has left after all cached segments are released.
     pub largest_request: Option<u64>,
     /// By pool and stream.
     pub pools: Vec<PoolUse>,
 }
 
 impl SegmentsInfo {
-    /// Of all segments of a device, which has so many bytes of `memory`.
+    /// Describes all segments of a device with `memory` bytes.
     #[must_use]
     pub fn of(segments: &[Segment], memory: Option<u64>) -> Self {
         let bytes = Fragmentation::of(segments);

@@ -2,16 +2,16 @@
 //!
 //! | question | with |
 //! |---|---|
-//! | which call sites hold the memory, at the peak and at the end? | [`SnapshotInfo`] |
+//! | which call sites have the live memory at the peak and at the end? | [`SnapshotInfo`] |
 //! | what does fragmentation cost? | [`Fragmentation`], [`SegmentsInfo`] |
-//! | what did a request that failed lack, and what is the least to give up for it? | [`OutOfMemoryReport`] |
+//! | why did a request fail, and what is the least to release for it? | [`OutOfMemoryReport`] |
 //! | what are the sizes and lifetimes of a plain trace? | [`TraceInfo`] |
 //!
-//! Call sites are named by the frames that mean something to a person: [`SiteName`]. Bytes of blocks are as
-//! requested, unless noted otherwise; bytes of segments are as the device gave them.
+//! Call sites are named by their informative frames: [`SiteName`]. Bytes of blocks are requested bytes,
+//! unless noted otherwise; bytes of segments are those reserved from the device.
 
 mod fragmentation;
-mod holders;
+mod live_memory;
 mod naming;
 mod out_of_memory;
 mod site_name;
@@ -21,12 +21,11 @@ mod snapshot_info;
 mod trace_info;
 
 pub use self::fragmentation::{Fragmentation, PoolUse, SegmentPool, SegmentsInfo};
-pub use self::holders::{Holder, Holdings, Share, Shares};
-pub(crate) use self::holders::{live, peak};
-pub use self::naming::Naming;
+pub use self::live_memory::{BlockUsage, GroupUsage, LiveMemory, UsageRanking};
 pub(crate) use self::naming::SiteGroups;
-pub use self::out_of_memory::{InferredLimit, OutOfMemoryReport, Release, ReleaseWay};
-pub use self::site_name::{BEFORE, NO_SITE, SiteName, stack_lines};
+pub use self::naming::SiteNaming;
+pub use self::out_of_memory::{InferredLimit, OutOfMemoryReport, ReleaseMethod, ReleaseOption};
+pub use self::site_name::{LIVE_AT_START, NO_SITE, SiteName, stack_lines};
 pub use self::snapshot_info::{DeviceInfo, InstantInfo, SnapshotInfo};
-pub(crate) use self::snapshot_info::{peak_reserved, peak_reserved_after, with_start};
+pub(crate) use self::snapshot_info::{peak_reserved, with_start};
 pub use self::trace_info::{Lifetimes, SizeBucket, TraceInfo};

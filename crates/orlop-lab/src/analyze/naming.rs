@@ -1,43 +1,43 @@
-//! How reports name call sites: their depth and number, and which of them are grouped.
+//! Names of call sites in reports: depth, number, and grouping.
 
-use super::site_name::{BEFORE, SiteName};
+use super::site_name::{LIVE_AT_START, SiteName};
 use orlop_trace::history::{SiteId, Sites};
 use std::collections::HashMap;
 
-/// How call sites are named in reports.
+/// Options for naming call sites in reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Naming {
-    /// How many lines of the program make a name; at least 1.
+pub struct SiteNaming {
+    /// The number of program lines in a name; at least 1.
     pub depth: usize,
-    /// How many sites, and how many blocks, a list has.
+    /// The maximum number of sites, and of blocks, in a list.
     pub top: usize,
-    /// Whether all frames are given, too.
+    /// Whether to include all frames.
     pub full: bool,
 }
 
-impl Default for Naming {
+impl Default for SiteNaming {
     fn default() -> Self {
         Self { depth: 1, top: 10, full: false }
     }
 }
 
-impl Naming {
-    /// With so many lines of the program.
+impl SiteNaming {
+    /// Sets the number of program lines in a name.
     #[must_use]
     pub fn depth(mut self, depth: usize) -> Self {
         self.depth = depth.max(1);
         self
     }
 
-    /// With lists of so many entries.
+    /// Sets the maximum number of entries in a list.
     #[must_use]
     pub fn top(mut self, top: usize) -> Self {
         self.top = top;
         self
     }
 
-    /// With all frames, too.
+    /// Sets whether to include all frames.
     #[must_use]
     pub fn full(mut self, full: bool) -> Self {
         self.full = full;
@@ -45,7 +45,7 @@ impl Naming {
     }
 }
 
-/// Call sites grouped by name: those with the same name are one group. Each site is looked at once.
+/// Call sites grouped by name. Each site is named once.
 #[derive(Debug)]
 pub(crate) struct SiteGroups<'a> {
     pub(crate) sites: &'a Sites,
@@ -60,7 +60,7 @@ impl<'a> SiteGroups<'a> {
         Self { sites, depth, groups: Vec::new(), by_name: HashMap::new(), by_site: HashMap::new() }
     }
 
-    /// The number of the name of `site`.
+    /// Returns the group of a site.
     pub(crate) fn group(&mut self, site: SiteId) -> usize {
         if let Some(&group) = self.by_site.get(&site) {
             return group;
@@ -75,14 +75,21 @@ impl<'a> SiteGroups<'a> {
         group
     }
 
+    /// Returns the key of a row: the group of a site, and whether it is unknown memory from before the
+    /// recording.
+    pub(crate) fn key(&mut self, site: SiteId, at_start: bool) -> (usize, bool) {
+        let group = self.group(site);
+        (group, at_start && self.name(group).is_empty())
+    }
+
     pub(crate) fn name(&self, group: usize) -> &SiteName {
         &self.groups[group]
     }
 
-    /// What a person reads for a site, which may be of memory that was `there` from the beginning.
-    pub(crate) fn label(&mut self, site: SiteId, there: bool) -> String {
-        let group = self.group(site);
+    /// Returns the label of a site. `at_start`: whether its memory was live before the recording.
+    pub(crate) fn label(&mut self, site: SiteId, at_start: bool) -> String {
+        let (group, unknown) = self.key(site, at_start);
         let name = &self.groups[group];
-        if name.is_empty() && there { BEFORE.to_owned() } else { name.display(self.sites).to_string() }
+        if unknown { LIVE_AT_START.to_owned() } else { name.display(self.sites).to_string() }
     }
 }

@@ -1,17 +1,17 @@
-//! Why a request failed, and the least that would have had to go for it to fit.
+//! Why a request failed, and the least live memory whose release would have made it fit.
 //!
-//! Two ways lead there. Inside a segment, neighbours can go until what is between them is large enough: of
-//! all such windows the one with the fewest live bytes is found exactly, in one pass with two fingers. Or
-//! whole segments can go back to the device, until it has enough for a new one: which is a knapsack, and is
-//! not solved exactly: either those that hold the fewest live bytes for their size, or one alone, whichever
-//! is less.
+//! There are two methods. Within a segment, adjacent blocks can be released until the free range is large
+//! enough: the window with the fewest live bytes is found exactly, in one pass with two pointers. Or whole
+//! segments can be released to the device until it has room for a new one. That is a knapsack problem and is
+//! not solved exactly: the result is either the segments with the fewest live bytes for their size, or a
+//! single segment, whichever has fewer live bytes.
 
 use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
-use super::holders::{BlockTotals, BySite, Holdings, Shares, live, steps_after};
-use super::naming::{Naming, SiteGroups};
-use orlop_trace::history::Timeline;
+use super::live_memory::{BlockTotals, LiveMemory, SiteUsage, UsageRanking, steps_after};
+use super::naming::{SiteGroups, SiteNaming};
+use super::snapshot_info::peak_of_segments;
 use orlop_trace::history::{
-    BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SizeRules, Workload,
+    BlockState, DeviceHistory, HistoryEvent, Segment, SegmentBlock, SizeRules, Timeline, Workload,
 };
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -21,78 +21,79 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct OutOfMemoryReport {
-    /// The place of the event, from 0.
+    /// The index of the event.
     pub event: usize,
-    /// When, in nanoseconds since the first event.
+    /// The time in nanoseconds since the first event.
     pub time_ns: u64,
-    /// How many bytes were asked for.
+    /// Requested bytes.
     pub requested: u64,
-    /// For which stream.
+    /// The stream.
     pub stream: u64,
-    /// By whom.
+    /// The call site.
     pub site: String,
-    /// What the device had left.
+    /// Free bytes of the device.
     pub device_free: u64,
-    /// What the program may hold of the device, where that refused the request: the device had enough left
+    /// The memory limit of the process, if that refused the request while the device had enough memory
     /// (PyTorch: `per_process_memory_fraction`).
     pub limit: Option<InferredLimit>,
-    /// Who held memory then.
-    pub held: Holdings,
-    /// The segments then; `None` where the source does not tell.
+    /// The live memory at that time.
+    #[serde(rename = "held")]
+    pub live: LiveMemory,
+    /// The segments at that time; `None` if the source does not record them.
     pub segments: Option<SegmentsInfo>,
-    /// Whether all that was free, in segments and on the device, would have been enough: in one piece.
+    /// Whether the sum of free bytes, in segments and on the device, would have been enough.
     pub fragmented: bool,
-    /// What would have made it fit, the least to give up first. Empty if nothing of the allocator's would
-    /// have.
-    pub releases: Vec<Release>,
+    /// Releases that would have made the request fit, fewest live bytes first. Empty if there are none.
+    pub releases: Vec<ReleaseOption>,
 }
 
 /// Bounds on a memory limit, inferred from requests that it allowed and refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct InferredLimit {
-    /// So many bytes were held before.
+    /// Reserved bytes that the limit allowed.
     pub at_least: u64,
-    /// So many would have been held then.
+    /// Reserved bytes that the limit refused.
     pub below: u64,
 }
 
-/// How room is made.
+/// How memory is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum ReleaseWay {
-    /// Neighbours in one segment go.
+pub enum ReleaseMethod {
+    /// Adjacent blocks of one segment are freed.
     Neighbours,
-    /// Whole segments go back to the device.
+    /// Whole segments are released to the device.
     Segments,
 }
 
-/// Something that could have been released so that a request fits.
+/// A release that would have made a request fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Release {
-    /// How.
-    pub way: ReleaseWay,
-    /// Where the freed range begins; of segments, the first one.
+pub struct ReleaseOption {
+    /// The method.
+    #[serde(rename = "way")]
+    pub method: ReleaseMethod,
+    /// The first address of the freed range, or of the first segment.
     pub address: u64,
-    /// How long the range is, free pieces included; of segments, all of them together.
+    /// The length of the range including free chunks, or of all segments together.
     pub range: u64,
-    /// How many segments are touched.
+    /// The number of affected segments.
     pub segments: u64,
-    /// Live bytes that go, with their rounding.
+    /// Live bytes to be freed, including rounding.
     pub bytes: u64,
-    /// Live blocks that go.
+    /// Live blocks to be freed.
     pub blocks: u64,
-    /// Bytes in it that only wait for a stream.
+    /// Pending bytes in the range.
     pub pending: u64,
-    /// Who holds what goes.
-    pub by_site: Shares,
+    /// The live bytes to be freed by call site.
+    pub by_site: UsageRanking,
 }
 
 impl OutOfMemoryReport {
-    /// Bytes that the device had for this program: what was held and what was left, or what the program had
-    /// held at most if it had a [limit](Self::limit). `None` where the source does not tell what was held.
+    /// Returns the memory that the program had: reserved bytes and free bytes of the device, or the peak of
+    /// reserved bytes if it had a [limit](Self::limit). `None` if the source does not record segments.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         let segments = self.segments.as_ref()?;
@@ -102,41 +103,44 @@ impl OutOfMemoryReport {
         }
     }
 
-    /// Of an [`OutOfMemory`](orlop_trace::history::EventAction::OutOfMemory) event at this place.
+    /// Analyzes the [`OutOfMemory`](orlop_trace::history::EventAction::OutOfMemory) event at this index.
     pub(super) fn of(
-        place: usize,
+        index: usize,
         event: &HistoryEvent,
         history: &DeviceHistory,
         work: &Workload,
-        moments: &Timeline<'_>,
+        timeline: &Timeline<'_>,
         names: &mut SiteGroups<'_>,
-        naming: Naming,
+        naming: SiteNaming,
     ) -> Self {
-        let steps = steps_after(work, place);
-        let segments = moments.after(place);
-        let there: HashMap<u64, bool> =
-            live(work, steps).map(|block| (block.address, block.born.is_none())).collect();
-        let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
+        let steps = steps_after(work, index);
+        let segments = timeline.after(index);
+        let at_start: HashMap<u64, bool> =
+            work.live_blocks(steps).map(|block| (block.address, block.born.is_none())).collect();
+        let pool = history.pool(index);
         let bytes = Fragmentation::of(&segments);
-        let limit = InferredLimit::of(place, event, history, moments.rules(), bytes.reserved);
+        let limit = InferredLimit::of(index, event, history, timeline.rules(), bytes.reserved);
         let left = limit.map_or(event.address, |limit| limit.at_least.saturating_sub(bytes.reserved));
-        let request = RequestToFit { rules: moments.rules(), bytes: event.bytes, pool, left };
-        let ways = [request.neighbours(event, &segments), request.segments(&segments)];
-        let mut releases: Vec<Release> =
-            ways.into_iter().flatten().map(|found| found.release(&there, names, naming)).collect();
+        let request = RequestToFit { rules: timeline.rules(), bytes: event.bytes, pool, left };
+        let methods = [request.neighbours(event, &segments), request.segments(&segments)];
+        let mut releases: Vec<ReleaseOption> = methods
+            .into_iter()
+            .flatten()
+            .map(|candidate| candidate.release(&at_start, names, naming))
+            .collect();
         releases.sort_by_key(|release| release.bytes);
         let memory = Some(left.saturating_add(bytes.reserved));
         let free = [bytes.split, bytes.cached].into_iter().fold(left, u64::saturating_add);
         let begin = history.events.first().map_or(0, |first| first.time);
         Self {
-            event: place,
+            event: index,
             time_ns: event.time.saturating_sub(begin),
             requested: event.bytes,
             stream: event.stream.get(),
             site: names.label(event.site, false),
             device_free: event.address,
             limit,
-            held: Holdings::after(steps, work, history, names, naming),
+            live: LiveMemory::after(steps, work, history, names, naming),
             segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, memory)),
             fragmented: free >= event.bytes,
             releases,
@@ -145,9 +149,10 @@ impl OutOfMemoryReport {
 }
 
 impl InferredLimit {
-    /// That refused this request, while so many bytes were held: the device had enough left for a segment.
+    /// Infers the limit that refused this request, with `reserved` reserved bytes: the device had enough
+    /// memory for a segment.
     fn of(
-        place: usize,
+        index: usize,
         event: &HistoryEvent,
         history: &DeviceHistory,
         rules: &SizeRules,
@@ -157,20 +162,9 @@ impl InferredLimit {
             return None;
         }
         let growth = rules.segment_bytes(event.bytes).filter(|&growth| growth <= event.address)?;
-        let mut held: u64 = history.start.iter().map(|segment| segment.bytes).fold(0, u64::saturating_add);
-        let mut at_least = held;
-        for event in history.events.iter().take(place) {
-            match event.action {
-                EventAction::RegionReserved | EventAction::Mapped => held = held.saturating_add(event.bytes),
-                EventAction::RegionReleased | EventAction::Unmapped => {
-                    held = held.saturating_sub(event.bytes);
-                }
-                _ => {}
-            }
-            at_least = at_least.max(held);
-        }
+        let at_least = peak_of_segments(history, index).unwrap_or(0);
         let below = reserved.saturating_add(growth);
-        // Or else something took memory for a while that is not told of.
+        // Otherwise memory was used temporarily by something that is not recorded.
         (at_least < below).then_some(Self { at_least, below })
     }
 }
@@ -182,14 +176,14 @@ struct RequestToFit<'a> {
     bytes: u64,
     /// The pool that has to serve it.
     pool: (u64, u64),
-    /// So many bytes could still be gained.
+    /// The bytes that could still be reserved.
     left: u64,
 }
 
 /// Blocks that could be released.
 #[derive(Debug)]
 struct ReleaseCandidate<'a> {
-    way: ReleaseWay,
+    method: ReleaseMethod,
     address: u64,
     range: u64,
     segments: u64,
@@ -197,7 +191,7 @@ struct ReleaseCandidate<'a> {
 }
 
 impl RequestToFit<'_> {
-    /// The window in a segment that serves such requests with the fewest live bytes.
+    /// Returns the window with the fewest live bytes, in a segment that serves such requests.
     fn neighbours<'a>(&self, event: &HistoryEvent, segments: &'a [Segment]) -> Option<ReleaseCandidate<'a>> {
         let serves = |segment: &&Segment| {
             segment.stream == event.stream
@@ -211,7 +205,7 @@ impl RequestToFit<'_> {
         let (window, segment) = windows.min_by_key(|(window, _)| window.live)?;
         let blocks = segment.blocks.get(window.from..window.to)?;
         Some(ReleaseCandidate {
-            way: ReleaseWay::Neighbours,
+            method: ReleaseMethod::Neighbours,
             address: blocks.first()?.address,
             range: window.bytes,
             segments: 1,
@@ -219,14 +213,14 @@ impl RequestToFit<'_> {
         })
     }
 
-    /// The window of one segment with the fewest live bytes.
-    fn window(&self, segment: &Segment) -> Option<Window> {
-        let mut best: Option<Window> = None;
-        let mut window = Window { from: 0, to: 0, bytes: 0, live: 0 };
+    /// Returns the window of a segment with the fewest live bytes.
+    fn window(&self, segment: &Segment) -> Option<BlockWindow> {
+        let mut best: Option<BlockWindow> = None;
+        let mut window = BlockWindow { from: 0, to: 0, bytes: 0, live: 0 };
         for from in 0..segment.blocks.len() {
             window.from = from;
-            // What grows in place can go on where it ends.
-            let more = |window: &Window| {
+            // An expandable segment can grow at its end.
+            let more = |window: &BlockWindow| {
                 let last = segment.expandable && window.to == segment.blocks.len();
                 window.bytes.saturating_add(if last { self.left } else { 0 }) < self.bytes
             };
@@ -241,7 +235,7 @@ impl RequestToFit<'_> {
             }
             let Some(block) = segment.blocks.get(from) else { return best };
             if window.to == from {
-                // Nothing of the segment is needed: then nothing has to go.
+                // The request fits without the segment's blocks: nothing has to be released.
                 return best;
             }
             window.bytes = window.bytes.saturating_sub(block.bytes);
@@ -250,7 +244,7 @@ impl RequestToFit<'_> {
         best
     }
 
-    /// Segments that go back until the device can give a new one.
+    /// Selects segments to release until the device has room for a new one.
     fn segments<'a>(&self, segments: &'a [Segment]) -> Option<ReleaseCandidate<'a>> {
         let growth = self.rules.segment_bytes(self.bytes)?;
         let (cached, used): (Vec<&Segment>, Vec<&Segment>) = segments
@@ -259,58 +253,58 @@ impl RequestToFit<'_> {
             .partition(|segment| is_cached(segment));
         let cached = cached.iter().fold(self.left, |sum, segment| sum.saturating_add(segment.bytes));
         let missing = growth.checked_sub(cached).filter(|&missing| missing > 0)?;
-        let mut offers: Vec<(u64, &Segment)> = used
+        let mut candidates: Vec<(u64, &Segment)> = used
             .into_iter()
             .map(|segment| (segment.blocks.iter().map(live_bytes).fold(0, u64::saturating_add), segment))
             .collect();
-        // Fewest live bytes for their size first: a/b < c/d as a·d < c·b.
-        offers.sort_by(|(live, segment), (other_live, other)| {
+        // Fewest live bytes for their size first: a/b < c/d if a·d < c·b.
+        candidates.sort_by(|(live, segment), (other_live, other)| {
             let cross = |live: u64, bytes: u64| u128::from(live) * u128::from(bytes);
             cross(*live, other.bytes).cmp(&cross(*other_live, segment.bytes))
         });
         let alone =
-            offers.iter().filter(|(_, segment)| segment.bytes >= missing).min_by_key(|(live, _)| *live);
+            candidates.iter().filter(|(_, segment)| segment.bytes >= missing).min_by_key(|(live, _)| *live);
         let alone = alone.copied();
-        let mut gained: u64 = 0;
+        let mut released: u64 = 0;
         let mut taken = Vec::new();
-        for offer in offers {
-            if gained >= missing {
+        for candidate in candidates {
+            if released >= missing {
                 break;
             }
-            gained = gained.saturating_add(offer.1.bytes);
-            taken.push(offer);
+            released = released.saturating_add(candidate.1.bytes);
+            taken.push(candidate);
         }
-        if gained < missing {
+        if released < missing {
             return None;
         }
-        // The last one may have made others needless.
+        // The last one may have made others unnecessary.
         taken.sort_by_key(|(live, _)| Reverse(*live));
         taken.retain(|(_, segment)| {
-            let needless = gained.saturating_sub(segment.bytes) >= missing;
-            if needless {
-                gained -= segment.bytes;
+            let unnecessary = released.saturating_sub(segment.bytes) >= missing;
+            if unnecessary {
+                released -= segment.bytes;
             }
-            !needless
+            !unnecessary
         });
         let together = taken.iter().fold(0, |sum: u64, (live, _)| sum.saturating_add(*live));
         if let Some(alone) = alone.filter(|(live, _)| *live < together) {
-            gained = alone.1.bytes;
+            released = alone.1.bytes;
             taken = vec![alone];
         }
         taken.sort_by_key(|(_, segment)| segment.address);
         Some(ReleaseCandidate {
-            way: ReleaseWay::Segments,
+            method: ReleaseMethod::Segments,
             address: taken.first()?.1.address,
-            range: gained,
+            range: released,
             segments: taken.len() as u64,
             blocks: taken.iter().flat_map(|(_, segment)| &segment.blocks).collect(),
         })
     }
 }
 
-/// A run of blocks.
+/// A range of adjacent blocks.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct BlockWindow {
     from: usize,
     to: usize,
     bytes: u64,
@@ -322,24 +316,29 @@ fn live_bytes(block: &SegmentBlock) -> u64 {
 }
 
 impl ReleaseCandidate<'_> {
-    /// `there`: whether the block at an address was there when the recording began.
-    fn release(&self, there: &HashMap<u64, bool>, names: &mut SiteGroups<'_>, naming: Naming) -> Release {
-        let (mut sites, mut all) = (BySite::default(), BlockTotals::default());
+    /// `at_start`: whether the block at an address was live when the recording began.
+    fn release(
+        &self,
+        at_start: &HashMap<u64, bool>,
+        names: &mut SiteGroups<'_>,
+        naming: SiteNaming,
+    ) -> ReleaseOption {
+        let (mut sites, mut all) = (SiteUsage::default(), BlockTotals::default());
         for block in self.blocks.iter().filter(|block| block.state == BlockState::Live) {
-            let there = there.get(&block.address).copied().unwrap_or(true);
-            sites.add_site(names, block.site, there, block.bytes);
+            let at_start = at_start.get(&block.address).copied().unwrap_or(true);
+            sites.add_site(names, block.site, at_start, block.bytes);
             all.add(block.bytes);
         }
         let pending = self.blocks.iter().filter(|block| block.state == BlockState::Pending);
-        Release {
-            way: self.way,
+        ReleaseOption {
+            method: self.method,
             address: self.address,
             range: self.range,
             segments: self.segments,
             bytes: all.bytes,
             blocks: all.blocks,
             pending: pending.fold(0, |sum, block| sum.saturating_add(block.bytes)),
-            by_site: sites.shares(names, all, naming),
+            by_site: sites.ranking(names, all, naming),
         }
     }
 }

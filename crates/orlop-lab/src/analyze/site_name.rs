@@ -1,45 +1,43 @@
-//! The name of a call site: the frames that mean something to a person.
+//! The name of a call site: its informative frames.
 //!
-//! A recorded stack has fifty frames and more, and most are the same for every allocation: the recorder
-//! itself, the allocator, the dispatcher, the interpreter. What somebody wants to read is the line of *their*
-//! program, and what that line called. So a name has two parts: `model.py:101 forward < aten::rsqrt`. Memory
-//! that the backward pass allocates has no line of any program, only the node of the graph: `MulBackward0 <
-//! aten::mul_Tensor`. A profiler knows operators by their names, one within the other: `aten::linear <
-//! aten::addmm`.
+//! A recorded stack has fifty frames or more, and most are the same for every allocation: the recorder, the
+//! allocator, the dispatcher, the interpreter. The informative ones are the line of the program and what that
+//! line called, so a name has two parts: `model.py:101 forward < aten::rsqrt`. Memory that the backward pass
+//! allocates has no line of the program, only the node of the graph: `MulBackward0 < aten::mul_Tensor`. A
+//! profiler records nested operators by name: `aten::linear < aten::addmm`.
 
 use orlop_trace::history::{Frame, SiteId, Sites};
 use std::fmt::{self, Write as _};
 
-/// Names longer than this are cut: template arguments, mostly.
-pub(super) const LONGEST: usize = 96;
+/// The maximum length of a name; mostly template arguments are cut.
+pub(super) const MAX_NAME_LENGTH: usize = 96;
 
-/// The same for frames that are given in full.
-const LONGEST_FRAME: usize = 400;
+/// The maximum length of a frame in a full stack.
+const MAX_FRAME_LENGTH: usize = 400;
 
-/// What stands where the source names no call site.
+/// The name of an unknown call site.
 pub const NO_SITE: &str = "(no call site)";
 
-/// What stands for memory that was there when the recording began, if the source does not say who asked for
-/// it.
-pub const BEFORE: &str = "(held before the recording)";
+/// The name for memory that was live when the recording began and has no call site.
+pub const LIVE_AT_START: &str = "(held before the recording)";
 
-/// The telling frames of a call site.
+/// The informative frames of a call site.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct SiteName {
-    /// Who called [`SiteName::user`], nearest first; as many as were asked for.
+    /// The callers of [`SiteName::user`], nearest first, as many as requested.
     pub callers: Vec<Frame>,
-    /// The innermost line of the program itself: Python that is in no installed package. If all is in
-    /// packages, the innermost outside PyTorch's own. Without any Python, the node of the backward pass, what
-    /// the program itself named, or the outermost of a profiler's operators.
+    /// The innermost line of the program itself: Python outside of installed packages; else the innermost
+    /// line outside of PyTorch. Without Python, the node of the backward pass, a name that the program set,
+    /// or the outermost operator of a profiler.
     pub user: Option<Frame>,
-    /// What that line called: the innermost line of a package, or else the outermost operator. Of a
-    /// profiler's operators alone the innermost that does more than ask for memory.
+    /// What that line called: the innermost line of a package, or else the outermost operator. For a stack of
+    /// a profiler's operators, the innermost that does more than allocate memory.
     pub op: Option<Frame>,
 }
 
 impl SiteName {
-    /// Finds the telling frames of a call site.
+    /// Finds the informative frames of a call site.
     ///
     /// ```
     /// use orlop_lab::analyze::SiteName;
@@ -61,7 +59,7 @@ impl SiteName {
         Self::with_depth(sites, site, 1)
     }
 
-    /// Finds the telling frames of a call site, with `depth` lines of the program instead of one.
+    /// Finds the informative frames of a call site, with `depth` lines of the program.
     #[must_use]
     pub fn with_depth(sites: &Sites, site: SiteId, depth: usize) -> Self {
         let frames: Vec<(Frame, FrameOrigin)> =
@@ -69,18 +67,18 @@ impl SiteName {
         name(sites, &frames, depth)
     }
 
-    /// Whether no frame says anything.
+    /// Returns `true` if no frame is informative.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.user.is_none() && self.op.is_none()
     }
 
-    /// As a person reads it, outermost first: `train.py:41 step < linear.py:125 forward`.
+    /// Displays the name, outermost first: `train.py:41 step < linear.py:125 forward`.
     pub fn display<'a>(&'a self, sites: &'a Sites) -> impl fmt::Display + 'a {
         SiteLabel { name: self, sites, lines: true }
     }
 
-    /// The same without line numbers: what stays the same when somebody edits the lines above.
+    /// Returns the name without line numbers, which is stable when lines move.
     #[must_use]
     pub fn key(&self, sites: &Sites) -> String {
         SiteLabel { name: self, sites, lines: false }.to_string()
@@ -113,7 +111,7 @@ pub fn stack_lines(sites: &Sites, site: SiteId) -> Vec<String> {
         let (file, function) = (sites.name(frame.file), sites.name(frame.function));
         let known = !matches!(file, "" | "??");
         let text = if known { format!("{file}:{} {function}", frame.line) } else { function.to_owned() };
-        cleaned(&text, LONGEST_FRAME)
+        cleaned(&text, MAX_FRAME_LENGTH)
     };
     sites.frames(site).map(text).collect()
 }
@@ -123,17 +121,17 @@ pub fn stack_lines(sites: &Sites, site: SiteId) -> Vec<String> {
 enum FrameOrigin {
     /// Python of the program.
     Program,
-    /// Python of some package.
+    /// Python of a package.
     Package,
     /// Python of PyTorch.
     Torch,
-    /// Python that only passes calls on.
-    Plumbing,
+    /// Python that only forwards calls.
+    Forwarding,
     /// A node of the backward pass.
     Node,
-    /// An operator's entry.
+    /// The entry of an operator.
     Operator,
-    /// An operator, as a profiler names it.
+    /// An operator in the form of a profiler.
     Profiled,
     /// C++ of frameworks, the interpreter, the system.
     Glue,
@@ -141,7 +139,7 @@ enum FrameOrigin {
     Native,
 }
 
-/// PyTorch's own folders, for a PyTorch that is not installed as a package.
+/// Folders of PyTorch, if it is not installed as a package.
 const TORCH_FOLDERS: [&str; 12] = [
     "/torch/nn/",
     "/torch/optim/",
@@ -158,7 +156,7 @@ const TORCH_FOLDERS: [&str; 12] = [
 ];
 
 /// Files of PyTorch that wrap every call, or every step.
-const PLUMBING: [&str; 8] = [
+const FORWARDING: [&str; 8] = [
     "/nn/modules/module.py",
     "/utils/_contextlib.py",
     "/utils/_device.py",
@@ -169,7 +167,7 @@ const PLUMBING: [&str; 8] = [
     "/torch/overrides.py",
 ];
 
-/// How names of compiled functions begin that stand below every allocation.
+/// Prefixes of compiled functions that are below every allocation.
 const GLUE: [&str; 24] = [
     "at::",
     "c10::",
@@ -193,12 +191,12 @@ const GLUE: [&str; 24] = [
     "clone",
     "__",
     "_start",
-    // Of a profiler.
+    // From profilers.
     "<built-in ",
     "ProfilerStep#",
 ];
 
-/// A profiler's names of operators that only ask for memory.
+/// Operators of a profiler that only allocate memory.
 const EMPTY: [&str; 3] = ["aten::empty", "aten::new_empty", "aten::resize_"];
 
 impl FrameOrigin {
@@ -229,14 +227,14 @@ impl FrameOrigin {
             || file.starts_with("torch/")
             || (!installed && TORCH_FOLDERS.iter().any(|folder| file.contains(folder)));
         if torch {
-            let wraps = PLUMBING.iter().any(|end| file.ends_with(end));
-            return if wraps { Self::Plumbing } else { Self::Torch };
+            let wraps = FORWARDING.iter().any(|end| file.ends_with(end));
+            return if wraps { Self::Forwarding } else { Self::Torch };
         }
         if installed {
             return Self::Package;
         }
         if file.contains("/lib/python3") || file.starts_with("<frozen") {
-            Self::Plumbing
+            Self::Forwarding
         } else {
             Self::Program
         }
@@ -249,24 +247,24 @@ fn name(sites: &Sites, frames: &[(Frame, FrameOrigin)], depth: usize) -> SiteNam
     };
     let user = [FrameOrigin::Program, FrameOrigin::Package, FrameOrigin::Torch]
         .into_iter()
-        .find_map(|origin| first(frames, &[origin]).map(|place| (place, origin)));
-    let Some((place, origin)) = user else { return compiled(sites, frames) };
-    let inner = &frames[..place];
-    // The nearest line of a package says more than PyTorch's below it: `einops.py einsum`, not `functional.py
-    // einsum`.
+        .find_map(|origin| first(frames, &[origin]).map(|index| (index, origin)));
+    let Some((index, origin)) = user else { return compiled(sites, frames) };
+    let inner = &frames[..index];
+    // The nearest line of a package is more informative than PyTorch's below it: `einops.py einsum`, not
+    // `functional.py einsum`.
     let called = first(inner, &[FrameOrigin::Package]).or_else(|| first(inner, &[FrameOrigin::Torch]));
     let entry =
         |(_, origin): &(Frame, FrameOrigin)| matches!(origin, FrameOrigin::Operator | FrameOrigin::Profiled);
     let op = called.or_else(|| inner.iter().rposition(entry));
-    let callers = frames[place + 1..].iter().filter(|(_, caller)| *caller == origin);
+    let callers = frames[index + 1..].iter().filter(|(_, caller)| *caller == origin);
     SiteName {
         callers: callers.take(depth.saturating_sub(1)).map(|&(frame, _)| frame).collect(),
-        user: Some(frames[place].0),
+        user: Some(frames[index].0),
         op: op.map(|op| inner[op].0),
     }
 }
 
-/// Of a stack without Python: the backward pass, or a program without any.
+/// Names a stack without Python: the backward pass, or a program in another language.
 fn compiled(sites: &Sites, frames: &[(Frame, FrameOrigin)]) -> SiteName {
     if frames.iter().any(|(_, origin)| *origin == FrameOrigin::Profiled) {
         return profiled(sites, frames);
@@ -274,7 +272,7 @@ fn compiled(sites: &Sites, frames: &[(Frame, FrameOrigin)]) -> SiteName {
     let node = frames.iter().position(|(_, origin)| *origin == FrameOrigin::Node);
     let inner = node.map_or(frames, |node| &frames[..node]);
     let op = inner.iter().rposition(|(_, origin)| *origin == FrameOrigin::Operator);
-    // The engine sums what comes from several nodes; then there is an operator, and no node.
+    // The engine sums the results of several nodes; then there is an operator and no node.
     let engine = || {
         frames
             .iter()
@@ -282,7 +280,7 @@ fn compiled(sites: &Sites, frames: &[(Frame, FrameOrigin)]) -> SiteName {
     };
     let native = || frames.iter().position(|(_, origin)| *origin == FrameOrigin::Native);
     let user = node.or_else(|| if op.is_some() { engine() } else { native() });
-    // What is left is glue only; better its innermost name than none.
+    // Only glue remains; its innermost name is better than none.
     let last = || frames.iter().position(|&(frame, _)| !matches!(sites.name(frame.function), "" | "??"));
     let user = user.or_else(|| if op.is_none() { last() } else { None });
     SiteName {
@@ -292,7 +290,7 @@ fn compiled(sites: &Sites, frames: &[(Frame, FrameOrigin)]) -> SiteName {
     }
 }
 
-/// Of a profiler's operators.
+/// Names a stack of a profiler's operators.
 fn profiled(sites: &Sites, frames: &[(Frame, FrameOrigin)]) -> SiteName {
     let first = |wanted| frames.iter().position(|(_, origin)| *origin == wanted);
     let around = first(FrameOrigin::Node).or_else(|| first(FrameOrigin::Native));
@@ -311,13 +309,13 @@ fn profiled(sites: &Sites, frames: &[(Frame, FrameOrigin)]) -> SiteName {
     SiteName { callers: Vec::new(), user: outermost, op }
 }
 
-/// `exp` of `at::_ops::exp::call(…)`.
+/// Returns `exp` for `at::_ops::exp::call(…)`.
 fn operator(function: &str) -> Option<&str> {
     function.strip_prefix("at::_ops::")?.split_once("::call(").map(|(name, _)| name)
 }
 
-/// `MulBackward0` of `torch::autograd::generated::MulBackward0::apply(…)`, and as a profiler names it, with
-/// what runs it or without.
+/// Returns `MulBackward0` for `torch::autograd::generated::MulBackward0::apply(…)` and for the forms of a
+/// profiler, with and without the engine's prefix.
 fn node(function: &str) -> Option<&str> {
     let path = match function.strip_prefix("autograd::engine::evaluate_function: ") {
         Some(path) => path,
@@ -341,39 +339,39 @@ fn frame_text(sites: &Sites, frame: Frame, lines: bool) -> String {
         } else {
             format!("{file} {function}")
         };
-        return cleaned(&text, LONGEST);
+        return cleaned(&text, MAX_NAME_LENGTH);
     }
     if let Some(operator) = operator(function) {
-        return cleaned(&format!("aten::{operator}"), LONGEST);
+        return cleaned(&format!("aten::{operator}"), MAX_NAME_LENGTH);
     }
     if let Some(node) = node(function) {
-        return cleaned(node, LONGEST);
+        return cleaned(node, MAX_NAME_LENGTH);
     }
     if function.starts_with("torch::autograd::Engine") {
         return "autograd".to_owned();
     }
-    cleaned(&short_function(function), LONGEST)
+    cleaned(&short_function(function), MAX_NAME_LENGTH)
 }
 
-/// The file's name; with its folder where the name alone says nothing.
+/// Returns the name of a file; with its folder if the name is `__init__.py`.
 fn short_file(file: &str) -> &str {
     let mut parts = file.rmatch_indices(['/', '\\']).map(|(at, _)| at + 1);
     let (name, folder) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     if &file[name..] == "__init__.py" { &file[folder..] } else { &file[name..] }
 }
 
-/// Without arguments and template arguments.
+/// Removes arguments and template arguments.
 fn short_function(function: &str) -> String {
     let function = function.replace("(anonymous namespace)::", "");
     let end = function.find(['(', '<', '[']).filter(|&end| end > 0).unwrap_or(function.len());
     function[..end].trim_end().to_owned()
 }
 
-/// No control characters, which a terminal would obey, and of sensible length.
-fn cleaned(text: &str, longest: usize) -> String {
+/// Replaces control characters, which a terminal would interpret, and limits the length.
+fn cleaned(text: &str, max: usize) -> String {
     let mut cleaned = String::new();
-    for (place, letter) in text.chars().enumerate() {
-        if place == longest {
+    for (index, letter) in text.chars().enumerate() {
+        if index == max {
             cleaned.push('…');
             break;
         }

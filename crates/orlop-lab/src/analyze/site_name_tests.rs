@@ -1,6 +1,6 @@
-//! Names of call sites, by stacks as PyTorch records them.
+//! Names of call sites for stacks as PyTorch records them.
 
-use super::site_name::{LONGEST, NO_SITE, SiteName, stack_lines};
+use super::site_name::{MAX_NAME_LENGTH, NO_SITE, SiteName, stack_lines};
 use orlop_trace::history::{SiteId, Sites};
 
 const PACKAGES: &str = "/opt/venv/lib/python3.12/site-packages";
@@ -114,10 +114,10 @@ fn what_is_not_known_is_said_and_other_programs_are_named_too() {
 fn a_terminal_is_not_commanded() {
     assert_eq!(shown(&[("f\u{1b}[2J", "a\nb.py", 3)], 1), "a?b.py:3 f?[2J");
     let long = "x".repeat(1000);
-    assert_eq!(shown(&[(&long, "a.py", 3)], 1).chars().count(), LONGEST + 1);
+    assert_eq!(shown(&[(&long, "a.py", 3)], 1).chars().count(), MAX_NAME_LENGTH + 1);
 }
 
-/// Operators as a profiler tells them, the outermost first.
+/// Operators in the form of a profiler, the outermost first.
 fn profiled(names: &[&str]) -> String {
     let frames: Vec<_> = names.iter().rev().map(|&name| (name, "??", 0)).collect();
     shown(&frames, 1)

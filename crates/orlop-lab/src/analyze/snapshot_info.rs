@@ -1,25 +1,27 @@
-//! What a history says, device by device: who held the memory at the peak and in the end, what fragmentation
-//! cost, and why requests failed.
+//! The description of a history by device: live memory at the peak and at the end, fragmentation, and failed
+//! requests.
 
 use super::fragmentation::SegmentsInfo;
-use super::holders::{Holdings, events_after, live, peak};
-use super::naming::{Naming, SiteGroups};
+use super::live_memory::{LiveMemory, events_after};
+use super::naming::{SiteGroups, SiteNaming};
 use super::out_of_memory::OutOfMemoryReport;
-use orlop_trace::history::Timeline;
-use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryWarning, WorkStep, Workload};
+use orlop_trace::history::{
+    DeviceHistory, EventAction, History, HistoryWarning, Timeline, WorkStep, Workload,
+};
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// Failed requests that are looked at, of each device: a program that tries again fails thousands of times.
-const FAILURES: usize = 16;
+/// The maximum number of failed requests to analyze for each device: a program that retries fails thousands
+/// of times.
+const MAX_FAILURES: usize = 16;
 
 /// The description of a history.
 ///
 /// ```
 /// use orlop_trace::history::History;
-/// use orlop_lab::analyze::{Naming, SnapshotInfo};
+/// use orlop_lab::analyze::{SiteNaming, SnapshotInfo};
 ///
-/// let info = SnapshotInfo::of(&History::default(), Naming::default().top(5));
+/// let info = SnapshotInfo::of(&History::default(), SiteNaming::default().top(5));
 /// assert!(info.devices.is_empty());
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,67 +29,69 @@ const FAILURES: usize = 16;
 pub struct SnapshotInfo {
     /// The allocator's settings, if the source has them.
     pub settings: Option<String>,
-    /// What does not fit together in the source.
+    /// Inconsistencies of the source.
     pub warnings: Vec<String>,
-    /// How many warnings there are, with those that are only counted.
+    /// The number of warnings, including those that are only counted.
     pub warning_count: u64,
-    /// By device.
+    /// The devices.
     pub devices: Vec<DeviceInfo>,
 }
 
-/// The description of what happened on a device.
+/// The description of the events on a device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its number.
+    /// The number of the device.
     pub device: u32,
-    /// Bytes of memory it has, if the source says so.
+    /// Its memory in bytes, if the source has it.
     pub memory: Option<u64>,
-    /// Events recorded.
+    /// The number of events.
     pub events: usize,
-    /// Blocks handed out.
+    /// The number of allocations.
     pub allocations: usize,
-    /// Blocks given back.
+    /// The number of frees.
     pub frees: usize,
-    /// From the first event to the last, in nanoseconds.
+    /// The time from the first event to the last, in nanoseconds.
     pub duration_ns: u64,
-    /// Live bytes that were there when the recording began, as asked for.
+    /// Requested bytes of blocks that were live when the recording began.
     pub start_bytes: u64,
-    /// Whether the source tells of segments.
+    /// Whether the source records segments.
     pub has_segments: bool,
-    /// The most bytes that were held from the device at once: what segments took, or what the source counted
-    /// where it tells of none. `None` if it does neither.
+    /// The peak of reserved bytes: of the segments, or as counted by the source if it does not record
+    /// segments. `None` if it does neither.
     pub peak_reserved: Option<u64>,
-    /// When the most bytes lived.
+    /// The first instant with the most live bytes.
     pub peak: InstantInfo,
-    /// After the last event.
+    /// The state after the last event.
     pub end: InstantInfo,
-    /// Requests that failed: the first few.
+    /// The first failed requests.
     pub out_of_memory: Vec<OutOfMemoryReport>,
-    /// How many more failed.
+    /// The number of other failed requests.
     pub more_out_of_memory: usize,
-    /// Events that fit no segment that is there; 0 where the source tells of none.
-    pub strays: u64,
+    /// The number of events that match no segment; 0 if the source does not record segments.
+    #[serde(rename = "strays")]
+    pub ignored_events: u64,
 }
 
-/// A moment of a device's history.
+/// An instant of a device's history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct InstantInfo {
-    /// After how many events; 0 is the start.
+    /// The number of events before it; 0 is the start.
     pub events: usize,
-    /// When, in nanoseconds since the first event.
+    /// The time in nanoseconds since the first event.
     pub time_ns: u64,
-    /// Who holds what lives.
-    pub held: Holdings,
-    /// The segments; `None` where the source does not tell.
+    /// The live memory.
+    #[serde(rename = "held")]
+    pub live: LiveMemory,
+    /// The segments; `None` if the source does not record them.
     pub segments: Option<SegmentsInfo>,
 }
 
 impl SnapshotInfo {
     /// Describes a history.
     #[must_use]
-    pub fn of(history: &History, naming: Naming) -> Self {
+    pub fn of(history: &History, naming: SiteNaming) -> Self {
         Self {
             settings: history.settings.clone(),
             warnings: history.warnings.iter().map(ToString::to_string).collect(),
@@ -98,35 +102,35 @@ impl SnapshotInfo {
 }
 
 impl DeviceInfo {
-    fn of(device: &DeviceHistory, all: &History, naming: Naming) -> Self {
+    fn of(device: &DeviceHistory, all: &History, naming: SiteNaming) -> Self {
         let history = &*with_start(device);
         let work = Workload::of(history);
-        let moments = Timeline::with_settings(history, all.settings.as_deref());
+        let timeline = Timeline::with_settings(history, all.settings.as_deref());
         let mut names = SiteGroups::new(&all.sites, naming.depth);
-        let mut moment = |steps: usize, events: usize| {
+        let mut instant = |steps: usize, events: usize| {
             let segments = if events == history.events.len() && !history.end.is_empty() {
                 Cow::Borrowed(&history.end)
             } else {
-                Cow::Owned(moments.after(events))
+                Cow::Owned(timeline.after(events))
             };
             InstantInfo {
                 events,
                 time_ns: time(history, events),
-                held: Holdings::after(steps, &work, history, &mut names, naming),
+                live: LiveMemory::after(steps, &work, history, &mut names, naming),
                 segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, history.memory)),
             }
         };
-        let (peak, _) = peak(&work);
-        let peak = moment(peak, events_after(&work, peak));
-        let end = moment(work.steps.len(), history.events.len());
+        let peak = work.peak().1.map_or(0, |step| step + 1);
+        let peak = instant(peak, events_after(&work, peak));
+        let end = instant(work.steps.len(), history.events.len());
         let failures = || {
             let events = history.events.iter().enumerate();
             events.filter(|(_, event)| event.action == EventAction::OutOfMemory)
         };
         let out_of_memory: Vec<OutOfMemoryReport> = failures()
-            .take(FAILURES)
-            .map(|(place, event)| {
-                OutOfMemoryReport::of(place, event, history, &work, &moments, &mut names, naming)
+            .take(MAX_FAILURES)
+            .map(|(index, event)| {
+                OutOfMemoryReport::of(index, event, history, &work, &timeline, &mut names, naming)
             })
             .collect();
         let steps = |wanted: fn(&WorkStep) -> bool| work.steps.iter().filter(|step| wanted(step)).count();
@@ -137,25 +141,26 @@ impl DeviceInfo {
             allocations: steps(|step| matches!(step, WorkStep::Allocate(_))),
             frees: steps(|step| matches!(step, WorkStep::Free(_))),
             duration_ns: time(history, history.events.len()),
-            start_bytes: live(&work, 0).fold(0, |sum: u64, block| sum.saturating_add(block.bytes)),
+            start_bytes: work.live_before(0),
             has_segments: history.has_segments(),
-            peak_reserved: peak_reserved(history),
+            peak_reserved: peak_reserved(history, history.events.len()),
             peak,
             end,
             more_out_of_memory: failures().count() - out_of_memory.len(),
             out_of_memory,
-            strays: if history.has_segments() { moments.strays() } else { 0 },
+            ignored_events: if history.has_segments() { timeline.ignored_events() } else { 0 },
         }
     }
 }
 
-/// When so many events are done, in nanoseconds since the first.
+/// Returns the time of the last of the first `events` events, in nanoseconds since the first.
 fn time(history: &DeviceHistory, events: usize) -> u64 {
     let last = events.checked_sub(1).and_then(|event| history.events.get(event));
     last.zip(history.events.first()).map_or(0, |(last, first)| last.time.saturating_sub(first.time))
 }
 
-/// A snapshot that was taken without a recording has an end only; then nothing happened before it.
+/// Returns a history with a start. A snapshot without a recording has only an end, which is then also its
+/// start.
 pub(crate) fn with_start(history: &DeviceHistory) -> Cow<'_, DeviceHistory> {
     if history.start.is_empty() && history.events.is_empty() && !history.end.is_empty() {
         let mut whole = history.clone();
@@ -165,26 +170,22 @@ pub(crate) fn with_start(history: &DeviceHistory) -> Cow<'_, DeviceHistory> {
     Cow::Borrowed(history)
 }
 
-/// The most bytes that segments took at once, or what the source counted; `None` if nothing tells of either.
-pub(crate) fn peak_reserved(history: &DeviceHistory) -> Option<u64> {
-    peak_reserved_after(history, history.events.len())
+/// Returns the peak of reserved bytes in the first `events` events: of the segments, or as counted by the
+/// source; `None` if there is neither.
+pub(crate) fn peak_reserved(history: &DeviceHistory, events: usize) -> Option<u64> {
+    peak_of_segments(history, events).or(history.counted_reserved)
 }
 
-/// The same up to this many events.
-pub(crate) fn peak_reserved_after(history: &DeviceHistory, events: usize) -> Option<u64> {
-    let mut told = !history.start.is_empty();
-    let mut now: u128 = history.start.iter().map(|segment| u128::from(segment.bytes)).sum();
-    let mut most = now;
-    for event in history.events.iter().take(events) {
-        match event.action {
-            EventAction::RegionReserved | EventAction::Mapped => now += u128::from(event.bytes),
-            EventAction::RegionReleased | EventAction::Unmapped => {
-                now = now.saturating_sub(u128::from(event.bytes));
-            }
-            _ => continue,
-        }
-        told = true;
-        most = most.max(now);
+/// Returns the peak of the bytes of segments in the first `events` events; `None` without segments.
+pub(crate) fn peak_of_segments(history: &DeviceHistory, events: usize) -> Option<u64> {
+    let mut has_segments = !history.start.is_empty();
+    let mut reserved: u128 = history.start.iter().map(|segment| u128::from(segment.bytes)).sum();
+    let mut peak = reserved;
+    for event in history.events.iter().take(events).filter(|event| event.action.is_region()) {
+        let bytes = u128::from(event.bytes);
+        reserved = if event.action.adds_region() { reserved + bytes } else { reserved.saturating_sub(bytes) };
+        has_segments = true;
+        peak = peak.max(reserved);
     }
-    if told { u64::try_from(most).ok().or(Some(u64::MAX)) } else { history.counted_reserved }
+    has_segments.then(|| u64::try_from(peak).unwrap_or(u64::MAX))
 }

@@ -3,37 +3,37 @@
 use orlop_trace::formats::text::{ReplayStep, Trace};
 use serde::Serialize;
 
-/// The description of a trace. Bytes are as asked for.
+/// The description of a trace. Bytes are requested bytes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TraceInfo {
-    /// Allocations and frees.
+    /// The number of allocations and frees.
     pub operations: usize,
-    /// Allocations.
+    /// The number of allocations.
     pub allocations: usize,
-    /// Frees.
+    /// The number of frees.
     pub frees: usize,
-    /// Streams named.
+    /// The number of streams.
     pub streams: usize,
-    /// Bytes of all allocations together.
+    /// The sum of all allocations in bytes.
     pub allocated_bytes: u64,
-    /// The most bytes that lived at once.
+    /// The peak of live bytes.
     pub peak_live_bytes: u64,
-    /// The most blocks that lived at once.
+    /// The peak of live blocks.
     pub peak_live_blocks: usize,
     /// Bytes that are never freed.
     pub end_live_bytes: u64,
     /// Blocks that are never freed.
     pub end_live_blocks: usize,
-    /// The size in the middle of all allocations.
+    /// The median size of allocations.
     pub median_bytes: u64,
     /// The largest allocation.
     pub largest_bytes: u64,
-    /// How many different sizes were asked for.
+    /// The number of different sizes.
     pub distinct_sizes: usize,
-    /// Allocations by size, smallest first; empty ranges are left out.
+    /// Allocations by size, smallest first; empty ranges are omitted.
     pub sizes: Vec<SizeBucket>,
-    /// How long blocks lived; `None` if nothing was freed.
+    /// The lifetimes of freed blocks; `None` if nothing was freed.
     pub lifetimes: Option<Lifetimes>,
 }
 
@@ -44,27 +44,27 @@ pub struct SizeBucket {
     pub from_bytes: u64,
     /// The largest size: 0, or one less than twice that power.
     pub to_bytes: u64,
-    /// How many allocations.
+    /// The number of allocations.
     pub allocations: usize,
-    /// Their bytes together.
+    /// The sum of their bytes.
     pub bytes: u64,
 }
 
-/// How long blocks lived that were freed: operations from the allocation to the free, so 1 is a block that
-/// was freed next.
+/// The lifetimes of freed blocks, in operations from the allocation to the free: 1 is a block that is freed
+/// by the next operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Lifetimes {
     /// The shortest.
     pub min: usize,
-    /// A quarter lived no longer.
+    /// The 25th percentile.
     pub p25: usize,
-    /// Half lived no longer.
+    /// The median.
     pub p50: usize,
-    /// Three quarters lived no longer.
+    /// The 75th percentile.
     pub p75: usize,
-    /// 90 of 100 lived no longer.
+    /// The 90th percentile.
     pub p90: usize,
-    /// 99 of 100 lived no longer.
+    /// The 99th percentile.
     pub p99: usize,
     /// The longest.
     pub max: usize,
@@ -121,12 +121,12 @@ impl Lifetimes {
     }
 }
 
-/// Which sizes go together: those with the same highest bit.
+/// Returns the size class: sizes with the same highest bit.
 fn class(bytes: u64) -> Option<u32> {
     bytes.checked_ilog2()
 }
 
-/// A bucket of sizes of one class; not empty.
+/// Creates the bucket of sizes of one class; not empty.
 fn bucket(sizes: &[u64]) -> SizeBucket {
     let (from_bytes, to_bytes) = match sizes.first().copied().and_then(class) {
         Some(log2) => (1 << log2, u64::MAX >> (u64::BITS - 1 - log2)),
@@ -135,12 +135,12 @@ fn bucket(sizes: &[u64]) -> SizeBucket {
     SizeBucket { from_bytes, to_bytes, allocations: sizes.len(), bytes: sum(sizes) }
 }
 
-/// Over the whole life of a trace the sum may pass what 64 bits hold; then it stays at their end.
+/// The sum over a whole trace may exceed 64 bits; then it saturates.
 fn sum(sizes: &[u64]) -> u64 {
     sizes.iter().fold(0, |sum, &size| sum.saturating_add(size))
 }
 
-/// The smallest value that at least `percent` of 100 do not pass (nearest rank).
+/// Returns the smallest value that is not less than `percent` percent of the values (nearest rank).
 fn quantile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     let rank = (sorted.len() as u128 * percent as u128).div_ceil(100);
     sorted.get(usize::try_from(rank).ok()?.saturating_sub(1)).copied()

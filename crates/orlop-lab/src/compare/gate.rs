@@ -1,16 +1,16 @@
-//! Whether a run needs more than it may: a test for memory, that names the line that broke it.
+//! A memory test: whether a run exceeds its baseline, with the call sites that do.
 //!
-//! Everything it measures is counted, not timed: the same program on the same data gives the same numbers
-//! each time. So the tolerance is for what changes on purpose, and can be small.
+//! All metrics are counted, not timed: the same program on the same data gives the same numbers. So the
+//! tolerance only covers intended changes, and can be small.
 
-use super::diff::{Amount, DeviceDiff, Matching, SiteDiff};
+use super::diff::{DeviceDiff, MetricChange, SiteDiff, SiteMatching};
 use super::profile::Profile;
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 
-/// How much more than the baseline is allowed. Prints and parses as `1.5%`.
+/// The allowed excess over the baseline. Prints and parses as `1.5%`.
 ///
 /// ```
 /// use orlop_lab::compare::Tolerance;
@@ -26,13 +26,13 @@ pub struct Tolerance {
     hundredths: u32,
 }
 
-/// The text is no tolerance.
+/// The text is not a tolerance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a tolerance is a percentage with at most two decimals, as `1%` or `0.25%`")]
+#[error("expected a percentage with at most two decimals, such as `1%` or `0.25%`")]
 pub struct UnknownTolerance;
 
 impl Tolerance {
-    /// The largest figure that passes.
+    /// Returns the largest value that passes.
     #[must_use]
     pub fn limit(self, baseline: u64) -> u64 {
         let more = u128::from(baseline) * u128::from(self.hundredths) / 10_000;
@@ -74,20 +74,20 @@ impl Serialize for Tolerance {
     }
 }
 
-/// What is measured.
+/// A metric of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Measure {
-    /// The most bytes that lived at once.
+pub enum GateMetric {
+    /// The peak of live bytes.
     PeakLive,
-    /// The most bytes that segments took at once.
+    /// The peak of reserved bytes.
     PeakReserved,
-    /// Blocks handed out.
+    /// The number of allocations.
     Allocations,
 }
 
-impl fmt::Display for Measure {
+impl fmt::Display for GateMetric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::PeakLive => "peak live",
@@ -101,79 +101,80 @@ impl fmt::Display for Measure {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Gate {
-    /// Whether nothing is above its limit.
+    /// Whether all metrics are within their limits.
     pub passed: bool,
-    /// How much more than the baseline was allowed.
+    /// The allowed excess over the baseline.
     pub tolerance: Tolerance,
-    /// Everything that was measured.
-    pub checks: Vec<Check>,
+    /// All metrics.
+    pub checks: Vec<MetricCheck>,
 }
 
-/// One figure, against its limit.
+/// A metric with its limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Check {
-    /// On which device.
+pub struct MetricCheck {
+    /// The device.
     pub device: u32,
-    /// What.
-    pub measure: Measure,
-    /// The baseline, and the run.
+    /// The metric.
+    #[serde(rename = "measure")]
+    pub metric: GateMetric,
+    /// The values of the baseline and of the run.
     #[serde(flatten)]
-    pub amount: Amount,
-    /// The most that passes.
+    pub change: MetricChange,
+    /// The largest value that passes.
     pub limit: u64,
     /// Whether it passes.
     pub passed: bool,
-    /// If not: the call sites that grew, most growth first. Reserved bytes have call sites as far as live
+    /// If it fails: the call sites that grew, most growth first. Reserved bytes have call sites only if live
     /// bytes grew.
     pub sites: Vec<SiteDiff>,
-    /// If not: of the growth of reserved bytes, what live bytes did not grow by. It belongs to no call site.
+    /// If reserved bytes fail: the growth that exceeds the growth of live bytes, which has no call site.
     pub fragmentation: u64,
 }
 
 impl Gate {
-    /// Compares a run with its baseline. What only one of them tells is not compared.
+    /// Compares a run with its baseline. Metrics that only one of them has are not compared.
     #[must_use]
     pub fn check(run: &Profile, baseline: &Profile, tolerance: Tolerance) -> Self {
         let mut checks = Vec::new();
         for device in baseline.devices_of_both(run) {
-            let diff = DeviceDiff::of(&baseline.device(device), &run.device(device), Matching::Function);
-            let measures = [
-                (Measure::PeakLive, Some(diff.peak_live)),
-                (Measure::PeakReserved, diff.peak_reserved),
-                (Measure::Allocations, Some(diff.allocations)),
+            let diff = DeviceDiff::of(&baseline.device(device), &run.device(device), SiteMatching::Function);
+            let metrics = [
+                (GateMetric::PeakLive, Some(diff.peak_live)),
+                (GateMetric::PeakReserved, diff.peak_reserved),
+                (GateMetric::Allocations, Some(diff.allocations)),
             ];
-            for (measure, amount) in measures {
-                let Some(amount) = amount else { continue };
-                let limit = tolerance.limit(amount.before);
-                let passed = amount.after <= limit;
+            for (metric, change) in metrics {
+                let Some(change) = change else { continue };
+                let limit = tolerance.limit(change.before);
+                let passed = change.after <= limit;
                 let live = diff.peak_live.growth().max(0);
-                let is_reserved = measure == Measure::PeakReserved;
-                // What no live byte needs no call site has made.
+                let is_reserved = metric == GateMetric::PeakReserved;
+                // Growth of reserved bytes without growth of live bytes has no call site.
                 let sites = if passed || (is_reserved && live == 0) {
                     Vec::new()
                 } else {
-                    culprits(&diff.sites, measure)
+                    grown_sites(&diff.sites, metric)
                 };
-                let lost = if passed || !is_reserved { 0 } else { amount.growth() - live };
-                let fragmentation = u64::try_from(lost).unwrap_or(0);
-                checks.push(Check { device, measure, amount, limit, passed, sites, fragmentation });
+                let excess = if passed || !is_reserved { 0 } else { change.growth() - live };
+                let fragmentation = u64::try_from(excess).unwrap_or(0);
+                checks.push(MetricCheck { device, metric, change, limit, passed, sites, fragmentation });
             }
         }
         Self { passed: checks.iter().all(|check| check.passed), tolerance, checks }
     }
 
-    /// What is above its limit.
-    pub fn breaches(&self) -> impl Iterator<Item = &Check> {
+    /// Returns the metrics that exceed their limits.
+    pub fn breaches(&self) -> impl Iterator<Item = &MetricCheck> {
         self.checks.iter().filter(|check| !check.passed)
     }
 }
 
-/// The sites that grew in what is measured.
-fn culprits(sites: &[SiteDiff], measure: Measure) -> Vec<SiteDiff> {
-    let growth = |site: &SiteDiff| match measure {
-        Measure::PeakLive | Measure::PeakReserved => site.peak.growth(),
-        Measure::Allocations => site.allocations.growth(),
+/// Returns the sites whose metric grew.
+fn grown_sites(sites: &[SiteDiff], metric: GateMetric) -> Vec<SiteDiff> {
+    let growth = |site: &SiteDiff| match metric {
+        GateMetric::PeakLive | GateMetric::PeakReserved => site.peak.growth(),
+        GateMetric::Allocations => site.allocations.growth(),
     };
     let mut sites: Vec<SiteDiff> = sites.iter().filter(|site| growth(site) > 0).cloned().collect();
     sites.sort_by_key(|site| Reverse(growth(site)));

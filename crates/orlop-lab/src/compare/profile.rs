@@ -1,14 +1,16 @@
-//! What a run needed, by call site: small enough to keep beside the code, and all that comparing runs takes.
+//! The memory requirements of a run by call site: small enough for a repository, and sufficient to compare
+//! runs.
 
-use crate::analyze::{BEFORE, SiteGroups, live, peak, peak_reserved, with_start};
+use crate::analyze::{LIVE_AT_START, SiteGroups, peak_reserved, with_start};
 use orlop_trace::history::{DeviceHistory, History, SiteId, Sites, WorkBlock, Workload};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// The form of a written profile.
+/// The version of the format.
 const VERSION: u32 = 1;
 
-/// What a run needed, by device and call site. Written as JSON it is the baseline of a [`Gate`](super::Gate).
+/// The memory requirements of a run by device and call site. As JSON it is the baseline of a
+/// [`Gate`](super::Gate).
 ///
 /// ```
 /// use orlop_trace::history::History;
@@ -23,54 +25,54 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The form of what follows.
+    /// The version of the format.
     pub orlop_profile: u32,
-    /// How many lines of the program are in each name.
+    /// The number of program lines in each name.
     pub depth: usize,
-    /// By device.
+    /// The devices.
     pub devices: Vec<DeviceProfile>,
 }
 
-/// What a run needed on a device. Bytes of blocks are as asked for.
+/// The memory requirements of a run on a device. Bytes of blocks are requested bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DeviceProfile {
-    /// Its number.
+    /// The number of the device.
     pub device: u32,
-    /// The most bytes that lived at once.
+    /// The peak of live bytes.
     pub peak_live: u64,
-    /// The most bytes that were held from the device at once; `None` where the source does not tell.
+    /// The peak of reserved bytes; `None` if the source does not have it.
     pub peak_reserved: Option<u64>,
-    /// Bytes that live in the end.
+    /// Live bytes at the end.
     pub end_live: u64,
-    /// Blocks handed out.
+    /// The number of allocations.
     pub allocations: u64,
     /// By call site, most bytes at the peak first.
     pub sites: Vec<SiteProfile>,
 }
 
-/// What a call site needed.
+/// The memory requirements of a call site.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SiteProfile {
-    /// Its name, with lines.
+    /// Its name with lines.
     pub name: String,
-    /// Its name without lines, by which it is found again when they moved.
+    /// Its name without lines, by which it is matched when lines move.
     pub key: String,
-    /// Bytes that it held when most bytes lived.
+    /// Live bytes at the peak.
     pub peak_bytes: u64,
-    /// Blocks that it held then.
+    /// Live blocks at the peak.
     pub peak_blocks: u64,
-    /// Bytes that it holds in the end.
+    /// Live bytes at the end.
     pub end_bytes: u64,
-    /// Blocks that it holds in the end.
+    /// Live blocks at the end.
     pub end_blocks: u64,
-    /// Blocks handed out to it.
+    /// The number of allocations.
     pub allocations: u64,
 }
 
 impl Profile {
-    /// Of a history, with `depth` lines of the program in each name.
+    /// Creates the profile of a history, with `depth` program lines in each name.
     #[must_use]
     pub fn of(history: &History, depth: usize) -> Self {
         let depth = depth.max(1);
@@ -78,13 +80,13 @@ impl Profile {
         Self { orlop_profile: VERSION, depth, devices: history.devices.iter().map(device).collect() }
     }
 
-    /// Whether a profile that was read is of a form that is known here.
+    /// Returns `true` if the version of the format is supported.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.orlop_profile == VERSION
     }
 
-    /// Of a device; nothing at all if it was not used.
+    /// Returns the profile of a device; all zero if it was not used.
     #[must_use]
     pub fn device(&self, device: u32) -> DeviceProfile {
         let found = self.devices.iter().find(|profile| profile.device == device);
@@ -92,7 +94,7 @@ impl Profile {
         found.cloned().unwrap_or_else(unused)
     }
 
-    /// All devices of two profiles, by number.
+    /// Returns the devices of both profiles in order.
     pub(super) fn devices_of_both(&self, other: &Self) -> Vec<u32> {
         let mut devices: Vec<u32> =
             self.devices.iter().chain(&other.devices).map(|profile| profile.device).collect();
@@ -106,20 +108,21 @@ impl DeviceProfile {
     fn of(history: &DeviceHistory, sites: &Sites, depth: usize) -> Self {
         let history = &*with_start(history);
         let work = Workload::of(history);
-        let (peak, peak_live) = peak(&work);
+        let (peak_live, step) = work.peak();
+        let peak = step.map_or(0, |step| step + 1);
         let mut table =
-            ProfileTable { names: SiteGroups::new(sites, depth), rows: Vec::new(), places: HashMap::new() };
+            ProfileTable { names: SiteGroups::new(sites, depth), rows: Vec::new(), indices: HashMap::new() };
         for block in work.blocks.iter().filter(|block| block.born.is_some()) {
             let row = table.row(block);
             row.allocations = row.allocations.saturating_add(1);
         }
-        for block in live(&work, peak) {
+        for block in work.live_blocks(peak) {
             let row = table.row(block);
             row.peak_bytes = row.peak_bytes.saturating_add(block.bytes);
             row.peak_blocks = row.peak_blocks.saturating_add(1);
         }
         let mut end_live: u64 = 0;
-        for block in live(&work, work.steps.len()) {
+        for block in work.live_blocks(work.steps.len()) {
             let row = table.row(block);
             row.end_bytes = row.end_bytes.saturating_add(block.bytes);
             row.end_blocks = row.end_blocks.saturating_add(1);
@@ -130,7 +133,7 @@ impl DeviceProfile {
         Self {
             device: history.device,
             peak_live,
-            peak_reserved: peak_reserved(history),
+            peak_reserved: peak_reserved(history, history.events.len()),
             end_live,
             allocations: sites.iter().fold(0, |sum, site| sum.saturating_add(site.allocations)),
             sites,
@@ -142,26 +145,25 @@ impl DeviceProfile {
 struct ProfileTable<'a> {
     names: SiteGroups<'a>,
     rows: Vec<SiteProfile>,
-    /// Where a name's row is; names without frames have two, before the recording and in it.
-    places: HashMap<(usize, bool), usize>,
+    /// The row of each name. Memory without frames has two: before the recording and in it.
+    indices: HashMap<(usize, bool), usize>,
 }
 
 impl ProfileTable<'_> {
     fn row(&mut self, block: &WorkBlock) -> &mut SiteProfile {
-        let group = self.names.group(block.site);
-        let there = block.born.is_none() && self.names.name(group).is_empty();
+        let key = self.names.key(block.site, block.born.is_none());
         let next = self.rows.len();
-        let place = *self.places.entry((group, there)).or_insert(next);
-        if place == next {
-            self.rows.push(Self::named(&mut self.names, block.site, there));
+        let index = *self.indices.entry(key).or_insert(next);
+        if index == next {
+            self.rows.push(Self::named(&mut self.names, block.site, key.1));
         }
-        &mut self.rows[place]
+        &mut self.rows[index]
     }
 
-    fn named(names: &mut SiteGroups<'_>, site: SiteId, there: bool) -> SiteProfile {
-        let name = names.label(site, there);
+    fn named(names: &mut SiteGroups<'_>, site: SiteId, at_start: bool) -> SiteProfile {
+        let name = names.label(site, at_start);
         let group = names.group(site);
-        let key = if there { BEFORE.to_owned() } else { names.name(group).key(names.sites) };
+        let key = if at_start { LIVE_AT_START.to_owned() } else { names.name(group).key(names.sites) };
         SiteProfile { name, key, ..SiteProfile::default() }
     }
 }

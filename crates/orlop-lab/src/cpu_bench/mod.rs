@@ -2,11 +2,11 @@
 //!
 //! | question | with |
 //! |---|---|
-//! | how long do an allocation and a free take, and how much memory is reserved? | [`Replay`], [`ReplayReport`] |
+//! | how long does an operation take, and how much memory is reserved? | [`Replay`], [`ReplayReport`] |
 //! | how small can a fixed pool be? | [`smallest_pool()`] |
 //!
-//! The simulations of [`simulate`](crate::simulate) answer what an allocator decides; this answers what it
-//! costs on the machine that runs it.
+//! The simulations of [`simulate`](crate::simulate) show what an allocator decides; this module measures the
+//! cost on the machine that runs it.
 
 mod pass;
 mod process;
@@ -20,4 +20,4 @@ mod workers;
 pub use self::replay::{PassProgress, Replay};
 pub use self::replay_report::{ReplayReport, ReplaySummary};
 pub use self::smallest_pool::{SmallestPool, replay_in_smallest_pool, smallest_pool};
-pub use self::touch::{Touch, UnknownTouch};
+pub use self::touch::{TouchPattern, UnknownTouchPattern};

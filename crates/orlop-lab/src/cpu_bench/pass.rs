@@ -1,12 +1,12 @@
-//! The loop that is timed.
+//! The timed loop.
 
-use super::touch::{Touch, TouchAll, TouchFirst, TouchNone, TouchPages, Toucher};
+use super::touch::{TouchPattern, touch_all, touch_first, touch_pages};
 use crate::LabError;
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_trace::formats::text::{ReplayStep, Trace};
 use std::hint::black_box;
 
-/// The index, from 0, of the operation that failed, and its error.
+/// The index of the operation that failed, and its error.
 #[derive(Debug)]
 pub(super) struct FailedOperation {
     operation: usize,
@@ -33,22 +33,23 @@ pub(super) fn slots(trace: &Trace) -> BlockSlots {
     std::iter::repeat_with(|| None).take(trace.slots()).collect()
 }
 
-/// Replays the trace once. `slots` is empty before, and holds what the trace never frees after.
+/// Replays the trace once. `slots` is empty before the call, and has the blocks that are never freed after
+/// it.
 pub(super) fn pass(
     trace: &Trace,
-    touch: Touch,
+    touch: TouchPattern,
     allocator: &AllocatorRef,
     slots: &mut [Option<Block>],
 ) -> Result<(), FailedOperation> {
     match touch {
-        Touch::None => steps::<TouchNone>(trace, allocator, slots),
-        Touch::First => steps::<TouchFirst>(trace, allocator, slots),
-        Touch::Pages => steps::<TouchPages>(trace, allocator, slots),
-        Touch::All => steps::<TouchAll>(trace, allocator, slots),
+        TouchPattern::None => steps(trace, allocator, slots, |_| Ok(())),
+        TouchPattern::First => steps(trace, allocator, slots, touch_first),
+        TouchPattern::Pages => steps(trace, allocator, slots, touch_pages),
+        TouchPattern::All => steps(trace, allocator, slots, touch_all),
     }
 }
 
-/// The same loop with nobody to ask: no block is got, and none is freed.
+/// The same loop without an allocator.
 pub(super) fn idle(trace: &Trace, slots: &mut [Option<Block>]) {
     for step in trace.steps() {
         match step {
@@ -61,11 +62,13 @@ pub(super) fn idle(trace: &Trace, slots: &mut [Option<Block>]) {
     }
 }
 
+/// The loop is compiled for each pattern, without branches.
 #[inline]
-fn steps<T: Toucher>(
+fn steps(
     trace: &Trace,
     allocator: &AllocatorRef,
     slots: &mut [Option<Block>],
+    touch: impl Fn(&mut Block) -> Result<(), Error>,
 ) -> Result<(), FailedOperation> {
     for (operation, step) in trace.steps().enumerate() {
         match step {
@@ -73,7 +76,7 @@ fn steps<T: Toucher>(
                 let request = Request::new(bytes).stream(stream);
                 let mut block =
                     allocator.allocate(&request).map_err(|error| FailedOperation { operation, error })?;
-                T::touch(&mut block).map_err(|error| FailedOperation { operation, error })?;
+                touch(&mut block).map_err(|error| FailedOperation { operation, error })?;
                 slots[slot] = Some(block);
             }
             ReplayStep::Free { slot } => slots[slot] = None,

@@ -1,30 +1,30 @@
-//! What the operating system says about this process, where it says it without a system call of our own: the
-//! files in `/proc/self`. Elsewhere nothing is known, and nothing is reported.
+//! Memory statistics of this process from the files in `/proc/self`. On systems without them nothing is
+//! reported.
 
 use std::fs;
 
-/// Page faults since the process began: those that needed no disk, and those that did.
+/// Returns the number of page faults since the process began, minor and major.
 pub(crate) fn page_faults() -> Option<u64> {
     faults(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// The most memory that was resident since the process began, or since [`reset_peak_resident`]; in bytes.
+/// Returns the peak of resident memory in bytes since the process began, or since [`reset_peak_resident`].
 pub(crate) fn peak_resident() -> Option<u64> {
     kibibytes(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-/// Memory that is resident now, in bytes.
+/// Returns the resident memory in bytes.
 pub(crate) fn resident() -> Option<u64> {
     kibibytes(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
 
-/// Makes [`peak_resident`] start again from now. False if the system does not allow that.
+/// Resets [`peak_resident`]. Returns `false` if the system does not allow it.
 pub(crate) fn reset_peak_resident() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
-/// Fields 10 (minor) and 12 (major) of `/proc/self/stat`. Field 2 is the program's name in brackets and may
-/// hold anything, so fields are counted from the last bracket on.
+/// Parses fields 10 (minor) and 12 (major) of `/proc/self/stat`. Field 2 is the program's name in parentheses
+/// and may contain anything, so fields are counted from the last parenthesis.
 fn faults(stat: &str) -> Option<u64> {
     let (_, from_third) = stat.rsplit_once(')')?;
     let mut fields = from_third.split_ascii_whitespace().skip(10 - 3);

@@ -1,14 +1,15 @@
 //! A replay of a plain trace through an allocator, timed.
 //!
-//! A *pass* is the whole trace once, timed as a whole: a clock read costs more than many an allocation. The
-//! first pass finds the allocator empty and is reported apart as *cold*; the others show the steady state of
-//! a program that does the same again and again. What a trace never frees is freed between passes, untimed.
+//! A *pass* replays the whole trace once and is timed as a whole: reading the clock costs more than many
+//! allocations. The first pass begins with an empty allocator and is reported separately as *cold*; the
+//! others show the steady state of a program that repeats itself. Blocks that the trace never frees are freed
+//! between passes, untimed.
 //!
-//! The loop around the allocator reads 16 bytes an operation and moves a block into an array;
-//! [`Replay::overhead`] measures what that alone takes. It is not subtracted from anything.
+//! The loop around the allocator reads 16 bytes for an operation and moves a block into an array;
+//! [`Replay::overhead`] measures the loop alone. It is not subtracted.
 
 use super::replay_report::ReplayReport;
-use super::touch::Touch;
+use super::touch::TouchPattern;
 use super::{pass, workers};
 use crate::Result;
 use orlop_alloc::{Allocator as _, AllocatorRef};
@@ -19,101 +20,109 @@ use std::time::{Duration, Instant};
 /// The progress of a replay, in passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassProgress {
-    /// Passes that are done.
+    /// Completed passes.
     pub done: usize,
-    /// The largest number of passes.
+    /// The maximum number of passes.
     pub of: usize,
 }
 
-/// A trace, and how it is to be replayed: by default once, by one thread, writing the first byte of each
-/// block.
+/// A trace and the options of its replay. The default is one pass by one thread that writes the first byte of
+/// each block.
 #[derive(Clone, Copy)]
 pub struct Replay<'a> {
     pub(super) trace: &'a Trace,
     pub(super) name: &'a str,
     pub(super) threads: usize,
-    pub(super) touch: Touch,
+    pub(super) touch: TouchPattern,
     pub(super) repeat: usize,
-    pub(super) at_most: Option<Duration>,
+    pub(super) max_time: Option<Duration>,
     pub(super) watcher: Option<&'a (dyn Fn(PassProgress) + Sync)>,
 }
 
 impl<'a> Replay<'a> {
-    /// Of this trace.
+    /// Creates a replay of a trace.
     #[must_use]
     pub fn new(trace: &'a Trace) -> Self {
-        Self { trace, name: "", threads: 1, touch: Touch::First, repeat: 1, at_most: None, watcher: None }
+        Self {
+            trace,
+            name: "",
+            threads: 1,
+            touch: TouchPattern::First,
+            repeat: 1,
+            max_time: None,
+            watcher: None,
+        }
     }
 
-    /// Calling the trace so in the report.
+    /// Sets the name of the trace in the report.
     #[must_use]
     pub fn named(mut self, name: &'a str) -> Self {
         self.name = name;
         self
     }
 
-    /// By so many threads at once, each replaying the whole trace with blocks of its own against the same
-    /// allocator. Threads that are ahead go on, untimed, until the others are done. Zero counts as one.
+    /// Sets the number of threads. Each replays the whole trace with its own blocks on the same allocator.
+    /// Threads that are ahead continue, untimed, until the others are done. Zero counts as one.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self
     }
 
-    /// Writing so much of each block.
+    /// Sets how much of each block is written.
     #[must_use]
-    pub fn touch(mut self, touch: Touch) -> Self {
+    pub fn touch(mut self, touch: TouchPattern) -> Self {
         self.touch = touch;
         self
     }
 
-    /// In so many passes. Zero counts as one.
+    /// Sets the number of passes. Zero counts as one.
     #[must_use]
     pub fn repeat(mut self, passes: usize) -> Self {
         self.repeat = passes.max(1);
         self
     }
 
-    /// In fewer passes, but at least three, once this time is over.
+    /// Stops after this time, but not before three passes.
     #[must_use]
-    pub fn at_most(mut self, time: Duration) -> Self {
-        self.at_most = Some(time);
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.max_time = Some(time);
         self
     }
 
-    /// Telling `watcher` of each pass when it is done.
+    /// Sets a callback for each completed pass.
     #[must_use]
     pub fn watched(mut self, watcher: &'a (dyn Fn(PassProgress) + Sync)) -> Self {
         self.watcher = Some(watcher);
         self
     }
 
-    /// What the trace is called.
+    /// Returns the name of the trace.
     #[must_use]
     pub fn name(&self) -> &'a str {
         self.name
     }
 
-    /// The trace.
+    /// Returns the trace.
     #[must_use]
     pub fn trace(&self) -> &'a Trace {
         self.trace
     }
 
-    /// How many threads replay it at the same time.
+    /// Returns the number of threads.
     #[must_use]
     pub fn thread_count(&self) -> usize {
         self.threads
     }
 
-    /// Replays. The allocator should be new, or trimmed: what it holds already counts as reserved. All blocks
-    /// are back when this returns.
+    /// Runs the replay. The allocator should be new, or trimmed: its reserved bytes count from the beginning.
+    /// All blocks are freed on return.
     ///
     /// # Errors
     ///
-    /// [`LabError::Replay`](crate::LabError::Replay) if the allocator fails, at which operation, and
-    /// [`LabError::Untouchable`](crate::LabError::Untouchable), at the first block, if blocks are to be
-    /// written that the host cannot reach.
+    /// [`LabError::Replay`](crate::LabError::Replay) if the allocator fails;
+    /// [`LabError::Untouchable`](crate::LabError::Untouchable) at the first block, if blocks are to be
+    /// written that the host cannot access.
     pub fn run(&self, allocator: &AllocatorRef) -> Result<ReplayReport> {
         allocator.reset_peaks();
         let costs = workers::run(self, allocator)?;
@@ -140,8 +149,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Nanoseconds an operation of this replay takes without an allocator: the same loop, by one thread,
-    /// where nothing is allocated.
+    /// Returns the nanoseconds for an operation without an allocator: the same loop by one thread.
     #[must_use]
     pub fn overhead(&self) -> f64 {
         let mut slots = pass::slots(self.trace);
@@ -166,12 +174,12 @@ impl fmt::Debug for Replay<'_> {
             .field("threads", &self.threads)
             .field("touch", &self.touch)
             .field("repeat", &self.repeat)
-            .field("at_most", &self.at_most)
+            .field("max_time", &self.max_time)
             .finish_non_exhaustive()
     }
 }
 
-/// The first of several values, and the others; or the only one among the others.
+/// Splits off the first of several values; a single value is not split off.
 fn split_cold<T: Copy>(values: &[T]) -> (Option<T>, &[T]) {
     match values {
         [cold, steady @ ..] if !steady.is_empty() => (Some(*cold), steady),

@@ -1,42 +1,42 @@
 //! The result of a replay.
 
-use super::Touch;
+use super::TouchPattern;
 use serde::{Deserialize, Serialize};
 
-/// The cost of one trace under one allocator.
+/// The cost of a trace with an allocator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReplayReport {
     /// The trace's name.
     pub trace: String,
-    /// Returns the allocator's name.
+    /// The name of the allocator.
     pub allocator: String,
-    /// Threads that replayed it at once.
+    /// The number of threads.
     pub threads: usize,
-    /// What was written into blocks.
-    pub touch: Touch,
+    /// How much of each block was written.
+    pub touch: TouchPattern,
     /// Operations of one thread in one pass. An allocation and its free are two.
     pub operations: usize,
     /// Nanoseconds for an operation, the mean of the threads: the median of the passes after the first, or
     /// the only pass.
     pub ns_per_op: f64,
-    /// The most bytes that lived at once, as asked for: the trace's peak times the threads.
+    /// The peak of live bytes: the trace's peak of requested bytes times the threads.
     pub peak_live: u64,
-    /// The most bytes that the allocator held from its backing.
+    /// The peak of bytes that the allocator reserved from its backing.
     pub peak_reserved: u64,
-    /// `peak_reserved / peak_live`; 1 if nothing lived.
+    /// `peak_reserved / peak_live`; 1 if nothing was live.
     pub ratio: f64,
-    /// Page faults of the process in a pass of all threads, the mean of those that `ns_per_op` is about.
-    /// Linux only.
+    /// Page faults of the process in a pass of all threads: the mean of the passes of `ns_per_op`. Linux
+    /// only.
     pub page_faults: Option<u64>,
-    /// The most memory of the process that was resident, in bytes; what was resident before the replay is
-    /// part of it. Linux only.
+    /// The peak of resident memory of the process in bytes, including what was resident before the replay.
+    /// Linux only.
     pub rss: Option<u64>,
     /// Nanoseconds for an operation in the first pass, if there were others.
     pub cold_ns_per_op: Option<f64>,
     /// Page faults in the first pass, if there were others.
     pub cold_page_faults: Option<u64>,
-    /// Passes in all.
+    /// The number of passes.
     pub passes: usize,
 }
 
@@ -44,9 +44,9 @@ pub struct ReplayReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReplaySummary {
-    /// Returns the allocator's name.
+    /// The name of the allocator.
     pub allocator: String,
-    /// How many traces.
+    /// The number of traces.
     pub traces: usize,
     /// The geometric mean of `ns_per_op`.
     pub ns_per_op: f64,
@@ -55,8 +55,8 @@ pub struct ReplaySummary {
 }
 
 impl ReplaySummary {
-    /// One for each allocator, in the order of their first report. Geometric means, because traces differ by
-    /// factors: no trace counts more for being slower.
+    /// Summarizes each allocator, in order of the first reports. The means are geometric, so that slow traces
+    /// do not dominate.
     #[must_use]
     pub fn by_allocator(reports: &[ReplayReport]) -> Vec<Self> {
         let mut names: Vec<&str> = Vec::new();
@@ -78,7 +78,7 @@ impl ReplaySummary {
     }
 }
 
-/// Of the positive ones; 0 if there are none. (An empty trace takes no time.)
+/// Returns the mean of the positive values; 0 if there are none. (An empty trace takes no time.)
 fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
     let (count, sum) = values
         .filter(|value| *value > 0.0)
@@ -92,7 +92,7 @@ pub(super) fn sample(trace: &str, allocator: &str, ns_per_op: f64, ratio: f64) -
         trace: trace.into(),
         allocator: allocator.into(),
         threads: 1,
-        touch: Touch::First,
+        touch: TouchPattern::First,
         operations: 4,
         ns_per_op,
         peak_live: 100,

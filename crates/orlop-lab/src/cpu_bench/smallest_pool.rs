@@ -1,28 +1,28 @@
-//! How small a fixed pool may be: the measure of an allocator's fragmentation that no growth policy blurs.
+//! The smallest fixed pool for a trace: a measure of fragmentation without the influence of a growth policy.
 //!
-//! Found by bisection: each candidate is a pool in which the whole trace is replayed. Whether a trace fits is
-//! not monotone in the pool's size: where a block goes depends on what is free behind it, and now and then a
-//! trace fits into a pool and not into one slightly larger. The answer is therefore a size that *was replayed
-//! and works* while the next smaller one does not; somewhere below there may be another that works.
+//! It is found by bisection: each candidate is a pool in which the whole trace is replayed. Whether a trace
+//! fits is not monotone in the size of the pool: the position of a block depends on the free memory behind
+//! it, and a trace may fit into a pool and not into a slightly larger one. So the result is a size that *was
+//! replayed and works* while the next smaller one does not; smaller sizes may work.
 
-use super::{Replay, ReplayReport, Touch};
+use super::{Replay, ReplayReport, TouchPattern};
 use crate::{LabError, Result};
 use orlop_alloc::{Allocator as _, AllocatorRef};
 use orlop_trace::formats::text::Trace;
 
-/// Candidates are multiples of this: the granule of the engines that pools are made of.
+/// Candidates are multiples of this: the granularity of the engines of pools.
 const STEP: usize = 256;
 
-/// The first candidate that must work, as a multiple of the live peak. It is doubled while it does not.
+/// The first candidate as a multiple of the live peak. It is doubled until it works.
 const FIRST_TIMES: usize = 4;
 
-/// The largest multiple of the live peak that is tried.
-const LAST_TIMES: usize = 64;
+/// The largest candidate as a multiple of the live peak.
+const MAX_TIMES: usize = 64;
 
-/// By what share a pool is enlarged while several threads do not fit into it together.
-const THREADS_SHARE: usize = 16;
+/// A pool is enlarged by this fraction until several threads fit into it together.
+const ENLARGE_FRACTION: usize = 16;
 
-/// A pool that holds a trace, when one of 256 bytes less does not.
+/// A pool that fits a trace, while one of 256 bytes less does not.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct SmallestPool {
@@ -30,20 +30,21 @@ pub struct SmallestPool {
     pub bytes: usize,
     /// The trace's live peak.
     pub peak_live: u64,
-    /// How many sizes were tried.
+    /// The number of sizes tried.
     pub tried: usize,
 }
 
 impl SmallestPool {
-    /// Size over live peak: 1 is perfect. 1 too if nothing ever lived.
+    /// Returns the size over the live peak: 1 is perfect, and the result for an empty trace.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         if self.peak_live == 0 { 1.0 } else { self.bytes as f64 / self.peak_live as f64 }
     }
 }
 
-/// The smallest pool in which `trace` replays, by one thread. `make` gives a new allocator that reserves no
-/// more than it is told; over [`Null`](orlop_alloc::backing::Null) a search costs no memory.
+/// Finds the smallest pool in which `trace` replays, by one thread. `make` creates an allocator that reserves
+/// at most this number of bytes; with [`Null`](orlop_alloc::backing::Null) as backing a search needs no
+/// memory.
 ///
 /// ```
 /// use orlop_alloc::backing::Null;
@@ -52,7 +53,7 @@ impl SmallestPool {
 /// use orlop_lab::cpu_bench::smallest_pool;
 /// use orlop_trace::formats::text::Trace;
 ///
-/// // 512 bytes lie free when 512 are asked for, but in two places.
+/// // 512 bytes are free, but not contiguous.
 /// let trace = Trace::parse("a,0,256\na,1,256\na,2,256\nf,0\nf,2\na,3,512\n".as_bytes())?;
 /// let pool = smallest_pool(&trace, |bytes| {
 ///     let builder = Bfc::builder(Null::new(Device::CPU)).policy(BfcPolicy::tensorflow_fixed());
@@ -64,33 +65,32 @@ impl SmallestPool {
 ///
 /// # Errors
 ///
-/// [`LabError::NoPoolFits`] if not even 64 times the live peak is enough, and whatever fails for another
-/// reason than lack of memory.
+/// [`LabError::NoPoolFits`] if 64 times the live peak is not enough; other errors than out of memory.
 pub fn smallest_pool(trace: &Trace, make: impl Fn(usize) -> Result<AllocatorRef>) -> Result<SmallestPool> {
     let peak_live = trace.peak().bytes;
     let mut tried = 0;
     let mut fits = |steps: usize| {
         tried += 1;
         let allocator = make(steps.saturating_mul(STEP))?;
-        match Replay::new(trace).touch(Touch::None).run(&allocator) {
+        match Replay::new(trace).touch(TouchPattern::None).run(&allocator) {
             Ok(_) => Ok(None),
             Err(error) if error.is_out_of_memory() => Ok(Some(allocator)),
             Err(error) => Err(error),
         }
     };
-    // In steps from here on: the least that all live bytes could fit in.
-    let least = usize::try_from(peak_live).unwrap_or(usize::MAX).div_ceil(STEP).max(1);
+    // From here on in steps: the sum of the live bytes.
+    let min = usize::try_from(peak_live).unwrap_or(usize::MAX).div_ceil(STEP).max(1);
     let mut times = FIRST_TIMES;
-    let mut good = least.saturating_mul(times);
+    let mut good = min.saturating_mul(times);
     while let Some(full) = fits(good)? {
-        if times >= LAST_TIMES {
+        if times >= MAX_TIMES {
             let largest = good.saturating_mul(STEP);
             return Err(LabError::NoPoolFits { allocator: full.name().into(), largest, times });
         }
         times *= 2;
-        good = least.saturating_mul(times);
+        good = min.saturating_mul(times);
     }
-    let mut bad = least - 1;
+    let mut bad = min - 1;
     while good - bad > 1 {
         let middle = bad + (good - bad) / 2;
         if fits(middle)?.is_none() { good = middle } else { bad = middle }
@@ -98,11 +98,11 @@ pub fn smallest_pool(trace: &Trace, make: impl Fn(usize) -> Result<AllocatorRef>
     Ok(SmallestPool { bytes: good * STEP, peak_live, tried })
 }
 
-/// Finds the smallest pool with allocators from `search`, then replays in one of that size from `make`, which
-/// has real memory under it.
+/// Finds the smallest pool with allocators from `search`, then replays in a pool of that size from `make`,
+/// with real memory.
 ///
-/// With several threads the pool is that many times larger. If the threads come to stand so that the pool is
-/// too small even so, it is enlarged by sixteenths.
+/// With several threads the pool is that many times larger. If their interleaving needs more, it is enlarged
+/// by sixteenths.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ pub fn replay_in_smallest_pool(
     let pool = smallest_pool(replay.trace(), search)?;
     let threads = replay.thread_count();
     let together = pool.bytes.saturating_mul(threads);
-    let more = together / THREADS_SHARE;
+    let more = together / ENLARGE_FRACTION;
     let mut bytes = together;
     loop {
         match replay.run(&make(bytes)?) {

@@ -1,26 +1,26 @@
-//! The start gate: where the worker threads of a replay meet.
+//! The start gate: a barrier for the worker threads of a replay.
 //!
-//! Not `std::sync::Barrier`, for two reasons. A pass may take microseconds, less than it takes to wake a
-//! sleeping thread: those who wait here stay awake, so that all start at once. And a thread that panics would
-//! leave the others waiting for ever: here its guard opens the gate for good.
+//! `std::sync::Barrier` is unsuitable for two reasons. A pass may take microseconds, less than waking a
+//! sleeping thread: threads that wait here spin, so that all start at the same time. And a thread that panics
+//! would block the others for ever: here its guard abandons the gate.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-/// Looks at the gate that often before the processor is offered to others.
-const SPINS: usize = 1 << 10;
+/// The number of spins before the thread yields.
+const MAX_SPINS: usize = 1 << 10;
 
 #[derive(Debug)]
 pub(super) struct StartGate {
     members: usize,
     arrived: AtomicUsize,
-    /// How often the gate opened.
+    /// The number of times the gate has opened.
     openings: AtomicUsize,
     abandoned: AtomicBool,
 }
 
-/// Somebody left for good: the replay cannot go on.
+/// A thread left without reaching the gate: the replay cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Abandoned;
 
@@ -34,23 +34,23 @@ impl StartGate {
         }
     }
 
-    /// Waits until all members are here. What each did before is seen by all after.
+    /// Waits for all members. Everything they did before happens before everything after.
     pub(super) fn meet(&self) -> Result<(), Abandoned> {
         let before = self.openings.load(Ordering::Relaxed);
-        // AcqRel: the last to arrive sees what the others did (their release), and passes it on below.
+        // AcqRel: the last to arrive acquires what the others released, and publishes it below.
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.members {
             self.arrived.store(0, Ordering::Relaxed);
-            // Release: pairs with the acquire below; also nobody arrives anew before the reset is seen.
+            // Release: pairs with the acquire below. No thread arrives again before it sees the reset.
             self.openings.store(before.wrapping_add(1), Ordering::Release);
         }
-        let mut looks = 0_usize;
+        let mut spins = 0_usize;
         while self.openings.load(Ordering::Acquire) == before {
             // Relaxed: nothing is read because of it.
             if self.abandoned.load(Ordering::Relaxed) {
                 return Err(Abandoned);
             }
-            looks += 1;
-            if looks < SPINS {
+            spins += 1;
+            if spins < MAX_SPINS {
                 hint::spin_loop();
             } else {
                 thread::yield_now();
@@ -59,12 +59,12 @@ impl StartGate {
         Ok(())
     }
 
-    /// Whether somebody left for good.
+    /// Returns `true` if a thread left without reaching the gate.
     pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Opens the gate for good when the guard is dropped, unless [`GateMember::done`] was called.
+    /// Registers a thread. Dropping the guard abandons the gate, unless [`GateMember::done`] was called.
     pub(super) fn member(&self) -> GateMember<'_> {
         GateMember { gate: self, done: false }
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_passes_before_all_are_there() {
+    fn the_gate_opens_when_all_have_arrived() {
         let (gate, count) = (StartGate::new(3), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_for_good_lets_the_others_go() {
+    fn an_abandoned_gate_releases_the_others() {
         let gate = StartGate::new(2);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| gate.meet());

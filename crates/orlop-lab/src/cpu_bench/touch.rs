@@ -1,4 +1,4 @@
-//! What a replay writes into its blocks, as a program would.
+//! How much of its blocks a replay writes, as a program would.
 
 use orlop_alloc::{Block, Error};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// How much of each new block is written. Pages that are never written cost nothing and are not resident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Touch {
+pub enum TouchPattern {
     /// Nothing: the cost of the allocator alone. Works for memory that the host cannot reach.
     None,
     /// The first byte.
@@ -20,11 +20,11 @@ pub enum Touch {
     All,
 }
 
-impl Touch {
-    /// All of them, least first.
+impl TouchPattern {
+    /// All patterns, fewest writes first.
     pub const ALL: [Self; 4] = [Self::None, Self::First, Self::Pages, Self::All];
 
-    /// Its name on the command line and in JSON.
+    /// Returns the name on the command line and in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,77 +36,54 @@ impl Touch {
     }
 }
 
-impl fmt::Display for Touch {
+impl fmt::Display for TouchPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Touch {
-    type Err = UnknownTouch;
+impl FromStr for TouchPattern {
+    type Err = UnknownTouchPattern;
 
-    fn from_str(name: &str) -> Result<Self, UnknownTouch> {
-        Self::ALL.into_iter().find(|touch| touch.name() == name).ok_or(UnknownTouch)
+    fn from_str(name: &str) -> Result<Self, UnknownTouchPattern> {
+        Self::ALL.into_iter().find(|touch| touch.name() == name).ok_or(UnknownTouchPattern)
     }
 }
 
-/// The text names no [`Touch`].
+/// The text is not a [`TouchPattern`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected none, first, pages or all")]
-pub struct UnknownTouch;
+pub struct UnknownTouchPattern;
 
-/// The smallest page of the systems we know.
+/// The smallest page size of supported systems.
 const PAGE: usize = 4096;
 
-/// What is written: not zero, lest a system that merges equal pages sees through us.
+/// The byte that is written. Not zero, because a system may merge zero pages.
 const MARK: u8 = 0xa5;
 
-/// A [`Touch`] as a type, so that the replay's loop is compiled for each and asks nothing.
-pub(super) trait Toucher {
-    fn touch(block: &mut Block) -> Result<(), Error>;
+#[inline]
+pub(super) fn touch_first(block: &mut Block) -> Result<(), Error> {
+    if let Some(first) = block.bytes_mut()?.first_mut() {
+        *first = MARK;
+    }
+    Ok(())
 }
 
-pub(super) struct TouchNone;
-pub(super) struct TouchFirst;
-pub(super) struct TouchPages;
-pub(super) struct TouchAll;
-
-impl Toucher for TouchNone {
-    #[inline]
-    fn touch(_: &mut Block) -> Result<(), Error> {
-        Ok(())
+pub(super) fn touch_pages(block: &mut Block) -> Result<(), Error> {
+    let bytes = block.bytes_mut()?;
+    for byte in bytes.iter_mut().step_by(PAGE) {
+        *byte = MARK;
     }
+    // Blocks may begin inside a page: the last byte may be in another page.
+    if let Some(last) = bytes.last_mut() {
+        *last = MARK;
+    }
+    Ok(())
 }
 
-impl Toucher for TouchFirst {
-    #[inline]
-    fn touch(block: &mut Block) -> Result<(), Error> {
-        if let Some(first) = block.bytes_mut()?.first_mut() {
-            *first = MARK;
-        }
-        Ok(())
-    }
-}
-
-impl Toucher for TouchPages {
-    fn touch(block: &mut Block) -> Result<(), Error> {
-        let bytes = block.bytes_mut()?;
-        for byte in bytes.iter_mut().step_by(PAGE) {
-            *byte = MARK;
-        }
-        // Blocks need not begin with a page: the last one may reach into one more.
-        if let Some(last) = bytes.last_mut() {
-            *last = MARK;
-        }
-        Ok(())
-    }
-}
-
-impl Toucher for TouchAll {
-    fn touch(block: &mut Block) -> Result<(), Error> {
-        block.bytes_mut()?.fill(MARK);
-        Ok(())
-    }
+pub(super) fn touch_all(block: &mut Block) -> Result<(), Error> {
+    block.bytes_mut()?.fill(MARK);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -117,27 +94,26 @@ mod tests {
     use orlop_alloc::engine::Direct;
 
     #[test]
-    fn each_way_writes_what_it_says() {
+    fn each_pattern_writes_its_bytes() {
         let touched = |bytes: usize, touch: fn(&mut Block) -> Result<(), Error>| {
             let mut block = Direct::new(System::new()).allocate(&Request::new(bytes).zeroed()).unwrap();
             touch(&mut block).unwrap();
             let marked = block.bytes().unwrap().iter().enumerate().filter(|&(_, &byte)| byte == MARK);
             marked.map(|(at, _)| at).collect::<Vec<_>>()
         };
-        assert_eq!(touched(5000, TouchNone::touch), [0; 0]);
-        assert_eq!(touched(5000, TouchFirst::touch), [0]);
-        assert_eq!(touched(9000, TouchPages::touch), [0, 4096, 8192, 8999]);
-        assert_eq!(touched(3, TouchAll::touch), [0, 1, 2]);
-        for touch in [TouchFirst::touch, TouchPages::touch, TouchAll::touch] {
+        assert_eq!(touched(5000, touch_first), [0]);
+        assert_eq!(touched(9000, touch_pages), [0, 4096, 8192, 8999]);
+        assert_eq!(touched(3, touch_all), [0, 1, 2]);
+        for touch in [touch_first as fn(&mut Block) -> _, touch_pages, touch_all] {
             assert_eq!(touched(0, touch), [0; 0]);
         }
     }
 
     #[test]
     fn names_are_read_back() {
-        for touch in Touch::ALL {
+        for touch in TouchPattern::ALL {
             assert_eq!(touch.to_string().parse(), Ok(touch));
         }
-        assert_eq!("some".parse::<Touch>(), Err(UnknownTouch));
+        assert_eq!("some".parse::<TouchPattern>(), Err(UnknownTouchPattern));
     }
 }

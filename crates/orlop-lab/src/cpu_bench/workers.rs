@@ -1,9 +1,8 @@
-//! The worker threads of a replay. All make each pass together; one of them, the leader, measures what the
-//! passes cost the process.
+//! The worker threads of a replay. All run each pass together; one of them, the leader, measures the cost for
+//! the process.
 //!
-//! A pass may be over before the system has let the other threads run, and then it says nothing about sharing
-//! an allocator. So a thread whose pass must wait for the others to begin, or is done before theirs, keeps
-//! them company: it goes on replaying, untimed.
+//! A pass may be over before the system has scheduled the other threads, and would then not measure a shared
+//! allocator. So a thread that waits for the others to begin or to finish continues to replay, untimed.
 
 use super::pass::{BlockSlots, FailedOperation, pass, slots};
 use super::process;
@@ -16,17 +15,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Passes after which a time limit may end a replay.
-const AT_LEAST: usize = 3;
+/// The minimum number of passes before a time limit ends a replay.
+const MIN_PASSES: usize = 3;
 
-/// What the passes cost.
+/// The measured cost of the passes.
 #[derive(Debug, Default)]
-pub(super) struct Costs {
-    /// By pass: the mean time of a thread.
+pub(super) struct ReplayCosts {
+    /// For each pass, the mean time of a thread.
     pub(super) times: Vec<Duration>,
-    /// By pass: page faults of the process. Empty if they are not known.
+    /// For each pass, the page faults of the process. Empty if unknown.
     pub(super) faults: Vec<u64>,
-    /// The most memory that was seen resident.
+    /// The peak of resident memory.
     pub(super) resident: Option<u64>,
 }
 
@@ -34,12 +33,12 @@ struct Workers<'a> {
     replay: &'a Replay<'a>,
     allocator: &'a AllocatorRef,
     gate: StartGate,
-    /// How often any thread began a pass, and ended it. They synchronise nothing.
+    /// The number of passes that threads began, and ended. They synchronize nothing.
     begun: AtomicUsize,
     ended: AtomicUsize,
-    /// Somebody's pass failed. Ordered, as `over`, by the gate.
+    /// Whether a pass failed. Ordered, like `over`, by the gate.
     failed: AtomicBool,
-    /// The leader has seen enough.
+    /// Whether the leader has ended the replay.
     over: AtomicBool,
 }
 
@@ -50,8 +49,8 @@ struct WorkerResult {
     failure: Option<FailedOperation>,
 }
 
-pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs, LabError> {
-    let crew = Workers {
+pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<ReplayCosts, LabError> {
+    let workers = Workers {
         replay,
         allocator,
         gate: StartGate::new(replay.threads),
@@ -62,14 +61,14 @@ pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs
     };
     let mut leader = Leader::new(replay);
     let logs = thread::scope(|scope| -> Result<Vec<WorkerResult>, LabError> {
-        // Those who are there already go home if not all can come.
-        let member = crew.gate.member();
-        // The leader is the calling thread: with one thread, nothing is spawned.
-        let spawn = |_| thread::Builder::new().spawn_scoped(scope, || crew.work(None));
+        // Threads that have started end if not all can be started.
+        let member = workers.gate.member();
+        // The leader is the current thread: with one thread, nothing is spawned.
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, || workers.work(None));
         let others: Result<Vec<_>, _> = (1..replay.threads).map(spawn).collect();
         let others = others.map_err(|error| LabError::Threads { threads: replay.threads, error })?;
         member.done();
-        let own = crew.work(Some(&mut leader));
+        let own = workers.work(Some(&mut leader));
         let others =
             others.into_iter().map(|other| other.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
         Ok(std::iter::once(own).chain(others).collect())
@@ -86,14 +85,14 @@ pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs
     }
     let threads = u32::try_from(replay.threads).unwrap_or(u32::MAX);
     times.iter_mut().for_each(|time| *time /= threads);
-    Ok(Costs { times, faults: leader.faults, resident: leader.resident })
+    Ok(ReplayCosts { times, faults: leader.faults, resident: leader.resident })
 }
 
 impl Workers<'_> {
     fn work(&self, leader: Option<&mut Leader<'_>>) -> WorkerResult {
         let member = self.gate.member();
         let mut log = WorkerResult::default();
-        // Abandoned: another thread panicked, and its panic is what the caller will see.
+        // Abandoned: another thread panicked, and its panic is propagated.
         if self.passes(leader, &mut log).is_ok() {
             member.done();
         }
@@ -129,28 +128,28 @@ impl Workers<'_> {
         Ok(())
     }
 
-    /// This thread's part of pass `number`, from 1, in company.
+    /// Runs and times this thread's part of pass `number`, from 1.
     fn timed(&self, number: usize, slots: &mut BlockSlots) -> Result<Duration, FailedOperation> {
-        let everybody = number * self.replay.threads;
+        let total = number * self.replay.threads;
         self.begun.fetch_add(1, Ordering::Relaxed);
-        self.accompany(&self.begun, everybody, slots)?;
+        self.keep_busy(&self.begun, total, slots)?;
         let begin = Instant::now();
         let result = self.pass(slots);
         let time = begin.elapsed();
         self.ended.fetch_add(1, Ordering::Relaxed);
         result?;
-        self.accompany(&self.ended, everybody, slots)?;
+        self.keep_busy(&self.ended, total, slots)?;
         Ok(time)
     }
 
-    /// Replays until `count` has come to `everybody`, or nobody needs company any more.
-    fn accompany(
+    /// Replays until `count` has reached `total`, or the replay fails.
+    fn keep_busy(
         &self,
         count: &AtomicUsize,
-        everybody: usize,
+        total: usize,
         slots: &mut BlockSlots,
     ) -> Result<(), FailedOperation> {
-        while count.load(Ordering::Relaxed) < everybody
+        while count.load(Ordering::Relaxed) < total
             && !self.failed.load(Ordering::Relaxed)
             && !self.gate.is_abandoned()
         {
@@ -166,15 +165,15 @@ impl Workers<'_> {
     }
 }
 
-/// Watches the passes, between them.
+/// Measures the passes between them.
 struct Leader<'a> {
     replay: &'a Replay<'a>,
     begin: Instant,
     passes: usize,
     faults_before: Option<u64>,
     faults: Vec<u64>,
-    /// Whether the peak of resident memory began with this replay.
-    peak_is_ours: bool,
+    /// Whether the peak of resident memory was reset for this replay.
+    has_own_peak: bool,
     resident: Option<u64>,
 }
 
@@ -186,7 +185,7 @@ impl<'a> Leader<'a> {
             passes: 0,
             faults_before: None,
             faults: Vec::new(),
-            peak_is_ours: process::reset_peak_resident(),
+            has_own_peak: process::reset_peak_resident(),
             resident: None,
         }
     }
@@ -195,19 +194,19 @@ impl<'a> Leader<'a> {
         self.faults_before = process::page_faults();
     }
 
-    /// True if that was the last pass.
+    /// Returns `true` after the last pass.
     fn after(&mut self) -> bool {
         if let (Some(before), Some(now)) = (self.faults_before, process::page_faults()) {
             self.faults.push(now.saturating_sub(before));
         }
-        let resident = if self.peak_is_ours { process::peak_resident() } else { process::resident() };
+        let resident = if self.has_own_peak { process::peak_resident() } else { process::resident() };
         self.resident = self.resident.max(resident);
         self.passes += 1;
-        let Replay { repeat, at_most, watcher, .. } = *self.replay;
+        let Replay { repeat, max_time, watcher, .. } = *self.replay;
         if let Some(watcher) = watcher {
             watcher(PassProgress { done: self.passes, of: repeat });
         }
-        let late = at_most.is_some_and(|limit| self.begin.elapsed() >= limit);
-        self.passes >= repeat || (late && self.passes >= AT_LEAST)
+        let late = max_time.is_some_and(|limit| self.begin.elapsed() >= limit);
+        self.passes >= repeat || (late && self.passes >= MIN_PASSES)
     }
 }

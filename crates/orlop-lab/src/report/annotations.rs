@@ -1,27 +1,27 @@
-//! The program's annotations as bands over the chart, each from its begin to its end.
+//! Annotations of the program as bands over the chart.
 
-use super::block_lives::moment;
+use super::block_lifetimes::instant;
 use super::stacks::Stacks;
-use orlop_trace::history::{Annotation, DeviceHistory, EventAction, Stage, TextId};
+use orlop_trace::history::{Annotation, AnnotationStage, DeviceHistory, EventAction, TextId};
 use serde::Serialize;
 use std::collections::HashMap;
 
 /// A phase of the program, or a point in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct AnnotationBand {
-    /// The moment in which it begins.
+    /// The instant at which it begins.
     from: u64,
-    /// The moment in which it ends.
+    /// The instant at which it ends.
     to: u64,
-    /// When it begins, in nanoseconds from the first event.
+    /// The time at which it begins, in nanoseconds since the first event.
     start: u64,
-    /// When it ends.
+    /// The time at which it ends.
     end: u64,
     text: u64,
 }
 
-/// The phases that a device's recording has a part of, in order of their begin. What begins and never ends
-/// lasts to the end; what only ends was there from the beginning.
+/// Returns the phases that overlap a device's recording, in order of their beginning. A phase without an end
+/// lasts to the end of the recording; one without a beginning starts with it.
 pub(super) fn annotation_bands(
     annotations: &[Annotation],
     history: &DeviceHistory,
@@ -30,23 +30,23 @@ pub(super) fn annotation_bands(
     let first = history.events.iter().map(|event| event.time).min().unwrap_or(0);
     let last = history.events.iter().map(|event| event.time).max().unwrap_or(0);
     let here = |annotation: &&Annotation| annotation.device.is_none_or(|device| device == history.device);
-    let mut marks: Vec<(u64, Stage, TextId)> =
+    let mut marks: Vec<(u64, AnnotationStage, TextId)> =
         annotations.iter().filter(here).map(|mark| (mark.time, mark.stage, mark.name)).collect();
-    let said = history.events.iter().filter(|event| event.action == EventAction::Annotation);
-    marks.extend(said.map(|event| (event.time, Stage::Moment, event.text)));
+    let events = history.events.iter().filter(|event| event.action == EventAction::Annotation);
+    marks.extend(events.map(|event| (event.time, AnnotationStage::Instant, event.text)));
     marks.sort_by_key(|&(time, ..)| time);
 
     let mut phases: Vec<(u64, u64, TextId)> = Vec::new();
     let mut open: HashMap<TextId, Vec<usize>> = HashMap::new();
     for (time, stage, name) in marks {
         match stage {
-            Stage::Begin => {
+            AnnotationStage::Begin => {
                 open.entry(name).or_default().push(phases.len());
                 phases.push((time, u64::MAX, name));
             }
-            // Phases of one name are inside each other, as calls are.
-            Stage::End => {
-                let begun = open.get_mut(&name).and_then(Vec::pop).and_then(|place| phases.get_mut(place));
+            // Phases of one name nest, as calls do.
+            AnnotationStage::End => {
+                let begun = open.get_mut(&name).and_then(Vec::pop).and_then(|index| phases.get_mut(index));
                 match begun {
                     Some(phase) => phase.1 = time,
                     None => phases.push((0, time, name)),
@@ -59,9 +59,9 @@ pub(super) fn annotation_bands(
     phases.sort_by_key(|&(start, ..)| start);
     let at = |time: u64| {
         let passed = history.events.partition_point(|event| event.time <= time);
-        passed.checked_sub(1).map_or(0, moment)
+        passed.checked_sub(1).map_or(0, instant)
     };
-    let note = |(start, end, name): (u64, u64, TextId)| {
+    let band = |(start, end, name): (u64, u64, TextId)| {
         let (start, end) = (start.clamp(first, last), end.clamp(first, last));
         AnnotationBand {
             from: at(start.saturating_sub(1)),
@@ -71,7 +71,7 @@ pub(super) fn annotation_bands(
             text: stacks.text_id(name),
         }
     };
-    phases.into_iter().map(note).collect()
+    phases.into_iter().map(band).collect()
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use orlop_trace::history::{HistoryEvent, Sites};
 
-    fn bands(marks: &[(u64, Stage)]) -> Vec<(u64, u64, u64, u64)> {
+    fn bands(marks: &[(u64, AnnotationStage)]) -> Vec<(u64, u64, u64, u64)> {
         let events = (1..=4)
             .map(|time| HistoryEvent { time: 100 * time, ..HistoryEvent::new(EventAction::Snapshot, 0, 0) });
         let history = DeviceHistory::from_events(events.collect());
@@ -87,25 +87,33 @@ mod tests {
         let name = sites.text("step");
         let mark = |&(time, stage)| Annotation { time, device: None, name, stage };
         let annotations: Vec<Annotation> = marks.iter().map(mark).collect();
-        let notes = annotation_bands(&annotations, &history, &mut Stacks::new(&sites));
-        notes.iter().map(|note| (note.from, note.to, note.start, note.end)).collect()
+        let bands = annotation_bands(&annotations, &history, &mut Stacks::new(&sites));
+        bands.iter().map(|band| (band.from, band.to, band.start, band.end)).collect()
     }
 
     #[test]
     fn phases_of_one_name_are_inside_each_other() {
-        let marks = [(150, Stage::Begin), (200, Stage::Begin), (250, Stage::End), (350, Stage::End)];
+        let marks = [
+            (150, AnnotationStage::Begin),
+            (200, AnnotationStage::Begin),
+            (250, AnnotationStage::End),
+            (350, AnnotationStage::End),
+        ];
         assert_eq!(bands(&marks), [(1, 3, 50, 250), (1, 2, 100, 150)]);
     }
 
     #[test]
     fn what_lacks_an_end_lasts_as_long_as_the_recording() {
-        assert_eq!(bands(&[(300, Stage::Begin)]), [(2, 4, 200, 300)]);
-        assert_eq!(bands(&[(300, Stage::End)]), [(0, 3, 0, 200)]);
+        assert_eq!(bands(&[(300, AnnotationStage::Begin)]), [(2, 4, 200, 300)]);
+        assert_eq!(bands(&[(300, AnnotationStage::End)]), [(0, 3, 0, 200)]);
     }
 
     #[test]
     fn what_is_outside_is_left_out() {
-        assert_eq!(bands(&[(5, Stage::Begin), (50, Stage::End), (500, Stage::Begin)]), []);
-        assert_eq!(bands(&[(5, Stage::Begin), (u64::MAX, Stage::End)]), [(0, 4, 0, 300)]);
+        assert_eq!(
+            bands(&[(5, AnnotationStage::Begin), (50, AnnotationStage::End), (500, AnnotationStage::Begin)]),
+            []
+        );
+        assert_eq!(bands(&[(5, AnnotationStage::Begin), (u64::MAX, AnnotationStage::End)]), [(0, 4, 0, 300)]);
     }
 }

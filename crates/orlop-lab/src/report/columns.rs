@@ -1,12 +1,11 @@
-//! Columns of numbers, as compact as a page needs them: LEB128, what grows slowly as differences.
+//! Columns of numbers in a compact form: LEB128, and differences for columns that grow slowly.
 //!
-//! A page holds a million events in a few megabytes only because deflate sees numbers of one meaning side by
-//! side.
+//! A page has a million events in a few megabytes because deflate sees numbers of one kind side by side.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The largest number that a browser holds exactly.
+/// The largest number that a browser represents exactly.
 const LARGEST: u64 = (1 << 53) - 1;
 
 /// The position of a column in the payload.
@@ -14,26 +13,26 @@ const LARGEST: u64 = (1 << 53) - 1;
 struct ColumnSpan {
     at: usize,
     count: usize,
-    /// Whether each number is the difference from the one before, with the sign in its lowest bit.
+    /// Whether each number is the difference from the previous one, with the sign in its lowest bit.
     delta: bool,
 }
 
-/// Where the columns of one owner lie, by name.
+/// The positions of the columns of one table, by name.
 #[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
 pub(super) struct Columns(BTreeMap<&'static str, ColumnSpan>);
 
-/// The bytes of all columns, one after another.
+/// The bytes of all columns.
 #[derive(Debug, Default)]
 pub(super) struct ColumnPayload(Vec<u8>);
 
 impl ColumnPayload {
-    /// All bytes.
+    /// Returns the bytes of all columns.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Adds numbers as they are.
+    /// Adds a column of numbers.
     pub(super) fn plain(
         &mut self,
         columns: &mut Columns,
@@ -48,7 +47,7 @@ impl ColumnPayload {
         columns.0.insert(name, ColumnSpan { at, count, delta: false });
     }
 
-    /// Adds numbers as differences.
+    /// Adds a column of numbers as differences.
     pub(super) fn deltas(
         &mut self,
         columns: &mut Columns,
@@ -58,7 +57,7 @@ impl ColumnPayload {
         let (at, mut count, mut before) = (self.0.len(), 0, 0);
         for value in values {
             let value = value.min(LARGEST);
-            // Both are below 2^53, so twice their distance is far below 2^64.
+            // Both are below 2^53, so twice the difference is below 2^64.
             let distance = value.abs_diff(before) << 1;
             self.push(if value < before { distance - 1 } else { distance });
             (before, count) = (value, count + 1);

@@ -1,7 +1,7 @@
-//! A device's part of the page: its columns, and the few facts that are not columns.
+//! The data of a device on the page: its columns and other facts.
 
 use super::annotations::{AnnotationBand, annotation_bands};
-use super::block_lives::{BlockLife, lives, moment};
+use super::block_lifetimes::{BlockLifetime, instant, lifetimes};
 use super::columns::{ColumnPayload, Columns};
 use super::extents::{Extent, ExtentClass, Extents};
 use super::stacks::Stacks;
@@ -11,19 +11,19 @@ use orlop_trace::history::{Annotation, DeviceHistory, EventAction, HistoryEvent}
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// The page's data of a device, besides the columns.
+/// The data of a device besides the columns.
 #[derive(Debug, Serialize)]
 pub(super) struct DevicePage {
     device: u32,
-    /// What it is called: the number alone for GPUs.
+    /// The display name: only the number for GPUs.
     name: String,
     memory: Option<u64>,
-    /// The most bytes that were held from it, as the source counted them.
+    /// The peak of reserved bytes as counted by the source.
     counted_reserved: Option<u64>,
     events: usize,
-    /// What all addresses are counted from, as text: a browser's numbers are too short for it.
+    /// The base of all addresses, as text: a browser's numbers are too short for it.
     base: String,
-    /// Whether the source tells of segments; without, there are no holes to show.
+    /// Whether the source records segments; without them there are no gaps to show.
     segments: bool,
     streams: Vec<String>,
     pools: Vec<String>,
@@ -33,16 +33,17 @@ pub(super) struct DevicePage {
     columns: Columns,
 }
 
-/// A request that failed.
+/// A failed request.
 #[derive(Debug, Serialize)]
 struct FailureMark {
-    moment: u64,
+    #[serde(rename = "moment")]
+    instant: u64,
     bytes: u64,
     free: u64,
     site: u64,
 }
 
-/// Streams, numbered in the order in which they are met; the default one is 0.
+/// Streams, numbered in order of appearance; the default stream is 0.
 #[derive(Debug)]
 struct StreamNumbers {
     ids: HashMap<StreamId, u64>,
@@ -66,18 +67,20 @@ impl DevicePage {
         stacks: &mut Stacks<'_>,
         payload: &mut ColumnPayload,
     ) -> Self {
-        let (lives, _) = lives(history);
+        let (lifetimes, _) = lifetimes(history);
         let extents = Extents::of(history);
-        let first =
-            lives.iter().map(|life| life.address).chain(extents.list.iter().map(|extent| extent.address));
+        let first = lifetimes
+            .iter()
+            .map(|lifetime| lifetime.address)
+            .chain(extents.list.iter().map(|extent| extent.address));
         let base = first.min().unwrap_or(0);
         let mut streams = StreamNumbers { ids: HashMap::new(), names: Vec::new() };
         streams.number(StreamId::DEFAULT);
         let mut columns = Columns::default();
         events(&history.events, payload, &mut columns);
-        blocks(&lives, base, stacks, &mut streams, payload, &mut columns);
+        blocks(&lifetimes, base, stacks, &mut streams, payload, &mut columns);
         regions(&extents.list, base, stacks, &mut streams, payload, &mut columns);
-        let of = |action| moments(&history.events, action);
+        let of = |action| instants(&history.events, action);
         Self {
             device: history.device,
             name: name(history.device),
@@ -89,14 +92,14 @@ impl DevicePage {
             streams: streams.names,
             pools: extents.pools.iter().map(|(first, second)| format!("({first}, {second})")).collect(),
             out_of_memory: of(EventAction::OutOfMemory)
-                .map(|(moment, event)| FailureMark {
-                    moment,
+                .map(|(instant, event)| FailureMark {
+                    instant,
                     bytes: event.bytes,
                     free: event.address,
                     site: stacks.number(event.site),
                 })
                 .collect(),
-            snapshots: of(EventAction::Snapshot).map(|(moment, _)| moment).collect(),
+            snapshots: of(EventAction::Snapshot).map(|(instant, _)| instant).collect(),
             notes: annotation_bands(annotations, history, stacks),
             columns,
         }
@@ -110,9 +113,9 @@ fn name(number: u32) -> String {
     }
 }
 
-fn moments(events: &[HistoryEvent], action: EventAction) -> impl Iterator<Item = (u64, &HistoryEvent)> {
-    let places = events.iter().enumerate().map(|(place, event)| (moment(place), event));
-    places.filter(move |(_, event)| event.action == action)
+fn instants(events: &[HistoryEvent], action: EventAction) -> impl Iterator<Item = (u64, &HistoryEvent)> {
+    let instants = events.iter().enumerate().map(|(index, event)| (instant(index), event));
+    instants.filter(move |(_, event)| event.action == action)
 }
 
 fn events(events: &[HistoryEvent], payload: &mut ColumnPayload, columns: &mut Columns) {
@@ -122,24 +125,36 @@ fn events(events: &[HistoryEvent], payload: &mut ColumnPayload, columns: &mut Co
 }
 
 fn blocks(
-    lives: &[BlockLife],
+    lifetimes: &[BlockLifetime],
     base: u64,
     stacks: &mut Stacks<'_>,
     streams: &mut StreamNumbers,
     payload: &mut ColumnPayload,
     columns: &mut Columns,
 ) {
-    payload.deltas(columns, "born", lives.iter().map(|life| life.born));
-    payload.plain(columns, "life", lives.iter().map(|life| life.freed.saturating_sub(life.born)));
-    payload.plain(columns, "wait", lives.iter().map(|life| life.done.saturating_sub(life.freed)));
-    payload.plain(columns, "bytes", lives.iter().map(|life| life.bytes));
-    payload.plain(columns, "rest", lives.iter().map(|life| life.held.saturating_sub(life.bytes)));
-    payload.deltas(columns, "address", lives.iter().map(|life| life.address - base));
-    payload.plain(columns, "stream", lives.iter().map(|life| streams.number(life.stream)));
-    payload.plain(columns, "site", lives.iter().map(|life| stacks.number(life.site)));
-    payload.plain(columns, "freed_by", lives.iter().map(|life| stacks.number(life.freed_by)));
-    payload.plain(columns, "text", lives.iter().map(|life| stacks.text_id(life.text)));
-    payload.plain(columns, "kind", lives.iter().map(|life| u64::from(life.kind as u8)));
+    payload.deltas(columns, "born", lifetimes.iter().map(|lifetime| lifetime.born));
+    payload.plain(
+        columns,
+        "life",
+        lifetimes.iter().map(|lifetime| lifetime.freed.saturating_sub(lifetime.born)),
+    );
+    payload.plain(
+        columns,
+        "wait",
+        lifetimes.iter().map(|lifetime| lifetime.done.saturating_sub(lifetime.freed)),
+    );
+    payload.plain(columns, "bytes", lifetimes.iter().map(|lifetime| lifetime.bytes));
+    payload.plain(
+        columns,
+        "rest",
+        lifetimes.iter().map(|lifetime| lifetime.taken.saturating_sub(lifetime.bytes)),
+    );
+    payload.deltas(columns, "address", lifetimes.iter().map(|lifetime| lifetime.address - base));
+    payload.plain(columns, "stream", lifetimes.iter().map(|lifetime| streams.number(lifetime.stream)));
+    payload.plain(columns, "site", lifetimes.iter().map(|lifetime| stacks.number(lifetime.site)));
+    payload.plain(columns, "freed_by", lifetimes.iter().map(|lifetime| stacks.number(lifetime.freed_by)));
+    payload.plain(columns, "text", lifetimes.iter().map(|lifetime| stacks.text_id(lifetime.text)));
+    payload.plain(columns, "kind", lifetimes.iter().map(|lifetime| u64::from(lifetime.kind as u8)));
 }
 
 fn regions(
@@ -151,7 +166,7 @@ fn regions(
     columns: &mut Columns,
 ) {
     payload.deltas(columns, "extent_born", extents.iter().map(|extent| extent.born));
-    payload.plain(columns, "extent_lost", extents.iter().map(|extent| extent.lost));
+    payload.plain(columns, "extent_lost", extents.iter().map(|extent| extent.released));
     payload.deltas(columns, "extent_address", extents.iter().map(|extent| extent.address - base));
     payload.plain(columns, "extent_bytes", extents.iter().map(|extent| extent.bytes));
     payload.plain(columns, "extent_stream", extents.iter().map(|extent| streams.number(extent.stream)));

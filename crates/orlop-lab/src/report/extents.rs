@@ -1,27 +1,26 @@
-//! Extents: what was reserved from the device, and when, as regions and as pages of regions that grow in
-//! place.
+//! Extents: the reserved address ranges over time, as regions and as pages of expandable regions.
 //!
-//! An extent is a range of addresses from the moment it was gained to the moment it was lost. Pages that are
-//! unmapped from the midst of one leave two.
+//! An extent is a range of addresses from the instant at which it is reserved to the instant at which it is
+//! released. Unmapping pages from the middle of an extent leaves two.
 
-use super::block_lives::moment;
+use super::block_lifetimes::instant;
 use orlop_core::StreamId;
 use orlop_trace::history::{AddressRange, DeviceHistory, EventAction, HistoryEvent, Segment, SiteId, carve};
 use std::collections::{BTreeMap, HashMap};
 
-/// A range of addresses that was held for a while.
+/// A range of addresses that was reserved for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) address: u64,
     pub(super) bytes: u64,
-    /// The first moment it is there.
+    /// The first instant at which it is reserved.
     pub(super) born: u64,
-    /// The first moment it is not.
-    pub(super) lost: u64,
+    /// The first instant at which it is released.
+    pub(super) released: u64,
     pub(super) stream: StreamId,
     pub(super) site: SiteId,
     pub(super) class: ExtentClass,
-    /// The private pool, by its place in the list of pools; 0 is the common one.
+    /// The index of the private pool in the list of pools; 0 is the default pool.
     pub(super) pool: u64,
 }
 
@@ -45,26 +44,26 @@ pub(super) enum ExtentClass {
     ExpandableSmall,
 }
 
-/// Every extent, and the pools that they name.
+/// All extents, and the pools that they refer to.
 #[derive(Debug, Default)]
 pub(super) struct Extents {
     pub(super) list: Vec<Extent>,
     pub(super) pools: Vec<(u64, u64)>,
     numbers: HashMap<(u64, u64), u64>,
-    alive: BTreeMap<u64, Extent>,
+    reserved: BTreeMap<u64, Extent>,
 }
 
 impl Extents {
-    /// Of a device.
+    /// Computes the extents of a device.
     pub(super) fn of(history: &DeviceHistory) -> Self {
         let mut extents = Self::default();
         extents.pool((0, 0));
         for segment in &history.start {
             let extent = extents.segment(segment);
-            extents.gain(extent);
+            extents.reserve(extent);
         }
-        for (place, event) in history.events.iter().enumerate() {
-            let now = moment(place);
+        for (index, event) in history.events.iter().enumerate() {
+            let now = instant(index);
             let class = if event.action == EventAction::Mapped {
                 ExtentClass::Expandable
             } else {
@@ -72,18 +71,18 @@ impl Extents {
             };
             match event.action {
                 EventAction::RegionReserved | EventAction::Mapped => {
-                    let pool = extents.pool(history.detail(place).map_or((0, 0), |detail| detail.pool));
-                    extents.gain(Extent { pool, ..fresh(event, now, class) });
+                    let pool = extents.pool(history.pool(index));
+                    extents.reserve(Extent { pool, ..fresh(event, now, class) });
                 }
                 EventAction::RegionReleased | EventAction::Unmapped => {
-                    extents.lose(event.address, event.bytes, now);
+                    extents.release(event.address, event.bytes, now);
                 }
                 _ => {}
             }
         }
-        let alive = std::mem::take(&mut extents.alive);
-        extents.list.extend(alive.into_values());
-        extents.name(&history.end);
+        let reserved = std::mem::take(&mut extents.reserved);
+        extents.list.extend(reserved.into_values());
+        extents.set_classes(&history.end);
         extents.list.sort_by_key(|extent| (extent.born, extent.address));
         extents
     }
@@ -93,7 +92,7 @@ impl Extents {
             address: segment.address,
             bytes: segment.bytes,
             born: 0,
-            lost: u64::MAX,
+            released: u64::MAX,
             stream: segment.stream,
             site: segment.site,
             class: class(segment),
@@ -109,38 +108,38 @@ impl Extents {
         })
     }
 
-    fn gain(&mut self, extent: Extent) {
+    fn reserve(&mut self, extent: Extent) {
         if extent.bytes == 0 {
             return;
         }
-        // What is gained twice was lost in between, unseen.
-        self.lose(extent.address, extent.bytes, extent.born);
-        self.alive.insert(extent.address, extent);
+        // A range that is reserved twice was released in between, unrecorded.
+        self.release(extent.address, extent.bytes, extent.born);
+        self.reserved.insert(extent.address, extent);
     }
 
-    fn lose(&mut self, address: u64, bytes: u64, now: u64) {
+    fn release(&mut self, address: u64, bytes: u64, now: u64) {
         let list = &mut self.list;
-        carve(&mut self.alive, address, address.saturating_add(bytes), |extent| {
+        carve(&mut self.reserved, address, address.saturating_add(bytes), |extent| {
             if extent.born < now {
-                list.push(Extent { lost: now, ..extent });
+                list.push(Extent { released: now, ..extent });
             }
             Extent { born: now, ..extent }
         });
     }
 
-    /// Events do not say what a region serves; segments in the end do.
-    fn name(&mut self, segments: &[Segment]) {
+    /// Sets the class and pool from the segments at the end, because events do not have them.
+    fn set_classes(&mut self, segments: &[Segment]) {
         let ends: BTreeMap<u64, &Segment> =
             segments.iter().map(|segment| (segment.address, segment)).collect();
-        for place in 0..self.list.len() {
-            let Some(&extent) = self.list.get(place) else { break };
+        for index in 0..self.list.len() {
+            let Some(&extent) = self.list.get(index) else { break };
             let around = ends.range(..=extent.address).next_back().map(|(_, &segment)| segment);
             let inside = |segment: &&Segment| extent.address - segment.address < segment.bytes;
             let Some(segment) = around.filter(inside) else { continue };
-            let unknown = extent.born > 0 && extent.lost == u64::MAX;
+            let unknown = extent.born > 0 && extent.released == u64::MAX;
             if unknown {
                 let pool = self.pool(segment.pool);
-                if let Some(extent) = self.list.get_mut(place) {
+                if let Some(extent) = self.list.get_mut(index) {
                     (extent.class, extent.pool) = (class(segment), pool);
                 }
             }
@@ -153,7 +152,7 @@ fn fresh(event: &HistoryEvent, born: u64, class: ExtentClass) -> Extent {
         address: event.address,
         bytes: event.bytes,
         born,
-        lost: u64::MAX,
+        released: u64::MAX,
         stream: event.stream,
         site: event.site,
         class,
@@ -179,7 +178,11 @@ mod tests {
         let mut history = DeviceHistory::from_events(events);
         history.start = start;
         let extents = Extents::of(&history);
-        extents.list.iter().map(|extent| (extent.address, extent.bytes, extent.born, extent.lost)).collect()
+        extents
+            .list
+            .iter()
+            .map(|extent| (extent.address, extent.bytes, extent.born, extent.released))
+            .collect()
     }
 
     #[test]
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gained_over_another_replaces_it() {
+    fn a_reservation_over_another_replaces_it() {
         let events = vec![
             HistoryEvent::new(EventAction::RegionReserved, 0, 64),
             HistoryEvent::new(EventAction::RegionReserved, 32, u64::MAX),

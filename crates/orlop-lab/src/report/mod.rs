@@ -1,9 +1,9 @@
-//! One page that shows a history: when each block lived, who held what, and where the holes were.
+//! A page that displays a history: lifetimes of blocks, memory by call site, and gaps between blocks.
 //!
-//! The page is one file that needs nothing else, today or in ten years: no network, no fonts, no libraries.
-//! It holds columns of numbers, not pictures, so it zooms from a million events to one. Everything that a
-//! reader can ask of a moment (stacks, holes, figures) the page works out itself; here it only gets the lives
-//! of blocks and the extents of segments, packed.
+//! The page is one self-contained file: no network, no fonts, no libraries. It contains columns of numbers
+//! instead of images, so it zooms from a million events to one. The page itself computes everything about an
+//! instant (stacks, gaps, totals); this module only provides the packed lifetimes of blocks and extents of
+//! segments.
 //!
 //! ```
 //! use orlop_trace::history::{DeviceHistory, History};
@@ -18,7 +18,7 @@
 //! ```
 
 mod annotations;
-mod block_lives;
+mod block_lifetimes;
 mod columns;
 mod device_page;
 mod extents;
@@ -33,7 +33,7 @@ use orlop_trace::history::{DeviceHistory, History};
 use serde::Serialize;
 use std::io::Write;
 
-/// What a report shows, and how it is made.
+/// The contents and options of a report.
 #[derive(Debug, Clone)]
 pub struct ReportData<'a> {
     history: &'a History,
@@ -43,78 +43,77 @@ pub struct ReportData<'a> {
     what_if: &'a [ReportRow],
 }
 
-/// What another way to allocate would have cost: a row of the page's table.
+/// The cost of another setting or allocator: a row of the page's table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ReportRow {
     /// The allocator or policy.
     pub name: String,
-    /// Its settings, as a user would write them (PyTorch: `PYTORCH_CUDA_ALLOC_CONF`); may be empty.
+    /// Its settings as a user would write them (PyTorch: `PYTORCH_CUDA_ALLOC_CONF`); may be empty.
     pub settings: String,
-    /// The most bytes it would have held from the device; `None` if it could not serve the history.
+    /// The peak of reserved bytes; `None` if it could not serve the history.
     pub peak_reserved: Option<u64>,
-    /// That, by the peak of live bytes.
+    /// The peak of reserved bytes over the peak of live bytes.
     pub ratio: Option<f64>,
-    /// The memory, in bytes, in which it would have served the history without giving its cached memory back
-    /// in between.
+    /// The memory in bytes in which it serves the history without releasing cached memory for a retry.
     pub without_retry: Option<u64>,
-    /// The smallest memory, in bytes, in which it would have served the history.
+    /// The smallest memory in bytes in which it serves the history.
     pub smallest_memory: Option<u64>,
-    /// Whether it is better than what was recorded, or what stands for that.
+    /// How it compares with the recorded settings, or with the baseline.
     pub verdict: WhatIfVerdict,
-    /// What is to be said beyond that; may be empty.
+    /// A remark; may be empty.
     pub note: String,
 }
 
-/// How a setting compares with the recorded one, or with the baseline that stands for it.
+/// How a setting compares with the recorded one, or with the baseline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhatIfVerdict {
-    /// It is the recorded one.
+    /// It is the recorded setting.
     Recorded,
-    /// The others are compared with it, since the recording does not say how it was allocated.
+    /// It is the baseline of the comparison, because the recorded settings are unknown.
     Baseline,
-    /// It holds less memory, needs less or has fewer retries, or fits where the recorded one did not.
+    /// It reserves or needs less memory or has fewer retries, or fits while the recorded setting does not.
     Better,
-    /// It makes no difference that counts.
+    /// The difference is not significant.
     #[default]
     Same,
-    /// It holds more memory, needs more or has more retries.
+    /// It reserves or needs more memory, or has more retries.
     Worse,
     /// It does not fit.
     DoesNotFit,
-    /// It cannot be compared: replays are not true to the recorded run.
+    /// It cannot be compared: replays do not reproduce the recorded run.
     Unknown,
 }
 
 impl<'a> ReportData<'a> {
-    /// All devices of a history.
+    /// Creates a report on all devices of a history.
     #[must_use]
     pub fn new(history: &'a History) -> Self {
         Self { history, title: "Memory report", source: "", device: None, what_if: &[] }
     }
 
-    /// What stands above the page.
+    /// Sets the title of the page.
     #[must_use]
     pub fn title(mut self, title: &'a str) -> Self {
         self.title = title;
         self
     }
 
-    /// Where the history comes from: a file's name.
+    /// Sets the source of the history: a file name.
     #[must_use]
     pub fn source(mut self, source: &'a str) -> Self {
         self.source = source;
         self
     }
 
-    /// Only this device.
+    /// Restricts the report to one device.
     #[must_use]
     pub fn device(mut self, device: u32) -> Self {
         self.device = Some(device);
         self
     }
 
-    /// What other ways to allocate would have cost.
+    /// Adds the costs of other settings and allocators.
     #[must_use]
     pub fn what_if(mut self, rows: &'a [ReportRow]) -> Self {
         self.what_if = rows;
@@ -125,10 +124,10 @@ impl<'a> ReportData<'a> {
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchDevice`] for a device that the history does not have; [`LabError::Write`] if `out`
+    /// [`LabError::NoSuchDevice`] if the history does not have the device; [`LabError::Write`] if the writer
     /// fails.
-    pub fn write(&self, out: impl Write) -> Result<()> {
-        page::write(self, &self.devices()?, out).map_err(|error| LabError::Write { error })
+    pub fn write(&self, writer: impl Write) -> Result<()> {
+        page::write(self, &self.devices()?, writer).map_err(|error| LabError::Write { error })
     }
 
     fn devices(&self) -> Result<Vec<&'a DeviceHistory>> {
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_needs_nothing_else_and_its_words_cannot_break_it() {
+    fn a_page_is_self_contained_and_escapes_texts() {
         let mut history = two_devices();
         history.sites.text("</script><script>alert(1)</script>");
         history.settings = Some("</script>".to_owned());

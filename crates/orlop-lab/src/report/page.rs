@@ -1,5 +1,5 @@
-//! The page around the data: a template, its style and its program, each a file of its own here, one file
-//! there.
+//! The page around the data: template, style and scripts, which are separate files here and one file in the
+//! output.
 
 use super::columns::ColumnPayload;
 use super::device_page::DevicePage;
@@ -17,7 +17,7 @@ use std::io::{self, BufWriter, Write};
 const TEMPLATE: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/style.css");
 
-/// In the order in which they use each other.
+/// In order of dependence.
 const SCRIPTS: [&str; 12] = [
     include_str!("page/format.js"),
     include_str!("page/data.js"),
@@ -33,7 +33,7 @@ const SCRIPTS: [&str; 12] = [
     include_str!("page/main.js"),
 ];
 
-/// What the template leaves open, as `<!--orlop:name-->`.
+/// Placeholders of the template: `<!--orlop:name-->`.
 const OPEN: &str = "<!--orlop:";
 const CLOSE: &str = "-->";
 
@@ -43,7 +43,7 @@ struct Meta<'a> {
     source: &'a str,
     settings: Option<&'a str>,
     warnings: Vec<String>,
-    /// Those that are only counted included.
+    /// Including those that are only counted.
     warning_count: u64,
     what_if: &'a [ReportRow],
     kinds: [&'static str; MemoryKind::COUNT],
@@ -69,7 +69,7 @@ pub(super) fn write(report: &ReportData<'_>, devices: &[&DeviceHistory], out: im
     out.flush()
 }
 
-/// The length of the description, the description, the columns: deflated, in base64.
+/// Writes the length of the description, the description, and the columns: deflated, in base64.
 fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Write) -> io::Result<()> {
     let history = report.history;
     let mut payload = ColumnPayload::default();

@@ -1,4 +1,4 @@
-//! Call sites of the page: only those that are used, renumbered from 0.
+//! The call sites of the page: only those that are used, numbered from 0.
 
 use super::columns::{ColumnPayload, Columns};
 use crate::analyze::SiteName;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// The texts, frames and stacks that were asked for.
+/// The texts, frames and stacks that are used.
 #[derive(Debug)]
 pub(super) struct Stacks<'a> {
     sites: &'a Sites,
@@ -25,7 +25,7 @@ struct SiteStack {
     frames: Vec<u64>,
 }
 
-/// What the page is told besides the columns.
+/// The data of the stacks besides the columns.
 #[derive(Debug, Serialize)]
 pub(super) struct StackTable<'a> {
     texts: Vec<Cow<'a, str>>,
@@ -48,14 +48,14 @@ impl<'a> Stacks<'a> {
         stacks
     }
 
-    /// The page's number for a call site.
+    /// Returns the page's number for a call site.
     pub(super) fn number(&mut self, site: SiteId) -> u64 {
         if let Some(&number) = self.stack_ids.get(&site) {
             return number;
         }
         let frames = self.sites.frames(site).map(|frame| self.frame(frame)).collect();
         let summary = SiteName::of(self.sites, site);
-        // The page knows better words for no site: it knows whether the block was there from the beginning.
+        // The page has better names for an unknown site: it knows whether the block was live at the start.
         let name = if summary.is_empty() { String::new() } else { summary.display(self.sites).to_string() };
         let name = self.text(Cow::Owned(name));
         let number = length(&self.stacks);
@@ -64,7 +64,7 @@ impl<'a> Stacks<'a> {
         number
     }
 
-    /// The page's number for a text of the history; 0 for none.
+    /// Returns the page's number for a text of the history; 0 for none.
     pub(super) fn text_id(&mut self, text: TextId) -> u64 {
         self.text(Cow::Borrowed(self.sites.name(text)))
     }
@@ -90,7 +90,7 @@ impl<'a> Stacks<'a> {
         number
     }
 
-    /// Packs it all.
+    /// Packs everything.
     pub(super) fn finish(self, payload: &mut ColumnPayload) -> StackTable<'a> {
         let mut columns = Columns::default();
         let frame = |part: usize| self.frames.iter().map(move |frame| frame[part]);

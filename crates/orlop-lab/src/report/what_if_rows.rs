@@ -6,7 +6,7 @@ use orlop_core::ByteSize;
 use std::cmp::Ordering;
 
 impl ReportRow {
-    /// A sweep's rows, best first, judged as the sweep ranks them.
+    /// Converts the rows of a sweep, best first.
     #[must_use]
     pub fn of(sweep: &WhatIfReport) -> Vec<Self> {
         let row = |row: &what_if::WhatIfRow| {
@@ -47,10 +47,10 @@ fn verdict(sweep: &WhatIfReport, row: &what_if::WhatIfRow) -> WhatIfVerdict {
 
 fn note(sweep: &WhatIfReport, row: &what_if::WhatIfRow) -> String {
     let outcome = &row.outcome;
-    if let AdviceReason::Withheld(doubt) = sweep.reason
+    if let AdviceReason::Withheld(reason) = sweep.reason
         && row.is_baseline
     {
-        return doubt.to_string();
+        return reason.to_string();
     }
     if sweep.advice.is_some() && sweep.advice.as_ref().map(|advice| &advice.conf) == outcome.conf.as_ref() {
         return format!("the best of PyTorch's settings: {}", sweep.reason);

@@ -1,7 +1,7 @@
-//! The completion queue: frees that are pending until the recording says that they completed.
+//! The completion queue: frees that are pending until their recorded completion.
 //!
-//! A recording has the completion of such a free, but not the stream that it waited for (PyTorch's snapshots
-//! have no event for `record_stream`). So a replay lets it wait for a stream of its own, whose progress
+//! A recording has the completion of such a free, but not the stream that delayed it (PyTorch's snapshots
+//! have no event for `record_stream`). So in a replay the free waits for an artificial stream, whose progress
 //! follows the recording.
 
 use orlop_core::StreamId;
@@ -9,7 +9,7 @@ use orlop_device::{DeviceBlock, Engine, NullDevice};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// The number of such streams. Engines poll each of them that has pending frees at every allocation.
+/// The number of artificial streams. At every allocation, engines poll each of them that has pending frees.
 const MAX_STREAMS_OF_QUEUE: u64 = 16;
 
 /// Pending frees, by the replay's key for a block.
@@ -37,28 +37,28 @@ struct CompletionStream {
 impl<Id: Eq + Hash> CompletionQueue<Id> {
     /// Frees a block that stays pending.
     pub(super) fn free_later(&mut self, engine: &mut Engine<NullDevice>, id: Id, block: DeviceBlock) {
-        let place = self.lane(engine);
-        let lane = &mut self.streams[place];
-        let noted = engine.record_stream(block, lane.stream).and_then(|()| engine.free(block));
-        debug_assert!(noted.is_ok());
-        // One more than before, or as many while a capture goes on: it does not wait then.
-        let event = engine.backing().recorded_events(lane.stream);
-        if lane.queue.back().is_none_or(|&(last, _)| last < event) {
-            lane.queue.push_back((event, false));
-            self.waiting.insert(id, (place, event));
+        let index = self.stream(engine);
+        let target = &mut self.streams[index];
+        let recorded = engine.record_stream(block, target.stream).and_then(|()| engine.free(block));
+        debug_assert!(recorded.is_ok());
+        // One more than before, or the same during a capture: then the free does not wait.
+        let event = engine.backing().recorded_events(target.stream);
+        if target.queue.back().is_none_or(|&(last, _)| last < event) {
+            target.queue.push_back((event, false));
+            self.waiting.insert(id, (index, event));
         }
     }
 
     /// Completes a pending free. Returns whether the block was pending.
     pub(super) fn complete(&mut self, engine: &Engine<NullDevice>, id: Id) -> bool {
-        let Some((place, event)) = self.waiting.remove(&id) else { return false };
-        let CompletionStream { stream, queue } = &mut self.streams[place];
-        if let Ok(found) = queue.binary_search_by_key(&event, |&(event, _)| event) {
-            queue[found].1 = true;
+        let Some((index, event)) = self.waiting.remove(&id) else { return false };
+        let CompletionStream { stream, queue } = &mut self.streams[index];
+        if let Ok(position) = queue.binary_search_by_key(&event, |&(event, _)| event) {
+            queue[position].1 = true;
         }
-        let passed = engine.backing().completed_events(*stream);
+        let completed = engine.backing().completed_events(*stream);
         while let Some(&(event, done)) = queue.front()
-            && (done || event <= passed)
+            && (done || event <= completed)
         {
             engine.backing().complete_events(*stream, event);
             queue.pop_front();
@@ -76,20 +76,20 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
     }
 
     /// Returns the index of a stream without pending frees, or of the one with the fewest.
-    fn lane(&mut self, engine: &Engine<NullDevice>) -> usize {
+    fn stream(&mut self, engine: &Engine<NullDevice>) -> usize {
         for CompletionStream { stream, queue } in &mut self.streams {
-            // The device may have waited for them all, for other reasons.
-            let passed = engine.backing().completed_events(*stream);
-            while queue.front().is_some_and(|&(event, _)| event <= passed) {
+            // The device may have waited for all of them for other reasons.
+            let completed = engine.backing().completed_events(*stream);
+            while queue.front().is_some_and(|&(event, _)| event <= completed) {
                 queue.pop_front();
             }
         }
         let number = self.streams.len() as u64;
-        let fewest = (0..).zip(&self.streams).min_by_key(|(_, lane)| lane.queue.len());
+        let fewest = (0..).zip(&self.streams).min_by_key(|(_, stream)| stream.queue.len());
         match fewest {
-            Some((place, lane)) if lane.queue.is_empty() || number == MAX_STREAMS_OF_QUEUE => place,
+            Some((index, stream)) if stream.queue.is_empty() || number == MAX_STREAMS_OF_QUEUE => index,
             _ => {
-                // No program's: these are addresses, or small.
+                // No stream of a program: those are addresses, or small.
                 let stream = StreamId::new(u64::MAX - number);
                 engine.backing().track_completions(stream);
                 self.streams.push(CompletionStream { stream, queue: VecDeque::new() });

@@ -1,6 +1,5 @@
-//! Fidelity: whether the engine reproduces the recorded allocator's addresses, from the recorded start on.
-//!
-//! A simulation by PyTorch's rules is as reliable as this figure.
+//! Fidelity: whether the engine reproduces the recorded allocator's addresses, from the recorded start on. It
+//! measures the reliability of simulations by PyTorch's rules.
 
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
@@ -22,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 pub struct Fidelity {
     /// Allocations in the recording.
     pub allocations: u64,
-    /// Allocations that got the recorded address.
+    /// Allocations that block the recorded address.
     pub same: u64,
     /// The first event with a different address.
     pub first_difference: Option<usize>,
@@ -46,8 +45,8 @@ impl Fidelity {
     #[must_use]
     pub fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
         let mut replay = FidelityReplay::new(history, conf);
-        for (place, event) in history.events.iter().enumerate() {
-            replay.event(history, place, event);
+        for (index, event) in history.events.iter().enumerate() {
+            replay.event(history, index, event);
         }
         replay.fidelity
     }
@@ -67,9 +66,9 @@ impl FidelityReplay {
         let device = NullDevice::new(Device::cuda(0), super::simulator::UNLIMITED);
         let mut streams = FoldedStreams::default();
         let segments: Vec<DeviceSegment> =
-            history.start.iter().filter_map(|told| segment(told, &mut streams)).collect();
+            history.start.iter().filter_map(|recorded| segment(recorded, &mut streams)).collect();
         let mut engine = Engine::new(device, Policy::torch(conf));
-        // From a state that cannot be, the replay begins with nothing, and few addresses are the same.
+        // If the state is inconsistent, the replay begins empty and reproduces few addresses.
         let restored = engine.restore(&segments).unwrap_or_default();
         expect(&engine, history);
         let mut replay = Self {
@@ -93,14 +92,14 @@ impl FidelityReplay {
         replay
     }
 
-    fn event(&mut self, history: &DeviceHistory, place: usize, event: &HistoryEvent) {
-        match self.blocks.event(event, history.events.get(place + 1)) {
+    fn event(&mut self, history: &DeviceHistory, index: usize, event: &HistoryEvent) {
+        match self.blocks.event(event, history.events.get(index + 1)) {
             Some(BlockEvent::Allocate | BlockEvent::Overlap) => {
-                let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
-                self.allocate(place, event, pool);
+                let pool = history.pool(index);
+                self.allocate(index, event, pool);
             }
             Some(BlockEvent::Use(block)) => {
-                let _noted = self.engine.record_stream(block, self.streams.fold(event.stream));
+                let _recorded = self.engine.record_stream(block, self.streams.fold(event.stream));
             }
             Some(BlockEvent::Free { block, pending, unrequested }) => {
                 self.free(event.address, block, pending);
@@ -119,17 +118,17 @@ impl FidelityReplay {
         }
     }
 
-    fn allocate(&mut self, place: usize, event: &HistoryEvent, pool: PoolId) {
+    fn allocate(&mut self, index: usize, event: &HistoryEvent, pool: PoolId) {
         self.fidelity.allocations += 1;
         let bytes = usize::try_from(event.bytes).unwrap_or(usize::MAX);
-        let ask = DeviceRequest::new(bytes, self.streams.fold(event.stream));
-        let got = allocate(&mut self.engine, ask, pool);
-        if got.map(|block| self.engine.address(block) as u64) == Some(event.address) {
+        let request = DeviceRequest::new(bytes, self.streams.fold(event.stream));
+        let block = allocate(&mut self.engine, request, pool);
+        if block.map(|block| self.engine.address(block) as u64) == Some(event.address) {
             self.fidelity.same += 1;
         } else {
-            self.fidelity.first_difference.get_or_insert(place);
+            self.fidelity.first_difference.get_or_insert(index);
         }
-        if let Some(before) = got.and_then(|block| self.blocks.insert(event.address, block)) {
+        if let Some(before) = block.and_then(|block| self.blocks.insert(event.address, block)) {
             // The recording lacks its free.
             let _freed = self.engine.free(before);
         }
@@ -146,14 +145,14 @@ impl FidelityReplay {
 
 /// Returns the addresses of blocks that are pending at the start, in the order in which they are completed.
 fn pending_at_start(history: &DeviceHistory) -> Vec<u64> {
-    let pieces = history.start.iter().flat_map(|segment| &segment.blocks);
-    let mut until: HashMap<u64, usize> = pieces
-        .filter(|piece| piece.state == BlockState::Pending)
-        .map(|piece| (piece.address, usize::MAX))
+    let chunks = history.start.iter().flat_map(|segment| &segment.blocks);
+    let mut until: HashMap<u64, usize> = chunks
+        .filter(|chunk| chunk.state == BlockState::Pending)
+        .map(|chunk| (chunk.address, usize::MAX))
         .collect();
-    for (place, event) in history.events.iter().enumerate().rev() {
+    for (index, event) in history.events.iter().enumerate().rev() {
         if let (EventAction::FreeCompleted, Some(until)) = (event.action, until.get_mut(&event.address)) {
-            *until = place;
+            *until = index;
         }
     }
     let mut order: Vec<(usize, u64)> = until.into_iter().map(|(address, until)| (until, address)).collect();
@@ -163,17 +162,17 @@ fn pending_at_start(history: &DeviceHistory) -> Vec<u64> {
 
 /// Tells the device the recorded addresses of future segments, and of the ranges in which pages are mapped.
 fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
-    // By where they begin, to where ranges reach, and how much of them has pages.
-    let mut whose: BTreeMap<(StreamId, bool, PoolId), PageRange> = BTreeMap::new();
+    // Ranges by address: their end, and their mapped bytes.
+    let mut by_owner: BTreeMap<(StreamId, bool, PoolId), PageRange> = BTreeMap::new();
     for segment in history.start.iter().filter(|segment| segment.expandable) {
         let end = segment.address.saturating_add(segment.bytes);
         let begin = PageRange { begin: segment.address, end, bytes: 0 };
-        let range = whose.entry((segment.stream, segment.small, segment.pool)).or_insert(begin);
+        let range = by_owner.entry((segment.stream, segment.small, segment.pool)).or_insert(begin);
         range.begin = range.begin.min(segment.address);
         range.map(end, segment.bytes);
     }
     let mut ranges: BTreeMap<u64, PageRange> =
-        whose.into_values().map(|range| (range.begin, range)).collect();
+        by_owner.into_values().map(|range| (range.begin, range)).collect();
     for event in &history.events {
         let (Ok(address), Ok(bytes)) = (usize::try_from(event.address), usize::try_from(event.bytes)) else {
             continue;
@@ -189,7 +188,7 @@ fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
             }
             (EventAction::Unmapped, Some(range)) => {
                 range.bytes = range.bytes.saturating_sub(event.bytes);
-                // One without pages is given up.
+                // The allocator drops a range without pages.
                 if range.bytes == 0 {
                     let begin = range.begin;
                     ranges.remove(&begin);
@@ -215,14 +214,14 @@ impl PageRange {
 }
 
 /// Allocates from the pool that the recorded block came from.
-fn allocate(engine: &mut Engine<NullDevice>, ask: DeviceRequest, pool: PoolId) -> Option<DeviceBlock> {
+fn allocate(engine: &mut Engine<NullDevice>, request: DeviceRequest, pool: PoolId) -> Option<DeviceBlock> {
     if pool == (0, 0) {
-        return engine.allocate(ask).ok();
+        return engine.allocate(request).ok();
     }
     engine.begin_allocate_to_pool(pool, StreamFilter::All).ok()?;
-    let got = engine.allocate(ask).ok();
+    let block = engine.allocate(request).ok();
     engine.end_allocate_to_pool(pool).ok()?;
-    got
+    block
 }
 
 fn segment(segment: &Segment, streams: &mut FoldedStreams) -> Option<DeviceSegment> {
@@ -232,7 +231,7 @@ fn segment(segment: &Segment, streams: &mut FoldedStreams) -> Option<DeviceSegme
             bytes: usize::try_from(block.bytes).ok()?,
             requested: usize::try_from(block.requested).ok()?,
             state: match block.state {
-                // What waits for streams is a block that is freed at once.
+                // A pending block is restored as live and then freed.
                 BlockState::Live | BlockState::Pending => DeviceChunkState::Live,
                 BlockState::Free => DeviceChunkState::Free,
             },
@@ -265,7 +264,7 @@ mod tests {
         Fidelity::of(&history, &conf.parse().unwrap())
     }
 
-    /// All pages are unmapped, and the ranges swap: small blocks get the range of large ones.
+    /// All pages are unmapped, and the ranges swap: small blocks use the range of large ones.
     #[test]
     fn ranges_without_pages_are_given_up() {
         use EventAction::{Allocate, FreeCompleted, FreeRequested, Mapped, Unmapped};
@@ -284,7 +283,7 @@ mod tests {
 
     /// Two pending frees, of which the later one completes first.
     #[test]
-    fn what_lingers_is_taken_when_it_is_free() {
+    fn pending_blocks_are_reused_once_they_are_free() {
         use EventAction::{Allocate, FreeCompleted, FreeRequested, RegionReserved};
         let (at, size) = (1 << 40, 2 * MIB);
         let events = [

@@ -1,8 +1,8 @@
 //! A bound on the number of streams of a simulation.
 //!
-//! An engine has free lists for each stream, some kilobytes of them, and may look at those of all streams
-//! when a request finds nothing in its own. Programs have a few dozen streams; a file can name one in each
-//! event, and would make of a megabyte gigabytes and hours.
+//! An engine has free lists of some kilobytes for each stream, and may search those of all streams when a
+//! request finds nothing in its own. Programs have a few dozen streams; a file can use a new one in each
+//! event, so that a megabyte would take gigabytes of memory and hours.
 
 use orlop_core::StreamId;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ impl FoldedStreams {
     /// Returns the stream that stands for `stream`.
     #[inline]
     pub(super) fn fold(&mut self, stream: StreamId) -> StreamId {
-        // The default stream is one more, always told apart.
+        // The default stream is one more and always distinguished.
         if stream == self.last || stream.is_default() { stream } else { self.other(stream) }
     }
 
@@ -50,12 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_are_told_apart_and_the_others_are_one() {
+    fn the_first_are_distinguished_and_the_others_are_one() {
         let mut streams = FoldedStreams::default();
-        let most = MAX_STREAMS as u64;
+        let max = MAX_STREAMS as u64;
         for round in 0..2 {
-            for stream in 0..most + 10 {
-                let expected = stream.min(most + 1);
+            for stream in 0..max + 10 {
+                let expected = stream.min(max + 1);
                 assert_eq!(streams.fold(StreamId::new(stream)), StreamId::new(expected), "{round}");
             }
         }

@@ -1,5 +1,5 @@
-//! Simulation: a recorded workload under other rules, by the production engines over addresses instead of
-//! memory.
+//! Simulation: a recorded workload with other allocators and settings, by the production engines over
+//! addresses instead of memory.
 //!
 //! | question | with |
 //! |---|---|
@@ -20,7 +20,7 @@ mod streamed_replay;
 pub use self::conditions::{MemoryLimit, RunConditions};
 pub use self::fidelity::Fidelity;
 pub use self::folded_streams::MAX_STREAMS;
-pub use self::rules::Rules;
+pub use self::rules::AllocatorRules;
 pub use self::simulation::{FailedRequest, Simulation, SimulationOutcome};
 pub(crate) use self::simulator::{MemoryCapacity, UNLIMITED};
 pub use self::streamed_replay::StreamedReplay;

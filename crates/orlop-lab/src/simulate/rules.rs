@@ -4,21 +4,21 @@ use orlop_core::torch::{ConfError, TorchConf};
 use orlop_device::Policy;
 use std::fmt;
 
-/// An allocator, with its settings.
+/// An allocator with its settings.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Rules {
-    /// PyTorch's CUDACachingAllocator.
+pub enum AllocatorRules {
+    /// PyTorch's `CUDACachingAllocator`.
     Torch(TorchConf),
-    /// Ours, on a device whose pages can be moved.
+    /// Orlop's allocator on a device with movable pages.
     Orlop,
-    /// Ours, on a device that gives memory in pieces and takes it back in pieces.
+    /// Orlop's allocator on a device that reserves and releases whole segments.
     OrlopSegments,
     /// TensorFlow's BFC, with growth.
     TensorFlow,
 }
 
-impl Rules {
+impl AllocatorRules {
     /// Creates PyTorch's rules with these settings, in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Rules {
         conf.split(',').filter(|setting| setting.contains('_')).count()
     }
 
-    /// Returns the share of the device's memory that the settings allow.
+    /// Returns the fraction of the device's memory that the settings allow.
     pub(crate) fn memory_fraction(&self) -> Option<f64> {
         match self {
             Self::Torch(conf) => conf.memory_fraction,
@@ -64,8 +64,8 @@ impl Rules {
     }
 
     /// Returns `true` if the allocator releases nothing while the device has more memory: to run without a
-    /// retry it then needs all that it held.
-    pub(crate) fn hold_their_peak(&self) -> bool {
+    /// retry it then needs its peak of reserved bytes.
+    pub(crate) fn keeps_cache(&self) -> bool {
         match self {
             Self::Torch(conf) => conf.max_split_size.is_none() && conf.garbage_collection_threshold <= 0.0,
             _ => false,
@@ -83,7 +83,7 @@ impl Rules {
     }
 }
 
-impl fmt::Display for Rules {
+impl fmt::Display for AllocatorRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Torch(conf) if *conf == TorchConf::default() => f.write_str("torch, default settings"),

@@ -1,7 +1,7 @@
 //! A simulation: one workload under one allocator's rules.
 
 use super::conditions::RunConditions;
-use super::rules::Rules;
+use super::rules::AllocatorRules;
 use super::simulator::{MemoryCapacity, Shortage, Simulator, SimulatorStats, UNLIMITED};
 use orlop_trace::history::{WorkBlock, WorkStep, Workload};
 use serde::Serialize;
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 /// A replay of a [`Workload`]: the production engine, over addresses instead of memory.
 ///
 /// Blocks that were live at the start are allocated first, in order of address. The replay ends with the
-/// first request that fails. A request that failed when it was recorded is made too; if it succeeds, the
-/// replay continues.
+/// first request that fails. A request that failed in the recording is made too; if it succeeds, the replay
+/// continues.
 #[derive(Debug, Clone, Copy)]
 pub struct Simulation<'a> {
     work: &'a Workload,
-    room: MemoryCapacity,
+    capacity: MemoryCapacity,
     /// The events before which the cache is emptied.
     cache_releases: &'a [u32],
     passes: usize,
@@ -41,15 +41,15 @@ pub struct SimulationOutcome {
     pub reserved: u64,
     /// How often all cached memory had to be released before a request could be served.
     pub retries: u64,
-    /// Allocations from the device.
+    /// The number of retries: a request is served after all cached memory is released.
     pub device_allocations: u64,
     /// Bytes of pages that were moved.
     pub remapped: u64,
     /// Bytes of pages that were moved in the last pass.
     pub remapped_last: u64,
-    /// How often a stream took another stream's memory and waited for it.
+    /// The number of times a stream took memory of another stream after waiting for it.
     pub steals: u64,
-    /// How often a stream was made to wait, on the device, for the memory of another one.
+    /// The number of times a stream waited, on the device, for memory of another stream.
     pub stream_waits: u64,
     /// The request that failed.
     pub out_of_memory: Option<FailedRequest>,
@@ -58,7 +58,7 @@ pub struct SimulationOutcome {
     /// Requests and uses of streams beyond [`MAX_STREAMS`](super::MAX_STREAMS), which were replayed as one
     /// stream.
     pub folded: u64,
-    /// The duration of the replay in nanoseconds; `None` where reading the file is part of it.
+    /// The duration of the replay in nanoseconds; `None` if it includes reading the file.
     pub nanoseconds: Option<u64>,
 }
 
@@ -86,32 +86,35 @@ impl<'a> Simulation<'a> {
     /// Creates a simulation of a workload on a device whose memory is not limited.
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
-        Self { work, room: MemoryCapacity::UNLIMITED, cache_releases: &[], passes: 1 }
+        Self { work, capacity: MemoryCapacity::UNLIMITED, cache_releases: &[], passes: 1 }
     }
 
     /// Limits the device's memory to `bytes` bytes.
     #[must_use]
     pub fn memory(self, bytes: u64) -> Self {
-        self.room(MemoryCapacity::of_device(bytes))
+        self.with_capacity(MemoryCapacity::of_device(bytes))
     }
 
-    /// Adds the conditions of the recorded run: its memory limit, and its calls of `empty_cache`. A limit
-    /// that is set afterwards replaces that of the run.
+    /// Adds the conditions of the recorded run: its memory limit and its calls of `empty_cache`. A limit that
+    /// is set afterwards replaces that of the run.
     #[must_use]
     pub fn under(mut self, conditions: &'a RunConditions) -> Self {
         self.cache_releases = &conditions.cache_releases;
         conditions.limit.map_or(self, |limit| {
-            self.room(MemoryCapacity { bytes: limit.bytes.min(UNLIMITED), of_process: limit.of_process })
+            self.with_capacity(MemoryCapacity {
+                bytes: limit.bytes.min(UNLIMITED),
+                of_process: limit.of_process,
+            })
         })
     }
 
-    pub(crate) fn room(mut self, room: MemoryCapacity) -> Self {
-        self.room = room;
+    pub(crate) fn with_capacity(mut self, capacity: MemoryCapacity) -> Self {
+        self.capacity = capacity;
         self
     }
 
-    /// Repeats the workload `passes` times. Between passes, what was not live at the start and is at the end
-    /// is freed. Zero counts as one.
+    /// Repeats the workload `passes` times. Between passes, blocks that are live at the end and were not at
+    /// the start are freed. Zero counts as one.
     #[must_use]
     pub fn passes(mut self, passes: usize) -> Self {
         self.passes = passes.max(1);
@@ -120,8 +123,8 @@ impl<'a> Simulation<'a> {
 
     /// Runs the simulation under these rules.
     #[must_use]
-    pub fn run(&self, rules: &Rules) -> SimulationOutcome {
-        let mut simulator = Simulator::new(rules, self.room, self.work.blocks.len() + 1);
+    pub fn run(&self, rules: &AllocatorRules) -> SimulationOutcome {
+        let mut simulator = Simulator::new(rules, self.capacity, self.work.blocks.len() + 1);
         let begin = Instant::now();
         let (mut operations, mut remapped_before) = (0, 0);
         let mut failed = self.begin(&mut simulator);
@@ -136,32 +139,32 @@ impl<'a> Simulation<'a> {
             failed = self.pass(&mut simulator, &mut operations);
         }
         let nanoseconds = begin.elapsed().min(Duration::from_secs(1 << 30));
-        let held = simulator.stats();
-        let memory = (self.room.bytes < UNLIMITED).then_some(self.room.bytes);
+        let stats = simulator.stats();
+        let memory = (self.capacity.bytes < UNLIMITED).then_some(self.capacity.bytes);
         SimulationOutcome {
-            remapped_last: held.remapped - remapped_before,
+            remapped_last: stats.remapped - remapped_before,
             operations,
             nanoseconds: u64::try_from(nanoseconds.as_nanos()).ok(),
-            ..outcome(rules, memory, self.work.peak().0, held, failed)
+            ..outcome(rules, memory, self.work.peak().0, stats, failed)
         }
     }
 
-    /// Returns the number of retries under these rules in `bytes` bytes; `None` if the workload does not run
+    /// Returns the number of retries with these rules in `bytes` bytes; `None` if the workload does not run
     /// in them.
-    pub(crate) fn retries_in(&self, rules: &Rules, bytes: u64) -> Option<u64> {
+    pub(crate) fn retries_in(&self, rules: &AllocatorRules, bytes: u64) -> Option<u64> {
         let bytes = bytes.min(UNLIMITED);
-        let simulation = self.room(MemoryCapacity { bytes, ..self.room });
-        let mut simulator = Simulator::new(rules, simulation.room, self.work.blocks.len() + 1);
+        let simulation = self.with_capacity(MemoryCapacity { bytes, ..self.capacity });
+        let mut simulator = Simulator::new(rules, simulation.capacity, self.work.blocks.len() + 1);
         let failed = simulation.begin(&mut simulator).or_else(|| simulation.pass(&mut simulator, &mut 0));
         failed.is_none().then(|| simulator.stats().retries)
     }
 
-    /// Allocates what was live at the start.
+    /// Allocates the blocks that were live at the start.
     fn begin(&self, simulator: &mut Simulator) -> Option<FailedRequest> {
         let mut live = 0;
         for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
-            if let Err(lack) = simulator.allocate(id, block) {
-                return Some(lack.of(None, block.bytes, live));
+            if let Err(shortage) = simulator.allocate(id, block) {
+                return Some(shortage.into_failed(None, block.bytes, live));
             }
             live += block.bytes;
         }
@@ -169,11 +172,11 @@ impl<'a> Simulation<'a> {
     }
 
     fn pass(&self, simulator: &mut Simulator, operations: &mut u64) -> Option<FailedRequest> {
-        // Where a request is kept that failed when it was recorded.
+        // The slot for a request that failed in the recording.
         let failed_block = u32::try_from(self.work.blocks.len()).unwrap_or(u32::MAX);
         let mut releases = self.cache_releases.iter().peekable();
-        for (place, step) in self.work.steps.iter().enumerate() {
-            let event = self.work.events.get(place).copied().unwrap_or(0);
+        for (index, step) in self.work.steps.iter().enumerate() {
+            let event = self.work.events.get(index).copied().unwrap_or(0);
             while releases.next_if(|&&release| release < event).is_some() {
                 simulator.empty_cache();
             }
@@ -199,8 +202,8 @@ impl<'a> Simulation<'a> {
                 WorkStep::Failed(bytes, stream) => (failed_block, WorkBlock::new(bytes, stream)),
             };
             *operations += 1;
-            if let Err(lack) = simulator.allocate(id, &block) {
-                let failed = lack.of(Some(place), block.bytes, self.work.live_before(place));
+            if let Err(shortage) = simulator.allocate(id, &block) {
+                let failed = shortage.into_failed(Some(index), block.bytes, self.work.live_before(index));
                 return Some(FailedRequest { event: Some(event.into()), ..failed });
             }
             if id == failed_block {
@@ -223,7 +226,7 @@ impl<'a> Simulation<'a> {
         }
         for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
             if block.died.is_some() {
-                // What it had was enough a pass ago; if it fails now its free does nothing.
+                // It fitted in the previous pass; if it fails now, its free has no effect.
                 let _refused = simulator.allocate(id, block);
             }
         }
@@ -232,10 +235,10 @@ impl<'a> Simulation<'a> {
 
 /// Creates the outcome of a replay in one pass, without its operations and its duration.
 pub(crate) fn outcome(
-    rules: &Rules,
+    rules: &AllocatorRules,
     memory: Option<u64>,
     peak_live: u64,
-    held: SimulatorStats,
+    stats: SimulatorStats,
     out_of_memory: Option<FailedRequest>,
 ) -> SimulationOutcome {
     SimulationOutcome {
@@ -243,25 +246,25 @@ pub(crate) fn outcome(
         conf: rules.conf(),
         memory,
         peak_live,
-        peak_reserved: held.peak_reserved,
-        ratio: if peak_live == 0 { 1.0 } else { held.peak_reserved as f64 / peak_live as f64 },
-        reserved: held.reserved,
-        retries: held.retries,
-        device_allocations: held.gained,
-        remapped: held.remapped,
-        remapped_last: held.remapped,
-        steals: held.steals,
-        stream_waits: held.stream_waits,
+        peak_reserved: stats.peak_reserved,
+        ratio: if peak_live == 0 { 1.0 } else { stats.peak_reserved as f64 / peak_live as f64 },
+        reserved: stats.reserved,
+        retries: stats.retries,
+        device_allocations: stats.device_allocations,
+        remapped: stats.remapped,
+        remapped_last: stats.remapped,
+        steals: stats.steals,
+        stream_waits: stats.stream_waits,
         out_of_memory,
         operations: 0,
-        folded: held.folded,
+        folded: stats.folded,
         nanoseconds: None,
     }
 }
 
 impl Shortage {
     /// Creates the failure of a request of `bytes` bytes, with `live` live bytes.
-    pub(super) fn of(self, step: Option<usize>, bytes: u64, live: u64) -> FailedRequest {
+    pub(super) fn into_failed(self, step: Option<usize>, bytes: u64, live: u64) -> FailedRequest {
         let Self { reserved, cached, largest_free } = self;
         FailedRequest { step, event: None, bytes, live, reserved, cached, largest_free }
     }

@@ -2,7 +2,7 @@
 
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
-use super::rules::Rules;
+use super::rules::AllocatorRules;
 use orlop_alloc::backing::Null;
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
@@ -10,8 +10,7 @@ use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice};
 use orlop_trace::history::WorkBlock;
 
-/// The memory of a device that is not limited, in bytes: an address space still has room for thousands of
-/// them.
+/// The memory of an unlimited device in bytes: an address space has room for thousands of them.
 pub(crate) const UNLIMITED: u64 = 1 << 46;
 
 /// The statistics of a simulated engine.
@@ -24,7 +23,7 @@ pub(super) struct SimulatorStats {
     pub(super) steals: u64,
     pub(super) stream_waits: u64,
     /// Allocations from the device.
-    pub(super) gained: u64,
+    pub(super) device_allocations: u64,
     /// Requests and uses of streams that are not distinguished.
     pub(super) folded: u64,
 }
@@ -69,12 +68,13 @@ impl MemoryCapacity {
 }
 
 impl Simulator {
-    pub(super) fn new(rules: &Rules, room: MemoryCapacity, blocks: usize) -> Self {
-        let memory = room.bytes;
+    pub(super) fn new(rules: &AllocatorRules, capacity: MemoryCapacity, blocks: usize) -> Self {
+        let memory = capacity.bytes;
         match rules.policy() {
             Some(policy) => {
-                // The limit of a process is a share of its device, and no other share counts beside it.
-                let is_share = room.of_process && memory < UNLIMITED && matches!(rules, Rules::Torch(_));
+                // The limit of a process is a fraction of its device, and replaces other fractions.
+                let is_share =
+                    capacity.of_process && memory < UNLIMITED && matches!(rules, AllocatorRules::Torch(_));
                 let device =
                     NullDevice::like_cuda(Device::cuda(0), if is_share { 2 * memory } else { memory });
                 let mut engine = Engine::new(device, policy);
@@ -100,19 +100,20 @@ impl Simulator {
 
     #[inline]
     pub(super) fn allocate(&mut self, id: u32, block: &WorkBlock) -> Result<(), Shortage> {
-        let place = id as usize;
-        // A size that no memory has fails as any other that is too large.
+        let index = id as usize;
+        // A size beyond the address space fails like any other that is too large.
         let bytes = usize::try_from(block.bytes).unwrap_or(usize::MAX);
         match self {
             Self::Device { engine, streams, blocks, .. } => {
                 let stream = streams.fold(block.stream);
                 let long_lived = block.kind == MemoryKind::Persistent;
-                let got = engine.allocate(DeviceRequest { long_lived, ..DeviceRequest::new(bytes, stream) });
-                *at(blocks, place) = Some(got.map_err(|error| shortage(&error))?);
+                let allocated =
+                    engine.allocate(DeviceRequest { long_lived, ..DeviceRequest::new(bytes, stream) });
+                *at(blocks, index) = Some(allocated.map_err(|error| shortage(&error))?);
             }
             Self::Bfc { allocator, blocks } => {
-                let got = allocator.allocate(&Request::new(bytes.max(1)));
-                *at(blocks, place) = Some(got.map_err(|error| match error {
+                let allocated = allocator.allocate(&Request::new(bytes.max(1)));
+                *at(blocks, index) = Some(allocated.map_err(|error| match error {
                     Error::OutOfMemory(report) => Shortage {
                         reserved: report.reserved,
                         cached: report.free,
@@ -127,16 +128,16 @@ impl Simulator {
 
     #[inline]
     pub(super) fn free(&mut self, id: u32) {
-        let place = id as usize;
+        let index = id as usize;
         match self {
             Self::Device { engine, blocks, .. } => {
-                if let Some(block) = blocks[place].take() {
-                    // It is live: it was kept since it was handed out.
+                if let Some(block) = blocks[index].take() {
+                    // The block is live: it was kept since its allocation.
                     let freed = engine.free(block);
                     debug_assert!(freed.is_ok());
                 }
             }
-            Self::Bfc { blocks, .. } => blocks[place] = None,
+            Self::Bfc { blocks, .. } => blocks[index] = None,
         }
     }
 
@@ -165,7 +166,7 @@ impl Simulator {
         match self {
             Self::Device { engine, .. } => engine.empty_cache(),
             Self::Bfc { allocator, .. } => {
-                let _given_back = allocator.trim(0);
+                let _released = allocator.trim(0);
             }
         }
     }
@@ -182,8 +183,8 @@ impl Simulator {
         if let Self::Device { engine, streams, blocks, .. } = self
             && let Some(block) = blocks[id as usize]
         {
-            let noted = engine.record_stream(block, streams.fold(stream));
-            debug_assert!(noted.is_ok());
+            let recorded = engine.record_stream(block, streams.fold(stream));
+            debug_assert!(recorded.is_ok());
         }
     }
 
@@ -198,7 +199,7 @@ impl Simulator {
                     remapped: stats.remapped_bytes,
                     steals: stats.num_stream_steals,
                     stream_waits: stats.num_stream_waits,
-                    gained: stats.num_device_alloc,
+                    device_allocations: stats.num_device_alloc,
                     folded: streams.folded(),
                 }
             }
@@ -216,11 +217,11 @@ impl Simulator {
 
 /// Returns the entry of a block, extending the table if necessary.
 #[inline]
-fn at<T>(blocks: &mut Vec<Option<T>>, place: usize) -> &mut Option<T> {
-    if place >= blocks.len() {
-        blocks.resize_with(place + 1, || None);
+fn at<T>(blocks: &mut Vec<Option<T>>, index: usize) -> &mut Option<T> {
+    if index >= blocks.len() {
+        blocks.resize_with(index + 1, || None);
     }
-    &mut blocks[place]
+    &mut blocks[index]
 }
 
 fn shortage(error: &DeviceError) -> Shortage {

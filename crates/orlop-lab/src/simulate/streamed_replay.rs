@@ -1,6 +1,6 @@
 //! A replay of a recording of any length, event by event as it is read.
 
-use super::rules::Rules;
+use super::rules::AllocatorRules;
 use super::simulation::{FailedRequest, SimulationOutcome, outcome};
 use super::simulator::{MemoryCapacity, Simulator, UNLIMITED};
 use crate::Result;
@@ -13,23 +13,23 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Read;
 
 /// The capacity of the reorder queue in events of all devices: 64 MiB of them.
-const HELD: usize = 1 << 20;
+const QUEUE_CAPACITY: usize = 1 << 20;
 
 const _: () = assert!(size_of::<QueuedEvent>() == 64);
 
-/// A replay of one of orlop's own files, of any length. It keeps only live blocks, and the names that events
-/// use.
+/// A replay of a file in orlop's own format, of any length. In memory it has only live blocks, and the names
+/// that events use.
 ///
 /// The result is that of a [`Simulation`](super::Simulation) of the whole
-/// [`History`](orlop_trace::history::History), in one pass and in little memory; the duration is missing,
-/// since most of it is reading. Where the events of a file are [nearly](EventOrder::Nearly) in order, a queue
-/// of a million events sorts them; an event that comes later than that is replayed where it comes.
+/// [`History`](orlop_trace::history::History), in one pass and little memory; the duration is missing, since
+/// most of it is reading. If the events of a file are [nearly](EventOrder::Nearly) in order, a queue of a
+/// million events sorts them; an event that is later than that is replayed where it is.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StreamedReplay {
     /// The outcome of each device.
     pub devices: Vec<(u32, SimulationOutcome)>,
-    /// Whether the file is cut off or damaged; what comes before that was replayed.
+    /// Whether the file is cut off or damaged; everything before that was replayed.
     pub warnings: Vec<HistoryWarning>,
 }
 
@@ -38,42 +38,48 @@ impl StreamedReplay {
     ///
     /// ```
     /// use orlop_trace::formats::{binary, rmm};
-    /// use orlop_lab::simulate::{Rules, StreamedReplay};
+    /// use orlop_lab::simulate::{AllocatorRules, StreamedReplay};
     ///
     /// let history = rmm::read_rmm("1,0:0:1:0,allocate,0x10,256,0\n".as_bytes())?;
     /// let mut file = Vec::new();
     /// binary::write_binary(&history, &mut file)?;
-    /// let replay = StreamedReplay::run(&file[..], &Rules::Orlop, None)?;
+    /// let replay = StreamedReplay::run(&file[..], &AllocatorRules::Orlop, None)?;
     /// assert_eq!(replay.devices[0].1.peak_live, 256);
     /// # Ok::<(), orlop_lab::LabError>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`FormatError::NotThis`](orlop_trace::formats::FormatError::NotThis) for a file of another format, and
-    /// others of its kind.
-    pub fn run(reader: impl Read, rules: &Rules, memory: Option<u64>) -> Result<Self> {
+    /// [`TraceError::WrongFormat`](orlop_trace::TraceError::WrongFormat) for a file of another format, and
+    /// other errors of reading.
+    pub fn run(reader: impl Read, rules: &AllocatorRules, memory: Option<u64>) -> Result<Self> {
         Self::of(BinaryReader::new(reader)?, rules, memory)
     }
 
-    /// Replays the rest of what a reader has.
+    /// Replays the remaining records of a reader.
     ///
     /// # Errors
     ///
     /// Those of the reader. A file that is cut off or damaged ends there, with a warning.
-    pub fn of(reader: BinaryReader<'_>, rules: &Rules, memory: Option<u64>) -> Result<Self> {
-        Self::holding(HELD, reader, rules, memory)
+    pub fn of(reader: BinaryReader<'_>, rules: &AllocatorRules, memory: Option<u64>) -> Result<Self> {
+        Self::with_queue(QUEUE_CAPACITY, reader, rules, memory)
     }
 
-    fn holding(
-        most: usize,
+    fn with_queue(
+        capacity: usize,
         mut reader: BinaryReader<'_>,
-        rules: &Rules,
+        rules: &AllocatorRules,
         memory: Option<u64>,
     ) -> Result<Self> {
         let nearly = reader.order() == EventOrder::Nearly;
-        let mut devices =
-            DeviceReplays { rules, memory, feeds: BTreeMap::new(), held: BinaryHeap::new(), most, events: 0 };
+        let mut devices = DeviceReplays {
+            rules,
+            memory,
+            replays: BTreeMap::new(),
+            queue: BinaryHeap::new(),
+            capacity,
+            events: 0,
+        };
         let mut warnings = Vec::new();
         let (mut number, mut stream) = (0, None);
         while let Some(item) = reader.next_record(&mut warnings)? {
@@ -83,15 +89,15 @@ impl StreamedReplay {
                     devices.get(number);
                 }
                 BinaryRecord::Segment { at_end, segment } => stream = (!at_end).then_some(segment.stream),
-                BinaryRecord::Piece(block) => {
+                BinaryRecord::Chunk(block) => {
                     if let Some(stream) = stream {
                         devices.get(number).at_start(&block, stream);
                     }
                 }
-                BinaryRecord::Event(event) if nearly => devices.soon(number, event),
+                BinaryRecord::Event(event) if nearly => devices.enqueue(number, event),
                 BinaryRecord::Event(event) => devices.get(number).event(&event),
                 BinaryRecord::Warning(warning) => warning.add_to(&mut warnings),
-                // These are of device 0 where the file names none.
+                // These belong to device 0 if the file names none.
                 BinaryRecord::Memory(_) | BinaryRecord::Detail(_) | BinaryRecord::CountedReserved(_) => {
                     devices.get(number);
                 }
@@ -103,33 +109,33 @@ impl StreamedReplay {
     }
 }
 
-/// The replays of all devices, each created when it is first named.
+/// The replays of all devices, created on demand.
 struct DeviceReplays<'a> {
-    rules: &'a Rules,
+    rules: &'a AllocatorRules,
     memory: Option<u64>,
-    feeds: BTreeMap<u32, DeviceReplay>,
-    /// The reorder queue, earliest event first, of bounded length.
-    held: BinaryHeap<QueuedEvent>,
-    most: usize,
+    replays: BTreeMap<u32, DeviceReplay>,
+    /// The reorder queue, earliest event first, of limited length.
+    queue: BinaryHeap<QueuedEvent>,
+    capacity: usize,
     /// Events that have been queued so far.
     events: u64,
 }
 
 impl DeviceReplays<'_> {
     fn get(&mut self, device: u32) -> &mut DeviceReplay {
-        self.feeds.entry(device).or_insert_with(|| DeviceReplay::new(self.rules, self.memory))
+        self.replays.entry(device).or_insert_with(|| DeviceReplay::new(self.rules, self.memory))
     }
 
-    /// Queues an event: earlier ones may still follow in the file.
-    fn soon(&mut self, device: u32, event: HistoryEvent) {
-        let mut first = QueuedEvent { event, place: self.events, device };
+    /// Queues an event: earlier ones may follow in the file.
+    fn enqueue(&mut self, device: u32, event: HistoryEvent) {
+        let mut first = QueuedEvent { event, index: self.events, device };
         self.events += 1;
-        if self.held.len() < self.most {
-            self.held.push(first);
+        if self.queue.len() < self.capacity {
+            self.queue.push(first);
             return;
         }
-        // In the place of the earliest: a heap that is pushed to when it is full doubles.
-        if let Some(mut earliest) = self.held.peek_mut()
+        // Replaces the earliest: pushing to a full heap would double its memory.
+        if let Some(mut earliest) = self.queue.peek_mut()
             && *earliest > first
         {
             std::mem::swap(&mut *earliest, &mut first);
@@ -138,11 +144,11 @@ impl DeviceReplays<'_> {
     }
 
     fn finish(mut self) -> Vec<(u32, SimulationOutcome)> {
-        while let Some(QueuedEvent { event, device, .. }) = self.held.pop() {
+        while let Some(QueuedEvent { event, device, .. }) = self.queue.pop() {
             self.get(device).event(&event);
         }
-        let Self { rules, memory, feeds, .. } = self;
-        feeds.into_iter().map(|(device, feed)| (device, feed.finish(rules, memory))).collect()
+        let Self { rules, memory, replays, .. } = self;
+        replays.into_iter().map(|(device, replay)| (device, replay.finish(rules, memory))).collect()
     }
 }
 
@@ -150,7 +156,7 @@ impl DeviceReplays<'_> {
 struct DeviceReplay {
     simulator: Simulator,
     blocks: EventInterpreter<StreamedBlock>,
-    /// The event before, which is interpreted together with the next.
+    /// The previous event, which is interpreted together with the next.
     last: Option<HistoryEvent>,
     /// Unused block numbers.
     vacant: Vec<u32>,
@@ -166,22 +172,22 @@ struct DeviceReplay {
 /// A block of the recording.
 #[derive(Debug, Clone, Copy)]
 struct StreamedBlock {
-    /// Its number in the simulator; `None` if it was allocated after a request had failed.
+    /// Its number in the simulator; `None` if it was allocated after a failed request.
     id: Option<u32>,
-    /// How many bytes were requested.
+    /// Requested bytes.
     bytes: u64,
 }
 
 /// An event in the reorder queue, ordered by time, then by position.
 struct QueuedEvent {
     event: HistoryEvent,
-    place: u64,
+    index: u64,
     device: u32,
 }
 
 impl QueuedEvent {
     fn key(&self) -> (u64, u64) {
-        (self.event.time, self.place)
+        (self.event.time, self.index)
     }
 }
 
@@ -200,14 +206,14 @@ impl PartialOrd for QueuedEvent {
 }
 
 impl Ord for QueuedEvent {
-    /// The heap gives the greatest first.
+    /// Reversed: the heap returns the greatest first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.key().cmp(&self.key())
     }
 }
 
 impl DeviceReplay {
-    fn new(rules: &Rules, memory: Option<u64>) -> Self {
+    fn new(rules: &AllocatorRules, memory: Option<u64>) -> Self {
         Self {
             simulator: Simulator::new(
                 rules,
@@ -240,9 +246,9 @@ impl DeviceReplay {
         }
     }
 
-    /// Replays an event, which `next` follows.
+    /// Replays an event that is followed by `next`.
     fn replay(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) {
-        let place = self.events;
+        let index = self.events;
         self.events += 1;
         let had_failed = self.failed.is_some();
         match self.blocks.event(event, next) {
@@ -275,7 +281,7 @@ impl DeviceReplay {
                 }
             }
             Some(BlockEvent::Failed) => {
-                if let Some(id) = self.ask(&WorkBlock::new(event.bytes, event.stream)) {
+                if let Some(id) = self.request(&WorkBlock::new(event.bytes, event.stream)) {
                     self.simulator.free(id);
                     self.vacant.push(id);
                 }
@@ -284,31 +290,30 @@ impl DeviceReplay {
             _ => return,
         }
         if let Some(failed) = self.failed.as_mut().filter(|_| !had_failed) {
-            (failed.step, failed.event) = (Some(self.steps), Some(place));
+            (failed.step, failed.event) = (Some(self.steps), Some(index));
         }
         self.steps += 1;
     }
 
-    /// Allocates a block. After a failed request nothing is requested any more, but live bytes are still
-    /// counted.
-    fn allocate(&mut self, address: u64, asked: &WorkBlock) {
-        let id = self.ask(asked);
-        self.blocks.insert(address, StreamedBlock { id, bytes: asked.bytes });
-        self.bytes += u128::from(asked.bytes);
+    /// Allocates a block. After a failed request, only live bytes are counted.
+    fn allocate(&mut self, address: u64, requested: &WorkBlock) {
+        let id = self.request(requested);
+        self.blocks.insert(address, StreamedBlock { id, bytes: requested.bytes });
+        self.bytes += u128::from(requested.bytes);
         self.peak = self.peak.max(self.bytes);
     }
 
     /// Requests a block. Returns its number, or `None` if this request or an earlier one failed.
-    fn ask(&mut self, asked: &WorkBlock) -> Option<u32> {
+    fn request(&mut self, requested: &WorkBlock) -> Option<u32> {
         if self.failed.is_some() {
             return None;
         }
         let id = self.number();
-        match self.simulator.allocate(id, asked) {
+        match self.simulator.allocate(id, requested) {
             Ok(()) => Some(id),
-            Err(lack) => {
+            Err(shortage) => {
                 let live = u64::try_from(self.bytes).unwrap_or(u64::MAX);
-                self.failed = Some(lack.of(None, asked.bytes, live));
+                self.failed = Some(shortage.into_failed(None, requested.bytes, live));
                 None
             }
         }
@@ -321,14 +326,14 @@ impl DeviceReplay {
         })
     }
 
-    fn finish(mut self, rules: &Rules, memory: Option<u64>) -> SimulationOutcome {
+    fn finish(mut self, rules: &AllocatorRules, memory: Option<u64>) -> SimulationOutcome {
         if let Some(last) = self.last.take() {
             self.replay(&last, None);
         }
         let peak = u64::try_from(self.peak).unwrap_or(u64::MAX);
         let memory = memory.filter(|&memory| memory < UNLIMITED);
-        let held = self.simulator.stats();
-        SimulationOutcome { operations: self.operations, ..outcome(rules, memory, peak, held, self.failed) }
+        let stats = self.simulator.stats();
+        SimulationOutcome { operations: self.operations, ..outcome(rules, memory, peak, stats, self.failed) }
     }
 }
 
@@ -339,53 +344,55 @@ mod tests {
     use orlop_trace::formats::binary::{BinaryWriter, read_binary};
     use orlop_trace::history::{EventAction, Sites, Workload};
 
-    const HELD_HERE: u64 = 16;
+    const CAPACITY: u64 = 16;
 
-    /// Blocks on two devices, freed two places later, of which each run of so many is told backwards; all of
-    /// a run at one time if they `tie`.
+    /// Blocks on two devices, each freed two events later. The events are written in runs of `run` in reverse
+    /// order; with `tie`, all of a run have the same time.
     fn file(run: u64, tie: bool) -> Vec<u8> {
         let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
         for begin in (0..400).step_by(usize::try_from(run).unwrap()) {
-            for place in (begin..begin + run).rev() {
-                let action = if place % 4 < 2 { EventAction::Allocate } else { EventAction::FreeRequested };
-                let (address, bytes) = (place / 4 * 4 + place % 2, 1 << (9 + place % 14));
-                let time = if tie { begin } else { place };
+            for index in (begin..begin + run).rev() {
+                let action = if index % 4 < 2 { EventAction::Allocate } else { EventAction::FreeRequested };
+                let (address, bytes) = (index / 4 * 4 + index % 2, 1 << (9 + index % 14));
+                let time = if tie { begin } else { index };
                 let event = HistoryEvent { time, ..HistoryEvent::new(action, address, bytes) };
-                file.event(u32::try_from(place % 2).unwrap(), &event, &Sites::default()).unwrap();
+                file.event(u32::try_from(index % 2).unwrap(), &event, &Sites::default()).unwrap();
             }
         }
         file.finish().unwrap()
     }
 
-    fn streamed(file: &[u8], held: u64) -> Vec<(u32, SimulationOutcome)> {
+    fn streamed(file: &[u8], capacity: u64) -> Vec<(u32, SimulationOutcome)> {
         let reader = BinaryReader::new(file).unwrap();
-        let most = usize::try_from(held).unwrap();
-        StreamedReplay::holding(most, reader, &Rules::Orlop, None).unwrap().devices
+        let capacity = usize::try_from(capacity).unwrap();
+        StreamedReplay::with_queue(capacity, reader, &AllocatorRules::Orlop, None).unwrap().devices
     }
 
     fn whole(file: &[u8]) -> Vec<(u32, SimulationOutcome)> {
-        let outcome =
-            |work| SimulationOutcome { nanoseconds: None, ..Simulation::new(&work).run(&Rules::Orlop) };
+        let outcome = |work| SimulationOutcome {
+            nanoseconds: None,
+            ..Simulation::new(&work).run(&AllocatorRules::Orlop)
+        };
         let devices = read_binary(file).unwrap().devices;
         devices.iter().map(|device| (device.device, outcome(Workload::of(device)))).collect()
     }
 
     #[test]
-    fn events_are_put_in_order_as_far_as_they_are_held() {
-        for run in [1, 4, 8, HELD_HERE, HELD_HERE + 4] {
+    fn events_are_sorted_within_the_queue() {
+        for run in [1, 4, 8, CAPACITY, CAPACITY + 4] {
             let file = file(run, false);
             let whole = whole(&file);
             assert_eq!(whole.iter().map(|(_, outcome)| outcome.operations).sum::<u64>(), 400);
-            assert_eq!(streamed(&file, HELD_HERE) == whole, run <= HELD_HERE + 1, "{run}");
+            assert_eq!(streamed(&file, CAPACITY) == whole, run <= CAPACITY + 1, "{run}");
             assert_eq!(streamed(&file, 1000), whole);
         }
     }
 
     #[test]
-    fn at_one_time_they_stay_in_their_order() {
+    fn events_of_one_time_keep_their_order() {
         for run in [4, 40] {
             let file = file(run, true);
-            assert_eq!(streamed(&file, HELD_HERE), whole(&file));
+            assert_eq!(streamed(&file, CAPACITY), whole(&file));
         }
     }
 }

@@ -1,56 +1,56 @@
-//! The advice of a sweep: settings to paste, or why there are none.
+//! The advice of a sweep: settings to use, or the reason why there are none.
 
 use super::rank::Advantage;
-use super::recorded_run::Doubt;
+use super::recorded_run::UnreliableReplay;
 use super::what_if_report::WhatIfRow;
 use orlop_core::ByteSize;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// The line of Python that records the history of a run; it goes before the run.
+/// The line of Python that starts recording the history; it goes before the run.
 pub const RECORD_HISTORY: &str = "torch.cuda.memory._record_memory_history()";
 
-/// The line of Python that writes what was recorded; it goes after the run, or where it failed.
+/// The line of Python that writes the recording; it goes after the run, or where it fails.
 pub const DUMP_SNAPSHOT: &str = "torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")";
 
-/// Settings of PyTorch's that are better than those that the others are compared with.
+/// Settings of PyTorch that are better than the baseline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Advice {
-    /// What to paste into `PYTORCH_CUDA_ALLOC_CONF`; empty for PyTorch's defaults.
+    /// The value for `PYTORCH_CUDA_ALLOC_CONF`; empty for PyTorch's defaults.
     pub conf: String,
-    /// The most bytes that are held with them.
+    /// The peak of reserved bytes with these settings.
     pub peak_reserved: u64,
-    /// Bytes fewer than now; negative where they hold more and run in return.
+    /// The reduction of the peak of reserved bytes; negative if it grows, so that the run succeeds.
     pub saves: i64,
-    /// Times that all cached memory goes back before a request is served.
+    /// The number of retries, each of which releases all cached memory.
     pub retries: u64,
 }
 
-/// Why there is advice, or none.
+/// The reason for advice, or for its absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdviceReason {
-    /// It runs, and what it is compared with does not.
+    /// It runs, and the baseline does not.
     Runs,
-    /// It holds so many bytes fewer at its peak.
-    HoldsLess {
-        /// How many.
+    /// It reserves fewer bytes at its peak.
+    ReservesLess {
+        /// The difference in bytes.
         bytes: u64,
     },
-    /// It holds as much, and needs so many bytes fewer to run without a retry.
+    /// It reserves as much, and needs fewer bytes to run without a retry.
     NeedsLess {
-        /// How many.
+        /// The difference in bytes.
         bytes: u64,
     },
-    /// It needs as much memory, and gives its cached memory back less often.
+    /// It needs as much memory and has fewer retries.
     RetriesLess,
-    /// No settings of PyTorch's are better by as much as counts.
+    /// No settings of PyTorch are significantly better.
     NothingToGain,
-    /// No settings of PyTorch's run in the memory.
+    /// No settings of PyTorch run in the memory.
     NothingRuns,
-    /// Replays say nothing about the recorded run.
-    Withheld(Doubt),
+    /// Replays do not reproduce the recorded run.
+    Withheld(UnreliableReplay),
 }
 
 impl Advice {
@@ -62,12 +62,15 @@ impl Advice {
 }
 
 impl AdviceReason {
-    pub(super) fn of(gain: Advantage, better: &WhatIfRow, baseline: &WhatIfRow) -> Self {
-        let calm = |row: &WhatIfRow| row.smallest.and_then(|smallest| smallest.without_retry).unwrap_or(0);
-        match gain {
+    pub(super) fn of(advantage: Advantage, better: &WhatIfRow, baseline: &WhatIfRow) -> Self {
+        let without_retry =
+            |row: &WhatIfRow| row.smallest.and_then(|smallest| smallest.without_retry).unwrap_or(0);
+        match advantage {
             Advantage::Runs => Self::Runs,
-            Advantage::HoldsLess => Self::HoldsLess { bytes: better.saves.unsigned_abs() },
-            Advantage::NeedsLess => Self::NeedsLess { bytes: calm(baseline).saturating_sub(calm(better)) },
+            Advantage::ReservesLess => Self::ReservesLess { bytes: better.saves.unsigned_abs() },
+            Advantage::NeedsLess => {
+                Self::NeedsLess { bytes: without_retry(baseline).saturating_sub(without_retry(better)) }
+            }
             Advantage::RetriesLess => Self::RetriesLess,
         }
     }
@@ -76,17 +79,17 @@ impl AdviceReason {
 impl fmt::Display for AdviceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Runs => f.write_str("it runs where the present settings run out of memory"),
-            Self::HoldsLess { bytes } => write!(f, "it holds {} less at its peak", ByteSize(bytes)),
-            Self::NeedsLess { bytes: 0 } => f.write_str("it holds as much and runs without a retry"),
+            Self::Runs => f.write_str("it runs, and the present settings run out of memory"),
+            Self::ReservesLess { bytes } => write!(f, "it reserves {} less at its peak", ByteSize(bytes)),
+            Self::NeedsLess { bytes: 0 } => f.write_str("it reserves as much and runs without a retry"),
             Self::NeedsLess { bytes } => {
-                write!(f, "it holds as much and needs {} less to run without a retry", ByteSize(bytes))
+                write!(f, "it reserves as much and needs {} less to run without a retry", ByteSize(bytes))
             }
             Self::RetriesLess => f.write_str("it needs as much memory and has fewer retries"),
             Self::NothingToGain => {
-                f.write_str("nothing to gain: no settings of PyTorch's are better by one percent")
+                f.write_str("nothing to gain: no settings of PyTorch are better by one percent")
             }
-            Self::NothingRuns => f.write_str("no settings of PyTorch's run in this memory"),
+            Self::NothingRuns => f.write_str("no settings of PyTorch run in this memory"),
             Self::Withheld(doubt) => doubt.fmt(f),
         }
     }
@@ -98,36 +101,38 @@ impl Serialize for AdviceReason {
     }
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for UnreliableReplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = |event: Option<u64>| match event {
-            // Events count from 1 for people.
+        let outcome = |event: Option<u64>| match event {
+            // Messages number events from 1.
             Some(event) => format!("runs out of memory at event {}", event.saturating_add(1)),
             None => "does not run out of memory".to_owned(),
         };
         match *self {
             Self::NoHistory => write!(
                 f,
-                "nothing was allocated while this was recorded; to record a run, call {RECORD_HISTORY} before it and \
+                "the recording has no allocations; to record a run, call {RECORD_HISTORY} before it and \
                  {DUMP_SNAPSHOT} after it"
             ),
             Self::NoAddress { allocations } => write!(
                 f,
-                "none of the {allocations} recorded addresses comes out by PyTorch's rules: the recording is of another \
-                 allocator, or its parts do not belong together; to record a run, call {RECORD_HISTORY} before it and \
-                 {DUMP_SNAPSHOT} after it"
+                "PyTorch's rules reproduce none of the {allocations} recorded addresses: the recording is of \
+                 another allocator, or its parts do not belong together; to record a run, call \
+                 {RECORD_HISTORY} before it and {DUMP_SNAPSHOT} after it"
             ),
             Self::NoReserved => write!(
                 f,
-                "the recording does not tell how much memory the run held, so its replay cannot be checked; a snapshot of \
-                 PyTorch's does: call {RECORD_HISTORY} before the run and {DUMP_SNAPSHOT} after it"
+                "the recording does not have the reserved bytes of the run, so its replay cannot be checked; \
+                 a snapshot of PyTorch has them: call {RECORD_HISTORY} before the run and {DUMP_SNAPSHOT} \
+                 after it"
             ),
-            Self::EndsElsewhere { recorded, replayed } => {
-                write!(f, "the recorded run {}, and its replay {}", end(recorded), end(replayed))
+            Self::OutcomeDiffers { recorded, replayed } => {
+                write!(f, "the recorded run {}, and its replay {}", outcome(recorded), outcome(replayed))
             }
             Self::PeakDiffers { recorded, replayed } => write!(
                 f,
-                "the recorded run held {} at its peak, and its replay holds {}: they differ by more than one percent",
+                "the recorded run reserved {} at its peak, and its replay {}, which differs by more than one \
+                 percent",
                 ByteSize(recorded),
                 ByteSize(replayed)
             ),

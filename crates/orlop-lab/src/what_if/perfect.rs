@@ -4,28 +4,28 @@ use orlop_plan::{Buffer, Problem, ProblemBuilder, Skyline, verify};
 use orlop_trace::history::{WorkStep, Workload};
 use serde::Serialize;
 
-/// The device's alignment: plans have multiples of it for each block.
-const GRAIN: u64 = 512;
+/// The device's alignment: blocks of a plan are multiples of it.
+const GRANULARITY: u64 = 512;
 
 /// The smallest static plan that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PerfectPlan {
-    /// Its bytes, in multiples of 512 for each block.
+    /// Its size in bytes. Each block is rounded up to a multiple of 512.
     pub bytes: u64,
-    /// Whether it is proven that no allocator does with less that hands out multiples of 512 bytes.
+    /// Whether it is proven that no allocator with blocks in multiples of 512 bytes needs less.
     pub optimal: bool,
 }
 
 impl PerfectPlan {
-    /// Of a workload's blocks, whose times are the steps.
+    /// Plans the blocks of a workload. Times are the steps.
     pub(super) fn of(work: &Workload) -> Option<Self> {
         let problem = problem(work, true)?;
         let plan = Skyline::new().plan(&problem);
         verify(&problem, &plan).ok()?;
-        // An allocator may wait for the streams that a block was left to, and hold less than the best plan.
+        // An allocator may wait for the streams that use a freed block, and need less than the best plan.
         let bound = if work.blocks.iter().any(|block| block.stays_pending) {
-            bound_with_waiting(work)?
+            bound_with_waits(work)?
         } else {
             problem.lower_bound()
         };
@@ -33,26 +33,26 @@ impl PerfectPlan {
     }
 }
 
-/// What no allocator can do with less of, if it waits for streams whenever that helps.
-fn bound_with_waiting(work: &Workload) -> Option<u64> {
+/// Returns a lower bound for allocators that wait for streams whenever that helps.
+fn bound_with_waits(work: &Workload) -> Option<u64> {
     problem(work, false).map(|problem| problem.lower_bound())
 }
 
-/// A workload as a planning problem. Blocks that streams are not done with when they are freed are there
-/// until they are, if they `linger`.
-fn problem(work: &Workload, linger: bool) -> Option<Problem> {
+/// Converts a workload to a planning problem. With `pending`, blocks are in use until their pending frees
+/// complete.
+fn problem(work: &Workload, pending: bool) -> Option<Problem> {
     let mut builder = ProblemBuilder::new();
     let end = work.steps.len() as u64 + 1;
     let mut stops: Vec<Option<usize>> =
-        work.blocks.iter().map(|block| block.died.filter(|_| !(linger && block.stays_pending))).collect();
-    for (place, step) in work.steps.iter().enumerate() {
+        work.blocks.iter().map(|block| block.died.filter(|_| !(pending && block.stays_pending))).collect();
+    for (index, step) in work.steps.iter().enumerate() {
         match *step {
-            // Until then streams use it.
-            WorkStep::Completed(block) if linger => stops[block as usize] = Some(place),
-            // Replays make it, too.
+            // Streams use it until then.
+            WorkStep::Completed(block) if pending => stops[block as usize] = Some(index),
+            // Replays make this request, too.
             WorkStep::Failed(bytes, _) => {
-                let start = place as u64 + 1;
-                builder.push(Buffer::new(start..start + 1, grains(bytes)?)).ok()?;
+                let start = index as u64 + 1;
+                builder.push(Buffer::new(start..start + 1, round_up(bytes)?)).ok()?;
             }
             _ => {}
         }
@@ -61,15 +61,15 @@ fn problem(work: &Workload, linger: bool) -> Option<Problem> {
         let start = block.born.map_or(0, |step| step as u64 + 1);
         let stop = stop.map_or(end, |step| step as u64 + 1);
         if start < stop {
-            builder.push(Buffer::new(start..stop, grains(block.bytes)?)).ok()?;
+            builder.push(Buffer::new(start..stop, round_up(block.bytes)?)).ok()?;
         }
     }
     Some(builder.finish())
 }
 
-/// What a block of so many bytes takes.
-fn grains(bytes: u64) -> Option<u64> {
-    bytes.max(1).checked_next_multiple_of(GRAIN)
+/// Rounds up the size of a block.
+fn round_up(bytes: u64) -> Option<u64> {
+    bytes.max(1).checked_next_multiple_of(GRANULARITY)
 }
 
 #[cfg(test)]
@@ -87,12 +87,12 @@ mod tests {
     }
 
     #[test]
-    fn none_is_smaller_only_where_no_allocator_does_with_less() {
+    fn a_plan_is_optimal_if_no_allocator_needs_less() {
         use EventAction::{Allocate, FreeCompleted, FreeRequested, OutOfMemory};
         let first = [(Allocate, 0, PAGE), (FreeRequested, 0, PAGE), (FreeCompleted, 0, PAGE)];
         assert_eq!(perfect(&first), (PAGE, true));
-        // The second waits for a stream while the third is allocated: who waits for it, too, needs no more
-        // than one of them.
+        // The second waits for a stream while the third is allocated: an allocator that waits, too, needs
+        // memory for only one of them.
         let waits = [
             (Allocate, PAGE, PAGE),
             (FreeRequested, PAGE, PAGE),

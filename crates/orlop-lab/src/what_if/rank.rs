@@ -1,72 +1,75 @@
 //! The ranking: which of two replays costs less memory.
 //!
-//! What is held in normal running counts first: it is taken from others all the time, and a fault of the next
-//! size more is what runs out. Then the memory in which the run needs no retry, each of which gives all
-//! cached memory back and waits for the device; then how many retries there were. The smallest memory in
-//! which a run comes through says little: at that edge some settings come through with thousands of retries
-//! that hold most in normal running. Differences below a hundredth are none, since replays are not truer than
-//! that.
+//! The peak of reserved bytes in normal operation counts first: it is taken from other programs all the time,
+//! and leaves the least reserve. Next is the memory in which the run needs no retry, because each retry
+//! releases all cached memory and waits for the device; then the number of retries. The smallest memory in
+//! which a run succeeds says little: at that limit some settings succeed with thousands of retries and
+//! reserve most in normal operation. Differences of less than one percent are not significant, because
+//! replays are not more accurate.
 
 use super::what_if_report::WhatIfRow;
 use std::cmp::Ordering;
 
-/// One over this share of a figure is a difference that counts.
-const COUNTS: u128 = 100;
+/// A difference is significant from the fraction `1 / SIGNIFICANT` of a figure.
+const SIGNIFICANT: u128 = 100;
 
-/// What a way to allocate costs.
+/// The cost of a setting or allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cost {
+pub(super) struct SettingCost {
     failed: bool,
-    held: u64,
-    /// The memory that it needs to run without a retry, where that was looked for.
-    calm: Option<u64>,
+    reserved: u64,
+    /// The memory that it needs to run without a retry, if that was searched.
+    without_retry: Option<u64>,
     retries: u64,
 }
 
-/// The reason why one way to allocate is better than another.
+/// The reason why one setting is better than another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advantage {
     Runs,
-    HoldsLess,
+    ReservesLess,
     NeedsLess,
     RetriesLess,
 }
 
-impl Cost {
+impl SettingCost {
     pub(super) fn of(row: &WhatIfRow) -> Self {
         Self {
             failed: row.outcome.out_of_memory.is_some(),
-            held: row.outcome.peak_reserved,
-            calm: row.smallest.map(|smallest| smallest.without_retry.unwrap_or(u64::MAX)),
+            reserved: row.outcome.peak_reserved,
+            without_retry: row.smallest.map(|smallest| smallest.without_retry.unwrap_or(u64::MAX)),
             retries: row.outcome.retries,
         }
     }
 
-    /// Less is better.
+    /// Orders by cost: less is better.
     pub(super) fn compare(&self, other: &Self) -> Ordering {
         self.difference(other).map_or(Ordering::Equal, |(order, _)| order)
     }
 
-    /// What is better here than there, if anything counts.
-    pub(super) fn gain(&self, over: &Self) -> Option<Advantage> {
-        self.difference(over).filter(|(order, _)| order.is_lt()).map(|(_, gain)| gain)
+    /// Returns the advantage over another, if there is a significant one.
+    pub(super) fn advantage(&self, over: &Self) -> Option<Advantage> {
+        self.difference(over).filter(|(order, _)| order.is_lt()).map(|(_, advantage)| advantage)
     }
 
     fn difference(&self, other: &Self) -> Option<(Ordering, Advantage)> {
-        let calm = self.calm.zip(other.calm).map_or(Ordering::Equal, |(here, there)| compare(here, there));
+        let without_retry = self
+            .without_retry
+            .zip(other.without_retry)
+            .map_or(Ordering::Equal, |(here, there)| compare(here, there));
         let orders = [
             (self.failed.cmp(&other.failed), Advantage::Runs),
-            (compare(self.held, other.held), Advantage::HoldsLess),
-            (calm, Advantage::NeedsLess),
+            (compare(self.reserved, other.reserved), Advantage::ReservesLess),
+            (without_retry, Advantage::NeedsLess),
             (self.retries.cmp(&other.retries), Advantage::RetriesLess),
         ];
         orders.into_iter().find(|(order, _)| order.is_ne())
     }
 }
 
-/// Whether two figures differ by less than counts: by less than a hundredth of the larger one.
+/// Returns `true` if two figures differ by less than one percent of the larger one.
 pub(super) fn is_same(one: u64, other: u64) -> bool {
-    u128::from(one.abs_diff(other)) * COUNTS < u128::from(one.max(other).max(1))
+    u128::from(one.abs_diff(other)) * SIGNIFICANT < u128::from(one.max(other).max(1))
 }
 
 fn compare(one: u64, other: u64) -> Ordering {
@@ -75,11 +78,12 @@ fn compare(one: u64, other: u64) -> Ordering {
 
 /// Sorts rows, best first.
 ///
-/// What differs by less than counts does not order well: of three figures each can be as good as the next,
-/// and the first better than the last. So the best is taken out again and again: those that hold as little as
-/// the least, of them those that need as little as the least, and so on.
+/// Significance is not transitive: of three figures each may be equivalent to the next, and the first better
+/// than the last. So the best is selected repeatedly: the rows equivalent to the one with the least reserved
+/// bytes, of these the rows equivalent to the one that needs the least memory, and so on.
 pub(super) fn sort(rows: Vec<WhatIfRow>) -> Vec<WhatIfRow> {
-    let mut rest: Vec<(Cost, WhatIfRow)> = rows.into_iter().map(|row| (Cost::of(&row), row)).collect();
+    let mut rest: Vec<(SettingCost, WhatIfRow)> =
+        rows.into_iter().map(|row| (SettingCost::of(&row), row)).collect();
     let mut sorted = Vec::with_capacity(rest.len());
     while let Some(best) = best(&rest) {
         sorted.push(rest.remove(best).1);
@@ -87,22 +91,22 @@ pub(super) fn sort(rows: Vec<WhatIfRow>) -> Vec<WhatIfRow> {
     sorted
 }
 
-/// The place of the best row.
-fn best(rows: &[(Cost, WhatIfRow)]) -> Option<usize> {
+/// Returns the index of the best row.
+fn best(rows: &[(SettingCost, WhatIfRow)]) -> Option<usize> {
     let mut left: Vec<usize> = (0..rows.len()).collect();
-    let figures: [fn(&Cost) -> u64; 3] =
-        [|cost| cost.failed.into(), |cost| cost.held, |cost| cost.calm.unwrap_or(0)];
+    let figures: [fn(&SettingCost) -> u64; 3] =
+        [|cost| cost.failed.into(), |cost| cost.reserved, |cost| cost.without_retry.unwrap_or(0)];
     for figure in figures {
-        let least = left.iter().map(|&place| figure(&rows[place].0)).min()?;
-        left.retain(|&place| is_same(figure(&rows[place].0), least));
+        let min = left.iter().map(|&index| figure(&rows[index].0)).min()?;
+        left.retain(|&index| is_same(figure(&rows[index].0), min));
     }
-    let least = left.iter().map(|&place| rows[place].0.retries).min()?;
-    left.retain(|&place| rows[place].0.retries == least);
-    left.into_iter().min_by_key(|&place| {
-        let row = &rows[place].1;
-        let at_the_edge = row.smallest.map_or(0, |smallest| smallest.retries);
-        // Whoever gains nothing changes nothing.
-        (!row.is_baseline, at_the_edge, row.settings, row.outcome.peak_reserved, row.outcome.rules.len())
+    let min = left.iter().map(|&index| rows[index].0.retries).min()?;
+    left.retain(|&index| rows[index].0.retries == min);
+    left.into_iter().min_by_key(|&index| {
+        let row = &rows[index].1;
+        let retries_at_limit = row.smallest.map_or(0, |smallest| smallest.retries);
+        // Without an advantage, settings are not changed.
+        (!row.is_baseline, retries_at_limit, row.settings, row.outcome.peak_reserved, row.outcome.rules.len())
     })
 }
 
@@ -110,17 +114,18 @@ fn best(rows: &[(Cost, WhatIfRow)]) -> Option<usize> {
 mod tests {
     use super::super::smallest_memory::SmallestMemory;
     use super::*;
-    use crate::simulate::{FailedRequest, Rules, Simulation};
+    use crate::simulate::{AllocatorRules, FailedRequest, Simulation};
     use orlop_trace::history::{DeviceHistory, Workload};
 
     const MIB: u64 = 1 << 20;
 
-    /// What these settings hold, and the smallest memory in which they run, in MiB, and the retries there.
-    fn row(conf: &str, held: u64, runs: u64, retries: u64) -> WhatIfRow {
-        let rules = Rules::torch(conf).unwrap();
+    /// A row with the peak of reserved bytes, the smallest memory in which it runs, both in MiB, and the
+    /// retries there.
+    fn row(conf: &str, reserved: u64, runs: u64, retries: u64) -> WhatIfRow {
+        let rules = AllocatorRules::torch(conf).unwrap();
         let mut outcome = Simulation::new(&Workload::default()).run(&rules);
-        (outcome.peak_live, outcome.peak_reserved) = (MIB, held * MIB);
-        let (fails, without_retry) = (None, Some(held * MIB));
+        (outcome.peak_live, outcome.peak_reserved) = (MIB, reserved * MIB);
+        let (fails, without_retry) = (None, Some(reserved * MIB));
         WhatIfRow {
             outcome,
             saves: 0,
@@ -135,10 +140,10 @@ mod tests {
         sort(rows).into_iter().filter_map(|row| row.outcome.conf).collect()
     }
 
-    /// A training step of a large model: what comes through in the least memory holds half as much again
-    /// otherwise.
+    /// A training step of a large model: the setting that succeeds in the least memory reserves half as much
+    /// again otherwise.
     #[test]
-    fn what_is_held_counts_before_what_a_run_comes_through_in() {
+    fn the_peak_counts_before_the_smallest_memory() {
         let rows = vec![
             row("max_split_size_mb:32", 82_982, 51_000, 400),
             row("", 60_114, 52_500, 12),
@@ -148,13 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_hundredth_is_no_difference() {
+    fn small_differences_are_not_significant() {
         assert!(is_same(1000, 991) && !is_same(1000, 990) && is_same(0, 0) && !is_same(u64::MAX, 0));
-        // As good as the settings that there are: nothing is to be changed.
+        // Equivalent to the present settings: nothing is changed.
         let rows = vec![row("roundup_power2_divisions:4", 992, 900, 0), row("", 1000, 950, 3)];
         assert_eq!(order(rows), ["", "roundup_power2_divisions:4"]);
-        // As good as each other, and better than those: the fewest retries at the edge, then the fewest
-        // settings.
+        // Equivalent to each other and better than the baseline: the fewest retries at the limit, then the
+        // fewest settings.
         let rows = vec![
             row("", 1200, 1100, 0),
             row("expandable_segments:True,large_segment_size_mb:12", 1000, 990, 0),
@@ -172,10 +177,10 @@ mod tests {
         );
     }
 
-    /// The first holds as little as the present settings, and those as little as the last: which is no better
-    /// than the first.
+    /// The first is equivalent to the present settings, and those to the last, which is no better than the
+    /// first.
     #[test]
-    fn what_is_better_than_the_baseline_is_found_behind_it() {
+    fn better_settings_are_found_behind_the_baseline() {
         let mut rows = vec![
             row("large_segment_size_mb:12", 1000, 900, 0),
             row("", 1005, 900, 0),
@@ -187,12 +192,13 @@ mod tests {
         let history = DeviceHistory::default();
         let mut report = super::super::WhatIf::new(&Workload::of(&history)).rules(Vec::new()).run();
         report.rows = sort(rows);
-        let gains: Vec<_> = report.gains().map(|(row, gain)| (row.outcome.conf.as_deref(), gain)).collect();
-        assert_eq!(gains, [(Some("max_split_size_mb:20"), Advantage::NeedsLess)]);
+        let better: Vec<_> =
+            report.better_rows().map(|(row, advantage)| (row.outcome.conf.as_deref(), advantage)).collect();
+        assert_eq!(better, [(Some("max_split_size_mb:20"), Advantage::NeedsLess)]);
     }
 
     #[test]
-    fn what_counts_first_decides() {
+    fn the_first_significant_criterion_decides() {
         let (mut failed, mut late, base) = (row("", 10, 10, 0), row("", 1000, 10, 0), row("", 1000, 10, 0));
         failed.outcome.out_of_memory = Some(FailedRequest {
             step: None,
@@ -203,16 +209,20 @@ mod tests {
             cached: 0,
             largest_free: 0,
         });
-        let gain = |row: &WhatIfRow, over: &WhatIfRow| Cost::of(row).gain(&Cost::of(over));
-        assert_eq!((gain(&base, &failed), gain(&failed, &base)), (Some(Advantage::Runs), None));
-        assert_eq!(gain(&row("", 900, 10, 0), &base), Some(Advantage::HoldsLess));
+        let advantage =
+            |row: &WhatIfRow, over: &WhatIfRow| SettingCost::of(row).advantage(&SettingCost::of(over));
+        assert_eq!((advantage(&base, &failed), advantage(&failed, &base)), (Some(Advantage::Runs), None));
+        assert_eq!(advantage(&row("", 900, 10, 0), &base), Some(Advantage::ReservesLess));
         if let Some(smallest) = late.smallest.as_mut() {
             smallest.without_retry = None;
         }
-        assert_eq!((gain(&base, &late), gain(&late, &base)), (Some(Advantage::NeedsLess), None));
+        assert_eq!((advantage(&base, &late), advantage(&late, &base)), (Some(Advantage::NeedsLess), None));
         let mut retries = base.clone();
         retries.outcome.retries = 1;
-        assert_eq!((gain(&base, &retries), gain(&base, &base)), (Some(Advantage::RetriesLess), None));
-        assert!(Cost::of(&retries).compare(&Cost::of(&base)).is_gt());
+        assert_eq!(
+            (advantage(&base, &retries), advantage(&base, &base)),
+            (Some(Advantage::RetriesLess), None)
+        );
+        assert!(SettingCost::of(&retries).compare(&SettingCost::of(&base)).is_gt());
     }
 }

@@ -1,73 +1,73 @@
-//! The recorded run, which its own replay must reproduce before anything is concluded from replays.
+//! The recorded run, which its replay must reproduce before conclusions are drawn from replays.
 
 use super::rank::is_same;
-use crate::analyze::peak_reserved_after;
+use crate::analyze::peak_reserved;
 use crate::simulate::{Fidelity, MemoryLimit, RunConditions, SimulationOutcome};
 use orlop_trace::history::{DeviceHistory, EventAction, History};
 
-/// What a recording tells of its run that a replay can be held against.
+/// The facts of a recording with which a replay is compared.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedRun<'a> {
     history: &'a DeviceHistory,
     pub(super) conditions: RunConditions,
     pub(super) fidelity: Option<Fidelity>,
     pub(super) peak_reserved: Option<u64>,
-    /// Whether anything was allocated while it was recorded.
+    /// Whether there were allocations in the recording.
     has_history: bool,
-    /// The first request that failed, by its event.
+    /// The event of the first failed request.
     failed: Option<u64>,
 }
 
-/// Why replays of a recording say nothing about its run.
+/// The reason why replays of a recording do not represent its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Doubt {
-    /// Nothing was allocated while it was recorded.
+pub enum UnreliableReplay {
+    /// The recording has no allocations.
     NoHistory,
-    /// PyTorch's rules give none of the recorded addresses.
+    /// PyTorch's rules reproduce none of the recorded addresses.
     NoAddress {
-        /// How many were recorded.
+        /// The number of recorded allocations.
         allocations: u64,
     },
-    /// Nothing tells how much memory the run held: neither segments nor a count.
+    /// Reserved bytes are not recorded: neither segments nor a counter.
     NoReserved,
-    /// Either the recorded run ran out of memory or its replay did, and the other did not.
-    EndsElsewhere {
+    /// Either the recorded run or its replay ran out of memory, and the other did not.
+    OutcomeDiffers {
         /// The event of the recorded run.
         recorded: Option<u64>,
         /// The event of the replay.
         replayed: Option<u64>,
     },
-    /// The replay holds another amount of memory at its peak than the recorded run did.
+    /// The peak of reserved bytes differs between the recorded run and its replay.
     PeakDiffers {
-        /// Bytes held in the recorded run.
+        /// The peak of the recorded run.
         recorded: u64,
-        /// Bytes held in its replay.
+        /// The peak of its replay.
         replayed: u64,
     },
 }
 
-/// Why nothing follows from a recording, whatever is asked of it: nothing was allocated while it was
-/// recorded, or it is a snapshot of PyTorch's whose events are not those of its segments.
+/// Returns the reason why a recording allows no conclusions at all: it has no allocations, or it is a
+/// snapshot of PyTorch whose events do not belong to its segments.
 #[must_use]
-pub fn recording_doubt(history: &History) -> Option<Doubt> {
+pub fn check_recording(history: &History) -> Option<UnreliableReplay> {
     if !history.devices.iter().any(has_history) {
-        return Some(Doubt::NoHistory);
+        return Some(UnreliableReplay::NoHistory);
     }
-    // Others do not tell settings, and have other rules.
+    // Other allocators record no settings, and have other rules.
     let (conf, _) = history.torch_conf();
     let of_pytorch = history.settings.is_some();
-    let mut told = history.devices.iter().filter(|device| of_pytorch && Fidelity::applies_to(device));
-    told.find_map(|device| no_address(Fidelity::of(device, &conf)))
+    let mut snapshots = history.devices.iter().filter(|device| of_pytorch && Fidelity::applies_to(device));
+    snapshots.find_map(|device| no_address(Fidelity::of(device, &conf)))
 }
 
 fn has_history(history: &DeviceHistory) -> bool {
     history.events.iter().any(|event| event.action == EventAction::Allocate)
 }
 
-fn no_address(fidelity: Fidelity) -> Option<Doubt> {
+fn no_address(fidelity: Fidelity) -> Option<UnreliableReplay> {
     let Fidelity { allocations, same, .. } = fidelity;
-    (allocations > 0 && same == 0).then_some(Doubt::NoAddress { allocations })
+    (allocations > 0 && same == 0).then_some(UnreliableReplay::NoAddress { allocations })
 }
 
 impl<'a> RecordedRun<'a> {
@@ -81,32 +81,32 @@ impl<'a> RecordedRun<'a> {
             history,
             conditions,
             fidelity: Fidelity::applies_to(history).then(|| Fidelity::of(history, &conf)),
-            peak_reserved: peak_reserved_after(history, history.events.len()),
+            peak_reserved: peak_reserved(history, history.events.len()),
             has_history: has_history(history),
-            failed: failed.map(|place| place as u64),
+            failed: failed.map(|index| index as u64),
         }
     }
 
-    /// Whether this replay, by the recorded settings and under the conditions of the run, is the recorded
-    /// run.
-    pub(super) fn doubt(&self, replay: &SimulationOutcome) -> Option<Doubt> {
+    /// Checks whether this replay, with the recorded settings and under the conditions of the run, reproduces
+    /// the recorded run. Returns the reason if it does not.
+    pub(super) fn check(&self, replay: &SimulationOutcome) -> Option<UnreliableReplay> {
         if !self.has_history {
-            return Some(Doubt::NoHistory);
+            return Some(UnreliableReplay::NoHistory);
         }
-        if let Some(doubt) = self.fidelity.and_then(no_address) {
-            return Some(doubt);
+        if let Some(reason) = self.fidelity.and_then(no_address) {
+            return Some(reason);
         }
-        let Some(recorded) = self.peak_reserved else { return Some(Doubt::NoReserved) };
+        let Some(recorded) = self.peak_reserved else { return Some(UnreliableReplay::NoReserved) };
         let failed = replay.out_of_memory.map(|failed| failed.event.unwrap_or(0));
         if failed.is_some() != self.failed.is_some() {
-            return Some(Doubt::EndsElsewhere { recorded: self.failed, replayed: failed });
+            return Some(UnreliableReplay::OutcomeDiffers { recorded: self.failed, replayed: failed });
         }
-        // A replay ends where a request fails; a program may go on. With several streams it depends on the
-        // clock which one.
+        // A replay ends at a failed request; a program may continue. With several streams, timing decides
+        // which request fails.
         let until = self.failed.and_then(|event| usize::try_from(event).ok());
-        // Before its first segment a run holds nothing.
-        let recorded = until.map_or(recorded, |until| peak_reserved_after(self.history, until).unwrap_or(0));
+        // Before its first segment a run has no reserved bytes.
+        let recorded = until.map_or(recorded, |until| peak_reserved(self.history, until).unwrap_or(0));
         let replayed = replay.peak_reserved;
-        (!is_same(recorded, replayed)).then_some(Doubt::PeakDiffers { recorded, replayed })
+        (!is_same(recorded, replayed)).then_some(UnreliableReplay::PeakDiffers { recorded, replayed })
     }
 }

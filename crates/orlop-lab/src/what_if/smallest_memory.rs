@@ -1,42 +1,43 @@
 //! The smallest memory in which a workload runs.
 //!
-//! Whether it runs is not monotone in the memory: with less, an allocator gives cached memory back earlier,
-//! and now and then comes through where it fails with a little more. So there are two figures, both of
-//! replays that were made: so much works, and so much, less, does not. At the edge an allocator gives all
-//! cached memory back again and again, and each time waits for the device; a program that is to run well
-//! needs the memory in which it never has to.
+//! Whether it runs is not monotone in the memory: with less, an allocator releases cached memory earlier, and
+//! may succeed where it fails with slightly more. So there are two figures, both from replays: a size that
+//! works, and a smaller one that does not. At the limit an allocator releases all cached memory again and
+//! again, and waits for the device each time; to run well, a program needs the memory in which it never has
+//! to.
 
-use crate::simulate::{Rules, Simulation, SimulationOutcome};
+use crate::simulate::{AllocatorRules, Simulation, SimulationOutcome};
 use serde::Serialize;
 
-/// The step in which devices give memory.
+/// The granularity of device memory.
 const STEP: u64 = 2 << 20;
 
-/// The search is as fine as this share of the memory, where that is more than a step.
-const SHARE: u64 = 1024;
+/// The granularity of the search is this fraction of the memory, if that is more than a step.
+const SEARCH_FRACTION: u64 = 1024;
 
-/// How little memory is enough.
+/// The smallest memory in which a workload runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SmallestMemory {
-    /// It runs in so many bytes.
+    /// A size in bytes in which it runs.
     pub runs: u64,
-    /// Times that all cached memory has to go back there.
+    /// The number of retries in that memory.
     pub retries: u64,
-    /// It does not run in so many bytes; `None` if it runs in as little as what lives at once.
+    /// A size in bytes in which it does not run; `None` if it runs in its peak of live bytes.
     pub fails: Option<u64>,
-    /// It runs without a retry in so many bytes; `None` if it has retries in twice what it holds, too.
+    /// A size in bytes in which it runs without a retry; `None` if it has retries even in twice its peak of
+    /// reserved bytes.
     pub without_retry: Option<u64>,
-    /// How many sizes were tried.
+    /// The number of sizes tried.
     pub tried: u32,
 }
 
 impl SmallestMemory {
-    /// Between what lives at once and what was held when there was enough. `None` if it does not even run in
-    /// that.
+    /// Searches between the peaks of live and of reserved bytes in the replay `plenty`, which had enough
+    /// memory. `None` if it does not run even in the latter.
     pub(super) fn search(
         simulation: &Simulation<'_>,
-        rules: &Rules,
+        rules: &AllocatorRules,
         plenty: &SimulationOutcome,
     ) -> Option<Self> {
         let mut tried = 0;
@@ -44,11 +45,11 @@ impl SmallestMemory {
             tried += 1;
             simulation.retries_in(rules, memory)
         };
-        let least = steps(plenty.peak_live).max(STEP);
-        let enough = steps(plenty.peak_reserved).max(least);
-        let fine = STEP.max(plenty.peak_live / SHARE);
+        let min = steps(plenty.peak_live).max(STEP);
+        let enough = steps(plenty.peak_reserved).max(min);
+        let fine = STEP.max(plenty.peak_live / SEARCH_FRACTION);
         let mut good = enough;
-        // With exactly what it held before, nothing changes; limits as shares of the memory may still.
+        // In exactly the peak of the replay nothing changes, except limits that are fractions of the memory.
         let mut retries = match retries_in(good) {
             Some(retries) => retries,
             None => {
@@ -56,49 +57,46 @@ impl SmallestMemory {
                 retries_in(good)?
             }
         };
-        let mut calm = (retries == 0).then_some(good);
-        if calm.is_none() {
-            // A limit of the process counts a request as a whole, though a part of it is there already.
-            let mut bad = good;
-            calm = Some(good.saturating_mul(2)).filter(|&more| retries_in(more) == Some(0));
-            while let Some((middle, calm)) =
-                calm.as_mut().and_then(|calm| Some((middle(bad, *calm, fine)?, calm)))
-            {
-                if retries_in(middle) == Some(0) { *calm = middle } else { bad = middle }
+        let mut without_retry = (retries == 0).then_some(good);
+        if without_retry.is_none() {
+            // A limit of the process counts a request as a whole, even if a part of it is reserved already.
+            let double = good.saturating_mul(2);
+            if retries_in(double) == Some(0) {
+                without_retry = Some(bisect(good, double, fine, |bytes| retries_in(bytes) == Some(0)).1);
             }
         }
         let mut fails = None;
-        if let Some(retries_there) = retries_in(least) {
-            (good, retries) = (least, retries_there);
+        if let Some(retries_in_min) = retries_in(min) {
+            (good, retries) = (min, retries_in_min);
         } else {
-            let mut bad = least;
-            while let Some(middle) = middle(bad, good, fine) {
-                match retries_in(middle) {
-                    Some(retries_there) => (good, retries) = (middle, retries_there),
-                    None => bad = middle,
-                }
-            }
-            fails = Some(bad);
+            let (bad, smallest) = bisect(min, good, fine, |bytes| {
+                let found = retries_in(bytes);
+                retries = found.unwrap_or(retries);
+                found.is_some()
+            });
+            (good, fails) = (smallest, Some(bad));
         }
         if retries == 0 {
-            calm = Some(good);
-        } else if let Some(calm) = calm.as_mut().filter(|_| !rules.hold_their_peak()) {
-            let mut bad = good;
-            while let Some(middle) = middle(bad, *calm, fine) {
-                if retries_in(middle) == Some(0) { *calm = middle } else { bad = middle }
-            }
+            without_retry = Some(good);
+        } else if let Some(bytes) = without_retry.filter(|_| !rules.keeps_cache()) {
+            without_retry = Some(bisect(good, bytes, fine, |bytes| retries_in(bytes) == Some(0)).1);
         }
-        Some(Self { runs: good, retries, fails, without_retry: calm, tried })
+        Some(Self { runs: good, retries, fails, without_retry, tried })
     }
 }
 
-/// In whole steps.
+/// Rounds up to whole steps.
 fn steps(bytes: u64) -> u64 {
     bytes.div_ceil(STEP).saturating_mul(STEP)
 }
 
-/// What to try between two sizes that are further apart than this.
-fn middle(bad: u64, good: u64, fine: u64) -> Option<u64> {
-    let middle = steps(bad + good.saturating_sub(bad) / 2);
-    (good.saturating_sub(bad) > fine && middle < good).then_some(middle)
+/// Narrows the range between a size that fails and one that works to `fine` bytes.
+fn bisect(mut bad: u64, mut good: u64, fine: u64, mut works: impl FnMut(u64) -> bool) -> (u64, u64) {
+    loop {
+        let middle = steps(bad + good.saturating_sub(bad) / 2);
+        if good.saturating_sub(bad) <= fine || middle >= good {
+            return (bad, good);
+        }
+        if works(middle) { good = middle } else { bad = middle }
+    }
 }

@@ -1,8 +1,8 @@
 //! The settings that a sweep tries.
 
-use crate::simulate::Rules;
+use crate::simulate::AllocatorRules;
 
-/// Settings of PyTorch's that people turn, alone and together.
+/// Common settings of PyTorch, alone and combined.
 const SETTINGS: [&str; 19] = [
     "",
     "expandable_segments:True",
@@ -25,18 +25,18 @@ const SETTINGS: [&str; 19] = [
     "roundup_power2_divisions:16",
 ];
 
-/// PyTorch collects garbage only under a limit; a share of 1 is none.
+/// PyTorch collects garbage only with a limit; a fraction of 1 is none.
 const WITH_LIMIT: [&str; 2] = [
     "garbage_collection_threshold:0.6,per_process_memory_fraction:0.99",
     "garbage_collection_threshold:0.8,per_process_memory_fraction:0.99",
 ];
 
-/// PyTorch's settings and the other allocators: 24 in all with a limit on memory, and two fewer without.
+/// Returns PyTorch's settings and the other allocators: 24 with a memory limit, 22 without.
 #[must_use]
-pub fn settings(with_limit: bool) -> Vec<Rules> {
+pub fn settings(with_limit: bool) -> Vec<AllocatorRules> {
     let limited = if with_limit { &WITH_LIMIT[..] } else { &[] };
-    let torch = SETTINGS.iter().chain(limited).filter_map(|conf| Rules::torch(conf).ok());
-    torch.chain([Rules::Orlop, Rules::OrlopSegments, Rules::TensorFlow]).collect()
+    let torch = SETTINGS.iter().chain(limited).filter_map(|conf| AllocatorRules::torch(conf).ok());
+    torch.chain([AllocatorRules::Orlop, AllocatorRules::OrlopSegments, AllocatorRules::TensorFlow]).collect()
 }
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ mod tests {
     fn all_settings_are_pytorchs_and_are_written_as_it_reads_them() {
         let rules = settings(true);
         assert_eq!((rules.len(), settings(false).len()), (24, 22));
-        let confs: Vec<String> = rules.iter().filter_map(Rules::conf).collect();
+        let confs: Vec<String> = rules.iter().filter_map(AllocatorRules::conf).collect();
         assert!(confs.iter().eq(SETTINGS.iter().chain(&WITH_LIMIT)));
     }
 }

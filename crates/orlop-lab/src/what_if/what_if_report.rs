@@ -1,13 +1,14 @@
-//! The sweep: a recording under all settings, side by side.
+//! The sweep: a recording with all settings, side by side.
 
 use super::advice::{Advice, AdviceReason};
 use super::perfect::PerfectPlan;
-use super::rank::{self, Advantage, Cost};
+use super::rank::{self, Advantage, SettingCost};
 use super::recorded_run::RecordedRun;
 use super::smallest_memory::SmallestMemory;
 use super::sweep::settings;
 use crate::simulate::{
-    Fidelity, MemoryCapacity, MemoryLimit, Rules, RunConditions, Simulation, SimulationOutcome, UNLIMITED,
+    AllocatorRules, Fidelity, MemoryCapacity, MemoryLimit, RunConditions, Simulation, SimulationOutcome,
+    UNLIMITED,
 };
 use orlop_core::torch::TorchConf;
 use orlop_trace::history::{DeviceHistory, History, Workload};
@@ -29,73 +30,74 @@ use std::cmp::Ordering;
 pub struct WhatIf<'a> {
     work: &'a Workload,
     memory: Option<u64>,
-    rules: Option<Vec<Rules>>,
-    baseline: Rules,
+    rules: Option<Vec<AllocatorRules>>,
+    baseline: AllocatorRules,
     baseline_is_recorded: bool,
     run: Option<RecordedRun<'a>>,
     smallest: bool,
     plan: bool,
 }
 
-/// What a sweep came to, best first.
+/// The result of a sweep, best first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WhatIfReport {
-    /// The most bytes that lived at once, as asked for: no allocator can do with less.
+    /// The peak of live bytes, as requested: a lower bound for any allocator.
     pub peak_live: u64,
-    /// Bytes that the device had, or that the process could hold of it; `None` if that was left open.
+    /// The memory of the device, or the limit of the process; `None` if unlimited.
     pub memory: Option<u64>,
-    /// What an allocator that knew the future could do.
+    /// The smallest plan of an allocator that knows the future.
     pub perfect: Option<PerfectPlan>,
     /// The settings with which the others are compared.
     pub baseline: String,
-    /// Whether the recorded run is known to have had those; else they are PyTorch's defaults.
+    /// Whether these are the recorded settings; otherwise they are PyTorch's defaults.
     pub baseline_is_recorded: bool,
-    /// How true replays by PyTorch's rules are to the recorded run, where that can be told.
+    /// The fidelity of replays by PyTorch's rules, if it can be determined.
     pub fidelity: Option<Fidelity>,
-    /// What the recorded run had besides its requests: the replays have the same.
+    /// The conditions of the recorded run, which also apply to the replays.
     pub conditions: RunConditions,
-    /// The most bytes that were held from the device in the recorded run, where the recording tells.
+    /// The peak of reserved bytes in the recorded run, if it is recorded.
     pub recorded_peak_reserved: Option<u64>,
-    /// The same in its replay: by the settings of the baseline, under the conditions of the run.
+    /// The peak of reserved bytes in its replay, with the settings of the baseline and under the conditions
+    /// of the run.
     pub replayed_peak_reserved: Option<u64>,
-    /// Settings of PyTorch's that are better than the baseline, if any are and replays can be trusted.
+    /// Settings of PyTorch that are better than the baseline, if there are any and replays are reliable.
     pub advice: Option<Advice>,
-    /// Why there is advice, or none.
+    /// The reason for advice, or for its absence.
     pub reason: AdviceReason,
-    /// One for each setting: those that run first; of them those that hold least at their peak, that need the
-    /// least memory to run without a retry, that have the fewest retries, and that change the fewest
-    /// settings. Differences of less than one percent do not count.
+    /// One row for each setting. Those that run come first, then those with the least peak of reserved bytes,
+    /// the least memory to run without a retry, the fewest retries, and the fewest changed settings.
+    /// Differences of less than one percent are ignored.
     pub rows: Vec<WhatIfRow>,
 }
 
-/// One setting.
+/// The row of one setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WhatIfRow {
-    /// What came out, in the memory that was given.
+    /// The outcome in the given memory.
     #[serde(flatten)]
     pub outcome: SimulationOutcome,
-    /// Bytes held fewer than with the settings of the baseline; negative if more.
+    /// The reduction of the peak of reserved bytes from the baseline; negative if it grows.
     pub saves: i64,
-    /// The smallest memory in which it runs, if that was asked for and there is one.
+    /// The smallest memory in which it runs, if that was requested and exists.
     pub smallest: Option<SmallestMemory>,
     /// Whether these are the settings of the baseline.
     pub is_baseline: bool,
-    /// How many settings are other than PyTorch's defaults.
+    /// The number of settings that differ from PyTorch's defaults.
     #[serde(skip)]
     pub(super) settings: usize,
-    /// Whether the settings take a share of the device's memory, and that was not named: that of a recorded
-    /// run may be only what others left of it.
+    /// Whether the settings limit a fraction of the device's memory, which was not given. The memory of a
+    /// recorded run may be only a part of it.
     #[serde(skip)]
     pub(super) needs_device: bool,
 }
 
 impl<'a> WhatIf<'a> {
-    /// Of this workload, with memory enough, over [`settings`], which are compared with PyTorch's defaults.
+    /// Creates a sweep of a workload with enough memory over [`settings`], compared with PyTorch's defaults.
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
-        let baseline = Rules::Torch(TorchConf::default());
+        let baseline = AllocatorRules::Torch(TorchConf::default());
         Self {
             work,
             memory: None,
@@ -108,56 +110,54 @@ impl<'a> WhatIf<'a> {
         }
     }
 
-    /// Of the workload of a device's history, under the [conditions](RunConditions) of the recorded run, and
-    /// compared with its settings. Where the history does not tell the settings, these are PyTorch's
-    /// defaults.
+    /// Creates a sweep of the workload of a device's history, under the [conditions](RunConditions) of the
+    /// recorded run, compared with its settings. If they are not recorded, these are PyTorch's defaults.
     ///
-    /// The recorded run is replayed, too: there is no [advice](WhatIfReport::advice) unless the replay is
-    /// true to it.
+    /// The recorded run is replayed, too: there is no [advice](WhatIfReport::advice) unless the replay
+    /// reproduces it.
     #[must_use]
     pub fn recorded(work: &'a Workload, all: &History, history: &'a DeviceHistory) -> Self {
         let sweep = Self { run: Some(RecordedRun::of(all, history)), ..Self::new(work) };
-        if all.settings.is_some() { sweep.baseline(Rules::Torch(all.torch_conf().0)) } else { sweep }
+        if all.settings.is_some() { sweep.baseline(AllocatorRules::Torch(all.torch_conf().0)) } else { sweep }
     }
 
-    /// On a device of so many bytes, instead of in the memory of the recorded run.
+    /// Sets the device's memory in bytes, instead of the memory of the recorded run.
     #[must_use]
     pub fn memory(mut self, bytes: Option<u64>) -> Self {
         self.memory = bytes;
         self
     }
 
-    /// Over these settings.
+    /// Sets the rules to try.
     #[must_use]
-    pub fn rules(mut self, rules: Vec<Rules>) -> Self {
+    pub fn rules(mut self, rules: Vec<AllocatorRules>) -> Self {
         self.rules = Some(rules);
         self
     }
 
-    /// The recorded run had these settings: the others are compared with them. Leave it out where a source
-    /// does not say.
+    /// Sets the recorded settings, with which the others are compared. Omit it if they are not recorded.
     #[must_use]
-    pub fn baseline(mut self, rules: Rules) -> Self {
+    pub fn baseline(mut self, rules: AllocatorRules) -> Self {
         self.baseline = rules;
         self.baseline_is_recorded = true;
         self
     }
 
-    /// Looking for the smallest memory, too.
+    /// Sets whether to search for the smallest memory.
     #[must_use]
     pub fn smallest(mut self, search: bool) -> Self {
         self.smallest = search;
         self
     }
 
-    /// With a static plan beside.
+    /// Sets whether to compute a static plan.
     #[must_use]
     pub fn plan(mut self, plan: bool) -> Self {
         self.plan = plan;
         self
     }
 
-    /// Replays under all settings, on as many threads as there are processors.
+    /// Replays with all settings, on as many threads as there are processors.
     #[must_use]
     pub fn run(&self) -> WhatIfReport {
         let limit = self.limit();
@@ -170,9 +170,9 @@ impl<'a> WhatIf<'a> {
             || if self.plan { PerfectPlan::of(self.work) } else { None },
         );
         let mut rows: Vec<WhatIfRow> = rows;
-        let held = rows.iter().find(|row| row.is_baseline).map_or(0, |row| row.outcome.peak_reserved);
+        let baseline = rows.iter().find(|row| row.is_baseline).map_or(0, |row| row.outcome.peak_reserved);
         for row in &mut rows {
-            let difference = i128::from(held) - i128::from(row.outcome.peak_reserved);
+            let difference = i128::from(baseline) - i128::from(row.outcome.peak_reserved);
             row.saves = i64::try_from(difference).unwrap_or(i64::MAX);
         }
         let mut report = WhatIfReport {
@@ -193,7 +193,7 @@ impl<'a> WhatIf<'a> {
         report
     }
 
-    /// The memory that replays have: the device's that was named, or the recorded run's.
+    /// Returns the memory of the replays: the given one, or that of the recorded run.
     fn limit(&self) -> Option<MemoryLimit> {
         let recorded = self.run.as_ref().and_then(|run| run.conditions.limit);
         match self.memory {
@@ -202,13 +202,13 @@ impl<'a> WhatIf<'a> {
         }
     }
 
-    /// What is asked about, if nothing was named.
-    fn settings(&self, limit: Option<MemoryLimit>) -> Vec<Rules> {
+    /// Returns the settings to try if none were given.
+    fn settings(&self, limit: Option<MemoryLimit>) -> Vec<AllocatorRules> {
         let of_process = limit.is_some_and(|limit| limit.of_process);
         let mut rules = settings(limit.is_some() || self.smallest);
         for rules in &mut rules {
-            if let Rules::Torch(conf) = rules {
-                // A process keeps the limit that it had, which is no share of this memory.
+            if let AllocatorRules::Torch(conf) = rules {
+                // The limit of the process remains, which is no fraction of this memory.
                 let fraction = if of_process { None } else { conf.memory_fraction };
                 conf.memory_fraction = self.baseline.memory_fraction().or(fraction);
             }
@@ -216,7 +216,7 @@ impl<'a> WhatIf<'a> {
         rules
     }
 
-    /// Why there is advice, and what it is.
+    /// Sets the advice and its reason.
     fn advise(&self, report: &mut WhatIfReport) {
         let Some(baseline) = report.rows.iter().find(|row| row.is_baseline) else { return };
         if let Some(run) = &self.run {
@@ -226,14 +226,16 @@ impl<'a> WhatIf<'a> {
                 Simulation::new(self.work).under(&run.conditions).run(&self.baseline)
             };
             report.replayed_peak_reserved = Some(replay.peak_reserved);
-            if let Some(doubt) = run.doubt(&replay) {
-                report.reason = AdviceReason::Withheld(doubt);
+            if let Some(reason) = run.check(&replay) {
+                report.reason = AdviceReason::Withheld(reason);
                 return;
             }
         }
         let runs = |row: &WhatIfRow| row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none();
-        let first =
-            report.gains().next().map(|(row, gain)| (Advice::of(row), AdviceReason::of(gain, row, baseline)));
+        let first = report
+            .better_rows()
+            .next()
+            .map(|(row, advantage)| (Advice::of(row), AdviceReason::of(advantage, row, baseline)));
         (report.advice, report.reason) = match first {
             Some(first) => first,
             None if report.rows.iter().any(runs) => (None, AdviceReason::NothingToGain),
@@ -241,17 +243,17 @@ impl<'a> WhatIf<'a> {
         };
     }
 
-    fn row(&self, rules: &Rules, limit: Option<MemoryLimit>) -> WhatIfRow {
+    fn row(&self, rules: &AllocatorRules, limit: Option<MemoryLimit>) -> WhatIfRow {
         let simulation = Simulation::new(self.work);
         let simulation = self.run.as_ref().map_or(simulation, |run| simulation.under(&run.conditions));
         let in_bytes = |bytes: u64| {
             let of_process = limit.is_some_and(|limit| limit.of_process);
-            simulation.room(MemoryCapacity { bytes, of_process })
+            simulation.with_capacity(MemoryCapacity { bytes, of_process })
         };
         let plenty = in_bytes(UNLIMITED);
         let outcome = limit.map_or(plenty, |limit| in_bytes(limit.bytes.min(UNLIMITED))).run(rules);
         let smallest = self.smallest.then(|| {
-            // What is held when nothing is scarce is enough; what does not run then runs in no memory.
+            // The reserved bytes of an unlimited run are enough; a run that fails there fails in any memory.
             let enough = if limit.is_none() { outcome.clone() } else { plenty.run(rules) };
             enough.out_of_memory.is_none().then(|| SmallestMemory::search(&plenty, rules, &enough)).flatten()
         });
@@ -267,30 +269,30 @@ impl<'a> WhatIf<'a> {
 }
 
 impl WhatIfReport {
-    /// The settings of PyTorch's that are better than the baseline, best first, and what is better.
-    pub(super) fn gains(&self) -> impl Iterator<Item = (&WhatIfRow, Advantage)> {
-        let baseline = self.rows.iter().find(|row| row.is_baseline).map(Cost::of);
-        // Those behind the baseline, too: what is as good as the best may be worse than what is as good as
-        // itself (`rank`).
+    /// Returns the settings of PyTorch that are better than the baseline, best first, with their advantage.
+    pub(super) fn better_rows(&self) -> impl Iterator<Item = (&WhatIfRow, Advantage)> {
+        let baseline = self.rows.iter().find(|row| row.is_baseline).map(SettingCost::of);
+        // Includes those behind the baseline: a row that is equivalent to the best may be worse than another
+        // that is equivalent to the row itself (see `rank`).
         let better = self.rows.iter().filter(|row| {
             row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none() && !row.needs_device
         });
-        better.filter_map(move |row| Some((row, Cost::of(row).gain(&baseline?)?)))
+        better.filter_map(move |row| Some((row, SettingCost::of(row).advantage(&baseline?)?)))
     }
 
-    /// The best settings of PyTorch's that are better than the baseline and do without this setting, which
-    /// not all versions know; `None` without [advice](Self::advice).
+    /// Returns the best settings of PyTorch that are better than the baseline without this setting, which not
+    /// all versions support; `None` without [advice](Self::advice).
     #[must_use]
     pub fn advice_without(&self, setting: &str) -> Option<Advice> {
         let has = |row: &WhatIfRow| row.outcome.conf.as_deref().is_some_and(|conf| conf.contains(setting));
-        let found = self.gains().find(|(row, _)| !has(row));
+        let found = self.better_rows().find(|(row, _)| !has(row));
         self.advice.as_ref().and(found).and_then(|(row, _)| Advice::of(row))
     }
 
-    /// How a row compares with the baseline, by what rows are ranked by: less is better.
+    /// Compares a row with the baseline by the criteria of the ranking: less is better.
     #[must_use]
     pub fn compare(&self, row: &WhatIfRow) -> Ordering {
         let baseline = self.rows.iter().find(|row| row.is_baseline);
-        baseline.map_or(Ordering::Equal, |baseline| Cost::of(row).compare(&Cost::of(baseline)))
+        baseline.map_or(Ordering::Equal, |baseline| SettingCost::of(row).compare(&SettingCost::of(baseline)))
     }
 }

@@ -1,25 +1,25 @@
-//! What is advised, and when nothing is.
+//! When advice is given, and which.
 
 use crate::torch_runs::{device, recordings};
 use orlop_core::torch::TorchConf;
 use orlop_lab::report::{ReportRow as PageRow, WhatIfVerdict};
-use orlop_lab::simulate::{Rules, RunConditions};
+use orlop_lab::simulate::{AllocatorRules, RunConditions};
 use orlop_lab::what_if::{
-    AdviceReason, Doubt, RECORD_HISTORY, WhatIf, WhatIfReport, recording_doubt, settings,
+    AdviceReason, RECORD_HISTORY, UnreliableReplay, WhatIf, WhatIfReport, check_recording, settings,
 };
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, Sites, Workload};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// The sweep over PyTorch's settings; those of other allocators are not advised.
+/// The sweep over PyTorch's settings; other allocators are not advised.
 fn sweep(history: &History) -> WhatIfReport {
     let device = device(history);
-    let rules = settings(false).into_iter().filter(|rules| matches!(rules, Rules::Torch(_)));
+    let rules = settings(false).into_iter().filter(|rules| matches!(rules, AllocatorRules::Torch(_)));
     WhatIf::recorded(&Workload::of(device), history, device).rules(rules.collect()).run()
 }
 
-/// What holds most in normal running is not advised, however little it comes through in.
+/// Settings with a high peak are not advised, however small the memory in which they succeed.
 #[test]
 fn advice_is_what_holds_least_in_normal_running() {
     let advised = [
@@ -53,7 +53,7 @@ fn advice_is_what_holds_least_in_normal_running() {
         let runs = report.rows.iter().filter(|row| row.outcome.out_of_memory.is_none());
         let least = runs.map(|row| row.outcome.peak_reserved).min().expect("it runs");
         assert!(advice.peak_reserved < least / 99 * 100, "{name}");
-        // The page says the same.
+        // The page has the same advice.
         let rows = PageRow::of(&report);
         assert!(
             rows[0].verdict == WhatIfVerdict::Better && rows[0].note.contains("the best"),
@@ -63,7 +63,7 @@ fn advice_is_what_holds_least_in_normal_running() {
     }
 }
 
-/// All of it is cached when the recording begins; a replay begins with nothing.
+/// All memory is cached when the recording begins; a replay begins without any.
 fn cached_at_start() -> History {
     let start = 1 << 40;
     let block = |address: u64, mib: u64, state: &str| {
@@ -74,7 +74,8 @@ fn cached_at_start() -> History {
     };
     let segment = |address: u64, mib: u64, blocks: &[String]| {
         format!(
-            r#"{{"device": 0, "address": {address}, "total_size": {}, "stream": 0, "segment_type": "large", "blocks": [{}]}}"#,
+            r#"{{"device": 0, "address": {address}, "total_size": {}, "stream": 0, "segment_type": "large",
+                             "blocks": [{}]}}"#,
             mib * MIB,
             blocks.join(", ")
         )
@@ -83,7 +84,8 @@ fn cached_at_start() -> History {
         format!(r#"{{"action": "{action}", "addr": {start}, "size": {}, "stream": 0}}"#, mib * MIB)
     };
     let json = format!(
-        r#"{{"segments": [{}, {}], "device_traces": [[{}]], "allocator_settings": {{"PYTORCH_CUDA_ALLOC_CONF": ""}}}}"#,
+        r#"{{"segments": [{}, {}], "device_traces": [[{}]],
+                    "allocator_settings": {{"PYTORCH_CUDA_ALLOC_CONF": ""}}}}"#,
         segment(start, 40, &[block(start, 40, "inactive")]),
         segment(start + (1 << 30), 60, &[block(start + (1 << 30), 60, "inactive")]),
         ["alloc", "free_requested", "free_completed"].map(|action| event(action, 40)).join(", ")
@@ -95,7 +97,7 @@ fn cached_at_start() -> History {
 fn a_replay_that_is_not_the_run_gives_no_advice() {
     let history = cached_at_start();
     let report = sweep(&history);
-    let doubt = Doubt::PeakDiffers { recorded: 100 * MIB, replayed: 40 * MIB };
+    let doubt = UnreliableReplay::PeakDiffers { recorded: 100 * MIB, replayed: 40 * MIB };
     assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
     assert_eq!(report.fidelity.map(|fidelity| (fidelity.same, fidelity.allocations)), Some((1, 1)));
     let said = report.reason.to_string();
@@ -113,9 +115,9 @@ fn without_a_history_there_is_no_advice_but_how_to_record_one() {
     device.events = vec![HistoryEvent::new(EventAction::Snapshot, 0, 0)];
     history.devices.push(device);
     let report = sweep(&history);
-    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(Doubt::NoHistory)));
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(UnreliableReplay::NoHistory)));
     assert!(report.reason.to_string().contains(RECORD_HISTORY));
-    assert_eq!(recording_doubt(&history), Some(Doubt::NoHistory));
+    assert_eq!(check_recording(&history), Some(UnreliableReplay::NoHistory));
 }
 
 #[test]
@@ -123,18 +125,18 @@ fn without_a_recorded_address_there_is_no_advice() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-snapshots/mosaic-sample.pickle.gz");
     let mut history = History::read(path).expect("it is shipped");
-    let doubt = Doubt::NoAddress { allocations: 520 };
+    let doubt = UnreliableReplay::NoAddress { allocations: 520 };
     let device = &history.devices[0];
     let report = WhatIf::recorded(&Workload::of(device), &history, device).rules(Vec::new()).run();
     assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
     assert!(report.reason.to_string().contains(RECORD_HISTORY));
-    // It does not tell settings: it may be another allocator's, which can be compared with itself.
-    assert_eq!(recording_doubt(&history), None);
+    // It has no settings: it may be of another allocator, which can be compared with itself.
+    assert_eq!(check_recording(&history), None);
     history.settings = Some(String::new());
-    assert_eq!(recording_doubt(&history), Some(doubt));
+    assert_eq!(check_recording(&history), Some(doubt));
 }
 
-/// Another process had the memory: the replay, which knows nothing of that, comes through.
+/// Another process used the memory, which the recording does not show: the replay succeeds.
 #[test]
 fn a_replay_that_comes_through_where_the_run_did_not_gives_no_advice() {
     let mut history = cached_at_start();
@@ -151,12 +153,12 @@ fn a_replay_that_comes_through_where_the_run_did_not_gives_no_advice() {
         HistoryEvent::new(EventAction::OutOfMemory, 0, request),
     ];
     let report = sweep(&history);
-    let doubt = Doubt::EndsElsewhere { recorded: Some(5), replayed: None };
+    let doubt = UnreliableReplay::OutcomeDiffers { recorded: Some(5), replayed: None };
     assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
     assert!(report.reason.to_string().contains("out of memory at event 6, and its replay does not"));
 }
 
-/// The memory that was named is not the run's, whose replay is still held against the recording.
+/// With a given memory, the run is still replayed in its own memory and compared with the recording.
 #[test]
 fn in_other_memory_the_recorded_run_is_replayed_in_its_own() {
     let recordings = recordings();
@@ -169,7 +171,7 @@ fn in_other_memory_the_recorded_run_is_replayed_in_its_own() {
     assert_eq!((report.memory, report.rows[0].outcome.peak_reserved), (Some(80 << 30), 6252 * MIB));
 }
 
-/// A list of requests: whatever a replay comes to, nothing tells whether the run did so, too.
+/// A list of requests: there is nothing to compare a replay with.
 #[test]
 fn without_segments_there_is_no_advice() {
     let mut history = recordings().remove("resnet-train.default").expect("it is shipped");
@@ -190,15 +192,18 @@ fn without_segments_there_is_no_advice() {
     device.events.retain(|event| !is_of_segments(event));
     let report = sweep(&history);
     assert!(report.fidelity.is_none() && report.recorded_peak_reserved.is_none());
-    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(Doubt::NoReserved)));
+    assert_eq!(
+        (&report.advice, report.reason),
+        (&None, AdviceReason::Withheld(UnreliableReplay::NoReserved))
+    );
     assert!(report.reason.to_string().contains("cannot be checked"));
-    // What others counted is something to hold a replay against.
+    // A replay can be compared with counters of the source.
     history.devices[0].counted_reserved = report.replayed_peak_reserved;
     let report = sweep(&history);
     assert!(report.fidelity.is_none() && report.advice.is_some(), "{}", report.reason);
 }
 
-/// As the documentation says: nothing but call sites would tell them apart.
+/// As documented: only call sites would distinguish them.
 #[test]
 fn a_call_before_a_request_that_raises_the_peak_looks_like_a_limit() {
     let (first, second) = (20 * MIB, 40 * MIB);

@@ -1,10 +1,12 @@
-//! Analyses and comparisons of small histories, figure by figure.
+//! Analyses and comparisons of small histories.
 
 use crate::mock_allocator::MockAllocator;
 use BlockState::{Free, Live, Pending};
 use orlop_core::StreamId;
-use orlop_lab::analyze::{BEFORE, NO_SITE, Naming, ReleaseWay, SegmentPool, SegmentsInfo, SnapshotInfo};
-use orlop_lab::compare::{Diff, Gate, Matching, Measure, Profile, Tolerance, UnknownTolerance};
+use orlop_lab::analyze::{
+    LIVE_AT_START, NO_SITE, ReleaseMethod, SegmentPool, SegmentsInfo, SiteNaming, SnapshotInfo,
+};
+use orlop_lab::compare::{Diff, Gate, GateMetric, Profile, SiteMatching, Tolerance, UnknownTolerance};
 use orlop_trace::history::{
     BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites,
 };
@@ -51,27 +53,29 @@ fn the_peak_and_the_end_are_told_with_all_their_bytes() {
     machine.allocate(4 * MIB, 0, step);
     machine.free(before);
     machine.complete_free(large);
-    let info =
-        SnapshotInfo::of(&history(&sites, machine.history(cut, true)), Naming::default().top(2).full(true));
+    let info = SnapshotInfo::of(
+        &history(&sites, machine.history(cut, true)),
+        SiteNaming::default().top(2).full(true),
+    );
     let device = &info.devices[0];
-    assert_eq!((device.allocations, device.frees, device.strays), (4, 2, 0));
+    assert_eq!((device.allocations, device.frees, device.ignored_events), (4, 2, 0));
     assert_eq!((device.start_bytes, device.peak_reserved), (3 * MIB, Some((20 + 30 + 2 + 20) * MIB)));
     assert!(device.out_of_memory.is_empty() && info.warnings.is_empty());
 
     let peak = &device.peak;
-    assert_eq!((peak.held.bytes, peak.held.blocks), (38 * MIB + 100, 4));
+    assert_eq!((peak.live.bytes, peak.live.blocks), (38 * MIB + 100, 4));
     let names: Vec<_> =
-        peak.held.by_site.top.iter().map(|share| (&*share.name, share.bytes, share.blocks)).collect();
-    assert_eq!(names, [("model.py:10 forward", 35 * MIB, 2), (BEFORE, 3 * MIB, 1)]);
-    assert_eq!((peak.held.by_site.others, peak.held.by_site.other_bytes), (1, 100));
-    assert_eq!(peak.held.by_site.top[0].frames, ["malloc", "/srv/proj/model.py:10 forward"]);
-    assert!((peak.held.by_site.top[1].share - 3.0 / 38.0).abs() < 1e-5);
+        peak.live.by_site.top.iter().map(|share| (&*share.name, share.bytes, share.blocks)).collect();
+    assert_eq!(names, [("model.py:10 forward", 35 * MIB, 2), (LIVE_AT_START, 3 * MIB, 1)]);
+    assert_eq!((peak.live.by_site.others, peak.live.by_site.other_bytes), (1, 100));
+    assert_eq!(peak.live.by_site.top[0].frames, ["malloc", "/srv/proj/model.py:10 forward"]);
+    assert!((peak.live.by_site.top[1].share - 3.0 / 38.0).abs() < 1e-5);
     assert_eq!(
-        (peak.held.by_stream.top[0].bytes, peak.held.by_stream.top[1].bytes),
+        (peak.live.by_stream.top[0].bytes, peak.live.by_stream.top[1].bytes),
         (33 * MIB + 100, 5 * MIB)
     );
-    assert!(peak.held.by_kind.top.is_empty() && peak.held.by_tag.top.is_empty());
-    let oldest = &peak.held.largest[0];
+    assert!(peak.live.by_kind.top.is_empty() && peak.live.by_tag.top.is_empty());
+    let oldest = &peak.live.largest[0];
     assert_eq!((oldest.bytes, oldest.age_events, oldest.age_ns), (30 * MIB, Some(4), Some(4000)));
     let segments = peak.segments.as_ref().expect("they are told");
     assert_eq!((segments.segments, segments.largest_request), (4, None));
@@ -80,7 +84,7 @@ fn the_peak_and_the_end_are_told_with_all_their_bytes() {
     assert_eq!((bytes.split, bytes.cached, bytes.largest_free), (34 * MIB - 512, 0, 17 * MIB));
 
     let end = &device.end;
-    assert_eq!((end.events, end.held.bytes), (device.events, 9 * MIB + 100));
+    assert_eq!((end.events, end.live.bytes), (device.events, 9 * MIB + 100));
     let bytes = end.segments.as_ref().expect("they are told").bytes;
     assert_eq!((bytes.cached, bytes.pending, bytes.largest_free), (30 * MIB, 0, 30 * MIB));
     let whole = bytes.requested + bytes.rounding + bytes.pending + bytes.split + bytes.cached;
@@ -117,20 +121,21 @@ fn full(places: &Places) -> (DeviceHistory, [u64; 3]) {
 fn a_failed_request_is_told_with_the_least_that_would_have_had_to_go() {
     let places = places();
     let (device, _) = full(&places);
-    let info = SnapshotInfo::of(&history(&places.sites, device.clone()), Naming::default());
+    let info = SnapshotInfo::of(&history(&places.sites, device.clone()), SiteNaming::default());
     let failed = &info.devices[0].out_of_memory[0];
     assert_eq!(
         (failed.requested, failed.device_free, failed.event),
         (14 * MIB, 5 * MIB, device.events.len() - 1)
     );
-    assert_eq!((failed.held.bytes, failed.fragmented), (36 * MIB, false));
-    // Segments: 12 (its own), 20 with 2, 9 and 3 in it, 10 (its own). In the middle one, 9 + 3 + the rest of
-    // 6 are enough; so are 2 + 9 + 3. The device lacks 9, which the segment of 10 has.
+    assert_eq!((failed.live.bytes, failed.fragmented), (36 * MIB, false));
+    // Segments: 12 MiB (one block), 20 MiB with blocks of 2, 9 and 3, and 10 MiB (one block). In the middle
+    // one, 9 + 3 + the rest of 6 are enough; so are 2 + 9 + 3. The device lacks 9, which the segment of 10
+    // has.
     let ways: Vec<_> =
-        failed.releases.iter().map(|release| (release.way, release.bytes, release.range)).collect();
+        failed.releases.iter().map(|release| (release.method, release.bytes, release.range)).collect();
     assert_eq!(
         ways,
-        [(ReleaseWay::Segments, 10 * MIB, 10 * MIB), (ReleaseWay::Neighbours, 12 * MIB, 18 * MIB)]
+        [(ReleaseMethod::Segments, 10 * MIB, 10 * MIB), (ReleaseMethod::Neighbours, 12 * MIB, 18 * MIB)]
     );
     let release = &failed.releases[1];
     assert_eq!((release.blocks, &*release.by_site.top[0].name), (2, "optimizer.py:7 step"));
@@ -149,14 +154,16 @@ proptest! {
         let mut machine = MockAllocator::default();
         machine.fail((bytes + 1) * MIB, 0, 0);
         device.events = machine.events;
-        let info = SnapshotInfo::of(&history(&Sites::default(), device), Naming::default());
-        let found = info.devices[0].out_of_memory[0].releases.iter().find(|way| way.way == ReleaseWay::Neighbours);
+        let info = SnapshotInfo::of(&history(&Sites::default(), device), SiteNaming::default());
+        let mut releases = info.devices[0].out_of_memory[0].releases.iter();
+        let found = releases.find(|release| release.method == ReleaseMethod::Neighbours);
         let mut best = None;
         for from in 0..blocks.len() {
             for to in from..=blocks.len() {
                 let window = &made.blocks[from..to];
                 if window.iter().map(|block| block.bytes).sum::<u64>() >= (bytes + 1) * MIB {
-                    let live: u64 = window.iter().filter(|block| block.state == Live).map(|block| block.bytes).sum();
+                    let live = window.iter().filter(|block| block.state == Live);
+                    let live: u64 = live.map(|block| block.bytes).sum();
                     best = Some(best.map_or(live, |best: u64| best.min(live)));
                 }
             }
@@ -171,7 +178,7 @@ fn nothing_helps_against_a_request_larger_than_all() {
     let (mut device, _) = full(&places);
     let last = device.events.last_mut().expect("events");
     last.bytes = u64::MAX;
-    let info = SnapshotInfo::of(&history(&places.sites, device), Naming::default());
+    let info = SnapshotInfo::of(&history(&places.sites, device), SiteNaming::default());
     assert!(info.devices[0].out_of_memory[0].releases.is_empty());
 }
 
@@ -181,13 +188,13 @@ fn a_program_that_fails_again_and_again_is_cut_short() {
     for _ in 0..100 {
         machine.fail(1, 0, 0);
     }
-    let info = SnapshotInfo::of(&history(&Sites::default(), machine.history(0, true)), Naming::default());
+    let info = SnapshotInfo::of(&history(&Sites::default(), machine.history(0, true)), SiteNaming::default());
     let device = &info.devices[0];
     assert_eq!((device.out_of_memory.len(), device.more_out_of_memory), (16, 84));
     assert_eq!((&device.peak.segments, device.peak_reserved), (&None, None));
 }
 
-/// Of a run that holds these at its peak.
+/// The profile of a run with these live bytes at its peak.
 fn profile(places: &Places, held: &[(u64, SiteId)]) -> Profile {
     let mut machine = MockAllocator::default();
     let blocks: Vec<u64> = held.iter().map(|&(bytes, site)| machine.allocate(bytes * MIB, 0, site)).collect();
@@ -203,7 +210,7 @@ fn what_grew_applies_to_site_even_if_its_line_moved() {
     let before = profile(&places, &[(10, places.model), (3, SiteId::UNKNOWN), (4, places.step)]);
     let after =
         profile(&places, &[(4, places.step), (15, places.moved), (2, places.model), (1, places.moved)]);
-    let diff = Diff::of(&before, &after, Matching::Function);
+    let diff = Diff::of(&before, &after, SiteMatching::Function);
     let device = &diff.devices[0];
     assert_eq!(
         [device.peak_live, device.end_live].map(|amount| (amount.before, amount.after)),
@@ -220,7 +227,7 @@ fn what_grew_applies_to_site_even_if_its_line_moved() {
         device.sites.iter().map(|site| (site.other_lines, site.is_new, site.is_gone)).collect();
     assert_eq!(shown, [(1, false, false), (0, false, false), (0, false, true)]);
 
-    let lines = Diff::of(&before, &after, Matching::Line);
+    let lines = Diff::of(&before, &after, SiteMatching::Line);
     let rows: Vec<_> = lines.devices[0].sites.iter().map(|site| (&*site.name, site.is_new)).collect();
     assert_eq!(
         rows,
@@ -245,35 +252,35 @@ fn a_gate_names_the_site_that_broke_it() {
     let far = profile(&places, &[(102, places.moved), (38, places.step), (2, places.step), (1, places.step)]);
     let gate = Gate::check(&far, &before, tolerance);
     let broken: Vec<_> =
-        gate.breaches().map(|check| (check.measure, &*check.sites[0].name, check.sites.len())).collect();
+        gate.breaches().map(|check| (check.metric, &*check.sites[0].name, check.sites.len())).collect();
     assert_eq!(
         broken,
         [
-            (Measure::PeakLive, "model.py:12 forward", 2),
-            (Measure::PeakReserved, "model.py:12 forward", 2),
-            (Measure::Allocations, "optimizer.py:7 step", 1)
+            (GateMetric::PeakLive, "model.py:12 forward", 2),
+            (GateMetric::PeakReserved, "model.py:12 forward", 2),
+            (GateMetric::Allocations, "optimizer.py:7 step", 1)
         ]
     );
-    // As much lives, and more is held for it: nobody holds more, though sites changed places.
+    // Live bytes are equal and reserved bytes grew: no call site grew overall, although they exchanged bytes.
     let mut split = profile(&places, &[(90, places.model), (50, places.step)]);
     let device = &mut split.devices[0];
     device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
     let reserved = |gate: &Gate| {
-        let found = gate.checks.iter().find(|check| check.measure == Measure::PeakReserved).cloned();
+        let found = gate.checks.iter().find(|check| check.metric == GateMetric::PeakReserved).cloned();
         found.expect("both tell")
     };
     let check = reserved(&Gate::check(&split, &before, tolerance));
     assert!(!check.passed && check.sites.is_empty(), "{check:?}");
-    assert_eq!(i128::from(check.fragmentation), check.amount.growth());
-    // What lives explains a part.
+    assert_eq!(i128::from(check.fragmentation), check.change.growth());
+    // Live bytes explain a part.
     let mut both = far.clone();
     let device = &mut both.devices[0];
     device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
     let live = i128::from(both.devices[0].peak_live) - i128::from(before.devices[0].peak_live);
     let check = reserved(&Gate::check(&both, &before, tolerance));
-    assert_eq!((i128::from(check.fragmentation), check.sites.len()), (check.amount.growth() - live, 2));
+    assert_eq!((i128::from(check.fragmentation), check.sites.len()), (check.change.growth() - live, 2));
     assert_eq!(reserved(&Gate::check(&near, &before, tolerance)).fragmentation, 0);
-    // A device that the baseline does not have was not used then.
+    // A device that the baseline does not have was not used.
     let mut other = near.clone();
     other.devices[0].device = 1;
     let gate = Gate::check(&other, &before, tolerance);
@@ -302,14 +309,14 @@ fn a_snapshot_without_a_recording_is_its_end() {
     let mut device = DeviceHistory::default();
     (device.end, device.memory) = (end, Some(10 * MIB));
     let history = history(&places.sites, device);
-    let device = &SnapshotInfo::of(&history, Naming::default()).devices[0];
+    let device = &SnapshotInfo::of(&history, SiteNaming::default()).devices[0];
     assert_eq!((device.start_bytes, device.peak_reserved), (MIB, Some(2 * MIB)));
-    assert_eq!(device.end.held.by_site.top[0].name, "model.py:10 forward");
+    assert_eq!(device.end.live.by_site.top[0].name, "model.py:10 forward");
     assert_eq!(device.peak.segments.as_ref().and_then(|segments| segments.largest_request), Some(8 * MIB));
     assert_eq!(Profile::of(&history, 1).devices[0].end_live, MIB);
 }
 
-/// A segment with blocks of these sizes, in turn.
+/// A segment with blocks of these sizes.
 pub(crate) fn segment(address: u64, blocks: &[(u64, BlockState, SiteId)]) -> Segment {
     let mut at = address;
     let block = |&(bytes, state, site): &(u64, BlockState, SiteId)| {
@@ -345,7 +352,7 @@ fn any_event() -> impl Strategy<Value = HistoryEvent> {
         EventAction::Unmapped,
         EventAction::OutOfMemory,
     ]);
-    // Few addresses, so that things meet; and the last ones there are.
+    // Few addresses, so that ranges overlap; and the largest addresses.
     let address =
         prop_oneof![(0..64_u64).prop_map(|page| page * 512), (0..2048_u64).prop_map(|back| u64::MAX - back)];
     let bytes = prop_oneof![(0..32_u64).prop_map(|pages| pages * 512), any::<u64>(), 0..4000_u64];
@@ -353,7 +360,7 @@ fn any_event() -> impl Strategy<Value = HistoryEvent> {
         .prop_map(|(action, address, bytes, stream)| raw(action, address, bytes, stream))
 }
 
-/// With blocks that do not cover it, overlap, or lie elsewhere.
+/// With blocks that do not cover it, overlap, or are outside.
 fn any_segment() -> impl Strategy<Value = Segment> {
     let states = [Live, Pending, Free];
     let block = (any_event(), prop::sample::select(states.to_vec()), any::<bool>()).prop_map(
@@ -379,14 +386,16 @@ proptest! {
 
     #[test]
     fn events_that_make_no_sense_break_nothing(
-        events in vec(any_event(), 0..600), start in vec(any_segment(), 0..8), end in vec(any_segment(), 0..8),
+        events in vec(any_event(), 0..600),
+                start in vec(any_segment(), 0..8),
+                end in vec(any_segment(), 0..8),
     ) {
         let mut device = DeviceHistory::from_events(events);
         (device.start, device.end) = (start, end);
         let history = history(&Sites::default(), device);
         let profile = Profile::of(&history, 1);
         prop_assert!(Gate::check(&profile, &profile, Tolerance::default()).passed);
-        let info = SnapshotInfo::of(&history, Naming::default());
-        prop_assert_eq!(info.devices[0].peak.held.bytes, profile.devices[0].peak_live);
+        let info = SnapshotInfo::of(&history, SiteNaming::default());
+        prop_assert_eq!(info.devices[0].peak.live.bytes, profile.devices[0].peak_live);
     }
 }

@@ -1,7 +1,7 @@
-//! A browser without a window, to look at pages as a user would: real clicks, real frames.
+//! A headless browser that views pages as a user would: real clicks, real frames.
 //!
-//! It is driven over Chromium's debugging pipe: messages in JSON, each ended by a zero byte, on the
-//! descriptors 3 and 4. A shell puts them there, so no library is needed for it.
+//! It is controlled over Chromium's debugging pipe: messages in JSON, each terminated by a zero byte, on the
+//! file descriptors 3 and 4. A shell opens them, so no library is needed.
 
 use serde_json::{Value, json};
 use std::env;
@@ -14,13 +14,13 @@ use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What programs of this kind are called.
+/// The names of the program.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// No step of a test takes this long, on the slowest machine.
+/// The time limit for a step of a test on slow machines.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long a browser may take to start before it counts as none.
+/// The time limit for the start of a browser.
 const START: Duration = Duration::from_secs(30);
 
 /// A browser with one page.
@@ -36,7 +36,7 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// The first that starts, with a page of this size. If there is none, that is said.
+    /// Starts the first browser that works, with a page of this size. If there is none, prints that.
     pub(crate) fn start(width: u32, height: u32) -> Option<Self> {
         let started = candidates().into_iter().find_map(|program| Self::launch(&program, width, height));
         if started.is_none() {
@@ -50,7 +50,7 @@ impl Browser {
         let mut child = Command::new("sh")
             .args(["-c", r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null"#])
             .arg(program)
-            // Pages are our own, and root has no sandbox.
+            // The pages are trusted, and root has no sandbox.
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"])
             .args(["--remote-debugging-pipe", &format!("--user-data-dir={}", profile.path().display())])
             .stdin(Stdio::piped())
@@ -103,14 +103,14 @@ impl Browser {
         panic!("the page is never ready: {:?}", self.complaints);
     }
 
-    /// Waits until what was asked for is drawn.
+    /// Waits until the requested view is drawn.
     pub(crate) fn frame(&mut self) {
         self.evaluate(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => 1)",
         );
     }
 
-    /// What an expression of the page's own language is.
+    /// Evaluates an expression in the page.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", parameters);
@@ -118,7 +118,7 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// The text of an element.
+    /// Returns the text of an element.
     pub(crate) fn text(&mut self, selector: &str) -> String {
         let text = self.evaluate(&format!("document.querySelector({}).innerText", json!(selector)));
         text.as_str().unwrap_or_else(|| panic!("{selector} has no text")).to_owned()
@@ -169,13 +169,13 @@ impl Browser {
         self.frame();
     }
 
-    /// Types into what has the focus.
+    /// Types into the focused element.
     pub(crate) fn types(&mut self, text: &str) {
         self.call("Input.insertText", json!({"text": text}));
         self.frame();
     }
 
-    /// Errors of the page, and what it asked for from elsewhere.
+    /// Returns the errors of the page and its requests to other hosts.
     pub(crate) fn complaints(&self) -> &[String] {
         &self.complaints
     }
@@ -231,7 +231,7 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         self.session = None;
-        // It closes more cleanly than it is killed; if it does not, it is.
+        // Closes the browser cleanly, or else kills it.
         let _ = self.ask("Browser.close", json!({}), Duration::from_secs(5));
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,9 +1,9 @@
-//! How much memory recorded runs had and where they emptied the cache, found in what they gave back.
+//! The memory limits of recorded runs and their calls of `empty_cache`, inferred from releases.
 
 use crate::torch_runs::{device, recordings};
 use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice, Policy, TorchConf};
-use orlop_lab::simulate::{Rules, RunConditions, Simulation};
+use orlop_lab::simulate::{AllocatorRules, RunConditions, Simulation};
 use orlop_lab::what_if::WhatIf;
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, SiteId, Sites, Workload};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ fn the_limits_of_recorded_runs_are_found() {
         ("llama-decode.limit1", (1_230_900_072, true)),
         ("resnet-train.gc1", (4_898_279_308, true)),
         ("resnet-train.limit1", (4_898_279_308, true)),
-        // These came through: that it was the process that was limited does not show.
+        // These succeeded: that the limit was on the process is not visible.
         ("resnet-train.limit3", (5_714_803_456, false)),
         ("streams.gc3", (4_308_386_560, true)),
         ("streams.limit3", (4_308_386_560, false)),
@@ -28,7 +28,7 @@ fn the_limits_of_recorded_runs_are_found() {
         let conditions = RunConditions::of(device(history), &history.torch_conf().0);
         assert!(conditions.cache_releases.is_empty(), "{name}: none of them calls empty_cache");
         let Some(&(limit, of_process)) = limits.get(name.as_str()) else {
-            // The device was full: what it had is told.
+            // The device was full: its free memory is recorded.
             let full = (name == "gpt2-train.expandable").then_some(9276 * MIB);
             assert_eq!(conditions.limit.map(|limit| limit.bytes), full, "{name}");
             continue;
@@ -47,16 +47,16 @@ fn the_replay_under_the_conditions_of_a_run_is_the_run() {
         let report = WhatIf::recorded(&work, history, device).rules(Vec::new()).run();
         let (recorded, replayed) = (report.recorded_peak_reserved, report.replayed_peak_reserved);
         let (recorded, replayed) = (recorded.expect("it is recorded"), replayed.expect("it is replayed"));
-        // Programs that go on after a failure ask for more than their replays.
+        // Programs that continue after a failure request more than their replays.
         let is_same =
             recorded == replayed || (name.starts_with("resnet-train") && replayed * 1000 > recorded * 995);
         assert!(is_same, "{name}: {recorded} and {replayed}");
     }
 }
 
-/// Files may claim that memory went back at every request, with as many blocks as there is room for, or that
-/// none followed. Each is swept in seconds; with a look at all blocks, or at all events, for each it would
-/// take hours.
+/// Files may have a release at every request, with as many blocks as possible, or releases that no request
+/// follows. Each is analyzed in seconds; inspecting all blocks or all events for each release would take
+/// hours.
 #[test]
 fn many_releases_are_read_in_time() {
     let (common, region) = (1 << 40, 2 << 40);
@@ -83,13 +83,13 @@ fn many_releases_are_read_in_time() {
     }
 }
 
-/// What runs without a retry in the memory of the run does so in some memory.
+/// A workload that runs without a retry in the memory of the run does so in some memory.
 #[test]
 fn where_a_limit_counts_whole_requests_there_is_memory_without_a_retry() {
     let recordings = recordings();
     let history = &recordings["streams.gc3"];
     let device = device(history);
-    let rules = vec![Rules::torch("expandable_segments:True").expect("it is known")];
+    let rules = vec![AllocatorRules::torch("expandable_segments:True").expect("it is known")];
     let report = WhatIf::recorded(&Workload::of(device), history, device).rules(rules).smallest(true).run();
     for row in &report.rows {
         let calm = row.smallest.expect("it runs").without_retry;
@@ -97,20 +97,20 @@ fn where_a_limit_counts_whole_requests_there_is_memory_without_a_retry() {
     }
 }
 
-/// A run of PyTorch's allocator that is recorded as PyTorch records it.
+/// A run of PyTorch's allocator, recorded as PyTorch records it.
 struct Recorded {
     engine: Engine<NullDevice>,
     blocks: Vec<(DeviceBlock, u64)>,
     segments: BTreeMap<u64, u64>,
     history: DeviceHistory,
-    /// Where requests come from, and where the cache is emptied.
+    /// The call sites of requests and of `empty_cache`.
     sites: [SiteId; 2],
-    /// The events at which calls gave memory back.
+    /// The events at which calls released memory.
     calls: Vec<u32>,
 }
 
 impl Recorded {
-    /// In so much memory, at two call sites or at one.
+    /// Creates a run with a memory limit, and call sites that may be equal.
     fn new(conf: &TorchConf, limit: Option<u64>, sites: [SiteId; 2]) -> Self {
         let mut engine =
             Engine::new(NullDevice::new(Device::cuda(0), 2 * limit.unwrap_or(1 << 40)), Policy::torch(conf));
@@ -125,7 +125,7 @@ impl Recorded {
         self.history.events.push(HistoryEvent { site, ..HistoryEvent::new(action, address, bytes) });
     }
 
-    /// What went back to the device and came from it, in this order.
+    /// Records the regions that were released and then those that were reserved.
     fn regions(&mut self, site: SiteId) {
         let now = self.engine.segments();
         let now: BTreeMap<u64, u64> =
@@ -207,8 +207,7 @@ fn two_sites() -> [SiteId; 2] {
 
 const NO_SITES: [SiteId; 2] = [SiteId::UNKNOWN; 2];
 
-/// Nothing but the figures says so: had a limit refused the first growth, what was held later would have
-/// passed it.
+/// Only the figures show it: a limit that refused the first growth would have been exceeded later.
 #[test]
 fn a_cache_that_is_emptied_between_two_phases_is_emptied_in_the_replay() {
     let conf = TorchConf::default();
@@ -221,12 +220,12 @@ fn a_cache_that_is_emptied_between_two_phases_is_emptied_in_the_replay() {
     assert_eq!((conditions.limit, conditions.cache_releases), (None, run.calls.clone()));
     assert_eq!((run.peak(), run.replayed(&conf)), (2000 * MIB, 2000 * MIB));
     let work = Workload::of(&run.history);
-    let without = Simulation::new(&work).run(&Rules::Torch(conf));
+    let without = Simulation::new(&work).run(&AllocatorRules::Torch(conf));
     assert_eq!(without.peak_reserved, 3500 * MIB, "what it came to without the call");
 }
 
-/// Each step holds as much as the others, so that a limit at the peak would explain every growth. But a
-/// request that a free block would have served gives nothing back.
+/// The peak of each step is the same, so that a limit at the peak would explain every growth. But a request
+/// that a free block would have served releases nothing.
 #[test]
 fn a_cache_that_is_emptied_after_each_step_is_no_limit() {
     let conf = TorchConf::default();
@@ -257,7 +256,7 @@ fn what_a_request_gives_back_is_no_call() {
     assert_eq!(run.replayed(&conf), 70 * MIB);
 }
 
-/// What is collected tells the limit: between what was collected and what was not.
+/// Garbage collections bound the limit: between reserved bytes with and without a collection.
 #[test]
 fn collections_tell_the_limit() {
     let conf: TorchConf = "garbage_collection_threshold:0.5".parse().unwrap();
@@ -292,7 +291,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Where call sites tell calls from requests, every call is found, and no limit that does not hold.
+    /// If call sites distinguish calls from requests, every call is found, and the limit is correct.
     #[test]
     fn calls_and_limits_are_found_in_any_run(
         steps in prop::collection::vec(step(), 1..300),
@@ -314,7 +313,8 @@ proptest! {
         prop_assert_eq!(&conditions.cache_releases, &run.calls);
         match (conditions.limit, limit) {
             (Some(found), Some(limit)) => {
-                prop_assert!(found.bytes <= limit && found.below.is_some_and(|below| limit < below), "{found:?}");
+                let is_bounded = found.bytes <= limit && found.below.is_some_and(|below| limit < below);
+                                prop_assert!(is_bounded, "{found:?}");
             }
             (found, None) => prop_assert_eq!(found, None),
             (None, Some(_)) => {}

@@ -1,4 +1,4 @@
-//! Histories to show, and pages of them on the disk; how fast their frames are.
+//! Histories to display, their pages on disk, and the duration of frames.
 
 use crate::browser::Browser;
 use orlop_lab::report::{ReportData, ReportRow};
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const BASE: u64 = 0x7f12_0000_0000;
-/// What a made-up run gets from its device at once.
+/// The size of a segment of the synthetic run.
 pub(crate) const REGION: u64 = 128 * MIB;
 
-/// A page on the disk.
+/// A page on disk.
 pub(crate) struct Page {
     folder: TempDir,
 }
@@ -39,7 +39,7 @@ impl Page {
     }
 }
 
-/// A made-up run: blocks of all sizes and lives, many sites, segments gained when they are needed.
+/// A synthetic run: blocks of all sizes and lifetimes, many sites, segments reserved on demand.
 pub(crate) fn churn(events: usize) -> History {
     let mut history = History::default();
     let sites: Vec<SiteId> = (0..400)
@@ -98,7 +98,7 @@ pub(crate) fn churn(events: usize) -> History {
     history
 }
 
-/// Run it alone: `cargo test --release -p orlop-trace --test it -- --ignored --nocapture frames`.
+/// Run it alone: `cargo test --release -p orlop-lab --test it -- --ignored --nocapture frames`.
 #[test]
 #[ignore = "timed: the machine must have nothing else to do"]
 fn frames_come_fast_enough() {

@@ -1,9 +1,9 @@
-//! Traces of `torch.profiler`: what they count, what was there before, who asked.
+//! Traces of `torch.profiler`: totals, the state at the start, call sites.
 
 use flate2::read::GzDecoder;
 use orlop_core::Device;
-use orlop_lab::analyze::{NO_SITE, Naming, SiteName, SnapshotInfo, stack_lines};
-use orlop_lab::simulate::{Rules, Simulation, StreamedReplay};
+use orlop_lab::analyze::{NO_SITE, SiteName, SiteNaming, SnapshotInfo, stack_lines};
+use orlop_lab::simulate::{AllocatorRules, Simulation, StreamedReplay};
 use orlop_trace::formats::{binary, chrome, device_number};
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, HistoryWarning, Workload};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn operators_name_the_call_sites() {
     assert_eq!(site(&host.events[0]), "model.py:41 forward < aten::empty");
 }
 
-/// A training step, as it was recorded.
+/// A recorded training step.
 fn recorded() -> Value {
     let mut text = String::new();
     GzDecoder::new(&example("profiler-gpt2.json.gz")[..]).read_to_string(&mut text).expect("it is packed");
@@ -49,7 +49,7 @@ fn number(arguments: &Value, name: &str) -> u64 {
     arguments[name].as_u64().expect("a number")
 }
 
-/// Bytes that live after each event.
+/// Live bytes after each event.
 fn live(device: &DeviceHistory) -> Vec<u64> {
     let work = Workload::of(device);
     assert_eq!(work.steps.len(), device.events.len());
@@ -70,7 +70,7 @@ fn as_much_lives_as_the_profiler_counted() {
     assert_eq!(Workload::of(gpu).peak().0, 3_098_553_856);
     let reserved = counted.iter().map(|event| number(event, "Total Reserved")).max();
     assert_eq!((gpu.counted_reserved, reserved), (Some(4_867_489_792), Some(4_867_489_792)));
-    // Two blocks are freed later; what is left of the sum is one more, which no other touches.
+    // Two blocks are freed later; the remainder of the sum is one more block, with its own addresses.
     let held: Vec<u64> = gpu.unplaced.iter().map(|block| block.bytes).collect();
     assert_eq!(held, [512, 16_384, 890_609_664]);
     let rest = gpu.unplaced.last().expect("three blocks");
@@ -81,9 +81,9 @@ fn as_much_lives_as_the_profiler_counted() {
 #[test]
 fn no_segments_are_made_up() {
     let history = read(&recorded());
-    let info = SnapshotInfo::of(&history, Naming::default());
+    let info = SnapshotInfo::of(&history, SiteNaming::default());
     for device in &info.devices {
-        assert!(!device.has_segments && device.strays == 0);
+        assert!(!device.has_segments && device.ignored_events == 0);
         assert!(device.peak.segments.is_none() && device.end.segments.is_none());
     }
     assert_eq!(info.devices[0].peak_reserved, Some(4_867_489_792));
@@ -96,9 +96,9 @@ fn what_lived_before_survives_orlops_own_file_and_is_replayed_from_it() {
     let mut file = Vec::new();
     binary::write_binary(&history, &mut file).unwrap();
     assert_eq!(binary::read_binary(&file[..]).unwrap(), history);
-    let streamed = StreamedReplay::run(&file[..], &Rules::Orlop, None).unwrap();
+    let streamed = StreamedReplay::run(&file[..], &AllocatorRules::Orlop, None).unwrap();
     for (device, (number, outcome)) in history.devices.iter().zip(&streamed.devices) {
-        let whole = Simulation::new(&Workload::of(device)).run(&Rules::Orlop);
+        let whole = Simulation::new(&Workload::of(device)).run(&AllocatorRules::Orlop);
         assert_eq!(device.device, *number);
         assert_eq!(
             (outcome.peak_live, outcome.peak_reserved, outcome.operations),
@@ -150,14 +150,14 @@ fn the_order_of_a_file_does_not_count() {
     let history = read(&trace);
     trace["traceEvents"].as_array_mut().expect("events").reverse();
     let mut reversed = read(&trace);
-    // Threads are numbered as they come.
+    // Threads are numbered in order of appearance.
     for device in &mut reversed.devices {
         device.events.iter_mut().for_each(|event| event.thread = 3 - event.thread);
     }
     assert_eq!(reversed, history);
 }
 
-/// Older files tell less.
+/// Older files have no totals.
 #[test]
 fn without_totals_only_what_is_freed_lived_before() {
     let mut trace = recorded();
@@ -173,7 +173,7 @@ fn without_totals_only_what_is_freed_lived_before() {
     assert_eq!(Workload::of(gpu).peak().0, 2_207_944_192);
 }
 
-/// Whatever the numbers are, there is a history, and what can be counted is counted.
+/// Arbitrary numbers yield a history, and its analyses work.
 #[test]
 fn absurd_totals_are_warnings() {
     let odd = [
@@ -206,7 +206,7 @@ fn absurd_totals_are_warnings() {
         let history = read(&json!(events));
         let device = &history.devices[0];
         let _ = Workload::of(device).peak();
-        let _ = SnapshotInfo::of(&history, Naming::default());
+        let _ = SnapshotInfo::of(&history, SiteNaming::default());
         let wrong = |warning: &HistoryWarning| matches!(warning, HistoryWarning::TotalMisfit { .. });
         if [first, second].contains(&&json!(i64::MAX)) {
             assert!(history.warnings.iter().any(wrong), "{first} {second}: {:?}", history.warnings);
@@ -215,7 +215,7 @@ fn absurd_totals_are_warnings() {
     }
 }
 
-/// What no number is, is no JSON.
+/// Tokens that are no numbers are no JSON.
 #[test]
 fn numbers_that_json_has_not_are_an_error() {
     for number in ["NaN", "-Infinity", "0x10", "1e"] {

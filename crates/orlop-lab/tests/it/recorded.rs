@@ -1,9 +1,9 @@
-//! Recordings of real allocators: the analysis gives the allocator's own figures.
+//! Recordings of real allocators: the analysis yields the allocator's own figures.
 
 use orlop_alloc::{AllocatorRef, Request};
 use orlop_core::Device;
 use orlop_device::{DeviceAllocator, NullDevice, Policy, TorchConf};
-use orlop_lab::analyze::{Naming, SnapshotInfo};
+use orlop_lab::analyze::{SiteNaming, SnapshotInfo};
 use orlop_trace::recorder::Recorder;
 
 const MIB: usize = 1 << 20;
@@ -27,12 +27,12 @@ fn the_figures_are_the_allocators() {
         }
     }
     let (history, stats) = (recorder.history(), allocator.stats());
-    let info = SnapshotInfo::of(&history, Naming::default()).devices.remove(0);
+    let info = SnapshotInfo::of(&history, SiteNaming::default()).devices.remove(0);
     assert_eq!(info.peak_reserved, Some(stats.usage.peak_reserved));
     let segments = info.end.segments.unwrap();
     assert_eq!(segments.bytes.reserved, stats.usage.reserved);
     assert_eq!(segments.bytes.requested, stats.totals.all.requested_bytes);
-    assert_eq!(info.end.held.blocks, kept.len() as u64);
+    assert_eq!(info.end.live.blocks, kept.len() as u64);
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_failure_has_what_the_device_had_left() {
     let (allocator, recorder) = watched();
     let _kept = allocator.allocate(&Request::new(100 * MIB)).unwrap();
     assert!(allocator.allocate(&Request::new(200 * MIB)).is_err());
-    let info = SnapshotInfo::of(&recorder.history(), Naming::default());
+    let info = SnapshotInfo::of(&recorder.history(), SiteNaming::default());
     let failure = &info.devices[0].out_of_memory[0];
     assert_eq!((failure.device_free, failure.memory()), ((156 * MIB) as u64, Some((256 * MIB) as u64)));
 }

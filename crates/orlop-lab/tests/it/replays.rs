@@ -1,4 +1,4 @@
-//! Replays under real engines.
+//! Replays through real engines.
 
 use orlop_alloc::backing::{Null, System};
 use orlop_alloc::bfc::Bfc;
@@ -6,7 +6,7 @@ use orlop_alloc::engine::{Direct, Pool, Pow2};
 use orlop_alloc::{Allocator as _, AllocatorRef};
 use orlop_core::Device;
 use orlop_lab::LabError;
-use orlop_lab::cpu_bench::{PassProgress, Replay, Touch};
+use orlop_lab::cpu_bench::{PassProgress, Replay, TouchPattern};
 use orlop_trace::formats::text::Trace;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn engines() -> [AllocatorRef; 4] {
 }
 
 fn trace() -> Trace {
-    // Blocks of every size from 0, of which every third is never freed.
+    // Blocks of many sizes from 0, of which every third is never freed.
     let mut text = String::new();
     for id in 0..600 {
         text += &format!("a,{id},{}\n", id * 37 % 9000);
@@ -36,7 +36,7 @@ fn trace() -> Trace {
 fn every_engine_replays_and_gets_everything_back() {
     let trace = trace();
     for allocator in engines() {
-        for touch in Touch::ALL {
+        for touch in TouchPattern::ALL {
             for threads in [1, 3] {
                 let replay = Replay::new(&trace).named("some").threads(threads).touch(touch).repeat(4);
                 let report = replay.run(&allocator).unwrap();
@@ -63,7 +63,7 @@ fn one_pass_is_neither_cold_nor_steady() {
 #[test]
 fn a_time_limit_leaves_three_passes() {
     let trace = trace();
-    let replay = Replay::new(&trace).repeat(1_000_000).at_most(Duration::ZERO);
+    let replay = Replay::new(&trace).repeat(1_000_000).max_time(Duration::ZERO);
     assert_eq!(replay.run(&engines()[1]).unwrap().passes, 3);
 }
 
@@ -79,10 +79,10 @@ fn passes_are_told_in_order() {
 fn address_space_replays_unless_it_is_touched() {
     let trace = Trace::parse("a,0,80000000000\na,1,40000000000\nf,0\n".as_bytes()).unwrap();
     let allocator = Bfc::builder(Null::new(Device::CPU)).build().erase();
-    let report = Replay::new(&trace).touch(Touch::None).run(&allocator).unwrap();
+    let report = Replay::new(&trace).touch(TouchPattern::None).run(&allocator).unwrap();
     assert_eq!(report.peak_live, 120_000_000_000);
     for threads in [1, 4] {
-        for touch in [Touch::First, Touch::Pages, Touch::All] {
+        for touch in [TouchPattern::First, TouchPattern::Pages, TouchPattern::All] {
             let error = Replay::new(&trace).touch(touch).threads(threads).run(&allocator).unwrap_err();
             assert!(matches!(error, LabError::Untouchable { .. }), "{error}");
             assert_eq!(allocator.stats().live(), 0);
@@ -119,11 +119,11 @@ fn an_empty_trace_costs_nothing() {
 #[cfg(target_os = "linux")]
 #[test]
 fn page_faults_and_resident_memory_follow_what_is_touched() {
-    // 32 MiB, mapped anew and given back in each pass.
+    // 32 MiB, mapped and unmapped in each pass.
     let trace = Trace::parse("a,0,33554432\nf,0\n".as_bytes()).unwrap();
     let allocator = Direct::new(orlop_alloc::backing::named("mmap-4k").unwrap()).erase();
     let run = |touch| Replay::new(&trace).touch(touch).repeat(3).run(&allocator).unwrap();
-    let (none, all) = (run(Touch::None), run(Touch::All));
+    let (none, all) = (run(TouchPattern::None), run(TouchPattern::All));
     if let (Some(none), Some(all)) = (none.page_faults, all.page_faults) {
         assert!(all >= none + 8000, "{none} and {all} faults");
     }

@@ -1,4 +1,4 @@
-//! Reports as people use them: made here, opened in a browser, clicked and read.
+//! Reports as users see them: created here, opened in a browser, clicked and read.
 
 use crate::browser::Browser;
 use crate::pages::{BASE, MIB, Page, churn};
@@ -7,8 +7,8 @@ use orlop_lab::analyze::Fragmentation;
 use orlop_lab::report::{ReportRow, WhatIfVerdict};
 use orlop_trace::history::Timeline;
 use orlop_trace::history::{
-    Annotation, BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId,
-    Stage, Workload,
+    Annotation, AnnotationStage, BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment,
+    SegmentBlock, SiteId, Workload,
 };
 use serde_json::Value;
 
@@ -16,8 +16,8 @@ fn piece(offset: u64, bytes: u64, state: BlockState) -> SegmentBlock {
     SegmentBlock { address: BASE + offset, bytes, requested: bytes, state, site: SiteId::UNKNOWN }
 }
 
-/// Sixteen mebibytes, of which four are held from the beginning; two and six come and go, and sixty-four do
-/// not fit.
+/// 16 MiB, of which four are live from the beginning; blocks of two and six are allocated and freed, and a
+/// request of 64 fails.
 fn small() -> History {
     let mut history = History::default();
     let sites = &mut history.sites;
@@ -82,10 +82,11 @@ fn what_if() -> Vec<ReportRow> {
     ]
 }
 
-/// Where a moment and a height of the stack are on the screen.
+/// Returns the screen position of an instant and a height of the stack.
 fn place(browser: &mut Browser, moment: u64, bytes: u64) -> (f64, f64) {
     point(browser.evaluate(&format!(
-        "(() => {{ const {{ chart, view }} = orlopReport.app, box = chart.raster.canvas.getBoundingClientRect(); \
+        "(() => {{ const {{ chart, view }} = orlopReport.app, \
+                 box = chart.raster.canvas.getBoundingClientRect(); \
          return [box.x + chart.momentX({moment}) + 1, box.y + view.y({bytes})]; }})()"
     )))
 }
@@ -103,7 +104,7 @@ fn holds(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_page_says_what_the_history_says() {
+fn a_page_shows_the_history() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
     Page::of(&small(), &what_if()).open(&mut browser);
     assert_eq!(browser.text("#title"), "A <test>");
@@ -117,7 +118,7 @@ fn a_page_says_what_the_history_says() {
             "4.00 MiB",
             "7",
             "1 time",
-            "64.0 MiB asked for",
+            "64.0 MiB requested",
         ],
     );
     holds(
@@ -147,7 +148,7 @@ fn a_page_says_what_the_history_says() {
 }
 
 #[test]
-fn holes_are_seen_at_any_moment() {
+fn holes_are_shown_at_any_moment() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
     Page::of(&small(), &[]).open(&mut browser);
     browser.clicks_on("#chart");
@@ -158,14 +159,16 @@ fn holes_are_seen_at_any_moment() {
     for _ in 0..5 {
         browser.key(".");
     }
-    holds(&browser.text("#moment"), &["event 5 of 7", "4.00 ms", "memory is free", "2.00 MiB"]);
+    holds(&browser.text("#moment"), &["event 5 of 7", "4.00 ms", "free completed", "2.00 MiB"]);
     holds(
         &browser.text("#moment-figures"),
         &["6.00 MiB free in 2 holes, largest 4.00 MiB, fragmentation 33 %"],
     );
-    let hole = "(() => { const { map } = orlopReport.app, box = map.canvas.getBoundingClientRect(), part = map.parts[0]; \
+    let hole = "(() => { const { map } = orlopReport.app, box = map.canvas.getBoundingClientRect(), \
+                    part = map.parts[0]; \
                 return [box.x + part.x + 5 * 1048576 * part.scale % box.width, \
-                  box.y + part.y + map.row / 2 + Math.floor(5 * 1048576 * part.scale / box.width) * (map.row + 4)]; })()";
+                  box.y + part.y + map.row / 2 \
+                  + Math.floor(5 * 1048576 * part.scale / box.width) * (map.row + 4)]; })()";
     let (x, y) = point(browser.evaluate(hole));
     browser.moves(x, y);
     holds(&browser.text("#tip"), &["hole of 2.00 MiB", "large segment of 16.0 MiB", "6.00 MiB free"]);
@@ -173,7 +176,7 @@ fn holes_are_seen_at_any_moment() {
     holds(&browser.text("#moment"), &["event 3 of 7", "out of memory"]);
     browser.clicks_on("#step-on");
     holds(&browser.text("#moment"), &["event 4 of 7"]);
-    holds(&browser.text("#moment-figures"), &["2.00 MiB given back, in use by a stream"]);
+    holds(&browser.text("#moment-figures"), &["2.00 MiB freed, in use by a stream"]);
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
@@ -209,7 +212,7 @@ fn the_view_follows_wheel_mouse_and_keys() {
 }
 
 #[test]
-fn searches_and_tables_answer() {
+fn blocks_are_searched_and_tables_sorted() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
     Page::of(&small(), &what_if()).open(&mut browser);
     browser.key("/");
@@ -226,7 +229,7 @@ fn searches_and_tables_answer() {
     let names =
         "Array.from(document.querySelectorAll('#whatif tbody tr td:first-child'), (cell) => cell.innerText)";
     assert_eq!(browser.evaluate(names), serde_json::json!(["other", "recorded", "third"]));
-    // By the memory without a retry, then by the smallest.
+    // By the memory without a retry, then by the smallest memory.
     browser.clicks_on("#whatif th:nth-child(5) button");
     assert_eq!(browser.evaluate(names), serde_json::json!(["other", "recorded", "third"]));
     browser.clicks_on("#whatif th:nth-child(6) button");
@@ -246,13 +249,15 @@ fn each_device_has_its_own_view() {
     history.devices.push(other);
     let name = history.sites.text("evaluation");
     let mark = |time, stage| Annotation { time, device: Some(0), name, stage };
-    history.annotations = vec![mark(1_000_000, Stage::Begin), mark(4_000_000, Stage::End)];
+    history.annotations =
+        vec![mark(1_000_000, AnnotationStage::Begin), mark(4_000_000, AnnotationStage::End)];
     Page::of(&history, &[]).open(&mut browser);
     let bands = "orlopReport.app.notes.bands.map(({ from, to, text }) => [from, to, text])";
     assert_eq!(browser.evaluate(bands), serde_json::json!([[1, 5, "evaluation"]]));
     browser.key("t");
     browser.evaluate(
-        "(() => { const list = document.getElementById('device'); list.value = 1; list.dispatchEvent(new Event('change')); })()",
+        "(() => { const list = document.getElementById('device'); list.value = 1; \
+                 list.dispatchEvent(new Event('change')); })()",
     );
     browser.frame();
     assert_eq!(browser.evaluate("document.getElementById('device').selectedOptions[0].textContent"), "3");
@@ -263,7 +268,7 @@ fn each_device_has_its_own_view() {
 }
 
 #[test]
-fn odd_histories_are_shown_all_the_same() {
+fn odd_histories_are_shown() {
     let Some(mut browser) = Browser::start(1000, 700) else { return };
     let device = |events: Vec<HistoryEvent>| {
         let mut history = History::default();
@@ -296,9 +301,9 @@ fn odd_histories_are_shown_all_the_same() {
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
-/// A profiler's trace tells of no segments: what it counted is said, and nothing is made up.
+/// A profiler's trace has no segments: only its totals are shown.
 #[test]
-fn what_has_no_segments_shows_none() {
+fn a_history_without_segments_shows_none() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/traces/profiler-gpt2.json.gz");
     let history = History::read(file).expect("a trace");
@@ -306,14 +311,14 @@ fn what_has_no_segments_shows_none() {
     let peak = browser.evaluate("(({ live, peak }) => live[peak])(orlopReport.app.device)");
     assert_eq!(peak.as_u64(), Some(3_098_553_856));
     let cards = browser.text("#cards");
-    holds(&cards, &["2.89 GiB", "4.53 GiB", "as the source counted, 1.571 × peak live"]);
+    holds(&cards, &["2.89 GiB", "4.53 GiB", "as counted by the source, 1.571 × peak live"]);
     assert!(!cards.contains("hole"), "{cards}");
     holds(&browser.text("#legend"), &["(held before the recording)", "aten::dropout < aten::native_dropout"]);
     holds(&browser.text("#device"), &["0", "cpu"]);
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
-/// Holes are worked out twice: by the lab, event by event, and by the page, from the blocks of a moment.
+/// Gaps are computed twice: by this crate, event by event, and by the page, from the blocks at an instant.
 #[test]
 fn pages_of_real_runs_say_what_the_lab_says() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };

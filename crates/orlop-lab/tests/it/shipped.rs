@@ -1,4 +1,4 @@
-//! The six traces in `testdata`: that they are what their README says, and TensorFlow's figures on them.
+//! The six traces in `testdata`: the figures of their README, and TensorFlow's figures for them.
 
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::backing::Null;

@@ -1,6 +1,6 @@
-//! Damaged files, replayed as they are read: what a whole read keeps, a streamed one keeps too.
+//! Damaged files: reading as a whole and streaming keep the same part.
 
-use orlop_lab::simulate::{Rules, StreamedReplay};
+use orlop_lab::simulate::{AllocatorRules, StreamedReplay};
 use orlop_trace::formats::binary;
 use orlop_trace::history::Workload;
 
@@ -26,7 +26,7 @@ fn what_comes_too_late_is_left_out_of_both() {
     ] {
         let file = file(&records.concat());
         let history = binary::read_binary(&file[..]).unwrap();
-        let streamed = StreamedReplay::run(&file[..], &Rules::Orlop, None).unwrap();
+        let streamed = StreamedReplay::run(&file[..], &AllocatorRules::Orlop, None).unwrap();
         assert_eq!((streamed.devices.len(), &streamed.warnings), (history.devices.len(), &history.warnings));
         for (device, (_, outcome)) in history.devices.iter().zip(&streamed.devices) {
             assert_eq!(outcome.peak_live, Workload::of(device).peak().0, "{records:?}");
@@ -43,6 +43,6 @@ fn what_unpacks_to_too_much_is_refused() {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(&file(&[])[..12]).unwrap();
     packed.write_all(&block.repeat((24 << 20) / block.len())).unwrap();
-    let error = StreamedReplay::run(&packed.finish().unwrap()[..], &Rules::Orlop, None).unwrap_err();
-    assert!(error.to_string().contains("it unpacks to more than"), "{error}");
+    let error = StreamedReplay::run(&packed.finish().unwrap()[..], &AllocatorRules::Orlop, None).unwrap_err();
+    assert!(error.to_string().contains("decompresses to more than"), "{error}");
 }

@@ -1,7 +1,7 @@
-//! Runs on a GPU: what PyTorch did under other settings and in less memory, foretold from one recording.
+//! Runs on a GPU: PyTorch with other settings and in less memory, predicted from one recording.
 
-use orlop_lab::analyze::{Naming, SnapshotInfo};
-use orlop_lab::simulate::{Fidelity, Rules, Simulation, SimulationOutcome, StreamedReplay};
+use orlop_lab::analyze::{SiteNaming, SnapshotInfo};
+use orlop_lab::simulate::{AllocatorRules, Fidelity, Simulation, SimulationOutcome, StreamedReplay};
 use orlop_trace::formats::binary::write_binary;
 use orlop_trace::history::{DeviceHistory, History, Workload};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-runs")
 }
 
-/// By name, all that are shipped.
+/// All shipped runs by name.
 pub(crate) fn recordings() -> BTreeMap<String, History> {
     let entries = std::fs::read_dir(folder()).expect("they are shipped");
     let read = |path: PathBuf| {
@@ -27,7 +27,7 @@ pub(crate) fn device(history: &History) -> &DeviceHistory {
     &history.devices[0]
 }
 
-/// What PyTorch counted.
+/// The figures that PyTorch counted.
 #[derive(Debug, Deserialize)]
 struct Measured {
     model: String,
@@ -46,9 +46,9 @@ fn measured() -> Vec<Measured> {
 
 impl Measured {
     fn foretold(&self, work: &Workload) -> SimulationOutcome {
-        // As `set_per_process_memory_fraction` did it, which a threshold needs to be known.
+        // As with `set_per_process_memory_fraction`, which a threshold requires.
         let half = self.limit.map_or("", |_| "per_process_memory_fraction:0.5");
-        let rules = Rules::torch(&format!("{},{half}", self.conf)).expect("settings of PyTorch's");
+        let rules = AllocatorRules::torch(&format!("{},{half}", self.conf)).expect("settings of PyTorch's");
         let simulation = Simulation::new(work);
         self.limit.map_or(simulation, |limit| simulation.memory(2 * limit)).run(&rules)
     }
@@ -95,8 +95,8 @@ fn other_runs_are_foretold() {
             100.0 * off
         );
         assert_eq!(outcome.out_of_memory.is_some(), run.out_of_memory, "{run:?}");
-        // A program that goes on without what it did not get asks for other blocks. With two streams it
-        // depends on the clock when memory is free again.
+        // A program that continues after a failed request makes different requests. With two streams, timing
+        // decides when memory is free again.
         let most = if run.model == "streams" { 0.03 } else { 0.004 };
         assert!(off.abs() <= most, "{run:?}: {off}");
         told += 1;
@@ -104,7 +104,7 @@ fn other_runs_are_foretold() {
     assert!(told > 30, "{told}");
 }
 
-/// Blocks that wait for streams, too.
+/// Including blocks that wait for streams.
 #[test]
 fn a_replay_that_streams_gives_the_same() {
     let recordings = recordings();
@@ -114,7 +114,9 @@ fn a_replay_that_streams_gives_the_same() {
         write_binary(history, &mut file).unwrap();
         let work = Workload::of(device(history));
         assert!(work.blocks.iter().any(|block| block.stays_pending), "{name}");
-        for (rules, memory) in [(Rules::torch("").unwrap(), None), (Rules::Orlop, Some(3 << 30))] {
+        for (rules, memory) in
+            [(AllocatorRules::torch("").unwrap(), None), (AllocatorRules::Orlop, Some(3 << 30))]
+        {
             let simulation = Simulation::new(&work);
             let mut whole = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&rules);
             let streamed = StreamedReplay::run(&file[..], &rules, memory).unwrap();
@@ -124,7 +126,7 @@ fn a_replay_that_streams_gives_the_same() {
     }
 }
 
-/// Where a process had a limit, it follows from the recording.
+/// The limit of a process is inferred from the recording.
 #[test]
 fn limits_are_found() {
     let limits = [
@@ -134,7 +136,7 @@ fn limits_are_found() {
     ];
     for (name, limit) in limits {
         let history = &recordings()[name];
-        let info = SnapshotInfo::of(history, Naming::default());
+        let info = SnapshotInfo::of(history, SiteNaming::default());
         let failed = info.devices[0].out_of_memory.last().expect("it ends so");
         let found = failed.limit.expect("the device had room");
         assert!(found.at_least <= limit && limit < found.below, "{name}: {found:?}");

@@ -1,13 +1,15 @@
-//! The shipped snapshots under other rules.
+//! The shipped snapshots with other rules.
 
 use crate::histories;
 use orlop_core::StreamId;
 use orlop_lab::LabError;
-use orlop_lab::simulate::{Fidelity, MAX_STREAMS, Rules, Simulation, SimulationOutcome, StreamedReplay};
+use orlop_lab::simulate::{
+    AllocatorRules, Fidelity, MAX_STREAMS, Simulation, SimulationOutcome, StreamedReplay,
+};
 use orlop_lab::what_if::WhatIf;
 use orlop_trace::TraceError;
 use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
-use orlop_trace::formats::{FormatError, binary, csv};
+use orlop_trace::formats::{binary, csv};
 use orlop_trace::history::{
     BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites,
     Workload,
@@ -33,8 +35,8 @@ fn shipped(name: &str) -> PathBuf {
     folder.join(format!("{name}.pickle.gz"))
 }
 
-fn torch(conf: &str) -> Rules {
-    Rules::torch(conf).expect("settings of PyTorch's")
+fn torch(conf: &str) -> AllocatorRules {
+    AllocatorRules::torch(conf).expect("settings of PyTorch's")
 }
 
 #[test]
@@ -59,8 +61,8 @@ fn ours_holds_a_hundredth_more_than_lives_and_without_pages_three() {
         let device = device(name);
         let work = Workload::of(&device);
         let simulation = Simulation::new(&work);
-        let [ours, segments, theirs] =
-            [Rules::Orlop, Rules::OrlopSegments, torch("")].map(|rules| simulation.run(&rules).ratio);
+        let [ours, segments, theirs] = [AllocatorRules::Orlop, AllocatorRules::OrlopSegments, torch("")]
+            .map(|rules| simulation.run(&rules).ratio);
         assert!(ours <= 1.01, "{name}: {ours}");
         assert!(segments <= 1.03, "{name}: {segments}");
         assert!(ours <= theirs, "{name}: {ours} and {theirs}");
@@ -68,12 +70,12 @@ fn ours_holds_a_hundredth_more_than_lives_and_without_pages_three() {
     }
 }
 
-/// The round is known after it happened twice, and a round later everything is where the plan wants it.
+/// A period is known after it has occurred twice, and one period later everything is where the plan wants it.
 #[test]
 fn a_run_that_repeats_itself_moves_nothing_in_the_end() {
     for (name, _) in RUNS {
         let device = device(name);
-        let outcome = Simulation::new(&Workload::of(&device)).passes(6).run(&Rules::Orlop);
+        let outcome = Simulation::new(&Workload::of(&device)).passes(6).run(&AllocatorRules::Orlop);
         assert_eq!(outcome.remapped_last, 0, "{name}: {} bytes before", outcome.remapped);
         assert!(outcome.ratio <= 1.01, "{name}: {}", outcome.ratio);
     }
@@ -104,9 +106,13 @@ fn too_little_memory_is_told_with_the_event() {
     let device = device("gpt-medium_512_training");
     let work = Workload::of(&device);
     let (peak, _) = work.peak();
-    for rules in
-        [torch(""), torch("expandable_segments:True"), Rules::Orlop, Rules::OrlopSegments, Rules::TensorFlow]
-    {
+    for rules in [
+        torch(""),
+        torch("expandable_segments:True"),
+        AllocatorRules::Orlop,
+        AllocatorRules::OrlopSegments,
+        AllocatorRules::TensorFlow,
+    ] {
         let outcome = Simulation::new(&work).memory(peak - (64 << 20)).run(&rules);
         let failed = outcome.out_of_memory.unwrap();
         assert!(failed.step.is_some() && failed.event.is_some(), "{rules}");
@@ -119,12 +125,12 @@ fn too_little_memory_is_told_with_the_event() {
 #[test]
 fn what_does_not_fit_together_is_replayed_as_far_as_it_does() {
     let work = Workload::of(&device("mosaic-sample"));
-    for rules in [torch(""), Rules::Orlop, Rules::TensorFlow] {
+    for rules in [torch(""), AllocatorRules::Orlop, AllocatorRules::TensorFlow] {
         assert_eq!(Simulation::new(&work).passes(3).run(&rules).out_of_memory, None);
     }
 }
 
-/// But for the time that it took.
+/// Without the duration.
 fn timeless(outcome: &SimulationOutcome) -> SimulationOutcome {
     let mut outcome = outcome.clone();
     outcome.nanoseconds = None;
@@ -141,9 +147,9 @@ fn event_by_event_comes_out_what_the_whole_gives() {
         for (rules, memory) in [
             (torch(""), None),
             (torch("expandable_segments:True"), Some(1 << 30)),
-            (Rules::Orlop, None),
-            (Rules::OrlopSegments, Some(work.peak().0 - (64 << 20))),
-            (Rules::TensorFlow, None),
+            (AllocatorRules::Orlop, None),
+            (AllocatorRules::OrlopSegments, Some(work.peak().0 - (64 << 20))),
+            (AllocatorRules::TensorFlow, None),
         ] {
             let streamed = StreamedReplay::run(&file[..], &rules, memory).expect("it is one of ours");
             let simulation = Simulation::new(&work);
@@ -151,22 +157,23 @@ fn event_by_event_comes_out_what_the_whole_gives() {
             let [(_, outcome)] = &streamed.devices[..] else { panic!("one device") };
             assert_eq!(timeless(outcome), timeless(&whole), "{name}");
         }
-        let cut =
-            StreamedReplay::run(&file[..file.len() - 9], &Rules::Orlop, None).expect("it is one of ours");
+        let cut = StreamedReplay::run(&file[..file.len() - 9], &AllocatorRules::Orlop, None)
+            .expect("it is one of ours");
         assert_eq!((cut.devices.len(), cut.warnings.len()), (1, 1));
     }
-    assert!(StreamedReplay::run(&b"a,0,100\n"[..], &Rules::Orlop, None).is_err());
+    assert!(StreamedReplay::run(&b"a,0,100\n"[..], &AllocatorRules::Orlop, None).is_err());
 }
 
-/// Where a binary file says whether its events are only nearly in order.
+/// The offset of the flags in a binary file.
 const FLAGS: usize = 10;
 
 prop_compose! {
-    /// A few blocks on a few devices, at few addresses and times: most of what happens is of blocks that
-    /// live.
+    /// A few blocks on a few devices, at few addresses and times, so that most events are of live blocks.
     fn busy()(
         start in prop::collection::btree_set((0_u32..3, 0_u64..4), 0..6),
-        events in prop::collection::vec((0_u32..3, 0_u64..16, 0_usize..5, 0_u64..8, 0_u64..1 << 24, 0_u64..3), 0..80),
+        events in prop::collection::vec(
+                    (0_u32..3, 0_u64..16, 0_usize..5, 0_u64..8, 0_u64..1 << 24, 0_u64..3), 0..80
+                ),
     ) -> History {
         const ACTIONS: [EventAction; 5] = [
             EventAction::Allocate,
@@ -187,9 +194,11 @@ prop_compose! {
                 let blocks = vec![block];
                 device.start.push(Segment { address, bytes, stream, small, expandable, pool, site, blocks });
             }
-            for &(_, time, action, address, bytes, stream) in events.iter().filter(|event| event.0 == number) {
+            let own = events.iter().filter(|event| event.0 == number);
+            for &(_, time, action, address, bytes, stream) in own {
                 let stream = StreamId::new(stream);
-                device.events.push(HistoryEvent { time, stream, ..HistoryEvent::new(ACTIONS[action], address, bytes) });
+                let event = HistoryEvent::new(ACTIONS[action], address, bytes);
+                                device.events.push(HistoryEvent { time, stream, ..event });
             }
             history.devices.push(device);
         }
@@ -201,7 +210,7 @@ prop_compose! {
 fn a_block_is_freed_by_what_tells_of_it_first() {
     use EventAction::{Allocate, FreeCompleted, FreeRequested};
     let mut device = DeviceHistory::default();
-    // A graph's blocks go with its pool: no request is told.
+    // A graph's blocks are freed with its pool, without requests.
     device.events = vec![
         HistoryEvent::new(Allocate, 16, 100),
         HistoryEvent::new(Allocate, 32, 200),
@@ -238,7 +247,7 @@ fn a_completion_that_nobody_requested_frees_its_block_and_is_counted() {
     }
 }
 
-/// Engines that told them all apart would take gigabytes, and look through all of them for each request.
+/// Engines that distinguish all of them would take gigabytes, and search all of them for each request.
 #[test]
 fn a_stream_in_each_event_costs_no_more_than_the_event() {
     let mut device = DeviceHistory::default();
@@ -249,21 +258,21 @@ fn a_stream_in_each_event_costs_no_more_than_the_event() {
         })
         .collect();
     let work = Workload::of(&device);
-    for rules in [torch(""), Rules::Orlop] {
+    for rules in [torch(""), AllocatorRules::Orlop] {
         let outcome = Simulation::new(&work).run(&rules);
         assert_eq!((outcome.operations, outcome.folded), (50_000, 50_000 - 1 - MAX_STREAMS as u64));
     }
     assert_eq!(Fidelity::of(&device, &"".parse().unwrap()).allocations, 50_000);
 }
 
-/// A file of these devices, with an event each, and records before them: the writers refuse to write one of
-/// too many.
+/// A file of these devices, with an event each, and records before them: the writers refuse to write more
+/// devices than the limit.
 fn binary_of(before: &[u8], devices: std::ops::Range<u32>) -> Vec<u8> {
     let events = u64::from(devices.end - devices.start);
     let mut payload = before.to_vec();
     for device in devices {
-        // The device's number takes up to two bytes of seven bits; then an allocation, its time, address and
-        // bytes.
+        // The number of the device takes up to two varint bytes; then an allocation with its time, address
+        // and bytes.
         let number =
             [device & 0x7f | 0x80, device >> 7].map(|digits| u8::try_from(digits).expect("seven bits"));
         payload.extend([&[0x3f][..], &number, &[0, 0, 0, 1]].concat());
@@ -280,7 +289,7 @@ fn binary_of(before: &[u8], devices: std::ops::Range<u32>) -> Vec<u8> {
 }
 
 fn streamed_devices(file: &[u8]) -> Result<usize, TraceError> {
-    match StreamedReplay::run(file, &Rules::Orlop, None) {
+    match StreamedReplay::run(file, &AllocatorRules::Orlop, None) {
         Ok(replay) => Ok(replay.devices.len()),
         Err(LabError::Trace(error)) => Err(error),
         Err(other) => panic!("{other}"),
@@ -288,7 +297,7 @@ fn streamed_devices(file: &[u8]) -> Result<usize, TraceError> {
 }
 
 fn is_too_many(error: &TraceError) -> bool {
-    matches!(error, TraceError::Format(FormatError::TooManyDevices { limit: 4096 }))
+    matches!(error, TraceError::TooManyDevices { limit: 4096 })
 }
 
 #[test]
@@ -309,7 +318,7 @@ fn no_file_has_more_devices_than_any_machine() {
     }
 }
 
-/// Memory of no device is device 0's, which then counts.
+/// Memory without a device belongs to device 0, which then exists.
 #[test]
 fn a_device_that_is_not_named_counts_too() {
     let memory = [0x8f, 1];
@@ -340,7 +349,7 @@ fn what_the_readers_refuse_is_not_written() {
     assert!(is_too_many(&binary::write_binary(&history, &mut ours).expect_err("one too many")));
     assert!(is_too_many(&csv::write_csv(&history, &mut table).expect_err("one too many")));
     assert!(ours.is_empty() && table.is_empty(), "nothing is written before");
-    // A table has events only: devices without any are not in it.
+    // A table has only events: devices without events are missing.
     history.devices[7].events.clear();
     csv::write_csv(&history, &mut table).expect("room");
     assert!(binary::write_binary(&history, &mut ours).is_err() && ours.is_empty());
@@ -378,18 +387,20 @@ proptest! {
         binary::write_binary(&history, &mut file).expect("room");
         file[FLAGS] = nearly.into();
         let history = binary::read_binary(&file[..]).expect("it is one of ours");
-        let streamed = StreamedReplay::run(&file[..], &Rules::Orlop, memory).expect("it is one of ours");
+        let streamed = StreamedReplay::run(&file[..], &AllocatorRules::Orlop, memory);
+                let streamed = streamed.expect("an orlop file");
         prop_assert_eq!(&streamed.warnings, &history.warnings);
         let whole = history.devices.iter().map(|device| {
             let work = Workload::of(device);
             let simulation = Simulation::new(&work);
-            let outcome = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&Rules::Orlop);
+            let simulation = memory.map_or(simulation, |memory| simulation.memory(memory));
+                        let outcome = simulation.run(&AllocatorRules::Orlop);
             (device.device, timeless(&outcome))
         });
         prop_assert_eq!(streamed.devices, whole.collect::<Vec<_>>());
     }
 
-    /// Addresses and sizes are what a file says, up to the largest numbers there are.
+    /// Arbitrary addresses and sizes, up to the largest numbers.
     #[test]
     fn whatever_a_file_says_there_is_an_answer(
         mut history in histories::history(),
@@ -405,7 +416,7 @@ proptest! {
             prop_assert!(fidelity.same <= fidelity.allocations);
             let work = Workload::of(device);
             let sweep = WhatIf::recorded(&work, &history, device).memory(memory).smallest(true).plan(true);
-            let report = sweep.baseline(Rules::Torch(conf.clone())).run();
+            let report = sweep.baseline(AllocatorRules::Torch(conf.clone())).run();
             prop_assert_eq!(report.rows.iter().filter(|row| row.is_baseline).count(), 1);
             for row in &report.rows {
                 prop_assert!(row.smallest.is_none_or(|smallest| smallest.runs >= report.peak_live));

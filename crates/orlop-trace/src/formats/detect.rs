@@ -1,33 +1,33 @@
-//! Format detection: any file that this crate reads, recognized by its first bytes.
+//! Format detection: the format of a file, recognized by its first bytes.
 //!
-//! To add one: a variant of [`HistoryFormat`], its first bytes in [`HistoryFormat::of`], and its reader in
-//! [`History::parse`].
+//! To add a format: add a variant to [`HistoryFormat`], its first bytes to [`HistoryFormat::of`], and its
+//! reader to [`History::parse`].
 
 use super::text::Trace;
 use super::{binary, chrome, csv, rmm, snapshot};
+use crate::files::read_file;
 use crate::history::History;
 use crate::input::{Input, peek};
 use crate::{Result, TraceError};
-use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
-/// How much of a file is looked at.
+/// The number of bytes that are examined.
 const HEAD: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HistoryFormat {
-    /// A PyTorch memory snapshot, as `_dump_snapshot` writes it.
+    /// A PyTorch memory snapshot as `_dump_snapshot` writes it.
     Pickle,
-    /// The same as JSON.
+    /// A PyTorch memory snapshot as JSON.
     Json,
     /// Lines `a,<id>,<bytes>` and `f,<id>`: see [`Trace`].
     Lines,
-    /// orlop's own: [`binary`].
+    /// Orlop's own format: [`binary`].
     Binary,
     /// Events as a table: [`csv`].
     Csv,
-    /// A log of RMM's: [`rmm`].
+    /// A log of RMM: [`rmm`].
     Rmm,
     /// A trace of `torch.profiler`: [`chrome`].
     Chrome,
@@ -36,18 +36,18 @@ enum HistoryFormat {
 impl HistoryFormat {
     fn of(head: &[u8]) -> Option<Self> {
         let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
-        let marked = match text {
+        let detected = match text {
             text if binary::sniff(text) => Some(Self::Binary),
             text if chrome::sniff(text) => Some(Self::Chrome),
             text if csv::sniff(text) => Some(Self::Csv),
             text if rmm::sniff(text) => Some(Self::Rmm),
             _ => None,
         };
-        if marked.is_some() {
-            return marked;
+        if detected.is_some() {
+            return detected;
         }
         match head {
-            // Protocol 2 and later say so; a dict of protocol 0 or 1 begins with `(d` or `}q`.
+            // Protocol 2 and later begin with 0x80; a dict of protocol 0 or 1 begins with `(d` or `}q`.
             [0x80, 0..=5, ..] | [b'(', b'd', ..] | [b'}', b'q' | b'(' | b'.', ..] => Some(Self::Pickle),
             _ => match text.first()? {
                 b'{' => Some(Self::Json),
@@ -61,7 +61,7 @@ impl HistoryFormat {
 
 impl History {
     /// Reads a file, plain or gzip: a PyTorch memory snapshot (pickle or JSON), a trace of `torch.profiler`,
-    /// a log of RMM's, a file of [`binary`] or [`csv`], or lines as of [`Trace`].
+    /// a log of RMM, a file of [`binary`] or [`csv`], or a plain [`Trace`].
     ///
     /// ```no_run
     /// let history = orlop_trace::history::History::read("snapshot.pickle")?;
@@ -73,16 +73,14 @@ impl History {
     ///
     /// # Errors
     ///
-    /// What [`History::parse`] says, with the file's name.
+    /// The errors of [`History::parse`], with the file's path.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let file = File::open(path).map_err(|error| TraceError::Open { path: path.to_owned(), error })?;
-        Self::parse(file).map_err(|error| error.in_file(path))
+        read_file(path.as_ref(), Self::parse)
     }
 
-    /// Reads bytes, plain or gzip: the first ones tell of which format.
+    /// Reads bytes, plain or gzip, in the format that their beginning indicates.
     ///
-    /// A packed file may unpack to 16 MiB and 256 times its own length, no more.
+    /// A gzip file may decompress to at most 16 MiB plus 256 times its own length.
     ///
     /// ```
     /// use orlop_trace::history::{EventAction, History};
@@ -95,25 +93,24 @@ impl History {
     ///
     /// # Errors
     ///
-    /// [`TraceError::Empty`] if there are none, [`TraceError::Unknown`] for bytes of no known format,
-    /// [`TraceError::Snapshot`] and what [`Trace::parse`] says for what is wrong with a known one,
-    /// [`TraceError::Bomb`] for one that unpacks to too much.
+    /// [`TraceError::Empty`]; [`TraceError::UnknownFormat`]; the errors of the format's reader;
+    /// [`TraceError::Bomb`] if the file decompresses to more than is allowed.
     pub fn parse(reader: impl Read) -> Result<Self> {
-        let read = |error| TraceError::read(1, error);
+        let read = |error| TraceError::read_line(1, error);
         let mut input = Input::new(reader).map_err(read)?;
         let head = peek(&mut input, HEAD).map_err(read)?;
         if head.is_empty() {
             return Err(TraceError::Empty);
         }
-        let format = HistoryFormat::of(&head).ok_or(TraceError::Unknown)?;
-        // A byte order mark is no JSON.
+        let format = HistoryFormat::of(&head).ok_or(TraceError::UnknownFormat)?;
+        // JSON does not allow a byte order mark.
         let skipped = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let mut head = Cursor::new(head);
         head.set_position(skipped);
         let whole = head.chain(input);
         match format {
-            HistoryFormat::Pickle => Ok(snapshot::read_pickle(whole)?),
-            HistoryFormat::Json => Ok(snapshot::read_json(BufReader::with_capacity(128 << 10, whole))?),
+            HistoryFormat::Pickle => snapshot::read_pickle(whole),
+            HistoryFormat::Json => snapshot::read_json(BufReader::with_capacity(128 << 10, whole)),
             HistoryFormat::Lines => Trace::parse(whole).map(|trace| Self::from(&trace)),
             HistoryFormat::Binary => binary::read_binary(whole),
             HistoryFormat::Csv => csv::read_csv(whole),
@@ -128,13 +125,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_empty_is_called_so() {
+    fn empty_and_unknown_files_are_errors() {
         assert!(matches!(History::parse(&b""[..]), Err(TraceError::Empty)));
-        assert!(matches!(History::parse(&b"abc"[..]), Err(TraceError::Unknown)));
+        assert!(matches!(History::parse(&b"abc"[..]), Err(TraceError::UnknownFormat)));
     }
 
     #[test]
-    fn formats_are_told_by_their_first_bytes() {
+    fn formats_are_detected_by_their_first_bytes() {
         for (head, format) in [
             (&b"\x80\x04\x95"[..], Some(HistoryFormat::Pickle)),
             (b"(dp0\n", Some(HistoryFormat::Pickle)),

@@ -1,14 +1,14 @@
-//! Devices by number, as histories name them.
+//! The numbers of devices in histories.
 //!
-//! PyTorch's files number CUDA devices from 0 and know no others, so CUDA keeps its numbers. The other
-//! families follow above 2^16: host memory first, then the private-use ones.
+//! PyTorch's files number CUDA devices from 0 and have no others, so CUDA devices keep their numbers. The
+//! other families follow from 2^16: host memory first, then the custom ones.
 
 use orlop_core::{Device, DeviceType};
 
-/// How many devices a family may have: an index has 16 bits.
+/// The number of devices in a family: an index has 16 bits.
 const FAMILY: u32 = 1 << 16;
 
-/// The number that a device has in a [`History`](crate::history::History).
+/// Returns the number of a device in a [`History`](crate::history::History).
 ///
 /// ```
 /// use orlop_core::Device;
@@ -22,13 +22,13 @@ pub fn device_number(device: Device) -> u32 {
     let family = match device.device_type() {
         DeviceType::Cuda => 0,
         DeviceType::Custom(id) => 2 + u32::from(id),
-        // Host memory. Families made later get numbers of their own when they come.
+        // Host memory. Future families will get their own numbers.
         _ => 1,
     };
     family * FAMILY + u32::from(device.index())
 }
 
-/// The device of a number from [`device_number`]; `None` for other numbers.
+/// Returns the device with a number from [`device_number`]; `None` for other numbers.
 #[must_use]
 pub fn numbered_device(number: u32) -> Option<Device> {
     let index = u16::try_from(number % FAMILY).ok()?;

@@ -1,27 +1,26 @@
-//! Histories in files: which formats there are, and what their readers have in common.
+//! File formats of histories, and what their readers have in common.
 //!
 //! | module | what | reads | writes |
 //! |---|---|---|---|
-//! | [`binary`] | our own: compact, streams, survives being cut off | yes | yes |
+//! | [`binary`] | orlop's own: compact, streamed, readable when cut off | yes | yes |
 //! | [`csv`] | a line for each event, for scripts and spreadsheets | yes | yes |
-//! | [`rmm`] | logs of RAPIDS' memory manager | yes | |
-//! | [`chrome`] | `torch.profiler`'s traces with `profile_memory=True` | yes | |
+//! | [`rmm`] | logs of the RAPIDS memory manager | yes | |
+//! | [`chrome`] | traces of `torch.profiler` with `profile_memory=True` | yes | |
 //! | [`snapshot`] | PyTorch's memory snapshots, as pickle and as JSON | yes | yes |
-//! | [`text`] | a line for each allocation and free: sizes and an order | yes | |
+//! | [`text`] | one line for each allocation and free: sizes and their order | yes | |
 //! | [`perfetto`] | memory counters for ui.perfetto.dev and chrome://tracing | | yes |
 //!
-//! Every reader takes plain or gzip-compressed bytes, holds one line, block or JSON string at a time beside
-//! the history that it makes, and bounds each of those, and what a compressed file unpacks to: a few
-//! kilobytes cannot fill the memory ([`TraceError::Bomb`](crate::TraceError::Bomb)). What does not fit
-//! together in a file that can be read otherwise is a [`HistoryWarning`](crate::history::HistoryWarning) of
-//! the history.
+//! Every reader accepts plain or gzip-compressed bytes. Beside the history it keeps one line, block or JSON
+//! string in memory. The size of each of those is limited, and so is the decompressed size: a file of a few
+//! kilobytes cannot exhaust the memory ([`TraceError::Bomb`](crate::TraceError::Bomb)). Inconsistencies in a
+//! file that is readable otherwise are reported as [`HistoryWarning`](crate::history::HistoryWarning)s.
 
 pub mod binary;
 pub mod chrome;
 pub mod csv;
 mod detect;
 mod device_numbers;
-mod error;
+mod error_fields;
 mod event_collector;
 pub mod perfetto;
 pub mod rmm;
@@ -30,7 +29,7 @@ mod table_rows;
 pub mod text;
 
 pub use self::device_numbers::{device_number, numbered_device};
-pub use self::error::{BlockFault, EventColumn, Format, FormatError};
+pub use self::error_fields::{BlockFault, EventField, Format};
 use self::event_collector::AdmittedDevices;
 #[cfg(test)]
 pub(crate) use self::event_collector::by_device;

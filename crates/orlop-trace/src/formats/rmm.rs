@@ -1,55 +1,58 @@
-//! Logs of RAPIDS' memory manager (RMM): `rmm::mr::logging_resource_adaptor`, `rmm.enable_logging`, or
+//! Logs of the RAPIDS memory manager (RMM): `rmm::mr::logging_resource_adaptor`, `rmm.enable_logging`, or
 //! `spark.rapids.memory.gpu.debug`.
 //!
-//! A line for each event, `Thread,Time,Action,Pointer,Size,Stream`. RMM's versions differ, and all of these
-//! are read:
+//! There is one line for each event: `Thread,Time,Action,Pointer,Size,Stream`. The forms of all RMM versions
+//! are accepted:
 //!
 //! | column | forms |
 //! |---|---|
-//! | `Time` | `h:m:s:us`, `h:m:s.us` (of the day: after midnight it goes on), seconds with a fraction |
+//! | `Time` | `h:m:s:us`, `h:m:s.us` (time of day; continues past midnight), seconds with a fraction |
 //! | `Action` | `allocate`, `free` (also `deallocate`), `allocate failure` |
 //! | `Pointer`, `Stream` | hexadecimal with or without `0x`; `(nil)` |
 //!
-//! The first line may name the columns, in any order and with others among them; without it they are in this
-//! order. Logs that Spark writes have none. A log is of one device, which only its file's name tells: the
+//! The first line may name the columns, in any order and with unknown ones between them. Without it, as in
+//! logs of Spark, the columns are in this order. A log is of one device, named only by its file name: the
 //! history has device 0.
 //!
-//! What an adaptor logs is what its upstream was asked for; `free` is logged before the upstream is told.
+//! The log has the requests to the adaptor's upstream; `free` is logged before the upstream is called.
 
-use super::event_collector::{Warnings, by_device, check};
-use super::table_rows::{Rows, TableRow, number};
-use super::{EventColumn, Format, FormatError};
-use crate::Result;
+use super::event_collector::{EventCollector, check};
+use super::table_rows::{Rows, TableRow, first_cells, number};
+use super::{EventField, Format};
 use crate::history::{EventAction, History, HistoryEvent, HistoryWarning, SiteId, TextId};
-use crate::input;
+use crate::{Result, TraceError};
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::HashMap;
 use std::io::Read;
 
-/// The columns, by their names in the first line, and in the order that they have without one.
-const COLUMNS: [(&str, EventColumn); 6] = [
-    ("Thread", EventColumn::Thread),
-    ("Time", EventColumn::Time),
-    ("Action", EventColumn::Action),
-    ("Pointer", EventColumn::Address),
-    ("Size", EventColumn::Bytes),
-    ("Stream", EventColumn::Stream),
+/// The columns with their names in the first line, in the default order.
+const COLUMNS: [(&str, EventField); 6] = [
+    ("Thread", EventField::Thread),
+    ("Time", EventField::Time),
+    ("Action", EventField::Action),
+    ("Pointer", EventField::Address),
+    ("Size", EventField::Bytes),
+    ("Stream", EventField::Stream),
 ];
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 24 * 60 * 60 * SECOND;
 
-/// Whether a file that begins with these bytes (not compressed) is such a log.
+/// Returns `true` if a file that begins with these (uncompressed) bytes is such a log.
 #[must_use]
 pub fn sniff(head: &[u8]) -> bool {
-    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let cells: Vec<&[u8]> = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
+    let cells = first_cells(head);
     let named = |name: &str| cells.contains(&name.as_bytes());
     if ["Action", "Pointer", "Size"].into_iter().all(named) {
         return true;
     }
-    // Without names: the action and the time can hardly be anything else.
-    matches!(&cells[..], [_, time, action, _, _, _] if self::action(action).is_some() && parse_time(time).is_some())
+    // Without names, the action and the time identify the format.
+    match cells[..] {
+        [_, time, action, ..] if cells.len() == 6 => {
+            parse_action(action).is_some() && parse_time(time).is_some()
+        }
+        _ => false,
+    }
 }
 
 /// Reads a log, plain or gzip.
@@ -68,15 +71,14 @@ pub fn sniff(head: &[u8]) -> bool {
 /// # Ok::<(), orlop_trace::TraceError>(())
 /// ```
 ///
-/// Frees of blocks that were not allocated in the log, frees with another size, and blocks that overlap are
+/// Frees of blocks that were not allocated in the log, frees with another size, and overlapping blocks are
 /// warnings.
 ///
 /// # Errors
 ///
-/// [`FormatError`], for the first line that makes no sense.
+/// [`TraceError`], for the first invalid line.
 pub fn read_rmm(reader: impl Read) -> Result<History> {
-    let input = input::open(reader).map_err(FormatError::read(Format::Rmm))?;
-    let mut rows = Rows::new(Format::Rmm, input);
+    let mut rows = Rows::open(reader, Format::Rmm)?;
     let mut log = RmmLog::default();
     let mut first = true;
     while let Some(row) = rows.next()? {
@@ -85,77 +87,77 @@ pub fn read_rmm(reader: impl Read) -> Result<History> {
         }
         log.event(row)?;
     }
-    let mut history = History { devices: by_device(log.events)?, ..History::default() };
-    let mut warnings = Warnings::default();
+    let mut history = History { devices: log.collector.finish(), ..History::default() };
     for device in &history.devices {
-        for unknown in check(device, &mut warnings) {
+        for unknown in check(device, &mut history.warnings) {
             let (event, address) = (unknown.event, unknown.address);
-            warnings.push(HistoryWarning::FreedUnknown { device: device.device, event, address });
+            let warning = HistoryWarning::FreedUnknown { device: device.device, event, address };
+            warning.add_to(&mut history.warnings);
         }
     }
-    history.warnings = warnings.finish();
     Ok(history)
 }
 
 /// The state of reading a log.
 struct RmmLog {
-    /// Where each of [`COLUMNS`] is.
-    places: [usize; 6],
+    /// The index of each of [`COLUMNS`] in a row.
+    columns: [usize; 6],
     threads: HashMap<Box<[u8]>, u32>,
-    /// Days that have passed, in nanoseconds.
+    /// The full days since the first event, in nanoseconds.
     days: u64,
     latest: u64,
-    events: Vec<(u32, HistoryEvent)>,
+    collector: EventCollector,
 }
 
 impl Default for RmmLog {
     fn default() -> Self {
-        let places = [0, 1, 2, 3, 4, 5];
-        Self { places, threads: HashMap::new(), days: 0, latest: 0, events: Vec::new() }
+        Self {
+            columns: [0, 1, 2, 3, 4, 5],
+            threads: HashMap::new(),
+            days: 0,
+            latest: 0,
+            collector: EventCollector::default(),
+        }
     }
 }
 
 impl RmmLog {
-    /// Takes the places of the columns from this row, if it is one of names.
-    fn header(&mut self, row: TableRow<'_>) -> Result<bool, FormatError> {
-        let cells: Vec<&[u8]> = (0..).map_while(|place| row.cell(place)).collect();
+    /// Takes the order of the columns from this row, if it names them.
+    fn header(&mut self, row: TableRow<'_>) -> Result<bool> {
+        let cells: Vec<&[u8]> = row.cells().collect();
         let find = |name: &str| cells.iter().position(|cell| *cell == name.as_bytes());
         if find("Action").is_none() {
             return Ok(false);
         }
-        for (place, (name, column)) in self.places.iter_mut().zip(COLUMNS) {
-            *place = find(name).ok_or(FormatError::Missing { line: row.line, column })?;
+        for (index, (name, field)) in self.columns.iter_mut().zip(COLUMNS) {
+            *index = find(name).ok_or(TraceError::Missing { line: row.line, field })?;
         }
         Ok(true)
     }
 
-    fn event(&mut self, row: TableRow<'_>) -> Result<(), FormatError> {
-        let [thread, time, action, address, bytes, stream] = self.places;
-        let thread = self.thread(row.need(thread, EventColumn::Thread)?);
-        let text = row.need(time, EventColumn::Time)?;
-        let time = parse_time(text).ok_or_else(|| row.unexpected(EventColumn::Time, text))?;
-        let text = row.need(action, EventColumn::Action)?;
-        let action = self::action(text).ok_or_else(|| row.unexpected(EventColumn::Action, text))?;
+    fn event(&mut self, row: TableRow<'_>) -> Result<()> {
+        let [thread, time, action, address, bytes, stream] = self.columns;
+        let thread = self.thread(row.need(thread, EventField::Thread)?);
+        let text = row.need(time, EventField::Time)?;
+        let time = parse_time(text).ok_or_else(|| row.unexpected(EventField::Time, text))?;
+        let text = row.need(action, EventField::Action)?;
+        let action = parse_action(text).ok_or_else(|| row.unexpected(EventField::Action, text))?;
         let event = HistoryEvent {
-            time: self.going_on(time),
-            // A failure's pointer is null, and nothing is known of the bytes that were free.
-            address: pointer(row, address, EventColumn::Address)?,
-            bytes: row.number(bytes, EventColumn::Bytes, 10)?,
-            stream: StreamId::new(pointer(row, stream, EventColumn::Stream)?),
+            time: self.continuous_time(time),
+            // The pointer of a failure is null; the free bytes are unknown.
+            address: pointer(row, address, EventField::Address)?,
+            bytes: row.number(bytes, EventField::Bytes, 10)?,
+            stream: StreamId::new(pointer(row, stream, EventField::Stream)?),
             site: SiteId::UNKNOWN,
             text: TextId::NONE,
             thread,
             action,
             kind: MemoryKind::Default,
         };
-        if self.events.len() as u64 >= u64::from(u32::MAX) {
-            return Err(FormatError::TooManyEvents { limit: u32::MAX.into() });
-        }
-        self.events.push((0, event));
-        Ok(())
+        self.collector.push(0, event)
     }
 
-    /// Threads are numbered as they come: their own numbers may have 64 bits.
+    /// Returns a number for a thread, in order of appearance: the log's own numbers may have 64 bits.
     fn thread(&mut self, name: &[u8]) -> u32 {
         if let Some(&number) = self.threads.get(name) {
             return number;
@@ -165,9 +167,9 @@ impl RmmLog {
         number
     }
 
-    /// A time of day as one that goes on after midnight: on the day that brings it nearest to what was read
-    /// before, as threads write a little out of order and nobody waits for half a day.
-    fn going_on(&mut self, time: u64) -> u64 {
+    /// Converts a time of day to a time that continues past midnight. The day is the one that is closest to
+    /// the latest time: threads log slightly out of order, and gaps of half a day are not expected.
+    fn continuous_time(&mut self, time: u64) -> u64 {
         if time >= DAY {
             return time;
         }
@@ -183,7 +185,7 @@ impl RmmLog {
     }
 }
 
-fn action(name: &[u8]) -> Option<EventAction> {
+fn parse_action(name: &[u8]) -> Option<EventAction> {
     match name {
         b"allocate" => Some(EventAction::Allocate),
         b"free" | b"deallocate" => Some(EventAction::FreeRequested),
@@ -192,15 +194,15 @@ fn action(name: &[u8]) -> Option<EventAction> {
     }
 }
 
-fn pointer(row: TableRow<'_>, place: usize, column: EventColumn) -> Result<u64, FormatError> {
-    let cell = row.need(place, column)?;
+fn pointer(row: TableRow<'_>, index: usize, field: EventField) -> Result<u64> {
+    let cell = row.need(index, field)?;
     if cell == b"(nil)" {
         return Ok(0);
     }
-    number(cell, 16).ok_or_else(|| row.unexpected(column, cell))
+    number(cell, 16).ok_or_else(|| row.unexpected(field, cell))
 }
 
-/// In nanoseconds.
+/// Parses a time in nanoseconds.
 fn parse_time(text: &[u8]) -> Option<u64> {
     let parts: Vec<&[u8]> = text.splitn(5, |&byte| byte == b':').collect();
     match parts[..] {
@@ -220,7 +222,7 @@ fn clock(hours: &[u8], minutes: &[u8]) -> Option<u64> {
     minutes.checked_mul(60)?.checked_mul(SECOND)
 }
 
-/// Seconds with a fraction of any length; what is below a nanosecond is left out.
+/// Parses seconds with a fraction of any length, truncated to nanoseconds.
 fn parse_seconds(text: &[u8]) -> Option<u64> {
     let mut parts = text.splitn(2, |&byte| byte == b'.');
     let whole = number(parts.next()?, 10)?.checked_mul(SECOND)?;
@@ -266,7 +268,7 @@ mod tests {
         let history = read_rmm(text.as_bytes()).unwrap();
         let events = &history.devices[0].events;
         assert_eq!(events[1].time - events[0].time, 2 * SECOND);
-        // Written late: it is still of the day before.
+        // Logged late: still on the day before.
         assert_eq!(events[1].time - events[2].time, 3 * SECOND);
         assert_eq!(events[3].time - events[1].time, SECOND);
     }
@@ -277,7 +279,7 @@ mod tests {
         let error = read_rmm(text.as_bytes()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "line 2: the stream cannot be \"default\", expected a number, mostly hexadecimal"
+            "line 2: the stream cannot be \"default\", expected a whole number below 2^64"
         );
         let history = read_rmm(text.replace("default", "2a").as_bytes()).unwrap();
         assert_eq!(history.devices[0].events[0].stream, StreamId::new(0x2a));

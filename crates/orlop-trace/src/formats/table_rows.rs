@@ -1,17 +1,15 @@
-//! Rows of comma-separated values, one at a time and of bounded length.
+//! Rows of comma-separated values, one at a time and of limited length.
 
-use super::{EventColumn, Format, FormatError};
+use super::{EventField, Format};
+use crate::{Result, TraceError, input};
 use csv_core::{ReadRecordResult, Reader};
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 
-/// The longest row that is read, in bytes: a call site of some hundred frames.
+/// The maximum length of a row in bytes: a call site of some hundred frames.
 pub(super) const MAX_ROW: usize = 256 << 10;
 
-/// The most columns that are looked at.
+/// The maximum number of columns.
 const MAX_CELLS: usize = 64;
-
-/// How much of a wrong cell an error repeats, in characters.
-const SHOWN: usize = 32;
 
 pub(super) struct Rows<'a> {
     format: Format,
@@ -21,7 +19,7 @@ pub(super) struct Rows<'a> {
     ends: Vec<usize>,
 }
 
-/// A row: its cells, and where it is.
+/// The cells of a row and its line.
 #[derive(Clone, Copy)]
 pub(super) struct TableRow<'a> {
     text: &'a [u8],
@@ -30,15 +28,21 @@ pub(super) struct TableRow<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn new(format: Format, input: Box<dyn BufRead + 'a>) -> Self {
+    /// Opens a reader, with decompression if the input is gzip.
+    pub(super) fn open(reader: impl Read + 'a, format: Format) -> Result<Self> {
+        let input = input::open(reader).map_err(TraceError::read(format))?;
+        Ok(Self::new(input, format))
+    }
+
+    fn new(input: Box<dyn BufRead + 'a>, format: Format) -> Self {
         Self { format, input, parser: Reader::new(), text: vec![0; 4096], ends: vec![0; MAX_CELLS] }
     }
 
-    /// The next row; `None` at the end. Blank lines are left out.
-    pub(super) fn next(&mut self) -> Result<Option<TableRow<'_>>, FormatError> {
+    /// Returns the next row; `None` at the end. Blank lines are skipped.
+    pub(super) fn next(&mut self) -> Result<Option<TableRow<'_>>> {
         let (mut written, mut cells) = (0, 0);
         loop {
-            let input = self.input.fill_buf().map_err(FormatError::read(self.format))?;
+            let input = self.input.fill_buf().map_err(TraceError::read(self.format))?;
             let (text, ends) = (&mut self.text[written..], &mut self.ends[cells..]);
             let (result, read, wrote, ended) = self.parser.read_record(input, text, ends);
             let past_line = read.checked_sub(1).is_some_and(|last| input[last] == b'\n');
@@ -51,7 +55,7 @@ impl<'a> Rows<'a> {
                     self.text.resize(longer, 0);
                 }
                 ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {
-                    return Err(FormatError::LineTooLong { line: self.parser.line(), limit: MAX_ROW });
+                    return Err(TraceError::LineTooLong { line: self.parser.line(), limit: MAX_ROW });
                 }
                 ReadRecordResult::Record => {
                     let line = self.parser.line() - u64::from(past_line);
@@ -65,46 +69,55 @@ impl<'a> Rows<'a> {
 }
 
 impl<'a> TableRow<'a> {
-    /// A cell, without space around it.
-    pub(super) fn cell(self, place: usize) -> Option<&'a [u8]> {
-        let end = *self.ends.get(place)?;
-        let begin = place.checked_sub(1).map_or(0, |before| self.ends[before]);
+    /// Returns a cell without surrounding blanks.
+    pub(super) fn cell(self, index: usize) -> Option<&'a [u8]> {
+        let end = *self.ends.get(index)?;
+        let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         Some(self.text.get(begin..end)?.trim_ascii())
     }
 
-    /// A cell that has something in it.
-    pub(super) fn need(self, place: usize, column: EventColumn) -> Result<&'a [u8], FormatError> {
-        self.cell(place)
-            .filter(|cell| !cell.is_empty())
-            .ok_or(FormatError::Missing { line: self.line, column })
+    /// Returns all cells.
+    pub(super) fn cells(self) -> impl Iterator<Item = &'a [u8]> {
+        (0..self.ends.len()).map_while(move |index| self.cell(index))
     }
 
-    /// A cell as a number of the base that it says, or of the given one.
-    pub(super) fn number(self, place: usize, column: EventColumn, base: u32) -> Result<u64, FormatError> {
-        let cell = self.need(place, column)?;
-        number(cell, base).ok_or_else(|| self.unexpected(column, cell))
+    /// Returns a cell that must not be empty.
+    pub(super) fn need(self, index: usize, field: EventField) -> Result<&'a [u8]> {
+        self.cell(index).filter(|cell| !cell.is_empty()).ok_or(TraceError::Missing { line: self.line, field })
     }
 
-    #[cold]
-    pub(super) fn unexpected(self, column: EventColumn, cell: &[u8]) -> FormatError {
-        let found: String = String::from_utf8_lossy(cell).chars().take(SHOWN).collect();
-        FormatError::Unexpected { line: self.line, column, found: found.into() }
+    /// Parses a cell as a number of this base, or hexadecimal after `0x`.
+    pub(super) fn number(self, index: usize, field: EventField, base: u32) -> Result<u64> {
+        let cell = self.need(index, field)?;
+        number(cell, base).ok_or_else(|| self.unexpected(field, cell))
+    }
+
+    pub(super) fn unexpected(self, field: EventField, cell: &[u8]) -> TraceError {
+        TraceError::unexpected(self.line, field, cell)
     }
 }
 
-/// A number without a sign; `0x` before it makes it hexadecimal.
+/// Parses an unsigned number of this base, or hexadecimal after `0x`.
 pub(super) fn number(text: &[u8], base: u32) -> Option<u64> {
-    let (digits, base) = match text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X")) {
-        Some(digits) => (digits, 16),
-        None => (text, base),
-    };
-    if digits.is_empty() {
-        return None;
+    match text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X")) {
+        Some(digits) => parse_digits(digits, 16),
+        None => parse_digits(text, base),
     }
-    digits.iter().try_fold(0_u64, |number, &byte| {
+}
+
+/// Parses a number that consists of at least one digit and nothing else.
+pub(super) fn parse_digits(digits: &[u8], base: u32) -> Option<u64> {
+    let number = digits.iter().try_fold(0_u64, |number, &byte| {
         let digit = char::from(byte).to_digit(base)?;
         number.checked_mul(base.into())?.checked_add(digit.into())
-    })
+    });
+    number.filter(|_| !digits.is_empty())
+}
+
+/// Returns the cells of the first line of a file, without a parser for quotes.
+pub(super) fn first_cells(head: &[u8]) -> Vec<&[u8]> {
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect()
 }
 
 #[cfg(test)]
@@ -114,12 +127,12 @@ mod tests {
     /// The line of a row, and its cells.
     type Found = (u64, Vec<Vec<u8>>);
 
-    fn rows(text: &[u8]) -> Result<Vec<Found>, FormatError> {
-        // One byte at a time: the worst a reader may do.
-        let mut rows = Rows::new(Format::Csv, Box::new(std::io::BufReader::with_capacity(1, text)));
+    fn rows(text: &[u8]) -> Result<Vec<Found>> {
+        // One byte at a time: the worst case of a reader.
+        let mut rows = Rows::new(Box::new(std::io::BufReader::with_capacity(1, text)), Format::Csv);
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push((row.line, (0..).map_while(|place| row.cell(place)).map(<[u8]>::to_vec).collect()));
+            found.push((row.line, row.cells().map(<[u8]>::to_vec).collect()));
         }
         Ok(found)
     }
@@ -139,7 +152,7 @@ mod tests {
         let long = vec![b'x'; MAX_ROW - 1];
         assert_eq!(rows(&long).unwrap().len(), 1);
         let error = rows(&[&long[..], b"xx\n"].concat()).unwrap_err();
-        assert!(matches!(error, FormatError::LineTooLong { line: 1, limit: MAX_ROW }), "{error}");
+        assert!(matches!(error, TraceError::LineTooLong { line: 1, limit: MAX_ROW }), "{error}");
         assert!(rows(&b",".repeat(MAX_CELLS)).is_err());
     }
 

@@ -1,35 +1,36 @@
-//! The actions of events, with the name and the number that files have for each.
+//! The actions of events, with the name and the number of each in files.
 
-/// What an event of a recording records: an allocation, a free, a change of a segment.
+/// What an event records: an allocation, a free, a change of a segment. The order is that of the numbers in
+/// binary files: append only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[repr(u8)]
 pub enum EventAction {
-    /// A block was handed out.
+    /// A block is allocated.
     Allocate,
-    /// A block was given back; [`EventAction::FreeCompleted`] follows when no stream uses it any more.
+    /// A block is freed. [`EventAction::FreeCompleted`] follows when no stream uses it any more.
     FreeRequested,
-    /// The memory of a block that was given back is free.
+    /// The memory of a freed block is available again.
     FreeCompleted,
     /// Another stream uses a block (PyTorch: `record_stream`).
     Use,
-    /// A region was gained from the device (PyTorch: `segment_alloc`).
+    /// A region is reserved from the device (PyTorch: `segment_alloc`).
     RegionReserved,
-    /// A region went back to the device (PyTorch: `segment_free`).
+    /// A region is released to the device (PyTorch: `segment_free`).
     RegionReleased,
-    /// Pages were mapped into a region that grows in place (PyTorch: `segment_map`).
+    /// Pages are mapped into an expandable region (PyTorch: `segment_map`).
     Mapped,
-    /// Pages were unmapped (PyTorch: `segment_unmap`).
+    /// Pages are unmapped (PyTorch: `segment_unmap`).
     Unmapped,
     /// A request failed.
     OutOfMemory,
-    /// A snapshot was taken.
+    /// A snapshot is taken.
     Snapshot,
-    /// The program said something: the event's text.
+    /// The program sets an annotation; its name is the event's text.
     Annotation,
 }
 
-/// Each with its name in text files. The place in this table is its number in binary files: add at the end
-/// only.
+/// The actions with their names in text files, in order of their numbers.
 const ACTIONS: [(EventAction, &str); 11] = [
     (EventAction::Allocate, "allocate"),
     (EventAction::FreeRequested, "free_requested"),
@@ -48,19 +49,7 @@ impl EventAction {
     /// Returns the number of the action in binary files and on report pages.
     #[must_use]
     pub const fn code(self) -> u8 {
-        match self {
-            Self::Allocate => 0,
-            Self::FreeRequested => 1,
-            Self::FreeCompleted => 2,
-            Self::Use => 3,
-            Self::RegionReserved => 4,
-            Self::RegionReleased => 5,
-            Self::Mapped => 6,
-            Self::Unmapped => 7,
-            Self::OutOfMemory => 8,
-            Self::Snapshot => 9,
-            Self::Annotation => 10,
-        }
+        self as u8
     }
 
     /// Returns the action with this number.
@@ -73,6 +62,18 @@ impl EventAction {
     #[must_use]
     pub fn name(self) -> &'static str {
         ACTIONS[usize::from(self.code())].1
+    }
+
+    /// Returns `true` if the action reserves or maps a region.
+    #[must_use]
+    pub fn adds_region(self) -> bool {
+        matches!(self, Self::RegionReserved | Self::Mapped)
+    }
+
+    /// Returns `true` if the action changes a region.
+    #[must_use]
+    pub fn is_region(self) -> bool {
+        self.adds_region() || matches!(self, Self::RegionReleased | Self::Unmapped)
     }
 
     /// Returns the action with this name.

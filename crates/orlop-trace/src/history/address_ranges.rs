@@ -1,19 +1,19 @@
-//! Ranges of addresses that do not overlap, in a map by their first address: taking addresses out of them.
+//! Maps of address ranges that do not overlap, keyed by first address, and removing addresses from them.
 
 use std::collections::BTreeMap;
 
-/// A range of addresses that can be cut.
+/// A range of addresses that can be split.
 pub trait AddressRange: Copy {
     /// Returns its length in bytes.
     fn bytes(&self) -> u64;
 
-    /// Returns the part of it that begins at `address` and is `bytes` long.
+    /// Returns the part of `bytes` bytes that begins at `address`.
     #[must_use]
     fn part(&self, address: u64, bytes: u64) -> Self;
 }
 
-/// Takes the addresses from `address` up to `end` out of `ranges`. What a range has outside of them stays, as
-/// parts of what `cut` makes of it.
+/// Removes the addresses from `address` up to `end` from `ranges`. The parts of a range outside of them
+/// remain, as parts of what `cut` returns for the range.
 ///
 /// ```
 /// use orlop_trace::history::{AddressRange, carve};

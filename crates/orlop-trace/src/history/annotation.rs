@@ -1,28 +1,28 @@
-//! What a program says about itself while it runs: which phase begins, which one ends.
+//! Annotations that a program sets while it runs: phases that begin and end.
 
 use super::TextId;
 
 /// A mark that the program set, beside the events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Annotation {
-    /// When, in nanoseconds, by the clock of the events.
+    /// The time in nanoseconds, by the clock of the events.
     pub time: u64,
-    /// On which device; `None` if on none.
+    /// The device; `None` if it belongs to none.
     pub device: Option<u32>,
-    /// What it says.
+    /// The text.
     pub name: TextId,
-    /// Whether something begins here.
-    pub stage: Stage,
+    /// Whether it begins or ends a phase.
+    pub stage: AnnotationStage,
 }
 
-/// Which end of what an [`Annotation`] names it marks.
+/// Which end of a phase an [`Annotation`] marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Stage {
-    /// It begins.
+pub enum AnnotationStage {
+    /// The phase begins.
     Begin,
-    /// It ends.
+    /// The phase ends.
     End,
-    /// It has no length, or the source does not say.
-    Moment,
+    /// A point in time, or the source does not say.
+    Instant,
 }

@@ -1,7 +1,7 @@
-//! Whether two histories say the same.
+//! Equality of histories.
 //!
-//! Numbers of sites depend on the order in which a reader met them, so each pair of numbers is looked up,
-//! once.
+//! The ids of sites depend on the order in which a reader met them, so sites are compared by content, once
+//! for each pair of ids.
 
 use super::{
     DeviceHistory, EventDetail, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites, TextId,
@@ -23,7 +23,7 @@ impl PartialEq for History {
 struct NamePairs<'h> {
     left: &'h Sites,
     right: &'h Sites,
-    /// Pairs that were compared, and whether they are the same.
+    /// The pairs that were compared, and whether they are equal.
     sites: HashMap<(SiteId, SiteId), bool>,
 }
 

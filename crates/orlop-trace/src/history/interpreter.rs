@@ -1,32 +1,31 @@
-//! What events mean for blocks: the one interpretation of a recording that all replays share.
+//! The meaning of events for blocks: one interpretation of a recording, shared by all replays.
 //!
-//! Events name blocks by address. The interpreter keeps which block is live or pending at which address, so
-//! that a replay gets its own block back with every event, and events that do not follow from those before
-//! are recognized.
+//! Events name blocks by address. The interpreter knows which block is live or pending at each address, so
+//! that a replay gets its own block with every event, and events that contradict earlier ones are recognized.
 
 use super::{EventAction, HistoryEvent};
 use std::collections::HashMap;
 
-/// What an event means, in terms of a replay's own blocks.
+/// The meaning of an event in terms of a replay's own blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockEvent<Block> {
-    /// A block is allocated where none is live. The replay [inserts](EventInterpreter::insert) its own.
+    /// A block is allocated where none is live. The replay [inserts](EventInterpreter::insert) its own block.
     Allocate,
-    /// A block is allocated where another is live, whose free the recording lacks.
+    /// A block is allocated where another is live: the recording lacks the free of the other.
     Overlap,
     /// Another stream uses the block.
     Use(Block),
     /// The block is freed.
     Free {
-        /// Which.
+        /// The block.
         block: Block,
-        /// Streams still use its memory: [`BlockEvent::Completed`] follows, or the recording ends before.
+        /// Streams still use its memory: [`BlockEvent::Completed`] follows, or the recording ends first.
         pending: bool,
-        /// Nothing requested the free: only its completion was recorded.
+        /// Only the completion of the free was recorded, not its request.
         unrequested: bool,
     },
-    /// No stream uses a pending block any more.
+    /// No stream uses the pending block any more.
     Completed(Block),
     /// A request failed.
     Failed,
@@ -50,9 +49,9 @@ pub enum BlockEvent<Block> {
 pub struct EventInterpreter<Block> {
     live: HashMap<u64, Block>,
     pending: HashMap<u64, Block>,
-    /// The source records completions. One that does has them right behind the free, mostly; a block whose
-    /// completion comes later is pending. Before the first completion nothing is taken for pending: whether
-    /// the source records them is not known then.
+    /// Whether the source records completions. In such a source most completions directly follow the free; a
+    /// block whose completion comes later is pending. It is unknown before the first completion, so no block
+    /// counts as pending until then.
     has_completions: bool,
 }
 
@@ -63,13 +62,13 @@ impl<Block> Default for EventInterpreter<Block> {
 }
 
 impl<Block> EventInterpreter<Block> {
-    /// Creates an interpreter that knows of no block.
+    /// Creates an interpreter without blocks.
     #[must_use]
     pub fn new() -> Self {
         Self { live: HashMap::new(), pending: HashMap::new(), has_completions: false }
     }
 
-    /// Makes `block` the live block at `address` and returns the one that was.
+    /// Makes `block` the live block at `address`. Returns the one that it replaces.
     pub fn insert(&mut self, address: u64, block: Block) -> Option<Block> {
         self.live.insert(address, block)
     }
@@ -80,7 +79,7 @@ impl<Block> EventInterpreter<Block> {
         self.pending.insert(address, block);
     }
 
-    /// Returns whether `event`, followed by `next`, frees a block that stays pending.
+    /// Returns `true` if `event`, followed by `next`, frees a block that stays pending.
     fn stays_pending(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) -> bool {
         match event.action {
             EventAction::FreeCompleted => self.has_completions = true,
@@ -97,16 +96,16 @@ impl<Block> EventInterpreter<Block> {
 }
 
 impl<Block: Copy> EventInterpreter<Block> {
-    /// Interprets an event, which `next` follows. Returns `None` for events that are not about blocks, and
-    /// for those that do not follow from the events before.
+    /// Interprets an event that is followed by `next`. Returns `None` for events that are not about blocks or
+    /// contradict earlier events.
     pub fn event(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) -> Option<BlockEvent<Block>> {
         let pending = self.stays_pending(event, next);
         match event.action {
             EventAction::Allocate if self.live.contains_key(&event.address) => Some(BlockEvent::Overlap),
             EventAction::Allocate => Some(BlockEvent::Allocate),
             EventAction::Use => self.live.get(&event.address).map(|&block| BlockEvent::Use(block)),
-            // A completion without a request is all that a source records of some blocks (PyTorch: those that
-            // go with a graph's pool); one after a request whose block is not pending means nothing.
+            // Some blocks have a completion only (PyTorch: those that are freed with a graph's pool). A
+            // completion of a block that is not pending is ignored.
             EventAction::FreeRequested | EventAction::FreeCompleted => match self.live.remove(&event.address)
             {
                 Some(block) => {

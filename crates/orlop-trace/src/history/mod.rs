@@ -1,19 +1,21 @@
-//! The model of a recording: what happened on the devices of a process. Every reader produces it, and every
-//! tool takes it.
+//! The model of a recording: the events on the devices of a process. Every reader produces it, every tool
+//! takes it.
 //!
-//! A history is of a part of a run, mostly. It has what was there when it began ([`DeviceHistory::start`], or
-//! [`DeviceHistory::unplaced`] where no segments are known), what happened ([`DeviceHistory::events`]) and
-//! what was there in the end ([`DeviceHistory::end`]). Call sites are kept once, in [`Sites`]; events name
-//! them by number, and are 48 bytes. What few events have is beside them ([`DeviceHistory::details`]).
+//! A history usually covers part of a run. It has the state at the start ([`DeviceHistory::start`], or
+//! [`DeviceHistory::unplaced`] if no segments are known), the events ([`DeviceHistory::events`]) and the
+//! state at the end ([`DeviceHistory::end`]). Call sites are stored once, in [`Sites`]; an event has 48 bytes
+//! and refers to them by id. Rare facts are stored beside the events ([`DeviceHistory::details`]).
 //!
-//! [`History::read`] takes any file that this crate knows. Where a source has what was there in the end but
-//! not what was there in the beginning, that is worked out ([`History::find_start`]).
+//! [`History::read`] reads any format of this crate. If a source has the state at the end only, the state at
+//! the start is computed ([`History::find_start`]).
 
 mod action;
 mod address_ranges;
 mod annotation;
 mod equal;
+mod interner;
 mod interpreter;
+mod segment_map;
 mod sites;
 mod size_rules;
 mod start;
@@ -26,68 +28,67 @@ use orlop_core::{MemoryKind, StreamId};
 
 pub use self::action::EventAction;
 pub use self::address_ranges::{AddressRange, carve};
-pub use self::annotation::{Annotation, Stage};
+pub use self::annotation::{Annotation, AnnotationStage};
+pub(crate) use self::interner::Interner;
 pub use self::interpreter::{BlockEvent, EventInterpreter};
+use self::segment_map::SegmentMap;
+pub(crate) use self::segment_map::{SegmentRange, merge_adjacent};
 pub use self::sites::{Frame, SiteId, Sites, TextId};
 pub use self::size_rules::SizeRules;
 pub use self::timeline::Timeline;
-pub(crate) use self::warning::warn;
 pub use self::warning::{HistoryWarning, MAX_WARNINGS};
 pub use self::workload::{WorkBlock, WorkStep, Workload};
 
-/// What happened, on all devices.
+/// The recording of a process, on all devices.
 ///
-/// Two are equal if they say the same: numbers of sites and texts may differ, and warnings, which are about a
-/// source, do not count.
+/// Two histories are equal if their contents are: ids of sites and texts may differ, and warnings are not
+/// compared.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct History {
-    /// By device; those on which nothing happened and nothing was are left out.
+    /// The devices. Those without events and without memory are omitted.
     pub devices: Vec<DeviceHistory>,
-    /// Call sites and texts that the devices' records name.
+    /// The call sites and texts that the devices' records refer to.
     pub sites: Sites,
-    /// The allocator's settings, as the source has them (PyTorch: `PYTORCH_CUDA_ALLOC_CONF`).
+    /// The settings of the allocator, as the source has them (PyTorch: `PYTORCH_CUDA_ALLOC_CONF`).
     pub settings: Option<String>,
-    /// What the program said about itself beside the events, in the order of the source (PyTorch:
-    /// `external_annotations`).
+    /// The annotations that the program set, in the order of the source (PyTorch: `external_annotations`).
     pub annotations: Vec<Annotation>,
-    /// What does not fit together in the source. It is told, and the rest is used.
+    /// Inconsistencies of the source. The rest of it is used.
     pub warnings: Vec<HistoryWarning>,
 }
 
-/// What happened on one device.
+/// The recording of one device.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct DeviceHistory {
-    /// Its number.
+    /// The number of the device.
     pub device: u32,
-    /// Bytes of memory it has, where the source says so.
+    /// The size of its memory in bytes, if the source has it.
     pub memory: Option<u64>,
-    /// Segments and blocks when the first event happened, in order of address. Sources that have only events
-    /// have none.
+    /// Segments and blocks before the first event, in order of address. Empty if the source has only events.
     pub start: Vec<Segment>,
-    /// Unplaced blocks: live when the first event happened, in no known segment. Sources that record only
-    /// blocks have these. A known sum of bytes without known blocks is one block, at an address that no other
-    /// has.
+    /// Unplaced blocks: live before the first event, in no known segment. Sources that record only blocks
+    /// have these. A known sum of bytes without known blocks is one block, at an address that is otherwise
+    /// unused.
     pub unplaced: Vec<SegmentBlock>,
-    /// In the order in which they happened.
+    /// The events, in order.
     pub events: Vec<HistoryEvent>,
-    /// What only some events have, in the order of the events; [`DeviceHistory::detail`] finds it.
+    /// Facts that only some events have, in the order of the events; see [`DeviceHistory::detail`].
     pub details: Vec<EventDetail>,
-    /// Segments and blocks after the last event, in order of address. Empty where the source does not tell.
+    /// Segments and blocks after the last event, in order of address. Empty if the source does not have them.
     pub end: Vec<Segment>,
-    /// The most bytes that the allocator held from the device, as the source counted them; `None` where it
-    /// did not, and where its segments tell.
+    /// The peak of reserved bytes as counted by the source. `None` if it does not count, or records segments.
     pub counted_reserved: Option<u64>,
 }
 
 const _: () = assert!(size_of::<HistoryEvent>() == 48);
 
 impl History {
-    /// PyTorch's [`settings`](History::settings) as far as they are understood, and what is wrong with the
-    /// rest: the recorded run may have had a later version, or an earlier one. Where the source does not tell
-    /// of settings ([`History::settings`] is `None`) these are PyTorch's defaults, and the run may have had
-    /// another allocator.
+    /// Parses PyTorch's [`settings`](History::settings). Returns the options that are understood, and the
+    /// errors of the others: the recorded run may have had another version. Without settings
+    /// ([`History::settings`] is `None`) these are PyTorch's defaults, and the run may have had another
+    /// allocator.
     #[must_use]
     pub fn torch_conf(&self) -> (TorchConf, Vec<ConfError>) {
         TorchConf::known(self.settings.as_deref().unwrap_or_default())
@@ -101,64 +102,76 @@ impl DeviceHistory {
         Self { events, ..Self::default() }
     }
 
-    /// Whether the source tells of segments at all. Where it does not, nothing is known of what blocks are
-    /// in.
+    /// Returns `true` if the source records segments. If not, the segments of blocks are unknown.
     #[must_use]
     pub fn has_segments(&self) -> bool {
-        let gains = |action| matches!(action, EventAction::RegionReserved | EventAction::Mapped);
-        !self.start.is_empty() || self.events.iter().any(|event| gains(event.action))
+        !self.start.is_empty() || self.events.iter().any(|event| event.action.adds_region())
     }
 
-    /// What an event has beside what all have; `None` where that is nothing.
+    /// Returns the additional facts about an event, if there are any.
     #[must_use]
     pub fn detail(&self, event: usize) -> Option<&EventDetail> {
-        let place = self.details.binary_search_by_key(&event, |detail| detail.event as usize).ok()?;
-        self.details.get(place)
+        let index = self.details.binary_search_by_key(&event, |detail| detail.event as usize).ok()?;
+        self.details.get(index)
+    }
+
+    /// Returns the private pool of an event; (0, 0) is the default pool.
+    #[must_use]
+    pub fn pool(&self, event: usize) -> (u64, u64) {
+        self.detail(event).map_or((0, 0), |detail| detail.pool)
     }
 }
 
-/// A region that an allocator holds from the device (PyTorch: segment).
+/// A region that an allocator reserved from the device (PyTorch: segment).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins.
+    /// The first address.
     pub address: u64,
-    /// How long it is, in bytes.
+    /// The length in bytes.
     pub bytes: u64,
     /// The stream whose blocks it serves.
     pub stream: StreamId,
     /// Whether it serves small requests (PyTorch: up to 1 MiB).
     pub small: bool,
-    /// Whether it grows in place, in mapped pages.
+    /// Whether it grows in place by mapping pages.
     pub expandable: bool,
-    /// The private pool it belongs to; (0, 0) is the common one.
+    /// The private pool it belongs to; (0, 0) is the default pool.
     pub pool: (u64, u64),
-    /// Who needed it.
+    /// The call site that caused the reservation.
     pub site: SiteId,
-    /// Its blocks in order of address, without gaps.
+    /// Its chunks in order of address, without gaps.
     pub blocks: Vec<SegmentBlock>,
 }
 
-/// A piece of a [`Segment`], or a block of which no segment is known ([`DeviceHistory::unplaced`]).
+/// A chunk of a [`Segment`], or a block in no known segment ([`DeviceHistory::unplaced`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentBlock {
-    /// Where it begins.
+    /// The first address.
     pub address: u64,
-    /// How long it is, in bytes.
+    /// The length in bytes.
     pub bytes: u64,
-    /// How many bytes were asked for; of a free piece, the last time.
+    /// The requested bytes; of a free chunk, those of the last request.
     pub requested: u64,
     /// Whether it is in use.
     pub state: BlockState,
-    /// Who asked for it.
+    /// The call site of the request.
     pub site: SiteId,
 }
 
-/// Whether a piece of a segment is in use.
+impl SegmentBlock {
+    /// Creates a free chunk.
+    #[must_use]
+    pub const fn free(address: u64, bytes: u64) -> Self {
+        Self { address, bytes, requested: 0, state: BlockState::Free, site: SiteId::UNKNOWN }
+    }
+}
+
+/// Whether a chunk of a segment is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockState {
     /// In use.
     Live,
-    /// Given back, but a stream may still use it.
+    /// Freed, but a stream may still use it.
     Pending,
     /// Free.
     Free,
@@ -167,29 +180,28 @@ pub enum BlockState {
 /// An event of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryEvent {
-    /// When, in nanoseconds; only differences mean anything.
+    /// The time in nanoseconds; only differences are meaningful.
     pub time: u64,
-    /// Of the block or region. For [`EventAction::OutOfMemory`] the bytes that the device had free.
+    /// The address of the block or region. For [`EventAction::OutOfMemory`], the free bytes of the device.
     pub address: u64,
-    /// How many bytes were asked for, given back, gained or lost.
+    /// The requested bytes of a block, or the length of a region.
     pub bytes: u64,
     /// The stream of the block, or the stream that uses it ([`EventAction::Use`]).
     pub stream: StreamId,
-    /// Where in the program.
+    /// The call site.
     pub site: SiteId,
-    /// What it belongs to: a tag, an annotation's name. [`TextId::NONE`] where there is none.
+    /// A tag, or an annotation's name. [`TextId::NONE`] if there is none.
     pub text: TextId,
-    /// Which thread; 0 where the source does not tell.
+    /// The thread; 0 if unknown.
     pub thread: u32,
     /// What happened.
     pub action: EventAction,
-    /// What the memory is for, where the source knows it.
+    /// The memory kind, if the source has it.
     pub kind: MemoryKind,
 }
 
 impl HistoryEvent {
-    /// At time 0 on the default stream, by an unknown site on thread 0: the least that there is to tell. The
-    /// fields are for the rest.
+    /// Creates an event at time 0 on the default stream, with an unknown site and thread 0.
     #[must_use]
     pub fn new(action: EventAction, address: u64, bytes: u64) -> Self {
         Self {
@@ -206,13 +218,13 @@ impl HistoryEvent {
     }
 }
 
-/// What only some events have.
+/// Facts that only some events have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventDetail {
-    /// The event's place, from 0.
+    /// The index of the event.
     pub event: u32,
-    /// What was being compiled or run compiled (PyTorch: `compile_context`); [`TextId::NONE`] if nothing.
+    /// The compilation in progress (PyTorch: `compile_context`); [`TextId::NONE`] if none.
     pub context: TextId,
-    /// The private pool that it happened in; (0, 0) is the common one.
+    /// The private pool; (0, 0) is the default pool.
     pub pool: (u64, u64),
 }

@@ -1,6 +1,6 @@
-//! Call sites, each kept once: a snapshot has tens of thousands of events from a few hundred places.
+//! Call sites, each stored once: a snapshot has tens of thousands of events from a few hundred sites.
 
-use std::collections::HashMap;
+use super::interner::Interner;
 
 /// A text of a [`Sites`] table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -10,7 +10,7 @@ impl TextId {
     /// The empty text.
     pub const NONE: Self = Self(0);
 
-    /// Its number, from 0.
+    /// Returns the index in the table.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
@@ -22,10 +22,10 @@ impl TextId {
 pub struct SiteId(u32);
 
 impl SiteId {
-    /// The site without frames: the source does not tell.
+    /// The site without frames: unknown.
     pub const UNKNOWN: Self = Self(0);
 
-    /// Its number, from 0.
+    /// Returns the index in the table.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
@@ -33,38 +33,29 @@ impl SiteId {
 }
 
 /// A frame of a backtrace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Frame {
     /// The function.
     pub function: TextId,
-    /// The file; `??` where it is not known.
+    /// The file; `??` if unknown.
     pub file: TextId,
-    /// The line, from 1; 0 where it is not known.
+    /// The line, from 1; 0 if unknown.
     pub line: u32,
 }
 
-/// Texts, frames and lists of frames, each once.
+/// Tables of texts, frames and stacks without duplicates.
 #[derive(Debug, Clone)]
 pub struct Sites {
-    texts: Vec<Box<str>>,
-    text_ids: HashMap<Box<str>, TextId>,
-    frames: Vec<Frame>,
-    frame_ids: HashMap<Frame, u32>,
-    /// Each the numbers of its frames, innermost first.
-    stacks: Vec<Box<[u32]>>,
-    stack_ids: HashMap<Box<[u32]>, SiteId>,
+    texts: Interner<Box<str>>,
+    frames: Interner<Frame>,
+    /// The ids of the frames of each site, innermost first.
+    stacks: Interner<Box<[u32]>>,
 }
 
 impl Default for Sites {
     fn default() -> Self {
-        let mut sites = Self {
-            texts: Vec::new(),
-            text_ids: HashMap::new(),
-            frames: Vec::new(),
-            frame_ids: HashMap::new(),
-            stacks: Vec::new(),
-            stack_ids: HashMap::new(),
-        };
+        let (texts, frames, stacks) = (Interner::default(), Interner::default(), Interner::default());
+        let mut sites = Self { texts, frames, stacks };
         sites.text("");
         sites.stack(&[]);
         sites
@@ -72,71 +63,48 @@ impl Default for Sites {
 }
 
 impl Sites {
-    /// The number of a text, which is kept if it is new.
+    /// Returns the id of a text and adds it if it is new.
     pub fn text(&mut self, text: &str) -> TextId {
-        if let Some(&id) = self.text_ids.get(text) {
-            return id;
-        }
-        let id = TextId(number(self.texts.len()));
-        self.texts.push(text.into());
-        self.text_ids.insert(text.into(), id);
-        id
+        TextId(self.texts.id(text))
     }
 
-    /// The number of a frame, for [`Sites::stack`].
+    /// Returns the id of a frame, for [`Sites::stack`], and adds it if it is new.
     pub fn frame(&mut self, function: &str, file: &str, line: u32) -> u32 {
         let frame = Frame { function: self.text(function), file: self.text(file), line };
         self.frame_of(frame)
     }
 
-    /// The number of a frame whose texts are in this table.
+    /// Returns the id of a frame whose texts are in this table.
     pub fn frame_of(&mut self, frame: Frame) -> u32 {
-        if let Some(&id) = self.frame_ids.get(&frame) {
-            return id;
-        }
-        let id = number(self.frames.len());
-        self.frames.push(frame);
-        self.frame_ids.insert(frame, id);
-        id
+        self.frames.id(&frame)
     }
 
-    /// The number of a list of frames, innermost first.
+    /// Returns the id of a stack of frames, innermost first.
     pub fn stack(&mut self, frames: &[u32]) -> SiteId {
-        if let Some(&id) = self.stack_ids.get(frames) {
-            return id;
-        }
-        let id = SiteId(number(self.stacks.len()));
-        self.stacks.push(frames.into());
-        self.stack_ids.insert(frames.into(), id);
-        id
+        SiteId(self.stacks.id(frames))
     }
 
-    /// The frames of a site, innermost first.
+    /// Returns the frames of a site, innermost first.
     pub fn frames(&self, site: SiteId) -> impl ExactSizeIterator<Item = Frame> + DoubleEndedIterator + '_ {
-        let stack = self.stacks.get(site.index()).map_or(&[][..], |stack| &**stack);
-        stack.iter().map(|&frame| self.frames[frame as usize])
+        let stack = self.stacks.get(site.0).map_or(&[][..], |stack| &**stack);
+        stack.iter().map(|&frame| self.frames.get(frame).copied().unwrap_or_default())
     }
 
-    /// A text; empty for a number of another table.
+    /// Returns a text; empty for an id of another table.
     #[must_use]
     pub fn name(&self, text: TextId) -> &str {
-        self.texts.get(text.index()).map_or("", |text| &**text)
+        self.texts.get(text.0).map_or("", |text| &**text)
     }
 
-    /// How many sites there are, the one without frames included.
+    /// Returns the number of sites, including the unknown one.
     #[must_use]
     pub fn len(&self) -> usize {
         self.stacks.len()
     }
 
-    /// Whether no source told where anything happened.
+    /// Returns `true` if there are no sites but the unknown one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stacks.len() == 1
     }
-}
-
-/// Tables have fewer entries than their sources have bytes; what passes 2^32 is counted as unknown.
-fn number(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(0)
 }

@@ -1,14 +1,14 @@
 //! The sizes of blocks and segments under a program's PyTorch settings, in the numbers of a recording.
 //!
-//! Recordings have the bytes that were requested, not those that the allocator took. PyTorch's rules
+//! Recordings have the requested bytes, not those that the allocator took. PyTorch's rules
 //! ([`orlop_core::torch`]) give the difference.
 
 use orlop_core::torch::{
     MIN_BLOCK_BYTES, SMALL_REQUEST_BYTES, TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
 };
 
-/// PyTorch's size rules under the settings of a recording. A recording may have any number: sizes beyond all
-/// memory saturate.
+/// PyTorch's size rules under the settings of a recording. Sizes in a recording are arbitrary: results beyond
+/// 2^64 saturate.
 ///
 /// ```
 /// use orlop_trace::history::SizeRules;
@@ -26,8 +26,7 @@ impl SizeRules {
         Self(conf.clone())
     }
 
-    /// Creates the rules for an option string. Parts that are not understood are ignored: the recording was
-    /// made with them all the same.
+    /// Creates the rules for an option string. Options that are not understood are ignored.
     #[must_use]
     pub fn parse(options: &str) -> Self {
         Self(TorchConf::known(options).0)
@@ -48,8 +47,8 @@ impl SizeRules {
         requested.max(1).checked_next_multiple_of(MIN_BLOCK_BYTES as u64).unwrap_or(u64::MAX)
     }
 
-    /// Returns how many of the `room` bytes of a free piece a request takes: all, if the rest is not worth
-    /// splitting off. Small and expandable segments are split `finely`.
+    /// Returns the bytes that a request takes of a free chunk of `room` bytes: all, if the rest is too small
+    /// to split off. Small and expandable segments are split `finely`.
     #[must_use]
     pub fn taken(&self, requested: u64, room: u64, finely: bool) -> u64 {
         let rounded = self.round(requested);
@@ -57,7 +56,7 @@ impl SizeRules {
         if split { rounded } else { room }
     }
 
-    /// Returns the longest rest that a block of `bytes` bytes keeps.
+    /// Returns the largest rest that a block of `bytes` bytes keeps.
     pub(crate) fn kept(&self, finely: bool, bytes: u64) -> u64 {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let max_split = self.0.max_split_size.unwrap_or(usize::MAX);
@@ -71,23 +70,22 @@ impl SizeRules {
         requested <= SMALL_REQUEST_BYTES as u64
     }
 
-    /// Returns the size of the segment that is allocated for a request; `None` if no memory is so large.
+    /// Returns the size of the segment that is allocated for a request; `None` on overflow.
     #[must_use]
     pub fn segment_bytes(&self, requested: u64) -> Option<u64> {
         let size = self.rounded(requested)?;
         segment_size(size, SMALL_REQUEST_BYTES, self.0.large_segment_size).map(|bytes| bytes as u64)
     }
 
-    /// Returns `true` if a segment of this length serves small requests: all of those have one length, and no
-    /// others have it.
+    /// Returns `true` if a segment of this length serves small requests: all of those have the same length,
+    /// and no others have it.
     #[must_use]
     pub fn is_small_segment(&self, bytes: u64) -> bool {
         self.segment_bytes(1).is_some_and(|small| bytes <= small)
     }
 
-    /// Returns `true` if `bytes` bytes of pages that were mapped at once serve small requests: less than one
-    /// large page. The settings may have changed since, so this does not depend on whether segments are
-    /// expandable.
+    /// Returns `true` if pages of `bytes` bytes, mapped at once, serve small requests: less than one large
+    /// page. The settings may have changed since, so this does not depend on whether segments are expandable.
     #[must_use]
     pub fn is_small_page(&self, bytes: u64) -> bool {
         bytes < self.0.large_segment_size as u64

@@ -1,6 +1,6 @@
 //! A workload: a device's history as requests in order, with blocks by number and their lifetimes.
 //!
-//! Without addresses it can be replayed through any allocator, and planned.
+//! Without addresses a workload can be replayed through any allocator, and planned.
 
 use super::{BlockEvent, BlockState, DeviceHistory, EventInterpreter, SiteId, TextId};
 use orlop_core::{MemoryKind, StreamId};
@@ -10,13 +10,13 @@ use orlop_core::{MemoryKind, StreamId};
 pub struct WorkBlock {
     /// Requested bytes.
     pub bytes: u64,
-    /// The recorded address; only a key for comparisons.
+    /// The recorded address; used only as a key for comparisons.
     pub address: u64,
     /// The stream of the request.
     pub stream: StreamId,
     /// The call site.
     pub site: SiteId,
-    /// Its tag.
+    /// The tag.
     pub text: TextId,
     /// The memory kind.
     pub kind: MemoryKind,
@@ -24,12 +24,12 @@ pub struct WorkBlock {
     pub born: Option<usize>,
     /// The step that frees it; `None` if it is live at the end.
     pub died: Option<usize>,
-    /// Whether its free stays pending, until its step [`Completed`](WorkStep::Completed) or beyond the end.
+    /// Whether its free stays pending, until the step [`Completed`](WorkStep::Completed) or the end.
     pub stays_pending: bool,
 }
 
 impl WorkBlock {
-    /// Creates a block of `bytes` bytes on `stream`, at no address and with no life yet: a request.
+    /// Creates a request: a block of `bytes` bytes on `stream`, without address and lifetime.
     #[must_use]
     pub fn new(bytes: u64, stream: StreamId) -> Self {
         Self {
@@ -49,23 +49,23 @@ impl WorkBlock {
 /// A step of a [`Workload`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkStep {
-    /// Allocate this block.
+    /// Allocates a block.
     Allocate(u32),
-    /// It is used by this stream, too.
+    /// Another stream uses a block.
     Use(u32, StreamId),
-    /// Free it.
+    /// Frees a block.
     Free(u32),
-    /// Complete its pending free ([`WorkBlock::stays_pending`]).
+    /// Completes the pending free of a block ([`WorkBlock::stays_pending`]).
     Completed(u32),
-    /// A request of this many bytes that failed when it was recorded.
+    /// A request of this many bytes that failed in the recording.
     Failed(u64, StreamId),
 }
 
 /// The requests of a program to the allocator of one device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// The blocks; those that were live at the start come first, as [`start`](DeviceHistory::start) and
-    /// [`unplaced`](DeviceHistory::unplaced) have them.
+    /// The blocks. Those that were live at the start come first, in the order of
+    /// [`start`](DeviceHistory::start) and [`unplaced`](DeviceHistory::unplaced).
     pub blocks: Vec<WorkBlock>,
     /// The steps, in order.
     pub steps: Vec<WorkStep>,
@@ -76,8 +76,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Creates the workload of a device. Events that do not follow from those before (see
-    /// [`HistoryWarning`](super::HistoryWarning)) are left out.
+    /// Creates the workload of a device. Events that contradict earlier ones (see
+    /// [`HistoryWarning`](super::HistoryWarning)) are skipped.
     #[must_use]
     pub fn of(history: &DeviceHistory) -> Self {
         let mut work = Self::default();
@@ -128,25 +128,29 @@ impl Workload {
     }
 
     fn push(&mut self, block: WorkBlock) -> u32 {
-        // A history has fewer than 2^32 events: see its readers.
+        // Readers refuse histories of 2^32 events.
         let id = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
         self.blocks.push(block);
         id
     }
 
+    /// Returns the blocks that are live before a step, in order of allocation.
+    pub fn live_blocks(&self, step: usize) -> impl Iterator<Item = &WorkBlock> {
+        self.blocks.iter().filter(move |block| {
+            block.born.is_none_or(|born| born < step) && block.died.is_none_or(|died| died >= step)
+        })
+    }
+
     /// Returns the live bytes before a step, as requested.
     #[must_use]
     pub fn live_before(&self, step: usize) -> u64 {
-        let alive = |block: &&WorkBlock| {
-            block.born.is_none_or(|born| born < step) && block.died.is_none_or(|died| died >= step)
-        };
-        self.blocks.iter().filter(alive).fold(0, |sum, block| sum.saturating_add(block.bytes))
+        self.live_blocks(step).fold(0, |sum, block| sum.saturating_add(block.bytes))
     }
 
     /// Returns the peak of live bytes, as requested, and the first step after which it was reached.
     #[must_use]
     pub fn peak(&self) -> (u64, Option<usize>) {
-        // Sizes are what a file says: their sum may pass 2^64.
+        // The sizes come from a file: their sum may exceed 2^64.
         let bytes = |id: u32| u128::from(self.blocks[id as usize].bytes);
         let mut live: u128 = self.blocks[..self.at_start].iter().map(|block| u128::from(block.bytes)).sum();
         let mut peak = (live, None);

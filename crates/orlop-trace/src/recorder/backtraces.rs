@@ -1,23 +1,23 @@
-//! Call sites of allocations: walked when they are asked for, named when they are read.
+//! Call sites of allocations: captured as addresses, resolved when they are read.
 
 use crate::history::{SiteId, Sites};
 
-/// Which allocations a backtrace is taken of. One costs microseconds.
+/// Selects the allocations that are recorded with a backtrace, which costs microseconds.
 ///
-/// Without the feature `backtrace` of this crate none is taken.
+/// Without the feature `backtrace` of this crate none is captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backtraces {
-    /// Every n-th of all threads together; 0 is none, 1 is all.
+    /// Captures one of every `every` allocations of all threads together: 0 is none, 1 is all.
     pub every: u64,
-    /// And all of so many bytes or more.
-    pub at_least: u64,
+    /// Also captures all allocations of at least this size in bytes.
+    pub min_bytes: u64,
 }
 
 impl Backtraces {
-    /// None.
-    pub const NONE: Self = Self { every: 0, at_least: u64::MAX };
-    /// Of every allocation.
-    pub const ALL: Self = Self { every: 1, at_least: 0 };
+    /// Captures none.
+    pub const NONE: Self = Self { every: 0, min_bytes: u64::MAX };
+    /// Captures all.
+    pub const ALL: Self = Self { every: 1, min_bytes: 0 };
 }
 
 impl Default for Backtraces {
@@ -26,11 +26,11 @@ impl Default for Backtraces {
     }
 }
 
-/// How many frames are kept.
+/// The maximum number of frames.
 #[cfg(feature = "backtrace")]
 const DEPTH: usize = 64;
 
-/// The addresses of the calls that led here, innermost first, kept under a number.
+/// Captures the return addresses of the current call stack, innermost first.
 #[cfg(feature = "backtrace")]
 pub(super) fn walk(take: impl FnOnce(&[usize]) -> u32) -> u32 {
     let (mut addresses, mut depth) = ([0; DEPTH], 0);
@@ -49,7 +49,7 @@ pub(super) fn walk(_: impl FnOnce(&[usize]) -> u32) -> u32 {
     0
 }
 
-/// Functions, files and lines of addresses. The recorder's and the allocator's own frames are left out.
+/// Resolves addresses to functions, files and lines. Frames of the recorder and the allocator are omitted.
 #[cfg(feature = "backtrace")]
 pub(super) fn resolve(addresses: &[usize], sites: &mut Sites) -> SiteId {
     const OWN: [&str; 3] = ["backtrace::", "orlop_trace::recorder::", "orlop_alloc::"];
@@ -58,7 +58,7 @@ pub(super) fn resolve(addresses: &[usize], sites: &mut Sites) -> SiteId {
     for &address in addresses {
         backtrace::resolve(std::ptr::with_exposed_provenance_mut(address), |symbol| {
             let function = symbol.name().map(|name| format!("{name:#}")).unwrap_or_default();
-            // `<orlop_alloc::Thing as Trait>::method` is its own, too.
+            // `<orlop_alloc::Thing as Trait>::method` is also one of them.
             inside &= OWN.iter().any(|own| function.trim_start_matches('<').starts_with(own));
             if !inside {
                 let file = symbol.filename().map(|file| file.display().to_string());

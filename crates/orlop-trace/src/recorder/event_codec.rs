@@ -1,21 +1,20 @@
-//! Encoding of observed events as records, and decoding of records into events with their names.
+//! Encoding observed events as records, and decoding records to events with their names.
 
-use super::names::Lookup;
+use super::names::NameLookup;
 use super::record::EventRecord;
-use super::region_table::is_gain;
-use super::regions::DeferredRecord as ToldRegion;
+use super::regions::RegionRecord;
 use super::thread::{self, RecordingGuard};
 use super::{Backtraces, RecorderInner, backtraces, locked};
 use crate::formats::device_number;
 use crate::history::{EventAction, HistoryEvent};
-use orlop_alloc::{Event as Told, LookupResult, OutOfMemory, RawBlock, Refusal, RegionAction, RegionEvent};
+use orlop_alloc::{Event, LookupResult, OutOfMemory, RawBlock, Refusal, RegionAction, RegionEvent};
 use orlop_core::{Device, MemoryKind};
 use std::sync::atomic::Ordering;
 
 impl RecorderInner {
     #[inline]
     pub(super) fn block(&self, block: &RawBlock, action: EventAction) {
-        let Some(thread) = thread::number() else { return self.unseen() };
+        let Some(thread) = thread::number() else { return self.skip() };
         let mut record = EventRecord {
             ticks: self.clock.ticks(),
             address: block.ptr.addr().get() as u64,
@@ -38,7 +37,7 @@ impl RecorderInner {
         self.rings.push(&record);
     }
 
-    /// The streams that used a block, told when it is given back.
+    /// Records the streams that used a block, when it is freed.
     #[cold]
     fn uses(&self, block: &RawBlock, record: EventRecord) {
         for stream in block.uses.iter() {
@@ -46,22 +45,22 @@ impl RecorderInner {
         }
     }
 
-    /// The number of a call site, if this allocation's is asked for.
+    /// Captures the call site of an allocation, if it is selected.
     #[cold]
     fn site(&self, bytes: u64) -> u32 {
-        let Backtraces { every, at_least } = self.backtraces;
+        let Backtraces { every, min_bytes } = self.backtraces;
         let number = self.allocations.fetch_add(1, Ordering::Relaxed);
-        if bytes < at_least && number.checked_rem(every).is_none_or(|rest| rest != 0) {
+        if bytes < min_bytes && number.checked_rem(every).is_none_or(|rest| rest != 0) {
             return 0;
         }
-        let _busy = RecordingGuard::begin();
+        let _guard = RecordingGuard::begin();
         backtraces::walk(|addresses| locked(&self.names).stack(addresses))
     }
 
     /// A block that grew in place is recorded as a free of its former size and an allocation of the new one.
     #[cold]
     fn grown(&self, block: &RawBlock, requested: usize) {
-        let Some(thread) = thread::number() else { return self.unseen() };
+        let Some(thread) = thread::number() else { return self.skip() };
         let ticks = self.clock.ticks();
         let record = EventRecord::mark(ticks, EventAction::FreeRequested, block.device, thread);
         self.rings.push(&EventRecord {
@@ -77,34 +76,34 @@ impl RecorderInner {
 
     #[cold]
     pub(super) fn raw_freed(&self, address: usize, found: &LookupResult) {
-        let Some(thread) = thread::number() else { return self.unseen() };
-        // An address alone is the host's.
+        let Some(thread) = thread::number() else { return self.skip() };
+        // Raw addresses belong to the host.
         let record = EventRecord::mark(self.clock.ticks(), EventAction::FreeRequested, Device::CPU, thread);
         let (address, bytes) = (address as u64, found.requested as u64);
         self.rings.push(&EventRecord { address, bytes, kind: found.kind, ..record });
     }
 
     #[cold]
-    pub(super) fn rare(&self, event: &Told<'_>) {
+    pub(super) fn rare(&self, event: &Event<'_>) {
         match event {
-            Told::OutOfMemory { report } => {
-                let Some(thread) = thread::number() else { return self.unseen() };
+            Event::OutOfMemory { report } => {
+                let Some(thread) = thread::number() else { return self.skip() };
                 let record =
                     EventRecord::mark(self.clock.ticks(), EventAction::OutOfMemory, report.device, thread);
                 self.rings.push(&EventRecord {
-                    address: left(report),
+                    address: bytes_left(report),
                     bytes: report.requested as u64,
                     text: report.tag.number(),
                     kind: report.kind,
                     ..record
                 });
             }
-            Told::Region { event, .. } => self.region(event),
-            Told::Grown { block, requested, .. } => self.grown(block, *requested),
-            Told::Reclaimed { step, kind, bytes } => {
+            Event::Region { event, .. } => self.region(event),
+            Event::Grown { block, requested, .. } => self.grown(block, *requested),
+            Event::Reclaimed { step, kind, bytes } => {
                 self.mark(&format!("reclaimed: {step}"), Device::CPU, *bytes, *kind);
             }
-            Told::FreeRefused { error, .. } => {
+            Event::FreeRefused { error, .. } => {
                 self.mark(&format!("free refused: {error}"), Device::CPU, 0, MemoryKind::Default);
             }
             _ => {}
@@ -123,36 +122,36 @@ impl RecorderInner {
         let (address, bytes, stream) = (event.address as u64, event.bytes as u64, event.stream.get());
         let thread = thread::number();
         let record = EventRecord::mark(ticks, action, event.device, thread.unwrap_or(0));
-        let told =
-            ToldRegion { record: EventRecord { address, bytes, stream, ..record }, already: event.already };
+        let record =
+            RegionRecord { record: EventRecord { address, bytes, stream, ..record }, already: event.already };
         if thread.is_some() {
-            let _busy = RecordingGuard::begin();
-            self.regions.note(told);
-        } else if !self.regions.put_aside(told) {
-            self.unseen();
+            let _guard = RecordingGuard::begin();
+            self.regions.log(record);
+        } else if !self.regions.defer(record) {
+            self.skip();
         }
     }
 
     #[cold]
     pub(super) fn mark(&self, text: &str, device: Device, bytes: u64, kind: MemoryKind) {
-        let Some(thread) = thread::number() else { return self.unseen() };
-        let _busy = RecordingGuard::begin();
+        let Some(thread) = thread::number() else { return self.skip() };
+        let _guard = RecordingGuard::begin();
         let record = EventRecord::mark(self.clock.ticks(), EventAction::Annotation, device, thread);
         let text = locked(&self.names).text(text);
         self.rings.push(&EventRecord { text, bytes, kind, ..record });
     }
 
     #[cold]
-    fn unseen(&self) {
-        self.unseen.fetch_add(1, Ordering::Relaxed);
+    fn skip(&self) {
+        self.skipped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records of blocks and of regions as events with their devices, in order of time.
-    pub(super) fn named(
+    /// Converts records of blocks and of regions to events with their devices, in order of time.
+    pub(super) fn decode(
         &self,
         blocks: Vec<EventRecord>,
         regions: Vec<EventRecord>,
-        lookup: &mut Lookup,
+        lookup: &mut NameLookup,
     ) -> Vec<(u32, HistoryEvent)> {
         let records = in_order(blocks, regions);
         let names = locked(&self.names);
@@ -168,16 +167,18 @@ impl RecorderInner {
     }
 }
 
-/// Records in order of time. At one time a region comes before blocks, and goes after them: the clock may be
-/// coarse. Regions keep their order, and so do blocks.
+/// Merges records in order of time. At equal times a region is reserved before its blocks are allocated and
+/// released after they are freed, because the clock may be coarse. The order of regions is preserved, and so
+/// is that of blocks.
 fn in_order(mut blocks: Vec<EventRecord>, mut regions: Vec<EventRecord>) -> Vec<EventRecord> {
     blocks.sort_by_key(|record| record.ticks);
     regions.sort_by_key(|record| record.ticks);
     let mut records = Vec::with_capacity(blocks.len() + regions.len());
     let (mut blocks, mut regions) = (blocks.into_iter().peekable(), regions.into_iter().peekable());
     while let Some(region) = regions.next() {
-        let gain_next = regions.peek().is_some_and(|next| next.ticks == region.ticks && is_gain(next));
-        let first = gain_next || is_gain(&region);
+        let reserves_next =
+            regions.peek().is_some_and(|next| next.ticks == region.ticks && next.action.adds_region());
+        let first = reserves_next || region.action.adds_region();
         let is_before =
             |block: &EventRecord| block.ticks < region.ticks || block.ticks == region.ticks && !first;
         while let Some(block) = blocks.next_if(is_before) {
@@ -189,10 +190,10 @@ fn in_order(mut blocks: Vec<EventRecord>, mut regions: Vec<EventRecord>) -> Vec<
     records
 }
 
-/// What could still have been gained when a request failed; nothing where no limit is known.
-fn left(report: &OutOfMemory) -> u64 {
-    let held = if report.refusal == Refusal::Budget { report.live } else { report.reserved };
-    report.limit.map_or(0, |limit| limit.saturating_sub(held))
+/// Returns the bytes that were left within the limit when a request failed; 0 without a limit.
+fn bytes_left(report: &OutOfMemory) -> u64 {
+    let used = if report.refusal == Refusal::Budget { report.live } else { report.reserved };
+    report.limit.map_or(0, |limit| limit.saturating_sub(used))
 }
 
 #[cfg(test)]
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_one_time_regions_come_before_blocks_and_go_after_them() {
+    fn regions_are_reserved_before_blocks_of_the_same_time_and_released_after_them() {
         use EventAction::{Allocate, FreeRequested, Mapped, RegionReleased, RegionReserved, Unmapped};
         let records = |actions: &[(u64, EventAction)]| -> Vec<EventRecord> {
             let record = |&(ticks, action)| EventRecord::mark(ticks, action, Device::CPU, 1);
@@ -214,7 +215,7 @@ mod tests {
             (3, RegionReserved),
             (3, Allocate),
             (3, FreeRequested),
-            // The gain is of what was lost, perhaps.
+            // The reservation may reuse the released addresses.
             (5, RegionReleased),
             (5, Mapped),
             (5, FreeRequested),

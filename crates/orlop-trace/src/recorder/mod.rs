@@ -1,32 +1,32 @@
 //! The recorder: an observer that records requests, times and call sites of allocators.
 //!
-//! A [`Recorder`] is an [`Observer`]. While it is set it notes every event in a ring of the thread on which
-//! the event happens: six words, no lock, nothing shared. While it is not set nobody asks, and an allocator
-//! is as fast as without any of this.
+//! A [`Recorder`] is added to contexts and allocators as an observer ([`Recorder::observer`]). It writes
+//! every event to a ring of the current thread: six words, no lock, nothing shared. An allocator without an
+//! observer has no overhead.
 //!
-//! * **Memory is bounded.** A ring has room for so many events ([`RecorderBuilder::capacity`]); then the
-//!   oldest are overwritten. So what led to a failure is there when it is looked at, like in a flight
-//!   recorder. What was overwritten before anybody read it is counted ([`Recorder::lost`]).
-//! * **Long runs go to a file.** [`Recorder::drain`] writes what is new since the last call to a
-//!   [`BinaryWriter`]; call it often enough that no ring runs over.
-//! * **Nobody waits.** Readers and writers do not: see the module `ring`. Threads have rings by
-//!   [slots](orlop_sync::thread_slot); those beyond the thirty-second share some, behind a lock each.
-//!   Annotations, backtraces and changes of regions are rare, and take a lock of the recorder's.
-//! * **No recursion.** Blocks that the recorder itself takes from a watched allocator are not noted, but
-//!   counted as lost. Regions are noted that an allocator gains for them: others' blocks will lie there, too.
+//! * **Memory is bounded.** A ring has room for a fixed number of events ([`RecorderBuilder::capacity`]);
+//!   then the oldest are overwritten, as in a flight recorder, and the events before a failure are present.
+//!   Events that were overwritten before they were read are counted ([`Recorder::lost`]).
+//! * **Long runs are written to a file.** [`Recorder::drain`] writes the events since the last call to a
+//!   [`BinaryWriter`]; call it often enough that no ring overflows.
+//! * **Readers and writers do not wait for each other**: see the module `ring`. Threads have rings by
+//!   [slots](orlop_sync::thread_slot); threads beyond the thirty-second share some, each behind a lock.
+//!   Annotations, backtraces and region events are rare, and take a lock of the recorder.
+//! * **No recursion.** Blocks that the recorder itself allocates from an observed allocator are not recorded,
+//!   but counted as lost. Regions that are reserved for them are recorded: other blocks will be in them, too.
 //!
-//! Threads' events are merged by the time stamps, which are of the processor's counter where that counts
-//! alike on all processors (see [`EventClock`]), and of the system's clock elsewhere. A block's return is
-//! stamped before the block can be handed out again, and its allocation after, so that they come in order.
+//! The events of threads are merged by their time stamps: the processor's counter if it is synchronized
+//! between processors (see [`EventClock`]), else the system's clock. A free is stamped before the block can
+//! be allocated again, and an allocation after that, so that they are in order.
 //!
-//! Regions are noted when the allocator's lock is held, and told a little later; the stamp is of when they
-//! were noted. So a region comes before all blocks in it and goes after them, whichever threads they are of.
-//! Regions that were there when the recording began come first, as gained or mapped then. Where many events
-//! were overwritten, regions are not forgotten: a history begins with them, and a file that is drained to is
-//! told of what was gained and lost meanwhile (see the module `regions`).
+//! Region events are stamped while the allocator holds its lock, and delivered slightly later. By its stamp,
+//! a region is reserved before all blocks in it and released after they are freed, whichever threads they are
+//! of. Regions that exist when the recording begins come first, as reserved or mapped at that time. When many
+//! events are overwritten, regions are not forgotten: a history begins with them, and a drained file gets the
+//! differences (see the module `regions`).
 //!
-//! A request that fails is noted each time an allocator fails to serve it, also when a
-//! [`Context`](orlop_context::Context) then finds memory elsewhere.
+//! A failed request is recorded each time an allocator fails to serve it, even if a
+//! `Context` then finds memory elsewhere.
 //!
 //! ```
 //! use orlop_alloc::{Request, Tag};
@@ -68,7 +68,7 @@ mod thread;
 
 pub use self::backtraces::Backtraces;
 
-use self::names::{Lookup, NameTables};
+use self::names::{NameLookup, NameTables};
 use self::regions::RegionRecorder;
 use self::rings::Rings;
 use self::thread::RecordingGuard;
@@ -76,20 +76,20 @@ use crate::Result;
 use crate::formats::EventCollector;
 use crate::formats::binary::BinaryWriter;
 use crate::history::{EventAction, History};
-use orlop_alloc::{Event as Told, EventClock, Observer};
+use orlop_alloc::{Event, EventClock, Observer};
 use orlop_core::{Device, MemoryKind};
 use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Notes what allocators do. Clones are handles to the same recorder.
+/// Records the events of allocators. Clones are handles to the same recorder.
 #[derive(Clone)]
 pub struct Recorder {
     inner: Arc<RecorderInner>,
 }
 
-/// Choices for a [`Recorder`].
+/// Options for a [`Recorder`].
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct RecorderBuilder {
@@ -97,26 +97,26 @@ pub struct RecorderBuilder {
     backtraces: Backtraces,
 }
 
-/// What a [`Recorder::drain`] wrote.
+/// The result of [`Recorder::drain`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Drained {
-    /// Events.
+pub struct DrainReport {
+    /// The number of events written.
     pub events: u64,
-    /// Events that had been overwritten before.
+    /// The number of events that were overwritten before.
     pub lost: u64,
 }
 
 struct RecorderInner {
     clock: EventClock,
-    /// What the clock said in the beginning.
+    /// The clock when the recorder was created.
     zero: u64,
     rings: Rings,
     regions: RegionRecorder,
     backtraces: Backtraces,
     allocations: AtomicU64,
-    /// Events of threads that were busy recording.
-    unseen: AtomicU64,
+    /// The number of events of threads that were recording already.
+    skipped: AtomicU64,
     names: Mutex<NameTables>,
     file: Mutex<DrainedFile>,
     overwritten: AtomicU64,
@@ -125,9 +125,9 @@ struct RecorderInner {
 /// The progress of the drained file.
 #[derive(Debug, Default)]
 struct DrainedFile {
-    /// Names that are in it.
-    lookup: Lookup,
-    /// Where each ring was left.
+    /// The names that are in the file.
+    lookup: NameLookup,
+    /// The next record of each ring.
     rings: Vec<u64>,
 }
 
@@ -138,23 +138,23 @@ impl Default for RecorderBuilder {
 }
 
 impl RecorderBuilder {
-    /// Room for so many events of each thread, rounded up to a power of two: 48 bytes each. 65,536 without
-    /// this.
+    /// Sets the number of events in the ring of each thread, rounded up to a power of two. An event has 48
+    /// bytes; the default is 65,536 events.
     ///
-    /// And for as many changes of the regions of all allocators together, some 64 bytes each as they come.
-    /// Which regions are held is known beyond that.
+    /// It is also the number of region events of all allocators together, which take about 64 bytes each. The
+    /// set of reserved regions is known beyond that.
     pub fn capacity(mut self, events: usize) -> Self {
         self.capacity = events;
         self
     }
 
-    /// Which allocations to take a backtrace of.
+    /// Sets which allocations are recorded with a backtrace.
     pub fn backtraces(mut self, backtraces: Backtraces) -> Self {
         self.backtraces = backtraces;
         self
     }
 
-    /// The recorder. It takes memory when a thread's first event is noted.
+    /// Creates the recorder. A ring is allocated at the first event of its thread.
     #[must_use]
     pub fn build(self) -> Recorder {
         let clock = EventClock::get().clone();
@@ -166,7 +166,7 @@ impl RecorderBuilder {
             regions: RegionRecorder::new(self.capacity),
             backtraces: self.backtraces,
             allocations: AtomicU64::new(0),
-            unseen: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
             names: Mutex::default(),
             file: Mutex::default(),
             overwritten: AtomicU64::new(0),
@@ -182,59 +182,59 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// With room for 65,536 events of each thread (3 MiB) and as many changes of regions, and no backtraces.
+    /// Creates a recorder with room for 65,536 events of each thread (3 MiB) and as many region events,
+    /// without backtraces.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Choices.
+    /// Returns a builder with options.
     pub fn builder() -> RecorderBuilder {
         RecorderBuilder::default()
     }
 
-    /// Returns the recorder as an observer, to be added to contexts and allocators. It is always the same one:
-    /// adding it twice changes nothing, and it can be removed.
+    /// Returns the recorder as an observer, to be added to contexts and allocators. It is always the same
+    /// one: adding it twice changes nothing, and it can be removed.
     #[must_use]
     pub fn observer(&self) -> Arc<dyn Observer> {
         Arc::clone(&self.inner) as Arc<dyn Observer>
     }
 
-    /// Notes a text of the program's, such as the number of a step, among the host's events.
+    /// Records a text of the program, such as the number of a step, with the host's events.
     pub fn annotate(&self, text: &str) {
         self.annotate_on(Device::CPU, text);
     }
 
-    /// The same, among a device's events.
+    /// Records a text of the program with a device's events.
     pub fn annotate_on(&self, device: Device, text: &str) {
         self.inner.mark(text, device, 0, MemoryKind::Default);
     }
 
-    /// What is in the rings: the latest events of each thread, by device and in order of time.
+    /// Returns the latest events of each thread, by device and in order of time.
     #[must_use]
     pub fn history(&self) -> History {
-        let _busy = RecordingGuard::begin();
+        let _guard = RecordingGuard::begin();
         let inner = &*self.inner;
         let mut blocks = Vec::new();
-        // Regions afterwards, so that none is missed of a block that is there.
+        // Regions are read last, so that none is missing of a block that is present.
         inner.rings.read(&mut Vec::new(), &mut blocks);
         let (start, regions) = inner.regions.read();
-        let mut lookup = Lookup::default();
-        let mut gather = EventCollector::default();
+        let mut lookup = NameLookup::default();
+        let mut collector = EventCollector::default();
         for (device, segment) in start {
-            gather.device(device).start.push(segment);
+            collector.device(device).start.push(segment);
         }
-        for (device, event) in inner.named(blocks, regions, &mut lookup) {
-            gather.device(device).events.push(event);
+        for (device, event) in inner.decode(blocks, regions, &mut lookup) {
+            collector.device(device).events.push(event);
         }
-        History { devices: gather.finish(), sites: lookup.sites, ..History::default() }
+        History { devices: collector.finish(), sites: lookup.sites, ..History::default() }
     }
 
-    /// Writes what was noted since the last call. Always to the same writer: what a file's events name is
+    /// Writes the events since the last call. The writer must be the same each time, because names are
     /// written once.
     ///
-    /// A file that several calls write is only [nearly](crate::formats::binary::EventOrder::Nearly) in order
-    /// of time.
+    /// A file of several calls is only [nearly](crate::formats::binary::EventOrder::Nearly) in order of time.
     ///
     /// ```
     /// use orlop_trace::formats::binary::{BinaryWriter, EventOrder, read_binary};
@@ -253,16 +253,16 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// Those of [`BinaryWriter::event`]. What was not written then is lost, and counted so.
-    pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<Drained> {
-        let _busy = RecordingGuard::begin();
+    /// Those of [`BinaryWriter::event`]. The remaining events are then lost, and counted as such.
+    pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<DrainReport> {
+        let _guard = RecordingGuard::begin();
         let inner = &*self.inner;
         let DrainedFile { lookup, rings } = &mut *locked(&inner.file);
         let mut blocks = Vec::new();
         let lost = inner.rings.read(rings, &mut blocks);
         let (regions, lost_regions) = inner.regions.drain();
         let lost = lost + lost_regions;
-        let events = inner.named(blocks, regions, lookup);
+        let events = inner.decode(blocks, regions, lookup);
         let (mut written, mut failed) = (0, Ok(()));
         for (device, event) in &events {
             failed = writer.event(*device, event, &lookup.sites);
@@ -273,27 +273,27 @@ impl Recorder {
         }
         let lost = lost + (events.len() as u64 - written);
         inner.overwritten.fetch_add(lost, Ordering::Relaxed);
-        failed.map(|()| Drained { events: written, lost })
+        failed.map(|()| DrainReport { events: written, lost })
     }
 
-    /// How many events were never read and cannot be any more: overwritten before a [`Recorder::drain`] or,
-    /// if there was none, before now; and those of memory that the recorder took itself.
+    /// Returns the number of events that cannot be read any more: overwritten before a [`Recorder::drain`],
+    /// or before now if there was none; and events of memory that the recorder itself allocated.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let inner = &*self.inner;
         let file = locked(&inner.file);
-        let waiting = inner.rings.overwritten(&file.rings) + inner.regions.lost();
-        waiting + inner.overwritten.load(Ordering::Relaxed) + inner.unseen.load(Ordering::Relaxed)
+        let pending = inner.rings.overwritten(&file.rings) + inner.regions.evicted();
+        pending + inner.overwritten.load(Ordering::Relaxed) + inner.skipped.load(Ordering::Relaxed)
     }
 }
 
 impl Observer for RecorderInner {
     #[inline]
-    fn observe(&self, event: &Told<'_>) {
+    fn observe(&self, event: &Event<'_>) {
         match event {
-            Told::Allocated { block, .. } => self.block(block, EventAction::Allocate),
-            Told::Freed { block, .. } => self.block(block, EventAction::FreeRequested),
-            Told::RawFreed { address, found, .. } => self.raw_freed(*address, found),
+            Event::Allocated { block, .. } => self.block(block, EventAction::Allocate),
+            Event::Freed { block, .. } => self.block(block, EventAction::FreeRequested),
+            Event::RawFreed { address, found, .. } => self.raw_freed(*address, found),
             other => self.rare(other),
         }
     }

@@ -1,57 +1,51 @@
-//! Tables of the texts and call sites that records name by number.
+//! Tables of the texts and call sites that records refer to.
 
-use crate::history::{SiteId, Sites, TextId};
+use crate::history::{Interner, SiteId, Sites, TextId};
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::Hash;
 
-/// So many different annotations and call sites are kept of each; later ones have no name.
-const MOST: usize = 1 << 20;
+/// The maximum number of different annotations, and of call sites; later ones have no name.
+const MAX_NAMES: usize = 1 << 20;
 
-/// Texts and stacks, by their numbers from 1.
+/// Texts and stacks, numbered from 1.
 #[derive(Debug, Default)]
 pub(super) struct NameTables {
-    texts: Vec<Box<str>>,
-    text_numbers: HashMap<Box<str>, u32>,
+    texts: Interner<Box<str>>,
     /// Return addresses, innermost first.
-    stacks: Vec<Box<[usize]>>,
-    stack_numbers: HashMap<Box<[usize]>, u32>,
+    stacks: Interner<Box<[usize]>>,
 }
 
 impl NameTables {
     pub(super) fn text(&mut self, text: &str) -> u32 {
-        if let Some(&number) = self.text_numbers.get(text) {
-            return number;
-        }
-        let Some(number) = next(self.texts.len()) else { return 0 };
-        self.texts.push(text.into());
-        self.text_numbers.insert(text.into(), number);
-        number
+        number(&mut self.texts, text)
     }
 
     pub(super) fn stack(&mut self, addresses: &[usize]) -> u32 {
-        if let Some(&number) = self.stack_numbers.get(addresses) {
-            return number;
-        }
-        let Some(number) = next(self.stacks.len()) else { return 0 };
-        self.stacks.push(addresses.into());
-        self.stack_numbers.insert(addresses.into(), number);
-        number
+        number(&mut self.stacks, addresses)
     }
 }
 
-fn next(length: usize) -> Option<u32> {
-    u32::try_from(length + 1).ok().filter(|_| length < MOST)
+/// Returns the number of a name, or 0 if it is new and the table is full.
+fn number<T, Q: Eq + Hash + ToOwned + ?Sized>(names: &mut Interner<T>, name: &Q) -> u32
+where
+    T: Eq + Hash + Borrow<Q> + From<Q::Owned> + Clone,
+{
+    let is_full = names.len() >= MAX_NAMES;
+    let id = if is_full { names.find(name) } else { Some(names.id(name)) };
+    id.map_or(0, |id| id + 1)
 }
 
-/// The names of one table of sites: each is looked up once.
+/// Converts the names of records to ids of a table of sites, each once.
 #[derive(Debug, Default)]
-pub(super) struct Lookup {
+pub(super) struct NameLookup {
     pub(super) sites: Sites,
     tags: HashMap<u32, TextId>,
     texts: HashMap<u32, TextId>,
     stacks: HashMap<u32, SiteId>,
 }
 
-impl Lookup {
+impl NameLookup {
     pub(super) fn tag(&mut self, number: u32) -> TextId {
         if number == 0 {
             return TextId::NONE;
@@ -61,18 +55,18 @@ impl Lookup {
     }
 
     pub(super) fn text(&mut self, number: u32, names: &NameTables) -> TextId {
-        let Some(place) = number.checked_sub(1) else { return TextId::NONE };
+        let Some(index) = number.checked_sub(1) else { return TextId::NONE };
         let sites = &mut self.sites;
         *self
             .texts
             .entry(number)
-            .or_insert_with(|| names.texts.get(place as usize).map_or(TextId::NONE, |text| sites.text(text)))
+            .or_insert_with(|| names.texts.get(index).map_or(TextId::NONE, |text| sites.text(text)))
     }
 
     pub(super) fn site(&mut self, number: u32, names: &NameTables) -> SiteId {
-        let Some(place) = number.checked_sub(1) else { return SiteId::UNKNOWN };
+        let Some(index) = number.checked_sub(1) else { return SiteId::UNKNOWN };
         let sites = &mut self.sites;
-        *self.stacks.entry(number).or_insert_with(|| match names.stacks.get(place as usize) {
+        *self.stacks.entry(number).or_insert_with(|| match names.stacks.get(index) {
             Some(addresses) => super::backtraces::resolve(addresses, sites),
             None => SiteId::UNKNOWN,
         })

@@ -4,7 +4,7 @@ use crate::formats::device_number;
 use crate::history::{EventAction, HistoryEvent, SiteId, TextId};
 use orlop_core::{Device, MemoryKind, StreamId};
 
-/// How many words a record has.
+/// The number of words in a record.
 pub(super) const WORDS: usize = 6;
 
 /// Bits of the last word.
@@ -12,18 +12,18 @@ const ACTION_BITS: u32 = 4;
 const KIND_BITS: u32 = 8;
 const DEVICE_BITS: u32 = 25;
 
-/// An event as it is recorded: names are numbers of tables that are looked up later.
+/// A recorded event. Names are numbers of tables that are looked up later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventRecord {
-    /// As the clock tells it.
+    /// The clock's ticks.
     pub(super) ticks: u64,
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) stream: u64,
-    /// A tag's number, or an annotation's.
+    /// The number of a tag or of an annotation.
     pub(super) text: u32,
     pub(super) site: u32,
-    /// Of 24 bits.
+    /// 24 bits.
     pub(super) thread: u32,
     pub(super) device: u32,
     pub(super) action: EventAction,
@@ -31,7 +31,7 @@ pub(super) struct EventRecord {
 }
 
 impl EventRecord {
-    /// Something that is of no block.
+    /// Creates a record that refers to no block.
     pub(super) fn mark(ticks: u64, action: EventAction, device: Device, thread: u32) -> Self {
         Self {
             ticks,
@@ -57,7 +57,7 @@ impl EventRecord {
         [self.ticks, self.address, self.bytes, self.stream, names, what | kind | device | thread]
     }
 
-    /// What [`EventRecord::words`] made; `None` of other words.
+    /// Decodes the words of [`EventRecord::words`]; `None` if they are invalid.
     pub(super) fn of_words([ticks, address, bytes, stream, names, rest]: [u64; WORDS]) -> Option<Self> {
         let bits = |word: u64, from: u32, count: u32| u32::try_from(word >> from & ((1 << count) - 1)).ok();
         let action = u8::try_from(bits(rest, 0, ACTION_BITS)?).ok()?;
@@ -76,7 +76,7 @@ impl EventRecord {
         })
     }
 
-    /// As the history has it, with the time and the names looked up.
+    /// Converts to an event of a history, with the time and the names.
     pub(super) fn event(&self, time: u64, text: TextId, site: SiteId) -> HistoryEvent {
         HistoryEvent {
             time,

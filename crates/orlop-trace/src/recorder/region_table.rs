@@ -1,8 +1,8 @@
-//! The regions that are reserved at one instant.
+//! The regions that are reserved at an instant.
 
 use super::record::EventRecord;
 use crate::history::{
-    AddressRange, BlockState, EventAction, Segment, SegmentBlock, SiteId, SizeRules, carve,
+    EventAction, Segment, SegmentBlock, SegmentRange, SiteId, SizeRules, carve, merge_adjacent,
 };
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::BTreeMap;
@@ -10,51 +10,36 @@ use std::collections::BTreeMap;
 /// Regions by device and address; they do not overlap.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RegionTable {
-    devices: BTreeMap<u32, BTreeMap<u64, RecordedRegion>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct RecordedRegion {
-    bytes: u64,
-    stream: u64,
-    /// Whether it consists of pages.
-    mapped: bool,
-    /// Whether it serves small requests. The length of what came tells, and that is forgotten when pages are
-    /// joined.
-    small: bool,
-}
-
-impl AddressRange for RecordedRegion {
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn part(&self, _: u64, bytes: u64) -> Self {
-        Self { bytes, ..*self }
-    }
+    devices: BTreeMap<u32, BTreeMap<u64, SegmentRange>>,
 }
 
 impl RegionTable {
-    /// Does what an event says; false if that changes nothing.
+    /// Applies an event; returns `false` if it changes nothing.
     pub(super) fn apply(&mut self, record: &EventRecord, rules: &SizeRules) -> bool {
         let &EventRecord { device, address, bytes, stream, action, .. } = record;
         if !self.would_change(record) {
             return false;
         }
         carve(self.regions_mut(device), address, address + bytes, |region| region);
-        if is_gain(record) {
+        if record.action.adds_region() {
             let mapped = action == EventAction::Mapped;
             let small = if mapped { rules.is_small_page(bytes) } else { rules.is_small_segment(bytes) };
-            self.add(device, address, RecordedRegion { bytes, stream, mapped, small });
+            let stream = StreamId::new(stream);
+            let (pool, site) = ((0, 0), SiteId::UNKNOWN);
+            let region = SegmentRange { bytes, stream, small, expandable: mapped, pool, site };
+            let regions = self.regions_mut(device);
+            regions.insert(address, region);
+            merge_adjacent(regions, address);
         }
         true
     }
 
-    /// Whether an event would change anything. What has no bytes, or goes beyond all addresses, would not.
+    /// Returns `true` if an event would change anything. Events without bytes or beyond the address space do
+    /// not.
     pub(super) fn would_change(&self, record: &EventRecord) -> bool {
         let &EventRecord { device, address, bytes, .. } = record;
         match address.checked_add(bytes).filter(|&end| end > address) {
-            Some(end) if is_gain(record) => !self.holds(device, address, end),
+            Some(end) if record.action.adds_region() => !self.is_reserved(device, address, end),
             Some(end) => {
                 self.last_before(device, end).is_some_and(|(start, last)| start + last.bytes > address)
             }
@@ -62,25 +47,25 @@ impl RegionTable {
         }
     }
 
-    /// The last region that begins before an address.
-    fn last_before(&self, device: u32, address: u64) -> Option<(u64, RecordedRegion)> {
+    /// Returns the last region that begins before an address.
+    fn last_before(&self, device: u32, address: u64) -> Option<(u64, SegmentRange)> {
         let mut below = self.devices.get(&device)?.range(..address);
         below.next_back().map(|(&start, &region)| (start, region))
     }
 
-    fn regions_mut(&mut self, device: u32) -> &mut BTreeMap<u64, RecordedRegion> {
+    fn regions_mut(&mut self, device: u32) -> &mut BTreeMap<u64, SegmentRange> {
         self.devices.entry(device).or_default()
     }
 
-    /// All regions, in order of device and address.
-    fn iter(&self) -> impl Iterator<Item = (u32, u64, RecordedRegion)> {
+    /// Returns all regions in order of device and address.
+    fn iter(&self) -> impl Iterator<Item = (u32, u64, SegmentRange)> {
         self.devices.iter().flat_map(|(&device, regions)| {
             regions.iter().map(move |(&address, &region)| (device, address, region))
         })
     }
 
-    /// Whether all of a range is held.
-    fn holds(&self, device: u32, address: u64, end: u64) -> bool {
+    /// Returns `true` if all of a range is reserved.
+    fn is_reserved(&self, device: u32, address: u64, end: u64) -> bool {
         let mut covered = end;
         while covered > address {
             match self.last_before(device, covered) {
@@ -91,26 +76,7 @@ impl RegionTable {
         true
     }
 
-    /// Adds a region where none is. Pages beside others of the stream are one region with them.
-    fn add(&mut self, device: u32, mut address: u64, mut region: RecordedRegion) {
-        let is_like = |other: &RecordedRegion| other.mapped && region.mapped && other.stream == region.stream;
-        let end = address + region.bytes;
-        let ahead = self.last_before(device, address);
-        let regions = self.regions_mut(device);
-        let behind = regions.get(&end).copied().filter(is_like);
-        let ahead = ahead.filter(|(start, other)| start + other.bytes == address && is_like(other));
-        if let Some(behind) = behind {
-            regions.remove(&end);
-            region.bytes += behind.bytes;
-        }
-        if let Some((start, ahead)) = ahead {
-            region = RecordedRegion { bytes: region.bytes + ahead.bytes, ..ahead };
-            address = start;
-        }
-        regions.insert(address, region);
-    }
-
-    /// What is held here and not there.
+    /// Returns the ranges that are reserved here and not in `other`.
     pub(super) fn without(&self, other: &Self) -> Self {
         let mut rest = self.clone();
         for (device, address, region) in other.iter() {
@@ -119,39 +85,39 @@ impl RegionTable {
         rest
     }
 
-    /// Records of all of it, coming or going.
-    pub(super) fn records(&self, ticks: u64, comes: bool) -> impl Iterator<Item = EventRecord> {
-        self.iter().map(move |(device, address, RecordedRegion { bytes, stream, mapped, .. })| {
-            let action = match (mapped, comes) {
+    /// Returns records that reserve or release all regions.
+    pub(super) fn records(&self, ticks: u64, reserved: bool) -> impl Iterator<Item = EventRecord> {
+        self.iter().map(move |(device, address, SegmentRange { bytes, stream, expandable, .. })| {
+            let action = match (expandable, reserved) {
                 (false, true) => EventAction::RegionReserved,
                 (false, false) => EventAction::RegionReleased,
                 (true, true) => EventAction::Mapped,
                 (true, false) => EventAction::Unmapped,
             };
             let kind = MemoryKind::Default;
-            EventRecord { ticks, address, bytes, stream, text: 0, site: 0, thread: 0, device, action, kind }
+            EventRecord {
+                ticks,
+                address,
+                bytes,
+                stream: stream.get(),
+                text: 0,
+                site: 0,
+                thread: 0,
+                device,
+                action,
+                kind,
+            }
         })
     }
 
-    /// As segments with their devices' numbers, free all through: of blocks nothing is known here.
+    /// Returns the regions as free segments with the numbers of their devices. Their blocks are unknown here.
     pub(super) fn segments(&self) -> Vec<(u32, Segment)> {
-        let segment = |(device, address, region)| {
-            let RecordedRegion { bytes, stream, mapped, small } = region;
-            let site = SiteId::UNKNOWN;
-            let blocks = vec![SegmentBlock { address, bytes, requested: 0, state: BlockState::Free, site }];
-            let stream = StreamId::new(stream);
-            (
-                device,
-                Segment { address, bytes, stream, small, expandable: mapped, pool: (0, 0), site, blocks },
-            )
+        let segment = |(device, address, region): (u32, u64, SegmentRange)| {
+            let blocks = vec![SegmentBlock::free(address, region.bytes)];
+            (device, region.with_blocks(address, blocks))
         };
         self.iter().map(segment).collect()
     }
-}
-
-/// Whether a region comes.
-pub(super) fn is_gain(record: &EventRecord) -> bool {
-    matches!(record.action, EventAction::RegionReserved | EventAction::Mapped)
 }
 
 #[cfg(test)]
@@ -161,15 +127,15 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn held(steps: &[(EventAction, u64, u64)]) -> RegionTable {
-        let (mut held, rules) = (RegionTable::default(), SizeRules::parse(""));
+    fn table(steps: &[(EventAction, u64, u64)]) -> RegionTable {
+        let (mut table, rules) = (RegionTable::default(), SizeRules::parse(""));
         for &(action, address, bytes) in steps {
-            held.apply(
+            table.apply(
                 &EventRecord { address, bytes, ..EventRecord::mark(0, action, Device::cuda(0), 1) },
                 &rules,
             );
         }
-        held
+        table
     }
 
     #[test]
@@ -177,25 +143,25 @@ mod tests {
         let small: Vec<_> = (0..12).map(|page| (EventAction::Mapped, page * 2 * MIB, 2 * MIB)).collect();
         let large = [(EventAction::Mapped, 0, 20 * MIB), (EventAction::Unmapped, 2 * MIB, 18 * MIB)];
         for (steps, bytes, is_small) in [(&small[..], 24 * MIB, true), (&large[..], 2 * MIB, false)] {
-            let segments = held(steps).segments();
+            let segments = table(steps).segments();
             let [(0, segment)] = &segments[..] else { panic!("one segment: {segments:?}") };
             assert_eq!((segment.bytes, segment.small), (bytes, is_small));
         }
     }
 
     #[test]
-    fn a_difference_is_told_in_records() {
-        let before = held(&[(EventAction::RegionReserved, 100, 50), (EventAction::Mapped, 200, 10)]);
-        let after = held(&[(EventAction::Mapped, 205, 10), (EventAction::RegionReserved, 300, 10)]);
-        let told = |held: RegionTable, comes: bool| -> Vec<_> {
-            held.records(7, comes).map(|record| (record.action, record.address, record.bytes)).collect()
+    fn a_difference_becomes_records() {
+        let before = table(&[(EventAction::RegionReserved, 100, 50), (EventAction::Mapped, 200, 10)]);
+        let after = table(&[(EventAction::Mapped, 205, 10), (EventAction::RegionReserved, 300, 10)]);
+        let fields = |table: RegionTable, reserved: bool| -> Vec<_> {
+            table.records(7, reserved).map(|record| (record.action, record.address, record.bytes)).collect()
         };
         assert_eq!(
-            told(before.without(&after), false),
+            fields(before.without(&after), false),
             [(EventAction::RegionReleased, 100, 50), (EventAction::Unmapped, 200, 5)]
         );
         assert_eq!(
-            told(after.without(&before), true),
+            fields(after.without(&before), true),
             [(EventAction::Mapped, 210, 5), (EventAction::RegionReserved, 300, 10)]
         );
     }

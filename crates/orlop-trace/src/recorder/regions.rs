@@ -1,25 +1,25 @@
-//! The regions of a recorder: their events, and those that are reserved.
+//! The region events of a recorder, and the regions that are reserved.
 //!
-//! A program gains most of its regions early, and a ring forgets what is old: blocks would be left that are
-//! in no region. So events of regions, which are rare, are not in the rings but here, and behind a lock.
-//! There is room for so many; then the oldest is let go, and what it did to the regions is kept: a history
-//! begins with the regions that were held before the first event that is left, and a file is told of them.
+//! A program reserves most of its regions early, and a ring overwrites old events: blocks would remain
+//! without a region. So region events, which are rare, are kept here behind a lock and not in the rings. When
+//! the log is full, the oldest event is evicted, and its effect is kept: a history begins with the regions
+//! that were reserved before the first remaining event, and a file gets them as events.
 //!
-//! # What is news
+//! # Redundant events
 //!
-//! Who watches one allocator by two ways is told of the same region twice. What changes nothing is no news,
-//! and nobody who reads is told. But two allocators are told of in any order: one may gain the very addresses
-//! that another lost, and be told of first. So events are kept in order of their stamps, news or not, and
-//! what is news follows from that order.
+//! An observer that watches one allocator in two ways receives each region event twice. An event that changes
+//! nothing is redundant and is not returned to readers. But events of two allocators arrive in any order: one
+//! may reserve addresses that another released, and its event may arrive first. So events are kept in order
+//! of their stamps, redundant or not, and redundancy is determined in that order.
 //!
-//! Who is set as observer again is told of all that is held again. That is only noted if it is news when it
-//! is told: it would fill the log.
+//! An observer that is set again receives all existing regions again. These events are only logged if they
+//! are not redundant when they arrive; otherwise they would fill the log.
 //!
-//! # What is told in the midst of recording
+//! # Events during recording
 //!
-//! A recorder takes memory, also with this module's lock held, and that may be from an allocator that is
-//! watched. Whatever is yet to be told of regions is told then, and is others' business. So it is put aside,
-//! in a place that has its memory from the beginning, and taken in at the next opportunity.
+//! A recorder allocates memory, also with the lock of this module held, and possibly from an observed
+//! allocator. Region events that are delivered at that time are deferred: they are stored in a buffer that
+//! was allocated in advance, and logged at the next opportunity.
 
 use super::locked;
 use super::record::EventRecord;
@@ -28,22 +28,22 @@ use crate::history::{Segment, SizeRules};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-/// How much can be put aside. An allocator tells of a few regions at a time.
-const ASIDE: usize = 256;
+/// The maximum number of deferred events. An allocator delivers a few region events at a time.
+const MAX_DEFERRED: usize = 256;
 
-/// Records the events of regions, and the regions that are held.
+/// Records region events and the set of reserved regions.
 #[derive(Debug)]
 pub(super) struct RegionRecorder {
     log: Mutex<RegionLog>,
-    /// Never holds more than its first memory, so that nobody allocates under its lock. Taken last.
-    aside: Mutex<VecDeque<DeferredRecord>>,
+    /// Never exceeds its initial capacity, so that nothing is allocated under its lock. Locked last.
+    deferred: Mutex<VecDeque<RegionRecord>>,
 }
 
-/// An event of a region, before it is logged.
+/// A region event before it is logged.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DeferredRecord {
+pub(super) struct RegionRecord {
     pub(super) record: EventRecord,
-    /// Whether it is of a region that was there before the observer.
+    /// Whether the region existed before the observer was set.
     pub(super) already: bool,
 }
 
@@ -51,31 +51,32 @@ pub(super) struct DeferredRecord {
 struct RegionLog {
     capacity: usize,
     rules: SizeRules,
-    /// What is held before the first of the events.
+    /// The regions before the first of the events.
     before: RegionTable,
     /// In order of their stamps.
-    events: VecDeque<Noted>,
-    /// What is held after the last, once all know whether they are news.
-    now: Option<RegionTable>,
+    events: VecDeque<LoggedRecord>,
+    /// The regions after the last event, if the `redundant` flags of all events are up to date.
+    current: Option<RegionTable>,
     file: DrainedRegions,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Noted {
+struct LoggedRecord {
     record: EventRecord,
-    /// Whether it changes what is held.
-    news: bool,
+    /// Whether it changes nothing.
+    redundant: bool,
     /// Whether it was drained.
     written: bool,
 }
 
-/// The regions as a drained file has them.
+/// The regions as the drained file has them.
 #[derive(Debug, Default)]
 struct DrainedRegions {
-    /// What it takes to be held before the first of the events.
-    held: RegionTable,
-    /// How many events it was not told of since the last drain, and the stamps of the first and the last.
-    lost: u64,
+    /// The regions that the file has before the first of the events.
+    regions: RegionTable,
+    /// The number of events since the last drain that were evicted, and the stamps of the first and the last
+    /// of them.
+    evicted: u64,
     gap: Option<(u64, u64)>,
 }
 
@@ -86,112 +87,114 @@ impl RegionRecorder {
             rules: SizeRules::parse(""),
             before: RegionTable::default(),
             events: VecDeque::new(),
-            now: Some(RegionTable::default()),
+            current: Some(RegionTable::default()),
             file: DrainedRegions::default(),
         };
-        Self { log: Mutex::new(log), aside: Mutex::new(VecDeque::with_capacity(ASIDE)) }
+        Self { log: Mutex::new(log), deferred: Mutex::new(VecDeque::with_capacity(MAX_DEFERRED)) }
     }
 
-    /// Notes an event. The calling thread is marked as busy recording, as by all others here.
-    pub(super) fn note(&self, told: DeferredRecord) {
+    /// Logs an event. The current thread is marked as recording, as in all other methods.
+    pub(super) fn log(&self, record: RegionRecord) {
         let log = &mut *locked(&self.log);
-        self.take_in(log);
-        log.note(told);
+        self.log_deferred(log);
+        log.push(record);
     }
 
-    /// Keeps an event that is told while the calling thread was busy already; false if there is no room.
-    pub(super) fn put_aside(&self, told: DeferredRecord) -> bool {
-        let mut aside = locked(&self.aside);
-        let room = aside.len() < ASIDE;
+    /// Defers an event that is delivered while the current thread is recording. Returns `false` if the buffer
+    /// is full.
+    pub(super) fn defer(&self, record: RegionRecord) -> bool {
+        let mut deferred = locked(&self.deferred);
+        let room = deferred.len() < MAX_DEFERRED;
         if room {
-            aside.push_back(told);
+            deferred.push_back(record);
         }
         room
     }
 
-    /// One at a time: noting one may take memory, and lead to another that is put aside.
-    fn take_in(&self, log: &mut RegionLog) {
-        let next = || locked(&self.aside).pop_front();
-        while let Some(told) = next() {
-            log.note(told);
+    /// Logs the deferred events, one at a time: logging one may allocate memory and defer another.
+    fn log_deferred(&self, log: &mut RegionLog) {
+        let next = || locked(&self.deferred).pop_front();
+        while let Some(record) = next() {
+            log.push(record);
         }
     }
 
-    /// The regions before the first event, each with its device's number, and all events.
+    /// Returns the regions before the first event, each with its device's number, and the events.
     pub(super) fn read(&self) -> (Vec<(u32, Segment)>, Vec<EventRecord>) {
         let log = &mut *locked(&self.log);
-        self.take_in(log);
-        log.settle();
-        let news = log.events.iter().filter(|noted| noted.news);
-        (log.before.segments(), news.map(|noted| noted.record).collect())
+        self.log_deferred(log);
+        log.current();
+        let effective = log.events.iter().filter(|logged| !logged.redundant);
+        (log.before.segments(), effective.map(|logged| logged.record).collect())
     }
 
-    /// The events since the last call, in order, and how many had been let go. What those did is among the
-    /// events.
+    /// Returns the events since the last call, in order, and the number of those that were evicted. The
+    /// effect of these is included in the events.
     pub(super) fn drain(&self) -> (Vec<EventRecord>, u64) {
         let log = &mut *locked(&self.log);
-        self.take_in(log);
-        log.settle();
+        self.log_deferred(log);
+        log.current();
         let mut records = Vec::new();
         if let Some((first, last)) = log.file.gap.take() {
-            // Regions come at once and go at last: whatever blocks there were meanwhile lie in some.
-            records.extend(log.before.without(&log.file.held).records(first, true));
-            records.extend(log.file.held.without(&log.before).records(last, false));
-            log.file.held = log.before.clone();
+            // Regions are reserved at the beginning of the gap and released at its end: blocks of the gap are
+            // inside a region.
+            records.extend(log.before.without(&log.file.regions).records(first, true));
+            records.extend(log.file.regions.without(&log.before).records(last, false));
+            log.file.regions = log.before.clone();
         }
-        for noted in log.events.iter_mut().filter(|noted| noted.news && !noted.written) {
-            noted.written = true;
-            records.push(noted.record);
+        for logged in log.events.iter_mut().filter(|logged| !logged.redundant && !logged.written) {
+            logged.written = true;
+            records.push(logged.record);
         }
-        (records, std::mem::take(&mut log.file.lost))
+        (records, std::mem::take(&mut log.file.evicted))
     }
 
-    /// How many events were let go since the last drain.
-    pub(super) fn lost(&self) -> u64 {
-        locked(&self.log).file.lost
+    /// Returns the number of events that were evicted since the last drain.
+    pub(super) fn evicted(&self) -> u64 {
+        locked(&self.log).file.evicted
     }
 }
 
 impl RegionLog {
-    fn note(&mut self, DeferredRecord { record, already }: DeferredRecord) {
-        if already && !self.settle().would_change(&record) {
+    fn push(&mut self, RegionRecord { record, already }: RegionRecord) {
+        if already && !self.current().would_change(&record) {
             return;
         }
-        let place = self.events.partition_point(|noted| noted.record.ticks <= record.ticks);
-        let mut news = true;
-        if place < self.events.len() {
-            self.now = None;
-        } else if let Some(now) = &mut self.now {
-            news = now.apply(&record, &self.rules);
+        let index = self.events.partition_point(|logged| logged.record.ticks <= record.ticks);
+        let mut redundant = false;
+        if index < self.events.len() {
+            self.current = None;
+        } else if let Some(current) = &mut self.current {
+            redundant = !current.apply(&record, &self.rules);
         }
-        self.events.insert(place, Noted { record, news, written: false });
+        self.events.insert(index, LoggedRecord { record, redundant, written: false });
         if self.events.len() > self.capacity
             && let Some(oldest) = self.events.pop_front()
         {
-            self.let_go(&oldest);
+            self.evict(&oldest);
         }
     }
 
-    fn let_go(&mut self, Noted { record, written, .. }: &Noted) {
-        let news = self.before.apply(record, &self.rules);
+    fn evict(&mut self, LoggedRecord { record, written, .. }: &LoggedRecord) {
+        let changes = self.before.apply(record, &self.rules);
         if *written {
-            self.file.held.apply(record, &self.rules);
-        } else if news {
-            self.file.lost += 1;
+            self.file.regions.apply(record, &self.rules);
+        } else if changes {
+            self.file.evicted += 1;
             let (first, last) = self.file.gap.unwrap_or((record.ticks, record.ticks));
             self.file.gap = Some((first.min(record.ticks), last.max(record.ticks)));
         }
     }
 
-    /// What is held now. Finds out what is news, if something was told too late for its stamp.
-    fn settle(&mut self) -> &mut RegionTable {
-        let Self { rules, before, events, now, .. } = self;
-        now.get_or_insert_with(|| {
-            let mut held = before.clone();
-            for noted in events {
-                noted.news = held.apply(&noted.record, rules);
+    /// Returns the current regions. Updates the `redundant` flags if an event arrived out of order.
+    fn current(&mut self) -> &mut RegionTable {
+        let Self { rules, before, events, current, .. } = self;
+        current.get_or_insert_with(|| {
+            let mut regions = before.clone();
+            for logged in events {
+                logged.redundant = !regions.apply(&logged.record, rules);
             }
-            held
+            regions
         })
     }
 }
@@ -202,9 +205,9 @@ mod tests {
     use crate::history::EventAction;
     use orlop_core::Device;
 
-    fn told(ticks: u64, action: EventAction, address: u64, bytes: u64) -> DeferredRecord {
+    fn record(ticks: u64, action: EventAction, address: u64, bytes: u64) -> RegionRecord {
         let record = EventRecord { address, bytes, ..EventRecord::mark(ticks, action, Device::cuda(0), 1) };
-        DeferredRecord { record, already: false }
+        RegionRecord { record, already: false }
     }
 
     fn fields(records: &[EventRecord]) -> Vec<(u64, EventAction, u64, u64)> {
@@ -221,10 +224,10 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_let_go_is_what_a_history_begins_with() {
+    fn a_history_begins_with_evicted_regions() {
         let regions = RegionRecorder::new(1);
         for (ticks, (action, address, bytes)) in (0..).zip(STEPS) {
-            regions.note(told(ticks, action, address, bytes));
+            regions.log(record(ticks, action, address, bytes));
         }
         let (start, events) = regions.read();
         let start: Vec<_> = start.iter().map(|(_, segment)| (segment.address, segment.bytes)).collect();
@@ -233,26 +236,26 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_told_of_what_was_let_go() {
+    fn a_file_gets_evicted_regions() {
         let regions = RegionRecorder::new(1);
-        let note = |ticks: u64| {
+        let log = |ticks: u64| {
             let (action, address, bytes) = STEPS[usize::try_from(ticks).unwrap()];
-            regions.note(told(ticks, action, address, bytes));
+            regions.log(record(ticks, action, address, bytes));
         };
-        note(0);
-        assert_eq!(regions.drain(), (vec![told(0, STEPS[0].0, 100, 50).record], 0));
-        (1..6).for_each(note);
-        assert_eq!(regions.lost(), 4);
+        log(0);
+        assert_eq!(regions.drain(), (vec![record(0, STEPS[0].0, 100, 50).record], 0));
+        (1..6).for_each(log);
+        assert_eq!(regions.evicted(), 4);
         let (records, lost) = regions.drain();
-        assert_eq!((lost, regions.lost()), (4, 0));
+        assert_eq!((lost, regions.evicted()), (4, 0));
         let expected = [
             (1, EventAction::Mapped, 200, 5),
             (1, EventAction::Mapped, 210, 20),
             (5, EventAction::RegionReleased, 100, 50),
         ];
         assert_eq!(fields(&records), expected);
-        regions.note(told(6, EventAction::Unmapped, 200, 5));
-        regions.note(told(7, EventAction::RegionReserved, 300, 9));
+        regions.log(record(6, EventAction::Unmapped, 200, 5));
+        regions.log(record(7, EventAction::RegionReserved, 300, 9));
         let (records, lost) = regions.drain();
         assert_eq!(
             fields(&records),
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_no_news() {
+    fn redundant_events_are_not_returned() {
         let regions = RegionRecorder::new(100);
         let steps = [
             (EventAction::RegionReserved, 100, 50, 1),
@@ -274,15 +277,15 @@ mod tests {
             (EventAction::RegionReserved, u64::MAX, 50, 2),
             (EventAction::RegionReserved, 100, 0, 2),
         ];
-        for (action, address, bytes, news) in steps {
-            regions.note(told(0, action, address, bytes));
-            assert_eq!(regions.read().1.len(), news, "{action:?} {address}");
+        for (action, address, bytes, count) in steps {
+            regions.log(record(0, action, address, bytes));
+            assert_eq!(regions.read().1.len(), count, "{action:?} {address}");
         }
     }
 
-    /// One allocator loses a region, another gains its addresses and is told of first.
+    /// One allocator releases a region; another reserves its addresses, and its event arrives first.
     #[test]
-    fn what_is_told_too_late_takes_its_place() {
+    fn what_is_told_too_late_takes_its_index() {
         let expected = [
             (1, EventAction::RegionReserved, 100, 50),
             (3, EventAction::RegionReleased, 100, 50),
@@ -292,13 +295,13 @@ mod tests {
             let regions = RegionRecorder::new(100);
             let mut drained = Vec::new();
             let mut drain = || drained.extend(if drains { regions.drain().0 } else { Vec::new() });
-            regions.note(told(1, EventAction::RegionReserved, 100, 50));
-            // Another watch of the same.
-            regions.note(told(2, EventAction::RegionReserved, 100, 50));
+            regions.log(record(1, EventAction::RegionReserved, 100, 50));
+            // Another watch of the same allocator.
+            regions.log(record(2, EventAction::RegionReserved, 100, 50));
             drain();
-            regions.note(told(4, EventAction::Mapped, 100, 50));
+            regions.log(record(4, EventAction::Mapped, 100, 50));
             drain();
-            regions.note(told(3, EventAction::RegionReleased, 100, 50));
+            regions.log(record(3, EventAction::RegionReleased, 100, 50));
             drain();
             assert_eq!(fields(&regions.read().1), expected);
             assert!(!drains || fields(&drained) == expected);
@@ -306,24 +309,24 @@ mod tests {
     }
 
     #[test]
-    fn who_is_set_again_does_not_fill_the_log() {
+    fn an_observer_that_is_set_again_does_not_fill_the_log() {
         let regions = RegionRecorder::new(2);
-        let again = DeferredRecord { already: true, ..told(2, EventAction::RegionReserved, 100, 50) };
-        regions.note(told(0, EventAction::RegionReserved, 100, 50));
-        (0..10).for_each(|_| regions.note(again));
+        let again = RegionRecord { already: true, ..record(2, EventAction::RegionReserved, 100, 50) };
+        regions.log(record(0, EventAction::RegionReserved, 100, 50));
+        (0..10).for_each(|_| regions.log(again));
         assert_eq!(fields(&regions.read().1), [(0, EventAction::RegionReserved, 100, 50)]);
-        assert_eq!(regions.lost(), 0);
+        assert_eq!(regions.evicted(), 0);
     }
 
     #[test]
-    fn what_is_put_aside_is_taken_in() {
-        let regions = RegionRecorder::new(2 * ASIDE);
-        regions.note(told(0, EventAction::RegionReserved, 100, 50));
-        let lost = told(1, EventAction::RegionReleased, 100, 50);
-        assert!(regions.put_aside(lost));
+    fn what_is_defer_is_taken_in() {
+        let regions = RegionRecorder::new(2 * MAX_DEFERRED);
+        regions.log(record(0, EventAction::RegionReserved, 100, 50));
+        let lost = record(1, EventAction::RegionReleased, 100, 50);
+        assert!(regions.defer(lost));
         assert_eq!(regions.read().1.len(), 2);
-        assert_eq!((0..ASIDE + 3).filter(|_| regions.put_aside(lost)).count(), ASIDE);
+        assert_eq!((0..MAX_DEFERRED + 3).filter(|_| regions.defer(lost)).count(), MAX_DEFERRED);
         assert_eq!(regions.drain().0.len(), 2);
-        assert!(regions.put_aside(lost));
+        assert!(regions.defer(lost));
     }
 }

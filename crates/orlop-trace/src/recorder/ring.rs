@@ -1,16 +1,16 @@
-//! A ring of records that one thread writes and any other may read meanwhile. The oldest are overwritten.
+//! A ring of records with one writer and concurrent readers. The oldest records are overwritten.
 //!
-//! The writer waits for nobody and never looks whether somebody reads. So a reader may find a record that is
-//! being overwritten, and must notice: *begun* counts the records whose writing began, *done* those that are
-//! whole. A reader takes the records before *done*, then looks at *begun*, and drops those whose place may
-//! have been used again by then (a sequence lock with as many versions as there are places).
+//! The writer never waits and never checks for readers. A reader may read a record that is being overwritten,
+//! and must detect that: *begun* counts the records whose writing began, *done* those that are complete. A
+//! reader reads the records before *done*, then loads *begun*, and drops the records whose slot may have been
+//! reused by then (a sequence lock with as many versions as there are slots).
 //!
 //! # Ordering
 //!
-//! *Done* is stored with release after a record's words, and loaded with acquire before they are read: what
-//! it counts is written (`ring.done`, `ring.read_done`). Words are stored with release and loaded with
-//! acquire: whoever reads a word of a record sees that its writing began, and so drops what was there before
-//! (`ring.word`, `ring.read_word`). All four are plain moves on x86.
+//! *Done* is stored with release after a record's words and loaded with acquire before they are read: the
+//! records it counts are written (`ring.done`, `ring.read_done`). Words are stored with release and loaded
+//! with acquire: a reader of any word of a record sees that its writing began, and drops the record that was
+//! there before (`ring.word`, `ring.read_word`). All four are plain moves on x86.
 
 use crossbeam_utils::CachePadded;
 use orlop_sync::{
@@ -35,14 +35,14 @@ struct RingCounters {
 /// The result of [`Ring::read`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingRead {
-    /// How many records were written until then: where to go on.
+    /// The number of records written so far: where to continue.
     pub until: u64,
-    /// How many of those asked for had been overwritten.
+    /// The number of the requested records that were overwritten.
     pub lost: u64,
 }
 
 impl<const W: usize> Ring<W> {
-    /// For so many records, rounded up to a power of two.
+    /// Creates a ring for `capacity` records, rounded up to a power of two.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1).checked_next_power_of_two().unwrap_or(1);
@@ -50,13 +50,13 @@ impl<const W: usize> Ring<W> {
         Self { counts: CachePadded::default(), places: (0..capacity).map(place).collect() }
     }
 
-    /// Writes a record over the oldest. By one thread at a time: if it is not always the same one, what hands
-    /// the ring over orders their accesses.
+    /// Writes a record over the oldest. Only one thread at a time may call this; if the thread changes, the
+    /// hand-over must order their accesses.
     #[inline]
     pub fn push(&self, record: [u64; W]) {
         let RingCounters { begun, done } = &*self.counts;
-        // Relaxed: only writers change it, one at a time. Not *done*, which tells the same: a writer that
-        // reads it would hide its readers from the model checker, which remembers one access to each word.
+        // Relaxed: only the writer changes it. Not *done*, which has the same value: a writer that reads it
+        // would hide its readers from the model checker, which remembers one access to each word.
         let number = begun.load(Ordering::Relaxed);
         begun.store(number + 1, Ordering::Relaxed);
         if let Some(place) = self.places.get(self.place(number)) {
@@ -67,7 +67,7 @@ impl<const W: usize> Ring<W> {
         done.store(number + 1, ordering!("ring.done", Release));
     }
 
-    /// Gives `take` the records from number `from` on that are still there, oldest first.
+    /// Passes the records from number `from` on that are still present to `take`, oldest first.
     pub fn read(&self, from: u64, mut take: impl FnMut([u64; W])) -> RingRead {
         let RingCounters { begun, done } = &*self.counts;
         let capacity = self.capacity();
@@ -80,7 +80,7 @@ impl<const W: usize> Ring<W> {
                 records.push(std::array::from_fn(|at| place.get(at).map_or(0, word)));
             }
         }
-        // Relaxed: after the words, which are loaded with acquire.
+        // Relaxed: ordered after the words, which are loaded with acquire.
         let whole = begun.load(Ordering::Relaxed).saturating_sub(capacity).max(first);
         let dropped = usize::try_from(whole - first).unwrap_or(usize::MAX);
         for record in records.into_iter().skip(dropped) {
@@ -89,13 +89,13 @@ impl<const W: usize> Ring<W> {
         RingRead { until, lost: whole.min(until).saturating_sub(from) }
     }
 
-    /// How many records there is room for.
+    /// Returns the number of records that the ring holds.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.places.len() as u64
     }
 
-    /// How many records were written so far.
+    /// Returns the number of records written so far.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.counts.done.load(Ordering::Relaxed)

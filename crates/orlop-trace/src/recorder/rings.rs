@@ -7,7 +7,7 @@ use orlop_sync::thread_slot::{self, OWNED, SLOTS};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A ring for each slot, made when a thread in that slot has something to note.
+/// A ring for each slot, created when a thread in that slot records its first event.
 pub(super) struct Rings {
     capacity: usize,
     places: Box<[RingSlot]>,
@@ -16,7 +16,7 @@ pub(super) struct Rings {
 #[derive(Default)]
 struct RingSlot {
     ring: OnceLock<Ring<WORDS>>,
-    /// For slots that several threads have.
+    /// For slots that several threads share.
     writing: Mutex<()>,
 }
 
@@ -25,7 +25,7 @@ impl Rings {
         Self { capacity, places: (0..SLOTS).map(|_| RingSlot::default()).collect() }
     }
 
-    /// Notes a record in the calling thread's ring.
+    /// Appends a record to the current thread's ring.
     #[inline]
     pub(super) fn push(&self, record: &EventRecord) {
         let slot = thread_slot::current().index();
@@ -42,7 +42,7 @@ impl Rings {
     #[cold]
     fn push_slowly(&self, slot: usize, place: &RingSlot, record: &EventRecord) {
         let ring = place.ring.get_or_init(|| {
-            // The memory may come from an allocator that is watched.
+            // The memory may come from an observed allocator.
             let _busy = RecordingGuard::begin();
             Ring::new(self.capacity)
         });
@@ -51,8 +51,8 @@ impl Rings {
         ring.push(record.words());
     }
 
-    /// Appends the records since those places, which are moved on, and says how many had been overwritten.
-    /// Without places all that are there.
+    /// Appends the records since the positions in `from`, which are advanced. Returns the number of records
+    /// that were overwritten. An empty `from` reads everything.
     pub(super) fn read(&self, from: &mut Vec<u64>, records: &mut Vec<EventRecord>) -> u64 {
         from.resize(self.places.len(), 0);
         let mut lost = 0;
@@ -64,7 +64,7 @@ impl Rings {
         lost
     }
 
-    /// How many records after those places were overwritten.
+    /// Returns the number of records after the positions in `from` that were overwritten.
     pub(super) fn overwritten(&self, from: &[u64]) -> u64 {
         let from = from.iter().copied().chain(std::iter::repeat(0));
         let rings = self.places.iter().zip(from).filter_map(|(place, from)| Some((place.ring.get()?, from)));

@@ -18,7 +18,7 @@ fn watched(recorder: &Recorder) -> AllocatorRef {
     allocator
 }
 
-/// Events of blocks, on the device of the history's that comes first.
+/// The events of blocks on the first device of a history.
 fn blocks(history: &History) -> Vec<HistoryEvent> {
     let regions = [
         EventAction::RegionReserved,
@@ -35,9 +35,9 @@ fn events(recorder: &Recorder) -> Vec<HistoryEvent> {
 }
 
 #[test]
-fn a_blocks_life_is_told_with_who_asked() {
+fn the_lifetime_of_a_block_is_recorded() {
     let recorder = Recorder::new();
-    // One that waits for streams: others refuse to note their uses.
+    // A device engine: others refuse to record the streams of their uses.
     let device = Device::cuda(0);
     let allocator =
         DeviceAllocator::new(NullDevice::new(device, 1 << 30), Policy::orlop()).into_ref().erase();
@@ -65,7 +65,7 @@ fn a_blocks_life_is_told_with_who_asked() {
 }
 
 #[test]
-fn failures_and_annotations_are_told() {
+fn failures_and_annotations_are_recorded() {
     let recorder = Recorder::new();
     let allocator = AllocatorRef::new(Limit::new(Direct::new(System::new()), 100)).erase();
     allocator.add_observer(recorder.observer());
@@ -81,7 +81,7 @@ fn failures_and_annotations_are_told() {
 }
 
 #[test]
-fn the_oldest_give_way_and_are_counted() {
+fn the_oldest_are_overwritten_and_counted() {
     let recorder = Recorder::builder().capacity(8).build();
     let allocator = watched(&recorder);
     for bytes in 1..=10 {
@@ -97,7 +97,7 @@ fn a_drain_writes_what_is_new() {
     let recorder = Recorder::builder().capacity(4).build();
     let allocator = watched(&recorder);
     let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
-    let mut all = Drained::default();
+    let mut all = DrainReport::default();
     for bytes in 1..=7 {
         drop(allocator.allocate(&Request::new(bytes).tag(Tag::new("drained"))).unwrap());
         if bytes < 5 {
@@ -107,8 +107,8 @@ fn a_drain_writes_what_is_new() {
         }
     }
     let last = recorder.drain(&mut file).unwrap();
-    // The first had a region before it.
-    assert_eq!((all.events, last), (9, Drained { events: 4, lost: 2 }));
+    // A region was reserved before the first block.
+    assert_eq!((all.events, last), (9, DrainReport { events: 4, lost: 2 }));
     assert_eq!(recorder.lost(), 2);
     let history = read_binary(&file.finish().unwrap()[..]).unwrap();
     assert_eq!(history.devices[0].events.len(), 13);
@@ -136,7 +136,7 @@ fn threads_are_merged_in_order() {
     let events = events(&recorder);
     assert_eq!(events.len(), threads * each * 2);
     assert!(events.is_sorted_by_key(|event| event.time));
-    // Each thread's own are as it did them.
+    // The events of each thread are in order.
     let mut by_thread: std::collections::HashMap<u32, Vec<u64>> = std::collections::HashMap::new();
     for event in &events {
         by_thread.entry(event.thread).or_default().push(event.bytes);
@@ -158,9 +158,9 @@ fn memory_that_the_recorder_takes_is_not_recorded() {
     assert_eq!((events(&recorder).len(), recorder.lost()), (2, 3));
 }
 
-/// Such as one that is gained for a ring: others' blocks will lie there, too.
+/// Such as a region that is reserved for a ring: other blocks will be in it, too.
 #[test]
-fn regions_that_are_told_while_recording_are_known() {
+fn regions_that_are_delivered_while_recording_are_known() {
     let recorder = Recorder::new();
     let allocator = AllocatorRef::new(Direct::new(System::new())).erase();
     allocator.add_observer(recorder.observer());
@@ -173,8 +173,8 @@ fn regions_that_are_told_while_recording_are_known() {
     let busy = RecordingGuard::begin();
     drop(block);
     drop(busy);
-    assert_eq!(recorder.drain(&mut file).unwrap(), Drained { events: 2, lost: 0 });
-    // The block, coming and going.
+    assert_eq!(recorder.drain(&mut file).unwrap(), DrainReport { events: 2, lost: 0 });
+    // The allocation and the free of the block.
     assert_eq!(recorder.lost(), 2);
 }
 

@@ -1,21 +1,22 @@
-//! The state of the calling thread: its number, and whether it is recording already.
+//! The state of the current thread: its number, and whether it is recording.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Numbers have 24 bits in a record; after that many threads they begin anew.
+/// Numbers have 24 bits in a record; they wrap around after that many threads.
 const NUMBERS: u32 = (1 << 24) - 1;
 
-/// In the midst of something that may allocate.
+/// Set while the thread may allocate on behalf of the recorder.
 const BUSY: u32 = 1 << 31;
 
 thread_local! {
-    /// The number, from 1; 0 before it is known. One word without a destructor: it can be read while the
+    /// The number, from 1; 0 if not assigned yet. One word without a destructor: it can be read while the
     /// thread ends.
     static STATE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The calling thread's number, or `None` while it is busy recording: what it allocates then is not recorded.
+/// Returns the current thread's number, or `None` while it is recording: its allocations are then not
+/// recorded.
 #[inline]
 pub(super) fn number() -> Option<u32> {
     let state = STATE.get();
@@ -34,7 +35,7 @@ fn unusual(state: u32) -> Option<u32> {
     Some(number)
 }
 
-/// The calling thread is busy while this lives.
+/// Marks the current thread as recording until it is dropped.
 #[derive(Debug)]
 pub(super) struct RecordingGuard {
     before: u32,

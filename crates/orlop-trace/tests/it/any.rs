@@ -1,4 +1,4 @@
-//! One door for all formats.
+//! One function reads all formats.
 
 use orlop_trace::formats::{binary, csv};
 use orlop_trace::history::{EventAction, History};
@@ -8,7 +8,7 @@ fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")
 }
 
-/// What was recorded goes through orlop's own file and is the same, with all that is beside the events.
+/// A recording is the same after conversion to an orlop file, including everything beside the events.
 #[test]
 fn snapshots_survive_orlops_own_file() {
     for name in ["gpt-medium_128_training", "gpt-medium_512_inference", "mosaic-sample"] {

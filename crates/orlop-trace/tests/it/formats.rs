@@ -1,4 +1,4 @@
-//! Histories to files and back, and what other tools' files say.
+//! Writing histories and reading them again, and reading files of other tools.
 
 use crate::histories::{events, history, segments};
 use flate2::Compression;
@@ -6,7 +6,7 @@ use flate2::write::GzEncoder;
 use orlop_core::{Device, StreamId};
 use orlop_trace::TraceError;
 use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, EventOrder};
-use orlop_trace::formats::{FormatError, binary, chrome, csv, device_number, perfetto, rmm};
+use orlop_trace::formats::{binary, chrome, csv, device_number, perfetto, rmm};
 use orlop_trace::history::{EventAction, History, HistoryEvent, HistoryWarning, Workload};
 use proptest::prelude::*;
 use std::io::Write;
@@ -74,10 +74,10 @@ fn a_trace_of_torchs_profiler_is_read() {
         ]
     );
     assert_eq!(host.events.len(), 1);
-    // The block of 512 bytes was there before.
+    // The block of 512 bytes was live at the start.
     let work = Workload::of(gpu);
     assert_eq!((work.at_start, work.blocks[0].bytes, work.blocks[0].died), (1, 512, Some(0)));
-    // So was something of the host's, of which only the sum is told.
+    // So was memory of the host, of which only the sum is recorded.
     assert_eq!((host.unplaced.len(), host.unplaced[0].bytes), (1, 6_291_456 - 24));
     assert_eq!((gpu.counted_reserved, host.counted_reserved), (Some(23_068_672), None));
     assert!(history.warnings.is_empty());
@@ -115,7 +115,7 @@ fn formats_know_their_own() {
     }
 }
 
-/// So many events that they take several blocks.
+/// Enough events for several blocks.
 fn long(order: EventOrder) -> (History, Vec<u8>) {
     let mut text = Vec::new();
     for step in 0..20_000_u64 {
@@ -151,12 +151,9 @@ fn a_file_that_is_cut_off_has_all_its_whole_blocks() {
         assert!(at <= cut as u64);
         lengths.insert((at, events.len()));
     }
-    // One length for each block that is whole.
+    // One length for each complete block.
     assert!(lengths.len() >= 3, "{lengths:?}");
-    assert!(matches!(
-        binary::read_binary(&bytes[..11]),
-        Err(TraceError::Format(FormatError::NotThis { .. }))
-    ));
+    assert!(matches!(binary::read_binary(&bytes[..11]), Err(TraceError::WrongFormat { .. })));
 }
 
 #[test]
@@ -184,7 +181,7 @@ fn events_that_come_nearly_in_order_are_sorted() {
     let mut reader = BinaryReader::new(&bytes[..]).unwrap();
     let as_written: Vec<HistoryEvent> = reader.by_ref().collect::<Result<_, _>>().unwrap();
     assert_eq!((as_written, reader.order()), (history.devices[0].events.clone(), EventOrder::Nearly));
-    // Thread, time, address, size: in all of these each event differs from the one before.
+    // Thread, time, address and size of each event differ from those of the previous one.
     assert!(bytes.len() < 20_000 * 13, "{} bytes", bytes.len());
 }
 
@@ -193,7 +190,7 @@ fn later_versions_are_refused() {
     let mut bytes = written(&History::default());
     bytes[8] = 2;
     let error = binary::read_binary(&bytes[..]).unwrap_err();
-    assert!(matches!(error, TraceError::Format(FormatError::Version { found: 2, known: 1 })), "{error}");
+    assert!(matches!(error, TraceError::Version { found: 2, known: 1 }), "{error}");
 }
 
 proptest! {
@@ -206,7 +203,9 @@ proptest! {
             let read = binary::read_binary(&bytes[..]).unwrap();
             prop_assert_eq!(&read.settings, &history.settings);
             prop_assert_eq!(&read.warnings, &history.warnings);
-            let memory = |history: &History| history.devices.iter().map(|one| (one.memory, one.start.len())).collect::<Vec<_>>();
+            let memory = |history: &History| -> Vec<_> {
+                            history.devices.iter().map(|one| (one.memory, one.start.len())).collect()
+                        };
             prop_assert_eq!(memory(&read), memory(&history));
             prop_assert_eq!(events(&read), events(&history));
             prop_assert_eq!(segments(&read), segments(&history));
@@ -228,7 +227,8 @@ proptest! {
 
     #[test]
     fn any_history_is_a_trace_for_perfetto(history in history()) {
-        for writer in [perfetto::PerfettoWriter::new(), perfetto::PerfettoWriter::new().blocks(true).resolution(1 << 20)] {
+        let all = perfetto::PerfettoWriter::new().blocks(true).resolution(1 << 20);
+                for writer in [perfetto::PerfettoWriter::new(), all] {
             let mut json = Vec::new();
             writer.write(&history, &mut json).unwrap();
             let json: serde_json::Value = serde_json::from_slice(&json).unwrap();

@@ -1,4 +1,4 @@
-//! Histories to test with: any at all, and one that has something of everything; and what to compare of two.
+//! Histories for tests: arbitrary ones, and one with all features; and comparisons.
 
 use orlop_core::{MemoryKind, StreamId};
 use orlop_trace::history::{
@@ -21,12 +21,12 @@ const ACTIONS: [EventAction; 11] = [
     EventAction::Annotation,
 ];
 
-/// Numbers as they are in traces, and the extremes.
+/// Typical numbers, and extremes.
 fn number() -> impl Strategy<Value = u64> + Clone {
     prop_oneof![0_u64..4, 0_u64..1 << 40, any::<u64>(), Just(u64::MAX)]
 }
 
-/// Places in the tables of [`tables`]: taken modulo their lengths.
+/// Indices of the tables of [`tables`], modulo their lengths.
 type Names = (usize, usize);
 
 fn event() -> impl Strategy<Value = (HistoryEvent, Names)> {
@@ -88,7 +88,7 @@ fn warning() -> impl Strategy<Value = HistoryWarning> {
     )
 }
 
-/// Blocks of no segment.
+/// Unplaced blocks.
 fn held() -> impl Strategy<Value = Vec<(SegmentBlock, usize)>> {
     let block =
         (number(), number(), number(), any::<usize>()).prop_map(|(address, bytes, requested, site)| {
@@ -98,7 +98,7 @@ fn held() -> impl Strategy<Value = Vec<(SegmentBlock, usize)>> {
     prop::collection::vec(block, 0..4)
 }
 
-/// Sites from texts: some frames, some lists of them.
+/// Sites from texts: some frames, some stacks.
 fn tables(texts: &[String], sites: &mut Sites) -> (Vec<TextId>, Vec<SiteId>) {
     let ids = texts.iter().map(|text| sites.text(text)).collect();
     let mut stacks = vec![SiteId::UNKNOWN];
@@ -112,7 +112,7 @@ fn tables(texts: &[String], sites: &mut Sites) -> (Vec<TextId>, Vec<SiteId>) {
 }
 
 prop_compose! {
-    /// Any history.
+    /// Arbitrary histories.
     pub(crate) fn history()(
         texts in prop::collection::vec(any::<String>(), 1..6),
         devices in prop::collection::btree_map(
@@ -158,7 +158,9 @@ prop_compose! {
             history.devices.push(device);
         }
         history.settings = settings;
-        history.warnings = warnings;
+        for warning in warnings {
+            warning.add_to(&mut history.warnings);
+        }
         history
     }
 }
@@ -172,10 +174,10 @@ fn frames(sites: &Sites, site: SiteId) -> NamedFrames {
     frames.map(|frame| (name(frame.function), name(frame.file), frame.line)).collect()
 }
 
-/// An event with names instead of numbers.
+/// An event with names instead of ids.
 type NamedEvent = (HistoryEvent, String, NamedFrames);
 
-/// Each device's events with names instead of numbers.
+/// The events of each device with names instead of ids.
 pub(crate) fn events(history: &History) -> Vec<(u32, Vec<NamedEvent>)> {
     let sites = &history.sites;
     let named = |event: &HistoryEvent| {
@@ -186,7 +188,7 @@ pub(crate) fn events(history: &History) -> Vec<(u32, Vec<NamedEvent>)> {
     devices.map(|device| (device.device, device.events.iter().map(named).collect())).collect()
 }
 
-/// A device's segments with names instead of numbers.
+/// The segments of a device with names instead of ids.
 pub(crate) fn segments(history: &History) -> Vec<(Segment, Vec<NamedFrames>)> {
     let all = history.devices.iter().flat_map(|device| device.start.iter().chain(&device.end));
     let named = |segment: &Segment| {

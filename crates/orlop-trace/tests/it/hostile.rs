@@ -1,4 +1,4 @@
-//! Input from strangers: nothing panics, nothing swells.
+//! Untrusted input: no panics, no excessive memory.
 
 use flate2::Compression;
 use flate2::read::GzEncoder;
@@ -15,7 +15,7 @@ fn packed(reader: impl Read) -> Vec<u8> {
 
 #[test]
 fn a_bomb_is_read_a_line_at_a_time() {
-    // 64 MiB of one line in some 64 KiB, and 16 MiB of one comment.
+    // 64 MiB of one line in about 64 KiB, and 16 MiB of one comment.
     let long = packed(std::io::repeat(b'7').take(64 << 20));
     let error = Trace::parse(&long[..]).unwrap_err();
     assert!(matches!(error, TraceError::LineTooLong { line: 1, limit: MAX_LINE }), "{error}");
@@ -29,9 +29,9 @@ fn damaged_gzip_is_told_with_the_line_it_reached() {
     let whole = packed(text.as_bytes());
     assert_eq!(Trace::parse(&whole[..]).unwrap().len(), 10_000);
     let error = Trace::parse(&whole[..whole.len() / 2]).unwrap_err();
-    assert!(matches!(error, TraceError::Read { line: 1.., .. }), "{error}");
+    assert!(matches!(error, TraceError::ReadLine { line: 1.., .. }), "{error}");
     assert!(matches!(Trace::parse(&whole[..1]).unwrap_err(), TraceError::Unexpected { line: 1, .. }));
-    assert!(matches!(Trace::parse(&whole[..5]).unwrap_err(), TraceError::Read { line: 1, .. }));
+    assert!(matches!(Trace::parse(&whole[..5]).unwrap_err(), TraceError::ReadLine { line: 1, .. }));
     let twice = [&packed(&b"a,0,1\n"[..])[..], &packed(&b"f,0\n"[..])].concat();
     assert_eq!(Trace::parse(&twice[..]).unwrap().len(), 2);
 }
@@ -60,13 +60,17 @@ proptest! {
     }
 
     #[test]
-    fn anything_like_a_trace_is_a_trace_or_an_error(text in "([af#]?,?[0-9]{0,3},[0-9]{0,20}[,\r]?\n){0,40}") {
+    fn anything_like_a_trace_is_a_trace_or_an_error(
+            text in "([af#]?,?[0-9]{0,3},[0-9]{0,20}[,\r]?\n){0,40}"
+        ) {
         let _ = Trace::parse(text.as_bytes());
     }
 
     #[test]
-    fn operations_survive_the_format(ids in proptest::collection::vec((0_u64..20, any::<u32>(), 0_u64..3), 0..200)) {
-        // Each id is allocated when it is dead, and freed when it lives.
+    fn operations_survive_the_format(
+            ids in proptest::collection::vec((0_u64..20, any::<u32>(), 0_u64..3), 0..200)
+        ) {
+        // Each id is allocated if it is not live, and freed if it is.
         let mut live = std::collections::HashSet::new();
         let operations: Vec<Operation> = ids
             .into_iter()

@@ -1,4 +1,4 @@
-//! Recording, reading, writing and hostile input, through the public interface.
+//! Recording, reading, writing and untrusted input, through the public interface.
 
 mod any;
 mod formats;

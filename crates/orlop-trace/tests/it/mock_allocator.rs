@@ -1,5 +1,4 @@
-//! Histories made for tests, by a small allocator that follows PyTorch's rules and knows the truth after
-//! every event.
+//! A mock allocator that follows PyTorch's rules, records its events, and knows the state after each of them.
 
 use orlop_core::StreamId;
 use orlop_trace::history::{
@@ -11,7 +10,7 @@ const MIB: u64 = 1 << 20;
 /// A mock allocator over a mock device, with the events that it recorded.
 #[derive(Debug, Default)]
 pub(crate) struct MockAllocator {
-    /// Whether segments grow in place.
+    /// Whether segments are expandable.
     pub(crate) expandable: bool,
     pub(crate) events: Vec<HistoryEvent>,
     /// The segments after each event.
@@ -62,7 +61,7 @@ impl MockAllocator {
         self.happens(EventAction::OutOfMemory, device_free, bytes, StreamId::new(stream), SiteId::UNKNOWN);
     }
 
-    /// Gives back what is free all through; of what grows in place, the free end.
+    /// Releases segments that are entirely free, and free ends of expandable ones.
     pub(crate) fn empty_cache(&mut self) {
         for place in (0..self.segments.len()).rev() {
             let segment = &mut self.segments[place];
@@ -70,7 +69,7 @@ impl MockAllocator {
             if last.state != BlockState::Free || (segment.blocks.len() > 1 && !segment.expandable) {
                 continue;
             }
-            // Pages go whole.
+            // Whole pages are unmapped.
             let from = last.address.next_multiple_of(2 * MIB);
             let end = segment.address + segment.bytes;
             if from >= end {
@@ -91,7 +90,7 @@ impl MockAllocator {
         }
     }
 
-    /// What a recorder that began after so many events has, with the end or without it.
+    /// Returns the recording from this event on, with or without the end.
     pub(crate) fn history(&self, cut: usize, with_end: bool) -> DeviceHistory {
         let start = cut.checked_sub(1).map_or_else(Vec::new, |last| self.truth[last].clone());
         let end = if with_end { self.truth.last().cloned().unwrap_or_default() } else { Vec::new() };
@@ -185,7 +184,7 @@ fn free_piece(address: u64, bytes: u64) -> SegmentBlock {
     SegmentBlock { address, bytes, requested: 0, state: BlockState::Free, site: SiteId::UNKNOWN }
 }
 
-/// Without what free pieces remember.
+/// Without what free chunks remember.
 pub(crate) fn plain(mut segments: Vec<Segment>) -> Vec<Segment> {
     for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
         if block.state == BlockState::Free {

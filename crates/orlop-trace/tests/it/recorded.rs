@@ -1,4 +1,4 @@
-//! What a recorder sees of allocators and contexts.
+//! Recordings of allocators and contexts.
 
 use orlop_alloc::Request;
 use orlop_context::Context;
@@ -30,14 +30,14 @@ fn call_sites_are_told_when_asked_for() {
     use orlop_alloc::caching::Caching;
     use orlop_trace::history::{EventAction, HistoryEvent};
     use orlop_trace::recorder::Backtraces;
-    let recorder = Recorder::builder().backtraces(Backtraces { every: 0, at_least: 100 }).build();
+    let recorder = Recorder::builder().backtraces(Backtraces { every: 0, min_bytes: 100 }).build();
     let allocator = Caching::builder(System::new()).build().erase();
     allocator.add_observer(recorder.observer());
     for bytes in [99, 100] {
         drop(allocator.allocate(&Request::new(bytes)).unwrap());
     }
     let history = recorder.history();
-    // Of blocks: what the allocator gained for them is told, too.
+    // Events of blocks: the regions that were reserved for them are recorded, too.
     let block =
         |event: &&HistoryEvent| !matches!(event.action, EventAction::RegionReserved | EventAction::Mapped);
     let events: Vec<&HistoryEvent> = history.devices[0].events.iter().filter(block).collect();

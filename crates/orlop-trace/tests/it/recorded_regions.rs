@@ -1,5 +1,5 @@
-//! Recordings of orlop's own allocators tell of their regions: whoever reads one knows what the allocator
-//! held.
+//! Recordings of orlop's allocators have their regions, so that the reserved bytes of the allocator are
+//! known.
 
 use orlop_alloc::backing::{Mmap, System};
 use orlop_alloc::bfc::Bfc;
@@ -37,7 +37,7 @@ fn allocators() -> Vec<AllocatorRef> {
     ]
 }
 
-/// Numbers that look like chance.
+/// A pseudo-random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -47,7 +47,7 @@ impl Dice {
     }
 }
 
-/// A program whose requests fail now and then. What it keeps lives on.
+/// A program whose requests fail sometimes. Returns the blocks that it keeps.
 fn run(allocator: &AllocatorRef, seed: u64, steps: usize) -> Vec<Block> {
     let (mut dice, mut blocks) = (Dice(seed), Vec::new());
     for step in 0..steps {
@@ -82,8 +82,8 @@ fn only(history: &History) -> &DeviceHistory {
     device
 }
 
-/// Walks through a recording: blocks that are handed out lie in what is held. Gives the bytes held in the
-/// end, and the most.
+/// Walks through a recording and checks that live blocks are inside of reserved regions. Returns the reserved
+/// bytes at the end, and their peak.
 fn walk(device: &DeviceHistory) -> (u64, u64) {
     let mut held: BTreeMap<u64, u64> = device.start.iter().map(|held| (held.address, held.bytes)).collect();
     let holds = |held: &BTreeMap<u64, u64>, from: u64, to: u64| {
@@ -150,7 +150,7 @@ fn blocks_lie_in_regions_and_the_sums_are_the_allocators() {
 
         let timeline = Timeline::with_settings(device, history.settings.as_deref());
         assert_eq!(sum(&timeline.after(device.events.len())), stats.usage.reserved, "{name}");
-        assert_eq!(timeline.strays(), 0, "{name}");
+        assert_eq!(timeline.ignored_events(), 0, "{name}");
         let segments = timeline.after(device.events.len());
         let blocks = segments.iter().flat_map(|segment| &segment.blocks);
         let live: Vec<&SegmentBlock> = blocks.filter(|block| block.state == BlockState::Live).collect();
@@ -202,7 +202,7 @@ fn a_snapshot_of_a_recording_has_its_segments() {
         assert_eq!(sum(&device.end), allocator.usage().reserved);
         let blocks = device.end.iter().flat_map(|segment| &segment.blocks);
         assert_eq!(blocks.filter(|block| block.state == BlockState::Live).count(), kept.len());
-        // Undone, event by event, nothing is left over and nothing misfits.
+        // Undoing all events leaves no inconsistency.
         assert_eq!((read.warnings.len(), device.start.len()), (0, 0), "{:?}", read.warnings.first());
     }
 }
@@ -336,7 +336,7 @@ fn a_failure_is_told_with_what_the_device_had_left() {
         (EventAction::RegionReserved, 0, mib(50)),
         (EventAction::Allocate, 0, mib(50)),
         (EventAction::FreeRequested, 0, mib(50)),
-        // What is cached goes back first, in vain.
+        // Cached memory is released first, in vain.
         (EventAction::RegionReleased, 0, mib(50)),
         (EventAction::OutOfMemory, 0, mib(200)),
         (EventAction::Use, 8, mib(100)),

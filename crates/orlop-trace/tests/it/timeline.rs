@@ -1,4 +1,4 @@
-//! Timeline, against an allocator that knows.
+//! The timeline, compared with an allocator that knows the state.
 
 use crate::mock_allocator::{MockAllocator, plain};
 use orlop_core::StreamId;
@@ -51,7 +51,7 @@ fn run(actions: &[Action], expandable: bool) -> MockAllocator {
             _ => {}
         }
     }
-    // A history without any completion is taken for one that has only requests.
+    // A history without completions is assumed to have only requests.
     let last = machine.allocate(1, 0, SiteId::UNKNOWN);
     machine.free(last);
     machine
@@ -72,7 +72,7 @@ fn any_event() -> impl Strategy<Value = HistoryEvent> {
         EventAction::Unmapped,
         EventAction::OutOfMemory,
     ]);
-    // Few addresses, so that things meet; and the last ones there are.
+    // Few addresses, so that ranges overlap; and the largest addresses.
     let address =
         prop_oneof![(0..64_u64).prop_map(|page| page * 512), (0..2048_u64).prop_map(|back| u64::MAX - back)];
     let bytes = prop_oneof![(0..32_u64).prop_map(|pages| pages * 512), any::<u64>(), 0..4000_u64];
@@ -80,7 +80,7 @@ fn any_event() -> impl Strategy<Value = HistoryEvent> {
         .prop_map(|(action, address, bytes, stream)| raw(action, address, bytes, stream))
 }
 
-/// With blocks that do not cover it, overlap, or lie elsewhere.
+/// With blocks that do not cover it, overlap, or are outside.
 fn any_segment() -> impl Strategy<Value = Segment> {
     let states = [BlockState::Live, BlockState::Pending, BlockState::Free];
     let block = (any_event(), prop::sample::select(states.to_vec()), any::<bool>()).prop_map(
@@ -107,7 +107,7 @@ fn history(start: Vec<Segment>, events: Vec<HistoryEvent>, end: Vec<Segment>) ->
     history
 }
 
-/// Segments in order, apart, and covered by their blocks.
+/// Asserts that segments are in order, do not overlap, and are covered by their blocks.
 fn check(segments: &[Segment]) {
     let mut free_from = 0;
     for segment in segments {
@@ -135,7 +135,7 @@ proptest! {
         let cut = cut.index(machine.events.len());
         let history = machine.history(cut, with_end);
         let timeline = Timeline::new(&history);
-        prop_assert_eq!(timeline.strays(), 0);
+        prop_assert_eq!(timeline.ignored_events(), 0);
         for (place, truth) in machine.truth[cut..].iter().enumerate() {
             prop_assert_eq!(&plain(timeline.at(place)), truth, "event {} of {:?}", place, history.events);
         }
@@ -143,7 +143,9 @@ proptest! {
 
     #[test]
     fn events_that_make_no_sense_break_nothing(
-        events in vec(any_event(), 0..600), start in vec(any_segment(), 0..8), end in vec(any_segment(), 0..8),
+        events in vec(any_event(), 0..600),
+                start in vec(any_segment(), 0..8),
+                end in vec(any_segment(), 0..8),
     ) {
         let history = history(start, events, end);
         let timeline = Timeline::new(&history);
@@ -175,8 +177,7 @@ fn far_events_are_near_a_kept_state() {
 
 #[test]
 fn a_block_ends_where_another_begins() {
-    // Rounding up to a power of two, which the rules know nothing of, and rests that they would not split
-    // off.
+    // Rounding up to a power of two, which the rules do not have, and rests that they would not split off.
     let events = vec![
         raw(EventAction::RegionReserved, 1 << 30, 20 << 20, 0),
         raw(EventAction::Allocate, 1 << 30, 18 << 20, 0),
@@ -192,9 +193,9 @@ fn a_block_ends_where_another_begins() {
     assert_eq!(sizes(1), [18 << 10, 2 << 10]);
     assert_eq!(sizes(2), [18 << 10, 1 << 10, 1 << 10]);
     assert_eq!(sizes(3), [18 << 10, 1 << 10, 1 << 10]);
-    // Without completions a request is all there is.
+    // Without completions a request is final.
     assert_eq!(timeline.at(4)[0].blocks[0].state, BlockState::Free);
-    assert_eq!(timeline.strays(), 0);
+    assert_eq!(timeline.ignored_events(), 0);
 }
 
 #[test]
@@ -202,7 +203,7 @@ fn blocks_without_segments_are_strays() {
     let events = vec![raw(EventAction::Allocate, 512, 100, 0), raw(EventAction::FreeRequested, 512, 100, 0)];
     let history = DeviceHistory::from_events(events);
     let timeline = Timeline::new(&history);
-    assert_eq!((timeline.strays(), timeline.at(1)), (2, Vec::new()));
+    assert_eq!((timeline.ignored_events(), timeline.at(1)), (2, Vec::new()));
 }
 
 #[test]
@@ -217,8 +218,8 @@ fn settings_say_how_long_blocks_are() {
     assert_eq!(taken(Some("roundup_power2_divisions:4")), 1280);
 }
 
-/// An allocator that rounds less than PyTorch's: a block begins where the one before is thought to go on, and
-/// is longer than that.
+/// An allocator that rounds less than PyTorch's: a block begins where the rules would extend the previous
+/// one.
 #[test]
 fn blocks_may_be_closer_together_than_pytorchs() {
     let events =
@@ -226,7 +227,7 @@ fn blocks_may_be_closer_together_than_pytorchs() {
     let region = raw(EventAction::RegionReserved, 4096, 4096, 0);
     let history = DeviceHistory::from_events([region].into_iter().chain(events).collect());
     let timeline = Timeline::new(&history);
-    assert_eq!(timeline.strays(), 0);
+    assert_eq!(timeline.ignored_events(), 0);
     let blocks: Vec<_> =
         timeline.after(4)[0].blocks.iter().map(|block| (block.address, block.bytes)).collect();
     assert_eq!(blocks, [(4096, 128), (4224, 640), (4864, 512), (5376, 2816)]);

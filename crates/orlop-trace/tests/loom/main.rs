@@ -1,4 +1,4 @@
-//! Every interleaving of a ring's writer with its readers, in two places of two words.
+//! All interleavings of a ring's writer with its readers, with two slots of two words.
 //!
 //! Run by `cargo xtask loom`; `cargo xtask loom --mutate` weakens each named ordering in turn and expects a
 //! test here to fail.
@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::thread;
 use orlop_trace::recorder::ring::Ring;
 
-/// What is read from a number on: the records, how many there were to read, how many were lost.
+/// Returns the records from a number on, and how many there were and how many were lost.
 fn read(ring: &Ring<2>, from: u64) -> (Vec<u64>, u64, u64) {
     let mut records = Vec::new();
     let seen = ring.read(from, |[first, second]| {
@@ -25,7 +25,7 @@ fn push(ring: &Ring<2>, numbers: std::ops::RangeInclusive<u64>) {
     }
 }
 
-/// `ring.done` with `ring.read_done`: what is counted is written.
+/// `ring.done` with `ring.read_done`: records that are counted are written.
 #[test]
 fn what_is_read_was_written() {
     loom::model(|| {
@@ -41,7 +41,7 @@ fn what_is_read_was_written() {
     });
 }
 
-/// `ring.word` with `ring.read_word`: what is overwritten meanwhile is dropped.
+/// `ring.word` with `ring.read_word`: records that are overwritten meanwhile are dropped.
 #[test]
 fn what_is_overwritten_is_dropped() {
     loom::model(|| {
@@ -58,7 +58,7 @@ fn what_is_overwritten_is_dropped() {
     });
 }
 
-/// Two threads write in turn, the second after what the first did.
+/// Two threads write in turn, the second after the first.
 #[test]
 fn a_ring_may_change_hands() {
     loom::model(|| {

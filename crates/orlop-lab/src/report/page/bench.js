@@ -1,8 +1,8 @@
-// How fast frames are: `await orlopReport.bench()` in the console of the browser.
+// Measures the time per frame: `await orlopReport.bench()` in the browser's console.
 
 /**
- * Zooms in on the middle, pans there, and zooms out again, each step drawn as for a user. `draw` is what drawing takes
- * (ms), `frame` the time from frame to frame: it is at least what the screen takes.
+ * Zooms in on the middle, pans, and zooms out again. `draw` is the time of drawing in ms, `frame` the time between two
+ * frames, which is at least the refresh interval of the screen.
  */
 async function bench(app, frames = 60) {
   const { view } = app, draws = [], gaps = [], before = { ...view }, nextFrame = () => new Promise(requestAnimationFrame);
@@ -14,7 +14,7 @@ async function bench(app, frames = 60) {
   for (let frame = 0; frame < third * 3; frame++) {
     if (frame < third) view.zoom(Math.exp(-depth / third), 1, middle.x, middle.y);
     else if (frame < 2 * third) {
-      // Half of the panning far out, where most is in view.
+      // The second half of the panning is zoomed out, with half of the history in view.
       if (frame === Math.floor(third * 1.5)) { view.showAll(); view.zoom(0.5, 1, middle.x, middle.y); }
       view.pan(frame % 2 ? -37 : -11, 0);
     } else {
@@ -32,7 +32,7 @@ async function bench(app, frames = 60) {
   for (const key of ["x0", "x1", "y0", "y1"]) view[key] = before[key];
   app.changed("view");
   const of = (times) => {
-    const sorted = times.slice().sort((a, b) => a - b), at = (share) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))];
+    const sorted = times.slice().sort((a, b) => a - b), at = (quantile) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * quantile))];
     return { median: at(0.5), p95: at(0.95), max: at(1) };
   };
   return { frames: draws.length, events: app.device.events, blocks: app.device.blocks, mode: app.mode,

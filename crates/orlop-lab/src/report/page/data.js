@@ -1,6 +1,6 @@
-// From the text in the page to columns of numbers.
+// Decodes the data of the page into columns of numbers.
 
-/** Reads everything. Devices are unpacked when they are looked at. */
+/** Decodes the page's data. The columns of a device are decoded when it is first shown. */
 async function load() {
   const text = $("data").textContent.trim();
   $("data").textContent = "";
@@ -19,7 +19,7 @@ function fromBase64(text) {
   return all;
 }
 
-/** Unpacks a column: seven bits a byte; differences carry their sign in the lowest bit. */
+/** Decodes a column of LEB128 numbers; differences have their sign in the lowest bit. */
 function column(payload, span, Type = Uint32Array) {
   const values = new Type(span.count);
   let at = span.at, sum = 0;
@@ -35,7 +35,7 @@ function column(payload, span, Type = Uint32Array) {
   return values;
 }
 
-/** Call sites: a name and the frames of each. */
+/** The call sites, each with a name and frames. */
 class Stacks {
   constructor(table, payload) {
     const get = (name) => column(payload, table.columns[name]);
@@ -58,7 +58,7 @@ class Stacks {
     }));
   }
 
-  /** Which sites have this text (in lower case) in their name, a function or a file. */
+  /** A flag for each site with this lower-case text in its name, a function or a file. */
   search(text) {
     const has = Uint8Array.from(this.texts, (known) => known.toLowerCase().includes(text) ? 1 : 0);
     const frame = Uint8Array.from(this.functions, (name, i) => has[name] | has[this.files[i]]);

@@ -7,7 +7,7 @@ const GROUPINGS = {
   stream: { title: "Streams", one: "stream" },
   size: { title: "Sizes", one: "size" },
 };
-/** So many groups have an area of their own. */
+/** The number of groups with an area of their own. */
 const OWN_AREA = 12;
 
 class Groups {
@@ -17,7 +17,7 @@ class Groups {
     this.count(device, keys);
   }
 
-  /** A number for each block, and how to name it. */
+  /** A key for each block, and the name of each key. */
   keys(device, stacks, meta) {
     switch (this.by) {
       case "kind": return { of: device.kind, name: (key) => meta.kinds[key] };
@@ -27,7 +27,7 @@ class Groups {
         of: Uint8Array.from(device.bytes, (value) => Math.max(0, Math.ceil(Math.log2(Math.max(value, 1))))),
         name: (key) => "up to " + bytes(2 ** key),
       };
-      // Stacks that differ deep down have one name.
+      // Several stacks can have the same name.
       default: return {
         of: device.site.map((site, block) => stacks.names[site] || (device.born[block] ? 0 : stacks.texts.length)),
         name: (key) => stacks.texts[key] || (key ? BEFORE : NO_SITE),
@@ -35,31 +35,31 @@ class Groups {
     }
   }
 
-  /** The groups in order of what they hold at the peak and on the whole, then of what they took in all. */
+  /** The groups by live bytes at the peak plus their mean over the run, then by total bytes. */
   count(device, { of, name }) {
-    const places = new Map(), groups = [];
-    const first = new Uint32Array(device.blocks);
+    const indices = new Map(), groups = [];
+    const indexOf = new Uint32Array(device.blocks);
     for (let i = 0; i < device.blocks; i++) {
-      let place = places.get(of[i]);
-      if (place === undefined) {
-        place = groups.length;
-        places.set(of[i], place);
-        groups.push({ name: name(of[i]), blocks: 0, total: 0, peak: 0, mean: 0, from: place });
+      let index = indices.get(of[i]);
+      if (index === undefined) {
+        index = groups.length;
+        indices.set(of[i], index);
+        groups.push({ name: name(of[i]), blocks: 0, total: 0, peak: 0, mean: 0, index });
       }
-      first[i] = place;
-      const group = groups[place], there = device.born[i] <= device.peak && device.freed[i] > device.peak;
+      indexOf[i] = index;
+      const group = groups[index], atPeak = device.born[i] <= device.peak && device.freed[i] > device.peak;
       group.blocks++;
       group.total += device.bytes[i];
       group.mean += device.bytes[i] * (device.freed[i] - device.born[i]) / (device.events + 1);
-      if (there) group.peak += device.bytes[i];
+      if (atPeak) group.peak += device.bytes[i];
     }
     this.list = groups.slice().sort((a, b) => (b.peak + b.mean) - (a.peak + a.mean) || b.total - a.total);
     const rank = new Uint32Array(groups.length);
-    this.list.forEach((group, place) => { rank[group.from] = place; group.rank = place; });
-    this.of = first.map((place) => rank[place]);
+    this.list.forEach((group, place) => { rank[group.index] = place; group.rank = place; });
+    this.of = indexOf.map((index) => rank[index]);
   }
 
-  /** How many areas there are: the largest groups, and one for the rest. */
+  /** The number of areas: the largest groups, and one for the others. */
   get areas() { return Math.min(this.list.length, OWN_AREA + 1); }
 
   areaOf(rank) { return Math.min(rank, OWN_AREA); }
@@ -69,14 +69,14 @@ class Groups {
     return last ? `the other ${count(this.list.length - OWN_AREA)}` : this.list[area].name;
   }
 
-  /** Live bytes of each group at a moment. */
+  /** The live bytes of each group at a moment. */
   liveAt(device, moment) {
     const sums = new Float64Array(this.list.length);
     for (const block of device.present(moment)) sums[this.of[block]] += device.bytes[block];
     return sums;
   }
 
-  /** A pixel for each block. What is not `wanted` (a list of flags for the blocks, or null) is grey. */
+  /** A pixel for each block. Blocks without a flag in `wanted` are grey; null means that all are wanted. */
   blockColours(device, wanted) {
     const shades = this.list.map((_, rank) => [0, 1, 2, 3].map((shade) => groupColour(rank, shade)));
     const muted = [0, 1, 2, 3].map(mutedColour), pixels = new Uint32Array(device.blocks);

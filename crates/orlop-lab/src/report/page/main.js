@@ -1,4 +1,4 @@
-// The page's state, and what follows from its changes.
+// The state of the page, and the updates after a change.
 
 class App {
   constructor(report) {
@@ -9,10 +9,10 @@ class App {
     this.map = new RegionMap(this);
   }
 
-  /** Takes a device. */
-  open(place) {
+  /** Shows a device. */
+  open(index) {
     const { meta, payload } = this.report;
-    this.device = new Device(meta.devices[place], payload);
+    this.device = new Device(meta.devices[index], payload);
     this.view = new View(this.device);
     this.notes = notesOf(this.device, this.report.stacks);
     Object.assign(this, { pinned: -1, hovered: -1, chosenGroup: -1, cursor: this.device.peak });
@@ -21,9 +21,9 @@ class App {
     document.querySelector("main").classList.toggle("flat", !this.device.meta.segments && !this.report.meta.what_if.length);
     $("scrub").max = this.device.events;
     $("go-oom").hidden = !this.device.meta.out_of_memory.length;
-    // Colours that tell nothing apart are no use.
-    const tells = (by) => new Groups(this.device, this.report, by).list.length > 1;
-    this.group(["site", "text", "kind", "stream", "size"].find(tells) ?? "site");
+    // Groups by the first property that has more than one value.
+    const differs = (by) => new Groups(this.device, this.report, by).list.length > 1;
+    this.group(["site", "text", "kind", "stream", "size"].find(differs) ?? "site");
     $("grouping").value = this.by;
     document.querySelector("[data-axis=time]").disabled = !this.device.timed;
     showCards(this);
@@ -38,7 +38,7 @@ class App {
     this.colour();
   }
 
-  /** Colours follow from groups, search and theme. */
+  /** Sets the colours by groups, search and theme. */
   colour() {
     this.wanted = this.findBlocks();
     this.blockColours = this.groups.blockColours(this.device, this.wanted);
@@ -50,7 +50,7 @@ class App {
     this.changed("paint", "map", "legend");
   }
 
-  /** Flags for the blocks that are searched for, or null. */
+  /** A flag for each block that matches the search; null without a search. */
   findBlocks() {
     const { device, groups, chosenGroup, report: { stacks } } = this, text = this.search.trim().toLowerCase();
     $("found").textContent = "";
@@ -65,7 +65,7 @@ class App {
       found++;
       if (device.born[i] <= this.cursor && device.freed[i] > this.cursor) atCursor += device.bytes[i];
     }
-    if (text) $("found").textContent = found ? `${plural(found, "block")}, ${bytes(atCursor)} now` : "nothing found";
+    if (text) $("found").textContent = found ? `${plural(found, "block")}, ${bytes(atCursor)} now` : "no matches";
     return wanted;
   }
 
@@ -92,7 +92,7 @@ class App {
     this.changed("view");
   }
 
-  /** Moves the cursor; with `follow` the view goes along. */
+  /** Moves the cursor; with `follow` also the view. */
   setCursor(moment, follow = false) {
     this.cursor = Math.max(0, Math.min(this.device.events, moment));
     const { view } = this, x = view.place(this.cursor), span = view.x1 - view.x0;
@@ -124,10 +124,10 @@ class App {
     this.changed("view");
   }
 
-  /** What is under the pointer, in words. */
+  /** Shows what is under the pointer. */
   hover({ x, y }, event) {
     const { chart, view, device } = this;
-    // What is not drawn yet cannot be pointed at.
+    // The raster does not show the current view yet.
     if (this.due.has("view") || this.due.has("size")) return;
     if (!this.ready || x < 0 || x > chart.plotWidth || y < -chart.top || y > chart.plotHeight) return this.leave();
     const moment = chart.momentAt(x), height = view.heightAt(y);
@@ -164,14 +164,14 @@ class App {
   }
 
   blockLines(block, more = "") {
-    const { device, report: { stacks, meta } } = this, { born, freed, events } = device, kept = freed[block] > events;
-    const life = device.timeOf(kept ? events : freed[block]) - device.timeOf(born[block]);
+    const { device, report: { stacks, meta } } = this, { born, freed, events } = device, unfreed = freed[block] > events;
+    const life = device.timeOf(unfreed ? events : freed[block]) - device.timeOf(born[block]);
     const tags = [device.text[block] && stacks.texts[device.text[block]], device.kind[block] && meta.kinds[device.kind[block]], more].filter(Boolean);
     return [
       el("b", { textContent: bytes(device.bytes[block]) }), tags.length ? " " + tags.join(" · ") : "",
       el("p", { textContent: device.siteOf(block, stacks) }),
       el("p", { className: "soft", textContent: `${born[block] ? "event " + count(born[block]) : "before the first event"} to `
-        + `${kept ? "the end" : count(freed[block])}${device.clock(life, ": lives ")}${device.timed && kept ? " and on" : ""}` }),
+        + `${unfreed ? "the end" : count(freed[block])}${device.clock(life, unfreed ? ": at least " : ": ")}` }),
     ];
   }
 
@@ -210,7 +210,7 @@ class App {
     if (name === "regions") this.changed("map");
   }
 
-  /** Remembers what has to be drawn anew, once, in the next frame. */
+  /** Marks parts to be redrawn in the next frame. */
   changed(...what) {
     if (!this.device) return;
     if (!this.due.size) requestAnimationFrame(() => this.update());
@@ -234,10 +234,10 @@ class App {
   }
 }
 
-/** Notes of the program as bands, in lanes so that they do not cover each other. */
+/** The program's annotations as bands, in lanes without overlap. */
 function notesOf(device, stacks) {
   const ends = [], bands = device.meta.notes.map((note) => ({ ...note, text: stacks.texts[note.text] }));
-  // What holds others comes first, and so above them.
+  // Outer bands come first, and so are drawn above the inner ones.
   bands.sort((a, b) => a.start - b.start || b.end - a.end || a.from - b.from || b.to - a.to);
   const hues = new Map();
   for (const band of bands) {
@@ -251,7 +251,7 @@ function notesOf(device, stacks) {
   return { bands, lanes: Math.min(ends.length, LANES) };
 }
 
-/** Marks which of several is on. */
+/** Marks the active button of a group. */
 function checked(attribute, value) {
   for (const button of document.querySelectorAll(`[${attribute}]`)) {
     const on = button.getAttribute(attribute) === value;
@@ -260,7 +260,7 @@ function checked(attribute, value) {
   }
 }
 
-/** Arrow keys go through a group of buttons, as they do through radio buttons and tabs. */
+/** Arrow keys move through a group of buttons, as through radio buttons. */
 function arrows(group) {
   group.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
@@ -279,7 +279,7 @@ function wire(app) {
   $("title").textContent = meta.title;
   $("source").textContent = meta.source;
   $("source").title = meta.source;
-  $("device").append(...meta.devices.map((device, place) => el("option", { value: place, textContent: device.name })));
+  $("device").append(...meta.devices.map((device, index) => el("option", { value: index, textContent: device.name })));
   $("device-label").hidden = meta.devices.length < 2;
   $("device").addEventListener("change", (event) => app.open(Number(event.target.value)));
   $("grouping").append(...Object.entries(GROUPINGS).map(([value, { one }]) => el("option", { value, textContent: one })));
@@ -309,7 +309,7 @@ async function main() {
   const report = await load();
   const app = new App(report);
   wire(app);
-  if (!report.meta.devices.length) { $("busy").textContent = "Nothing happened on any device."; return ready(); }
+  if (!report.meta.devices.length) { $("busy").textContent = "The history has no devices."; return ready(); }
   app.open(0);
   listen(app);
   checked("data-mode", app.mode);
@@ -319,7 +319,7 @@ async function main() {
   ready();
 }
 
-/** For whoever waits for the page. */
+/** Signals to tests that the page is complete. */
 function ready() { document.documentElement.dataset.ready = "true"; }
 
 main().catch((error) => {

@@ -1,17 +1,17 @@
-// What a device's columns mean: who is there at a moment, how much that is, and where.
+// The memory of a device at any moment, computed from its columns: live blocks, totals and addresses.
 //
-// Moment m is after m events; a history of n events has the moments 0 to n. Blocks are in order of birth, which is also
-// the order in which they are stacked: a block's place is the sum of the elder ones that are still there.
+// Moment m is after m events; a history of n events has the moments 0 to n. Blocks are sorted by the moment of their
+// allocation and are stacked in this order: the offset of a block is the sum of the live blocks allocated before it.
 
-const ACTIONS = ["allocates", "gives back", "memory is free", "used by a stream", "segment gained", "segment lost",
+const ACTIONS = ["allocation", "free requested", "free completed", "stream use", "segment reserved", "segment released",
   "pages mapped", "pages unmapped", "out of memory", "snapshot", "annotation"];
 const CLASSES = ["segment", "large", "small", "expandable", "expandable small"];
-/** So many blocks are passed over at once if none of them is there. */
+/** Blocks per chunk. A chunk without a live block is skipped as a whole. */
 const CHUNK = 256;
-/** In segments for large requests PyTorch leaves smaller rests with the block. */
+/** PyTorch does not split a block of a large segment if the remainder is at most this. */
 const REST = 1 << 20;
 
-/** What stands where the source names no call site, and why it often does not. */
+/** Names for blocks without a call site. */
 const NO_SITE = "(no call site)", BEFORE = "(held before the recording)";
 
 class Device {
@@ -59,7 +59,7 @@ class Device {
       this.live[m] += this.live[m - 1];
       this.reserved[m] += this.reserved[m - 1];
       if (this.live[m] > this.live[peak]) peak = m;
-      // Of the moments that reserve the most, the one that fills it best.
+      // Of the moments with the most reserved bytes, the one with the most live bytes.
       const more = this.reserved[m] - this.reserved[peakReserved];
       if (more > 0 || (more === 0 && this.live[m] > this.live[peakReserved])) peakReserved = m;
     }
@@ -80,7 +80,7 @@ class Device {
         if (m > 0 && m <= this.events) this.blockOf[m - 1] = i;
       }
     }
-    // The fullest of each 16, 256, … moments: a column of pixels stands for many and shows the fullest.
+    // The moment with the most live bytes of each 16, 256, … moments. A column of pixels shows that of its range.
     this.fullestOf = [];
     const live = this.live;
     for (let below = null, length = this.events + 1; length > 16;) {
@@ -115,10 +115,10 @@ class Device {
     return best;
   }
 
-  /** When a moment begins, in nanoseconds from the first event. */
+  /** The start of a moment, in nanoseconds since the first event. */
   timeOf(moment) { return this.events ? this.time[Math.min(Math.max(moment - 1, 0), this.events - 1)] : 0; }
 
-  /** When that is, or how long it takes, for a text that goes on; nothing if the source has no clock. */
+  /** A time or duration as text, after `before`; empty if the source has no clock. */
   clock(ns, before = ", ") { return this.timed ? before + duration(ns) : ""; }
 
   /** The moment at this time. */
@@ -131,7 +131,7 @@ class Device {
     return low;
   }
 
-  /** How many blocks are born up to a moment. */
+  /** The number of blocks allocated up to a moment. */
   bornBy(moment) {
     let low = 0, high = this.blocks;
     while (low < high) {
@@ -141,33 +141,33 @@ class Device {
     return low;
   }
 
-  /** The blocks that are there at a moment, eldest first; with `pending`, those too that a stream may still use. */
+  /** The live blocks at a moment, in order of allocation; with `pending`, also those that a stream may still use. */
   present(moment, pending = false) {
-    const until = this.bornBy(moment), gone = pending ? this.done : this.freed;
+    const until = this.bornBy(moment), ends = pending ? this.done : this.freed;
     const last = pending ? this.lastDone : this.lastFreed, found = [];
     for (let chunk = 0; chunk * CHUNK < until; chunk++) {
       if (last[chunk] <= moment) continue;
       const end = Math.min(until, (chunk + 1) * CHUNK);
-      for (let i = chunk * CHUNK; i < end; i++) if (gone[i] > moment) found.push(i);
+      for (let i = chunk * CHUNK; i < end; i++) if (ends[i] > moment) found.push(i);
     }
     return found;
   }
 
-  /** The largest blocks of a moment, the largest first. */
-  largestAt(moment, most) {
+  /** The `max` largest live blocks at a moment, the largest first. */
+  largestAt(moment, max) {
     const { bytes } = this, order = (a, b) => bytes[b] - bytes[a] || a - b;
-    let kept = [], least = -1;
+    let largest = [], minimum = -1;
     for (const block of this.present(moment)) {
-      if (bytes[block] <= least) continue;
-      kept.push(block);
-      if (kept.length < 4 * most) continue;
-      kept = kept.sort(order).slice(0, most);
-      least = bytes[kept[most - 1]];
+      if (bytes[block] <= minimum) continue;
+      largest.push(block);
+      if (largest.length < 4 * max) continue;
+      largest = largest.sort(order).slice(0, max);
+      minimum = bytes[largest[max - 1]];
     }
-    return kept.sort(order).slice(0, most);
+    return largest.sort(order).slice(0, max);
   }
 
-  /** The block at this height of a moment's stack; -1 above it. */
+  /** The block at this height of the stack at a moment; -1 above it. */
   blockAt(moment, height) {
     if (height < 0 || height >= this.live[moment]) return -1;
     let sum = 0;
@@ -178,19 +178,19 @@ class Device {
     return -1;
   }
 
-  /** The call site of a block, in a few words. */
+  /** The name of a block's call site. */
   siteOf(block, stacks) { return stacks.name(this.site[block]) || (this.born[block] ? NO_SITE : BEFORE); }
 
   addressText(address) { return "0x" + (this.base + BigInt(address)).toString(16); }
 
-  /** What is held from the device at a moment, in order of address; neighbours that grow as one are one. */
+  /** The segments at a moment, by address. Adjacent extents of one expandable segment are merged. */
   segmentsAt(moment) {
     const { born, lost, address, bytes, stream, pool, site, class: kind } = this.extents;
-    const there = [];
-    for (let i = 0; i < born.length && born[i] <= moment; i++) if (lost[i] > moment) there.push(i);
-    there.sort((a, b) => address[a] - address[b]);
+    const extents = [];
+    for (let i = 0; i < born.length && born[i] <= moment; i++) if (lost[i] > moment) extents.push(i);
+    extents.sort((a, b) => address[a] - address[b]);
     const segments = [];
-    for (const i of there) {
+    for (const i of extents) {
       const last = segments.at(-1);
       const grows = last && kind[i] >= 3 && last.kind >= 3 && last.stream === stream[i] && last.pool === pool[i];
       if (grows && last.address + last.bytes === address[i]) last.bytes += bytes[i];
@@ -200,17 +200,17 @@ class Device {
     return segments;
   }
 
-  /** Segments with their pieces (a block, or a hole: block -1), and the figures of the moment. */
+  /** The segments at a moment with their pieces (blocks, and holes as block -1), and the totals. */
   mapAt(moment) {
     const { address, bytes, rest, freed } = this;
     const segments = this.segmentsAt(moment);
     const blocks = this.meta.segments ? this.present(moment, true).sort((a, b) => address[a] - address[b]) : [];
-    const sums = { moment, pending: 0, reserved: 0, free: 0, holes: 0, largest: 0, rests: 0, blocks: 0, lost: 0 };
+    const sums = { moment, pending: 0, reserved: 0, free: 0, holes: 0, largest: 0, rests: 0, blocks: 0, outside: 0 };
     let next = 0;
     for (const segment of segments) {
       const end = segment.address + segment.bytes;
       sums.reserved += segment.bytes;
-      for (; next < blocks.length && address[blocks[next]] < segment.address; next++) sums.lost++;
+      for (; next < blocks.length && address[blocks[next]] < segment.address; next++) sums.outside++;
       let at = segment.address;
       const fill = (to) => {
         if (to <= at) return;
@@ -228,23 +228,23 @@ class Device {
       };
       for (; next < blocks.length && address[blocks[next]] < end; next++) {
         const block = blocks[next];
-        if (address[block] < at) { sums.lost++; continue; }
+        if (address[block] < at) { sums.outside++; continue; }
         fill(address[block]);
-        const held = Math.min(bytes[block] + rest[block], end - at), pending = moment >= freed[block];
-        segment.pieces.push({ block, address: at, bytes: held, pending });
-        if (pending) sums.pending += held; else sums.rests += held - Math.min(bytes[block], held);
+        const used = Math.min(bytes[block] + rest[block], end - at), pending = moment >= freed[block];
+        segment.pieces.push({ block, address: at, bytes: used, pending });
+        if (pending) sums.pending += used; else sums.rests += used - Math.min(bytes[block], used);
         sums.blocks++;
-        at += held;
+        at += used;
       }
       fill(end);
       sums.free += segment.free;
       sums.largest = Math.max(sums.largest, segment.largest);
     }
-    sums.lost += blocks.length - next;
+    sums.outside += blocks.length - next;
     return { segments, sums };
   }
 
-  /** What the last event before a moment did. */
+  /** The last event before a moment, as text. */
   eventText(moment, stacks) {
     if (moment === 0) return "before the first event";
     const event = moment - 1, block = this.blockOf[event];

@@ -1,4 +1,4 @@
-// Mouse, fingers and keys over the chart.
+// Mouse, touch and keyboard input of the chart.
 
 /** A press that moves less than this is a click. */
 const CLICK = 4;
@@ -86,25 +86,25 @@ function distance(touches) {
   return Math.hypot(one.x - two.x, one.y - two.y);
 }
 
-/** Drags the window over the whole run. */
+/** Moves the view by dragging in the overview of the whole run. */
 function overviewDrag(app) {
   const canvas = $("overview");
-  let held = null;
+  let offset = null;
   const place = (event) => (event.clientX - canvas.getBoundingClientRect().left - LEFT) / app.chart.plotWidth * app.view.length;
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
     const at = place(event), { view } = app, span = view.x1 - view.x0;
-    held = at >= view.x0 && at <= view.x1 ? at - view.x0 : span / 2;
-    view.show(at - held, at - held + span);
+    offset = at >= view.x0 && at <= view.x1 ? at - view.x0 : span / 2;
+    view.show(at - offset, at - offset + span);
     app.changed("view");
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (held === null) return;
-    const from = place(event) - held;
+    if (offset === null) return;
+    const from = place(event) - offset;
     app.view.show(from, from + app.view.x1 - app.view.x0);
     app.changed("view");
   });
-  for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { held = null; });
+  for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { offset = null; });
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     const { view } = app, middle = view.x(place(event));
@@ -115,10 +115,10 @@ function overviewDrag(app) {
 
 const KEYS = [
   ["Wheel|Pinch|+ −", "zoom in time"], ["Shift + wheel|Shift + ↑ ↓", "zoom in bytes"], ["Drag|Arrow keys", "pan"],
-  ["Shift + drag", "zoom to a part"], ["Click", "choose a block and set the cursor"],
-  ["Click or drag below the chart", "move the cursor"], [",|.", "cursor one event back, on"], ["0|Double click", "show all"],
-  ["F", "fit the bytes to what is in view"], ["P", "cursor to the peak"], ["O", "cursor to the next request that failed"],
-  ["B|A", "blocks, areas"], ["E|T", "events, time"], ["/", "search"], ["Esc", "forget search and chosen block"], ["?", "these keys"],
+  ["Shift + drag", "zoom to a range"], ["Click", "select a block and set the cursor"],
+  ["Click or drag below the chart", "move the cursor"], [",|.", "move the cursor one event back, forward"], ["0|Double click", "show all"],
+  ["F", "fit the bytes to the visible range"], ["P", "move the cursor to the peak"], ["O", "move the cursor to the next failed request"],
+  ["B|A", "blocks, areas"], ["E|T", "events, time"], ["/", "search"], ["Esc", "clear the search and the selection"], ["?", "show this list"],
 ];
 
 function chartKey(app, { key, shiftKey }) {

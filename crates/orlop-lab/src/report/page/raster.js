@@ -1,13 +1,13 @@
-// Draws the stack of blocks into pixels, without a polygon.
+// Draws the stack of blocks directly into pixels.
 //
-// Each column of pixels shows one moment, and its height so far is kept. Blocks come in order of birth, each covers a
-// run of columns, and lands on what lies there. So a block that shifts when one below is freed costs nothing, and a frame
-// costs as much as there are pixels and blocks in view. What is under half a pixel and lasts is collected by how long it
-// lasts, and added to the heights together: a hundred thousand small weights are a few strips.
+// Each column of pixels shows one moment and has a current height. Blocks are added in order of allocation: each covers a
+// range of columns and is put on top of them. A block that moves down when one below it is freed needs no extra work, so
+// the cost of a frame is that of its pixels and visible blocks. Blocks of less than half a pixel that cover many columns
+// are collected by range and added to the heights together: a hundred thousand small weights are a few strips.
 //
-// Pixels first hold whose they are (block + 1, 0 for nobody), then colours: a search only paints anew.
+// Pixels first store their owner (block + 1, or 0 for none), then colours, so that a search only needs a repaint.
 
-/** A block that covers more columns than this is worth collecting. */
+/** Small blocks that cover more columns than this are collected. */
 const SHORT = 8;
 
 class Raster {
@@ -35,7 +35,7 @@ class Raster {
     this.base.fill(-view.y0 * this.scale);
   }
 
-  /** Every block of the view, on those that are elder. */
+  /** Draws every block of the view on top of those allocated before it. */
   blocks(device, view) {
     const { width } = this, { born, freed, bytes, lastFreed } = device;
     view.columns(width);
@@ -57,7 +57,7 @@ class Raster {
     for (const strip of this.pending) if (strip.sum > 0) this.flush(strip);
   }
 
-  /** Puts a block on what lies in its columns. */
+  /** Puts a block on top of its columns. */
   land(owner, from, to, tall) {
     const { base, owners, height } = this;
     for (let c = from; c < to; c++) {
@@ -94,7 +94,7 @@ class Raster {
     [strip.sum, strip.from, strip.to] = [0, this.width, 0];
   }
 
-  /** The sums of groups, one on the other. */
+  /** Draws the sums of the groups, stacked. */
   areas(device, view, groups) {
     const { width } = this, { born, freed, bytes, lastFreed } = device;
     view.columns(width);
@@ -123,12 +123,12 @@ class Raster {
     }
   }
 
-  /** From owners to colours, with a line around what is large enough; `chosen` owners stand out. */
+  /** Converts owners to colours, with an outline around large blocks; `chosen` owners are highlighted. */
   paint(colours, chosen) {
     const { width, height, owners, pixels } = this, dark = darkness.matches;
-    const kept = chosen.map(([owner, pixel]) => [owner, colours[owner - 1], pixel]);
-    for (const [owner, , pixel] of kept) colours[owner - 1] = pixel;
-    // In tiles, since owners are stored by column and pixels by row.
+    const originals = chosen.map(([owner, pixel]) => [owner, colours[owner - 1], pixel]);
+    for (const [owner, , pixel] of originals) colours[owner - 1] = pixel;
+    // By tiles, because owners are stored by column and pixels by row.
     for (let left = 0; left < width; left += 32) {
       const right = Math.min(width, left + 32);
       for (let y = 0; y < height; y++) {
@@ -147,7 +147,7 @@ class Raster {
         }
       }
     }
-    for (const [owner, pixel] of kept) colours[owner - 1] = pixel;
+    for (const [owner, pixel] of originals) colours[owner - 1] = pixel;
     this.context.putImageData(this.image, 0, 0);
   }
 }

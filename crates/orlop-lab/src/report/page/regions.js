@@ -1,8 +1,8 @@
 // The segments at the moment of the cursor: blocks, and the holes between them.
 //
-// Segments lie one after another in rows, like words in a text, all to one scale, so that two gibibytes look like a
-// thousand times two mebibytes and nothing needs to be scrolled. The scale is that of the fullest moment: nothing
-// jumps while the cursor moves. A segment that does not fit into the rest of its row goes on in the next.
+// Segments are laid out in rows, like words in a text, all at one scale, so that nothing needs to be scrolled. The scale
+// is that of the moment with the most reserved bytes, so that it does not change while the cursor moves. A segment that
+// does not fit into the rest of its row continues in the next.
 
 const GAP = 3, ROW_GAP = 4, LEAST = 3;
 
@@ -28,7 +28,7 @@ class RegionMap {
 
   forget() { this.scaleKey = ""; }
 
-  /** Rows and scale: as large as the fullest moment allows. */
+  /** Sets rows and scale so that the moment with the most reserved bytes fits. */
   fit(width, height) {
     const key = [width, height, this.app.device.meta.device].join();
     if (key === this.scaleKey) return;
@@ -70,11 +70,11 @@ class RegionMap {
       left--;
     }
     if (left > 0) app.mapNote = `${plural(left, "segment")} more do not fit here`;
-    else app.mapNote = device.meta.segments ? "" : "The source tells nothing of segments: there are no holes to show.";
+    else app.mapNote = device.meta.segments ? "" : "The source has no segments, so there are no holes to show.";
     this.outline();
   }
 
-  /** A segment, over as many rows as it needs. Returns where the next may begin. */
+  /** Draws a segment over the rows that it needs. Returns the start of the next. */
   drawSegment(segment, wide, x, row, width) {
     const { context } = this, tall = this.row, scale = wide / segment.bytes;
     let done = 0;
@@ -102,7 +102,7 @@ class RegionMap {
       if (start >= part) break;
       if (piece.block < 0) continue;
       const from = Math.max(0, start), to = Math.min(part, start + piece.bytes * scale);
-      // What lies in a pixel that is drawn already changes nothing.
+      // Skips pieces within a pixel that is drawn already.
       if (to - from < 0.5 && Math.floor(to) === drawn) continue;
       drawn = Math.floor(to);
       context.fillStyle = css(app.blockColours[piece.block]);
@@ -113,7 +113,7 @@ class RegionMap {
     }
   }
 
-  /** Around the chosen block, and what the pointer is on. */
+  /** Outlines the selected block and the piece under the pointer. */
   outline() {
     const { context, app } = this;
     const around = (address, bytes, colour) => {
@@ -133,7 +133,7 @@ class RegionMap {
     }
   }
 
-  /** The segment under the pointer, and its piece there. */
+  /** Finds the segment and the piece under the pointer. */
   partAt(event) {
     const frame = this.box.getBoundingClientRect(), x = event.clientX - frame.left, y = event.clientY - frame.top;
     const part = this.parts.find((part) =>
@@ -147,7 +147,7 @@ class RegionMap {
     const part = this.partAt(event), { app } = this, { device, report: { stacks } } = app;
     if (!part) return app.hideTip();
     const { segment, piece } = part, lines = [];
-    if (piece?.block >= 0) lines.push(...app.blockLines(piece.block, piece.pending ? "given back, a stream may still use it" : ""));
+    if (piece?.block >= 0) lines.push(...app.blockLines(piece.block, piece.pending ? "freed, a stream may still use it" : ""));
     else if (piece) lines.push(el("b", { textContent: "hole of " + bytes(piece.bytes) }), el("p", { textContent: device.addressText(piece.address) }));
     const pool = segment.pool ? `, pool ${device.meta.pools[segment.pool]}` : "";
     const stream = segment.stream ? `, stream ${device.meta.streams[segment.stream]}` : "";
@@ -158,7 +158,7 @@ class RegionMap {
   }
 }
 
-/** The place of the piece that holds an address. */
+/** The index of the piece that contains an address. */
 function firstPiece(pieces, address) {
   let low = 0, high = pieces.length;
   while (low < high) {
@@ -168,7 +168,7 @@ function firstPiece(pieces, address) {
   return low;
 }
 
-/** Stripes for what was given back and is not free yet. */
+/** Stripes for blocks that are freed, but still in use by a stream. */
 function hatched(context) {
   const tile = el("canvas", { width: 6, height: 6 }), pen = tile.getContext("2d");
   pen.strokeStyle = "rgb(255 255 255 / .75)";

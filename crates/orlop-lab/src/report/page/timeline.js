@@ -1,8 +1,8 @@
-// The chart: the raster, and over it axes, lines, marks and the cursor.
+// The chart: the raster, with axes, lines, marks and the cursor on top.
 
-/** Room around the plot, in CSS pixels: for bytes, above for marks and notes, for events or time. */
+/** Margins around the plot, in CSS pixels: for bytes, for marks and annotations, for events or time. */
 const LEFT = 74, RIGHT = 12, TOP = 20, BOTTOM = 24, LANE = 17, LANES = 3;
-/** More pixels than this are not drawn, but scaled up. */
+/** With more pixels than this, the raster is scaled up. */
 const MOST_PIXELS = 3.2e6;
 
 class Chart {
@@ -17,7 +17,7 @@ class Chart {
     this.wall = document.createElement("canvas");
   }
 
-  /** Fits the canvases to their boxes. */
+  /** Resizes the canvases to their boxes. */
   measure() {
     const { clientWidth: width, clientHeight: height } = this.box, { app } = this;
     this.top = TOP + LANE * app.notes.lanes;
@@ -33,7 +33,7 @@ class Chart {
     this.wallKey = "";
   }
 
-  /** Everything: for a view that changed. */
+  /** Redraws everything after a change of the view. */
   draw() {
     const { app, raster } = this;
     if (app.mode === "blocks") raster.blocks(app.device, app.view);
@@ -42,7 +42,7 @@ class Chart {
     this.drawOverview();
   }
 
-  /** Colours and lines: for a choice that changed. */
+  /** Redraws colours and lines after a change of the selection. */
   paint() {
     const { app, raster } = this, chosen = [];
     if (app.mode === "blocks") {
@@ -59,7 +59,7 @@ class Chart {
   /** The moment that is drawn under a pixel of the plot. */
   momentAt(px) { return this.app.view.sample[this.columnAt(px)]; }
 
-  /** Where a moment is drawn, in pixels of the plot: at the column that shows it, if one does. */
+  /** The position of a moment in pixels of the plot: the column that shows it, if there is one. */
   momentX(moment) {
     const { view } = this.app;
     if (moment >= view.first && moment <= view.last && this.raster.width) {
@@ -87,7 +87,7 @@ class Chart {
     over.clip();
     this.drawLines(width, height);
     over.restore();
-    // Words come last, and in the order of what they are worth: those that find no room are left out.
+    // Labels come last, by importance: those without room are left out.
     for (const label of this.labels) this.drawLabel(label);
     over.restore();
   }
@@ -116,7 +116,7 @@ class Chart {
     for (const at of list) {
       const x = view.x(at), text = event ? count(at) : tickTime(at, step), half = over.measureText(text).width / 2;
       over.fillRect(Math.round(x), height + 1, 1, 4);
-      // The name of the axis stands at its end.
+      // The end of the axis is for its name.
       if (x - half >= -20 && x + half < width - (event ? 48 : 40)) over.fillText(text, x, height + 7);
     }
     over.textAlign = "right";
@@ -124,14 +124,14 @@ class Chart {
     over.fillText(event ? "events" : "time", width, height + 7);
   }
 
-  /** What the program said, as bands above the plot; lines in it show where they begin and end. */
+  /** Draws the program's annotations as bands above the plot, with lines at their start and end. */
   drawNotes(height) {
     const { over, app: { notes } } = this, drawn = [];
     for (const band of notes.bands) {
       if (band.lane >= LANES) continue;
       const place = this.bandX(band), from = Math.max(-1, place[0]);
       const to = Math.min(this.plotWidth + 1, Math.max(place[1], place[0] + 2));
-      // Many that fall on one pixel are one there.
+      // Several bands within one pixel are drawn once.
       if (to < 0 || from > this.plotWidth || to < drawn[band.lane] + 1) continue;
       drawn[band.lane] = to;
       const colour = css(groupColour(band.hue)), y = -this.top + 2 + band.lane * LANE;
@@ -149,13 +149,13 @@ class Chart {
     }
   }
 
-  /** Where a band begins and ends, in pixels of the plot. */
+  /** The start and end of a band, in pixels of the plot. */
   bandX(band) {
     const { view } = this.app;
     return view.axis === "event" ? [view.x(band.from), view.x(band.to)] : [view.x(band.start), view.x(band.end)];
   }
 
-  /** Reserved bytes, and the memory that there is. */
+  /** Draws live bytes, reserved bytes and the memory of the device. */
   drawLines(width, height) {
     const { over, raster, app: { view, device } } = this;
     const line = (value, colour, dash, thick = 1.5) => {
@@ -200,7 +200,7 @@ class Chart {
       this.label(text, x, y, colour);
     };
     mark(device.peak, "peak " + bytes(device.live[device.peak]), styled("ink"), -TOP / 2 + 1);
-    // A request fails when memory is full: its mark must not hide that of the peak.
+    // Requests often fail near the peak, so their labels are below that of the peak.
     for (const failure of device.meta.out_of_memory) mark(failure.moment, `out of memory: ${bytes(failure.bytes)}`, styled("bad"), 9);
     for (const moment of device.meta.snapshots) mark(moment, "snapshot", styled("faint"), -TOP / 2 + 1);
     const x = Math.round(this.momentX(app.cursor));
@@ -219,18 +219,18 @@ class Chart {
     }
   }
 
-  /** A word around a place, or below it where another word is already. */
+  /** Adds a label at a position, or below it if it would cover another label. */
   label(text, x, y, colour) {
     const half = this.over.measureText(text).width / 2 + 5, middle = Math.max(half, Math.min(this.plotWidth - half, x));
     const covered = (at) => this.labels.some((label) => Math.abs(label.y - at) < 14 && Math.abs(label.middle - middle) < label.half + half);
-    // Above the plot is one line only; and the same word at the same place says nothing new.
+    // There is one line above the plot. A label that repeats one at the same position is dropped.
     const same = this.labels.some((label) => label.text === text && Math.abs(label.middle - middle) < label.half + half);
     const place = y < 0 ? [y] : [y, y + 15, y + 30, y + 45];
     const free = place.find((at) => !covered(at));
     if (!same && free !== undefined) this.labels.push({ text, middle, y: free, half, colour });
   }
 
-  /** On a ground of its own, to be read over whatever is there. */
+  /** Draws a label with a background, so that it can be read over the plot. */
   drawLabel({ text, middle, y, half, colour }) {
     const { over } = this;
     over.globalAlpha = 0.85;
@@ -243,7 +243,7 @@ class Chart {
     over.fillText(text, middle, y);
   }
 
-  /** The whole history, and which part of it is in view. */
+  /** Draws the overview of the whole history, with the visible part highlighted. */
   drawOverview() {
     const { app, overview, overviewContext: context } = this, { view } = app;
     const width = overview.clientWidth, height = overview.clientHeight, plot = this.plotWidth;
@@ -293,7 +293,7 @@ class Chart {
   }
 }
 
-/** Gives a canvas so many CSS pixels, and as many real ones as the screen has. */
+/** Sets the size of a canvas in CSS pixels, at the screen's resolution. */
 function sized(canvas, width, height, context) {
   const ratio = Math.min(devicePixelRatio || 1, 2), wide = Math.round(width * ratio), tall = Math.round(height * ratio);
   if (canvas.width !== wide || canvas.height !== tall) {
@@ -303,7 +303,7 @@ function sized(canvas, width, height, context) {
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
 }
 
-/** A text that fits into so many pixels, or nothing. */
+/** A text, shortened to a width in pixels; empty if there is no room. */
 function shortened(context, text, width) {
   if (width < 14) return "";
   if (context.measureText(text).width <= width) return text;

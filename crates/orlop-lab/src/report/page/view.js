@@ -1,4 +1,4 @@
-// The part of the history that is in view: from moments or time and bytes to pixels and back.
+// The visible part of the history: converts moments, time and bytes to pixels and back.
 
 class View {
   constructor(device) {
@@ -10,13 +10,13 @@ class View {
     this.showAll();
   }
 
-  /** The end of the horizontal axis: moments, or nanoseconds. */
+  /** The end of the horizontal axis, in moments or nanoseconds. */
   get length() {
     const { device } = this;
     return this.axis === "event" ? device.events + 1 : Math.max(device.timeOf(device.events) * 1.01, 1);
   }
 
-  /** The highest that anything gets. A reserve far above all that lives does not press it flat. */
+  /** The top of the vertical axis. Reserved bytes far above the live bytes are not included. */
   get ceiling() {
     const { live, reserved, peak, peakReserved } = this.device;
     const top = reserved[peakReserved] <= 3 * live[peak] ? Math.max(live[peak], reserved[peakReserved]) : live[peak] * 1.2;
@@ -34,10 +34,10 @@ class View {
     this.keepInside();
   }
 
-  /** Where a moment begins on the horizontal axis. */
+  /** The start of a moment on the horizontal axis. */
   place(moment) { return this.axis === "event" ? moment : this.device.timeOf(moment); }
 
-  /** The moment at a place of the horizontal axis. */
+  /** The moment at a position of the horizontal axis. */
   momentOf(x) {
     if (this.axis === "event") return Math.max(0, Math.min(this.device.events, Math.floor(x)));
     return this.device.momentAt(x);
@@ -50,15 +50,15 @@ class View {
   /** Changes the scales around a pixel; a factor below 1 zooms in. */
   zoom(factorX, factorY, px, py) {
     const x = this.x0 + px / this.width * (this.x1 - this.x0), y = this.heightAt(py);
-    // Not below a few events, nor below a few bytes a pixel.
-    const least = this.axis === "event" ? 8 : Math.max(this.length / 1e7, 100);
-    const fx = Math.max(factorX, least / (this.x1 - this.x0)), fy = Math.max(factorY, 4096 / (this.y1 - this.y0));
+    // At least a few events, and at least a few bytes.
+    const minimum = this.axis === "event" ? 8 : Math.max(this.length / 1e7, 100);
+    const fx = Math.max(factorX, minimum / (this.x1 - this.x0)), fy = Math.max(factorY, 4096 / (this.y1 - this.y0));
     this.x0 = x - (x - this.x0) * fx; this.x1 = x + (this.x1 - x) * fx;
     this.y0 = y - (y - this.y0) * fy; this.y1 = y + (this.y1 - y) * fy;
     this.keepInside();
   }
 
-  /** Moves by pixels. */
+  /** Moves the view by pixels. */
   pan(dx, dy) {
     const x = dx / this.width * (this.x1 - this.x0), y = dy / this.height * (this.y1 - this.y0);
     this.x0 -= x; this.x1 -= x; this.y0 += y; this.y1 += y;
@@ -68,9 +68,9 @@ class View {
   show(x0, x1) { [this.x0, this.x1] = [x0, x1]; this.keepInside(); }
 
   keepInside() {
-    const fit = (from, to, most, least) => {
-      const span = Math.min(Math.max(to - from, least), most);
-      const start = Math.max(0, Math.min(from, most - span));
+    const fit = (from, to, max, min) => {
+      const span = Math.min(Math.max(to - from, min), max);
+      const start = Math.max(0, Math.min(from, max - span));
       return [start, start + span];
     };
     [this.x0, this.x1] = fit(this.x0, this.x1, this.length, Math.min(4, this.length));
@@ -92,8 +92,8 @@ class View {
   }
 
   /**
-   * The moment that each of `width` columns shows: the fullest that falls on it. `table` gives for a moment the first
-   * column that shows it or a later one. Columns lie at multiples of their width, so that panning does not shimmer.
+   * For each of `width` columns the moment with the most live bytes of its range. `table` has for each moment the first
+   * column that shows it or a later one. Columns start at multiples of their width, so that panning does not flicker.
    */
   columns(width) {
     const { device } = this;

@@ -1,18 +1,18 @@
-//! The segments that are free as a whole, event by event.
+//! The entirely free segments over the events.
 
 use orlop_trace::history::{BlockState, DeviceHistory, EventAction, HistoryEvent, SizeRules};
 use std::collections::{BTreeMap, HashMap};
 
-/// The segments of the common pools that are held, and how many blocks are in each. Pages that are mapped one
-/// by one are left out: no collection takes them.
+/// The segments of the default pool and the number of blocks in each. Pages that are mapped individually are
+/// ignored: garbage collection does not release them.
 #[derive(Debug)]
 pub(super) struct Occupancy<'a> {
     rules: &'a SizeRules,
     segments: BTreeMap<u64, RegionOccupancy>,
     /// The segment of each block, by address.
-    homes: HashMap<u64, u64>,
+    block_segments: HashMap<u64, u64>,
     /// Whether the recording has no completions, so that a request to free is final.
-    at_once: bool,
+    frees_at_once: bool,
     idle: usize,
     idle_large: usize,
 }
@@ -26,11 +26,11 @@ struct RegionOccupancy {
 
 impl<'a> Occupancy<'a> {
     pub(super) fn of(history: &DeviceHistory, rules: &'a SizeRules) -> Self {
-        let at_once = !history.events.iter().any(|event| event.action == EventAction::FreeCompleted);
-        let (segments, homes) = (BTreeMap::new(), HashMap::new());
-        let mut occupancy = Self { rules, segments, homes, at_once, idle: 0, idle_large: 0 };
+        let frees_at_once = !history.events.iter().any(|event| event.action == EventAction::FreeCompleted);
+        let (segments, block_segments) = (BTreeMap::new(), HashMap::new());
+        let mut occupancy = Self { rules, segments, block_segments, frees_at_once, idle: 0, idle_large: 0 };
         for segment in history.start.iter().filter(|segment| segment.pool == (0, 0) && !segment.expandable) {
-            occupancy.gain(segment.address, segment.bytes, segment.small);
+            occupancy.add_segment(segment.address, segment.bytes, segment.small);
             for block in segment.blocks.iter().filter(|block| block.state != BlockState::Free) {
                 occupancy.take(block.address);
             }
@@ -48,27 +48,27 @@ impl<'a> Occupancy<'a> {
         self.idle_large > 0
     }
 
-    pub(super) fn apply(&mut self, place: usize, event: &HistoryEvent, history: &DeviceHistory) {
-        let is_common = || history.detail(place).is_none_or(|detail| detail.pool == (0, 0));
+    pub(super) fn apply(&mut self, index: usize, event: &HistoryEvent, history: &DeviceHistory) {
+        let is_default_pool = || history.pool(index) == (0, 0);
         match event.action {
-            EventAction::RegionReserved if is_common() => {
-                self.gain(event.address, event.bytes, self.rules.is_small_segment(event.bytes));
+            EventAction::RegionReserved if is_default_pool() => {
+                self.add_segment(event.address, event.bytes, self.rules.is_small_segment(event.bytes));
             }
-            EventAction::RegionReleased => self.lose(event.address),
+            EventAction::RegionReleased => self.remove_segment(event.address),
             EventAction::Allocate => self.take(event.address),
             EventAction::FreeCompleted => self.free(event.address),
-            EventAction::FreeRequested if self.at_once => self.free(event.address),
+            EventAction::FreeRequested if self.frees_at_once => self.free(event.address),
             _ => {}
         }
     }
 
-    fn gain(&mut self, address: u64, bytes: u64, small: bool) {
-        self.lose(address);
+    fn add_segment(&mut self, address: u64, bytes: u64, small: bool) {
+        self.remove_segment(address);
         self.segments.insert(address, RegionOccupancy { bytes, blocks: 0, small });
         self.count(small, true);
     }
 
-    fn lose(&mut self, address: u64) {
+    fn remove_segment(&mut self, address: u64) {
         if let Some(segment) = self.segments.remove(&address)
             && segment.blocks == 0
         {
@@ -77,8 +77,8 @@ impl<'a> Occupancy<'a> {
     }
 
     fn take(&mut self, address: u64) {
-        let Some((&home, segment)) = self.segments.range_mut(..=address).next_back() else { return };
-        if address - home >= segment.bytes || self.homes.insert(address, home).is_some() {
+        let Some((&start, segment)) = self.segments.range_mut(..=address).next_back() else { return };
+        if address - start >= segment.bytes || self.block_segments.insert(address, start).is_some() {
             return;
         }
         segment.blocks += 1;
@@ -89,8 +89,8 @@ impl<'a> Occupancy<'a> {
     }
 
     fn free(&mut self, address: u64) {
-        let home = self.homes.remove(&address);
-        let Some(segment) = home.and_then(|home| self.segments.get_mut(&home)) else { return };
+        let start = self.block_segments.remove(&address);
+        let Some(segment) = start.and_then(|start| self.segments.get_mut(&start)) else { return };
         segment.blocks = segment.blocks.saturating_sub(1);
         if segment.blocks == 0 {
             let small = segment.small;
@@ -98,7 +98,7 @@ impl<'a> Occupancy<'a> {
         }
     }
 
-    /// Counts one more idle segment, or one fewer.
+    /// Counts one more idle segment, or one less.
     fn count(&mut self, small: bool, more: bool) {
         let change = |count: &mut usize| *count = if more { *count + 1 } else { count.saturating_sub(1) };
         change(&mut self.idle);

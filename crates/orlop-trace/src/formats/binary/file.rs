@@ -1,6 +1,6 @@
-//! Reading and writing of whole histories.
+//! Reading and writing whole histories.
 
-use super::super::{AdmittedDevices, FormatError};
+use super::super::AdmittedDevices;
 use super::reader::BinaryReader;
 use super::record::BinaryRecord;
 use super::writer::{BinaryWriter, EventOrder};
@@ -9,8 +9,7 @@ use crate::formats::event_collector::EventCollector;
 use crate::history::{History, Segment};
 use std::io::{Read, Write};
 
-/// Writes a history with all that it has: segments at the start and the end, settings, annotations,
-/// warnings.
+/// Writes a complete history: segments at the start and the end, settings, annotations, warnings.
 ///
 /// ```
 /// use orlop_trace::formats::{binary, rmm};
@@ -24,7 +23,7 @@ use std::io::{Read, Write};
 ///
 /// # Errors
 ///
-/// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`], before anything is
+/// [`TraceError::Write`], [`TraceError::TextTooLong`]; [`TraceError::TooManyDevices`], before anything is
 /// written.
 pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
     AdmittedDevices::all(history.devices.iter().map(|device| device.device))?;
@@ -61,53 +60,47 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Reads a history, plain or gzip. Of a file that is cut off or damaged it has all up to there, and
-/// [`CutOff`](crate::history::HistoryWarning::CutOff) or [`Damaged`](crate::history::HistoryWarning::Damaged)
-/// says where that is.
+/// Reads a history, plain or gzip. If the file is cut off or damaged, the history has everything before that,
+/// and [`CutOff`](crate::history::HistoryWarning::CutOff) or
+/// [`Damaged`](crate::history::HistoryWarning::Damaged) reports the position.
 ///
 /// # Errors
 ///
-/// [`FormatError`], if the file is of another format or version, or cannot be read.
+/// [`TraceError`], if the file is of another format or version, or cannot be read.
 pub fn read_binary(reader: impl Read) -> Result<History> {
     let mut reader = BinaryReader::new(reader)?;
     let mut history = History::default();
-    let mut gather = EventCollector::default();
-    let (mut number, mut at_end, mut events) = (0, false, 0_u64);
+    let mut collector = EventCollector::default();
+    let (mut number, mut at_end) = (0, false);
     while let Some(item) = reader.next_record(&mut history.warnings)? {
         match item {
-            BinaryRecord::Event(event) => {
-                events += 1;
-                if events > u64::from(u32::MAX) {
-                    return Err(FormatError::TooManyEvents { limit: u32::MAX.into() }.into());
-                }
-                gather.device(number).events.push(event);
-            }
+            BinaryRecord::Event(event) => collector.push(number, event)?,
             BinaryRecord::Device(device) => {
                 number = device;
-                gather.device(number);
+                collector.device(number);
             }
             BinaryRecord::Settings(text) => history.settings = Some(reader.sites().name(text).to_owned()),
             BinaryRecord::Warning(warning) => warning.add_to(&mut history.warnings),
             BinaryRecord::Segment { at_end: end, segment } => {
                 at_end = end;
-                segments(&mut gather, number, at_end).push(segment);
+                segments(&mut collector, number, at_end).push(segment);
             }
-            BinaryRecord::Piece(block) => {
-                // The reader takes no block before a segment; a device may have come between.
-                if let Some(segment) = segments(&mut gather, number, at_end).last_mut() {
+            BinaryRecord::Chunk(block) => {
+                // The reader accepts no chunk before a segment, but the device may have changed between them.
+                if let Some(segment) = segments(&mut collector, number, at_end).last_mut() {
                     segment.blocks.push(block);
                 }
             }
-            BinaryRecord::Unplaced(block) => gather.device(number).unplaced.push(block),
-            BinaryRecord::CountedReserved(bytes) => gather.device(number).counted_reserved = Some(bytes),
+            BinaryRecord::Unplaced(block) => collector.device(number).unplaced.push(block),
+            BinaryRecord::CountedReserved(bytes) => collector.device(number).counted_reserved = Some(bytes),
             BinaryRecord::Annotation(annotation) => history.annotations.push(annotation),
-            BinaryRecord::Detail(detail) => gather.device(number).details.push(detail),
-            BinaryRecord::Memory(bytes) => gather.device(number).memory = Some(bytes),
+            BinaryRecord::Detail(detail) => collector.device(number).details.push(detail),
+            BinaryRecord::Memory(bytes) => collector.device(number).memory = Some(bytes),
         }
     }
     let order = reader.order();
     history.sites = reader.into_sites();
-    history.devices = gather.finish();
+    history.devices = collector.finish();
     if order == EventOrder::Nearly {
         for device in &mut history.devices {
             device.events.sort_by_key(|event| event.time);
@@ -116,7 +109,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
     Ok(history)
 }
 
-fn segments(gather: &mut EventCollector, number: u32, at_end: bool) -> &mut Vec<Segment> {
-    let device = gather.device(number);
+fn segments(collector: &mut EventCollector, number: u32, at_end: bool) -> &mut Vec<Segment> {
+    let device = collector.device(number);
     if at_end { &mut device.end } else { &mut device.start }
 }

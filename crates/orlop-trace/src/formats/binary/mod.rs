@@ -1,15 +1,14 @@
-//! Our own format: some ten bytes an event, written and read event by event, and of use when it is cut off.
+//! Orlop's own format: about ten bytes for an event, written and read as a stream, and readable when cut off.
 //!
-//! A recorder writes for days and must hold no more than a block; a program that is killed leaves a file
-//! whose blocks are all good but the last. So the file is a sequence of blocks, each with its length and
-//! checksum, and a block is a sequence of records: events, and the texts, frames and call sites that the
-//! events after them name.
+//! A recorder may write for days in bounded memory, and a killed program leaves a file whose blocks are all
+//! valid except the last. So the file is a sequence of blocks, each with its length and checksum, and a block
+//! is a sequence of records: events, and the texts, frames and call sites that later events refer to.
 //!
 //! # Format, version 1
 //!
-//! Fixed-width numbers are little-endian. *varint*: seven bits a byte, the lowest first, the high bit set on
-//! all but the last; at most ten bytes. *signed*: the difference of two numbers modulo 2^64 as a signed one
-//! `d`, as a varint of `(d << 1) ^ (d >> 63)`.
+//! Fixed-width numbers are little-endian. *varint*: seven bits for each byte, the lowest first, the high bit
+//! set on all but the last; at most ten bytes. *signed*: the difference of two numbers modulo 2^64 as a
+//! signed number `d`, as a varint of `(d << 1) ^ (d >> 63)`.
 //!
 //! ```text
 //! file    = header block* end
@@ -18,53 +17,57 @@
 //!           u16 flags                 bit 0: events are only nearly in order of time (see EventOrder)
 //! block   = u32 length                of the payload, 1 to 2^28
 //!           u32 CRC-32 of the payload (that of gzip)
-//!           payload = record*         a record never goes on in the next block
+//!           payload = record*         a record never continues in the next block
 //! end     = u32 0
 //!           u32 CRC-32 of the next eight bytes
 //!           u64 events in the file
 //! ```
 //!
 //! A record begins with a byte. If its low four bits are below 15 they are an event's action, and the high
-//! four say what follows:
+//! four bits are flags:
 //!
 //! ```text
 //! event   = u8 action | flags
-//!           signed time                since the event before
-//!           [signed address            since the event before       unless 80: both as in the event before
+//!           signed time                since the previous event
+//!           [signed address            since the previous event   unless 80: both as in the previous event
 //!            varint bytes]
-//!           [varint stream]            if 10, else as in the event before
-//!           [varint site, varint text] if 20, else as in the event before
-//!           [varint thread, u8 kind]   if 40, else as in the event before
-//! action  = 0 allocate, 1 free requested, 2 free completed, 3 use, 4 region gained, 5 region lost, 6 mapped, 7 unmapped,
-//!           8 out of memory, 9 snapshot, 10 annotation
+//!           [varint stream]            if 10, else as in the previous event
+//!           [varint site, varint text] if 20, else as in the previous event
+//!           [varint thread, u8 kind]   if 40, else as in the previous event
+//! action  = 0 allocate, 1 free requested, 2 free completed, 3 use, 4 region reserved, 5 region released,
+//!           6 mapped, 7 unmapped, 8 out of memory, 9 snapshot, 10 annotation
 //! kind    = 0 default, 1 persistent, 2 workspace, 3 kv cache, 4 pinned, 5 pageable
 //! ```
 //!
-//! "The event before" is within the block; for a block's first event all is 0. The other records:
+//! The previous event is the one in the same block; for the first event of a block all its fields are 0. The
+//! other records:
 //!
 //! | byte | record | fields |
 //! |---|---|---|
-//! | `0F` | text | varint length, UTF-8. Texts are numbered from 1 as they come; 0 is the empty one |
+//! | `0F` | text | varint length, UTF-8. Numbered from 1; 0 is the empty text |
 //! | `1F` | frame | varint function (a text), varint file (a text), varint line. Numbered from 0 |
-//! | `2F` | site | varint count, so many varint frames, innermost first. Numbered from 1; 0 is unknown |
-//! | `3F` | device | varint number: what follows is of this device. Once a block, before anything that is of one |
+//! | `2F` | site | varint count, `count` varint frames, innermost first. Numbered from 1; 0 is unknown |
+//! | `3F` | device | varint number: the records that follow are of this device. Once in a block |
 //! | `4F` | settings | varint text |
-//! | `5F` | warning | u8 which, three varints (device or 0, event or bytes or 0, address or position or count) |
-//! | `6F` | segment | u8 flags (1: at the end rather than the start, 2: small, 4: expandable), varints address, bytes, stream, pool twice, site |
-//! | `7F` | block of the last segment | varints address since the segment's, bytes, requested; u8 state (0 live, 1 pending, 2 free); varint site |
+//! | `5F` | warning | u8 code, three varints ([`HistoryWarning`](crate::history::HistoryWarning)) |
+//! | `6F` | segment | u8 flags (1: at the end, 2: small, 4: expandable), varints |
+//! | | | address, bytes, stream, pool (two), site |
+//! | `7F` | chunk of the last segment | varints address relative to the segment's, bytes, requested; |
+//! | | | u8 state (0 live, 1 pending, 2 free); varint site |
 //! | `8F` | memory of the device | varint bytes |
-//! | `9F` | annotation | varint time, varint device + 1 (0: none), varint text, u8 stage (0 begin, 1 end, 2 moment) |
-//! | `AF` | detail of an event of the device | varint place of the event, varint context (a text), varints pool twice |
-//! | `BF` | block that was there at the start, in no known segment | varints address, bytes, requested, site |
-//! | `CF` | the most bytes held from the device, as counted | varint bytes |
+//! | `9F` | annotation | varint time, varint device + 1 (0: none), varint text, |
+//! | | | u8 stage (0 begin, 1 end, 2 instant) |
+//! | `AF` | detail of an event | varint index of the event, varint context (a text), varints pool (two) |
+//! | `BF` | unplaced block of the start | varints address, bytes, requested, site |
+//! | `CF` | peak of reserved bytes, as counted | varint bytes |
 //!
-//! A device's segments and blocks are told before its events.
+//! The segments and blocks of a device come before its events.
 //!
-//! # Reading what strangers wrote
+//! # Untrusted files
 //!
-//! A block's bytes are read as they come, whatever its length says, and checked before they are used. Events
-//! cost some sixty bytes in memory for four in the file at least, [`BinaryReader`] itself only keeps texts
-//! and sites. A file that names more than 4096 devices is refused, as in all formats, and none is written.
+//! A block's bytes are read as they arrive, whatever its length field says, and checked before they are used.
+//! An event takes about sixty bytes in memory and at least four in the file; [`BinaryReader`] itself keeps
+//! only texts and sites. Files with more than 4096 devices are refused, as in all formats, and never written.
 
 mod file;
 mod payload;
@@ -79,28 +82,28 @@ pub use self::reader::BinaryReader;
 pub use self::record::BinaryRecord;
 pub use self::writer::{BinaryWriter, EventOrder};
 
-/// What a file begins with: no text, and damaged by whoever takes it for one.
+/// The first bytes of a file: not valid text, and damaged by programs that convert line ends.
 const MAGIC: [u8; 8] = [0x8e, b'O', b'R', b'L', b'T', 0x0d, 0x0a, 0x1a];
 
-/// What is written, and the latest that is read.
+/// The version that is written, and the only one that is read.
 const VERSION: u16 = 1;
 
 /// The flag of [`EventOrder::Nearly`].
 const NEARLY: u16 = 1;
 
-/// Magic, version, flags.
+/// The bytes of magic, version and flags.
 const HEADER: usize = 12;
 
-/// A block's length and checksum.
+/// The bytes of a block's length and checksum.
 const BLOCK_HEAD: usize = 8;
 
-/// The longest payload that a block may have.
+/// The maximum length of a block's payload.
 const MAX_BLOCK: usize = 1 << 28;
 
-/// A block is written when its payload is as long as this.
+/// A block is written when its payload has this length.
 const BLOCK: usize = 64 << 10;
 
-/// The low bits of records that are no events.
+/// The low bits of records other than events.
 const OTHER: u8 = 0x0f;
 
 const TEXT: u8 = 0x0f;
@@ -110,33 +113,33 @@ const DEVICE: u8 = 0x3f;
 const SETTINGS: u8 = 0x4f;
 const WARNING: u8 = 0x5f;
 const SEGMENT: u8 = 0x6f;
-const PIECE: u8 = 0x7f;
+const CHUNK: u8 = 0x7f;
 const MEMORY: u8 = 0x8f;
 const ANNOTATION: u8 = 0x9f;
 const DETAIL: u8 = 0xaf;
-const HELD: u8 = 0xbf;
-const COUNTED: u8 = 0xcf;
+const UNPLACED: u8 = 0xbf;
+const COUNTED_RESERVED: u8 = 0xcf;
 
-/// What follows an event's first byte.
+/// Flags of an event.
 const WITH_STREAM: u8 = 0x10;
 const WITH_SITE: u8 = 0x20;
 const WITH_THREAD: u8 = 0x40;
-const SAME_PLACE: u8 = 0x80;
+const SAME_BLOCK: u8 = 0x80;
 
 /// Flags of a segment.
 const AT_END: u8 = 1;
 const SMALL: u8 = 2;
 const EXPANDABLE: u8 = 4;
 
-/// Whether a file that begins with these bytes is of this format.
+/// Returns `true` if a file that begins with these bytes is of this format.
 #[must_use]
 pub fn sniff(head: &[u8]) -> bool {
     head.starts_with(&MAGIC)
 }
 
-/// What an event is written relative to: the one before in its block.
+/// The fields of the previous event in the block, to which an event is written relative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Before {
+struct PreviousEvent {
     time: u64,
     address: u64,
     bytes: u64,

@@ -1,8 +1,8 @@
-//! Numbers of a block's payload: reading and writing.
+//! Encoding and decoding the numbers of a block's payload.
 
 use super::super::BlockFault;
 
-/// What a reader says when bytes are wrong.
+/// The result of decoding a payload.
 pub(super) type PayloadResult<T> = Result<T, BlockFault>;
 
 /// The unread rest of a payload.
@@ -37,7 +37,7 @@ impl<'a> PayloadCursor<'a> {
         u32::try_from(self.varint()?).map_err(|_| BlockFault::Number)
     }
 
-    /// A number that is told by its difference from another.
+    /// Decodes a number that is stored as its difference from another.
     pub(super) fn since(&mut self, before: u64) -> PayloadResult<u64> {
         let coded = self.varint()?;
         Ok(before.wrapping_add((coded >> 1) ^ (coded & 1).wrapping_neg()))
@@ -59,7 +59,7 @@ pub(super) fn put(payload: &mut Vec<u8>, mut number: u64) {
     payload.push(number.to_le_bytes()[0]);
 }
 
-/// The difference of a number from another.
+/// Encodes a number as its difference from another.
 pub(super) fn put_since(payload: &mut Vec<u8>, number: u64, before: u64) {
     let difference = number.wrapping_sub(before);
     put(payload, (difference << 1) ^ (difference >> 63).wrapping_neg());

@@ -1,77 +1,77 @@
-//! Events out of a file, a block at a time.
+//! Reading a file block by block.
 
-use super::super::{AdmittedDevices, BlockFault, Format, FormatError};
+use super::super::{AdmittedDevices, BlockFault, Format};
 use super::payload::{PayloadCursor, PayloadResult};
 use super::record::BinaryRecord;
 use super::side_records::warning;
 use super::start_records::StartOrder;
 use super::{
-    ANNOTATION, AT_END, BLOCK_HEAD, Before, COUNTED, DETAIL, DEVICE, EXPANDABLE, EventOrder, FRAME, HEADER,
-    HELD, MAGIC, MAX_BLOCK, MEMORY, NEARLY, OTHER, PIECE, SAME_PLACE, SEGMENT, SETTINGS, SITE, SMALL, TEXT,
-    VERSION, WARNING, WITH_SITE, WITH_STREAM, WITH_THREAD,
+    ANNOTATION, AT_END, BLOCK_HEAD, CHUNK, COUNTED_RESERVED, DETAIL, DEVICE, EXPANDABLE, EventOrder, FRAME,
+    HEADER, MAGIC, MAX_BLOCK, MEMORY, NEARLY, OTHER, PreviousEvent, SAME_BLOCK, SEGMENT, SETTINGS, SITE,
+    SMALL, TEXT, UNPLACED, VERSION, WARNING, WITH_SITE, WITH_STREAM, WITH_THREAD,
 };
-use crate::Result;
 use crate::history::{
     BlockState, EventAction, HistoryEvent, HistoryWarning, Segment, SegmentBlock, SiteId, Sites, TextId,
 };
 use crate::input;
+use crate::{Result, TraceError};
 use orlop_core::{MemoryKind, StreamId};
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
-/// The events of a file, one after the other. Beside a block it holds only what the events name:
+/// An iterator over the events of a file. In memory it has one block, and what the events refer to:
 /// [`BinaryReader::sites`].
 ///
-/// Ends after the first error; what came before it is good. [`FormatError::CutOff`] and
-/// [`FormatError::Damaged`] say where.
+/// It ends after the first error; the events before it are valid. [`TraceError::CutOff`] and
+/// [`TraceError::Damaged`] have the position.
 pub struct BinaryReader<'a> {
     input: Box<dyn BufRead + 'a>,
     order: EventOrder,
     payload: Vec<u8>,
-    /// What was used of the payload.
+    /// The bytes of the payload that were read.
     used: usize,
-    /// Where the block begins, and where the next one does.
+    /// The positions of this block and the next one.
     at: u64,
     next_at: u64,
     events: u64,
     ended: bool,
     devices: AdmittedDevices,
     start_order: StartOrder,
-    tables: Tables,
+    tables: RecordTables,
 }
 
-/// What records name, and what they are told relative to.
+/// What records refer to, and the values they are relative to.
 #[derive(Debug, Default)]
-pub(super) struct Tables {
+pub(super) struct RecordTables {
     sites: Sites,
-    /// By their numbers in the file.
+    /// Indexed by their numbers in the file.
     texts: Vec<TextId>,
     frames: Vec<u32>,
     stacks: Vec<SiteId>,
     device: Option<u32>,
-    before: Before,
-    /// Where the last segment begins.
+    before: PreviousEvent,
+    /// The address of the last segment.
     segment: Option<u64>,
 }
 
 impl<'a> BinaryReader<'a> {
-    /// Reads a file, plain or gzip.
+    /// Opens a file, plain or gzip.
     ///
     /// # Errors
     ///
-    /// [`FormatError::NotThis`], [`FormatError::Version`], [`FormatError::Read`].
+    /// [`TraceError::WrongFormat`], [`TraceError::Version`], [`TraceError::Read`].
     pub fn new(reader: impl io::Read + 'a) -> Result<Self> {
-        let failed = FormatError::read(Format::Binary);
+        let failed = TraceError::read(Format::Binary);
         let mut input = input::open(reader).map_err(&failed)?;
         let mut header = Vec::with_capacity(HEADER);
         input.by_ref().take(HEADER as u64).read_to_end(&mut header).map_err(failed)?;
         let known = header.strip_prefix(&MAGIC).and_then(|rest| rest.first_chunk::<4>());
         let Some(&[version_low, version_high, flags_low, flags_high]) = known else {
-            return Err(FormatError::NotThis { format: Format::Binary }.into());
+            return Err(TraceError::WrongFormat { format: Format::Binary });
         };
         let found = u16::from_le_bytes([version_low, version_high]);
         if found != VERSION {
-            return Err(FormatError::Version { found, known: VERSION }.into());
+            return Err(TraceError::Version { found, known: VERSION });
         }
         let nearly = u16::from_le_bytes([flags_low, flags_high]) & NEARLY != 0;
         Ok(Self {
@@ -85,23 +85,23 @@ impl<'a> BinaryReader<'a> {
             ended: false,
             devices: AdmittedDevices::default(),
             start_order: StartOrder::default(),
-            tables: Tables::default(),
+            tables: RecordTables::default(),
         })
     }
 
-    /// In which order the events come.
+    /// Returns the order of the events.
     #[must_use]
     pub fn order(&self) -> EventOrder {
         self.order
     }
 
-    /// The device of the last event; 0 before the first.
+    /// Returns the device of the last event; 0 before the first.
     #[must_use]
     pub fn device(&self) -> u32 {
         self.tables.device.unwrap_or(0)
     }
 
-    /// What the events so far name.
+    /// Returns the call sites and texts of the events so far.
     #[must_use]
     pub fn sites(&self) -> &Sites {
         &self.tables.sites
@@ -111,8 +111,8 @@ impl<'a> BinaryReader<'a> {
         self.tables.sites
     }
 
-    /// The next record of any kind.
-    fn item(&mut self) -> Result<Option<BinaryRecord>, FormatError> {
+    /// Reads the next record of any kind.
+    fn read_record(&mut self) -> Result<Option<BinaryRecord>> {
         if self.ended {
             return Ok(None);
         }
@@ -125,18 +125,18 @@ impl<'a> BinaryReader<'a> {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Read`], [`FormatError::TooManyDevices`].
+    /// [`TraceError::Read`], [`TraceError::TooManyDevices`].
     pub fn next_record(&mut self, warnings: &mut Vec<HistoryWarning>) -> Result<Option<BinaryRecord>> {
-        let end = match self.item() {
-            Err(FormatError::CutOff { at }) => HistoryWarning::CutOff { at },
-            Err(FormatError::Damaged { at, .. }) => HistoryWarning::Damaged { at },
-            item => return Ok(item?),
+        let end = match self.read_record() {
+            Err(TraceError::CutOff { at }) => HistoryWarning::CutOff { at },
+            Err(TraceError::Damaged { at, .. }) => HistoryWarning::Damaged { at },
+            item => return item,
         };
         warnings.push(end);
         Ok(None)
     }
 
-    fn advance(&mut self) -> Result<Option<BinaryRecord>, FormatError> {
+    fn advance(&mut self) -> Result<Option<BinaryRecord>> {
         loop {
             let mut cursor = PayloadCursor(self.payload.get(self.used..).unwrap_or_default());
             if cursor.0.is_empty() {
@@ -146,15 +146,15 @@ impl<'a> BinaryReader<'a> {
                 continue;
             }
             let item = self.tables.record(&mut cursor);
-            let item = item.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
+            let item = item.map_err(|fault| TraceError::Damaged { at: self.at, fault })?;
             self.used = self.payload.len() - cursor.0.len();
             if let Some(item) = item {
-                let in_time = self.start_order.look(&item);
-                in_time.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
+                let in_order = self.start_order.check(&item);
+                in_order.map_err(|fault| TraceError::Damaged { at: self.at, fault })?;
                 match item {
                     BinaryRecord::Event(_) => self.events += 1,
                     BinaryRecord::Device(device) => self.devices.admit(device)?,
-                    // These are of device 0 where the file has named none before.
+                    // These belong to device 0 if the file has not named a device before.
                     BinaryRecord::Memory(_)
                     | BinaryRecord::Detail(_)
                     | BinaryRecord::Unplaced(_)
@@ -170,8 +170,8 @@ impl<'a> BinaryReader<'a> {
         }
     }
 
-    /// Reads the next block; false at the end.
-    fn block(&mut self) -> Result<bool, FormatError> {
+    /// Reads the next block; returns `false` at the end.
+    fn block(&mut self) -> Result<bool> {
         self.at = self.next_at;
         let mut head = [0; BLOCK_HEAD];
         self.fill(&mut head)?;
@@ -182,43 +182,43 @@ impl<'a> BinaryReader<'a> {
             let mut count = [0; 8];
             self.fill(&mut count)?;
             if crc32fast::hash(&count) != checksum {
-                return Err(FormatError::Damaged { at, fault: BlockFault::Checksum });
+                return Err(TraceError::Damaged { at, fault: BlockFault::Checksum });
             }
             if u64::from_le_bytes(count) != self.events {
-                return Err(FormatError::Damaged { at, fault: BlockFault::Count });
+                return Err(TraceError::Damaged { at, fault: BlockFault::Count });
             }
             return Ok(false);
         }
         if length as usize > MAX_BLOCK {
-            return Err(FormatError::Damaged { at, fault: BlockFault::Length });
+            return Err(TraceError::Damaged { at, fault: BlockFault::Length });
         }
         self.payload.clear();
         self.used = 0;
-        // As it comes, not as it says: a length alone costs nothing.
+        // Grows as bytes arrive: a length field alone allocates nothing.
         let read = self.input.by_ref().take(length.into()).read_to_end(&mut self.payload);
-        self.stopped(read.map(|_| ()))?;
+        self.input_error(read.map(|_| ()))?;
         if self.payload.len() < length as usize {
-            return Err(FormatError::CutOff { at });
+            return Err(TraceError::CutOff { at });
         }
         if crc32fast::hash(&self.payload) != checksum {
-            return Err(FormatError::Damaged { at, fault: BlockFault::Checksum });
+            return Err(TraceError::Damaged { at, fault: BlockFault::Checksum });
         }
         self.next_at = at + BLOCK_HEAD as u64 + u64::from(length);
-        self.tables.before = Before::default();
+        self.tables.before = PreviousEvent::default();
         self.tables.device = None;
         Ok(true)
     }
 
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), FormatError> {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<()> {
         let read = self.input.read_exact(bytes);
-        self.stopped(read)
+        self.input_error(read)
     }
 
-    /// A compressed file that is cut off ends in the midst as well.
-    fn stopped(&self, read: io::Result<()>) -> Result<(), FormatError> {
+    /// A compressed file that is cut off ends with an unexpected end of file, too.
+    fn input_error(&self, read: io::Result<()>) -> Result<()> {
         read.map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => FormatError::CutOff { at: self.at },
-            _ => FormatError::Read { format: Format::Binary, error },
+            io::ErrorKind::UnexpectedEof => TraceError::CutOff { at: self.at },
+            _ => TraceError::read(Format::Binary)(error),
         })
     }
 }
@@ -228,11 +228,11 @@ impl Iterator for BinaryReader<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            match self.item() {
+            match self.read_record() {
                 Ok(Some(BinaryRecord::Event(event))) => return Some(Ok(event)),
                 Ok(Some(_)) => {}
                 Ok(None) => return None,
-                Err(error) => return Some(Err(error.into())),
+                Err(error) => return Some(Err(error)),
             }
         }
     }
@@ -248,8 +248,8 @@ impl fmt::Debug for BinaryReader<'_> {
     }
 }
 
-impl Tables {
-    /// The record that begins here; `None` if it only says what others name.
+impl RecordTables {
+    /// Decodes a record; returns `None` if it only defines what others refer to.
     fn record(&mut self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<Option<BinaryRecord>> {
         let tag = cursor.byte()?;
         if tag & OTHER != OTHER {
@@ -272,7 +272,7 @@ impl Tables {
             }
             SITE => {
                 let count = cursor.varint()?;
-                // A frame takes a byte at least.
+                // A frame takes at least one byte.
                 let count = usize::try_from(count).ok().filter(|&count| count <= cursor.0.len());
                 let count = count.ok_or(BlockFault::Record)?;
                 let mut frames = Vec::with_capacity(count);
@@ -295,12 +295,12 @@ impl Tables {
                 Ok(Some(BinaryRecord::Warning(warning(code, numbers)?)))
             }
             SEGMENT => self.segment(cursor).map(Some),
-            PIECE => self.piece(cursor).map(Some),
+            CHUNK => self.chunk(cursor).map(Some),
             MEMORY => Ok(Some(BinaryRecord::Memory(cursor.varint()?))),
             ANNOTATION => self.annotation(cursor).map(Some),
             DETAIL => self.detail(cursor).map(Some),
-            HELD => self.unplaced(cursor).map(Some),
-            COUNTED => Ok(Some(BinaryRecord::CountedReserved(cursor.varint()?))),
+            UNPLACED => self.unplaced(cursor).map(Some),
+            COUNTED_RESERVED => Ok(Some(BinaryRecord::CountedReserved(cursor.varint()?))),
             _ => Err(BlockFault::Tag),
         }
     }
@@ -310,7 +310,7 @@ impl Tables {
         let action = EventAction::from_code(tag & OTHER).ok_or(BlockFault::Tag)?;
         let mut now = self.before;
         now.time = cursor.since(now.time)?;
-        if tag & SAME_PLACE == 0 {
+        if tag & SAME_BLOCK == 0 {
             now.address = cursor.since(now.address)?;
             now.bytes = cursor.varint()?;
         }
@@ -354,7 +354,7 @@ impl Tables {
         Ok(BinaryRecord::Segment { at_end: flags & AT_END != 0, segment })
     }
 
-    fn piece(&mut self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
+    fn chunk(&mut self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         let base = self.segment.ok_or(BlockFault::Order)?;
         let address = base.wrapping_add(cursor.varint()?);
         let (bytes, requested) = (cursor.varint()?, cursor.varint()?);
@@ -365,7 +365,7 @@ impl Tables {
             _ => return Err(BlockFault::Reference),
         };
         let site = self.site(cursor)?;
-        Ok(BinaryRecord::Piece(SegmentBlock { address, bytes, requested, state, site }))
+        Ok(BinaryRecord::Chunk(SegmentBlock { address, bytes, requested, state, site }))
     }
 
     pub(super) fn text(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<TextId> {

@@ -14,7 +14,7 @@ pub enum BinaryRecord {
     Settings(TextId),
     /// A warning of the history that was written.
     Warning(HistoryWarning),
-    /// A segment without its blocks, which follow as [`BinaryRecord::Piece`].
+    /// A segment without its blocks, which follow as [`BinaryRecord::Chunk`].
     Segment {
         /// Whether it belongs to the end of the recording, and not to its start.
         at_end: bool,
@@ -22,14 +22,14 @@ pub enum BinaryRecord {
         segment: Segment,
     },
     /// A block of the last segment.
-    Piece(SegmentBlock),
+    Chunk(SegmentBlock),
     /// [`DeviceHistory::memory`](crate::history::DeviceHistory::memory).
     Memory(u64),
     /// An annotation of the program.
     Annotation(Annotation),
-    /// What only some events have.
+    /// Facts that only some events have.
     Detail(EventDetail),
-    /// A block that was live at the start, of which no segment is known.
+    /// A block that was live at the start, in no known segment.
     Unplaced(SegmentBlock),
     /// [`DeviceHistory::counted_reserved`](crate::history::DeviceHistory::counted_reserved).
     CountedReserved(u64),

@@ -1,14 +1,14 @@
-//! Records beside segments and events: annotations, details of events, blocks without a segment, warnings.
+//! Records beside segments and events: annotations, details of events, unplaced blocks, warnings.
 
 use super::super::BlockFault;
 use super::payload::{PayloadCursor, PayloadResult, put};
-use super::reader::Tables;
+use super::reader::RecordTables;
 use super::record::BinaryRecord;
 use super::writer::BinaryWriter;
-use super::{ANNOTATION, COUNTED, DETAIL, HELD, WARNING};
+use super::{ANNOTATION, COUNTED_RESERVED, DETAIL, UNPLACED, WARNING};
 use crate::Result;
 use crate::history::{
-    Annotation, BlockState, DeviceHistory, EventDetail, HistoryWarning, SegmentBlock, Sites, Stage,
+    Annotation, AnnotationStage, BlockState, DeviceHistory, EventDetail, HistoryWarning, SegmentBlock, Sites,
 };
 use std::io::Write;
 
@@ -31,17 +31,17 @@ impl<W: Write> BinaryWriter<W> {
         put(payload, annotation.device.map_or(0, |device| u64::from(device) + 1));
         put(payload, name.into());
         payload.push(match annotation.stage {
-            Stage::Begin => 0,
-            Stage::End => 1,
-            Stage::Moment => 2,
+            AnnotationStage::Begin => 0,
+            AnnotationStage::End => 1,
+            AnnotationStage::Instant => 2,
         });
         self.end_of_record()
     }
 
-    /// A detail of an event that was written.
+    /// Writes the detail of an event.
     pub(super) fn detail(&mut self, device: u32, detail: &EventDetail, sites: &Sites) -> Result<()> {
         let context = self.text(detail.context, sites)?;
-        self.on(device);
+        self.begin_device(device);
         let payload = self.payload();
         payload.push(DETAIL);
         for number in [detail.event.into(), context.into(), detail.pool.0, detail.pool.1] {
@@ -50,30 +50,30 @@ impl<W: Write> BinaryWriter<W> {
         self.end_of_record()
     }
 
-    /// A block of the start that no segment is known of.
+    /// Writes a block of the start in no known segment.
     pub(super) fn unplaced(&mut self, device: u32, block: &SegmentBlock, sites: &Sites) -> Result<()> {
         let site = self.site(block.site, sites)?;
-        self.on(device);
+        self.begin_device(device);
         let payload = self.payload();
-        payload.push(HELD);
+        payload.push(UNPLACED);
         for number in [block.address, block.bytes, block.requested, site.into()] {
             put(payload, number);
         }
         self.end_of_record()
     }
 
-    /// What was held from a device, if the source counted it.
+    /// Writes the peak of reserved bytes, if the source counted it.
     pub(super) fn counted_reserved(&mut self, device: &DeviceHistory) -> Result<()> {
         let Some(bytes) = device.counted_reserved else { return Ok(()) };
-        self.on(device.device);
+        self.begin_device(device.device);
         let payload = self.payload();
-        payload.push(COUNTED);
+        payload.push(COUNTED_RESERVED);
         put(payload, bytes);
         self.end_of_record()
     }
 }
 
-impl Tables {
+impl RecordTables {
     pub(super) fn unplaced(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         let (address, bytes, requested) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
         let (state, site) = (BlockState::Live, self.site(cursor)?);
@@ -86,9 +86,9 @@ impl Tables {
             cursor.varint()?.checked_sub(1).map(u32::try_from).transpose().map_err(|_| BlockFault::Number)?;
         let name = self.text(cursor)?;
         let stage = match cursor.byte()? {
-            0 => Stage::Begin,
-            1 => Stage::End,
-            2 => Stage::Moment,
+            0 => AnnotationStage::Begin,
+            1 => AnnotationStage::End,
+            2 => AnnotationStage::Instant,
             _ => return Err(BlockFault::Reference),
         };
         Ok(BinaryRecord::Annotation(Annotation { time, device, name, stage }))

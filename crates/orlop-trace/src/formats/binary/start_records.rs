@@ -1,24 +1,24 @@
-//! The order of records: what a device had at the start comes before its events, so that a streaming replay
-//! has it in time.
+//! The order of records: the start state of a device comes before its events, so that a streaming replay has
+//! it in time.
 
 use super::super::BlockFault;
 use super::payload::PayloadResult;
 use super::record::BinaryRecord;
 use std::collections::HashSet;
 
-/// Which devices have had events.
+/// The devices that have had events.
 #[derive(Debug, Default)]
 pub(super) struct StartOrder {
     devices: HashSet<u32>,
-    /// The device that records are of, and whether it is one of those.
+    /// The device of the records that follow, and whether it has had events.
     device: u32,
     begun: bool,
 }
 
 impl StartOrder {
-    /// Takes note of a record of a device that may be there.
-    pub(super) fn look(&mut self, item: &BinaryRecord) -> PayloadResult<()> {
-        match *item {
+    /// Checks that a record may occur here.
+    pub(super) fn check(&mut self, record: &BinaryRecord) -> PayloadResult<()> {
+        match *record {
             BinaryRecord::Event(_) if !self.begun => {
                 self.begun = true;
                 self.devices.insert(self.device);
@@ -27,7 +27,7 @@ impl StartOrder {
                 self.device = device;
                 self.begun = self.devices.contains(&device);
             }
-            BinaryRecord::Segment { .. } | BinaryRecord::Piece(_) | BinaryRecord::Unplaced(_)
+            BinaryRecord::Segment { .. } | BinaryRecord::Chunk(_) | BinaryRecord::Unplaced(_)
                 if self.begun =>
             {
                 return Err(BlockFault::Late);

@@ -1,29 +1,29 @@
-//! Events into a file, a block at a time.
+//! Writing a file block by block.
 
-use super::super::{AdmittedDevices, Format, FormatError};
+use super::super::{AdmittedDevices, Format};
 use super::payload::{put, put_since};
 use super::{
-    AT_END, BLOCK, Before, DEVICE, EXPANDABLE, FRAME, MAGIC, MAX_BLOCK, MEMORY, NEARLY, PIECE, SAME_PLACE,
-    SEGMENT, SETTINGS, SITE, SMALL, TEXT, VERSION, WITH_SITE, WITH_STREAM, WITH_THREAD,
+    AT_END, BLOCK, CHUNK, DEVICE, EXPANDABLE, FRAME, MAGIC, MAX_BLOCK, MEMORY, NEARLY, PreviousEvent,
+    SAME_BLOCK, SEGMENT, SETTINGS, SITE, SMALL, TEXT, VERSION, WITH_SITE, WITH_STREAM, WITH_THREAD,
 };
-use crate::Result;
 use crate::history::{BlockState, Frame, HistoryEvent, Segment, SegmentBlock, SiteId, Sites, TextId};
+use crate::{Result, TraceError};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::Write;
 
-/// The order in which the events of a device are written.
+/// The order of the events of a device in a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EventOrder {
-    /// As they happened.
+    /// In order of time.
     #[default]
     Exact,
-    /// Nearly: several threads' events were written a batch after the other. Who reads the whole file sorts
-    /// them by time.
+    /// Nearly in order of time: the threads' events were written in batches. Readers of whole files sort
+    /// them.
     Nearly,
 }
 
-/// Writes a file event by event. It holds one block, and what the events name.
+/// Writes a file event by event. In memory it has one block, and what the events refer to.
 ///
 /// ```
 /// use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, EventOrder};
@@ -45,11 +45,11 @@ pub enum EventOrder {
 pub struct BinaryWriter<W: Write> {
     writer: W,
     payload: Vec<u8>,
-    before: Before,
-    /// That of the records so far in this block.
+    before: PreviousEvent,
+    /// The device of the records so far in this block.
     device: Option<u32>,
     devices: AdmittedDevices,
-    /// By their places in the table of sites: the numbers in the file, or 0.
+    /// Numbers in the file, by index in the table of sites; 0 if not written yet.
     texts: Vec<u32>,
     text_count: u32,
     sites: Vec<u32>,
@@ -60,16 +60,16 @@ pub struct BinaryWriter<W: Write> {
 }
 
 impl<W: Write> BinaryWriter<W> {
-    /// Begins a file. The writer is given whole blocks, so it needs no buffer.
+    /// Creates a file. The writer is called with whole blocks, so it needs no buffer.
     ///
     /// # Errors
     ///
-    /// [`FormatError::Write`].
+    /// [`TraceError::Write`].
     pub fn new(writer: W, order: EventOrder) -> Result<Self> {
         let mut this = Self {
             writer,
             payload: Vec::with_capacity(BLOCK + 256),
-            before: Before::default(),
+            before: PreviousEvent::default(),
             device: None,
             devices: AdmittedDevices::default(),
             texts: Vec::new(),
@@ -90,29 +90,29 @@ impl<W: Write> BinaryWriter<W> {
         Ok(this)
     }
 
-    /// How many events were written.
+    /// Returns the number of events written.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// How many bytes went to the writer.
+    /// Returns the number of bytes passed to the writer.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.written
     }
 
-    /// Writes an event of a device. `sites` must be the same table each time; it may have grown.
+    /// Writes an event of a device. `sites` must be the same table in each call; it may have grown.
     ///
     /// # Errors
     ///
-    /// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`] for an event of
-    /// one device more than a file may have, of which nothing is written then.
+    /// [`TraceError::Write`], [`TraceError::TextTooLong`]; [`TraceError::TooManyDevices`] if the event's
+    /// device exceeds the limit; nothing of it is written then.
     pub fn event(&mut self, device: u32, event: &HistoryEvent, sites: &Sites) -> Result<()> {
         self.admit(device)?;
         let (site, text) = (self.site(event.site, sites)?, self.text(event.text, sites)?);
-        self.on(device);
-        let now = Before {
+        self.begin_device(device);
+        let now = PreviousEvent {
             time: event.time,
             address: event.address,
             bytes: event.bytes,
@@ -123,7 +123,7 @@ impl<W: Write> BinaryWriter<W> {
             kind: kind_code(event.kind),
         };
         let before = std::mem::replace(&mut self.before, now);
-        let same_place = (now.address, now.bytes) == (before.address, before.bytes);
+        let same_block = (now.address, now.bytes) == (before.address, before.bytes);
         let same_stream = now.stream == before.stream;
         let same_site = (now.site, now.text) == (before.site, before.text);
         let same_thread = (now.thread, now.kind) == (before.thread, before.kind);
@@ -131,13 +131,13 @@ impl<W: Write> BinaryWriter<W> {
         let payload = &mut self.payload;
         payload.push(
             event.action.code()
-                | flag(same_place, SAME_PLACE)
+                | flag(same_block, SAME_BLOCK)
                 | flag(!same_stream, WITH_STREAM)
                 | flag(!same_site, WITH_SITE)
                 | flag(!same_thread, WITH_THREAD),
         );
         put_since(payload, now.time, before.time);
-        if !same_place {
+        if !same_block {
             put_since(payload, now.address, before.address);
             put(payload, now.bytes);
         }
@@ -156,10 +156,10 @@ impl<W: Write> BinaryWriter<W> {
         self.end_of_record()
     }
 
-    /// Says that there is this device, though nothing may have happened on it, and how much memory it has.
+    /// Writes a device, even if it has no events, and the size of its memory.
     pub(super) fn device(&mut self, device: u32, memory: Option<u64>) -> Result<()> {
         self.admit(device)?;
-        self.on(device);
+        self.begin_device(device);
         if let Some(bytes) = memory {
             self.payload.push(MEMORY);
             put(&mut self.payload, bytes);
@@ -174,12 +174,12 @@ impl<W: Write> BinaryWriter<W> {
         self.end_of_record()
     }
 
-    /// Where the next record goes.
+    /// Returns the payload to which the next record is appended.
     pub(super) fn payload(&mut self) -> &mut Vec<u8> {
         &mut self.payload
     }
 
-    /// A segment of the start or of the end, with its blocks.
+    /// Writes a segment of the start or of the end, with its chunks.
     pub(super) fn segment(
         &mut self,
         device: u32,
@@ -188,7 +188,7 @@ impl<W: Write> BinaryWriter<W> {
         sites: &Sites,
     ) -> Result<()> {
         let site = self.site(segment.site, sites)?;
-        self.on(device);
+        self.begin_device(device);
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = flag(at_end, AT_END) | flag(segment.small, SMALL) | flag(segment.expandable, EXPANDABLE);
         self.payload.extend([SEGMENT, flags]);
@@ -198,15 +198,15 @@ impl<W: Write> BinaryWriter<W> {
         }
         self.end_of_record()?;
         for block in &segment.blocks {
-            self.piece(device, segment.address, block, sites)?;
+            self.chunk(device, segment.address, block, sites)?;
         }
         Ok(())
     }
 
-    fn piece(&mut self, device: u32, base: u64, block: &SegmentBlock, sites: &Sites) -> Result<()> {
+    fn chunk(&mut self, device: u32, base: u64, block: &SegmentBlock, sites: &Sites) -> Result<()> {
         let site = self.site(block.site, sites)?;
-        self.on(device);
-        self.payload.push(PIECE);
+        self.begin_device(device);
+        self.payload.push(CHUNK);
         for number in [block.address.wrapping_sub(base), block.bytes, block.requested] {
             put(&mut self.payload, number);
         }
@@ -219,13 +219,14 @@ impl<W: Write> BinaryWriter<W> {
         self.end_of_record()
     }
 
-    /// Asked before the first record of a device: the reader takes so many devices and no more.
-    fn admit(&mut self, device: u32) -> Result<(), FormatError> {
+    /// Checks, before the first record of a device, that the number of devices stays within the limit of
+    /// readers.
+    fn admit(&mut self, device: u32) -> Result<()> {
         if self.device == Some(device) { Ok(()) } else { self.devices.admit(device) }
     }
 
-    /// What follows is of this device.
-    pub(super) fn on(&mut self, device: u32) {
+    /// Begins the records of a device.
+    pub(super) fn begin_device(&mut self, device: u32) {
         if self.device != Some(device) {
             self.device = Some(device);
             self.payload.push(DEVICE);
@@ -233,10 +234,10 @@ impl<W: Write> BinaryWriter<W> {
         }
     }
 
-    /// The number of a text in the file, which is written if it is new.
+    /// Returns the number of a text in the file and writes it if it is new.
     pub(super) fn text(&mut self, text: TextId, sites: &Sites) -> Result<u32> {
-        let place = text.index();
-        if let Some(&known) = self.texts.get(place).filter(|&&known| known > 0) {
+        let index = text.index();
+        if let Some(&known) = self.texts.get(index).filter(|&&known| known > 0) {
             return Ok(known);
         }
         let name = sites.name(text);
@@ -244,7 +245,7 @@ impl<W: Write> BinaryWriter<W> {
             return Ok(0);
         }
         let number = self.new_text(name)?;
-        note(&mut self.texts, place, number);
+        store(&mut self.texts, index, number);
         Ok(number)
     }
 
@@ -254,7 +255,7 @@ impl<W: Write> BinaryWriter<W> {
             return Ok(0);
         }
         if text.len() > LIMIT {
-            return Err(FormatError::TextTooLong { bytes: text.len(), limit: LIMIT }.into());
+            return Err(TraceError::TextTooLong { bytes: text.len(), limit: LIMIT });
         }
         if self.payload.len() + text.len() > LIMIT {
             self.end_block()?;
@@ -267,11 +268,11 @@ impl<W: Write> BinaryWriter<W> {
     }
 
     pub(super) fn site(&mut self, site: SiteId, sites: &Sites) -> Result<u32> {
-        let place = site.index();
-        if let Some(&known) = self.sites.get(place).filter(|&&known| known > 0) {
+        let index = site.index();
+        if let Some(&known) = self.sites.get(index).filter(|&&known| known > 0) {
             return Ok(known);
         }
-        if place == 0 || sites.frames(site).len() == 0 {
+        if index == 0 || sites.frames(site).len() == 0 {
             return Ok(0);
         }
         let mut numbers = Vec::new();
@@ -284,7 +285,7 @@ impl<W: Write> BinaryWriter<W> {
             put(&mut self.payload, number.into());
         }
         self.site_count += 1;
-        note(&mut self.sites, place, self.site_count);
+        store(&mut self.sites, index, self.site_count);
         Ok(self.site_count)
     }
 
@@ -306,14 +307,14 @@ impl<W: Write> BinaryWriter<W> {
         if self.payload.len() >= BLOCK { self.end_block() } else { Ok(()) }
     }
 
-    /// Writes what there is as a block, and makes the writer write it out.
+    /// Writes the current block and flushes the writer.
     ///
     /// # Errors
     ///
-    /// [`FormatError::Write`].
+    /// [`TraceError::Write`].
     pub fn flush(&mut self) -> Result<()> {
         self.end_block()?;
-        Ok(self.writer.flush().map_err(FormatError::write(Format::Binary))?)
+        self.writer.flush().map_err(TraceError::write(Format::Binary))
     }
 
     fn end_block(&mut self) -> Result<()> {
@@ -323,35 +324,35 @@ impl<W: Write> BinaryWriter<W> {
         let mut payload = std::mem::take(&mut self.payload);
         let limit = MAX_BLOCK;
         let length = u32::try_from(payload.len()).ok().filter(|&length| length as usize <= limit);
-        let length = length.ok_or(FormatError::TextTooLong { bytes: payload.len(), limit })?;
+        let length = length.ok_or(TraceError::TextTooLong { bytes: payload.len(), limit })?;
         self.put_bytes(&length.to_le_bytes())?;
         self.put_bytes(&crc32fast::hash(&payload).to_le_bytes())?;
         self.put_bytes(&payload)?;
         payload.clear();
         payload.shrink_to(2 * BLOCK);
         self.payload = payload;
-        self.before = Before::default();
+        self.before = PreviousEvent::default();
         self.device = None;
         Ok(())
     }
 
-    /// Writes the rest and the end, and gives the writer back.
+    /// Writes the last block and the end. Returns the writer.
     ///
     /// # Errors
     ///
-    /// [`FormatError::Write`].
+    /// [`TraceError::Write`].
     pub fn finish(mut self) -> Result<W> {
         self.end_block()?;
         let count = self.events.to_le_bytes();
         self.put_bytes(&0_u32.to_le_bytes())?;
         self.put_bytes(&crc32fast::hash(&count).to_le_bytes())?;
         self.put_bytes(&count)?;
-        self.writer.flush().map_err(FormatError::write(Format::Binary))?;
+        self.writer.flush().map_err(TraceError::write(Format::Binary))?;
         Ok(self.writer)
     }
 
     fn put_bytes(&mut self, bytes: &[u8]) -> Result<()> {
-        self.writer.write_all(bytes).map_err(FormatError::write(Format::Binary))?;
+        self.writer.write_all(bytes).map_err(TraceError::write(Format::Binary))?;
         self.written += bytes.len() as u64;
         Ok(())
     }
@@ -366,11 +367,11 @@ impl<W: Write> fmt::Debug for BinaryWriter<W> {
     }
 }
 
-fn note(numbers: &mut Vec<u32>, place: usize, number: u32) {
-    if numbers.len() <= place {
-        numbers.resize(place + 1, 0);
+fn store(numbers: &mut Vec<u32>, index: usize, number: u32) {
+    if numbers.len() <= index {
+        numbers.resize(index + 1, 0);
     }
-    numbers[place] = number;
+    numbers[index] = number;
 }
 
 fn kind_code(kind: orlop_core::MemoryKind) -> u8 {

@@ -1,15 +1,15 @@
-//! JSON whose strings and numbers are of bounded length.
+//! JSON with a limit on the length of strings and numbers.
 //!
-//! The parser holds a string as a whole. A few kilobytes of gzip could make one of gigabytes; here it is an
-//! error before that. Numbers, names and blanks between them are bounded by the same count.
+//! The parser holds a string as a whole, and a few kilobytes of gzip could expand to gigabytes of string.
+//! This reader fails first. Numbers, names and blanks between them have the same limit.
 
 use std::io::{self, Read};
 
-/// The longest token, in bytes. Traces with call stacks and configurations have texts of some hundred
-/// kilobytes.
+/// The maximum length of a token in bytes. Traces with call stacks and configurations have texts of some
+/// hundred kilobytes.
 pub(super) const MAX_TOKEN: usize = 16 << 20;
 
-/// Passes bytes on and counts how long the tokens in them are.
+/// A reader that measures the length of the tokens that pass through.
 pub(super) struct BoundedJson<R> {
     reader: R,
     in_text: bool,
@@ -72,7 +72,7 @@ mod tests {
         assert!(passes(&b"[\"a\\\"b\", 1.5]"[..]));
         let text = |length| passes(b"\"".chain(io::repeat(b'x').take(length)).chain(&b"\""[..]));
         assert!(text(long) && !text(long + 1));
-        // No end of a text in here: each quote is escaped, and each backslash has its quote.
+        // The text does not end in here: each quote is escaped, and each backslash has its quote.
         let quotes = b"\\\"".repeat(MAX_TOKEN / 2 + 1);
         assert!(!passes(b"\"".chain(&quotes[..])));
         assert!(!passes(b"[".chain(io::repeat(b'1').take(long + 1))));

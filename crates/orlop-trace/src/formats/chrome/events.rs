@@ -1,39 +1,39 @@
-//! The trace's events, one after the other, without a tree of the whole.
+//! The events of the trace, read as a stream.
 
 use super::lenient_json::{FieldName, IgnoredObject, Lenient, ObjectFields};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::io::Read;
 
-/// Categories of what runs on a thread of the program: operators, Python, what the program itself names.
-/// Kernels and calls of the driver are others.
+/// Categories of events on a thread of the program: operators, Python functions, annotations. Kernels and
+/// driver calls have others.
 const OPERATIONS: [&str; 4] = ["cpu_op", "python_function", "user_annotation", "Operator"];
 
-/// An event. What is not there, or is something else, is `None`, 0 or empty.
+/// An event. Fields that are missing or of another type are `None`, 0 or empty.
 #[derive(Debug, Default)]
 pub(super) struct ChromeEvent {
     pub(super) name: Box<str>,
-    /// It has a beginning and an end.
+    /// Whether it has a beginning and an end.
     pub(super) complete: bool,
-    /// It is of something that a thread of the program did.
+    /// Whether it is an operation of a program thread.
     pub(super) operation: bool,
-    /// In nanoseconds, as the next.
+    /// In nanoseconds, as is `duration`.
     pub(super) time: u64,
     pub(super) duration: u64,
     pub(super) thread: Option<u64>,
-    /// Of which process: several may be in one file, and their threads have numbers of their own.
+    /// The process. A file may have several, each with its own thread numbers.
     pub(super) process: u64,
     pub(super) arguments: EventArguments,
 }
 
-/// What an event is, of those that count.
+/// The kinds of events that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChromeEventKind {
     /// An allocation or a free.
     Memory,
     /// A request that failed.
     Failure,
-    /// Something that a thread did, from the event's time on.
+    /// An operation of a thread that begins at the event's time.
     Operation,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct EventArguments {
     pub(super) family: Option<i64>,
     pub(super) device: Option<i64>,
     pub(super) index: Option<u64>,
-    /// Bytes that live on the device afterwards, and bytes that its allocator holds.
+    /// Live and reserved bytes of the device after the event.
     pub(super) allocated: Option<i64>,
     pub(super) reserved: Option<i64>,
 }
@@ -66,26 +66,15 @@ impl ObjectFields for ChromeEvent {
                 if let Lenient::Object(arguments) = fields.next_value()? {
                     self.arguments = arguments;
                 }
-                return Ok(());
             }
-            FieldName::Name
-            | FieldName::Phase
-            | FieldName::Category
-            | FieldName::Time
-            | FieldName::Duration
-            | FieldName::Process
-            | FieldName::Thread => {}
-            _ => return fields.next_value::<IgnoredAny>().map(drop),
-        }
-        let value = fields.next_value::<Lenient<IgnoredObject>>()?;
-        match key {
-            FieldName::Name => self.name = value.into_text(),
-            FieldName::Phase => self.complete = value.text() == "X",
-            FieldName::Category => self.operation = OPERATIONS.contains(&value.text()),
-            FieldName::Time => self.time = value.nanoseconds(),
-            FieldName::Duration => self.duration = value.nanoseconds(),
-            FieldName::Process => self.process = value.unsigned().unwrap_or(0),
-            _ => self.thread = value.unsigned(),
+            FieldName::Name => self.name = value(fields)?.into_text(),
+            FieldName::Phase => self.complete = value(fields)?.text() == "X",
+            FieldName::Category => self.operation = OPERATIONS.contains(&value(fields)?.text()),
+            FieldName::Time => self.time = value(fields)?.nanoseconds(),
+            FieldName::Duration => self.duration = value(fields)?.nanoseconds(),
+            FieldName::Process => self.process = value(fields)?.unsigned().unwrap_or(0),
+            FieldName::Thread => self.thread = value(fields)?.unsigned(),
+            _ => drop(fields.next_value::<IgnoredAny>()?),
         }
         Ok(())
     }
@@ -93,41 +82,33 @@ impl ObjectFields for ChromeEvent {
 
 impl ObjectFields for EventArguments {
     fn field<'de, A: MapAccess<'de>>(&mut self, key: FieldName, fields: &mut A) -> Result<(), A::Error> {
-        let counts = matches!(
-            key,
-            FieldName::Address
-                | FieldName::Bytes
-                | FieldName::DeviceId
-                | FieldName::DeviceType
-                | FieldName::Index
-                | FieldName::TotalAllocated
-                | FieldName::TotalReserved
-        );
-        if !counts {
-            fields.next_value::<IgnoredAny>()?;
-            return Ok(());
-        }
-        let value = fields.next_value::<Lenient<IgnoredObject>>()?;
         match key {
-            FieldName::Address => self.address = value.unsigned(),
-            FieldName::Bytes => self.bytes = value.signed(),
-            FieldName::DeviceId => self.device = value.signed(),
-            FieldName::TotalAllocated => self.allocated = value.signed(),
-            FieldName::TotalReserved => self.reserved = value.signed(),
+            FieldName::Address => self.address = value(fields)?.unsigned(),
+            FieldName::Bytes => self.bytes = value(fields)?.signed(),
+            FieldName::DeviceId => self.device = value(fields)?.signed(),
+            FieldName::Index => self.index = value(fields)?.unsigned(),
+            FieldName::TotalAllocated => self.allocated = value(fields)?.signed(),
+            FieldName::TotalReserved => self.reserved = value(fields)?.signed(),
             FieldName::DeviceType => {
-                self.family = match value.text() {
+                let family = value(fields)?;
+                self.family = match family.text() {
                     "CPU" => Some(0),
                     "CUDA" => Some(1),
-                    _ => value.signed(),
+                    _ => family.signed(),
                 };
             }
-            _ => self.index = value.unsigned(),
+            _ => drop(fields.next_value::<IgnoredAny>()?),
         }
         Ok(())
     }
 }
 
-/// Calls `take` for each event that counts of a trace: an array of events, or an object that has them in
+/// Reads the value of a field.
+fn value<'de, A: MapAccess<'de>>(fields: &mut A) -> Result<Lenient<IgnoredObject>, A::Error> {
+    fields.next_value()
+}
+
+/// Calls `take` for each relevant event of a trace: an array of events, or an object with the array
 /// `traceEvents`.
 pub(super) fn read(
     reader: impl Read,
@@ -174,7 +155,7 @@ impl<'de, F: FnMut(ChromeEventKind, &ChromeEvent)> Visitor<'de> for EventVisitor
     }
 }
 
-/// The array in `traceEvents`.
+/// The seed for the array in `traceEvents`.
 struct Events<'f, F> {
     take: &'f mut F,
 }
@@ -198,8 +179,9 @@ mod tests {
     }
 
     #[test]
-    fn anything_may_stand_beside_what_counts() {
-        let memory = r#"{"args":{"Addr":[1,{"a":null}],"Bytes":"x","more":{}},"ts":null,"tid":"stream 7","name":"[memory]"}"#;
+    fn unknown_and_odd_fields_are_ignored() {
+        let memory = r#"{"args":{"Addr":[1,{"a":null}],"Bytes":"x","more":{}},"ts":null,"tid":"stream 7",
+            "name":"[memory]"}"#;
         let others = r#"1,-1.5e300,"x",null,true,[[1],{}],{},{"name":7},{"name":["[memory]"]},{"args":3}"#;
         assert_eq!(found(&format!("[{others},{memory}]")).unwrap(), [ChromeEventKind::Memory]);
         assert_eq!(
@@ -236,7 +218,7 @@ mod tests {
         {
             assert!(found(text).is_err(), "{text}");
         }
-        // Deeper than any stack.
+        // Nesting beyond any call stack.
         assert_eq!(
             found(&format!("[{{\"x\":{}1{}}}]", "[".repeat(100_000), "]".repeat(100_000))).unwrap(),
             []

@@ -4,76 +4,55 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Of longer texts the beginning counts: names of functions with all their template arguments.
+/// The number of bytes kept of a text: function names may include long template arguments.
 const MAX_TEXT: usize = 256;
 
-/// A field's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The name of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(field_identifier)]
 pub(super) enum FieldName {
+    #[serde(rename = "traceEvents")]
     TraceEvents,
+    #[serde(rename = "name")]
     Name,
+    #[serde(rename = "ph")]
     Phase,
+    #[serde(rename = "cat")]
     Category,
+    #[serde(rename = "ts")]
     Time,
+    #[serde(rename = "dur")]
     Duration,
+    #[serde(rename = "pid")]
     Process,
+    #[serde(rename = "tid")]
     Thread,
+    #[serde(rename = "args")]
     Arguments,
+    #[serde(rename = "Addr")]
     Address,
     Bytes,
+    #[serde(rename = "Device Id")]
     DeviceId,
+    #[serde(rename = "Device Type")]
     DeviceType,
+    #[serde(rename = "Ev Idx")]
     Index,
+    #[serde(rename = "Total Allocated")]
     TotalAllocated,
+    #[serde(rename = "Total Reserved")]
     TotalReserved,
+    #[serde(other)]
     Other,
 }
 
-impl<'de> Deserialize<'de> for FieldName {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        json.deserialize_str(KeyVisitor)
-    }
-}
-
-struct KeyVisitor;
-
-impl Visitor<'_> for KeyVisitor {
-    type Value = FieldName;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<FieldName, E> {
-        Ok(match name {
-            "traceEvents" => FieldName::TraceEvents,
-            "name" => FieldName::Name,
-            "ph" => FieldName::Phase,
-            "cat" => FieldName::Category,
-            "ts" => FieldName::Time,
-            "dur" => FieldName::Duration,
-            "pid" => FieldName::Process,
-            "tid" => FieldName::Thread,
-            "args" => FieldName::Arguments,
-            "Addr" => FieldName::Address,
-            "Bytes" => FieldName::Bytes,
-            "Device Id" => FieldName::DeviceId,
-            "Device Type" => FieldName::DeviceType,
-            "Ev Idx" => FieldName::Index,
-            "Total Allocated" => FieldName::TotalAllocated,
-            "Total Reserved" => FieldName::TotalReserved,
-            _ => FieldName::Other,
-        })
-    }
-}
-
-/// What an object's fields are read into.
+/// An object whose fields are deserialized one by one.
 pub(super) trait ObjectFields: Default {
-    /// Takes the value of this field.
+    /// Reads the value of the field `key`.
     fn field<'de, A: MapAccess<'de>>(&mut self, key: FieldName, fields: &mut A) -> Result<(), A::Error>;
 }
 
-/// Of an object whose fields do not count.
+/// An object whose fields are ignored.
 #[derive(Debug, Default)]
 pub(super) struct IgnoredObject;
 
@@ -83,7 +62,7 @@ impl ObjectFields for IgnoredObject {
     }
 }
 
-/// A value.
+/// A JSON value.
 #[derive(Debug)]
 pub(super) enum Lenient<F> {
     Object(F),
@@ -94,7 +73,7 @@ pub(super) enum Lenient<F> {
 }
 
 impl<F> Lenient<F> {
-    /// Empty for anything but a text.
+    /// Returns the text; empty for any other value.
     pub(super) fn text(&self) -> &str {
         if let Self::Text(text) = self { text } else { "" }
     }
@@ -116,13 +95,13 @@ impl<F> Lenient<F> {
         self.integer()?.try_into().ok()
     }
 
-    /// The text itself.
+    /// Converts into the text; empty for any other value.
     pub(super) fn into_text(self) -> Box<str> {
         if let Self::Text(text) = self { text } else { Box::default() }
     }
 
-    /// Of microseconds, to which numbers beyond 2^53 are not exact. 0 for what is none, and for times before
-    /// 0.
+    /// Converts microseconds to nanoseconds, exactly even beyond 2^53. Returns 0 for other values and for
+    /// negative times.
     pub(super) fn nanoseconds(&self) -> u64 {
         let exact = match self {
             Self::Integer(micros) => Some(micros.saturating_mul(1000)),
@@ -137,7 +116,7 @@ impl<F> Lenient<F> {
     }
 }
 
-/// A real number without a fraction, if it is one that 64 bits and a sign hold.
+/// Converts a real number without a fraction whose magnitude is below 2^64.
 #[expect(clippy::cast_possible_truncation, reason = "the bounds are checked")]
 fn whole(number: f64) -> Option<i128> {
     const BOUND: f64 = 18_446_744_073_709_551_616.0;

@@ -1,41 +1,41 @@
 //! Blocks that were live on a device before the first event of a trace.
 //!
-//! A profile begins in the midst of a run. Blocks that are freed in it and not allocated lived before. Those
-//! that lived before and are not freed either have no event, but each event tells how many bytes live after
-//! it ([`CountedBytes::allocated`]). So the sum of all is known, and what is left of it is one block more.
+//! A profile begins in the middle of a run. Blocks that it frees without having allocated them were live
+//! before. Blocks that are never freed have no event, but each event has the number of live bytes after it
+//! ([`CountedBytes::allocated`]). So the sum is known, and the remainder becomes one more block.
 
-use super::super::event_collector::{UnknownFree, Warnings};
+use super::super::event_collector::UnknownFree;
 use crate::history::{BlockState, DeviceHistory, EventAction, HistoryWarning, SegmentBlock, SiteId};
 use std::collections::BTreeMap;
 
-/// Blocks begin at multiples of this.
+/// The alignment of blocks.
 const ALIGNMENT: u64 = 512;
 
-/// Bytes of a device after an event, as the allocator counted them. A file may say anything.
+/// The totals of a device after an event, as counted by the allocator. The values are untrusted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CountedBytes {
-    /// Those that live.
+    /// Live bytes.
     pub(super) allocated: Option<i64>,
-    /// Those that the allocator holds.
+    /// Reserved bytes.
     pub(super) reserved: Option<i64>,
 }
 
-/// The totals that follow from a device's counts.
+/// The totals that follow from the counts of a device.
 #[derive(Debug, Default)]
 struct CountedTotals {
-    /// Bytes that lived before the first event, and the event that says so.
+    /// Live bytes before the first event, and the event that they follow from.
     before: Option<(usize, i128)>,
-    /// The most that the allocator held.
+    /// The peak of reserved bytes.
     reserved: Option<u64>,
 }
 
-/// Adds to a device what lived before, and the most that was held: `unknown` was freed and not allocated,
-/// `counted` is there for each event.
+/// Sets the unplaced blocks and the reserved bytes of a device. `unknown` are blocks that are freed and never
+/// allocated; `counted` has one entry for each event.
 pub(super) fn find(
     device: &mut DeviceHistory,
     unknown: &[UnknownFree],
     counted: &[CountedBytes],
-    warnings: &mut Warnings,
+    warnings: &mut Vec<HistoryWarning>,
 ) {
     device.unplaced = freed_later(device, unknown, warnings);
     let totals = CountedTotals::of(device, counted, warnings);
@@ -49,28 +49,28 @@ pub(super) fn find(
             device.unplaced.push(live(address, bytes));
             device.unplaced.sort_by_key(|block| block.address);
         }
-        None => warnings.push(HistoryWarning::TotalMisfit { device: device.device, event }),
+        None => HistoryWarning::TotalMisfit { device: device.device, event }.add_to(warnings),
     }
 }
 
 impl CountedTotals {
-    fn of(device: &DeviceHistory, counted: &[CountedBytes], warnings: &mut Warnings) -> Self {
+    fn of(device: &DeviceHistory, counted: &[CountedBytes], warnings: &mut Vec<HistoryWarning>) -> Self {
         let mut totals = Self::default();
-        // What a backend does not count is 0 each time.
-        let told = |count: fn(&CountedBytes) -> Option<i64>| {
+        // A backend that does not count reports 0 for every event.
+        let is_counted = |count: fn(&CountedBytes) -> Option<i64>| {
             counted.iter().any(|counted| count(counted).is_some_and(|bytes| bytes != 0))
         };
-        let (allocated_told, reserved_told) = (told(|one| one.allocated), told(|one| one.reserved));
+        let (has_allocated, has_reserved) = (is_counted(|one| one.allocated), is_counted(|one| one.reserved));
         let mut live = 0;
-        for (place, (event, counted)) in device.events.iter().zip(counted).enumerate() {
+        for (index, (event, counted)) in device.events.iter().zip(counted).enumerate() {
             live += change(event.action, event.bytes);
             let mut fits = true;
-            if let Some(allocated) = counted.allocated.filter(|_| allocated_told).map(i128::from) {
-                let (_, before) = *totals.before.get_or_insert((place, allocated - live));
+            if let Some(allocated) = counted.allocated.filter(|_| has_allocated).map(i128::from) {
+                let (_, before) = *totals.before.get_or_insert((index, allocated - live));
                 fits = before + live == allocated;
                 live = allocated - before;
             }
-            if let Some(reserved) = counted.reserved.filter(|_| reserved_told) {
+            if let Some(reserved) = counted.reserved.filter(|_| has_reserved) {
                 match u64::try_from(reserved) {
                     Ok(bytes) if counted.allocated.is_none_or(|allocated| allocated <= reserved) => {
                         totals.reserved = totals.reserved.max(Some(bytes));
@@ -79,14 +79,14 @@ impl CountedTotals {
                 }
             }
             if !fits {
-                warnings.push(HistoryWarning::TotalMisfit { device: device.device, event: place });
+                HistoryWarning::TotalMisfit { device: device.device, event: index }.add_to(warnings);
             }
         }
         totals
     }
 }
 
-/// What an event adds to the bytes that live.
+/// Returns the change of the live bytes by an event.
 fn change(action: EventAction, bytes: u64) -> i128 {
     match action {
         EventAction::Allocate => bytes.into(),
@@ -95,31 +95,32 @@ fn change(action: EventAction, bytes: u64) -> i128 {
     }
 }
 
-/// Blocks that were freed and not allocated, unless they contradict each other.
+/// Returns the blocks that are freed and never allocated, unless they overlap.
 fn freed_later(
     device: &DeviceHistory,
     unknown: &[UnknownFree],
-    warnings: &mut Warnings,
+    warnings: &mut Vec<HistoryWarning>,
 ) -> Vec<SegmentBlock> {
-    let mut held: BTreeMap<u64, SegmentBlock> = BTreeMap::new();
+    let mut blocks: BTreeMap<u64, SegmentBlock> = BTreeMap::new();
     for &UnknownFree { event, address, bytes, first } in unknown {
         let end = address.checked_add(bytes);
-        let before = end.and_then(|end| held.range(..end).next_back());
+        let before = end.and_then(|end| blocks.range(..end).next_back());
         let free = before.is_none_or(|(_, block)| block.address + block.bytes <= address);
         if !first || end.is_none() || !free {
-            warnings.push(HistoryWarning::FreedUnknown { device: device.device, event, address });
+            HistoryWarning::FreedUnknown { device: device.device, event, address }.add_to(warnings);
             continue;
         }
-        held.insert(address, live(address, bytes));
+        blocks.insert(address, live(address, bytes));
     }
-    held.into_values().collect()
+    blocks.into_values().collect()
 }
 
 fn live(address: u64, bytes: u64) -> SegmentBlock {
     SegmentBlock { address, bytes, requested: bytes, state: BlockState::Live, site: SiteId::UNKNOWN }
 }
 
-/// An address for so many bytes beside all that has one: behind it, or before it. `None` if neither has room.
+/// Returns an unused address for `bytes` bytes: behind all known ones, or before them. `None` if there is no
+/// room.
 fn room(device: &DeviceHistory, bytes: u64) -> Option<u64> {
     let events = device.events.iter().filter(|event| change(event.action, event.bytes) != 0);
     let events = events.map(|event| (event.address, event.bytes));
@@ -136,22 +137,22 @@ mod tests {
     use super::*;
     use crate::history::{HistoryEvent, Workload};
 
-    /// Events with what is counted after them: live, held.
-    type Told = (EventAction, u64, u64, Option<i64>, Option<i64>);
+    /// Events with the totals after them: live, reserved.
+    type CountedEvent = (EventAction, u64, u64, Option<i64>, Option<i64>);
 
-    fn found(told: &[Told]) -> (DeviceHistory, Vec<HistoryWarning>) {
+    fn found(counted: &[CountedEvent]) -> (DeviceHistory, Vec<HistoryWarning>) {
         let events =
-            told.iter().map(|&(action, address, bytes, ..)| HistoryEvent::new(action, address, bytes));
+            counted.iter().map(|&(action, address, bytes, ..)| HistoryEvent::new(action, address, bytes));
         let mut device = DeviceHistory { device: 3, events: events.collect(), ..DeviceHistory::default() };
         let counted: Vec<_> =
-            told.iter().map(|&(.., allocated, reserved)| CountedBytes { allocated, reserved }).collect();
-        let mut warnings = Warnings::default();
+            counted.iter().map(|&(.., allocated, reserved)| CountedBytes { allocated, reserved }).collect();
+        let mut warnings = Vec::new();
         let unknown = super::super::super::event_collector::check(&device, &mut warnings);
         find(&mut device, &unknown, &counted, &mut warnings);
-        (device, warnings.finish())
+        (device, warnings)
     }
 
-    fn held(device: &DeviceHistory) -> Vec<(u64, u64)> {
+    fn unplaced(device: &DeviceHistory) -> Vec<(u64, u64)> {
         device.unplaced.iter().map(|block| (block.address, block.bytes)).collect()
     }
 
@@ -166,8 +167,8 @@ mod tests {
             (FreeRequested, 4096, 512, Some(4488), Some(2 << 20)),
         ]);
         assert_eq!(warnings, []);
-        // 5488 lived, 1000 of them are freed later.
-        assert_eq!(held(&device), [(9000, 1000), (10_240, 4488)]);
+        // 5488 bytes were live; 1000 of them are freed later.
+        assert_eq!(unplaced(&device), [(9000, 1000), (10_240, 4488)]);
         assert_eq!(device.counted_reserved, Some(3 << 20));
         assert!(!device.has_segments());
         assert_eq!(Workload::of(&device).peak(), (6000, Some(0)));
@@ -182,14 +183,14 @@ mod tests {
                 (FreeRequested, 1024, 512, nothing, nothing),
             ]);
             assert_eq!((warnings, device.counted_reserved), (Vec::new(), None));
-            assert_eq!(held(&device), [(0, 512), (1024, 512)]);
+            assert_eq!(unplaced(&device), [(0, 512), (1024, 512)]);
         }
     }
 
     #[test]
-    fn counts_that_do_not_fit_are_told() {
+    fn counts_that_do_not_fit_are_reported() {
         let misfit = |event| HistoryWarning::TotalMisfit { device: 3, event };
-        // It jumps, and goes on from there; more lives than is held, or less than nothing is held.
+        // A jump, which later totals are relative to; more live than reserved bytes; negative reserved bytes.
         let (device, warnings) = found(&[
             (Allocate, 0, 512, Some(512), Some(4096)),
             (Allocate, 512, 512, Some(2048), Some(4096)),
@@ -198,28 +199,28 @@ mod tests {
             (Allocate, 4096, 512, Some(3584), None),
         ]);
         assert_eq!(warnings, [1, 2, 3].map(misfit));
-        assert_eq!((held(&device), device.counted_reserved), (vec![], Some(4096)));
-        // Less lived than is freed.
+        assert_eq!((unplaced(&device), device.counted_reserved), (vec![], Some(4096)));
+        // Fewer bytes were live than are freed.
         let (device, warnings) = found(&[
             (FreeRequested, 0, 512, Some(0), None),
             (FreeRequested, 512, 512, Some(-512), None),
             (FreeRequested, 1024, 512, Some(i64::MIN), None),
         ]);
         assert_eq!(warnings, [misfit(2), misfit(0)]);
-        assert_eq!(held(&device), [(0, 512), (512, 512), (1024, 512)]);
+        assert_eq!(unplaced(&device), [(0, 512), (512, 512), (1024, 512)]);
     }
 
     #[test]
     fn there_is_room_or_a_warning() {
         let (end, far) = (u64::MAX - 511, i64::MAX);
         let one = |address| found(&[(Allocate, address, 511, Some(far), Some(far))]);
-        assert_eq!(held(&one(0).0), [(512, far.unsigned_abs() - 511)]);
-        assert_eq!(held(&one(end).0), [(1 << 63, far.unsigned_abs() - 511)]);
+        assert_eq!(unplaced(&one(0).0), [(512, far.unsigned_abs() - 511)]);
+        assert_eq!(unplaced(&one(end).0), [(1 << 63, far.unsigned_abs() - 511)]);
         let (device, warnings) = one(1 << 62);
-        assert_eq!((held(&device).len(), warnings.len()), (1, 0));
+        assert_eq!((unplaced(&device).len(), warnings.len()), (1, 0));
         let (device, warnings) =
             found(&[(Allocate, 0, 512, Some(far), None), (Allocate, end, u64::MAX, Some(far), None)]);
-        assert_eq!(held(&device), []);
+        assert_eq!(unplaced(&device), []);
         assert!(warnings.contains(&HistoryWarning::TotalMisfit { device: 3, event: 0 }), "{warnings:?}");
     }
 }

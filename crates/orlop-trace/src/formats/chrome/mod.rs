@@ -1,34 +1,35 @@
-//! Traces of `torch.profiler` with `profile_memory=True`, as `export_chrome_trace` writes them.
+//! Traces of `torch.profiler` with `profile_memory=True`, in the format of `export_chrome_trace`.
 //!
-//! Among the trace's events are instants named `[memory]`, one for each allocation and free of every device,
-//! with these arguments:
+//! The trace has an instant event named `[memory]` for each allocation and free on every device, with these
+//! arguments:
 //!
 //! | argument | what |
 //! |---|---|
 //! | `Addr` | the block |
-//! | `Bytes` | its size after rounding; negative when it is freed |
-//! | `Device Type`, `Device Id` | PyTorch's number of the family (0 host memory, 1 CUDA, 20 private use) or its name; -1 for the host |
-//! | `Total Allocated` | live bytes of the device afterwards |
-//! | `Total Reserved` | bytes that the allocator holds; 0 where it does not count |
-//! | `Ev Idx` | the event's place, for those of one microsecond |
+//! | `Bytes` | its size after rounding; negative for a free |
+//! | `Device Type` | PyTorch's number of the device family (0 host, 1 CUDA, 20 private use) or its name |
+//! | `Device Id` | the index of the device; -1 for the host |
+//! | `Total Allocated` | live bytes of the device after the event |
+//! | `Total Reserved` | reserved bytes of the allocator; 0 if it does not count them |
+//! | `Ev Idx` | the order of events within a microsecond |
 //!
-//! `[OutOfMemory]` instants are failed requests. The host's memory is a device of its own, as every other.
-//! Operators, functions of Python and what the program names (`cpu_op`, `python_function`, `user_annotation`)
-//! become call sites: those in the midst of which a thread asked for memory, the innermost first. All else is
-//! left out. The trace is read as a stream: of it only the memory events are held, and of the operations
-//! times and names.
+//! `[OutOfMemory]` events are failed requests. The host's memory is a device like the others. Operators,
+//! Python functions and annotations (`cpu_op`, `python_function`, `user_annotation`) become call sites: the
+//! frames of an event are the operations that were open on its thread, the innermost first. All other events
+//! are ignored. The trace is read as a stream: only the memory events, and times and names of operations, are
+//! kept in memory.
 //!
-//! # What was there before
+//! # The state at the start
 //!
-//! A profile begins in the midst of a run. Blocks that are freed without having been allocated lived at its
-//! start, and are [`unplaced`](crate::history::DeviceHistory::unplaced). Blocks that lived through all of it
-//! have no event, but they are in `Total Allocated`: what the first total has beyond what is known is one
-//! more block, at an address behind all others. So as many bytes live after each event as the profiler
-//! counted. Where it did not count, they are missing.
+//! A profile begins in the middle of a run. Blocks that are freed without having been allocated were live at
+//! its start and are [`unplaced`](crate::history::DeviceHistory::unplaced). Blocks that stayed live
+//! throughout have no event, but they are included in `Total Allocated`: the first total minus the known
+//! bytes becomes one more block, at an address behind all others. So the live bytes after each event are
+//! those that the profiler counted. If it did not count, these blocks are missing.
 //!
-//! Nothing tells of segments. The most that was held is the largest `Total Reserved`:
+//! Segments are not recorded. The peak of reserved bytes is the largest `Total Reserved`:
 //! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events
-//! are a [warning](crate::history::HistoryWarning::TotalMisfit).
+//! cause a [warning](crate::history::HistoryWarning::TotalMisfit).
 
 mod bounded_json;
 mod events;
@@ -40,16 +41,16 @@ use self::bounded_json::BoundedJson;
 use self::events::{ChromeEvent, ChromeEventKind, EventArguments};
 use self::live_at_start::CountedBytes;
 use self::operations::OperationList;
-use super::event_collector::{EventCollector, Warnings, check};
-use super::{Format, FormatError, device_number};
-use crate::Result;
+use super::event_collector::{EventCollector, check};
+use super::{Format, device_number};
 use crate::history::{EventAction, History, HistoryEvent, Sites};
 use crate::input;
+use crate::{Result, TraceError};
 use orlop_core::Device;
 use std::collections::HashMap;
 use std::io::{BufReader, Read};
 
-/// Whether a file that begins with these bytes (not compressed) is such a trace.
+/// Returns `true` if a file that begins with these (uncompressed) bytes is such a trace.
 #[must_use]
 pub fn sniff(head: &[u8]) -> bool {
     let head = head.trim_ascii_start();
@@ -83,15 +84,15 @@ pub fn sniff(head: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// [`FormatError::Json`] if the file is no JSON or no trace, [`FormatError::Read`].
+/// [`TraceError::Json`] if the file is not JSON or not a trace, [`TraceError::Read`].
 pub fn read_chrome(reader: impl Read) -> Result<History> {
-    let failed = FormatError::read(Format::Chrome);
+    let failed = TraceError::read(Format::Chrome);
     let input = input::open(reader).map_err(&failed)?;
     let mut found = MemoryEvents::default();
     let read = events::read(BufReader::new(BoundedJson::new(input)), |what, entry| found.take(what, entry));
     read.map_err(|error| match error.is_io() {
         true => failed(error.into()),
-        false => FormatError::Json { error },
+        false => TraceError::Json { error },
     })?;
     found.finish()
 }
@@ -126,7 +127,7 @@ impl MemoryEvents {
         }
     }
 
-    /// An event of memory, if it makes sense.
+    /// Adds a memory event, if it is valid.
     fn memory(&mut self, entry: &ChromeEvent, thread: u32, failed: bool) {
         let arguments = &entry.arguments;
         let Some(device) = device(arguments) else { return };
@@ -136,7 +137,7 @@ impl MemoryEvents {
             false if bytes < 0 => EventAction::FreeRequested,
             false => EventAction::Allocate,
         };
-        if self.rows.len() as u64 >= u64::from(u32::MAX) || (bytes == 0 && !failed) {
+        if bytes == 0 && !failed {
             return;
         }
         let address = arguments.address.unwrap_or(0);
@@ -153,31 +154,29 @@ impl MemoryEvents {
         let Self { mut rows, operations, mut sites, .. } = self;
         rows.sort_by_key(|row| (row.event.time, row.index));
         let mut operations = operations.nested();
-        let mut gather = EventCollector::default();
+        let mut collector = EventCollector::default();
         let mut counted: HashMap<u32, Vec<CountedBytes>> = HashMap::new();
-        for MemoryRow { device, event, counted: told, .. } in rows {
+        for MemoryRow { device, event, counted: row_counts, .. } in rows {
             let site = operations.site(event.thread, event.time, &mut sites);
-            gather.told(device)?.events.push(HistoryEvent { site, ..event });
-            counted.entry(device).or_default().push(told);
+            collector.push(device, HistoryEvent { site, ..event })?;
+            counted.entry(device).or_default().push(row_counts);
         }
-        let mut history = History { devices: gather.finish(), sites, ..History::default() };
-        let mut warnings = Warnings::default();
+        let mut history = History { devices: collector.finish(), sites, ..History::default() };
         for device in &mut history.devices {
-            let unknown = check(device, &mut warnings);
+            let unknown = check(device, &mut history.warnings);
             let counted = counted.remove(&device.device).unwrap_or_default();
-            live_at_start::find(device, &unknown, &counted, &mut warnings);
+            live_at_start::find(device, &unknown, &counted, &mut history.warnings);
         }
-        history.warnings = warnings.finish();
         Ok(history)
     }
 }
 
-/// The number of an instant's device; `None` for a family that nobody knows.
+/// Returns the number of an event's device; `None` for an unknown family.
 fn device(arguments: &EventArguments) -> Option<u32> {
-    /// PyTorch's number of backends made elsewhere.
+    /// PyTorch's number of out-of-tree backends.
     const PRIVATE_USE: i64 = 20;
     let index = u16::try_from(arguments.device.unwrap_or(0)).unwrap_or(0);
-    // Without a family, as some tools write: the host has no index.
+    // Some tools omit the family. The host has no index.
     let family =
         arguments.family.unwrap_or_else(|| i64::from(arguments.device.is_some_and(|index| index >= 0)));
     let device = match family {
@@ -196,7 +195,8 @@ mod tests {
 
     fn memory(time: &str, address: u64, bytes: i64, more: &str) -> String {
         format!(
-            r#"{{"ph":"i","name":"[memory]","ts":{time},"tid":7,"args":{{"Addr":{address},"Bytes":{bytes},"Device Type":1,"Device Id":0{more}}}}}"#
+            r#"{{"ph":"i","name":"[memory]","ts":{time},"tid":7,"args":
+                {{"Addr":{address},"Bytes":{bytes},"Device Type":1,"Device Id":0{more}}}}}"#
         )
     }
 
@@ -227,9 +227,9 @@ mod tests {
             memory("5", 200, 8, ""),
             memory("6", 200, -9, ""),
         ]);
-        let held: Vec<_> =
+        let unplaced: Vec<_> =
             history.devices[0].unplaced.iter().map(|block| (block.address, block.bytes)).collect();
-        assert_eq!(held, [(100, 50)]);
+        assert_eq!(unplaced, [(100, 50)]);
         let freed = |event, address| HistoryWarning::FreedUnknown { device: 0, event, address };
         assert_eq!(
             history.warnings,

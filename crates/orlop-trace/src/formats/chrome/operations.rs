@@ -1,23 +1,23 @@
 //! The call sites of a trace: the operations that were open on a thread when it allocated or freed.
 //!
-//! Memory events have no stacks. But what a thread does lies on its track as complete events, one within the
-//! other: `aten::empty` in `aten::addmm` in `aten::linear` in whatever the program called. Those that are
-//! open at the time of a memory event, on its thread, are its frames.
+//! Memory events have no stacks. But the operations of a thread are complete events, nested in each other:
+//! `aten::empty` in `aten::addmm` in `aten::linear` in the function that called it. The frames of a memory
+//! event are the operations that are open at its time on its thread.
 //!
-//! Operations are sorted by time, and opened and closed once each while the memory events pass by. They are
-//! expected to nest. Where two overlap, because times are rounded or made up, the later one is within the
-//! earlier one if most of it is, and follows it otherwise.
+//! The operations are sorted by time, and opened and closed once each while the memory events are processed.
+//! They are expected to nest. If two overlap, because times are rounded or wrong, the later one is nested in
+//! the earlier one if most of it is, and follows it otherwise.
 
 use super::events::ChromeEvent;
 use crate::history::{SiteId, Sites};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// A call site has so many frames, the innermost: those of operators, and as much of Python as leads to a
-/// program's line.
+/// The maximum number of frames of a call site, the innermost: those of operators, and of Python up to a line
+/// of the program.
 const FRAMES: usize = 32;
 
-/// So many operations are open on a thread; what is deeper is left out. Python's own limit is about this.
+/// The maximum number of open operations on a thread; deeper ones are ignored. Python's own limit is similar.
 const OPEN: usize = 1024;
 
 /// An operation of a thread, with its time.
@@ -45,15 +45,15 @@ pub(super) struct NestedOperations {
 /// The operations of a thread.
 #[derive(Debug)]
 struct ThreadOperations {
-    /// Those that have not begun.
+    /// The index of the first operation that has not begun, and the end of the list.
     next: usize,
     end: usize,
-    /// When they end, and their frames; the outermost first. None ends later than one before it.
+    /// The end and the frame of each open operation, the outermost first. None ends later than one before it.
     open: Vec<(u64, u32)>,
 }
 
 impl OperationList {
-    /// Takes note of what a thread of this number did.
+    /// Adds an operation of a thread.
     pub(super) fn take(&mut self, entry: &ChromeEvent, thread: u32, sites: &mut Sites) {
         if !entry.name.is_empty() {
             let (begin, end) = (entry.time, entry.time.saturating_add(entry.duration));
@@ -61,10 +61,10 @@ impl OperationList {
         }
     }
 
-    /// Puts them in order.
+    /// Sorts the operations.
     pub(super) fn nested(self) -> NestedOperations {
         let mut list = self.list;
-        // Of those that begin together the longest is around the others.
+        // Of operations that begin together, the longest encloses the others.
         list.sort_by_key(|operation| (operation.thread, operation.begin, Reverse(operation.end)));
         let mut threads = HashMap::new();
         let mut next = 0;
@@ -80,7 +80,8 @@ impl OperationList {
 }
 
 impl NestedOperations {
-    /// What is open on a thread at a time, as a call site. For each thread ask in order of time.
+    /// Returns the operations that are open on a thread at a time, as a call site. For each thread the times
+    /// must be in order.
     pub(super) fn site(&mut self, thread: u32, time: u64, sites: &mut Sites) -> SiteId {
         let Some(lane) = self.threads.get_mut(&thread) else { return SiteId::UNKNOWN };
         let waiting = self.list.get(lane.next..lane.end).unwrap_or_default();
@@ -109,7 +110,7 @@ impl ThreadOperations {
     }
 }
 
-/// Python's functions are named `file.py(line): function`.
+/// Returns the frame of an operation. Python functions are named `file.py(line): function`.
 fn frame(name: &str, sites: &mut Sites) -> u32 {
     let python = name.split_once("): ").and_then(|(place, function)| {
         let (file, line) = place.rsplit_once('(')?;
@@ -118,8 +119,7 @@ fn frame(name: &str, sites: &mut Sites) -> u32 {
     if let Some((function, file, line)) = python {
         return sites.frame(function, file, line);
     }
-    // `<built-in method linear of type object at 0x7f…>`: the same method has another address in the next
-    // run.
+    // `<built-in method linear of type object at 0x7f…>`: the address differs between runs.
     match name.split_once(" at 0x").filter(|_| name.starts_with("<built-in ")) {
         Some((method, _)) => sites.frame(&format!("{method}>"), "??", 0),
         None => sites.frame(name, "??", 0),
@@ -145,7 +145,7 @@ mod tests {
         sites.frames(site).map(|frame| sites.name(frame.function)).collect()
     }
 
-    /// What is open at each of these times, innermost first.
+    /// Returns the operations that are open at each of these times, innermost first.
     fn at(operations: &[(&str, u64, u64)], times: &[u64]) -> Vec<String> {
         let mut sites = Sites::default();
         let mut nested = nested(operations, &mut sites);
@@ -167,10 +167,10 @@ mod tests {
 
     #[test]
     fn what_follows_is_not_within() {
-        // To the nanosecond, and a little too early.
+        // To the nanosecond, and slightly too early.
         let operations = [("a", 0, 10), ("b", 10, 10), ("c", 19, 11), ("d", 29, 1)];
         assert_eq!(at(&operations, &[5, 10, 15, 19, 25, 30]), ["a", "b", "b", "c", "c", "d c"]);
-        // A little too long: it ends with what is around it.
+        // Slightly too long: it ends with the enclosing one.
         assert_eq!(at(&[("a", 0, 10), ("b", 2, 9)], &[10, 11]), ["b a", ""]);
     }
 

@@ -1,17 +1,17 @@
-//! Texts and call sites in one cell of one line.
+//! Texts and call sites in one cell of a line.
 
 use crate::history::{SiteId, Sites};
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Characters that separate, and what stands for them after a backslash.
+/// Separators, and the characters that replace them after a backslash.
 const ESCAPES: [(char, char); 5] = [('\\', '\\'), ('|', 'p'), (';', 's'), ('\n', 'n'), ('\r', 'r')];
 
-/// What makes a spreadsheet take a cell for a formula, at its beginning.
+/// First characters that make a spreadsheet interpret a cell as a formula.
 const FORMULA: [char; 4] = ['=', '+', '-', '@'];
 
-/// A text without separators. Space at its ends is kept by a backslash: cells are trimmed. So is what would
-/// begin a formula: a recording names what others wrote, and tables are opened in spreadsheets.
+/// Escapes the separators in a text. Blanks at the ends are escaped, because cells are trimmed, and so is the
+/// first character of a formula: texts of recordings are untrusted, and tables are opened in spreadsheets.
 pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     let special = |c: char| ESCAPES.iter().any(|&(from, _)| from == c);
     let trimmed = text.starts_with(is_space) || text.ends_with(is_space);
@@ -33,13 +33,12 @@ pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(written)
 }
 
-/// What [`u8::is_ascii_whitespace`] calls so.
+/// Returns `true` for the characters of [`u8::is_ascii_whitespace`].
 fn is_space(c: char) -> bool {
     c.is_ascii_whitespace()
 }
 
-/// The text that [`escaped`] was given; `None` if it is not UTF-8, or a backslash stands before something
-/// else.
+/// Reverses [`escaped`]. Returns `None` if the cell is not UTF-8 or has an unknown escape.
 pub(super) fn unescaped(cell: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(cell).ok()?;
     if !text.contains('\\') {
@@ -64,8 +63,8 @@ pub(super) fn unescaped(cell: &[u8]) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(read))
 }
 
-/// A call site as a cell; empty for the unknown one.
-pub(super) fn frames(sites: &Sites, site: SiteId) -> String {
+/// Formats a call site as a cell; empty for the unknown site.
+pub(super) fn frames(site: SiteId, sites: &Sites) -> String {
     let mut cell = String::new();
     for frame in sites.frames(site) {
         if !cell.is_empty() {
@@ -77,7 +76,7 @@ pub(super) fn frames(sites: &Sites, site: SiteId) -> String {
     cell
 }
 
-/// The call site of a cell from [`frames`].
+/// Parses a call site from a cell.
 pub(super) fn site(cell: &[u8], sites: &mut Sites) -> Option<SiteId> {
     let mut frames = Vec::new();
     for frame in cell.split(|&byte| byte == b';') {
@@ -92,7 +91,7 @@ pub(super) fn site(cell: &[u8], sites: &mut Sites) -> Option<SiteId> {
     Some(sites.stack(&frames))
 }
 
-/// Appends a cell, in quotes where it needs them.
+/// Appends a cell, in quotes if necessary.
 pub(super) fn quote(cell: &str, line: &mut Vec<u8>) {
     if !cell.contains([',', '"']) {
         line.extend_from_slice(cell.as_bytes());
@@ -140,10 +139,10 @@ mod tests {
         let mut sites = Sites::default();
         let frames_of = [sites.frame("f<|>", "a;b.py", 3), sites.frame("", "??", 0)];
         let site_of = sites.stack(&frames_of);
-        let cell = frames(&sites, site_of);
+        let cell = frames(site_of, &sites);
         assert_eq!(cell, "f<\\p>|a\\sb.py|3;|??|0");
         assert_eq!(site(cell.as_bytes(), &mut sites), Some(site_of));
-        assert_eq!(frames(&sites, SiteId::UNKNOWN), "");
+        assert_eq!(frames(SiteId::UNKNOWN, &sites), "");
         for wrong in ["f", "f|g", "f|g|x", "f|g|1|2", "f|g|1;", "f|g|4294967296"] {
             assert_eq!(site(wrong.as_bytes(), &mut sites), None, "{wrong}");
         }

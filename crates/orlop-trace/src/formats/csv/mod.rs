@@ -1,59 +1,59 @@
-//! Events as comma-separated values: for scripts, spreadsheets and databases.
+//! Events as comma-separated values, for scripts, spreadsheets and databases.
 //!
-//! A line for each event, in the history's order, device after device. The first line names the columns:
+//! There is one line for each event, in the history's order, device after device. The first line names the
+//! columns:
 //!
 //! | column | what |
 //! |---|---|
-//! | `device` | its number |
-//! | `time_ns` | nanoseconds; only differences mean anything |
-//! | `action` | `allocate`, `free_requested`, `free_completed`, `use`, `region_gained`, `region_lost`, `mapped`, `unmapped`, `out_of_memory`, `snapshot`, `annotation` |
-//! | `address` | hexadecimal; of `out_of_memory` the bytes that were free, in hexadecimal too |
-//! | `bytes` | asked for, given back, gained or lost |
+//! | `device` | the number of the device |
+//! | `time_ns` | nanoseconds; only differences are meaningful |
+//! | `action` | `allocate`, `free_requested`, `free_completed`, `use`, `region_gained`, `region_lost`, |
+//! | | `mapped`, `unmapped`, `out_of_memory`, `snapshot`, `annotation` |
+//! | `address` | hexadecimal; for `out_of_memory`, the free bytes, in hexadecimal too |
+//! | `bytes` | requested bytes, or the length of a region |
 //! | `stream` | hexadecimal |
-//! | `thread` | 0 where it is not known |
+//! | `thread` | 0 if unknown |
 //! | `kind` | the memory kind, such as `kv_cache` |
-//! | `text` | the tag, or what an annotation says |
+//! | `text` | the tag, or the name of an annotation |
 //! | `frames` | the call site, innermost first: `function\|file\|line`, with `;` between the frames |
 //!
-//! `\`, `|`, `;`, and the ends of lines are written as `\\`, `\p`, `\s`, `\n` and `\r` in texts and names, so
-//! that every event is one line and every `|` and `;` separates. A text that a spreadsheet would take for a
-//! formula (`=`, `+`, `-` or `@` first) begins with `\x3d` and the like instead. Cells are quoted as RFC 4180
-//! has it. Segments, blocks that were held before, settings and warnings have no place here:
-//! [`binary`](super::binary) keeps them.
+//! `\`, `|`, `;`, and line ends are written as `\\`, `\p`, `\s`, `\n` and `\r` in texts and names, so that
+//! every event is one line and every `|` and `;` is a separator. A text that a spreadsheet would interpret as
+//! a formula (`=`, `+`, `-` or `@` first) begins with `\x3d`, `\x2b`, `\x2d` or `\x40` instead. Cells are
+//! quoted as in RFC 4180. Segments, blocks of the start, settings and warnings are not written:
+//! [`binary`](super::binary) has them.
 //!
-//! The reader finds the columns by their names, in any order and with others among them; `device`, `time_ns`,
-//! `action`, `address` and `bytes` must be there.
+//! The reader finds the columns by name, in any order, and ignores unknown ones. `device`, `time_ns`,
+//! `action`, `address` and `bytes` are required.
 
 mod escape;
 
 use super::event_collector::EventCollector;
-use super::table_rows::{Rows, TableRow};
-use super::{AdmittedDevices, EventColumn, Format, FormatError};
-use crate::Result;
+use super::table_rows::{Rows, TableRow, first_cells};
+use super::{AdmittedDevices, EventField, Format};
 use crate::history::{EventAction, History, HistoryEvent, SiteId, Sites, TextId};
-use crate::input;
+use crate::{Result, TraceError};
 use orlop_core::{MemoryKind, StreamId};
 use std::io::{Read, Write};
 
-/// The columns, in the order in which they are written, and whether a file must have them.
-const COLUMNS: [(&str, EventColumn, bool); 10] = [
-    ("device", EventColumn::Device, true),
-    ("time_ns", EventColumn::Time, true),
-    ("action", EventColumn::Action, true),
-    ("address", EventColumn::Address, true),
-    ("bytes", EventColumn::Bytes, true),
-    ("stream", EventColumn::Stream, false),
-    ("thread", EventColumn::Thread, false),
-    ("kind", EventColumn::Kind, false),
-    ("text", EventColumn::Text, false),
-    ("frames", EventColumn::Frames, false),
+/// The columns in the order of writing, and whether a file must have them.
+const COLUMNS: [(&str, EventField, bool); 10] = [
+    ("device", EventField::Device, true),
+    ("time_ns", EventField::Time, true),
+    ("action", EventField::Action, true),
+    ("address", EventField::Address, true),
+    ("bytes", EventField::Bytes, true),
+    ("stream", EventField::Stream, false),
+    ("thread", EventField::Thread, false),
+    ("kind", EventField::Kind, false),
+    ("text", EventField::Text, false),
+    ("frames", EventField::Frames, false),
 ];
 
-/// Whether a file that begins with these bytes (not compressed) is of this format.
+/// Returns `true` if a file that begins with these (uncompressed) bytes is of this format.
 #[must_use]
 pub fn sniff(head: &[u8]) -> bool {
-    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let cells: Vec<&[u8]> = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
+    let cells = first_cells(head);
     COLUMNS.iter().filter(|(.., needed)| *needed).all(|(name, ..)| cells.contains(&name.as_bytes()))
 }
 
@@ -73,12 +73,12 @@ pub fn sniff(head: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// [`FormatError::Write`]; [`FormatError::TooManyDevices`], before anything is written.
+/// [`TraceError::Write`]; [`TraceError::TooManyDevices`], before anything is written.
 pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
-    // Who reads the table sees those that have events.
-    let told = history.devices.iter().filter(|device| !device.events.is_empty());
-    AdmittedDevices::all(told.map(|device| device.device))?;
-    let failed = FormatError::write(Format::Csv);
+    // Readers of the table see only devices with events.
+    let written = history.devices.iter().filter(|device| !device.events.is_empty());
+    AdmittedDevices::all(written.map(|device| device.device))?;
+    let failed = TraceError::write(Format::Csv);
     let names = COLUMNS.map(|(name, ..)| name).join(",");
     writeln!(writer, "{names}").map_err(&failed)?;
     let mut line = Vec::new();
@@ -99,117 +99,102 @@ fn write_event(device: u32, event: &HistoryEvent, sites: &Sites, line: &mut Vec<
     write!(line, "{device},{time},{action},{address:#x},{bytes},{:#x},{thread},{kind},", stream.get())?;
     escape::quote(&escape::escaped(sites.name(event.text)), line);
     line.push(b',');
-    escape::quote(&escape::frames(sites, event.site), line);
+    escape::quote(&escape::frames(event.site, sites), line);
     line.push(b'\n');
     Ok(())
 }
 
-/// Reads events, plain or gzip. Devices are those that have events.
+/// Reads events, plain or gzip. The devices are those that have events.
 ///
 /// # Errors
 ///
-/// [`FormatError`], for the first line that makes no sense.
+/// [`TraceError`], for the first invalid line.
 pub fn read_csv(reader: impl Read) -> Result<History> {
-    let input = input::open(reader).map_err(FormatError::read(Format::Csv))?;
-    let mut rows = Rows::new(Format::Csv, input);
+    let mut rows = Rows::open(reader, Format::Csv)?;
     let mut sites = Sites::default();
-    let mut gather = EventCollector::default();
+    let mut collector = EventCollector::default();
     let places = match rows.next()? {
         Some(row) => places(row)?,
-        None => return Err(FormatError::NotThis { format: Format::Csv }.into()),
+        None => return Err(TraceError::WrongFormat { format: Format::Csv }),
     };
-    let mut count = 0_u64;
     while let Some(row) = rows.next()? {
         let (device, event) = read_event(row, &places, &mut sites)?;
-        count += 1;
-        if count > u64::from(u32::MAX) {
-            return Err(FormatError::TooManyEvents { limit: u32::MAX.into() }.into());
-        }
-        gather.told(device)?.events.push(event);
+        collector.push(device, event)?;
     }
-    Ok(History { devices: gather.finish(), sites, ..History::default() })
+    Ok(History { devices: collector.finish(), sites, ..History::default() })
 }
 
 /// The index of each of [`COLUMNS`] in a row.
 type ColumnPlaces = [Option<usize>; COLUMNS.len()];
 
-fn places(row: TableRow<'_>) -> Result<ColumnPlaces, FormatError> {
-    let cells: Vec<&[u8]> = (0..).map_while(|place| row.cell(place)).collect();
+fn places(row: TableRow<'_>) -> Result<ColumnPlaces> {
+    let cells: Vec<&[u8]> = row.cells().collect();
     let mut places = [None; COLUMNS.len()];
-    for (place, (name, column, needed)) in places.iter_mut().zip(COLUMNS) {
+    for (place, (name, field, needed)) in places.iter_mut().zip(COLUMNS) {
         *place = cells.iter().position(|cell| *cell == name.as_bytes());
         if needed && place.is_none() {
-            return Err(FormatError::Missing { line: row.line, column });
+            return Err(TraceError::Missing { line: row.line, field });
         }
     }
     Ok(places)
 }
 
-fn read_event(
-    row: TableRow<'_>,
-    places: &ColumnPlaces,
-    sites: &mut Sites,
-) -> Result<(u32, HistoryEvent), FormatError> {
+fn read_event(row: TableRow<'_>, places: &ColumnPlaces, sites: &mut Sites) -> Result<(u32, HistoryEvent)> {
     let [device, time, action, address, bytes, stream, thread, kind, text, frames] = *places;
     let action = cell(row, action);
-    let action = EventAction::from_name(action).ok_or_else(|| row.unexpected(EventColumn::Action, action))?;
+    let action = EventAction::from_name(action).ok_or_else(|| row.unexpected(EventField::Action, action))?;
     let kind = match cell(row, kind) {
         b"" => MemoryKind::Default,
         name => std::str::from_utf8(name)
             .ok()
             .and_then(|name| name.parse().ok())
-            .ok_or_else(|| row.unexpected(EventColumn::Kind, name))?,
+            .ok_or_else(|| row.unexpected(EventField::Kind, name))?,
     };
     let text = match cell(row, text) {
         b"" => TextId::NONE,
         cell => {
-            let text = escape::unescaped(cell).ok_or_else(|| row.unexpected(EventColumn::Text, cell))?;
+            let text = escape::unescaped(cell).ok_or_else(|| row.unexpected(EventField::Text, cell))?;
             sites.text(&text)
         }
     };
     let site = match cell(row, frames) {
         b"" => SiteId::UNKNOWN,
-        cell => escape::site(cell, sites).ok_or_else(|| row.unexpected(EventColumn::Frames, cell))?,
+        cell => escape::site(cell, sites).ok_or_else(|| row.unexpected(EventField::Frames, cell))?,
     };
     let event = HistoryEvent {
-        time: number(row, time, EventColumn::Time, 10)?,
-        address: number(row, address, EventColumn::Address, 16)?,
-        bytes: number(row, bytes, EventColumn::Bytes, 10)?,
-        stream: StreamId::new(number(row, stream, EventColumn::Stream, 16)?),
+        time: number(row, time, EventField::Time, 10)?,
+        address: number(row, address, EventField::Address, 16)?,
+        bytes: number(row, bytes, EventField::Bytes, 10)?,
+        stream: StreamId::new(number(row, stream, EventField::Stream, 16)?),
         site,
         text,
-        thread: short(row, thread, EventColumn::Thread)?,
+        thread: short(row, thread, EventField::Thread)?,
         action,
         kind,
     };
-    Ok((short(row, device, EventColumn::Device)?, event))
+    Ok((short(row, device, EventField::Device)?, event))
 }
 
-/// Empty where there is none.
+/// Returns an empty cell if there is none.
 fn cell<'a>(row: TableRow<'a>, place: Option<usize>) -> &'a [u8] {
     place.and_then(|place| row.cell(place)).unwrap_or_default()
 }
 
-/// Zero where there is no such column, or nothing in it.
-fn number(
-    row: TableRow<'_>,
-    place: Option<usize>,
-    column: EventColumn,
-    base: u32,
-) -> Result<u64, FormatError> {
+/// Returns 0 if there is no such column or the cell is empty.
+fn number(row: TableRow<'_>, place: Option<usize>, field: EventField, base: u32) -> Result<u64> {
     match place {
-        Some(place) if !cell(row, Some(place)).is_empty() => row.number(place, column, base),
-        // The columns that must be there must have something in them.
-        Some(place) if COLUMNS.iter().any(|&(_, one, needed)| one == column && needed) => {
-            row.number(place, column, base)
+        Some(place) if !cell(row, Some(place)).is_empty() => row.number(place, field, base),
+        // The cells of required columns must not be empty.
+        Some(place) if COLUMNS.iter().any(|&(_, one, needed)| one == field && needed) => {
+            row.number(place, field, base)
         }
         _ => Ok(0),
     }
 }
 
-fn short(row: TableRow<'_>, place: Option<usize>, column: EventColumn) -> Result<u32, FormatError> {
-    let number = number(row, place, column, 10)?;
-    u32::try_from(number).map_err(|_| row.unexpected(column, cell(row, place)))
+fn short(row: TableRow<'_>, place: Option<usize>, field: EventField) -> Result<u32> {
+    let number = number(row, place, field, 10)?;
+    u32::try_from(number).map_err(|_| row.unexpected(field, cell(row, place)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The counters of a device, event by event.
+//! The counters of a device over its events.
 
 use crate::history::{BlockState, DeviceHistory, EventAction, HistoryEvent};
 use orlop_core::MemoryKind;
@@ -11,7 +11,7 @@ pub(super) struct DeviceCounts {
     pub(super) reserved: u64,
     pub(super) pending: u64,
     blocks: HashMap<u64, CountedBlock>,
-    /// Freed blocks that a stream may still use; only of histories that say when that ends.
+    /// Freed blocks that a stream may still use, if the history records completions.
     leaving: HashMap<u64, u64>,
     follows_completion: bool,
     next: u64,
@@ -22,21 +22,21 @@ pub(super) struct DeviceCounts {
 pub(super) struct CountedBlock {
     pub(super) bytes: u64,
     kind: MemoryKind,
-    /// Its number, in order of allocation.
+    /// Its index in order of allocation.
     pub(super) number: u64,
 }
 
-/// The changes of an event to the counts.
+/// What an event changes in the counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CountChange {
-    /// Any counter.
+    /// Whether a counter changes.
     pub(super) counters: bool,
     pub(super) began: Option<CountedBlock>,
     pub(super) ended: Option<CountedBlock>,
 }
 
 impl DeviceCounts {
-    /// At the start of a device's history.
+    /// Returns the counts at the start of a device's history.
     pub(super) fn at_start(device: &DeviceHistory) -> Self {
         let has = |action| device.events.iter().any(|event| event.action == action);
         let follows_completion = has(EventAction::FreeRequested) && has(EventAction::FreeCompleted);
@@ -59,7 +59,7 @@ impl DeviceCounts {
         counts
     }
 
-    /// The blocks that live now, in order of their numbers.
+    /// Returns the live blocks in order of allocation.
     pub(super) fn blocks(&self) -> Vec<(u64, CountedBlock)> {
         let mut blocks: Vec<_> = self.blocks.iter().map(|(&address, &known)| (address, known)).collect();
         blocks.sort_by_key(|(_, known)| known.number);

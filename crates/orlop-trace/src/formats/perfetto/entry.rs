@@ -8,7 +8,7 @@ use std::io::{self, Write};
 pub(super) enum ArgumentValue<'a> {
     Number(u64),
     Text(&'a str),
-    /// An address: as a number it would lose its last bits in a browser.
+    /// As text: a browser would lose the low bits of such a number.
     Address(u64),
 }
 
@@ -19,15 +19,15 @@ pub(super) struct PerfettoEntry<'a> {
     phase: &'static str,
     process: u32,
     thread: u32,
-    /// In nanoseconds since the trace's first event; metadata have none.
+    /// In nanoseconds since the first event of the trace; metadata has no time.
     time: Option<u64>,
-    /// Of a block.
+    /// The id of a block.
     id: Option<u64>,
     arguments: Vec<(&'a str, ArgumentValue<'a>)>,
 }
 
 impl<'a> PerfettoEntry<'a> {
-    /// Something without a time.
+    /// Creates an entry without a time.
     pub(super) fn metadata(name: &'a str, process: u32) -> Self {
         Self { name, phase: "M", process, thread: 0, time: None, id: None, arguments: Vec::new() }
     }
@@ -40,7 +40,7 @@ impl<'a> PerfettoEntry<'a> {
         Self { phase: "i", thread, ..Self::counter(name, process, time) }
     }
 
-    /// The beginning or the end of a block's life.
+    /// Creates the beginning or the end of a block's lifetime.
     pub(super) fn block(begins: bool, process: u32, time: u64, id: u64) -> Self {
         let phase = if begins { "b" } else { "e" };
         Self { phase, id: Some(id), ..Self::counter("block", process, time) }
@@ -67,7 +67,7 @@ impl Serialize for PerfettoEntry<'_> {
             map.serialize_entry("id", &id)?;
         }
         if self.phase == "i" {
-            // As high as its process.
+            // The mark spans the tracks of its process.
             map.serialize_entry("s", "p")?;
         }
         if !self.arguments.is_empty() {
@@ -95,10 +95,10 @@ impl Serialize for ArgumentValue<'_> {
     }
 }
 
-/// Where the entries go.
+/// Writes the entries of a file.
 pub(super) struct EntryWriter<W> {
     writer: W,
-    /// The time that is 0 in the trace.
+    /// The time at which the trace begins.
     zero: u64,
     first: bool,
 }

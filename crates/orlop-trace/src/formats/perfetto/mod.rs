@@ -1,17 +1,18 @@
-//! Traces for ui.perfetto.dev and chrome://tracing: what memory did over time, as counters and marks.
+//! Traces for ui.perfetto.dev and chrome://tracing: memory over time, as counters and marks.
 //!
-//! The file is of [Chrome's JSON format][format]. Each device is a process with these tracks:
+//! The file is in [Chrome's JSON format][format]. Each device is a process with these tracks:
 //!
 //! | track | what |
 //! |---|---|
-//! | `live bytes` | bytes in blocks, as asked for, a series for each memory kind |
-//! | `reserved bytes` | bytes that the allocator holds from the device, where the history tells |
-//! | `pending bytes` | bytes given back that a stream may still use, where the history tells |
+//! | `live bytes` | requested bytes of live blocks, a series for each memory kind |
+//! | `reserved bytes` | bytes reserved from the device, if the history records regions |
+//! | `pending bytes` | freed bytes that a stream may still use, if the history records completions |
 //! | `out of memory` | an instant for each failed request |
 //! | annotations | an instant for each annotation and snapshot |
-//! | `blocks` | a slice from each allocation to its free, if [`blocks`](PerfettoWriter::blocks) asks for them |
+//! | `blocks` | a slice from each allocation to its free, with [`blocks`](PerfettoWriter::blocks) |
 //!
-//! Times count from the first event of any device. Blocks of the start are in the counters from there on.
+//! Times are relative to the first event of any device. Blocks that were live at the start are counted from
+//! there on.
 //!
 //! [format]: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 

@@ -5,7 +5,7 @@ use super::entry::{ArgumentValue, EntryWriter, PerfettoEntry};
 use orlop_core::MemoryKind;
 use std::io::{self, Write};
 
-/// What the counters say at a moment.
+/// The counters at an instant.
 #[derive(Debug, Clone, Copy)]
 struct CounterSample {
     time: u64,
@@ -29,33 +29,32 @@ impl CounterSample {
 pub(super) struct CounterTracks {
     number: u32,
     resolution: u64,
-    /// Kinds that the device has blocks of.
+    /// The memory kinds of the device's blocks.
     kinds: Vec<MemoryKind>,
     has_reserved: bool,
     has_pending: bool,
     written: Option<CounterSample>,
-    /// When the time began of which the moments below are.
+    /// The start of the current interval.
     since: u64,
-    /// The moment with the most live bytes, and the last one.
-    waiting: Option<(CounterSample, CounterSample)>,
+    /// The sample of the interval with the most live bytes, and its last one.
+    pending_samples: Option<(CounterSample, CounterSample)>,
 }
 
 impl CounterTracks {
     pub(super) fn new(number: u32, resolution: u64, kinds: Vec<MemoryKind>) -> Self {
-        let (written, waiting) = (None, None);
         Self {
             number,
             resolution,
             kinds,
             has_reserved: false,
             has_pending: false,
-            written,
+            written: None,
             since: 0,
-            waiting,
+            pending_samples: None,
         }
     }
 
-    /// Takes note of the counters.
+    /// Adds a sample and writes the interval before it, if it is over.
     pub(super) fn note<W: Write>(
         &mut self,
         counts: &DeviceCounts,
@@ -67,17 +66,17 @@ impl CounterTracks {
             self.flush(out)?;
             self.since = time;
         }
-        self.waiting = Some(match self.waiting {
-            Some((most, _)) if most.total() >= now.total() => (most, now),
+        self.pending_samples = Some(match self.pending_samples {
+            Some((peak, _)) if peak.total() >= now.total() => (peak, now),
             _ => (now, now),
         });
         if self.resolution == 0 || self.written.is_none() { self.flush(out) } else { Ok(()) }
     }
 
-    /// Writes what waits.
+    /// Writes the samples of the current interval.
     pub(super) fn flush<W: Write>(&mut self, out: &mut EntryWriter<W>) -> io::Result<()> {
-        let Some((most, last)) = self.waiting.take() else { return Ok(()) };
-        self.write(most, out)?;
+        let Some((peak, last)) = self.pending_samples.take() else { return Ok(()) };
+        self.write(peak, out)?;
         self.write(last, out)
     }
 

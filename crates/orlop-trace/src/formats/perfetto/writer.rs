@@ -1,15 +1,15 @@
-//! From events to tracks and marks.
+//! Writing the tracks and marks of a history.
 
-use super::super::{Format, FormatError, numbered_device};
+use super::super::{Format, numbered_device};
 use super::counts::{CountedBlock, DeviceCounts};
 use super::entry::{ArgumentValue, EntryWriter, PerfettoEntry};
 use super::tracks::CounterTracks;
-use crate::Result;
 use crate::history::{DeviceHistory, EventAction, History, HistoryEvent, Sites};
+use crate::{Result, TraceError};
 use orlop_core::MemoryKind;
 use std::io::{self, Write};
 
-/// Writes the counters and marks of a history; [`PerfettoWriter`] has choices.
+/// Writes the counters and marks of a history. [`PerfettoWriter`] has options.
 ///
 /// ```
 /// use orlop_trace::formats::{perfetto, rmm};
@@ -23,12 +23,12 @@ use std::io::{self, Write};
 ///
 /// # Errors
 ///
-/// [`FormatError::Write`].
+/// [`TraceError::Write`].
 pub fn write_perfetto(history: &History, writer: impl Write) -> Result<()> {
     PerfettoWriter::new().write(history, writer)
 }
 
-/// What to write of a history.
+/// Options for writing a history.
 #[derive(Debug, Clone, Copy, Default)]
 #[must_use]
 pub struct PerfettoWriter {
@@ -37,31 +37,31 @@ pub struct PerfettoWriter {
 }
 
 impl PerfettoWriter {
-    /// Counters and marks.
+    /// Creates a writer of counters and marks.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Each block as a slice, too, with its address, size, tag and call site.
+    /// Also writes each block as a slice, with its address, size, tag and call site.
     pub fn blocks(mut self, blocks: bool) -> Self {
         self.blocks = blocks;
         self
     }
 
-    /// Counters at most twice in so many nanoseconds: the moment with the most live bytes, so that no peak is
-    /// lost, and the last one. 0, as it is without this, writes every change.
+    /// Writes at most two samples of the counters in each interval of this length: the one with the most live
+    /// bytes, so that no peak is lost, and the last one. 0, the default, writes every change.
     pub fn resolution(mut self, nanoseconds: u64) -> Self {
         self.resolution = nanoseconds;
         self
     }
 
-    /// Writes a history. The writer is given small pieces: put a `BufWriter` before a file.
+    /// Writes a history. Small writes are frequent: pass a `BufWriter` for a file.
     ///
     /// # Errors
     ///
-    /// [`FormatError::Write`].
+    /// [`TraceError::Write`].
     pub fn write(&self, history: &History, writer: impl Write) -> Result<()> {
-        Ok(self.try_write(history, writer).map_err(FormatError::write(Format::Perfetto))?)
+        self.try_write(history, writer).map_err(TraceError::write(Format::Perfetto))
     }
 
     fn try_write(self, history: &History, writer: impl Write) -> io::Result<()> {
@@ -117,7 +117,7 @@ impl PerfettoWriter {
     }
 }
 
-/// Kinds of which the device has blocks.
+/// Returns the memory kinds of the device's blocks.
 fn kinds(device: &DeviceHistory) -> Vec<MemoryKind> {
     let mut used = [false; MemoryKind::COUNT];
     used[MemoryKind::Default.index()] = !(device.start.is_empty() && device.unplaced.is_empty());
@@ -133,7 +133,7 @@ fn begins<'a>(number: u32, time: u64, address: u64, known: CountedBlock) -> Perf
     entry.with("address", ArgumentValue::Address(address)).with("bytes", ArgumentValue::Number(known.bytes))
 }
 
-/// What is no counter.
+/// Writes an event that is not a counter.
 fn mark<W: Write>(
     number: u32,
     event: &HistoryEvent,
@@ -195,7 +195,7 @@ mod tests {
             event(5000, EventAction::OutOfMemory, 77, 9000),
             event(6000, EventAction::FreeRequested, 500, 7),
         ];
-        history.devices = by_device(events.map(|event| (0, event))).unwrap();
+        history.devices = by_device(events.map(|event| (0, event)));
         let (stream, site) = (StreamId::DEFAULT, SiteId::UNKNOWN);
         let block = SegmentBlock { address: 500, bytes: 512, requested: 7, state: BlockState::Live, site };
         let blocks = vec![block];
@@ -229,7 +229,7 @@ mod tests {
             ]
         };
         let events = (0..100).flat_map(|step| pair(step * 10, if step == 33 { 900 } else { step }));
-        history.devices = by_device(events.map(|event| (0, event))).unwrap();
+        history.devices = by_device(events.map(|event| (0, event)));
         let entries = entries(PerfettoWriter::new().resolution(1000), &history);
         assert_eq!(counters(&entries, "live bytes"), [(0.0, 0), (0.33, 900), (0.991, 0)]);
     }

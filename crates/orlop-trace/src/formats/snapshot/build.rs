@@ -1,99 +1,86 @@
-//! From records to a [`History`]: what readers hand over, put in order and checked.
+//! Building a [`History`] from records: sorted and checked.
 //!
-//! A history promises that a segment's blocks follow each other without gaps, that segments do not overlap,
-//! and that no range passes the last address. Files promise nothing: what does not fit is mended and told
-//! ([`HistoryWarning::BrokenSegment`]).
+//! In a history, the blocks of a segment follow each other without gaps, segments do not overlap, and no
+//! range exceeds the address space. Files may violate all of that: inconsistent segments are repaired and
+//! reported as [`HistoryWarning::BrokenSegment`].
 
 use super::records::SegmentFields;
 use crate::history::{
-    Annotation, BlockState, DeviceHistory, EventDetail, History, HistoryEvent, HistoryWarning, Segment,
-    SegmentBlock, SiteId, Sites, TextId, warn,
+    Annotation, DeviceHistory, EventDetail, History, HistoryEvent, HistoryWarning, Segment, SegmentBlock,
+    SiteId, Sites, TextId,
 };
+use crate::{Result, TraceError};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 
-/// Devices are numbered below this: a list of events is written for each number.
+/// Devices are numbered below this limit: snapshots have a list of events for each number.
 pub(super) use crate::formats::MAX_DEVICES;
 
-/// Why a record of a snapshot is refused, in any format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum RecordFault {
-    #[error("{record} has no {field}, or one that is no whole number from 0 or no known word")]
-    Missing { record: &'static str, field: &'static str },
-    #[error("a time passes 2^64 nanoseconds")]
-    Time,
-    #[error("device {device}: devices are numbered below {MAX_DEVICES}")]
-    Device { device: u64 },
-    #[error("more than 2^32 events on a device")]
-    Events,
-    #[error("neither segments nor device_traces: this is no memory snapshot")]
-    NoSnapshot,
-}
-
-/// A block that was read; early versions did not write where.
+/// A block that was read. Early versions did not write addresses.
 pub(super) struct ReadBlock {
     pub(super) block: SegmentBlock,
     pub(super) known: bool,
 }
 
-/// A history in the making.
+/// A history that is being built.
 #[derive(Default)]
-pub(super) struct Build {
+pub(super) struct SnapshotBuilder {
     pub(super) sites: Sites,
     pub(super) settings: Option<String>,
     pub(super) annotations: Vec<Annotation>,
-    /// Whether segments or events were there, if only empty ones.
+    /// Whether there were lists of segments or events, even empty ones.
     pub(super) found: bool,
-    /// Frames of the stack that is being read.
+    /// The frames of the stack that is being read.
     pub(super) stack: Vec<u32>,
-    /// Blocks of the segment that is being read.
+    /// The blocks of the segment that is being read.
     pub(super) blocks: Vec<ReadBlock>,
-    /// Of the device that is being read.
+    /// The events of the device that is being read.
     trace: DeviceHistory,
-    /// The place of the next event in the file's list.
-    place: usize,
+    /// The index of the next event in the list of the file.
+    next_event: usize,
     devices: BTreeMap<u32, DeviceHistory>,
     warnings: Vec<HistoryWarning>,
 }
 
-impl Build {
-    /// The site of the frames in `stack`, which is empty again.
+impl SnapshotBuilder {
+    /// Returns the site of the frames in `stack` and clears it.
     pub(super) fn take_stack(&mut self) -> SiteId {
         let site = self.sites.stack(&self.stack);
         self.stack.clear();
         site
     }
 
-    pub(super) fn event(&mut self, event: HistoryEvent, detail: EventDetail) -> Result<(), RecordFault> {
-        let number = u32::try_from(self.trace.events.len()).map_err(|_| RecordFault::Events)?;
+    pub(super) fn event(&mut self, event: HistoryEvent, detail: EventDetail) -> Result<()> {
+        let number = u32::try_from(self.trace.events.len())
+            .map_err(|_| TraceError::TooManyEvents { limit: u32::MAX.into() })?;
         if detail.context != TextId::NONE || detail.pool != (0, 0) {
             self.trace.details.push(EventDetail { event: number, ..detail });
         }
         self.trace.events.push(event);
-        self.place += 1;
+        self.next_event += 1;
         Ok(())
     }
 
-    /// An event of a kind that this reader does not know is left out.
+    /// Skips an event of an unknown kind.
     pub(super) fn unknown_action(&mut self) {
-        let unknown = HistoryWarning::UnknownAction { device: self.trace.device, event: self.place };
-        warn(&mut self.warnings, unknown);
-        self.place += 1;
+        let unknown = HistoryWarning::UnknownAction { device: self.trace.device, event: self.next_event };
+        unknown.add_to(&mut self.warnings);
+        self.next_event += 1;
     }
 
-    /// What follows happened on `device`.
+    /// Begins the events of `device`.
     pub(super) fn begin_trace(&mut self, device: usize) {
         self.trace.device = u32::try_from(device).unwrap_or(u32::MAX);
-        self.place = 0;
+        self.next_event = 0;
     }
 
-    pub(super) fn end_trace(&mut self) -> Result<(), RecordFault> {
+    pub(super) fn end_trace(&mut self) -> Result<()> {
         let trace = std::mem::take(&mut self.trace);
         if trace.events.is_empty() {
             return Ok(());
         }
         if trace.device >= MAX_DEVICES {
-            return Err(RecordFault::Device { device: trace.device.into() });
+            return Err(TraceError::DeviceNumber { device: trace.device.into(), limit: MAX_DEVICES });
         }
         let device = self.device(trace.device);
         device.events = trace.events;
@@ -105,19 +92,19 @@ impl Build {
         self.devices.entry(device).or_insert_with(|| DeviceHistory { device, ..DeviceHistory::default() })
     }
 
-    /// A segment whose blocks are in `blocks`, which is empty again.
-    pub(super) fn segment(&mut self, fields: SegmentFields) -> Result<(), RecordFault> {
+    /// Adds a segment with the blocks in `blocks`, which is cleared.
+    pub(super) fn segment(&mut self, fields: SegmentFields) -> Result<()> {
         let address = fields
             .address
-            .ok_or(RecordFault::Missing { record: "a segment", field: "address or a number in it" })?;
+            .ok_or(TraceError::MissingField { record: "a segment", field: "address or a number in it" })?;
         let number = fields.device.unwrap_or(0);
         let device = u32::try_from(number).ok().filter(|&device| device < MAX_DEVICES);
-        let device = device.ok_or(RecordFault::Device { device: number })?;
-        let mut mended = false;
+        let device = device.ok_or(TraceError::DeviceNumber { device: number, limit: MAX_DEVICES })?;
+        let mut repaired = false;
         let mut next = Some(address);
         for ReadBlock { block, known } in &mut self.blocks {
             if !*known {
-                // Blocks follow each other.
+                // Without addresses, blocks follow each other.
                 block.address = next.unwrap_or(u64::MAX);
             }
             next = block.address.checked_add(block.bytes);
@@ -125,38 +112,31 @@ impl Build {
         let bytes = fields.bytes.or_else(|| next?.checked_sub(address)).unwrap_or(0);
         let Some(end) = address.checked_add(bytes).filter(|_| bytes > 0) else {
             self.blocks.clear();
-            warn(&mut self.warnings, HistoryWarning::BrokenSegment { device, address });
+            HistoryWarning::BrokenSegment { device, address }.add_to(&mut self.warnings);
             return Ok(());
         };
         self.blocks.sort_by_key(|block| block.block.address);
         let mut blocks = Vec::with_capacity(self.blocks.len());
         let mut at = address;
-        let gap = |from: u64, to: u64| SegmentBlock {
-            address: from,
-            bytes: to - from,
-            requested: 0,
-            state: BlockState::Free,
-            site: SiteId::UNKNOWN,
-        };
         for ReadBlock { block, .. } in self.blocks.drain(..) {
             let fits = block.address.checked_add(block.bytes).is_some_and(|block_end| block_end <= end);
             if block.address < at || !fits || block.bytes == 0 {
-                mended = true;
+                repaired = true;
                 continue;
             }
             if block.address > at {
-                mended = true;
-                blocks.push(gap(at, block.address));
+                repaired = true;
+                blocks.push(SegmentBlock::free(at, block.address - at));
             }
             at = block.address + block.bytes;
             blocks.push(block);
         }
         if at < end {
-            mended = true;
-            blocks.push(gap(at, end));
+            repaired = true;
+            blocks.push(SegmentBlock::free(at, end - at));
         }
-        if mended {
-            warn(&mut self.warnings, HistoryWarning::BrokenSegment { device, address });
+        if repaired {
+            HistoryWarning::BrokenSegment { device, address }.add_to(&mut self.warnings);
         }
         self.device(device).end.push(Segment {
             address,
@@ -171,7 +151,7 @@ impl Build {
         Ok(())
     }
 
-    /// Segments in order, and what was there at the start.
+    /// Sorts the segments and computes the state at the start.
     pub(super) fn finish(self) -> History {
         let Self { mut devices, mut warnings, .. } = self;
         for device in devices.values_mut() {
@@ -183,10 +163,8 @@ impl Build {
                 if apart {
                     next = segment.address + segment.bytes;
                 } else {
-                    warn(
-                        &mut warnings,
-                        HistoryWarning::BrokenSegment { device: number, address: segment.address },
-                    );
+                    let address = segment.address;
+                    HistoryWarning::BrokenSegment { device: number, address }.add_to(&mut warnings);
                 }
                 apart
             });

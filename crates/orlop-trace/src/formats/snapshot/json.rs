@@ -1,26 +1,29 @@
-//! Snapshots as JSON: the same records, read as they come. No document is kept, only the history that is made
-//! of it.
+//! Reading snapshots as JSON, as a stream: only the resulting history is kept in memory.
 
-use super::build::Build;
-use super::error::SnapshotError;
-use super::records::{FrameFields, Whole};
+use super::build::SnapshotBuilder;
+use super::records::{FrameFields, SnapshotFields};
 use super::value::{RecordValue, ScalarValue, SnapshotRecord};
 use super::words::Word;
+use crate::formats::Format;
 use crate::history::{History, SiteId, TextId};
+use crate::{Result, TraceError};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
-use std::io::{self, Read};
+use std::io::Read;
 use std::marker::PhantomData;
 
 /// Reads a snapshot.
-pub(crate) fn read(reader: impl Read) -> Result<History, SnapshotError> {
-    let mut build = Build::default();
+pub(crate) fn read(reader: impl Read) -> Result<History> {
+    let mut builder = SnapshotBuilder::default();
     let mut json = serde_json::Deserializer::from_reader(reader);
-    let read = RecordSeed::<Whole>::new(&mut build).deserialize(&mut json).and_then(|()| json.end());
-    read.map_err(|error| {
-        if error.is_io() { SnapshotError::Read(io::Error::from(error)) } else { SnapshotError::Json(error) }
+    let read = RecordSeed::<SnapshotFields>(&mut builder, PhantomData)
+        .deserialize(&mut json)
+        .and_then(|()| json.end());
+    read.map_err(|error| match error.is_io() {
+        true => TraceError::read(Format::Snapshot)(error.into()),
+        false => TraceError::Json { error },
     })?;
-    Ok(build.finish())
+    Ok(builder.finish())
 }
 
 /// The value of the key that was read last.
@@ -33,30 +36,30 @@ impl<'de, A: MapAccess<'de>> RecordValue for FieldValue<'_, 'de, A> {
         self.0.next_value_seed(ScalarSeed)
     }
 
-    fn text(self, build: &mut Build) -> Result<TextId, A::Error> {
-        self.0.next_value_seed(TextSeed(|text: &str| build.sites.text(text)))
+    fn text(self, builder: &mut SnapshotBuilder) -> Result<TextId, A::Error> {
+        self.0.next_value_seed(TextSeed(|text: &str| builder.sites.text(text)))
     }
 
     fn string(self) -> Result<Option<Box<str>>, A::Error> {
         self.0.next_value_seed(TextSeed(|text: &str| Some(text.into())))
     }
 
-    fn site(self, build: &mut Build) -> Result<SiteId, A::Error> {
-        build.stack.clear();
-        self.0.next_value_seed(ListSeed::<FrameFields>::new(build))?;
-        Ok(build.take_stack())
+    fn site(self, builder: &mut SnapshotBuilder) -> Result<SiteId, A::Error> {
+        builder.stack.clear();
+        self.0.next_value_seed(ListSeed::<FrameFields>(builder, PhantomData))?;
+        Ok(builder.take_stack())
     }
 
-    fn record<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), A::Error> {
-        self.0.next_value_seed(RecordSeed::<R>::new(build))
+    fn record<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<(), A::Error> {
+        self.0.next_value_seed(RecordSeed::<R>(builder, PhantomData))
     }
 
-    fn records<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), A::Error> {
-        self.0.next_value_seed(ListSeed::<R>::new(build))
+    fn records<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<(), A::Error> {
+        self.0.next_value_seed(ListSeed::<R>(builder, PhantomData))
     }
 
-    fn traces<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), A::Error> {
-        self.0.next_value_seed(TracesSeed::<R>(build, PhantomData))
+    fn traces<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<(), A::Error> {
+        self.0.next_value_seed(TracesSeed::<R>(builder, PhantomData))
     }
 
     fn skip(self) -> Result<(), A::Error> {
@@ -64,14 +67,8 @@ impl<'de, A: MapAccess<'de>> RecordValue for FieldValue<'_, 'de, A> {
     }
 }
 
-/// A record, with what it is put into.
-struct RecordSeed<'b, R>(&'b mut Build, PhantomData<R>);
-
-impl<'b, R> RecordSeed<'b, R> {
-    fn new(build: &'b mut Build) -> Self {
-        Self(build, PhantomData)
-    }
-}
+/// Deserializes a record into a [`SnapshotBuilder`].
+struct RecordSeed<'b, R>(&'b mut SnapshotBuilder, PhantomData<R>);
 
 impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for RecordSeed<'_, R> {
     type Value = ();
@@ -97,14 +94,8 @@ impl<'de, R: SnapshotRecord> Visitor<'de> for RecordSeed<'_, R> {
     }
 }
 
-/// A list of records.
-struct ListSeed<'b, R>(&'b mut Build, PhantomData<R>);
-
-impl<'b, R> ListSeed<'b, R> {
-    fn new(build: &'b mut Build) -> Self {
-        Self(build, PhantomData)
-    }
-}
+/// Deserializes a list of records.
+struct ListSeed<'b, R>(&'b mut SnapshotBuilder, PhantomData<R>);
 
 impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for ListSeed<'_, R> {
     type Value = ();
@@ -126,13 +117,13 @@ impl<'de, R: SnapshotRecord> Visitor<'de> for ListSeed<'_, R> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(RecordSeed::<R>::new(self.0))?.is_some() {}
+        while list.next_element_seed(RecordSeed::<R>(self.0, PhantomData))?.is_some() {}
         Ok(())
     }
 }
 
-/// A list of events for each device.
-struct TracesSeed<'b, R>(&'b mut Build, PhantomData<R>);
+/// Deserializes a list of events for each device.
+struct TracesSeed<'b, R>(&'b mut SnapshotBuilder, PhantomData<R>);
 
 impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for TracesSeed<'_, R> {
     type Value = ();
@@ -156,7 +147,7 @@ impl<'de, R: SnapshotRecord> Visitor<'de> for TracesSeed<'_, R> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut lists: A) -> Result<(), A::Error> {
         for device in 0.. {
             self.0.begin_trace(device);
-            if lists.next_element_seed(ListSeed::<R>::new(self.0))?.is_none() {
+            if lists.next_element_seed(ListSeed::<R>(self.0, PhantomData))?.is_none() {
                 break;
             }
             self.0.end_trace().map_err(A::Error::custom)?;
@@ -165,7 +156,7 @@ impl<'de, R: SnapshotRecord> Visitor<'de> for TracesSeed<'_, R> {
     }
 }
 
-/// A text, and what is to be done with it.
+/// Deserializes a text and passes it to a function.
 struct TextSeed<F>(F);
 
 impl<'de, T: Default, F: FnOnce(&str) -> T> DeserializeSeed<'de> for TextSeed<F> {
@@ -260,7 +251,7 @@ impl<'de> Visitor<'de> for ScalarSeed {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ScalarValue, A::Error> {
-        // The reader bounds how deep lists may lie in lists.
+        // serde_json limits the nesting of lists.
         let first = list.next_element_seed(Self)?;
         let second = list.next_element_seed(Self)?;
         while list.next_element::<IgnoredAny>()?.is_some() {}

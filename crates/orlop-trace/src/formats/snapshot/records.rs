@@ -1,68 +1,80 @@
-//! The records of a snapshot, and which field means what.
+//! The records of a snapshot and the meaning of their fields.
 
-use super::build::{Build, ReadBlock, RecordFault};
+use super::build::{ReadBlock, SnapshotBuilder};
 use super::value::{RecordValue, SnapshotRecord};
 use super::words::Word;
 use crate::history::{
-    Annotation, BlockState, EventAction, EventDetail, Frame, HistoryEvent, SegmentBlock, SiteId, Stage,
-    TextId,
+    Annotation, AnnotationStage, BlockState, EventAction, EventDetail, Frame, HistoryEvent, SegmentBlock,
+    SiteId, TextId,
 };
+use crate::{Result, TraceError};
 use orlop_core::{MemoryKind, StreamId};
 
-/// Microseconds are written, nanoseconds are kept.
+/// Nanoseconds in a microsecond: files have microseconds, histories nanoseconds.
 const NANOSECONDS: u64 = 1000;
 
-/// The whole.
+/// The outermost record.
 #[derive(Default)]
-pub(super) struct Whole;
+pub(super) struct SnapshotFields;
 
-impl SnapshotRecord for Whole {
+impl SnapshotRecord for SnapshotFields {
     const NAME: &'static str = "a snapshot";
 
-    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(
+        &mut self,
+        key: Word,
+        value: V,
+        builder: &mut SnapshotBuilder,
+    ) -> Result<(), V::Error> {
         match key {
             Word::Segments => {
-                build.found = true;
-                value.records::<SegmentFields>(build)
+                builder.found = true;
+                value.records::<SegmentFields>(builder)
             }
             Word::DeviceTraces => {
-                build.found = true;
-                value.traces::<EventFields>(build)
+                builder.found = true;
+                value.traces::<EventFields>(builder)
             }
-            Word::AllocatorSettings => value.record::<Settings>(build),
-            Word::ExternalAnnotations => value.records::<AnnotationFields>(build),
+            Word::AllocatorSettings => value.record::<SettingsFields>(builder),
+            Word::ExternalAnnotations => value.records::<AnnotationFields>(builder),
             _ => value.skip(),
         }
     }
 
-    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
-        if build.found { Ok(()) } else { Err(RecordFault::NoSnapshot) }
+    fn done(self, builder: &mut SnapshotBuilder) -> Result<()> {
+        if builder.found { Ok(()) } else { Err(TraceError::NotASnapshot) }
     }
 }
 
+/// The settings of the allocator.
 #[derive(Default)]
-struct Settings;
+struct SettingsFields;
 
-impl SnapshotRecord for Settings {
+impl SnapshotRecord for SettingsFields {
     const NAME: &'static str = "settings";
 
-    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(
+        &mut self,
+        key: Word,
+        value: V,
+        builder: &mut SnapshotBuilder,
+    ) -> Result<(), V::Error> {
         match key {
-            // Once: a text that many keys share would be copied for each of them.
-            Word::Configuration if build.settings.is_none() => {
-                build.settings = value.string()?.map(Into::into);
+            // Read once: a text that many keys share would be copied for each of them.
+            Word::Configuration if builder.settings.is_none() => {
+                builder.settings = value.string()?.map(Into::into);
                 Ok(())
             }
             _ => value.skip(),
         }
     }
 
-    fn done(self, _: &mut Build) -> Result<(), RecordFault> {
+    fn done(self, _: &mut SnapshotBuilder) -> Result<()> {
         Ok(())
     }
 }
 
-/// A segment without its blocks, which wait in the [`Build`].
+/// A segment without its blocks, which are in the [`SnapshotBuilder`].
 #[derive(Default)]
 pub(super) struct SegmentFields {
     pub(super) device: Option<u64>,
@@ -78,7 +90,12 @@ pub(super) struct SegmentFields {
 impl SnapshotRecord for SegmentFields {
     const NAME: &'static str = "a segment";
 
-    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(
+        &mut self,
+        key: Word,
+        value: V,
+        builder: &mut SnapshotBuilder,
+    ) -> Result<(), V::Error> {
         match key {
             Word::Device => self.device = value.scalar()?.number(),
             Word::Address => self.address = value.scalar()?.number(),
@@ -87,15 +104,15 @@ impl SnapshotRecord for SegmentFields {
             Word::SegmentType => self.small = value.scalar()?.word() == Word::Small,
             Word::SegmentPoolId => self.pool = value.scalar()?.pair(),
             Word::IsExpandable => self.expandable = value.scalar()?.flag(),
-            Word::Frames => self.site = value.site(build)?,
-            Word::Blocks => value.records::<BlockFields>(build)?,
+            Word::Frames => self.site = value.site(builder)?,
+            Word::Blocks => value.records::<BlockFields>(builder)?,
             _ => value.skip()?,
         }
         Ok(())
     }
 
-    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
-        build.segment(self)
+    fn done(self, builder: &mut SnapshotBuilder) -> Result<()> {
+        builder.segment(self)
     }
 }
 
@@ -111,7 +128,12 @@ struct BlockFields {
 impl SnapshotRecord for BlockFields {
     const NAME: &'static str = "a block";
 
-    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(
+        &mut self,
+        key: Word,
+        value: V,
+        builder: &mut SnapshotBuilder,
+    ) -> Result<(), V::Error> {
         match key {
             Word::Address => self.address = value.scalar()?.number(),
             Word::Size => self.bytes = value.scalar()?.number(),
@@ -124,22 +146,22 @@ impl SnapshotRecord for BlockFields {
                     _ => None,
                 };
             }
-            Word::Frames => self.site = value.site(build)?,
+            Word::Frames => self.site = value.site(builder)?,
             _ => value.skip()?,
         }
         Ok(())
     }
 
-    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
+    fn done(self, builder: &mut SnapshotBuilder) -> Result<()> {
         let bytes =
-            self.bytes.ok_or(RecordFault::Missing { record: Self::NAME, field: Word::Size.text() })?;
+            self.bytes.ok_or(TraceError::MissingField { record: Self::NAME, field: Word::Size.text() })?;
         let state =
-            self.state.ok_or(RecordFault::Missing { record: Self::NAME, field: Word::State.text() })?;
+            self.state.ok_or(TraceError::MissingField { record: Self::NAME, field: Word::State.text() })?;
         let requested = self.requested.unwrap_or(bytes);
         let known = self.address.is_some();
         let address = self.address.unwrap_or(0);
         let block = SegmentBlock { address, bytes, requested, state, site: self.site };
-        build.blocks.push(ReadBlock { block, known });
+        builder.blocks.push(ReadBlock { block, known });
         Ok(())
     }
 }
@@ -161,7 +183,12 @@ struct EventFields {
 impl SnapshotRecord for EventFields {
     const NAME: &'static str = "an event";
 
-    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(
+        &mut self,
+        key: Word,
+        value: V,
+        builder: &mut SnapshotBuilder,
+    ) -> Result<(), V::Error> {
         match key {
             Word::Action => self.action = Some(value.scalar()?.word()),
             Word::Addr => self.address = value.scalar()?.number(),
@@ -169,11 +196,11 @@ impl SnapshotRecord for EventFields {
             Word::Size => self.bytes = value.scalar()?.number(),
             Word::Stream => self.stream = value.scalar()?.number().unwrap_or(0),
             Word::TimeUs => self.microseconds = value.scalar()?.number().unwrap_or(0),
-            Word::Frames => self.site = value.site(build)?,
-            Word::UserMetadata => self.text = value.text(build)?,
+            Word::Frames => self.site = value.site(builder)?,
+            Word::UserMetadata => self.text = value.text(builder)?,
             Word::CompileContext => {
-                let context = value.text(build)?;
-                let none = Word::of(build.sites.name(context)) == Word::NotAvailable;
+                let context = value.text(builder)?;
+                let none = Word::of(builder.sites.name(context)) == Word::NotAvailable;
                 self.context = if none { TextId::NONE } else { context };
             }
             Word::PoolId | Word::SegmentPoolId => self.pool = value.scalar()?.pair(),
@@ -182,7 +209,7 @@ impl SnapshotRecord for EventFields {
         Ok(())
     }
 
-    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
+    fn done(self, builder: &mut SnapshotBuilder) -> Result<()> {
         let action = match self.action {
             Some(Word::Alloc) => EventAction::Allocate,
             Some(Word::FreeRequested) => EventAction::FreeRequested,
@@ -195,15 +222,15 @@ impl SnapshotRecord for EventFields {
             Some(Word::Oom) => EventAction::OutOfMemory,
             Some(Word::UserDefined) => EventAction::Annotation,
             _ => {
-                build.unknown_action();
+                builder.unknown_action();
                 return Ok(());
             }
         };
-        let quiet = matches!(action, EventAction::Snapshot | EventAction::Annotation);
+        let without_memory = matches!(action, EventAction::Snapshot | EventAction::Annotation);
         let required = |value: Option<u64>, field: Word| match value {
             Some(value) => Ok(value),
-            None if quiet => Ok(0),
-            None => Err(RecordFault::Missing { record: Self::NAME, field: field.text() }),
+            None if without_memory => Ok(0),
+            None => Err(TraceError::MissingField { record: Self::NAME, field: field.text() }),
         };
         let address = if action == EventAction::OutOfMemory {
             self.free.or(self.address).unwrap_or(0)
@@ -211,7 +238,7 @@ impl SnapshotRecord for EventFields {
             required(self.address, Word::Addr)?
         };
         let event = HistoryEvent {
-            time: self.microseconds.checked_mul(NANOSECONDS).ok_or(RecordFault::Time)?,
+            time: self.microseconds.checked_mul(NANOSECONDS).ok_or(TraceError::TimeOverflow)?,
             address,
             bytes: required(self.bytes, Word::Size)?,
             stream: StreamId::new(self.stream),
@@ -221,11 +248,11 @@ impl SnapshotRecord for EventFields {
             action,
             kind: MemoryKind::Default,
         };
-        build.event(event, EventDetail { event: 0, context: self.context, pool: self.pool })
+        builder.event(event, EventDetail { event: 0, context: self.context, pool: self.pool })
     }
 }
 
-/// A frame of a backtrace. Its number goes to the stack that is being read.
+/// A frame of a backtrace. Its id is added to the stack that is being read.
 #[derive(Default)]
 pub(super) struct FrameFields {
     name: TextId,
@@ -236,27 +263,32 @@ pub(super) struct FrameFields {
 impl SnapshotRecord for FrameFields {
     const NAME: &'static str = "a frame";
 
-    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(
+        &mut self,
+        key: Word,
+        value: V,
+        builder: &mut SnapshotBuilder,
+    ) -> Result<(), V::Error> {
         match key {
-            Word::Name => self.name = value.text(build)?,
-            Word::Filename => self.file = value.text(build)?,
+            Word::Name => self.name = value.text(builder)?,
+            Word::Filename => self.file = value.text(builder)?,
             Word::Line => self.line = value.scalar()?.number().unwrap_or(0),
             _ => value.skip()?,
         }
         Ok(())
     }
 
-    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
+    fn done(self, builder: &mut SnapshotBuilder) -> Result<()> {
         let line = u32::try_from(self.line).unwrap_or(0);
-        let frame = build.sites.frame_of(Frame { function: self.name, file: self.file, line });
-        build.stack.push(frame);
+        let frame = builder.sites.frame_of(Frame { function: self.name, file: self.file, line });
+        builder.stack.push(frame);
         Ok(())
     }
 }
 
 #[derive(Default)]
 struct AnnotationFields {
-    stage: Option<Stage>,
+    stage: Option<AnnotationStage>,
     name: TextId,
     device: Option<u64>,
     microseconds: u64,
@@ -265,16 +297,21 @@ struct AnnotationFields {
 impl SnapshotRecord for AnnotationFields {
     const NAME: &'static str = "an annotation";
 
-    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(
+        &mut self,
+        key: Word,
+        value: V,
+        builder: &mut SnapshotBuilder,
+    ) -> Result<(), V::Error> {
         match key {
             Word::Stage => {
                 self.stage = match value.scalar()?.word() {
-                    Word::Start => Some(Stage::Begin),
-                    Word::End => Some(Stage::End),
+                    Word::Start => Some(AnnotationStage::Begin),
+                    Word::End => Some(AnnotationStage::End),
                     _ => None,
                 };
             }
-            Word::Name => self.name = value.text(build)?,
+            Word::Name => self.name = value.text(builder)?,
             Word::Device => self.device = value.scalar()?.number(),
             Word::TimeUs => self.microseconds = value.scalar()?.number().unwrap_or(0),
             _ => value.skip()?,
@@ -282,12 +319,12 @@ impl SnapshotRecord for AnnotationFields {
         Ok(())
     }
 
-    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
-        build.annotations.push(Annotation {
-            time: self.microseconds.checked_mul(NANOSECONDS).ok_or(RecordFault::Time)?,
+    fn done(self, builder: &mut SnapshotBuilder) -> Result<()> {
+        builder.annotations.push(Annotation {
+            time: self.microseconds.checked_mul(NANOSECONDS).ok_or(TraceError::TimeOverflow)?,
             device: self.device.and_then(|device| u32::try_from(device).ok()),
             name: self.name,
-            stage: self.stage.unwrap_or(Stage::Moment),
+            stage: self.stage.unwrap_or(AnnotationStage::Instant),
         });
         Ok(())
     }

@@ -1,18 +1,19 @@
-//! Values of records, in either form of a snapshot: both readers are [`RecordValue`]s, every record is a
-//! [`SnapshotRecord`], and how a snapshot is built is written once.
+//! Values of records, in either format of a snapshot. Both readers implement [`RecordValue`] and every record
+//! implements [`SnapshotRecord`], so that a snapshot is built by the same code.
 
-use super::build::{Build, RecordFault};
+use super::build::SnapshotBuilder;
 use super::words::Word;
+use crate::Result;
 use crate::history::{SiteId, TextId};
 
-/// A value of no parts, or what a record can use of it.
+/// A value without parts, as far as records use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScalarValue {
-    /// A whole number that is not negative.
+    /// An unsigned number.
     Number(u64),
     Flag(bool),
     Word(Word),
-    /// The first two of a list, both numbers.
+    /// The first two items of a list, if both are numbers.
     Pair(u64, u64),
     /// Anything else: none, a float, a negative number.
     Odd,
@@ -36,41 +37,46 @@ impl ScalarValue {
     }
 }
 
-/// A value of a record, read by exactly one of these.
+/// A value of a record. Exactly one of the methods is called.
 pub(super) trait RecordValue: Sized {
     type Error;
 
     fn scalar(self) -> Result<ScalarValue, Self::Error>;
 
-    /// A text, kept; the empty one for anything else.
-    fn text(self, build: &mut Build) -> Result<TextId, Self::Error>;
+    /// Reads a text into the table of sites; empty for any other value.
+    fn text(self, builder: &mut SnapshotBuilder) -> Result<TextId, Self::Error>;
 
-    /// A text, not kept.
+    /// Reads a text without storing it.
     fn string(self) -> Result<Option<Box<str>>, Self::Error>;
 
-    /// A list of frames; unknown for anything else.
-    fn site(self, build: &mut Build) -> Result<SiteId, Self::Error>;
+    /// Reads a list of frames; unknown for any other value.
+    fn site(self, builder: &mut SnapshotBuilder) -> Result<SiteId, Self::Error>;
 
-    /// A record.
-    fn record<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), Self::Error>;
+    /// Reads a record.
+    fn record<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<(), Self::Error>;
 
-    /// A list of records. None is an empty list.
-    fn records<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), Self::Error>;
+    /// Reads a list of records. None is an empty list.
+    fn records<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<(), Self::Error>;
 
-    /// A list of lists of records, one for each device.
-    fn traces<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), Self::Error>;
+    /// Reads a list of lists of records, one for each device.
+    fn traces<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<(), Self::Error>;
 
     fn skip(self) -> Result<(), Self::Error>;
 }
 
 /// A record of a snapshot: a value with named fields.
 pub(super) trait SnapshotRecord: Default {
-    /// What such a thing is called.
+    /// The name of the record in messages.
     const NAME: &'static str;
 
-    /// Takes a field. What comes later counts.
-    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error>;
+    /// Sets a field. Later values replace earlier ones.
+    fn set<V: RecordValue>(
+        &mut self,
+        key: Word,
+        value: V,
+        builder: &mut SnapshotBuilder,
+    ) -> Result<(), V::Error>;
 
-    /// All fields were there.
-    fn done(self, build: &mut Build) -> Result<(), RecordFault>;
+    /// Completes the record after its last field.
+    fn done(self, builder: &mut SnapshotBuilder) -> Result<()>;
 }

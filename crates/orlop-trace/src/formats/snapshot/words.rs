@@ -1,9 +1,9 @@
-//! The vocabulary of snapshots: keys of their records, and values that name something.
+//! The vocabulary of snapshots: keys of records, and enumerated values.
 
-/// Makes [`Word`] from the table of words.
+/// Defines [`Word`] from the table of words.
 macro_rules! words {
     ($($variant:ident = $text:literal $(| $other:literal)*,)+) => {
-        /// A word that a reader knows.
+        /// A known word.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         pub(super) enum Word {
@@ -13,7 +13,7 @@ macro_rules! words {
         }
 
         impl Word {
-            /// Which word a text is.
+            /// Returns the word with this text.
             pub(super) fn of(text: &str) -> Self {
                 match text {
                     $($text $(| $other)* => Self::$variant,)+
@@ -21,7 +21,7 @@ macro_rules! words {
                 }
             }
 
-            /// As it is written.
+            /// Returns the text of the word.
             pub(super) const fn text(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+
@@ -33,7 +33,7 @@ macro_rules! words {
 }
 
 words! {
-    // Of the whole.
+    // Keys of the snapshot.
     Segments = "segments",
     DeviceTraces = "device_traces",
     AllocatorSettings = "allocator_settings",
@@ -55,7 +55,7 @@ words! {
     Small = "small",
     Large = "large",
     ActiveAllocated = "active_allocated",
-    // The second is what early versions wrote.
+    // The alternative is from early versions.
     ActivePendingFree = "active_pending_free" | "active_awaiting_free",
     Inactive = "inactive",
     // Of events.

@@ -1,48 +1,36 @@
-//! Lines of bounded length from plain or compressed bytes.
+//! Reading lines of limited length from plain or compressed bytes.
 //!
-//! `BufRead::read_line` would store a line of any length, which a few kilobytes of gzip can make gigabytes.
+//! `BufRead::read_line` would store a line of any length; a few kilobytes of gzip can decompress to
+//! gigabytes.
 
 use super::MAX_LINE;
-use crate::input;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, BufRead, ErrorKind};
 
-pub(super) struct LineReader<R: Read>(BufReader<input::Input<R>>);
-
-/// What [`LineReader::line`] found.
+/// The result of [`read_line`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineKind {
-    /// A line; its text was stored, without the end.
+    /// A line; its text was stored without the line end.
     Line,
-    /// A comment; its text was not stored in full.
+    /// A comment; its text may not have been stored.
     Comment,
     /// A line of more than [`MAX_LINE`] bytes.
     TooLong,
-    /// Nothing more.
+    /// The end of the input.
     End,
 }
 
-impl<R: Read> LineReader<R> {
-    pub(super) fn new(reader: R) -> io::Result<Self> {
-        input::Input::new(reader).map(BufReader::new).map(Self)
-    }
-
-    /// Puts the next line into `text`.
-    pub(super) fn line(&mut self, text: &mut Vec<u8>) -> io::Result<LineKind> {
-        line(&mut self.0, text)
-    }
-}
-
-fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<LineKind> {
+/// Reads the next line into `text`.
+pub(super) fn read_line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<LineKind> {
     text.clear();
     let mut begun = false;
     let mut comment = false;
     loop {
-        let piece = match reader.fill_buf() {
-            Ok(piece) => piece,
+        let buffer = match reader.fill_buf() {
+            Ok(buffer) => buffer,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        if piece.is_empty() {
+        if buffer.is_empty() {
             return Ok(match (begun, comment) {
                 (false, _) => LineKind::End,
                 (true, true) => LineKind::Comment,
@@ -50,16 +38,16 @@ fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<LineKind> {
             });
         }
         if !begun {
-            comment = piece[0] == b'#';
+            comment = buffer[0] == b'#';
         }
         begun = true;
-        let end = piece.iter().position(|&byte| byte == b'\n');
-        let length = end.unwrap_or(piece.len());
+        let end = buffer.iter().position(|&byte| byte == b'\n');
+        let length = end.unwrap_or(buffer.len());
         if !comment {
             if text.len() + length > MAX_LINE {
                 return Ok(LineKind::TooLong);
             }
-            text.extend_from_slice(&piece[..length]);
+            text.extend_from_slice(&buffer[..length]);
         }
         reader.consume(length + usize::from(end.is_some()));
         if end.is_some() {
@@ -71,14 +59,15 @@ fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<LineKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::BufReader;
 
     fn lines(bytes: &[u8]) -> Vec<(LineKind, Vec<u8>)> {
-        // One byte at a time: the worst a reader may do.
+        // One byte at a time: the worst case of a reader.
         let mut reader = BufReader::with_capacity(1, bytes);
         let mut found = Vec::new();
         loop {
             let mut text = Vec::new();
-            match line(&mut reader, &mut text).unwrap() {
+            match read_line(&mut reader, &mut text).unwrap() {
                 LineKind::End => return found,
                 LineKind::TooLong => {
                     found.push((LineKind::TooLong, Vec::new()));

@@ -1,18 +1,19 @@
-//! Conversion of plain traces, which have ids, into histories, which have addresses.
+//! Converting plain traces, which have ids, to histories, which have addresses.
 //!
-//! Each block gets addresses that no other block of the trace has, one after the other: a history's blocks
-//! may not overlap, and ids are used again. Times count operations.
+//! Each block gets its own addresses, one after the other: the blocks of a history do not overlap, and ids
+//! are reused. The time of an event is the index of its operation.
 
 use super::{ReplayStep, Trace};
 use crate::history::{DeviceHistory, EventAction, History, HistoryEvent};
 use orlop_core::StreamId;
 
-/// Blocks begin at multiples of this, as PyTorch's do.
+/// The alignment of blocks, as in PyTorch.
 const ALIGNMENT: u64 = 512;
 
 impl From<&Trace> for History {
-    /// On device 0. A free is a [`FreeRequested`](EventAction::FreeRequested) and a
-    /// [`FreeCompleted`](EventAction::FreeCompleted), as no stream holds it back.
+    /// Converts a trace to a history of device 0. A free becomes a
+    /// [`FreeRequested`](EventAction::FreeRequested) and a [`FreeCompleted`](EventAction::FreeCompleted),
+    /// because no stream delays it.
     ///
     /// ```
     /// use orlop_trace::formats::text::Trace;
@@ -38,11 +39,11 @@ impl From<&Trace> for History {
             match step {
                 ReplayStep::Allocate { slot, bytes, stream } => {
                     let block = (next, bytes as u64, stream);
-                    // Addresses only name blocks: past the last one they begin again.
+                    // Addresses only identify blocks: they wrap around at the end.
                     let room = block.1.checked_next_multiple_of(ALIGNMENT).unwrap_or(0).max(ALIGNMENT);
                     next = next.checked_add(room).unwrap_or(ALIGNMENT);
-                    if let Some(place) = blocks.get_mut(slot) {
-                        *place = block;
+                    if let Some(entry) = blocks.get_mut(slot) {
+                        *entry = block;
                     }
                     device.events.push(event(EventAction::Allocate, block));
                 }

@@ -1,44 +1,43 @@
 //! Parsing of one line.
 
 use super::Operation;
-use crate::{Field, Result, TraceError};
+use crate::formats::EventField;
+use crate::formats::table_rows::parse_digits;
+use crate::{Result, TraceError};
 use orlop_core::StreamId;
 
-/// How much of a wrong field an error repeats, in characters.
-const SHOWN: usize = 32;
-
-/// The operation on this line; `None` if it is blank or a comment.
+/// Parses the operation on a line; `None` if the line is blank or a comment.
 pub(super) fn parse(text: &[u8], line: u64) -> Result<Option<Operation>> {
     let text = text.trim_ascii();
     if text.is_empty() || text[0] == b'#' {
         return Ok(None);
     }
     let mut fields = LineFields { rest: Some(text), line };
-    let kind = fields.text(Field::Kind)?;
+    let kind = fields.text(EventField::Operation)?;
     let operation = match kind {
         b"a" => {
-            let id = fields.number(Field::Id)?;
-            let bytes = fields.number(Field::Bytes)?;
-            let stream = if fields.rest.is_some() { fields.number(Field::Stream)? } else { 0 };
+            let id = fields.number(EventField::Id)?;
+            let bytes = fields.number(EventField::Bytes)?;
+            let stream = if fields.rest.is_some() { fields.number(EventField::Stream)? } else { 0 };
             Operation::Allocate { id, bytes, stream: StreamId::new(stream) }
         }
-        b"f" => Operation::Free { id: fields.number(Field::Id)? },
-        _ => return Err(unexpected(line, Field::Kind, kind)),
+        b"f" => Operation::Free { id: fields.number(EventField::Id)? },
+        _ => return Err(TraceError::unexpected(line, EventField::Operation, kind)),
     };
     match fields.rest {
-        Some(rest) => Err(unexpected(line, Field::End, rest)),
+        Some(rest) => Err(TraceError::unexpected(line, EventField::End, rest)),
         None => Ok(Some(operation)),
     }
 }
 
 struct LineFields<'a> {
-    /// What follows the last comma; `None` after the last field.
+    /// The bytes after the last comma; `None` after the last field.
     rest: Option<&'a [u8]>,
     line: u64,
 }
 
 impl<'a> LineFields<'a> {
-    fn text(&mut self, field: Field) -> Result<&'a [u8]> {
+    fn text(&mut self, field: EventField) -> Result<&'a [u8]> {
         let rest = self.rest.take().ok_or(TraceError::Missing { line: self.line, field })?;
         let text = match rest.iter().position(|&byte| byte == b',') {
             Some(comma) => {
@@ -51,24 +50,10 @@ impl<'a> LineFields<'a> {
         if text.is_empty() { Err(TraceError::Missing { line: self.line, field }) } else { Ok(text) }
     }
 
-    fn number(&mut self, field: Field) -> Result<u64> {
+    fn number(&mut self, field: EventField) -> Result<u64> {
         let text = self.text(field)?;
-        number(text).ok_or_else(|| unexpected(self.line, field, text))
+        parse_digits(text, 10).ok_or_else(|| TraceError::unexpected(self.line, field, text))
     }
-}
-
-/// Digits and nothing else, below 2^64.
-fn number(text: &[u8]) -> Option<u64> {
-    text.iter().try_fold(0_u64, |number, byte| {
-        let digit = byte.checked_sub(b'0').filter(|&digit| digit < 10)?;
-        number.checked_mul(10)?.checked_add(u64::from(digit))
-    })
-}
-
-#[cold]
-fn unexpected(line: u64, field: Field, text: &[u8]) -> TraceError {
-    let found: String = String::from_utf8_lossy(text).chars().take(SHOWN).collect();
-    TraceError::Unexpected { line, field, found: found.into() }
 }
 
 #[cfg(test)]
@@ -98,8 +83,8 @@ mod tests {
     #[test]
     fn a_wrong_field_is_named_with_its_line_and_what_was_expected() {
         for (text, message) in [
-            ("b,0,64", "the kind cannot be \"b\", expected `a` (allocate) or `f` (free)"),
-            (",0,64", "the kind is missing, expected `a` (allocate) or `f` (free)"),
+            ("b,0,64", "the operation cannot be \"b\", expected `a` (allocate) or `f` (free)"),
+            (",0,64", "the operation is missing, expected `a` (allocate) or `f` (free)"),
             ("a", "the id is missing, expected a whole number below 2^64"),
             ("a,,64", "the id is missing, expected a whole number below 2^64"),
             ("a,0", "the size is missing, expected a whole number below 2^64"),

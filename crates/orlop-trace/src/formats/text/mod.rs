@@ -1,14 +1,14 @@
-//! The trace format, and the reader that yields one operation after the other.
+//! The plain trace format, and a reader that yields its operations.
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `a,<id>,<bytes>[,<stream>]` | a block is allocated |
-//! | `f,<id>` | it is freed |
-//! | `# …`, or blank | nothing |
+//! | `a,<id>,<bytes>[,<stream>]` | allocate a block |
+//! | `f,<id>` | free it |
+//! | `# …`, or blank | ignored |
 //!
-//! LineKind, because people write traces with `print` and look at them with `less`; gzip, because it makes
-//! them twenty times smaller. The reader holds one line at a time, and takes a file that is compressed for no
-//! more than 16 MiB and 256 times its length: a file from a stranger cannot fill the memory.
+//! The format is text, so that traces can be written with `print` and viewed with `less`, and may be
+//! compressed with gzip, which makes them twenty times smaller. The reader keeps one line in memory, and
+//! limits the decompressed size to 16 MiB plus 256 times the length of the file.
 
 mod bounded_lines;
 mod into_history;
@@ -17,37 +17,38 @@ mod replay_step;
 mod trace;
 mod trace_builder;
 
-use self::bounded_lines::{LineKind, LineReader};
+use self::bounded_lines::{LineKind, read_line};
 pub use self::replay_step::ReplayStep;
-pub use self::trace::{Peak, Trace};
+pub use self::trace::{LiveTotals, Trace};
+use crate::input::Input;
 use crate::{Result, TraceError};
 use orlop_core::StreamId;
 use std::fmt;
-use std::io::Read;
+use std::io::{BufReader, Read};
 
-/// The longest line that is read, in bytes. An operation needs at most 65; comments may be longer.
+/// The maximum length of a line in bytes. An operation needs at most 65; comments may be longer.
 pub const MAX_LINE: usize = 256;
 
-/// What happened.
+/// An operation of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A block was allocated.
+    /// Allocates a block.
     Allocate {
-        /// Its name in the trace.
+        /// The id of the block.
         id: u64,
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: u64,
-        /// The stream it was for.
+        /// The stream of the request.
         stream: StreamId,
     },
-    /// A block was freed.
+    /// Frees a block.
     Free {
-        /// Its name in the trace.
+        /// The id of the block.
         id: u64,
     },
 }
 
-/// As a line of the format, without its end.
+/// Formats the operation as a line without its end.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -58,10 +59,8 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The operations of a trace in the making: each line is checked by itself, not against those before.
-/// [`Trace::parse`] checks that too.
-///
-/// Ends after the first error.
+/// An iterator over the operations of a trace that is being read. It checks each line by itself;
+/// [`Trace::parse`] also checks it against earlier lines. It ends after the first error.
 ///
 /// ```
 /// use orlop_trace::formats::text::{Operation, Operations};
@@ -75,24 +74,24 @@ impl fmt::Display for Operation {
 /// # Ok::<(), orlop_trace::TraceError>(())
 /// ```
 pub struct Operations<R: Read> {
-    input: LineReader<R>,
+    input: BufReader<Input<R>>,
     text: Vec<u8>,
     line: u64,
     ended: bool,
 }
 
 impl<R: Read> Operations<R> {
-    /// Reads from `reader`, plain text or gzip: the first bytes tell which.
+    /// Reads from `reader`, plain text or gzip.
     ///
     /// # Errors
     ///
-    /// [`TraceError::Read`] if not even those can be read.
+    /// [`TraceError::Read`] if the first bytes cannot be read.
     pub fn new(reader: R) -> Result<Self> {
-        let input = LineReader::new(reader).map_err(|error| TraceError::read(1, error))?;
-        Ok(Self { input, text: Vec::with_capacity(MAX_LINE), line: 0, ended: false })
+        let input = Input::new(reader).map_err(|error| TraceError::read_line(1, error))?;
+        Ok(Self { input: BufReader::new(input), text: Vec::with_capacity(MAX_LINE), line: 0, ended: false })
     }
 
-    /// The line of the last operation or error, from 1.
+    /// Returns the line of the last operation or error, from 1.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.line
@@ -102,7 +101,9 @@ impl<R: Read> Operations<R> {
         loop {
             self.line += 1;
             let line = self.line;
-            match self.input.line(&mut self.text).map_err(|error| TraceError::read(line, error))? {
+            match read_line(&mut self.input, &mut self.text)
+                .map_err(|error| TraceError::read_line(line, error))?
+            {
                 LineKind::End => return Ok(None),
                 LineKind::TooLong => return Err(TraceError::LineTooLong { line, limit: MAX_LINE }),
                 LineKind::Comment => {}

@@ -1,37 +1,38 @@
-//! One step of a plain trace, in 16 bytes.
+//! A step of a plain trace in 16 bytes.
 
 use orlop_core::StreamId;
 
 /// A step of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayStep {
-    /// Allocate, and keep the block in this slot, which is empty.
+    /// Allocate a block and keep it in this empty slot.
     Allocate {
-        /// Below [`Trace::slots`](super::Trace::slots).
+        /// Less than [`Trace::slots`](super::Trace::slots).
         slot: usize,
-        /// Bytes.
+        /// The requested bytes.
         bytes: usize,
-        /// For which stream.
+        /// The stream of the request.
         stream: StreamId,
     },
     /// Free the block in this slot.
     Free {
-        /// Below [`Trace::slots`](super::Trace::slots).
+        /// Less than [`Trace::slots`](super::Trace::slots).
         slot: usize,
     },
 }
 
-/// Marks a free; slots are below, because a trace has fewer operations than that.
+/// Marks a free. Slots are smaller, because a trace has fewer operations than that.
 const FREE: u32 = 1 << 31;
 
 const _: () = assert!(super::Trace::MAX_OPERATIONS < FREE as usize && size_of::<PackedStep>() == 16);
 
-/// A [`ReplayStep`] in a third less memory: a replay reads it all, and should measure the allocator.
+/// A [`ReplayStep`] in two thirds of the memory: a replay reads all of them, and is meant to measure the
+/// allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PackedStep {
     bytes: usize,
     slot: u32,
-    /// Index of the stream.
+    /// The index of the stream.
     stream: u32,
 }
 

@@ -1,60 +1,57 @@
-//! A whole trace in memory, made to be replayed.
+//! A complete trace in memory, prepared for replays.
 //!
-//! Ids are resolved once, when the trace is read: each block gets a slot that no other block has while it
-//! lives, the one that was emptied last if there is one. A replay then keeps its blocks in an array of as
-//! many slots as blocks ever lived at once, and looks nothing up.
+//! Ids are resolved once, when the trace is read: each block gets a slot that no other live block has, the
+//! last one that was emptied if there is one. A replay keeps its blocks in an array with as many slots as the
+//! peak of live blocks, and needs no lookup.
 
 use super::replay_step::{PackedStep, ReplayStep};
 use super::trace_builder::TraceBuilder;
 use super::{Operation, Operations};
-use crate::{Result, TraceError};
+use crate::Result;
+use crate::files::read_file;
 use orlop_core::StreamId;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// What was live at a moment.
+/// The number of live bytes and blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Peak {
-    /// Bytes, as asked for.
+pub struct LiveTotals {
+    /// Requested bytes.
     pub bytes: u64,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: usize,
 }
 
-/// A trace that makes sense: what is freed lives, and no id lives twice.
+/// A consistent trace: only live blocks are freed, and no id is live twice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
     pub(super) steps: Vec<PackedStep>,
-    /// The distinct streams, by the number that steps use.
+    /// The distinct streams, indexed by the numbers in steps.
     pub(super) streams: Vec<StreamId>,
-    /// The most bytes, and the most blocks, that lived at once; not always at the same moment.
-    pub(super) peak: Peak,
-    /// What lives after the last step.
-    pub(super) end: Peak,
+    /// The peaks of live bytes and of live blocks, which may be at different instants.
+    pub(super) peak: LiveTotals,
+    /// The live blocks after the last step.
+    pub(super) end: LiveTotals,
 }
 
 impl Trace {
-    /// The most operations a trace may have. With it no input, however well compressed, takes more than a few
-    /// gigabytes of memory.
+    /// The maximum number of operations in a trace. It limits the memory of a trace to a few gigabytes.
     pub const MAX_OPERATIONS: usize = 1 << 26;
 
     /// Reads a file, plain or gzip.
     ///
     /// # Errors
     ///
-    /// What [`Trace::parse`] says, with the file's name.
+    /// The errors of [`Trace::parse`], with the file's path.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let file = File::open(path).map_err(|error| TraceError::Open { path: path.to_owned(), error })?;
-        Self::parse(file).map_err(|error| error.in_file(path))
+        read_file(path.as_ref(), Self::parse)
     }
 
     /// Reads plain text or gzip.
     ///
     /// # Errors
     ///
-    /// The first line that is not of the format or does not follow from the lines before, and why.
+    /// The first line that is malformed or contradicts earlier lines.
     pub fn parse(reader: impl Read) -> Result<Self> {
         let mut operations = Operations::new(reader)?;
         let mut builder = TraceBuilder::default();
@@ -64,11 +61,11 @@ impl Trace {
         Ok(builder.finish())
     }
 
-    /// From operations made otherwise. Errors count them from 1 as lines.
+    /// Creates a trace from operations. Errors number them from 1 as lines.
     ///
     /// # Errors
     ///
-    /// The first operation that does not follow from those before.
+    /// The first operation that contradicts earlier ones.
     pub fn from_operations(operations: impl IntoIterator<Item = Operation>) -> Result<Self> {
         let mut builder = TraceBuilder::default();
         for (line, operation) in (1..).zip(operations) {
@@ -77,43 +74,43 @@ impl Trace {
         Ok(builder.finish())
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// How many slots a replay needs: the most blocks that lived at once.
+    /// Returns the number of slots that a replay needs: the peak of live blocks.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.peak.blocks
     }
 
-    /// The most bytes, and the most blocks, that lived at once; not always at the same moment.
+    /// Returns the peaks of live bytes and of live blocks, which may be at different instants.
     #[must_use]
-    pub fn peak(&self) -> Peak {
+    pub fn peak(&self) -> LiveTotals {
         self.peak
     }
 
-    /// What lives after the last operation.
+    /// Returns the live bytes and blocks after the last operation.
     #[must_use]
-    pub fn live_at_end(&self) -> Peak {
+    pub fn live_at_end(&self) -> LiveTotals {
         self.end
     }
 
-    /// The streams that are named, in the order of their first use.
+    /// Returns the streams in order of first use.
     #[must_use]
     pub fn streams(&self) -> &[StreamId] {
         &self.streams
     }
 
-    /// The operations in order, with slots in the place of ids.
+    /// Returns the operations in order, with slots in place of ids.
     #[inline]
     pub fn steps(&self) -> impl ExactSizeIterator<Item = ReplayStep> + Clone + '_ {
         self.steps.iter().map(|packed| packed.unpack(&self.streams))

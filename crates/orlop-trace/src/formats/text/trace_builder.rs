@@ -1,7 +1,7 @@
 //! Building a checked trace from operations.
 
 use super::replay_step::PackedStep;
-use super::{Operation, Peak, Trace};
+use super::{LiveTotals, Operation, Trace};
 use crate::{Result, TraceError};
 use orlop_core::StreamId;
 use std::collections::HashMap;
@@ -19,15 +19,15 @@ pub(super) struct TraceBuilder {
     trace: Trace,
     ids: HashMap<u64, IdState>,
     streams: HashMap<StreamId, u32>,
-    /// Slots whose block was freed, the latest on top: its place in the replay's array is in the cache.
+    /// Slots whose block was freed, the latest on top: its entry in the replay's array is in the cache.
     empty: Vec<u32>,
 }
 
 impl TraceBuilder {
-    /// Adds what `line` says.
+    /// Adds the operation of a line.
     pub(super) fn push(&mut self, operation: Operation, line: u64) -> Result<()> {
         if self.trace.len() == Trace::MAX_OPERATIONS {
-            return Err(TraceError::TooLong { line, limit: Trace::MAX_OPERATIONS as u64 });
+            return Err(TraceError::TooManyEvents { limit: Trace::MAX_OPERATIONS as u64 });
         }
         match operation {
             Operation::Allocate { id, bytes, stream } => self.allocate(id, bytes, stream, line),
@@ -47,10 +47,10 @@ impl TraceBuilder {
         let (Some(live), Ok(size)) = (self.trace.end.bytes.checked_add(bytes), usize::try_from(bytes)) else {
             return Err(overflow);
         };
-        let too_long = TraceError::TooLong { line, limit: Trace::MAX_OPERATIONS as u64 };
+        let too_long = TraceError::TooManyEvents { limit: Trace::MAX_OPERATIONS as u64 };
         let Ok(next_slot) = u32::try_from(self.trace.end.blocks) else { return Err(too_long) };
         let Ok(next_stream) = u32::try_from(self.trace.streams.len()) else { return Err(too_long) };
-        // With no empty slot, the live blocks fill all there are.
+        // If no slot is empty, the live blocks fill all of them.
         let slot = self.empty.pop().unwrap_or(next_slot);
         let stream = *self.streams.entry(stream).or_insert_with(|| {
             self.trace.streams.push(stream);
@@ -59,8 +59,8 @@ impl TraceBuilder {
         entry.insert_entry(IdState::Live { slot, bytes, since: line });
         self.trace.steps.push(PackedStep::allocate(slot, size, stream));
         let Trace { peak, end, .. } = &mut self.trace;
-        *end = Peak { bytes: live, blocks: end.blocks + 1 };
-        *peak = Peak { bytes: peak.bytes.max(end.bytes), blocks: peak.blocks.max(end.blocks) };
+        *end = LiveTotals { bytes: live, blocks: end.blocks + 1 };
+        *peak = LiveTotals { bytes: peak.bytes.max(end.bytes), blocks: peak.blocks.max(end.blocks) };
         Ok(())
     }
 
@@ -73,7 +73,7 @@ impl TraceBuilder {
                 self.empty.push(slot);
                 self.trace.steps.push(PackedStep::free(slot));
                 let end = &mut self.trace.end;
-                *end = Peak { bytes: end.bytes - bytes, blocks: end.blocks - 1 };
+                *end = LiveTotals { bytes: end.bytes - bytes, blocks: end.blocks - 1 };
                 Ok(())
             }
         }
@@ -107,19 +107,19 @@ mod tests {
         ];
         assert!(trace.steps().eq(expected));
         assert_eq!((trace.slots(), trace.len()), (2, 6));
-        assert_eq!(trace.peak(), Peak { bytes: 10, blocks: 2 });
-        assert_eq!(trace.live_at_end(), Peak { bytes: 10, blocks: 2 });
+        assert_eq!(trace.peak(), LiveTotals { bytes: 10, blocks: 2 });
+        assert_eq!(trace.live_at_end(), LiveTotals { bytes: 10, blocks: 2 });
         assert_eq!(trace.streams(), [StreamId::DEFAULT, StreamId::new(5)]);
     }
 
     #[test]
-    fn what_does_not_follow_is_told_with_both_lines() {
+    fn contradictions_are_reported_with_both_lines() {
         assert_eq!(error("a,1,2\nf,1\nf,2\n"), "line 3: 2 is freed, but was never allocated");
         assert_eq!(error("a,1,2\n\nf,1\n# x\nf,1\n"), "line 5: 1 is freed again, and was freed on line 3");
-        assert_eq!(error("a,1,2\na,1,2\n"), "line 2: 1 is allocated again, and lives since line 1");
+        assert_eq!(error("a,1,2\na,1,2\n"), "line 2: 1 is allocated again, and has been live since line 1");
         assert_eq!(
             error("a,0,1\na,1,18446744073709551615\n"),
-            "line 2: with 18446744073709551615 bytes more the live bytes pass 2^64"
+            "line 2: with 18446744073709551615 more bytes the live bytes exceed 2^64"
         );
     }
 
@@ -127,6 +127,6 @@ mod tests {
     fn an_empty_trace_is_a_trace() {
         let trace = Trace::parse(&b""[..]).unwrap();
         assert!(trace.is_empty());
-        assert_eq!(trace.peak(), Peak::default());
+        assert_eq!(trace.peak(), LiveTotals::default());
     }
 }

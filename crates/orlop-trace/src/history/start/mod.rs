@@ -1,71 +1,66 @@
-//! What was there before the first event, worked out from what was there after the last.
+//! The state before the first event, computed from the state after the last.
 //!
-//! A recording begins in the middle of a run. The segments at its end are known to the byte, so the events
-//! are undone from the last to the first: a block that was allocated becomes free and merges with the free
-//! memory beside it, a block that was freed comes back, segments go and return. What is left is the state
-//! that the allocator was in, block by block, and replaying the events from there under the same rules gives
-//! every recorded address.
+//! A recording begins in the middle of a run. The segments at its end are known exactly, so the events are
+//! undone from the last to the first: an allocated block becomes free and merges with its free neighbours, a
+//! freed block is restored, regions are removed and added. The result is the state of the allocator, block by
+//! block. Replaying the events from there under the same rules yields every recorded address.
 //!
-//! One thing is not written anywhere: how long a freed block was. Events have what was *asked for*; the
-//! allocator rounds that up, and keeps what is too little to split off (see [`SizeRules`]). That rest is
-//! found from two facts about memory whose pieces have a least size: a free piece beside the block that is
-//! smaller than any free piece can be belongs to the block; and where the memory behind the block was in use
-//! again before the block was freed, the use begins where the block ends (see `state`). Only if nothing ever
-//! happened in the memory behind it is the block taken to have no rest.
+//! The length of a freed block is not recorded. Events have the *requested* bytes; the allocator rounds them
+//! up, and keeps a rest that is too small to split off (see [`SizeRules`]). The rest follows from two facts
+//! about memory whose chunks have a minimum size: a free chunk behind the block that is smaller than any free
+//! chunk belongs to the block; and if the memory behind the block was in use again before the block was
+//! freed, that use begins where the block ends (see `state`). If the memory behind it never had events, the
+//! block has no rest.
 //!
-//! What cannot be undone is told as a [`HistoryWarning`] and left out.
+//! Events that cannot be undone are reported as [`HistoryWarning`]s and skipped.
 
 mod state;
 
-use self::state::{StartRegion, StartState};
+use self::state::StartState;
 use super::{
-    BlockState, DeviceHistory, EventAction, EventDetail, History, HistoryWarning, MAX_WARNINGS, SizeRules,
-    warn,
+    BlockState, DeviceHistory, EventAction, History, HistoryWarning, MAX_WARNINGS, SegmentRange, SizeRules,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 
 impl History {
     /// Sets [`start`](DeviceHistory::start) of every device from its segments at the end and its events, by
-    /// PyTorch's rules under [`settings`](History::settings). Readers of snapshots have done so.
+    /// PyTorch's rules under [`settings`](History::settings). Readers of snapshots have done this already.
     ///
-    /// A device that has neither segments nor events about them is left as it is. What does not fit is added
+    /// Devices without segments and without events about segments are not changed. Inconsistencies are added
     /// to [`warnings`](History::warnings).
     pub fn find_start(&mut self) {
         let rules = SizeRules::parse(self.settings.as_deref().unwrap_or_default());
         for device in &mut self.devices {
-            let told = |action| matches!(action, EventAction::RegionReserved | EventAction::RegionReleased);
-            let mapped = |action| matches!(action, EventAction::Mapped | EventAction::Unmapped);
-            let regions = device.events.iter().any(|event| told(event.action) || mapped(event.action));
-            if device.end.is_empty() && !regions {
+            if device.end.is_empty() && !device.events.iter().any(|event| event.action.is_region()) {
                 continue;
             }
-            let mut undo = Undo::new(device, rules.clone());
-            for place in (0..device.events.len()).rev() {
-                undo.event(device, place);
+            let mut undo = EventUndo::new(device, rules.clone());
+            for index in (0..device.events.len()).rev() {
+                undo.event(device, index);
             }
-            let (start, found) = undo.finish();
+            let (start, warnings) = undo.finish();
             device.start = start;
-            for warning in found {
-                warn(&mut self.warnings, warning);
+            for warning in warnings {
+                warning.add_to(&mut self.warnings);
             }
         }
     }
 }
 
-struct Undo {
+struct EventUndo {
     device: u32,
     state: StartState,
-    /// Whether the source tells when a block was given back, or only when its memory was free.
+    /// Whether the source records requests to free, or only completions.
     requests: bool,
-    /// Blocks that were freed where no segment is, until their allocation is found: where, the event, the
-    /// bytes.
+    /// Blocks that were freed outside of all segments and whose allocation has not been found yet: by
+    /// address, the event and the bytes.
     outside: HashMap<u64, (usize, u64)>,
-    /// The first ones of those that were found, which come last.
+    /// The warnings of the first events, which are found last.
     warnings: VecDeque<HistoryWarning>,
-    more: u64,
+    omitted: u64,
 }
 
-impl Undo {
+impl EventUndo {
     fn new(device: &DeviceHistory, rules: SizeRules) -> Self {
         Self {
             device: device.device,
@@ -73,7 +68,7 @@ impl Undo {
             requests: has_requests(device),
             outside: HashMap::new(),
             warnings: VecDeque::new(),
-            more: 0,
+            omitted: 0,
         }
     }
 
@@ -81,38 +76,38 @@ impl Undo {
         self.warnings.push_front(warning);
         if self.warnings.len() >= MAX_WARNINGS {
             self.warnings.pop_back();
-            self.more += 1;
+            self.omitted += 1;
         }
     }
 
-    fn event(&mut self, history: &DeviceHistory, place: usize) {
-        let Some(event) = history.events.get(place) else { return };
+    fn event(&mut self, history: &DeviceHistory, index: usize) {
+        let Some(event) = history.events.get(index) else { return };
         let (device, address, bytes) = (self.device, event.address, event.bytes);
-        let region = |expandable, small| StartRegion {
+        let region = |expandable, small| SegmentRange {
             bytes,
             stream: event.stream,
             small,
             expandable,
-            pool: history.detail(place).map_or((0, 0), |&EventDetail { pool, .. }| pool),
+            pool: history.pool(index),
             site: event.site,
         };
         let fits = match event.action {
             EventAction::Allocate => {
-                self.allocated(place, address, bytes);
+                self.allocated(index, address, bytes);
                 true
             }
             EventAction::FreeRequested => {
-                self.freed(place, address, bytes, BlockState::Live);
+                self.freed(index, address, bytes, BlockState::Live);
                 true
             }
             EventAction::FreeCompleted => {
                 let state = if self.requests { BlockState::Pending } else { BlockState::Live };
-                self.freed(place, address, bytes, state);
+                self.freed(index, address, bytes, state);
                 true
             }
-            EventAction::RegionReserved => self.state.remove_region(address, bytes),
+            EventAction::RegionReserved => self.state.remove_segment(address, bytes),
             EventAction::RegionReleased => {
-                self.state.add_region(address, region(false, self.state.rules().is_small_segment(bytes)))
+                self.state.add_segment(address, region(false, self.state.rules().is_small_segment(bytes)))
             }
             EventAction::Mapped => self.state.unmap(address, bytes),
             EventAction::Unmapped => {
@@ -123,16 +118,16 @@ impl Undo {
             }
         };
         if !fits {
-            self.warn(HistoryWarning::RegionMisfit { device, event: place, address });
+            self.warn(HistoryWarning::RegionMisfit { device, event: index, address });
         }
     }
 
-    /// Before an allocation its block was free.
+    /// Undoes an allocation: the block was free before.
     fn allocated(&mut self, event: usize, address: u64, bytes: u64) {
         let device = self.device;
         match self.state.block(address) {
-            // One whose free was completed and never requested (PyTorch: a graph's, which go with its pool)
-            // is taken for pending up to here.
+            // A block whose free was completed and never requested (PyTorch: of a graph, freed with its pool)
+            // counts as pending up to here.
             Some(block) => {
                 if block.requested != bytes {
                     self.warn(HistoryWarning::SizeDiffers { device, event, address });
@@ -149,7 +144,7 @@ impl Undo {
         }
     }
 
-    /// Before a free its block was in `state`.
+    /// Undoes a free: the block was in `state` before.
     fn freed(&mut self, event: usize, address: u64, bytes: u64, state: BlockState) {
         match self.state.block(address) {
             Some(block) if block.state == BlockState::Pending && state == BlockState::Live => {
@@ -159,7 +154,7 @@ impl Undo {
                 }
                 self.state.revive(address);
             }
-            // The completion of this free was met before, outside.
+            // The completion of this free was found before, outside of all segments.
             _ if state == BlockState::Live && self.requests && self.outside.contains_key(&address) => {}
             _ if self.state.take(address, bytes, state) => {}
             _ => {
@@ -176,16 +171,15 @@ impl Undo {
             self.warn(HistoryWarning::FreedUnknown { device: self.device, event, address });
         }
         let mut warnings: Vec<HistoryWarning> = self.warnings.into();
-        if self.more > 0 {
-            warnings.push(HistoryWarning::More { count: self.more });
+        if self.omitted > 0 {
+            warnings.push(HistoryWarning::More { count: self.omitted });
         }
-        (self.state.into_segments(), warnings)
+        (self.state.segments(), warnings)
     }
 }
 
-/// Whether the source tells when a block is given back. It does not if a block was allocated and then free
-/// without that. If there is neither, the frees are completions of what was given back before the first
-/// event.
+/// Returns `true` if the source records requests to free. It does not if a block was allocated and completed
+/// without one. If there is neither, the completions belong to requests before the first event.
 fn has_requests(device: &DeviceHistory) -> bool {
     if device.events.iter().any(|event| event.action == EventAction::FreeRequested) {
         return true;

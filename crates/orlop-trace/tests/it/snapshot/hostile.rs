@@ -1,11 +1,10 @@
-//! Files that mean harm: none crashes, hangs or takes memory out of proportion, and each is told what is
-//! wrong with it.
+//! Malicious files: no crashes, hangs or excessive memory, and a precise error for each.
 
 use super::{GPT, unpacked};
 use flate2::Compression;
 use flate2::read::GzEncoder;
 use orlop_trace::TraceError;
-use orlop_trace::formats::snapshot::{SnapshotError, write_pickle};
+use orlop_trace::formats::snapshot::write_pickle;
 use orlop_trace::history::History;
 use proptest::prelude::*;
 use std::io::Read;
@@ -16,11 +15,10 @@ fn packed(reader: impl Read) -> Vec<u8> {
     bytes
 }
 
-/// What is wrong with a pickle.
-fn wrong(bytes: &[u8]) -> SnapshotError {
+/// Returns the error of reading these bytes.
+fn wrong(bytes: &[u8]) -> TraceError {
     match History::parse(bytes) {
-        Err(TraceError::Snapshot(error)) => error,
-        Err(error) => panic!("{error}"),
+        Err(error) => error,
         Ok(_) => panic!("it was read"),
     }
 }
@@ -30,7 +28,7 @@ fn pickle(parts: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_is_run() {
+fn no_code_is_run() {
     for (opcode, name) in [
         (&b"cos\nsystem\n"[..], "GLOBAL"),
         (b"\x8c\x02os\x8c\x06system\x93", "STACK_GLOBAL"),
@@ -47,7 +45,7 @@ fn nothing_is_run() {
         (b"NQ", "BINPERSID"),
     ] {
         let error = wrong(&pickle(&[b"N0", opcode, b"."]));
-        assert!(matches!(error, SnapshotError::RunsCode { opcode, .. } if opcode == name), "{name}: {error}");
+        assert!(matches!(error, TraceError::RunsCode { opcode, .. } if opcode == name), "{name}: {error}");
     }
     let error = wrong(&pickle(&[b"N0cos\nsystem\n(tR."]));
     assert_eq!(
@@ -57,36 +55,36 @@ fn nothing_is_run() {
 }
 
 #[test]
-fn malformed_pickles_are_told_where() {
+fn malformed_pickles_are_reported_with_their_offset() {
     for (body, message) in [
-        (&b"}"[..], "offset 3: the pickle ends before it is complete"),
-        (b"\x8b\xff\xff\xff\x7f", "offset 7: the pickle ends before it is complete"),
-        (b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc", "offset 14: the pickle ends before it is complete"),
-        (b"X\xff\xff\xff\xffabc.", "offset 11: the pickle ends before it is complete"),
-        (b"\x8b\xff\xff\xff\xff.", "offset 2: the value cannot be read"),
-        (b".", "offset 2: opcode 0x2e does not find what it works on"),
-        (b"e", "offset 2: opcode 0x65 does not find what it works on"),
-        (b"(e", "offset 3: opcode 0x65 does not find what it works on"),
-        (b"N(Ne", "offset 5: opcode 0x65 does not find what it works on"),
-        (b"}(Nu", "offset 5: opcode 0x75 does not find what it works on"),
-        (b"](NNu", "offset 6: opcode 0x75 does not find what it works on"),
-        (b"N(00e", "offset 5: opcode 0x30 does not find what it works on"),
-        (b"NN\x87", "offset 4: opcode 0x87 does not find what it works on"),
-        (b"a", "offset 2: opcode 0x61 does not find what it works on"),
-        (b"h\x00", "offset 2: memo 0 cannot be"),
-        (b"Nr\xff\xff\xff\xff", "offset 3: memo 4294967295 cannot be"),
-        (b"Np-1\n", "offset 3: the value cannot be read"),
-        (b"\xff", "offset 2: opcode 0xff is not one of those that snapshots are made of"),
-        (b"\x8f", "offset 2: opcode 0x8f is not one of those that snapshots are made of"),
-        (b"\x80\x06", "pickle protocol 6 is not known"),
-        (b"N.", "a snapshot was expected, and something else is there"),
-        (b"}.", "neither segments nor device_traces: this is no memory snapshot"),
-        (b"}\x8c\x08segmentsK\x01s.", "a list of records was expected, and something else is there"),
-        (b"}\x8c\x08segments](Nes.", "a segment was expected, and something else is there"),
+        (&b"}"[..], "the file is cut off: what follows byte 3 is incomplete"),
+        (b"\x8b\xff\xff\xff\x7f", "the file is cut off: what follows byte 7 is incomplete"),
         (
-            b"}\x8c\x08segments](}es.",
-            "a segment has no address or a number in it, or one that is no whole number from 0 or no known word",
+            b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc",
+            "the file is cut off: what follows byte 14 is incomplete",
         ),
+        (b"X\xff\xff\xff\xffabc.", "the file is cut off: what follows byte 11 is incomplete"),
+        (b"\x8b\xff\xff\xff\xff.", "offset 2: the value is malformed"),
+        (b".", "offset 2: the operands of opcode 0x2e are missing or of the wrong type"),
+        (b"e", "offset 2: the operands of opcode 0x65 are missing or of the wrong type"),
+        (b"(e", "offset 3: the operands of opcode 0x65 are missing or of the wrong type"),
+        (b"N(Ne", "offset 5: the operands of opcode 0x65 are missing or of the wrong type"),
+        (b"}(Nu", "offset 5: the operands of opcode 0x75 are missing or of the wrong type"),
+        (b"](NNu", "offset 6: the operands of opcode 0x75 are missing or of the wrong type"),
+        (b"N(00e", "offset 5: the operands of opcode 0x30 are missing or of the wrong type"),
+        (b"NN\x87", "offset 4: the operands of opcode 0x87 are missing or of the wrong type"),
+        (b"a", "offset 2: the operands of opcode 0x61 are missing or of the wrong type"),
+        (b"h\x00", "offset 2: memo 0 is invalid"),
+        (b"Nr\xff\xff\xff\xff", "offset 3: memo 4294967295 is invalid"),
+        (b"Np-1\n", "offset 3: the value is malformed"),
+        (b"\xff", "offset 2: opcode 0xff does not occur in snapshots"),
+        (b"\x8f", "offset 2: opcode 0x8f does not occur in snapshots"),
+        (b"\x80\x06", "pickle protocol 6 is unknown"),
+        (b"N.", "expected a snapshot, found another type"),
+        (b"}.", "neither segments nor device_traces: this is no memory snapshot"),
+        (b"}\x8c\x08segmentsK\x01s.", "expected a list of records, found another type"),
+        (b"}\x8c\x08segments](Nes.", "expected a segment, found another type"),
+        (b"}\x8c\x08segments](}es.", "a segment has no address or a number in it, or an invalid one"),
     ] {
         assert_eq!(wrong(&pickle(&[body])).to_string(), message, "{}", body.escape_ascii());
     }
@@ -95,15 +93,18 @@ fn malformed_pickles_are_told_where() {
 #[test]
 fn odd_but_plain_pickles_are_read() {
     let segment = b"(S'x'\n"; // A string with escapes: not plain.
-    assert!(matches!(wrong(&pickle(&[segment])), SnapshotError::Opcode { opcode: b'S', .. }));
-    // Protocol 0 and 1: text numbers, memos in text, marks.
-    let old = b"(dp0\nVsegments\np1\n(lp2\nsVdevice_traces\n(lp3\n(lp4\n(dVaction\nValloc\nsVaddr\nI512\nsVsize\nL700L\n\
+    assert!(matches!(wrong(&pickle(&[segment])), TraceError::Opcode { opcode: b'S', .. }));
+    // Protocols 0 and 1: numbers and memos in text form, marks.
+    let old =
+        b"(dp0\nVsegments\np1\n(lp2\nsVdevice_traces\n(lp3\n(lp4\n(dVaction\nValloc\nsVaddr\nI512\nsVsize\n\
+            L700L\n\
         sVtime_us\nF1.5\nsVstream\nI00\nsaas.";
     let history = History::parse(&old[..]).expect("it is plain");
     assert_eq!((history.devices[0].events[0].address, history.devices[0].events[0].bytes), (512, 700));
-    // Values that nobody looks at, in every form.
+    // Unused values in every form.
     let odd = pickle(&[
-        b"}(\x8c\x08segments)\x8c\x01a(K\x01NtK\x02\x8c\x01bK\x01\x85\x8c\x01cC\x01xX\x01\x00\x00\x00dB\x01\x00\x00\x00x",
+        b"}(\x8c\x08segments)\x8c\x01a(K\x01NtK\x02\x8c\x01bK\x01\x85\x8c\x01cC\x01xX\x01\x00\x00\x00dB\x01\
+          \x00\x00\x00x",
         b"J\xff\xff\xff\xff\x8b\x09\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\x01\x88\x89",
         b"G\x3f\xf0\x00\x00\x00\x00\x00\x00(N1N20\x8a\x00u.",
     ]);
@@ -112,22 +113,22 @@ fn odd_but_plain_pickles_are_read() {
 
 #[test]
 fn depth_costs_nothing() {
-    // A million lists in each other, then as many dicts, by two ways.
+    // A million nested lists and tuples.
     let lists = pickle(&[&b"]".repeat(1 << 20), &b"a".repeat((1 << 20) - 1), b"."]);
-    assert!(matches!(wrong(&lists), SnapshotError::Unexpected { .. }));
+    assert!(matches!(wrong(&lists), TraceError::WrongType { .. }));
     let tuples = pickle(&[b"N", &b"\x85".repeat(1 << 20), b"."]);
-    assert!(matches!(wrong(&tuples), SnapshotError::Unexpected { .. }));
+    assert!(matches!(wrong(&tuples), TraceError::WrongType { .. }));
     let field = pickle(&[b"}\x8c\x08segments", &b"]".repeat(1 << 20), &b"a".repeat((1 << 20) - 1), b"s."]);
-    assert!(matches!(wrong(&field), SnapshotError::Unexpected { expected: "a segment" }));
+    assert!(matches!(wrong(&field), TraceError::WrongType { expected: "a segment" }));
     for key in ["segments", "unknown", "external_annotations"] {
         let json = format!("{{\"{key}\": {}", "[".repeat(1 << 20));
-        assert!(matches!(wrong(json.as_bytes()), SnapshotError::Json(_)));
+        assert!(matches!(wrong(json.as_bytes()), TraceError::Json { .. }));
         let json = format!("{{\"{key}\": {}", "{\"frames\":".repeat(1 << 18));
-        assert!(matches!(wrong(json.as_bytes()), SnapshotError::Json(_)));
+        assert!(matches!(wrong(json.as_bytes()), TraceError::Json { .. }));
     }
 }
 
-/// A list of two, of which each holds the one before twice: 2^n values in few bytes.
+/// Lists of two, each with the previous one twice: 2^n values in few bytes.
 fn doubled(times: usize, last: &[u8]) -> Vec<u8> {
     let mut bytes = [last, b"\x94"].concat();
     for memo in 0..times {
@@ -139,7 +140,7 @@ fn doubled(times: usize, last: &[u8]) -> Vec<u8> {
 
 #[test]
 fn shared_values_are_not_multiplied() {
-    // Frames that hold frames are no frames; a list of lists of ... is read as far as a snapshot goes.
+    // Frames that contain frames are invalid; nested lists are read only as deep as a snapshot.
     let bomb = doubled(100, b"}");
     let site = pickle(&[b"}\x8c\x0ddevice_traces](](}\x8c\x06frames", &bomb, b"seees."]);
     let _ = History::parse(&site[..]);
@@ -148,12 +149,15 @@ fn shared_values_are_not_multiplied() {
     let events = [b"](", &event[..], &b"h\x00".repeat(999), b"e\x94"].concat();
     let traces = pickle(&[b"}\x8c\x0ddevice_traces](", &events, &b"h\x01".repeat(999), b"es."]);
     let error = wrong(&traces);
-    assert!(matches!(error, SnapshotError::Swollen { bytes, .. } if bytes == traces.len() as u64), "{error}");
-    // A thousand events that share a field record of a thousand keys.
+    assert!(
+        matches!(error, TraceError::ExcessiveSharing { bytes, .. } if bytes == traces.len() as u64),
+        "{error}"
+    );
+    // A thousand events that share a record of a thousand keys.
     let wide = [b"}(\x8c\x06action\x8c\x08snapshot", &b"\x8c\x01xN".repeat(999)[..], b"u\x94"].concat();
     let shared = pickle(&[b"}\x8c\x0ddevice_traces](](", &wide, &b"h\x00".repeat(999), b"ees."]);
-    assert!(matches!(wrong(&shared), SnapshotError::Swollen { .. }));
-    // One long name, shared by many frames, is kept once and looked at once.
+    assert!(matches!(wrong(&shared), TraceError::ExcessiveSharing { .. }));
+    // One long name that many frames share is stored and hashed once.
     let name = [b"X\x00\x00\x01\x00", &[b'n'; 1 << 16][..], b"\x94"].concat();
     let frames = b"}\x8c\x04nameh\x00s".repeat(1000);
     let deep = pickle(&[
@@ -169,7 +173,7 @@ fn shared_values_are_not_multiplied() {
 #[test]
 fn a_list_in_itself_is_no_snapshot() {
     let itself = pickle(&[b"}\x94\x8c\x08segments]\x94h\x01ash\x00\x8c\x0ddevice_tracesh\x01s."]);
-    assert!(matches!(wrong(&itself), SnapshotError::Unexpected { expected: "a segment" }));
+    assert!(matches!(wrong(&itself), TraceError::WrongType { expected: "a segment" }));
 }
 
 #[test]
@@ -184,7 +188,7 @@ fn packed_files_may_not_become_too_large() {
 }
 
 #[test]
-fn segments_that_cannot_be_are_mended() {
+fn inconsistent_segments_are_repaired() {
     let json = |segments: &str| format!("{{\"segments\": [{segments}]}}");
     for (segments, kept) in [
         (r#"{"address": 18446744073709551615, "total_size": 2, "blocks": []}"#, 0),
@@ -211,7 +215,7 @@ fn segments_that_cannot_be_are_mended() {
 #[test]
 fn a_file_that_is_cut_off_is_never_read() {
     let whole = unpacked(GPT[2]);
-    // Everywhere in the beginning, and then at many places.
+    // At every position in the beginning, then at many positions.
     for length in (2..3000).chain((3000..whole.len()).step_by(7919)) {
         assert!(History::parse(&whole[..length]).is_err(), "{length} bytes");
     }
@@ -253,7 +257,7 @@ proptest! {
     }
 }
 
-/// A small file with all that a real one has.
+/// A small file with all features of a real one.
 fn pickled_head() -> Vec<u8> {
     let json = include_str!("../../data/snapshot/small.json");
     let history = History::parse(json.as_bytes()).expect("it is a snapshot");

@@ -1,5 +1,5 @@
-//! Memory snapshots: the shipped ones, what they were like at the start, both ways through both forms, and
-//! files that mean harm.
+//! Memory snapshots: the shipped ones, their state at the start, writing and reading both formats, and
+//! malicious files.
 
 mod hostile;
 mod round_trip;
@@ -32,7 +32,7 @@ fn read(name: &str) -> History {
     History::read(path(name)).expect("it is shipped")
 }
 
-/// The pickle itself.
+/// The decompressed pickle.
 fn unpacked(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let file = File::open(path(name)).expect("it is shipped");

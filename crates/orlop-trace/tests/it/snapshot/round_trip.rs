@@ -1,8 +1,8 @@
-//! Written and read again, a history is the same; and Python reads what is written.
+//! A history that is written and read again is equal, and Python reads the files.
 
 use super::{GPT, MADE_UP, read, unpacked};
 use orlop_trace::TraceError;
-use orlop_trace::formats::snapshot::{SnapshotError, write_json, write_pickle};
+use orlop_trace::formats::snapshot::{write_json, write_pickle};
 use orlop_trace::formats::text::Trace;
 use orlop_trace::history::History;
 use std::io::Write as _;
@@ -36,7 +36,7 @@ fn shipped_files_survive_both_forms() {
     assert!(pickle.len() < unpacked(GPT[0]).len());
 }
 
-/// A file with all that the shipped ones lack.
+/// A file with all features that the shipped ones lack.
 const RICH: &str = include_str!("../../data/snapshot/rich.json");
 
 #[test]
@@ -101,7 +101,7 @@ fn traces_of_lines_become_snapshots() {
     );
 }
 
-/// A snapshot has a list for every number: a recording's CPU comes behind the GPUs, and not after four
+/// A snapshot has a list for every number: a recording's CPU is written after the GPUs, and not after four
 /// billion lists.
 #[test]
 fn devices_that_are_not_numbered_in_a_row_come_behind_the_others() {
@@ -120,17 +120,17 @@ fn devices_that_are_not_numbered_in_a_row_come_behind_the_others() {
         again.device = device;
         again
     };
-    // There is room for all numbers, and for none more.
+    // There is room for all numbers, but not for one more.
     history.devices = [7, 4095, 1 << 16].map(numbered).into();
     let again = History::parse(&pickled(&history)[..]).expect("it was written");
     let numbers: Vec<u32> = again.devices.iter().map(|device| device.device).collect();
     assert_eq!(numbers, [0, 7, 4095]);
     history.devices = (4000..8097).map(numbered).collect();
     let error = write_pickle(&history, Vec::new()).unwrap_err();
-    assert!(matches!(error, TraceError::Snapshot(SnapshotError::Device { limit: 4096, .. })), "{error}");
+    assert!(matches!(error, TraceError::DeviceNumber { limit: 4096, .. }), "{error}");
 }
 
-/// An annotation of a device on which nothing else was recorded is not the CPU's, wherever that comes.
+/// An annotation of a device without events is not assigned to the CPU, whatever number that gets.
 #[test]
 fn annotations_of_other_devices_stay_theirs() {
     let mut history = History::parse(RICH.as_bytes()).expect("it is a snapshot");
@@ -148,15 +148,16 @@ fn annotations_of_other_devices_stay_theirs() {
     assert_eq!(devices, [Some(4), Some(0), None, Some(3)]);
 }
 
-/// Profilers and RMM tell of blocks, not of where they lie: no segments are made up for some of them.
+/// Profilers and RMM record blocks without segments, and none are invented for them.
 #[test]
 fn recordings_without_regions_become_snapshots_without_segments() {
     let memory = |time: u64, address: u64, bytes: i64| {
         format!(
-            r#"{{"ph":"i","name":"[memory]","ts":{time},"tid":7,"args":{{"Addr":{address},"Bytes":{bytes},"Device Type":1,"Device Id":0}}}}"#
+            r#"{{"ph":"i","name":"[memory]","ts":{time},"tid":7,"args":
+                            {{"Addr":{address},"Bytes":{bytes},"Device Type":1,"Device Id":0}}}}"#
         )
     };
-    // A block that lived before, one that dies, and one that stays.
+    // A block that was live at the start, one that is freed, and one that remains.
     let events = [memory(1, 4096, 512), memory(2, 512, -512), memory(3, 4096, -512), memory(4, 8192, 1024)];
     let chrome = format!(r#"{{"schemaVersion": 1, "traceEvents": [{}]}}"#, events.join(","));
     let rmm = "Thread,Time,Action,Pointer,Size,Stream\n\
@@ -182,23 +183,26 @@ fn a_writer_that_is_full_is_told_of() {
     assert!(matches!(full, TraceError::Write { .. }), "{full}");
 }
 
-/// Loads a snapshot and prints what it finds in it.
+/// Loads a snapshot and prints its contents.
 const READER: &str = r#"
 import json, pickle, pickletools, sys
 data = sys.stdin.buffer.read()
 # The opcodes that the viewer's own reader knows.
-known = """APPEND APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINPUT BINUNICODE DICT EMPTY_DICT EMPTY_LIST EMPTY_TUPLE FRAME
-LIST LONG1 LONG_BINGET LONG_BINPUT MARK MEMOIZE NEWFALSE NEWTRUE NONE PROTO SETITEM SETITEMS SHORT_BINUNICODE STOP TUPLE
+known = """APPEND APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINPUT BINUNICODE DICT EMPTY_DICT EMPTY_LIST
+EMPTY_TUPLE FRAME LIST LONG1 LONG_BINGET LONG_BINPUT MARK MEMOIZE NEWFALSE NEWTRUE NONE PROTO SETITEM
+SETITEMS SHORT_BINUNICODE STOP TUPLE
 TUPLE1 TUPLE2 TUPLE3""".split()
 assert data[:1] == b"{" or all(op.name in known for op, _, _ in pickletools.genops(data))
 snapshot = json.loads(data) if data[:1] == b"{" else pickle.loads(data)
-live = sum(b["requested_size"] for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated")
+blocks = [b for s in snapshot["segments"] for b in s["blocks"]]
+live = sum(b["requested_size"] for b in blocks if b["state"] == "active_allocated")
 assert live == sum(s["requested_size"] for s in snapshot["segments"])
 assert all(s["total_size"] == sum(b["size"] for b in s["blocks"]) for s in snapshot["segments"])
 events = snapshot["device_traces"][0]
 assert all(("device_free" if e["action"] == "oom" else "addr") in e and "stream" in e for e in events)
 frames = sum(len(e["frames"]) for e in events)
-print(len(snapshot["segments"]), len(events), frames, live, snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"])
+settings = snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"]
+print(len(snapshot["segments"]), len(events), frames, live, settings)
 "#;
 
 #[test]

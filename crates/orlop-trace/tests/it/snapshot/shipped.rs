@@ -1,10 +1,12 @@
-//! The shipped snapshots are what their README says.
+//! The shipped snapshots match their README.
 
 use super::{GPT, MADE_UP, read};
-use orlop_trace::history::{BlockState, EventAction, History, HistoryWarning, MAX_WARNINGS, Stage, Workload};
+use orlop_trace::history::{
+    AnnotationStage, BlockState, EventAction, History, HistoryWarning, MAX_WARNINGS, Workload,
+};
 
-/// What a file has: of events, allocations, frees, segments at the end, blocks there, those in use at the
-/// start, call sites, and the most bytes that were asked for and in use.
+/// The contents of a file: events, allocations, frees, segments at the end and their blocks, blocks in use at
+/// the start, call sites, and the peak of requested bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Figures {
     events: usize,
@@ -40,20 +42,20 @@ fn real_runs_are_read_whole() {
     #[rustfmt::skip]
     let expected = [
         Figures {
-            events: 19136, allocations: 6526, frees: 6305, segments: 377, blocks: 918, at_start: 664, sites: 171,
-            reserved: 7_235_174_400, peak: 7_013_335_044,
+            events: 19136, allocations: 6526, frees: 6305, segments: 377, blocks: 918, at_start: 664,
+            sites: 171, reserved: 7_235_174_400, peak: 7_013_335_044,
         },
         Figures {
-            events: 22332, allocations: 7591, frees: 7370, segments: 400, blocks: 1041, at_start: 664, sites: 189,
-            reserved: 12_660_506_624, peak: 12_426_629_128,
+            events: 22332, allocations: 7591, frees: 7370, segments: 400, blocks: 1041, at_start: 664,
+            sites: 189, reserved: 12_660_506_624, peak: 12_426_629_128,
         },
         Figures {
-            events: 3840, allocations: 1280, frees: 1280, segments: 101, blocks: 232, at_start: 223, sites: 89,
-            reserved: 1_864_368_128, peak: 1_793_775_616,
+            events: 3840, allocations: 1280, frees: 1280, segments: 101, blocks: 232, at_start: 223,
+            sites: 89, reserved: 1_864_368_128, peak: 1_793_775_616,
         },
         Figures {
-            events: 4998, allocations: 1666, frees: 1666, segments: 101, blocks: 233, at_start: 223, sites: 107,
-            reserved: 1_981_808_640, peak: 1_949_343_744,
+            events: 4998, allocations: 1666, frees: 1666, segments: 101, blocks: 233, at_start: 223,
+            sites: 107, reserved: 1_981_808_640, peak: 1_949_343_744,
         },
     ];
     for (name, expected) in GPT.into_iter().zip(expected) {
@@ -79,7 +81,7 @@ fn sites_name_functions_files_and_lines() {
     assert_eq!((history.sites.name(frames[0].file), frames[0].line), ("??", 0));
     assert!(frames.iter().any(|frame| history.sites.name(frame.file).ends_with(".py") && frame.line > 0));
     let stages: Vec<_> = history.annotations.iter().map(|mark| (mark.stage, mark.device)).collect();
-    assert_eq!(stages, [(Stage::Begin, Some(0)), (Stage::End, Some(0))]);
+    assert_eq!(stages, [(AnnotationStage::Begin, Some(0)), (AnnotationStage::End, Some(0))]);
     assert_eq!(history.sites.name(history.annotations[0].name), "Optimizer.step#AdamW.step");
 }
 
@@ -95,7 +97,7 @@ fn a_made_up_file_loads_and_says_where_it_does_not_fit() {
     }
     assert!(matches!(history.warnings[5], HistoryWarning::NotInSegments { bytes: 97_606_738, .. }));
     assert!(matches!(history.warnings[99], HistoryWarning::More { count: 1.. }));
-    // What is missing is free.
+    // Missing blocks are free.
     for segment in &device.end {
         assert_eq!(segment.blocks.iter().map(|block| block.bytes).sum::<u64>(), segment.bytes);
         assert_eq!(segment.blocks.last().map(|block| block.state), Some(BlockState::Free));

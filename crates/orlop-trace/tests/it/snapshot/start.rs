@@ -1,4 +1,4 @@
-//! What was there before the first event.
+//! The state before the first event.
 
 use super::torch_rules::{Deed, Recording, Score, Torch};
 use super::{GPT, read};
@@ -9,7 +9,7 @@ use orlop_trace::history::{
 };
 use proptest::prelude::*;
 
-/// Address, length and state of every piece.
+/// Address, length and state of every chunk.
 fn partition(segments: &[Segment]) -> Vec<(u64, u64, BlockState)> {
     let blocks = segments.iter().flat_map(|segment| &segment.blocks);
     blocks.map(|block| (block.address, block.bytes, block.state)).collect()
@@ -17,7 +17,7 @@ fn partition(segments: &[Segment]) -> Vec<(u64, u64, BlockState)> {
 
 #[test]
 fn pytorchs_rules_give_every_recorded_address_from_there_and_end_where_the_file_ends() {
-    // Name, allocations, and the most bytes that were in use at once, as rounded.
+    // Name, allocations, and the peak of live bytes after rounding.
     for (name, allocations, peak) in [
         (GPT[0], 6526, 7_026_606_592),
         (GPT[1], 7591, 12_434_494_464),
@@ -78,8 +78,8 @@ proptest! {
             if found == truth {
                 continue;
             }
-            // What a large block kept of the memory behind it, which nothing used while the block was there,
-            // cannot be told from the free piece that follows.
+            // The rest of a large block cannot be distinguished from the free chunk behind it, if that was
+            // not used while the block was live.
             let hidden = truth.1 - found.1;
             prop_assert!(hidden <= 1 << 20 && truth.2 != BlockState::Free, "{:?} {:?}", found, truth);
             prop_assert_eq!((found.0, found.2), (truth.0, truth.2));
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// Events as text: action, address, bytes. Pages and regions of 4 KiB blocks keep the sums easy.
+/// Events as text: action, address, bytes. Pages and regions of 4 KiB keep the sums easy.
 fn events(text: &str) -> Vec<HistoryEvent> {
     let event = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -145,8 +145,8 @@ fn found(end: Vec<Segment>, text: &str) -> (Vec<(u64, u64, BlockState)>, Vec<His
 #[test]
 fn pages_come_and_go_and_free_neighbours_are_one_piece() {
     use BlockState::{Free, Live};
-    // At the end 16 KiB are mapped from 0x10000: a live block and free memory. Then, backwards: pages behind
-    // it were mapped too, in two parts, and a block lay across them.
+    // At the end 16 KiB are mapped from 0x10000: a live block and free memory. Backwards: pages behind it
+    // were mapped, too, in two parts, and a block spanned them.
     let end = vec![segment(0x10000, true, &[(0x1000, Live), (0x3000, Free)])];
     let (start, warnings) = found(
         end,
@@ -172,7 +172,7 @@ fn pages_come_and_go_and_free_neighbours_are_one_piece() {
 fn a_rest_belongs_to_the_block_when_something_began_behind_it() {
     use BlockState::{Free, Live};
     const MIB: u64 = 1 << 20;
-    // Two blocks were freed, the left one last. It was asked for with 4 MiB, and the right one began 1 MiB
+    // Two blocks were freed, the left one last. It was requested with 4 MiB, and the right one began 1 MiB
     // behind that.
     let end = vec![segment(0x1000_0000, false, &[(20 * MIB, Free)])];
     let text = "free 10500000 300000\n done 10500000 300000\n free 10000000 400000\n done 10000000 400000";
@@ -183,7 +183,7 @@ fn a_rest_belongs_to_the_block_when_something_began_behind_it() {
         start,
         [(0x1000_0000, 5 * MIB, Live), (right, 3 * MIB, Live), (right + 3 * MIB, 12 * MIB, Free)]
     );
-    // Two MiB between them are a free piece.
+    // 2 MiB between them are a free chunk.
     let (start, _) = found(end, &text.replace("10500000", "10600000"));
     assert_eq!(start[..2], [(0x1000_0000, 4 * MIB, Live), (0x1040_0000, 2 * MIB, Free)]);
 }
@@ -235,6 +235,6 @@ fn what_cannot_be_undone_is_told() {
             HistoryWarning::NotInSegments { device, address: 0x80000, bytes: 0x1000 },
         ]
     );
-    // A free whose completion is nowhere is believed.
+    // A free without a completion is accepted.
     assert_eq!(start, [(0x10000, 0x4000, Live)]);
 }

@@ -1,6 +1,6 @@
-//! PyTorch's caching allocator in its default configuration, as far as the tests need it: best fit by size
-//! and address, splitting, merging, regions, frees that wait for streams. It says where each block would have
-//! gone, and makes recordings.
+//! PyTorch's caching allocator in its default configuration, as far as tests need it: best fit by size and
+//! address, splitting, merging, regions, frees that wait for streams. It computes the address of each block
+//! and creates recordings.
 
 use orlop_core::StreamId;
 use orlop_trace::history::{
@@ -34,12 +34,12 @@ pub(super) struct Torch {
     regions: BTreeMap<u64, Region>,
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Score {
     pub(super) allocations: usize,
     pub(super) same_address: usize,
-    /// The most bytes in blocks in use at once, as rounded.
+    /// The peak of live bytes after rounding.
     pub(super) peak: u64,
 }
 
@@ -82,7 +82,7 @@ impl Torch {
         self.regions.remove(&address);
     }
 
-    /// Regions that are wholly free.
+    /// Regions that are entirely free.
     pub(super) fn unused(&self) -> Vec<(u64, u64, StreamId)> {
         let whole = |&(&address, region): &(&u64, &Region)| {
             let piece = self.pieces[&address];
@@ -92,7 +92,7 @@ impl Torch {
         unused.map(|(&address, region)| (address, region.bytes, region.stream)).collect()
     }
 
-    /// Takes the smallest free piece that is large enough, the lowest of those.
+    /// Takes the smallest free chunk that fits, the one with the lowest address.
     pub(super) fn allocate(&mut self, requested: u64, stream: StreamId) -> Option<u64> {
         let size = requested.max(1).next_multiple_of(512);
         let small = size <= MIB;
@@ -134,7 +134,7 @@ impl Torch {
         self.piece(at, Piece { bytes, requested, state: BlockState::Free, region });
     }
 
-    /// Replays the events. An address that is not the recorded one ends it.
+    /// Replays the events until an address differs from the recorded one.
     pub(super) fn replay(&mut self, history: &DeviceHistory) -> Score {
         let live = |torch: &Self| -> u64 {
             let used = torch.pieces.values().filter(|piece| piece.state == BlockState::Live);
@@ -167,7 +167,7 @@ impl Torch {
         score
     }
 
-    /// As a snapshot has it.
+    /// Returns the segments of a snapshot.
     pub(super) fn segments(&self) -> Vec<Segment> {
         let blocks = |region: u64| {
             let pieces = self.pieces.iter().filter(move |(_, piece)| piece.region == region);
@@ -193,33 +193,33 @@ impl Torch {
     }
 }
 
-/// What a made-up program does.
+/// An action of a synthetic program.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Deed {
     Allocate {
         bytes: u64,
         stream: u64,
     },
-    /// Which of the live blocks, and whether a stream still uses it.
+    /// The index of the live block, and whether a stream still uses it.
     Free {
         which: usize,
         pending: bool,
     },
-    /// Which of the pending ones.
+    /// The index of the pending block.
     Complete {
         which: usize,
     },
     EmptyCache,
 }
 
-/// A run under a recorder.
+/// A recorded run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recording {
     pub(super) torch: Torch,
     pub(super) events: Vec<HistoryEvent>,
     live: Vec<u64>,
     pending: Vec<u64>,
-    /// Bytes of all regions there ever were.
+    /// The bytes of all regions so far.
     gained: u64,
 }
 
@@ -228,7 +228,7 @@ impl Recording {
         self.events.push(HistoryEvent { stream, ..HistoryEvent::new(action, address, bytes) });
     }
 
-    /// Of a block: its request and its stream.
+    /// Returns the request and the stream of a block.
     fn of(&self, address: u64) -> (u64, StreamId) {
         let piece = self.torch.pieces[&address];
         (piece.requested, self.torch.regions[&piece.region].stream)
@@ -244,7 +244,7 @@ impl Recording {
                         size if size < 10 * MIB => 20 * MIB,
                         size => size.next_multiple_of(2 * MIB),
                     };
-                    // Regions lie beside each other, and are not one for that.
+                    // Adjacent regions remain separate.
                     let address = (1 << 40) + self.gained;
                     self.gained += length;
                     self.record(EventAction::RegionReserved, address, length, stream);

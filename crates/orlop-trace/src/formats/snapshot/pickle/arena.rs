@@ -1,23 +1,23 @@
-//! The values of a pickle: nodes that name each other by number.
+//! The values of a pickle: nodes that refer to each other by id.
 //!
-//! Lists and dicts grow while the program runs, a batch at a time, and others grow in between. Each is a
-//! chain of runs in one array of numbers; a run at the array's end grows in place.
+//! Lists and dicts grow in batches, interleaved with others. Each is a chain of runs in one array of ids; a
+//! run at the end of the array grows in place.
 
-use crate::formats::snapshot::SnapshotError;
 use crate::formats::snapshot::words::Word;
+use crate::{Result, TraceError};
 
-/// A node's number.
+/// The id of a node.
 pub(super) type NodeId = u32;
 
-/// The most nodes, and the most places in lists and dicts. A snapshot has about one node in 25 bytes; with
-/// these limits no file, however well compressed, takes more than a few gigabytes.
+/// The maximum number of nodes, and of items in lists and dicts. A snapshot has about one node in 25 bytes.
+/// With these limits, no file takes more than a few gigabytes of memory.
 const MAX_NODES: usize = 1 << 27;
 const MAX_ITEMS: usize = 1 << 29;
 
 /// No run.
 const NONE: u32 = u32::MAX;
 
-/// Nodes that every arena has: none, the truth values, and numbers of one byte from [`BYTES`] on.
+/// Nodes that every arena has: none, the booleans, and the numbers of one byte from [`BYTES`] on.
 pub(super) const ODD: NodeId = 0;
 pub(super) const FALSE: NodeId = 1;
 pub(super) const TRUE: NodeId = 2;
@@ -25,11 +25,11 @@ const BYTES: NodeId = 3;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PickleNode {
-    /// None, a float, a negative or very large number, bytes: nothing that a snapshot's reader uses.
+    /// None, a float, a negative or very large number, bytes: unused in snapshots.
     Odd,
     Flag(bool),
     Number(u64),
-    /// Where in the arena's texts.
+    /// A range of the arena's texts.
     Text {
         at: u32,
         length: u32,
@@ -40,7 +40,7 @@ pub(super) enum PickleNode {
     Tuple(Chain),
 }
 
-/// The first and the last run.
+/// The first and the last run of a list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chain {
     first: u32,
@@ -80,7 +80,7 @@ impl PickleArena {
         Self { nodes, items: Vec::new(), runs: Vec::new(), texts: Vec::new() }
     }
 
-    /// The node of a number of one byte.
+    /// Returns the node of a number of one byte.
     pub(super) fn byte(byte: u8) -> NodeId {
         BYTES + NodeId::from(byte)
     }
@@ -93,22 +93,16 @@ impl PickleArena {
         self.nodes.get(id as usize).copied().unwrap_or(PickleNode::Odd)
     }
 
-    pub(super) fn push(&mut self, node: PickleNode, offset: u64) -> Result<NodeId, SnapshotError> {
+    pub(super) fn push(&mut self, node: PickleNode, offset: u64) -> Result<NodeId> {
         let limit = MAX_NODES;
         let id = u32::try_from(self.nodes.len()).ok().filter(|_| self.nodes.len() < limit);
-        let id = id.ok_or(SnapshotError::TooMany { offset, limit: limit as u64 })?;
+        let id = id.ok_or(TraceError::TooManyValues { offset, limit: limit as u64 })?;
         self.nodes.push(node);
         Ok(id)
     }
 
-    /// Puts items to the end of a list or dict. `false` if the node is neither.
-    pub(super) fn extend(
-        &mut self,
-        id: NodeId,
-        dict: bool,
-        items: &[NodeId],
-        offset: u64,
-    ) -> Result<bool, SnapshotError> {
+    /// Appends items to a list or dict. Returns `false` if the node is neither.
+    pub(super) fn extend(&mut self, id: NodeId, dict: bool, items: &[NodeId], offset: u64) -> Result<bool> {
         let chain = match self.nodes.get(id as usize) {
             Some(&PickleNode::List(chain)) if !dict => chain,
             Some(&PickleNode::Dict(chain)) if dict => chain,
@@ -119,14 +113,9 @@ impl PickleArena {
         Ok(true)
     }
 
-    /// A chain with items at its end.
-    pub(super) fn append(
-        &mut self,
-        chain: Chain,
-        items: &[NodeId],
-        offset: u64,
-    ) -> Result<Chain, SnapshotError> {
-        let too_many = SnapshotError::TooMany { offset, limit: MAX_ITEMS as u64 };
+    /// Appends items to a chain.
+    pub(super) fn append(&mut self, chain: Chain, items: &[NodeId], offset: u64) -> Result<Chain> {
+        let too_many = TraceError::TooManyValues { offset, limit: MAX_ITEMS as u64 };
         if items.is_empty() {
             return Ok(chain);
         }
@@ -150,16 +139,17 @@ impl PickleArena {
         Ok(Chain { first, last: next })
     }
 
-    /// Where a text that is pushed next to [`PickleArena::texts`] begins.
+    /// Returns the buffer of texts. A text that is appended to it becomes a node by
+    /// [`PickleArena::text_from`].
     pub(super) fn texts(&mut self) -> &mut Vec<u8> {
         &mut self.texts
     }
 
-    /// The text from `at` to the end of [`PickleArena::texts`].
-    pub(super) fn text_from(&mut self, at: usize, offset: u64) -> Result<NodeId, SnapshotError> {
+    /// Creates a node for the text from `at` to the end of [`PickleArena::texts`].
+    pub(super) fn text_from(&mut self, at: usize, offset: u64) -> Result<NodeId> {
         let word = str::from_utf8(self.texts.get(at..).unwrap_or_default()).map_or(Word::Other, Word::of);
         let (Ok(start), Ok(length)) = (u32::try_from(at), u32::try_from(self.texts.len() - at)) else {
-            return Err(SnapshotError::TooMany { offset, limit: u32::MAX.into() });
+            return Err(TraceError::TooManyValues { offset, limit: u32::MAX.into() });
         };
         self.push(PickleNode::Text { at: start, length, word }, offset)
     }
@@ -172,7 +162,7 @@ impl PickleArena {
         ItemCursor { run: chain.first, at: 0 }
     }
 
-    /// The item at a cursor, which moves on.
+    /// Returns the item at a cursor and advances it.
     #[inline]
     pub(super) fn next(&self, cursor: &mut ItemCursor) -> Option<NodeId> {
         loop {

@@ -1,24 +1,24 @@
-//! Nodes into records.
+//! Converting nodes to records.
 
 use super::arena::{Chain, ItemCursor, NodeId, PickleArena, PickleNode};
-use crate::formats::snapshot::SnapshotError;
-use crate::formats::snapshot::build::Build;
+use crate::formats::snapshot::build::SnapshotBuilder;
 use crate::formats::snapshot::records::FrameFields;
 use crate::formats::snapshot::value::{RecordValue, ScalarValue, SnapshotRecord};
 use crate::formats::snapshot::words::Word;
 use crate::history::{SiteId, TextId};
+use crate::{Result, TraceError};
 
-/// Records, fields and places of lists that may be read for each byte of the file. Without sharing there
-/// cannot be more than two.
+/// The records, fields and list items that may be read for each byte of the file. Without sharing there are
+/// at most two.
 const STEPS_PER_BYTE: u64 = 2;
 
-/// A node that was not converted.
+/// A node that has not been converted.
 const UNSEEN: u32 = u32::MAX;
 
-/// The values of a pickle, and what some of them have become.
-pub(super) struct Dag {
+/// The values of a pickle, with the results of those that were converted.
+pub(super) struct NodeConverter {
     arena: PickleArena,
-    /// By node: a text's, a frame's or a site's place in the history's tables.
+    /// For each node, the index of its text, frame or site in the lists below.
     seen: Vec<u32>,
     texts: Vec<TextId>,
     frames: Vec<u32>,
@@ -27,26 +27,26 @@ pub(super) struct Dag {
     steps: u64,
 }
 
-impl Dag {
+impl NodeConverter {
     pub(super) fn new(arena: PickleArena, bytes: u64) -> Self {
         let seen = vec![UNSEEN; arena.len()];
         Self { arena, seen, texts: Vec::new(), frames: Vec::new(), sites: Vec::new(), bytes, steps: 0 }
     }
 
     pub(super) fn at(&mut self, node: NodeId) -> NodeRef<'_> {
-        NodeRef { dag: self, node }
+        NodeRef { converter: self, node }
     }
 
-    fn step(&mut self) -> Result<(), SnapshotError> {
+    fn step(&mut self) -> Result<()> {
         self.steps += 1;
         if self.steps > self.bytes.saturating_mul(STEPS_PER_BYTE) {
-            return Err(SnapshotError::Swollen { records: self.steps, bytes: self.bytes });
+            return Err(TraceError::ExcessiveSharing { records: self.steps, bytes: self.bytes });
         }
         Ok(())
     }
 
-    /// The next item of a list.
-    fn next(&mut self, cursor: &mut ItemCursor) -> Result<Option<NodeId>, SnapshotError> {
+    /// Returns the next item of a list.
+    fn next(&mut self, cursor: &mut ItemCursor) -> Result<Option<NodeId>> {
         let next = self.arena.next(cursor);
         if next.is_some() {
             self.step()?;
@@ -54,38 +54,38 @@ impl Dag {
         Ok(next)
     }
 
-    fn list(&self, node: NodeId, expected: &'static str) -> Result<Chain, SnapshotError> {
+    fn list(&self, node: NodeId, expected: &'static str) -> Result<Chain> {
         match self.arena.node(node) {
             PickleNode::List(chain) | PickleNode::Tuple(chain) => Ok(chain),
             PickleNode::Odd => Ok(Chain::EMPTY),
-            _ => Err(SnapshotError::Unexpected { expected }),
+            _ => Err(TraceError::WrongType { expected }),
         }
     }
 
-    fn fields<R: SnapshotRecord>(&mut self, node: NodeId, build: &mut Build) -> Result<(), SnapshotError> {
+    fn fields<R: SnapshotRecord>(&mut self, node: NodeId, builder: &mut SnapshotBuilder) -> Result<()> {
         self.step()?;
         let PickleNode::Dict(chain) = self.arena.node(node) else {
-            return Err(SnapshotError::Unexpected { expected: R::NAME });
+            return Err(TraceError::WrongType { expected: R::NAME });
         };
         let mut record = R::default();
         let mut cursor = PickleArena::cursor(chain);
         while let Some(key) = self.next(&mut cursor)? {
             let Some(value) = self.arena.next(&mut cursor) else { break };
-            record.set(self.word(key), NodeRef { dag: self, node: value }, build)?;
+            record.set(self.word(key), NodeRef { converter: self, node: value }, builder)?;
         }
-        Ok(record.done(build)?)
+        record.done(builder)
     }
 
     fn word(&self, node: NodeId) -> Word {
         if let PickleNode::Text { word, .. } = self.arena.node(node) { word } else { Word::Other }
     }
 
-    /// What `kept` has for a node that was converted before.
+    /// Returns the result in `kept` of a node that was converted before.
     fn known<T: Copy>(&self, node: NodeId, kept: &[T]) -> Option<T> {
         self.seen.get(node as usize).and_then(|&place| kept.get(place as usize)).copied()
     }
 
-    /// Keeps what a node became. A node is of one kind, so that its number is one of one list.
+    /// Stores the result of converting a node. A node has one type, so its index refers to one list.
     fn keep<T>(seen: &mut [u32], node: NodeId, kept: &mut Vec<T>, value: T) {
         if let (Some(place), Ok(next)) = (seen.get_mut(node as usize), u32::try_from(kept.len())) {
             *place = next;
@@ -93,15 +93,15 @@ impl Dag {
         }
     }
 
-    fn frame(&mut self, node: NodeId, build: &mut Build) -> Result<(), SnapshotError> {
+    fn frame(&mut self, node: NodeId, builder: &mut SnapshotBuilder) -> Result<()> {
         let seen =
             matches!(self.arena.node(node), PickleNode::Dict(_)).then(|| self.known(node, &self.frames));
         if let Some(frame) = seen.flatten() {
-            build.stack.push(frame);
+            builder.stack.push(frame);
             return Ok(());
         }
-        self.fields::<FrameFields>(node, build)?;
-        if let Some(&frame) = build.stack.last() {
+        self.fields::<FrameFields>(node, builder)?;
+        if let Some(&frame) = builder.stack.last() {
             Self::keep(&mut self.seen, node, &mut self.frames, frame);
         }
         Ok(())
@@ -110,15 +110,15 @@ impl Dag {
 
 /// A value of a pickle.
 pub(super) struct NodeRef<'d> {
-    dag: &'d mut Dag,
+    converter: &'d mut NodeConverter,
     node: NodeId,
 }
 
 impl RecordValue for NodeRef<'_> {
-    type Error = SnapshotError;
+    type Error = TraceError;
 
-    fn scalar(self) -> Result<ScalarValue, SnapshotError> {
-        let arena = &self.dag.arena;
+    fn scalar(self) -> Result<ScalarValue> {
+        let arena = &self.converter.arena;
         Ok(match arena.node(self.node) {
             PickleNode::Number(number) => ScalarValue::Number(number),
             PickleNode::Flag(flag) => ScalarValue::Flag(flag),
@@ -138,64 +138,69 @@ impl RecordValue for NodeRef<'_> {
         })
     }
 
-    fn text(self, build: &mut Build) -> Result<TextId, SnapshotError> {
-        let dag = self.dag;
-        let PickleNode::Text { at, length, .. } = dag.arena.node(self.node) else { return Ok(TextId::NONE) };
-        if let Some(text) = dag.known(self.node, &dag.texts) {
+    fn text(self, builder: &mut SnapshotBuilder) -> Result<TextId> {
+        let converter = self.converter;
+        let PickleNode::Text { at, length, .. } = converter.arena.node(self.node) else {
+            return Ok(TextId::NONE);
+        };
+        if let Some(text) = converter.known(self.node, &converter.texts) {
             return Ok(text);
         }
-        let text = build.sites.text(&String::from_utf8_lossy(dag.arena.bytes(at, length)));
-        Dag::keep(&mut dag.seen, self.node, &mut dag.texts, text);
+        let text = builder.sites.text(&String::from_utf8_lossy(converter.arena.bytes(at, length)));
+        NodeConverter::keep(&mut converter.seen, self.node, &mut converter.texts, text);
         Ok(text)
     }
 
-    fn string(self) -> Result<Option<Box<str>>, SnapshotError> {
-        let PickleNode::Text { at, length, .. } = self.dag.arena.node(self.node) else { return Ok(None) };
-        Ok(Some(String::from_utf8_lossy(self.dag.arena.bytes(at, length)).into()))
+    fn string(self) -> Result<Option<Box<str>>> {
+        let PickleNode::Text { at, length, .. } = self.converter.arena.node(self.node) else {
+            return Ok(None);
+        };
+        Ok(Some(String::from_utf8_lossy(self.converter.arena.bytes(at, length)).into()))
     }
 
-    fn site(self, build: &mut Build) -> Result<SiteId, SnapshotError> {
-        let dag = self.dag;
-        let (PickleNode::List(chain) | PickleNode::Tuple(chain)) = dag.arena.node(self.node) else {
+    fn site(self, builder: &mut SnapshotBuilder) -> Result<SiteId> {
+        let converter = self.converter;
+        let (PickleNode::List(chain) | PickleNode::Tuple(chain)) = converter.arena.node(self.node) else {
             return Ok(SiteId::UNKNOWN);
         };
-        if let Some(site) = dag.known(self.node, &dag.sites) {
+        if let Some(site) = converter.known(self.node, &converter.sites) {
             return Ok(site);
         }
-        build.stack.clear();
+        builder.stack.clear();
         let mut cursor = PickleArena::cursor(chain);
-        while let Some(frame) = dag.next(&mut cursor)? {
-            dag.frame(frame, build)?;
+        while let Some(frame) = converter.next(&mut cursor)? {
+            converter.frame(frame, builder)?;
         }
-        let site = build.take_stack();
-        Dag::keep(&mut dag.seen, self.node, &mut dag.sites, site);
+        let site = builder.take_stack();
+        NodeConverter::keep(&mut converter.seen, self.node, &mut converter.sites, site);
         Ok(site)
     }
 
-    fn record<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), SnapshotError> {
-        self.dag.fields::<R>(self.node, build)
+    fn record<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<()> {
+        self.converter.fields::<R>(self.node, builder)
     }
 
-    fn records<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), SnapshotError> {
-        let mut cursor = PickleArena::cursor(self.dag.list(self.node, "a list of records")?);
-        while let Some(record) = self.dag.next(&mut cursor)? {
-            self.dag.fields::<R>(record, build)?;
+    fn records<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<()> {
+        let mut cursor = PickleArena::cursor(self.converter.list(self.node, "a list of records")?);
+        while let Some(record) = self.converter.next(&mut cursor)? {
+            self.converter.fields::<R>(record, builder)?;
         }
         Ok(())
     }
 
-    fn traces<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), SnapshotError> {
-        let mut cursor = PickleArena::cursor(self.dag.list(self.node, "a list of events for each device")?);
+    fn traces<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<()> {
+        let mut cursor =
+            PickleArena::cursor(self.converter.list(self.node, "a list of events for each device")?);
         for device in 0.. {
-            let Some(trace) = self.dag.next(&mut cursor)? else { break };
-            build.begin_trace(device);
-            self.dag.at(trace).records::<R>(build)?;
-            build.end_trace()?;
+            let Some(trace) = self.converter.next(&mut cursor)? else { break };
+            builder.begin_trace(device);
+            self.converter.at(trace).records::<R>(builder)?;
+            builder.end_trace()?;
         }
         Ok(())
     }
 
-    fn skip(self) -> Result<(), SnapshotError> {
+    fn skip(self) -> Result<()> {
         Ok(())
     }
 }

@@ -1,46 +1,45 @@
-//! Pickles: plain data only.
+//! Reading pickles of plain data.
 //!
-//! A pickle is a program for a small machine with a stack and a memo. Most of its opcodes make data; some
-//! import a module and call what they find in it. Snapshots need the first sort alone, so this machine has no
-//! others: it cannot be talked into running anything, and says at which offset a file tried
-//! ([`SnapshotError::RunsCode`]).
+//! A pickle is a program for a virtual machine with a stack and a memo. Most opcodes create data; some import
+//! a module and call its functions. Snapshots need only the first kind, and this machine has no others: a
+//! file cannot execute code, and the error has the offset of the attempt ([`TraceError::RunsCode`]).
 //!
-//! What a program makes is not a tree. Values are shared through the memo (all frames of a snapshot are), and
-//! a hostile one shares them so that a few bytes stand for 2^64 records. Therefore values are nodes of a
-//! [`PickleArena`](arena::PickleArena), named by number: nothing is copied when it is shared, nothing
-//! recurses when it is made or dropped, and every byte of the file costs at most some twenty bytes of memory.
-//! When the nodes become a history, stacks, frames and texts are converted once each, and the work on
-//! everything else is counted: it may not pass what the file's length justifies.
+//! The resulting values are not a tree. They are shared through the memo (as all frames of a snapshot are),
+//! and a hostile file shares them so that a few bytes represent 2^64 records. Therefore values are nodes of a
+//! [`PickleArena`](arena::PickleArena), referred to by id: sharing copies nothing, creating and dropping does
+//! not recurse, and every byte of the file takes about twenty bytes of memory at most. When the nodes are
+//! converted to a history, each stack, frame and text is converted once, and all other work is counted and
+//! limited by the length of the file.
 //!
 //! | part | what |
 //! |---|---|
-//! | `source` | bytes, a buffer at a time |
-//! | `machine` | opcodes |
+//! | `source` | buffered bytes |
+//! | `virtual_machine` | opcodes |
 //! | `arena` | the values |
-//! | `convert` | values into records |
+//! | `convert` | converting values to records |
 //!
-//! Source of the opcodes' meaning: `Lib/pickletools.py` of CPython.
+//! Reference for the opcodes: `Lib/pickletools.py` of CPython.
 
 mod arena;
 mod convert;
 mod source;
 mod virtual_machine;
 
-use self::convert::Dag;
+use self::convert::NodeConverter;
 use self::virtual_machine::PickleMachine;
-use super::build::Build;
-use super::error::SnapshotError;
-use super::records::Whole;
+use super::build::SnapshotBuilder;
+use super::records::SnapshotFields;
 use super::value::RecordValue as _;
+use crate::Result;
 use crate::history::History;
 use std::io::Read;
 
 /// Reads a snapshot.
-pub(crate) fn read(reader: impl Read) -> Result<History, SnapshotError> {
+pub(crate) fn read(reader: impl Read) -> Result<History> {
     let (arena, root, bytes) = PickleMachine::new(reader).run()?;
-    let mut build = Build::default();
-    let mut dag = Dag::new(arena, bytes);
-    dag.at(root).record::<Whole>(&mut build)?;
-    drop(dag);
-    Ok(build.finish())
+    let mut builder = SnapshotBuilder::default();
+    let mut converter = NodeConverter::new(arena, bytes);
+    converter.at(root).record::<SnapshotFields>(&mut builder)?;
+    drop(converter);
+    Ok(builder.finish())
 }

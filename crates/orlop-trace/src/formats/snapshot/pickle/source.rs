@@ -1,11 +1,12 @@
-//! The bytes of a pickle, a buffer at a time. A declared length is believed as far as bytes follow.
+//! The bytes of a pickle, buffered. Length fields are trusted only as far as bytes follow.
 
-use crate::formats::snapshot::SnapshotError;
+use crate::formats::Format;
+use crate::{Result, TraceError};
 use std::io::{ErrorKind, Read};
 
 const BUFFER: usize = 128 << 10;
 
-/// Numbers in text form are shorter than this.
+/// The maximum length of a number in text form.
 const MAX_LINE: usize = 4096;
 
 pub(super) struct PickleSource<R> {
@@ -13,7 +14,7 @@ pub(super) struct PickleSource<R> {
     buffer: Vec<u8>,
     at: usize,
     filled: usize,
-    /// Bytes that were in the buffer before.
+    /// The bytes that were in the buffer before.
     passed: u64,
 }
 
@@ -22,30 +23,30 @@ impl<R: Read> PickleSource<R> {
         Self { reader, buffer: vec![0; BUFFER], at: 0, filled: 0, passed: 0 }
     }
 
-    /// Bytes that were read.
+    /// Returns the number of bytes read.
     pub(super) fn offset(&self) -> u64 {
         self.passed + self.at as u64
     }
 
     #[cold]
-    fn fill(&mut self) -> Result<(), SnapshotError> {
+    fn fill(&mut self) -> Result<()> {
         self.passed += self.filled as u64;
         (self.at, self.filled) = (0, 0);
         loop {
             match self.reader.read(&mut self.buffer) {
-                Ok(0) => return Err(SnapshotError::Truncated { offset: self.passed }),
+                Ok(0) => return Err(TraceError::CutOff { at: self.passed }),
                 Ok(read) => {
                     self.filled = read.min(BUFFER);
                     return Ok(());
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(SnapshotError::Read(error)),
+                Err(error) => return Err(TraceError::read(Format::Snapshot)(error)),
             }
         }
     }
 
     #[inline]
-    pub(super) fn byte(&mut self) -> Result<u8, SnapshotError> {
+    pub(super) fn byte(&mut self) -> Result<u8> {
         if self.at == self.filled {
             self.fill()?;
         }
@@ -55,7 +56,7 @@ impl<R: Read> PickleSource<R> {
     }
 
     #[inline]
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut array = [0; N];
         if let Some(bytes) = self.buffer[self.at..self.filled].first_chunk::<N>() {
             self.at += N;
@@ -67,33 +68,33 @@ impl<R: Read> PickleSource<R> {
         Ok(array)
     }
 
-    /// Hands over the next `length` bytes, piece by piece.
-    pub(super) fn pieces(
+    /// Passes the next `length` bytes to `take`, in parts.
+    pub(super) fn read_parts(
         &mut self,
         length: u64,
-        mut take: impl FnMut(&[u8]) -> Result<(), SnapshotError>,
-    ) -> Result<(), SnapshotError> {
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut left = length;
         while left > 0 {
             if self.at == self.filled {
                 self.fill()?;
             }
             let here = &self.buffer[self.at..self.filled];
-            let piece = usize::try_from(left).map_or(here, |left| &here[..left.min(here.len())]);
-            take(piece)?;
-            self.at += piece.len();
-            left -= piece.len() as u64;
+            let part = usize::try_from(left).map_or(here, |left| &here[..left.min(here.len())]);
+            take(part)?;
+            self.at += part.len();
+            left -= part.len() as u64;
         }
         Ok(())
     }
 
-    /// The text up to the end of the line, which is passed.
-    pub(super) fn line(&mut self, line: &mut Vec<u8>) -> Result<(), SnapshotError> {
+    /// Reads the text up to the end of the line, and skips that.
+    pub(super) fn line(&mut self, line: &mut Vec<u8>) -> Result<()> {
         line.clear();
         loop {
             match self.byte()? {
                 b'\n' => return Ok(()),
-                _ if line.len() == MAX_LINE => return Err(SnapshotError::Literal { offset: self.offset() }),
+                _ if line.len() == MAX_LINE => return Err(TraceError::Literal { offset: self.offset() }),
                 byte => line.push(byte),
             }
         }
@@ -110,15 +111,15 @@ mod tests {
         let mut source = PickleSource::new(&bytes[..]);
         let mut all = Vec::new();
         source
-            .pieces(BUFFER as u64 - 2, |piece| {
-                all.extend_from_slice(piece);
+            .read_parts(BUFFER as u64 - 2, |part| {
+                all.extend_from_slice(part);
                 Ok(())
             })
             .unwrap();
         let over: [u8; 4] = source.array().unwrap();
         assert_eq!((&all[..], &over[..]), (&bytes[..BUFFER - 2], &bytes[BUFFER - 2..BUFFER + 2]));
         assert_eq!(source.offset(), BUFFER as u64 + 2);
-        let ended = source.pieces(u64::MAX, |_| Ok(())).unwrap_err();
-        assert!(matches!(ended, SnapshotError::Truncated { offset } if offset == bytes.len() as u64));
+        let ended = source.read_parts(u64::MAX, |_| Ok(())).unwrap_err();
+        assert!(matches!(ended, TraceError::CutOff { at } if at == bytes.len() as u64));
     }
 }

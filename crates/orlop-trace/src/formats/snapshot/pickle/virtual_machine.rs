@@ -2,10 +2,10 @@
 
 use super::arena::{Chain, FALSE, NodeId, ODD, PickleArena, PickleNode, TRUE};
 use super::source::PickleSource;
-use crate::formats::snapshot::SnapshotError;
+use crate::{Result, TraceError};
 use std::io::Read;
 
-/// The last protocol there is.
+/// The latest protocol.
 const LAST_PROTOCOL: u8 = 5;
 
 /// A memo that was not stored.
@@ -15,11 +15,11 @@ pub(super) struct PickleMachine<R> {
     source: PickleSource<R>,
     arena: PickleArena,
     stack: Vec<NodeId>,
-    /// How deep the stack was.
+    /// The heights of the stack at the marks.
     marks: Vec<usize>,
     memo: Vec<NodeId>,
     line: Vec<u8>,
-    /// What is being run, and where it stands.
+    /// The current opcode and its offset.
     opcode: u8,
     offset: u64,
 }
@@ -38,8 +38,8 @@ impl<R: Read> PickleMachine<R> {
         }
     }
 
-    /// The values, the one that the pickle stands for, and the bytes that it took.
-    pub(super) fn run(mut self) -> Result<(PickleArena, NodeId, u64), SnapshotError> {
+    /// Runs the pickle. Returns the values, the result, and the number of bytes.
+    pub(super) fn run(mut self) -> Result<(PickleArena, NodeId, u64)> {
         loop {
             self.offset = self.source.offset();
             self.opcode = self.source.byte()?;
@@ -51,8 +51,8 @@ impl<R: Read> PickleMachine<R> {
         }
     }
 
-    /// The opcodes that snapshots have come first, and the others by what they do.
-    fn step(&mut self) -> Result<(), SnapshotError> {
+    /// Executes an opcode. Those of snapshots come first.
+    fn step(&mut self) -> Result<()> {
         match self.opcode {
             // BINGET, LONG_BINGET, GET
             b'h' => {
@@ -98,7 +98,7 @@ impl<R: Read> PickleMachine<R> {
             // PROTO, FRAME
             0x80 => match self.source.byte()? {
                 0..=LAST_PROTOCOL => Ok(()),
-                version => Err(SnapshotError::Protocol { version }),
+                version => Err(TraceError::Protocol { version }),
             },
             0x95 => self.source.array::<8>().map(|_| ()),
             b'G' | b'F' | b'C' | b'B' | 0x8e | 0x96 => self.unused(),
@@ -113,14 +113,14 @@ impl<R: Read> PickleMachine<R> {
                 let top = self.top()?;
                 self.push(top)
             }
-            opcode => Err(match runs(opcode) {
-                Some(name) => SnapshotError::RunsCode { opcode: name, offset: self.offset },
-                None => SnapshotError::Opcode { opcode, offset: self.offset },
+            opcode => Err(match code_opcode(opcode) {
+                Some(name) => TraceError::RunsCode { opcode: name, offset: self.offset },
+                None => TraceError::Opcode { opcode, offset: self.offset },
             }),
         }
     }
 
-    fn container(&mut self) -> Result<(), SnapshotError> {
+    fn container(&mut self) -> Result<()> {
         match self.opcode {
             // EMPTY_DICT, EMPTY_LIST, EMPTY_TUPLE
             b'}' => self.push_node(PickleNode::Dict(Chain::EMPTY)),
@@ -129,26 +129,26 @@ impl<R: Read> PickleMachine<R> {
             // APPENDS, SETITEMS
             b'e' | b'u' => {
                 let mark = self.mark()?;
-                self.fill(mark)
+                self.append(mark)
             }
             // APPEND, SETITEM
-            b'a' => self.fill(self.stack.len().checked_sub(1).ok_or(self.operands())?),
-            b's' => self.fill(self.stack.len().checked_sub(2).ok_or(self.operands())?),
+            b'a' => self.append(self.stack.len().checked_sub(1).ok_or(self.operands())?),
+            b's' => self.append(self.stack.len().checked_sub(2).ok_or(self.operands())?),
             // TUPLE1, TUPLE2, TUPLE3
             0x85..=0x87 => {
                 let count = usize::from(self.opcode - 0x84);
-                self.gather(self.stack.len().checked_sub(count).ok_or(self.operands())?)
+                self.collect(self.stack.len().checked_sub(count).ok_or(self.operands())?)
             }
             // LIST, DICT, TUPLE
             _ => {
                 let mark = self.mark()?;
-                self.gather(mark)
+                self.collect(mark)
             }
         }
     }
 
-    /// Puts what lies above `from` into the list or dict below.
-    fn fill(&mut self, from: usize) -> Result<(), SnapshotError> {
+    /// Moves the items above `from` into the list or dict below them.
+    fn append(&mut self, from: usize) -> Result<()> {
         let dict = matches!(self.opcode, b'u' | b's');
         let (Some(&target), Some(items)) =
             (from.checked_sub(1).and_then(|at| self.stack.get(at)), self.stack.get(from..))
@@ -163,8 +163,8 @@ impl<R: Read> PickleMachine<R> {
         Ok(())
     }
 
-    /// Makes a list, dict or tuple of what lies above `from`.
-    fn gather(&mut self, from: usize) -> Result<(), SnapshotError> {
+    /// Replaces the items above `from` by a list, dict or tuple of them.
+    fn collect(&mut self, from: usize) -> Result<()> {
         let Some(items) = self.stack.get(from..) else { return Err(self.operands()) };
         if self.opcode == b'd' && items.len() % 2 != 0 {
             return Err(self.operands());
@@ -178,7 +178,7 @@ impl<R: Read> PickleMachine<R> {
         })
     }
 
-    fn number(&mut self) -> Result<(), SnapshotError> {
+    fn number(&mut self) -> Result<()> {
         let number = match self.opcode {
             // BININT1, BININT2, BININT
             b'K' => {
@@ -215,16 +215,16 @@ impl<R: Read> PickleMachine<R> {
         }
     }
 
-    /// A number of so many bytes, the lowest first, as two's complement.
-    fn long(&mut self, length: u64) -> Result<Option<u64>, SnapshotError> {
+    /// Reads a little-endian number of `length` bytes in two's complement.
+    fn long(&mut self, length: u64) -> Result<Option<u64>> {
         let mut low = [0; 8];
         let mut at = 0;
         // Whether all bytes after the eighth are zero, and the last one.
         let (mut fits, mut last) = (true, 0);
-        self.source.pieces(length, |piece| {
-            for &byte in piece {
+        self.source.read_parts(length, |part| {
+            for &byte in part {
                 match low.get_mut(at) {
-                    Some(place) => *place = byte,
+                    Some(digit) => *digit = byte,
                     None => fits &= byte == 0,
                 }
                 last = byte;
@@ -235,7 +235,7 @@ impl<R: Read> PickleMachine<R> {
         Ok((fits && last < 0x80).then(|| u64::from_le_bytes(low)))
     }
 
-    fn text(&mut self) -> Result<(), SnapshotError> {
+    fn text(&mut self) -> Result<()> {
         let length = match self.opcode {
             // SHORT_BINUNICODE, SHORT_BINSTRING
             0x8c | b'U' => self.source.byte()?.into(),
@@ -243,7 +243,7 @@ impl<R: Read> PickleMachine<R> {
             b'X' | b'T' => u32::from_le_bytes(self.source.array()?).into(),
             // BINUNICODE8
             0x8d => u64::from_le_bytes(self.source.array()?),
-            // UNICODE, whose escapes are left as they are: no word has any.
+            // UNICODE. Its escapes are not decoded: no word has any.
             _ => {
                 self.source.line(&mut self.line)?;
                 let at = self.arena.texts().len();
@@ -256,16 +256,16 @@ impl<R: Read> PickleMachine<R> {
         let at = texts.len();
         let limit = u64::from(u32::MAX);
         let offset = self.offset;
-        self.source.pieces(length, |piece| {
-            texts.extend_from_slice(piece);
-            if texts.len() as u64 > limit { Err(SnapshotError::TooMany { offset, limit }) } else { Ok(()) }
+        self.source.read_parts(length, |part| {
+            texts.extend_from_slice(part);
+            if texts.len() as u64 > limit { Err(TraceError::TooManyValues { offset, limit }) } else { Ok(()) }
         })?;
         let id = self.arena.text_from(at, self.offset)?;
         self.push(id)
     }
 
-    /// What no snapshot's reader looks at.
-    fn unused(&mut self) -> Result<(), SnapshotError> {
+    /// Skips values that snapshots do not use.
+    fn unused(&mut self) -> Result<()> {
         let length = match self.opcode {
             // BINFLOAT
             b'G' => 8,
@@ -279,26 +279,26 @@ impl<R: Read> PickleMachine<R> {
                 0
             }
         };
-        self.source.pieces(length, |_| Ok(()))?;
+        self.source.read_parts(length, |_| Ok(()))?;
         self.push(ODD)
     }
 
-    fn get(&mut self, index: u64) -> Result<(), SnapshotError> {
+    fn get(&mut self, index: u64) -> Result<()> {
         let node = usize::try_from(index).ok().and_then(|index| self.memo.get(index));
         match node {
             Some(&node) if node != UNSET => self.push(node),
-            _ => Err(SnapshotError::Memo { index, offset: self.offset }),
+            _ => Err(TraceError::Memo { index, offset: self.offset }),
         }
     }
 
-    fn put(&mut self, index: u64) -> Result<(), SnapshotError> {
+    fn put(&mut self, index: u64) -> Result<()> {
         let top = self.top()?;
-        // Each put has a byte of its own: a larger number was made up, and would cost memory.
+        // Each put takes a byte: a larger index is invalid, and would cost memory.
         if index > self.offset {
-            return Err(SnapshotError::Memo { index, offset: self.offset });
+            return Err(TraceError::Memo { index, offset: self.offset });
         }
         let Ok(index) = usize::try_from(index) else {
-            return Err(SnapshotError::Memo { index, offset: self.offset });
+            return Err(TraceError::Memo { index, offset: self.offset });
         };
         if index >= self.memo.len() {
             self.memo.resize(index + 1, UNSET);
@@ -307,46 +307,46 @@ impl<R: Read> PickleMachine<R> {
         Ok(())
     }
 
-    fn decimal(&mut self) -> Result<u64, SnapshotError> {
+    fn decimal(&mut self) -> Result<u64> {
         self.source.line(&mut self.line)?;
         let number = str::from_utf8(&self.line).ok().and_then(|digits| digits.trim().parse().ok());
         number.ok_or(self.literal())
     }
 
     #[inline]
-    fn push(&mut self, node: NodeId) -> Result<(), SnapshotError> {
+    fn push(&mut self, node: NodeId) -> Result<()> {
         self.stack.push(node);
         Ok(())
     }
 
-    fn push_node(&mut self, node: PickleNode) -> Result<(), SnapshotError> {
+    fn push_node(&mut self, node: PickleNode) -> Result<()> {
         let id = self.arena.push(node, self.offset)?;
         self.push(id)
     }
 
-    fn pop(&mut self) -> Result<NodeId, SnapshotError> {
+    fn pop(&mut self) -> Result<NodeId> {
         self.stack.pop().ok_or(self.operands())
     }
 
-    fn top(&self) -> Result<NodeId, SnapshotError> {
+    fn top(&self) -> Result<NodeId> {
         self.stack.last().copied().ok_or(self.operands())
     }
 
-    fn mark(&mut self) -> Result<usize, SnapshotError> {
+    fn mark(&mut self) -> Result<usize> {
         self.marks.pop().ok_or(self.operands())
     }
 
-    fn operands(&self) -> SnapshotError {
-        SnapshotError::Operands { opcode: self.opcode, offset: self.offset }
+    fn operands(&self) -> TraceError {
+        TraceError::Operands { opcode: self.opcode, offset: self.offset }
     }
 
-    fn literal(&self) -> SnapshotError {
-        SnapshotError::Literal { offset: self.offset }
+    fn literal(&self) -> TraceError {
+        TraceError::Literal { offset: self.offset }
     }
 }
 
-/// The opcodes that import, call, or ask the program for an object.
-fn runs(opcode: u8) -> Option<&'static str> {
+/// Returns the name of an opcode that imports, calls, or requests an object from the program.
+fn code_opcode(opcode: u8) -> Option<&'static str> {
     Some(match opcode {
         b'c' => "GLOBAL",
         0x93 => "STACK_GLOBAL",

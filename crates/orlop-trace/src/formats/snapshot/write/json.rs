@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 
 pub(super) struct Json<W: Write> {
     writer: BufWriter<W>,
-    /// Whether nothing stands yet in the list or record that is being written.
+    /// Whether the list or record that is being written is empty so far.
     first: bool,
 }
 
@@ -29,13 +29,13 @@ impl<W: Write> Json<W> {
         self.writer.write_all(bracket)
     }
 
-    fn frame(&mut self, sites: &Sites, frame: Frame) -> io::Result<()> {
+    fn frame(&mut self, frame: Frame, sites: &Sites) -> io::Result<()> {
         self.begin_record()?;
         self.key(Word::Name)?;
-        self.text(sites, frame.function)?;
+        self.text(frame.function, sites)?;
         self.key(Word::Filename)?;
-        self.text(sites, frame.file)?;
-        self.numbered(Word::Line, frame.line.into())?;
+        self.text(frame.file, sites)?;
+        self.number_field(Word::Line, frame.line.into())?;
         self.end_record()
     }
 }
@@ -79,7 +79,7 @@ impl<W: Write> SnapshotOutput for Json<W> {
     }
 
     fn word(&mut self, word: Word) -> io::Result<()> {
-        // Words have nothing to escape.
+        // Words contain no characters that need escapes.
         write!(self.writer, "\"{}\"", word.text())
     }
 
@@ -91,11 +91,11 @@ impl<W: Write> SnapshotOutput for Json<W> {
         write!(self.writer, "[{first},{second}]")
     }
 
-    fn text(&mut self, sites: &Sites, text: TextId) -> io::Result<()> {
+    fn text(&mut self, text: TextId, sites: &Sites) -> io::Result<()> {
         self.string(sites.name(text))
     }
 
-    fn site(&mut self, sites: &Sites, site: SiteId) -> io::Result<()> {
-        self.list(sites.frames(site), |out, frame| out.frame(sites, frame))
+    fn site(&mut self, site: SiteId, sites: &Sites) -> io::Result<()> {
+        self.list(sites.frames(site), |out, frame| out.frame(frame, sites))
     }
 }

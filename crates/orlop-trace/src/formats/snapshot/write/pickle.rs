@@ -1,8 +1,8 @@
-//! Pickle, protocol 4, without its optional frames.
+//! Pickles of protocol 4, without its optional frames.
 //!
-//! Words, texts, frames and whole call sites are written once and then named by their memo, as PyTorch's are.
-//! Only opcodes that the viewer's own reader knows are used, and lists come in batches of a thousand, as from
-//! Python: the viewer puts each batch on its call stack.
+//! Words, texts, frames and call sites are written key and then referred to by memo, as in PyTorch's
+//! snapshots. Only opcodes that the viewer's reader supports are used. Lists are written in batches of a
+//! thousand, as by Python, because the viewer puts each batch on its call stack.
 
 use super::SnapshotOutput;
 use crate::formats::snapshot::words::Word;
@@ -10,12 +10,12 @@ use crate::history::{Frame, SiteId, Sites, TextId};
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
 
-/// Items of a list that are put in at once.
+/// The number of list items that are appended at key.
 const BATCH: u32 = 1000;
 
-/// What is written once.
+/// A value that is written key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Once {
+enum MemoKey {
     Word(u8),
     Text(TextId),
     Frame(Frame),
@@ -24,8 +24,8 @@ enum Once {
 
 pub(super) struct Pickle<W: Write> {
     writer: BufWriter<W>,
-    memos: HashMap<Once, u32>,
-    /// Of each list that is being written, the items of its last batch.
+    memos: HashMap<MemoKey, u32>,
+    /// The number of items in the current batch of each list that is being written.
     batches: Vec<u32>,
 }
 
@@ -38,9 +38,9 @@ impl<W: Write> Pickle<W> {
         pickle.writer.flush()
     }
 
-    /// Names what was written before. `false` if it is yet to be.
-    fn again(&mut self, once: Once) -> io::Result<bool> {
-        let Some(&memo) = self.memos.get(&once) else { return Ok(false) };
+    /// Writes a reference to a value that was written before. Returns `false` if it was not.
+    fn reference(&mut self, key: MemoKey) -> io::Result<bool> {
+        let Some(&memo) = self.memos.get(&key) else { return Ok(false) };
         match u8::try_from(memo) {
             Ok(memo) => self.writer.write_all(&[b'h', memo])?,
             Err(_) => {
@@ -51,36 +51,36 @@ impl<W: Write> Pickle<W> {
         Ok(true)
     }
 
-    /// What was just written is not written again.
-    fn memoize(&mut self, once: Once) -> io::Result<()> {
-        // A memo of a larger number cannot be named: what passes 2^32 would be written again.
+    /// Memoizes the value that was just written.
+    fn memoize(&mut self, key: MemoKey) -> io::Result<()> {
+        // Memos beyond 2^32 cannot be referred to: such values are written again.
         if let Ok(memo) = u32::try_from(self.memos.len()) {
-            self.memos.insert(once, memo);
+            self.memos.insert(key, memo);
             self.writer.write_all(&[0x94])?;
         }
         Ok(())
     }
 
-    fn frame(&mut self, sites: &Sites, frame: Frame) -> io::Result<()> {
-        if self.again(Once::Frame(frame))? {
+    fn frame(&mut self, frame: Frame, sites: &Sites) -> io::Result<()> {
+        if self.reference(MemoKey::Frame(frame))? {
             return Ok(());
         }
         self.writer.write_all(b"}")?;
-        self.memoize(Once::Frame(frame))?;
+        self.memoize(MemoKey::Frame(frame))?;
         self.writer.write_all(b"(")?;
         self.key(Word::Name)?;
-        self.text(sites, frame.function)?;
+        self.text(frame.function, sites)?;
         self.key(Word::Filename)?;
-        self.text(sites, frame.file)?;
-        self.numbered(Word::Line, frame.line.into())?;
+        self.text(frame.file, sites)?;
+        self.number_field(Word::Line, frame.line.into())?;
         self.writer.write_all(b"u")
     }
 
-    fn items(&mut self, sites: &Sites, site: SiteId) -> io::Result<()> {
+    fn items(&mut self, site: SiteId, sites: &Sites) -> io::Result<()> {
         self.batches.push(0);
         for frame in sites.frames(site) {
             self.item()?;
-            self.frame(sites, frame)?;
+            self.frame(frame, sites)?;
         }
         self.end_list()
     }
@@ -137,7 +137,7 @@ impl<W: Write> SnapshotOutput for Pickle<W> {
             self.writer.write_all(b"J")?;
             return self.writer.write_all(&int.to_le_bytes());
         }
-        // Two's complement: a byte more where the highest bit is set.
+        // Two's complement: one more byte if the highest bit is set.
         let bytes = number.to_le_bytes();
         let zeros = bytes.iter().rev().take_while(|&&byte| byte == 0).count();
         let used = &bytes[..bytes.len() - zeros];
@@ -153,12 +153,12 @@ impl<W: Write> SnapshotOutput for Pickle<W> {
     }
 
     fn word(&mut self, word: Word) -> io::Result<()> {
-        let once = Once::Word(word as u8);
-        if self.again(once)? {
+        let key = MemoKey::Word(word as u8);
+        if self.reference(key)? {
             return Ok(());
         }
         self.string(word.text())?;
-        self.memoize(once)
+        self.memoize(key)
     }
 
     fn string(&mut self, text: &str) -> io::Result<()> {
@@ -180,22 +180,22 @@ impl<W: Write> SnapshotOutput for Pickle<W> {
         self.writer.write_all(&[0x86])
     }
 
-    fn text(&mut self, sites: &Sites, text: TextId) -> io::Result<()> {
-        let once = Once::Text(text);
-        if self.again(once)? {
+    fn text(&mut self, text: TextId, sites: &Sites) -> io::Result<()> {
+        let key = MemoKey::Text(text);
+        if self.reference(key)? {
             return Ok(());
         }
         self.string(sites.name(text))?;
-        self.memoize(once)
+        self.memoize(key)
     }
 
-    fn site(&mut self, sites: &Sites, site: SiteId) -> io::Result<()> {
-        let once = Once::Site(site);
-        if self.again(once)? {
+    fn site(&mut self, site: SiteId, sites: &Sites) -> io::Result<()> {
+        let key = MemoKey::Site(site);
+        if self.reference(key)? {
             return Ok(());
         }
         self.writer.write_all(b"]")?;
-        self.memoize(once)?;
-        self.items(sites, site)
+        self.memoize(key)?;
+        self.items(site, sites)
     }
 }

@@ -1,0 +1,138 @@
+//! Segments and their chunks by address.
+
+use super::{AddressRange, BlockState, Segment, SegmentBlock, SiteId};
+use orlop_core::StreamId;
+use std::collections::BTreeMap;
+
+/// A segment without its blocks and its address, which is the key of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentRange {
+    pub(crate) bytes: u64,
+    pub(crate) stream: StreamId,
+    pub(crate) small: bool,
+    pub(crate) expandable: bool,
+    pub(crate) pool: (u64, u64),
+    pub(crate) site: SiteId,
+}
+
+impl SegmentRange {
+    pub(crate) fn of(segment: &Segment) -> Self {
+        let &Segment { bytes, stream, small, expandable, pool, site, .. } = segment;
+        Self { bytes, stream, small, expandable, pool, site }
+    }
+
+    /// Creates the segment at `address` with these blocks.
+    pub(crate) fn with_blocks(self, address: u64, blocks: Vec<SegmentBlock>) -> Segment {
+        let Self { bytes, stream, small, expandable, pool, site } = self;
+        Segment { address, bytes, stream, small, expandable, pool, site, blocks }
+    }
+
+    /// Returns `true` if adjacent pages of both form one segment.
+    pub(crate) fn joins(&self, other: &Self) -> bool {
+        self.expandable && other.expandable && self.stream == other.stream && self.pool == other.pool
+    }
+}
+
+impl AddressRange for SegmentRange {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn part(&self, _: u64, bytes: u64) -> Self {
+        Self { bytes, ..*self }
+    }
+}
+
+/// Merges the segment at this address with adjacent ones that it joins. The first one determines the size
+/// class and the call site.
+pub(crate) fn merge_adjacent(segments: &mut BTreeMap<u64, SegmentRange>, address: u64) {
+    let Some(mut segment) = segments.get(&address).copied() else { return };
+    let end = address + segment.bytes;
+    if let Some(next) = segments.get(&end).copied().filter(|next| segment.joins(next)) {
+        segments.remove(&end);
+        segment.bytes += next.bytes;
+        segments.insert(address, segment);
+    }
+    if let Some((&start, &previous)) = segments.range(..address).next_back()
+        && start + previous.bytes == address
+        && previous.joins(&segment)
+    {
+        segments.remove(&address);
+        segments.insert(start, SegmentRange { bytes: previous.bytes + segment.bytes, ..previous });
+    }
+}
+
+/// The segments of a device, which do not overlap, and the chunks that cover each of them without gaps.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SegmentMap {
+    pub(super) segments: BTreeMap<u64, SegmentRange>,
+    pub(super) chunks: BTreeMap<u64, SegmentBlock>,
+}
+
+impl SegmentMap {
+    /// Returns the segments with their chunks as blocks, in order of address.
+    pub(super) fn segments(&self) -> Vec<Segment> {
+        let mut chunks = self.chunks.values().peekable();
+        let segments = self.segments.iter().map(|(&address, segment)| {
+            let mut blocks = Vec::new();
+            while let Some(chunk) = chunks.next_if(|chunk| chunk.address - address < segment.bytes) {
+                blocks.push(*chunk);
+            }
+            segment.with_blocks(address, blocks)
+        });
+        segments.collect()
+    }
+
+    /// Returns the segment that covers an address.
+    pub(super) fn segment(&self, address: u64) -> Option<(u64, SegmentRange)> {
+        let (&start, &segment) = self.segments.range(..=address).next_back()?;
+        (address - start < segment.bytes).then_some((start, segment))
+    }
+
+    /// Returns the chunk that covers an address.
+    pub(super) fn chunk(&self, address: u64) -> Option<SegmentBlock> {
+        let (&start, &chunk) = self.chunks.range(..=address).next_back()?;
+        (address - start < chunk.bytes).then_some(chunk)
+    }
+
+    /// Adds a segment of free memory. Returns `false` if it is empty or overlaps another.
+    pub(super) fn add(&mut self, address: u64, segment: SegmentRange) -> bool {
+        let Some(end) = address.checked_add(segment.bytes).filter(|&end| end > address) else {
+            return false;
+        };
+        let previous = self.segments.range(..end).next_back();
+        if previous.is_some_and(|(start, previous)| start + previous.bytes > address) {
+            return false;
+        }
+        self.segments.insert(address, segment);
+        self.chunks.insert(address, SegmentBlock::free(address, segment.bytes));
+        true
+    }
+
+    /// Inserts a chunk.
+    pub(super) fn insert(&mut self, chunk: SegmentBlock) {
+        self.chunks.insert(chunk.address, chunk);
+    }
+
+    /// Merges the chunk at this address, if it is free, with its free neighbours in the segment. Returns the
+    /// merged chunk.
+    pub(super) fn coalesce(&mut self, address: u64) -> Option<SegmentBlock> {
+        let (start, segment) = self.segment(address)?;
+        let is_free = |chunk: &SegmentBlock| chunk.state == BlockState::Free;
+        let mut chunk = self.chunks.get(&address).copied().filter(is_free)?;
+        let end = chunk.address + chunk.bytes;
+        if end - start < segment.bytes
+            && let Some(next) = self.chunks.get(&end).copied().filter(is_free)
+        {
+            self.chunks.remove(&end);
+            chunk.bytes += next.bytes;
+        }
+        let previous = self.chunks.range(start..address).next_back().map(|(_, previous)| *previous);
+        if let Some(previous) = previous.filter(is_free) {
+            self.chunks.remove(&address);
+            chunk = SegmentBlock { bytes: previous.bytes + chunk.bytes, ..previous };
+        }
+        self.insert(chunk);
+        Some(chunk)
+    }
+}
