@@ -34,7 +34,7 @@ impl Block {
 
     /// Wraps foreign memory. `deleter` runs exactly once, when the block is dropped.
     ///
-    /// The block is in no statistics until a context adopts it ([`Context::adopt`](crate::Context::adopt)).
+    /// The block is in no statistics until a context adopts it (`Context::adopt` of `orlop-context`).
     ///
     /// The data pointer and the deleter's context are independent: `record.ptr` may point into the middle of
     /// the memory that the context owns.
@@ -143,7 +143,7 @@ impl Block {
     /// bytes are unspecified.
     ///
     /// The engine's own limit applies. To apply the budgets of a context too, call
-    /// [`Context::grow_in_place`](crate::Context::grow_in_place).
+    /// `Context::grow_in_place` of `orlop-context`.
     ///
     /// ```
     /// use orlop_alloc::{Request, backing::System, engine::Arena};

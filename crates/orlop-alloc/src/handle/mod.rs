@@ -60,7 +60,7 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
     /// reserved bytes.
     ///
     /// The budgets of a context apply to it where it is registered. Where it is only passed for requests, its
-    /// live blocks do not count against them: see [`Context::allocate_from`](crate::Context::allocate_from).
+    /// live blocks do not count against them: see `Context::allocate_from` of `orlop-context`.
     #[must_use]
     pub fn with_statistics(mut allocator: A, counted: bool) -> Self {
         allocator.set_statistics(counted);

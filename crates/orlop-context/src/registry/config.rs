@@ -262,7 +262,7 @@ impl AllocatorConfig {
     ///
     /// # Errors
     ///
-    /// As for [`default_backing`].
+    /// As for [`default_backing`](orlop_alloc::backing::default_backing).
     pub fn backing_or_default(&self) -> Result<BackingRef> {
         let inner = match (&self.backing, self.node) {
             (Some(backing), _) => Arc::clone(backing),

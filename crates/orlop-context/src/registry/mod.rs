@@ -13,7 +13,7 @@
 //! The process has one registry, [`registry`], with the built-in factories; tests and embedders create their
 //! own. A backend registers its factories in one function, which the program calls. The factory of the
 //! highest priority creates the default allocator of the CPU: see
-//! [`AllocatorConfig`](crate::context::AllocatorConfig) for the rule.
+//! [`AllocatorConfig`] for the rule.
 
 mod builtin;
 mod config;
