@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_from_the_midst_leave_two() {
+    fn pages_unmapped_in_the_middle_leave_two_extents() {
         let events = vec![
             HistoryEvent::new(EventAction::Mapped, 0, 100),
             HistoryEvent::new(EventAction::Unmapped, 40, 20),

@@ -23,8 +23,8 @@ use std::io::{Read, Write};
 ///
 /// # Errors
 ///
-/// [`TraceError::Write`], [`TraceError::TextTooLong`]; [`TraceError::TooManyDevices`], before anything is
-/// written.
+/// [`TraceError::Write`](crate::TraceError::Write), [`TextTooLong`](crate::TraceError::TextTooLong);
+/// [`TooManyDevices`](crate::TraceError::TooManyDevices), before anything is written.
 pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
     AdmittedDevices::all(history.devices.iter().map(|device| device.device))?;
     let mut file = BinaryWriter::new(writer, EventOrder::Exact)?;
@@ -66,7 +66,7 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`TraceError`], if the file is of another format or version, or cannot be read.
+/// [`TraceError`](crate::TraceError), if the file is of another format or version, or cannot be read.
 pub fn read_binary(reader: impl Read) -> Result<History> {
     let mut reader = BinaryReader::new(reader)?;
     let mut history = History::default();
