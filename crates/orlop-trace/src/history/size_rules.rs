@@ -47,8 +47,8 @@ impl SizeRules {
         requested.max(1).checked_next_multiple_of(MIN_BLOCK_BYTES as u64).unwrap_or(u64::MAX)
     }
 
-    /// Returns the bytes that a request takes of a free chunk of `room` bytes: all, if the remainder is too small
-    /// to split off. Small and expandable segments are split `finely`.
+    /// Returns the bytes that a request takes of a free chunk of `room` bytes: all, if the remainder is too
+    /// small to split off. Small and expandable segments are split `finely`.
     #[must_use]
     pub fn taken(&self, requested: u64, room: u64, finely: bool) -> u64 {
         let rounded = self.round(requested);

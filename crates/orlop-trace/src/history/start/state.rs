@@ -4,11 +4,11 @@
 //! allocator.
 //!
 //! A restored block ([`StartState::take`]) has the length of its request, rounded, plus a remainder that was
-//! too small to split off ([`SizeRules::max_remainder`]). Free chunks are larger than any such remainder, so a
-//! remainder that is too small for a free chunk belongs to the block. If more bytes behind the block are free,
-//! they may be its remainder and a free chunk, which were merged when the block was freed. The block is then
-//! *open*. An earlier event, which is undone later, closes it by showing where the next chunk began: the bytes
-//! between belong to the block if they are too few for a free chunk.
+//! too small to split off ([`SizeRules::max_remainder`]). Free chunks are larger than any such remainder, so
+//! a remainder that is too small for a free chunk belongs to the block. If more bytes behind the block are
+//! free, they may be its remainder and a free chunk, which were merged when the block was freed. The block is
+//! then *open*. An earlier event, which is undone later, closes it by showing where the next chunk began: the
+//! bytes between belong to the block if they are too few for a free chunk.
 
 use crate::history::{
     BlockState, Segment, SegmentBlock, SegmentMap, SegmentRange, SiteId, SizeRules, carve, merge_adjacent,
