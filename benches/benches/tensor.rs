@@ -7,7 +7,7 @@
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
-use orlop_alloc::Context;
+use orlop_context::Context;
 use orlop_core::{DType, Device};
 use orlop_tensor::{Tensor, TensorOptions};
 use std::collections::BTreeMap;

@@ -18,7 +18,8 @@ fn main() {
     let most = std::thread::available_parallelism().map_or(1, usize::from);
     let counts: Vec<usize> = [1, 2, 4, 8, 16, 32, 64].into_iter().filter(|&count| count <= most).collect();
     println!(
-        "ns per operation, geometric mean over threads and over which trace comes first; in brackets the worst thread"
+        "ns per operation, geometric mean over threads and over which trace comes first; \
+         in brackets the worst thread"
     );
     let print = |what: &str, make: &dyn Fn() -> Contender<'static>| {
         let column = |&count: &usize| {

@@ -47,21 +47,22 @@ fn recording() {
     let observers: [(&str, Option<Arc<dyn Observer>>); 5] = [
         ("nobody watches", None),
         ("an observer that does nothing", Some(Arc::new(Nothing))),
-        ("a recorder", Some(Arc::new(Recorder::new()))),
-        ("a recorder of 4096 events", Some(Arc::new(Recorder::builder().capacity(4096).build()))),
+        ("a recorder", Some(Recorder::new().observer())),
+        ("a recorder of 4096 events", Some(Recorder::builder().capacity(4096).build().observer())),
         ("nobody watches any more", None),
     ];
     for (name, observer) in observers {
-        allocator.set_observer(observer);
+        observer.iter().for_each(|observer| drop(allocator.add_observer(Arc::clone(observer))));
         let [best, median] = pairs(&allocator);
         println!("{name:<30} {best:>6.2} {median:>6.2}");
+        observer.iter().for_each(|observer| drop(allocator.remove_observer(observer)));
     }
 }
 
 fn files(criterion: &mut Criterion) {
     let recorder = Recorder::new();
     let allocator = Caching::builder(Mmap::new()).build().erase();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator.add_observer(recorder.observer());
     let tags: Vec<Tag> = (0..50).map(|layer| Tag::new(&format!("layer {layer}"))).collect();
     let mut blocks = Vec::new();
     for step in 0..30_000_usize {

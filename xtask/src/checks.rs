@@ -77,13 +77,13 @@ pub(crate) fn targets(shell: &Shell, report: &mut Report) {
     }
 }
 
-/// Runs one bench, or all of them.
-pub(crate) fn bench(shell: &Shell, name: Option<&str>, args: &[String]) -> Result<Outcome> {
+/// Runs the named benches, or all of them.
+pub(crate) fn bench(shell: &Shell, names: &[String], args: &[String]) -> Result<Outcome> {
     let mut command = shell.cargo(&["bench", "-p", "orlop-benches"]);
-    match name {
-        Some(name) => command.args(["--bench", name]),
-        None => command.arg("--benches"),
-    };
+    if names.is_empty() {
+        command.arg("--benches");
+    }
+    command.args(names.iter().flat_map(|name| ["--bench", name]));
     shell.run_loud(command.arg("--").args(args))?;
     Ok(Outcome::passed())
 }

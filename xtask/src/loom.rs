@@ -6,26 +6,25 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use serde::Deserialize;
-
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::report::Outcome;
 use crate::shell::Shell;
+use crate::workspace::executable;
 
 /// The depth of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SearchDepth {
     /// Every interleaving with at most two preemptions: finds nearly all errors, in minutes.
     Short,
-    /// Three preemptions and longer executions.
+    /// Three preemptions.
     Full,
 }
 
 impl SearchDepth {
-    fn environment(self) -> &'static [(&'static str, &'static str)] {
+    fn preemptions(self) -> &'static str {
         match self {
-            Self::Short => &[("LOOM_MAX_PREEMPTIONS", "2"), ("LOOM_MAX_BRANCHES", "10000")],
-            Self::Full => &[("LOOM_MAX_PREEMPTIONS", "3"), ("LOOM_MAX_BRANCHES", "10000")],
+            Self::Short => "2",
+            Self::Full => "3",
         }
     }
 }
@@ -82,17 +81,16 @@ impl Models {
         command.env("RUSTFLAGS", with_rustflags("--cfg loom"));
         command.env("CARGO_TARGET_DIR", shell.target().join("loom"));
         let messages = shell.capture(&mut command)?;
-        let program = messages.lines().filter_map(|line| executable(line, model_crate.target)).next_back();
-        program
-            .map(|program| Self { program, folder: model_crate.folder(shell) })
-            .ok_or_else(|| Error::NoTestBinary { target: model_crate.target.to_owned() })
+        let program = executable(&messages, model_crate.target)?;
+        Ok(Self { program, folder: model_crate.folder(shell) })
     }
 
     /// Returns the command that runs the models, in the folder that `cargo test` would use.
     pub(crate) fn command(&self, shell: &Shell, depth: SearchDepth) -> Command {
         let mut command = shell.program(&self.program.to_string_lossy());
         command.env("CARGO_MANIFEST_DIR", &self.folder).current_dir(&self.folder);
-        command.env_remove("ORLOP_LOOM_MUTATE").envs(depth.environment().iter().copied());
+        command.env("LOOM_MAX_PREEMPTIONS", depth.preemptions()).env("LOOM_MAX_BRANCHES", "10000");
+        command.env_remove("ORLOP_LOOM_MUTATE");
         command
     }
 }
@@ -102,41 +100,5 @@ pub(crate) fn with_rustflags(flags: &str) -> String {
     match std::env::var("RUSTFLAGS") {
         Ok(own) if !own.trim().is_empty() => format!("{own} {flags}"),
         Ok(_) | Err(_) => flags.to_owned(),
-    }
-}
-
-#[derive(Deserialize)]
-struct CargoMessage {
-    executable: Option<PathBuf>,
-    target: Option<BuiltTarget>,
-}
-
-#[derive(Deserialize)]
-struct BuiltTarget {
-    name: String,
-}
-
-/// Returns the test program, if this message of cargo reports it.
-fn executable(line: &str, name: &str) -> Option<PathBuf> {
-    let message: CargoMessage = serde_json::from_str(line).ok()?;
-    message.target.filter(|target| target.name == name)?;
-    message.executable
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finds_the_test_program_among_cargos_messages() {
-        let message = |kind: &str, executable: &str| {
-            let target = format!(r#"{{"name":"loom","kind":["{kind}"]}}"#);
-            format!(r#"{{"reason":"compiler-artifact","target":{target},"executable":{executable}}}"#)
-        };
-        let (ours, dependency) = (&message("test", r#""/t/loom-1""#), &message("lib", "null"));
-        assert_eq!(executable(ours, "loom"), Some(PathBuf::from("/t/loom-1")));
-        assert_eq!(executable(dependency, "loom"), None);
-        assert_eq!(executable(r#"{"reason":"build-finished","success":true}"#, "loom"), None);
-        assert_eq!(executable("not json", "loom"), None);
     }
 }

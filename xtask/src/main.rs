@@ -11,6 +11,7 @@ mod golden;
 mod loom;
 mod mutate;
 mod orderings;
+mod paired;
 mod parallel;
 mod powerset;
 mod report;
@@ -21,12 +22,14 @@ mod source;
 mod tidy;
 mod workspace;
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::loom::SearchDepth;
+use crate::paired::Comparison;
 use crate::report::Report;
 use crate::shell::Shell;
 
@@ -50,7 +53,7 @@ enum Task {
     },
     /// Check the concurrent protocols in the loom model checker
     Loom {
-        /// Three preemptions and longer executions instead of two
+        /// Three preemptions instead of two
         #[arg(long)]
         full: bool,
         /// Weaken each named ordering in turn: the models must fail
@@ -71,10 +74,19 @@ enum Task {
         #[arg(long)]
         miri: bool,
     },
-    /// Run criterion benches
+    /// Run criterion benches, or compare them with those of another revision
     Bench {
-        /// The bench to run; default: all
-        name: Option<String>,
+        /// The benches to run, or with --against parts of names, such as `device/hot pair`; default: all
+        names: Vec<String>,
+        /// Compare with this revision: both programs run in turns on one core
+        #[arg(long, value_name = "REV", conflicts_with = "args")]
+        against: Option<String>,
+        /// How many times both programs are started for a comparison
+        #[arg(long, default_value = "5", requires = "against")]
+        launches: NonZero<u32>,
+        /// Fail if a ratio of the comparison is above this one, such as 1.03
+        #[arg(long, requires = "against")]
+        max: Option<f64>,
         /// Arguments for criterion
         #[arg(last = true)]
         args: Vec<String>,
@@ -138,8 +150,13 @@ fn main() -> ExitCode {
                 report.step("san: miri", || san::miri(shell));
             }
         }
-        Task::Bench { name, args } => {
-            report.step("bench", || checks::bench(shell, name.as_deref(), &args));
+        Task::Bench { names, against: None, args, .. } => {
+            report.step("bench", || checks::bench(shell, &names, &args));
+        }
+        Task::Bench { names: filters, against: Some(against), launches, max, .. } => {
+            report.step("bench", || {
+                paired::run(shell, &Comparison { against, filters, launches: launches.get(), max })
+            });
         }
         Task::Fuzz { target, seconds, short: true } => {
             report.step("fuzz --short", || {

@@ -22,11 +22,6 @@ impl Outcome {
     pub(crate) fn passed() -> Self {
         Self::Passed(String::new())
     }
-
-    /// Returns a skip because the workspace has none of these crates.
-    pub(crate) fn no_crate(names: &[&str]) -> Self {
-        Self::Skipped(format!("the workspace has no {}", names.join(" or ")))
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,10 +8,11 @@ use crate::parallel;
 use crate::report::Outcome;
 use crate::setup::{has_component, has_nightly};
 use crate::shell::Shell;
-use crate::workspace::{members, package_args, present};
+use crate::workspace::package_args;
 
 /// The crates whose tests use raw memory most.
-const ADDRESS: [&str; 5] = ["orlop-sync", "orlop-alloc", "orlop-device", "orlop-tensor", "orlop-testkit"];
+const ADDRESS: [&str; 6] =
+    ["orlop-sync", "orlop-alloc", "orlop-context", "orlop-device", "orlop-tensor", "orlop-testkit"];
 
 /// Tests that leak on purpose, by parts of their names: with faulty allocators, and with panics of user code
 /// while a device might still use the memory. Their leaks are not errors; everything else is.
@@ -27,10 +28,11 @@ const MIRI: [&str; 5] = ["orlop-core", "orlop-sync", "orlop-alloc", "orlop-devic
 const MIRI_ALONE: &str = "orlop-alloc";
 
 /// The modules of it that run after the others.
-const MIRI_APART: [&str; 2] = ["observer::", "profile::observer_tests::"];
+const MIRI_APART: [&str; 1] = ["observer::"];
 
-/// Modules that Miri skips: tables and the text of reports, which are safe code and take minutes.
-const MIRI_TABLES: &str = "profile::tests::";
+/// The crate whose safe code drives the unsafe code of the one below: its integration tests run under Miri.
+const MIRI_SAFE: &str = "orlop-context";
+const MIRI_SAFE_TESTS: [&str; 3] = ["context::", "observers::", "registry::"];
 
 /// The crate whose integration tests about memory run under Miri.
 const MIRI_OUTSIDE: &str = "orlop-tensor";
@@ -38,9 +40,8 @@ const MIRI_BUILD: [&str; 4] = ["--features", "dlpack", "--test", "it"];
 const MIRI_TESTS: [&str; 6] =
     ["access::", "lazy::", "storage::", "workspace::", "dlpack::import", "dlpack::export"];
 
-/// The crate of the protocols, whose tests depend on the order of threads.
-const PROTOCOLS: &str = "orlop-sync";
-const CONCURRENT: &str = "orlop-alloc";
+/// The crates whose tests depend on the order of threads.
+const CONCURRENT: [&str; 2] = ["orlop-sync", "orlop-alloc"];
 const LIFETIMES: &str = "handle::lifetime_tests::";
 const RACES: &str = "_the_last_";
 const THREADS: [&str; 7] =
@@ -56,27 +57,16 @@ pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
         Ok(host) => host,
         Err(why) => return Ok(Outcome::Skipped(why)),
     };
-    let names = present(&members(shell)?, &ADDRESS);
-    if names.is_empty() {
-        return Ok(Outcome::no_crate(&ADDRESS));
-    }
     let skipped: Vec<&str> = KEEP_MEMORY.iter().flat_map(|name| ["--skip", name]).collect();
-    address_of(shell, "san-address", &host, &names, 1, &skipped)?;
-    address_of(shell, "san-address-kept", &host, &names, 0, &KEEP_MEMORY)?;
-    Ok(Outcome::Passed(names.join(", ")))
+    address_of(shell, "san-address", &host, 1, &skipped)?;
+    address_of(shell, "san-address-kept", &host, 0, &KEEP_MEMORY)?;
+    Ok(Outcome::Passed(ADDRESS.join(", ")))
 }
 
 /// Runs the tests that `filters` select; with `leaks`, memory that is never freed is an error.
-fn address_of(
-    shell: &Shell,
-    label: &str,
-    host: &str,
-    names: &[&str],
-    leaks: u8,
-    filters: &[&str],
-) -> Result<()> {
+fn address_of(shell: &Shell, label: &str, host: &str, leaks: u8, filters: &[&str]) -> Result<()> {
     let mut command = shell.nightly_cargo(&["test", "--quiet", "--tests", "--target", host]);
-    command.args(package_args(names));
+    command.args(package_args(&ADDRESS));
     // The cfg disables recycling of memory, so that use after free is detected.
     command.env("RUSTFLAGS", with_rustflags("-Zsanitizer=address --cfg orlop_asan"));
     let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
@@ -113,16 +103,12 @@ pub(crate) fn thread(shell: &Shell) -> Result<Outcome> {
     if !has_component(shell, "rust-src") {
         return Ok(Outcome::Skipped("nightly has no rust-src; `cargo xtask setup` says why".to_owned()));
     }
-    let names = present(&members(shell)?, &[PROTOCOLS, CONCURRENT]);
-    if names.is_empty() {
-        return Ok(Outcome::no_crate(&[PROTOCOLS, CONCURRENT]));
-    }
     let mut command = shell.nightly_cargo(&["test", "--quiet", "-Zbuild-std", "--lib", "--target", &host]);
-    command.args(package_args(&names)).arg("--").args(THREADS);
+    command.args(package_args(&CONCURRENT)).arg("--").args(THREADS);
     command.env("RUSTFLAGS", with_rustflags("-Zsanitizer=thread"));
     command.env("TSAN_OPTIONS", "halt_on_error=1").env("CARGO_TARGET_DIR", shell.target().join("tsan"));
     shell.run("san-thread", &mut command)?;
-    Ok(Outcome::Passed(names.join(", ")))
+    Ok(Outcome::Passed(CONCURRENT.join(", ")))
 }
 
 /// Runs the unit tests under Miri; those that depend on the order of threads with several seeds.
@@ -132,15 +118,11 @@ pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
             return Ok(Outcome::Skipped(format!("nightly has no {component}; `cargo xtask setup` says why")));
         }
     }
-    let names = present(&members(shell)?, &MIRI);
-    if names.is_empty() {
-        return Ok(Outcome::no_crate(&MIRI));
-    }
     // Miri is single-threaded: concurrent runs use all CPUs.
-    let runs = runs(&names);
+    let runs = runs();
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
     parallel::for_each(&runs, workers, |run| run.start(shell)).into_iter().collect::<Result<()>>()?;
-    Ok(Outcome::Passed(names.join(", ")))
+    Ok(Outcome::Passed(MIRI.join(", ")))
 }
 
 /// A run of tests under Miri.
@@ -154,19 +136,19 @@ struct MiriRun {
     flags: Vec<&'static str>,
 }
 
-/// Returns all runs over the existing crates, the longest first. A crate with long tests has several, because
+/// Returns all runs, the longest first. A crate with long tests has several, because
 /// each run has a time limit.
-fn runs(names: &[&str]) -> Vec<MiriRun> {
+fn runs() -> Vec<MiriRun> {
     fn without(tests: &[&'static str]) -> Vec<&'static str> {
         tests.iter().flat_map(|name| ["--skip", name]).collect()
     }
     let run = |label: &str, packages: &[&'static str], filters: Vec<&'static str>| {
-        let packages = packages.iter().copied().filter(|package| names.contains(package)).collect();
-        MiriRun { label: format!("san-miri-{label}"), packages, build: &["--lib"], filters, flags: vec![] }
+        let (label, packages) = (format!("san-miri-{label}"), packages.to_vec());
+        MiriRun { label, packages, build: &["--lib"], filters, flags: vec![] }
     };
     let others: Vec<&str> = MIRI.into_iter().filter(|&package| package != MIRI_ALONE).collect();
     let mut runs = vec![
-        run("alone", &[MIRI_ALONE], without(&[&MIRI_APART[..], &[MIRI_TABLES]].concat())),
+        run("alone", &[MIRI_ALONE], without(&MIRI_APART)),
         MiriRun {
             flags: vec!["-Zmiri-ignore-leaks"],
             ..run("kept", &[MIRI_OUTSIDE], MIRI_KEEP_MEMORY.to_vec())
@@ -174,12 +156,12 @@ fn runs(names: &[&str]) -> Vec<MiriRun> {
         run("others", &others, without(&MIRI_KEEP_MEMORY)),
         MiriRun { build: &MIRI_BUILD, ..run("outside", &[MIRI_OUTSIDE], MIRI_TESTS.to_vec()) },
         run("apart", &[MIRI_ALONE], MIRI_APART.to_vec()),
+        MiriRun { build: &["--test", "it"], ..run("safe", &[MIRI_SAFE], MIRI_SAFE_TESTS.to_vec()) },
     ];
     for (label, model) in MODELS {
-        let seeds = run(&format!("seeds-{label}"), &[CONCURRENT], vec![RACES]);
+        let seeds = run(&format!("seeds-{label}"), &[MIRI_ALONE], vec![RACES]);
         runs.push(MiriRun { flags: vec![SEEDS, model], ..seeds });
     }
-    runs.retain(|run| !run.packages.is_empty());
     runs
 }
 

@@ -3,11 +3,10 @@
 //! A missing network never fails the run: what cannot be installed is skipped with the installer's message,
 //! and the command that needs it is skipped too.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::report::{Outcome, Report};
 use crate::shell::Shell;
 
@@ -45,7 +44,6 @@ pub(crate) fn run(shell: &Shell, report: &mut Report) {
     for name in TARGETS.into_iter().chain([BARE_METAL]) {
         report.step(&format!("setup: {name}"), || target(shell, name));
     }
-    report.step("setup: cmake", || cmake(shell));
     report.step("setup: chromium", || chromium(shell));
 }
 
@@ -121,20 +119,6 @@ fn rustup(shell: &Shell, what: &str, args: &[&str]) -> Result<Outcome> {
         Ok(()) => Outcome::Passed("installed with rustup".to_owned()),
         Err(why) => cannot(what, &why),
     })
-}
-
-/// Installs CMake, which builds a peer allocator for the benches; the lock file says whether anything needs
-/// it.
-fn cmake(shell: &Shell) -> Result<Outcome> {
-    let lock = shell.root().join("Cargo.lock");
-    let text = fs::read_to_string(&lock).map_err(Error::io(&lock))?;
-    if !text.lines().any(|line| line == "name = \"cmake\"") {
-        return Ok(Outcome::Passed("not needed: no dependency builds with it".to_owned()));
-    }
-    if shell.answers("cmake", &["--version"]) {
-        return Ok(there());
-    }
-    apt(shell, "cmake", "the benches")
 }
 
 /// Installs a browser of the Chromium family, in which the tests of HTML reports open their pages.

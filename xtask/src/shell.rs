@@ -95,7 +95,7 @@ impl Shell {
     pub(crate) fn run_loud(&self, command: &mut Command) -> Result<()> {
         let status =
             command.status().map_err(|source| Error::Spawn { command: describe(command), source })?;
-        if status.success() { Ok(()) } else { Err(Error::Failed { command: describe(command), status }) }
+        demand_success(command, status)
     }
 
     /// Runs a program that may fail here. `Err` has the reason from its output, in one line.
@@ -120,17 +120,13 @@ impl Shell {
             .stderr(Stdio::inherit())
             .output()
             .map_err(|source| Error::Spawn { command: describe(command), source })?;
-        if !output.status.success() {
-            return Err(Error::Failed { command: describe(command), status: output.status });
-        }
+        demand_success(command, output.status)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Returns `true` if a program runs successfully with these arguments, such as `--version`.
     pub(crate) fn answers(&self, program: &str, args: &[&str]) -> bool {
-        let mut command = self.program(program);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
+        self.output_of(program, args).is_some()
     }
 
     /// Returns the output of a program, or `None` if it is missing or fails.
@@ -221,7 +217,7 @@ fn demand_success(command: &Command, status: ExitStatus) -> Result<()> {
 }
 
 /// Returns the command as a shell command line.
-pub(crate) fn describe(command: &Command) -> String {
+fn describe(command: &Command) -> String {
     let mut text = command.get_program().to_string_lossy().into_owned();
     for argument in command.get_args() {
         text.push(' ');

@@ -1,4 +1,4 @@
-//! The members of the workspace, from `cargo metadata`.
+//! What cargo reports: the members of the workspace, and the programs that it built.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,14 +45,30 @@ pub(crate) fn members(shell: &Shell) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// Returns those of `names` that are members.
-pub(crate) fn present<'a>(members: &[Member], names: &[&'a str]) -> Vec<&'a str> {
-    names.iter().copied().filter(|name| members.iter().any(|member| member.name == *name)).collect()
-}
-
 /// Returns `-p NAME` for each name.
 pub(crate) fn package_args<'a>(names: &[&'a str]) -> Vec<&'a str> {
     names.iter().flat_map(|name| ["-p", name]).collect()
+}
+
+#[derive(Deserialize)]
+struct CargoMessage {
+    executable: Option<PathBuf>,
+    target: Option<BuiltTarget>,
+}
+
+#[derive(Deserialize)]
+struct BuiltTarget {
+    name: String,
+}
+
+/// Returns the program of a test or bench, from the messages of a build with `--message-format=json`.
+pub(crate) fn executable(messages: &str, target: &str) -> Result<PathBuf> {
+    let program = messages.lines().rev().find_map(|line| {
+        let message: CargoMessage = serde_json::from_str(line).ok()?;
+        message.target.filter(|built| built.name == target)?;
+        message.executable
+    });
+    program.ok_or_else(|| Error::NoTestBinary { target: target.to_owned() })
 }
 
 impl Member {
@@ -82,5 +98,24 @@ impl Member {
     /// Returns its features, without `default`.
     pub(crate) fn features(&self) -> Vec<&str> {
         self.features.keys().map(String::as_str).filter(|name| *name != "default").collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_test_program_among_cargos_messages() {
+        let message = |kind: &str, executable: &str| {
+            let target = format!(r#"{{"name":"loom","kind":["{kind}"]}}"#);
+            format!(r#"{{"reason":"compiler-artifact","target":{target},"executable":{executable}}}"#)
+        };
+        let (ours, dependency) = (message("test", r#""/t/loom-1""#), message("lib", "null"));
+        let finished = r#"{"reason":"build-finished","success":true}"#;
+        let all = format!("{ours}\n{dependency}\n{finished}\nnot json\n");
+        assert_eq!(executable(&all, "loom").unwrap(), Path::new("/t/loom-1"));
+        assert!(executable(&all, "orlop").is_err());
+        assert!(executable(&dependency, "loom").is_err());
     }
 }

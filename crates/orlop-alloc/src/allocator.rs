@@ -2,7 +2,7 @@
 
 use crate::{AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
 use orlop_core::{Device, MemoryKind};
-use orlop_sync::{BlockCounter, OwnerState};
+use orlop_sync::{BlockCounter, OwnerState, Totals};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -120,6 +120,12 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// second time: it returns blocks by [`Allocator::deallocate_counted`], and [`Allocator::close`] reports
     /// when the engine may be destroyed.
     fn counter(&self) -> Option<&dyn BlockCounter> {
+        None
+    }
+
+    /// Returns the totals of the allocator behind, for an adaptor that stands in its place: its handle then
+    /// counts no bytes itself, so that a block is not counted twice.
+    fn upstream_totals(&self) -> Option<Totals> {
         None
     }
 

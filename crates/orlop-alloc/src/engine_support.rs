@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`guarded`] | calls user code (a backing, a callback), whose panic must not unwind the engine |
 //! | [`trace_guarded`] | emits a `tracing` event: a subscriber is user code too |
-//! | [`SortedRuns`], [`FreeChunk`] | free chunks ordered by size and address: best fit, the lowest of several |
+//! | [`SortedRuns`], [`FreeChunk`] | free chunks by size and address: best fit, the lowest of several |
 //! | [`first_one_from`] | the next non-empty list in a bit map of lists |
 //!
 //! These are the parts that this crate's own engines are built from, so that an engine for a device costs a

@@ -8,13 +8,13 @@
 //! | requests | what a user requests, gets, and what can fail | [`Request`], [`Block`], [`Error`] |
 //! | interface | engines implement the trait, users hold a handle | [`Allocator`], [`AllocatorRef`] |
 //! | backings | the sources of regions | [`backing`] |
-//! | engines | divide regions into blocks | [`caching`] (default), [`bfc`], [`engine`]; for devices: `orlop-device` |
+//! | engines | divide regions into blocks | [`caching`] (default), [`bfc`], [`engine`] |
 //! | adaptors | limits, logs, statistics over any allocator | [`adaptor`] |
-//! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
 //! | bare | a global allocator for Rust, and one for collections | [`bare`] |
-//! | context | the allocator of each device and kind; budgets, the reclaim ladder | [`context`] |
-//! | support | the parts of engines and backends in other crates | [`engine_support`], [`registry`] |
-//! | profile | live memory by tag, the needs of each step | [`profile`] |
+//! | support | the parts of engines and backends in other crates | [`engine_support`] |
+//!
+//! Factories by name, the context that maps a device and a kind to an allocator, budgets and profiles are in
+//! `orlop-context`.
 //!
 //! Allocation: [`AllocatorRef::allocate`] → [`Allocator::allocate`] → a free chunk, or a region from the
 //! [`backing::Backing`]. Free: `Block::drop` → [`Allocator::deallocate`] with the streams that used the
@@ -27,33 +27,29 @@ pub mod bare;
 pub mod bfc;
 mod block;
 pub mod caching;
-pub mod context;
 mod device_ops;
 pub mod engine;
 pub mod engine_support;
 mod error;
+mod forward;
 mod handle;
 mod host;
 mod observer;
-pub mod profile;
-pub mod registry;
 mod report;
 mod shield;
-pub mod torch;
 
 pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
 pub use self::block::{
     Access, Block, Deleter, MemoryBlock, RawBlock, Record, Request, StreamUses, Tag, TypedBlock,
 };
-pub use self::context::Context;
-pub use self::device_ops::{DeviceMemory, DeviceOps, DevicePtr, HostOps, device_memory};
+pub use self::device_ops::{DeviceMemory, DeviceOps, DevicePtr, HostOps};
 pub use self::error::{Error, Result};
-pub use self::handle::AllocatorRef;
-pub use self::host::{NodeAllocators, numa};
+pub use self::handle::{AllocatorRef, ExternalAccount, WeakAllocator};
+pub use self::host::{numa, os_thread_id, system_memory};
 pub use self::observer::{
-    Event, EventClock, Observer, RegionAction, RegionEvent, RegionWatch, RegionWatches,
+    Event, EventClock, Observer, RegionAction, RegionDelivery, RegionEvent, RegionWatch, RegionWatches,
 };
-pub use self::report::{BinUse, OutOfMemory, Refusal, Stats};
+pub use self::report::{BinUse, LadderStep, OutOfMemory, Refusal, Stats};
 pub use orlop_sync::{Account, AllocationId, BlockCounter, OwnerState, Totals};
 
 /// For macros of this crate only.

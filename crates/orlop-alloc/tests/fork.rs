@@ -4,8 +4,8 @@
 
 use orlop_alloc::backing::Mmap;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::context::{Context, CpuConfig};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
+use orlop_context::{Context, CpuConfig};
 use orlop_core::{Device, MemoryKind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,6 +13,7 @@
 //! | layouts | [`Shape`], [`Strides`], [`Layout`], [`MemoryFormat`], [`Overlap`] |
 //! | views | [`Layout::slice`], [`Layout::transpose`], [`Layout::view`], [`Reshaped`], [`Pieces`] |
 //! | broadcasting | [`Layout::expand`], [`broadcast_shapes`] |
+//! | PyTorch's allocator settings and sizes, as arithmetic | [`torch`] |
 //! | errors | [`Error`] |
 //!
 //! ```
@@ -55,6 +56,7 @@ mod shape;
 mod stack_str;
 mod stream;
 mod strides;
+pub mod torch;
 mod views;
 
 pub use align::Alignment;

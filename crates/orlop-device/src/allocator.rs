@@ -80,22 +80,22 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         *self.inner.lock().engine.stats()
     }
 
-    /// Calls `look` with the engine, under its lock.
+    /// Calls `inspect` with the engine, under its lock.
     ///
     /// # Panics
     ///
-    /// If `look` uses this allocator, other than for a request: that is refused with [`Error::Reentrant`].
-    pub fn with_engine<R>(&self, look: impl FnOnce(&Engine<B>) -> R) -> R {
-        look(&self.inner.lock().engine)
+    /// If `inspect` uses this allocator, other than for a request, which fails with [`Error::Reentrant`].
+    pub fn with_engine<R>(&self, inspect: impl FnOnce(&Engine<B>) -> R) -> R {
+        inspect(&self.inner.lock().engine)
     }
 
     /// Calls `act` with the engine, under its lock, and reports regions that changed.
     fn change<R>(&self, act: impl FnOnce(&mut Engine<B>) -> R) -> R {
         let mut inner = self.inner.lock();
         let result = act(&mut inner.engine);
-        let watches = inner.engine.watches.all();
+        let delivery = inner.engine.watches.delivery();
         drop(inner);
-        watches.iter().for_each(|watch| watch.deliver());
+        drop(delivery);
         result
     }
 
@@ -113,8 +113,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// request is then tried again.
     ///
     /// It may free blocks of this allocator or of others: no lock is held. Requests that it makes can call it
-    /// again. A panic counts as `false` and is traced. The callback lives as long as the allocator, which
-    /// lives as long as its blocks: refer to blocks of this allocator by a [`Weak`](std::sync::Weak).
+    /// again. A panic counts as `false` and is traced. The callback exists as long as the allocator, which
+    /// exists as long as its blocks: refer to blocks of this allocator by a [`Weak`](std::sync::Weak).
     pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.callbacks.0.lock().push(Arc::new(callback));
     }
@@ -195,23 +195,23 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.device)?;
         let long_lived = request.kind == MemoryKind::Persistent;
-        // `None`: the call came from a look at the engine, or from its backing.
+        // `None`: the call came from `with_engine`, or from the backing.
         let Some(mut inner) = self.inner.lock_unless_held() else {
             return Err(Error::Reentrant { inside: format!("the device allocator {}", self.name).into() });
         };
         // Regions begin where the device has room: a granule larger than their alignment aligns nothing.
         let aligned = inner.engine.policy().granule.min(REGION_ALIGN);
         let slack = request.align.bytes().saturating_sub(aligned);
-        let ask =
-            DeviceRequest { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
-        let mut block = inner.engine.allocate(ask);
+        let bytes = request.bytes.saturating_add(slack);
+        let sized = DeviceRequest { bytes, stream: request.stream, long_lived };
+        let mut block = inner.engine.allocate(sized);
         if let Err(error) = &block {
             drop(inner);
             if !request.retry || !self.run_callbacks() {
                 return Err(self.refuse(request, error));
             }
             inner = self.inner.lock();
-            block = inner.engine.allocate(ask);
+            block = inner.engine.allocate(sized);
         }
         let block = match block {
             Ok(block) => block,

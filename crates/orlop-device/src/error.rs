@@ -10,7 +10,8 @@ use std::io::ErrorKind;
 pub enum DeviceError {
     /// There is no memory for a request.
     #[error(
-        "out of memory: {} requested, {} live, {} pending, {} cached of {} reserved (largest free block {}), limit {}",
+        "out of memory: {} requested, {} live, {} pending, {} cached of {} reserved (largest free block {}), \
+         limit {}",
         ByteSize(*requested), ByteSize(*live), ByteSize(*pending), ByteSize(*cached), ByteSize(*reserved),
         ByteSize(*largest_free), ByteSize(*limit)
     )]
@@ -44,7 +45,7 @@ pub enum DeviceError {
         /// The id.
         id: PoolId,
     },
-    /// There are as many private pools as there can be.
+    /// The maximum number of private pools is reached.
     #[error("there are too many private pools")]
     TooManyPools,
     /// Only an engine without memory can be restored.

@@ -1,17 +1,17 @@
 //! The best-fit engine for devices: splitting and coalescing, per stream, by the rules of a [`Policy`].
 //!
 //! [`Policy::torch`] is PyTorch's CUDACachingAllocator, address for address and figure for figure: a replay
-//! under other settings shows what it would have done. [`Policy::orlop`] is better. One [`Engine`] runs both,
-//! over a [`DeviceBacking`]: a device, [`HostPages`] (the host's memory in pages that can be moved) or
-//! [`NullDevice`] (addresses without memory). [`DeviceAllocator`] puts an engine behind a lock and the
-//! [`Allocator`](orlop_alloc::Allocator) trait.
+//! under other settings shows what it would have done. [`Policy::orlop`] reserves less and fails later. One
+//! [`Engine`] runs both, over a [`DeviceBacking`]: a device, [`HostPages`] (the host's memory in pages that
+//! can be moved) or [`NullDevice`] (addresses without memory). [`DeviceAllocator`] puts an engine behind a
+//! lock and the [`Allocator`](orlop_alloc::Allocator) trait.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `backing` | what an engine needs of a device, and the guard around it |
-//! | `engine` | the engine; its `ladder` shows all that is tried for a request |
+//! | `engine` | the engine; its `ladder` shows the whole way of a request |
 //! | `policy` | its rules, as data; PyTorch's settings |
-//! | `pages` | pages that can be moved: growth of the engine by them, and the host's memory as such a device |
+//! | `pages` | pages that can be moved: growth by them, and the host's memory as such a device |
 //! | `period` | a workload that repeats, and the planned places of its blocks |
 //! | `sim` | the simulated device, for replays |
 //! | `stats` | statistics, under PyTorch's names |
@@ -19,17 +19,17 @@
 //!
 //! # How a request is served
 //!
-//! | step | PyTorch's rules | ours |
+//! | step | PyTorch's rules | orlop's |
 //! |---|---|---|
 //! | events of pending frees | the oldest of each stream is queried | one |
-//! | free chunks of the stream | best fit, split if enough remains | the same; in the small pools in constant time |
+//! | free chunks of the stream | best fit, split if enough remains | the same; small pools in constant time |
 //! | free chunks of other streams | no | yes: the request's stream waits for the other, on the device |
 //! | callbacks | yes | yes |
 //! | garbage collection | with a limit and a threshold | the same |
 //! | growth beyond the peak | | free neighbours of different streams merge first |
 //! | growth | regions, or pages at the end of a range | pages: new ones, or free ones that are moved |
-//! | large unsplit regions go back | with `max_split_size` | the same |
-//! | all streams are waited for | and everything free goes back | the same, after another search |
+//! | large unsplit regions are released | with `max_split_size` | the same |
+//! | all streams are waited for | and all free memory is released | the same, after another search |
 //!
 //! Where pages moved again and again, the engine looks for a period in the requests, and plans places for its
 //! blocks.
@@ -56,7 +56,7 @@ mod policy;
 mod register;
 mod sim;
 mod stats;
-// Most touch no memory: Miri finds nothing, and takes minutes for it. Those that do map files, which Miri
+// Most access no memory: Miri finds nothing, and takes minutes for it. The others map files, which Miri
 // cannot.
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
@@ -72,4 +72,4 @@ pub use self::policy::{Extensions, Growth, IndexKind, Policy};
 pub use self::register::register;
 pub use self::sim::NullDevice;
 pub use self::stats::{DeviceStats, Stat, StatByPool};
-pub use orlop_alloc::torch::{ConfError, ROUNDING_INTERVALS, TorchConf};
+pub use orlop_core::torch::{ConfError, ROUNDING_INTERVALS, TorchConf};

@@ -1,18 +1,18 @@
-//! The init function of this crate: what it offers by name, registered as any backend outside `orlop-alloc`
-//! does it.
+//! The init function of this crate: it registers its allocators by name, as any backend outside `orlop-alloc`
+//! does.
 
 use crate::{DeviceAllocator, HostPages, Policy};
-use orlop_alloc::registry::{Factory, FactoryOptions, Registry};
 use orlop_alloc::{AllocatorRef, Error, Result};
+use orlop_context::registry::{Factory, FactoryOptions, Registry};
 
 /// Registers the allocators of this crate that a name is enough for. Call it before the first allocation.
 ///
 /// | name | engine | priority | limit |
 /// |---|---|---|---|
-/// | `host-pages` | [`DeviceAllocator`] over [`HostPages`] (Linux); one lock | 25 | required, in steps of 2 MiB |
+/// | `host-pages` | [`DeviceAllocator`] over [`HostPages`] (Linux) | 25 | required, multiples of 2 MiB |
 ///
 /// ```
-/// use orlop_alloc::registry::{FactoryOptions, Registry};
+/// use orlop_context::registry::{FactoryOptions, Registry};
 ///
 /// let registry = Registry::with_builtin();
 /// orlop_device::register(&registry);

@@ -1,4 +1,4 @@
-//! Pages of the host-pages engine count as the process's memory, and go back to the system at a trim. In a
+//! Pages of the host-pages engine count as the process's memory, and `trim` releases them to the system. In a
 //! process of its own.
 #![cfg(all(target_os = "linux", not(miri), not(loom)))]
 
@@ -10,17 +10,17 @@ const MIB: usize = 1 << 20;
 
 /// Returns the resident bytes of this process in shared memory files.
 fn resident() -> usize {
-    let status = fs::read_to_string("/proc/self/status").expect("Linux tells");
+    let status = fs::read_to_string("/proc/self/status").expect("Linux has this file");
     let line =
         status.lines().find_map(|line| line.strip_prefix("RssShmem:")).expect("shared resident set size");
     let kib: usize = line.trim().trim_end_matches("kB").trim().parse().expect("a number");
     kib << 10
 }
 
-/// Returns how many of the engine's mappings and files this process has.
+/// Returns the numbers of the engine's mappings and files in this process.
 fn left() -> (usize, usize) {
-    let maps = fs::read_to_string("/proc/self/maps").expect("Linux tells");
-    let files = fs::read_dir("/proc/self/fd").expect("Linux tells");
+    let maps = fs::read_to_string("/proc/self/maps").expect("Linux has this file");
+    let files = fs::read_dir("/proc/self/fd").expect("Linux has this file");
     let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
     let ours = |name: &str| name.contains("memfd:orlop");
     (
@@ -30,7 +30,7 @@ fn left() -> (usize, usize) {
 }
 
 #[test]
-fn what_is_trimmed_is_the_systems_again() {
+fn trimmed_memory_is_released_to_the_system() {
     let before = resident();
     let pages = HostPages::new(96 << 20).expect("Linux has files of memory");
     let allocator = DeviceAllocator::new(pages, Policy::orlop()).into_ref();
@@ -46,7 +46,7 @@ fn what_is_trimmed_is_the_systems_again() {
         drop(blocks.remove(2 * number));
     }
     let large = full(48 * MIB, 99);
-    allocator.with_engine(|engine| assert!(engine.backing().remapped() >= 40 << 20, "pages moved"));
+    allocator.with_engine(|engine| assert!(engine.stats().remapped_bytes >= 40 << 20, "pages moved"));
     assert!(resident() <= before + 97 * MIB, "a page that moved is one page");
     for (number, block) in (0..).zip(&blocks) {
         assert!(block.bytes().expect("the host's").iter().step_by(97).all(|&byte| byte == 2 * number + 1));
@@ -57,7 +57,7 @@ fn what_is_trimmed_is_the_systems_again() {
     drop(blocks);
     assert_eq!(allocator.trim(0), 48 << 20);
     assert!(resident() <= before + MIB);
-    assert_eq!(left(), (0, 1), "the file, and nothing of it");
+    assert_eq!(left(), (0, 1), "the file, and no mapping");
     drop(allocator);
     assert_eq!(left(), (0, 0));
 }

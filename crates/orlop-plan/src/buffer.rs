@@ -1,14 +1,13 @@
-//! One thing to be placed: when it lives, how large it is, where it may begin.
+//! A buffer to be placed: its lifetime, its size and its alignment.
 
 use orlop_core::Alignment;
 use std::ops::Range;
 
-/// A buffer of a [`Problem`](crate::Problem): it lives in `start .. end`, the end excluded, so that one which
-/// ends when another starts may have its bytes.
+/// A buffer of a [`Problem`](crate::Problem). It is live in `start..end`, the end excluded: a buffer that
+/// starts when another ends may have the same bytes.
 ///
-/// Time is whatever the caller counts in (steps of a graph, events of a trace, nanoseconds); only its order
-/// matters to where buffers may lie. A buffer of no bytes is allowed, since real graphs have empty tensors:
-/// it overlaps nothing and lies at 0.
+/// Times have any unit (steps of a graph, events of a trace, nanoseconds); only their order matters. A buffer
+/// without bytes is valid, because graphs have empty tensors: it overlaps nothing, and its offset is 0.
 ///
 /// ```
 /// use orlop_core::Alignment;
@@ -22,57 +21,57 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Buffer {
-    /// The first moment at which it lives.
+    /// The first time at which it is live.
     pub start: u64,
-    /// The first moment after it.
+    /// The first time at which it is no longer live.
     pub end: u64,
-    /// In bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// What its offset is a multiple of.
+    /// The alignment of its offset.
     pub alignment: Alignment,
 }
 
 impl Buffer {
-    /// A buffer of `size` bytes at a multiple of 256 bytes ([`Alignment::PLANNED`]), as kernels on devices
-    /// need it.
+    /// Creates a buffer of `size` bytes that is aligned to 256 bytes ([`Alignment::PLANNED`]), as kernels on
+    /// devices require.
     #[must_use]
     pub const fn new(lifetime: Range<u64>, size: u64) -> Self {
         Self { start: lifetime.start, end: lifetime.end, size, alignment: Alignment::PLANNED }
     }
 
-    /// A buffer of `size` bytes that may lie anywhere, as planners are compared with each other.
+    /// Creates a buffer of `size` bytes without alignment.
     #[must_use]
     pub const fn unaligned(lifetime: Range<u64>, size: u64) -> Self {
         Self::new(lifetime, size).aligned(Alignment::ONE)
     }
 
-    /// The same at multiples of `alignment`. Counted from the plan's beginning: what the plan is laid into
-    /// must be aligned as well.
+    /// Sets the alignment of the offset. The memory that the plan is used for must be aligned as well.
     #[must_use]
     pub const fn aligned(self, alignment: Alignment) -> Self {
         Self { alignment, ..self }
     }
 
-    /// Whether there is a moment at which both live.
+    /// Returns `true` if there is a time at which both are live.
     #[must_use]
     pub const fn lives_with(&self, other: &Self) -> bool {
         self.start < other.end && other.start < self.end
     }
 
-    /// The most bytes that it can take from a plan, with what its alignment leaves unused.
-    pub(crate) fn largest_claim(&self) -> Option<u64> {
+    /// Returns the maximum of the bytes that it takes from a plan, with those that its alignment leaves
+    /// unused.
+    pub(crate) fn max_aligned_size(&self) -> Option<u64> {
         if self.size == 0 { Some(0) } else { self.size.checked_add(alignment_bytes(self.alignment) - 1) }
     }
 }
 
-/// Alignments are of addresses; plans count in 64 bits on every machine.
+/// Returns an alignment in bytes. Plans have 64 bits on every machine.
 pub(crate) const fn alignment_bytes(alignment: Alignment) -> u64 {
     1 << alignment.log2()
 }
 
-/// The smallest multiple of `alignment`, a power of two, that is at least `offset`.
+/// Returns the smallest multiple of `alignment`, a power of two, that is at least `offset`.
 ///
-/// The caller knows that there is one: a problem's claims add up to no more than 64 bits hold.
+/// It does not overflow: the sum of the aligned sizes of a problem fits into 64 bits.
 pub(crate) const fn round_up(offset: u64, alignment: u64) -> u64 {
     (offset + (alignment - 1)) & !(alignment - 1)
 }
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_aligned_for_devices_unless_said_otherwise() {
+    fn buffers_are_aligned_for_devices_by_default() {
         let alignments = [Buffer::new(0..1, 1), Buffer::unaligned(0..1, 1)].map(|buffer| buffer.alignment);
         assert_eq!(alignments.map(Alignment::bytes), [256, 1]);
         let wide = Buffer::new(0..1, 1).aligned(Alignment::new(4096).unwrap());
@@ -90,10 +89,10 @@ mod tests {
     }
 
     #[test]
-    fn claims_have_room_for_the_gap_below() {
-        let aligned = |size| Buffer::new(0..1, size).largest_claim();
+    fn the_aligned_size_includes_the_gap_below() {
+        let aligned = |size| Buffer::new(0..1, size).max_aligned_size();
         assert_eq!((aligned(0), aligned(1), aligned(u64::MAX)), (Some(0), Some(256), None));
-        assert_eq!(Buffer::unaligned(0..1, u64::MAX).largest_claim(), Some(u64::MAX));
+        assert_eq!(Buffer::unaligned(0..1, u64::MAX).max_aligned_size(), Some(u64::MAX));
     }
 
     #[test]

@@ -1,34 +1,33 @@
-//! What can be wrong with a problem, its file, or a plan.
+//! The errors of problems, their files, and plans.
 
 use std::{fmt, io};
 
-/// Why buffers are no problem that can be planned. Buffers count from 0, in the order in which they were
-/// given.
+/// Why buffers are not a valid problem. Buffers are numbered from 0, in the order in which they were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {
-    /// The buffer never lives.
+    /// A lifetime is empty.
     #[error("buffer {index}: the lifetime {start}..{end} is empty")]
     EmptyLifetime {
-        /// Which.
+        /// The index of the buffer.
         index: usize,
-        /// Where it should begin.
+        /// The start of its lifetime.
         start: u64,
-        /// Where it should end.
+        /// The end of its lifetime.
         end: u64,
     },
-    /// Even one on top of the other, buffers must lie below 2^64.
-    #[error("buffer {index}: with {size} bytes more all buffers together pass 2^64 bytes")]
+    /// The sum of all sizes, with their alignments, is beyond 64 bits.
+    #[error("buffer {index}: with its {size} bytes all buffers together exceed 2^64 bytes")]
     TotalOverflow {
-        /// Which.
+        /// The index of the buffer.
         index: usize,
-        /// Its size.
+        /// Its size in bytes.
         size: u64,
     },
-    /// More buffers than a problem may have.
+    /// There are more buffers than a problem may have.
     #[error("a problem has at most {limit} buffers")]
     TooMany {
-        /// How many are allowed.
+        /// The maximum.
         limit: usize,
     },
 }
@@ -36,22 +35,22 @@ pub enum ProblemError {
 /// A column of a problem's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProblemColumn {
-    /// What the buffer is called.
+    /// The name of the buffer.
     Id,
-    /// The first moment at which it lives.
+    /// The start of its lifetime.
     Start,
-    /// The first moment after it, or the last at which it lives.
+    /// The end of its lifetime, excluded or included.
     End,
-    /// In bytes.
+    /// Its size in bytes.
     Size,
-    /// What its offset is a multiple of.
+    /// The alignment of its offset in bytes.
     Alignment,
-    /// When it does not live in between.
+    /// Times within its lifetime at which it is not live.
     Gaps,
 }
 
 impl ProblemColumn {
-    /// Names that stand for it in a header.
+    /// Returns its names in a header.
     #[must_use]
     pub fn names(self) -> &'static str {
         match self {
@@ -64,7 +63,7 @@ impl ProblemColumn {
         }
     }
 
-    /// What may stand there.
+    /// Returns a description of its valid values.
     #[must_use]
     pub fn expected(self) -> &'static str {
         match self {
@@ -89,84 +88,84 @@ impl fmt::Display for ProblemColumn {
     }
 }
 
-/// Why a file is no problem. Lines count from 1.
+/// Why a file is not a valid problem. Lines are numbered from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CsvError {
-    /// Reading stopped.
+    /// The reader failed.
     #[error("line {line}: cannot be read: {error}")]
     Read {
-        /// The line being read.
+        /// The number of the line.
         line: u64,
-        /// Why.
+        /// The error of the reader.
         error: io::Error,
     },
-    /// A line is longer than any buffer's can be.
-    #[error("line {line}: longer than {limit} bytes: this is no planning problem")]
+    /// A line is longer than a buffer's can be.
+    #[error("line {line}: longer than {limit} bytes: this is not a planning problem")]
     LineTooLong {
-        /// Which.
+        /// The number of the line.
         line: u64,
-        /// The longest that is read.
+        /// The maximum in bytes.
         limit: usize,
     },
-    /// The header lacks a column, or there is no header.
+    /// A column is missing in the header, or there is no header.
     #[error("line {line}: no column for {column}, expected {}", column.names())]
     MissingColumn {
-        /// Where the header is, or should be.
+        /// The number of the line of the header.
         line: u64,
-        /// Which.
+        /// The column.
         column: ProblemColumn,
     },
-    /// The header has two columns for the same.
+    /// The header has a column twice.
     #[error("line {line}: a second column for {column}: {} are the same", column.names())]
     ColumnTwice {
-        /// Where.
+        /// The number of the line.
         line: u64,
-        /// Which.
+        /// The column.
         column: ProblemColumn,
     },
     /// A line has more or fewer fields than the header.
     #[error("line {line}: {found} fields, but the header has {expected}")]
     Fields {
-        /// Where.
+        /// The number of the line.
         line: u64,
-        /// How many there are.
+        /// The number of fields.
         found: usize,
-        /// How many there should be.
+        /// The number of columns.
         expected: usize,
     },
-    /// A field holds something else.
+    /// A field has an invalid value.
     #[error("line {line}: {column} cannot be {found:?}, expected {}", column.expected())]
     Unexpected {
-        /// Where.
+        /// The number of the line.
         line: u64,
-        /// Which.
+        /// The column.
         column: ProblemColumn,
-        /// Its text, or the beginning of it.
+        /// The text, or its beginning.
         found: Box<str>,
     },
-    /// A quoted field does not end, or goes on after its end.
-    #[error("line {line}: a quote is not closed, or something stands behind a quoted field")]
+    /// A quote is not closed, or text follows a quoted field.
+    #[error("line {line}: a quote is not closed, or text follows a quoted field")]
     Quote {
-        /// Where.
+        /// The number of the line.
         line: u64,
     },
-    /// The line is well-formed, and the buffer is not.
+    /// The line is well-formed, but the buffer is not valid.
     #[error("line {line}: {error}")]
     Problem {
-        /// Where.
+        /// The number of the line.
         line: u64,
-        /// What is wrong with it.
+        /// The fault of the buffer.
         error: ProblemError,
     },
 }
 
-/// A buffer in an error: its number, and its name if it has one.
+/// A buffer in an error: its index, and its name if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BufferRef {
-    /// Counted from 0.
+    /// Its index in the problem, from 0.
     pub index: usize,
-    /// What the problem calls it.
+    /// Its name in the problem.
     pub name: Option<Box<str>>,
 }
 
@@ -179,66 +178,66 @@ impl fmt::Display for BufferRef {
     }
 }
 
-/// Why offsets are no plan for a problem.
+/// Why offsets are not a valid plan for a problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// There is not one offset for each buffer.
+    /// The number of offsets is not the number of buffers.
     #[error("{offsets} offsets for {buffers} buffers")]
     Count {
-        /// How many offsets there are.
+        /// The number of offsets.
         offsets: usize,
-        /// How many buffers.
+        /// The number of buffers.
         buffers: usize,
     },
-    /// The buffer would end beyond 2^64.
-    #[error("{buffer}: {size} bytes at {offset} pass 2^64")]
+    /// A buffer would end beyond 2^64.
+    #[error("{buffer}: {size} bytes at {offset} end beyond 2^64")]
     Overflow {
-        /// Which.
+        /// The buffer.
         buffer: BufferRef,
-        /// Where it would begin.
+        /// Its offset in bytes.
         offset: u64,
-        /// Its size.
+        /// Its size in bytes.
         size: u64,
     },
-    /// The offset is not a multiple of the buffer's alignment.
-    #[error("{buffer}: the offset {offset} is no multiple of {alignment}")]
+    /// An offset is not a multiple of the buffer's alignment.
+    #[error("{buffer}: the offset {offset} is not a multiple of {alignment}")]
     Misaligned {
-        /// Which.
+        /// The buffer.
         buffer: BufferRef,
-        /// Where it would begin.
+        /// Its offset in bytes.
         offset: u64,
-        /// What that should be a multiple of.
+        /// Its alignment in bytes.
         alignment: u64,
     },
-    /// Two buffers have bytes in common at a moment at which both live.
-    #[error("{first} and {second} both live at {time} and have the bytes {from}..{to} in common")]
+    /// Two buffers share bytes while both are live.
+    #[error("{first} and {second} are both live at {time} and share the bytes {from}..{to}")]
     Overlap {
-        /// One of them: which lived already.
+        /// The buffer that was live first.
         first: BufferRef,
-        /// The other.
+        /// The other buffer.
         second: BufferRef,
-        /// The first moment at which both live.
+        /// The first time at which both are live.
         time: u64,
-        /// The first byte of both.
+        /// The offset of the first shared byte.
         from: u64,
-        /// The first byte behind them.
+        /// The offset after the last shared byte.
         to: u64,
     },
-    /// The height is not where the highest buffer ends.
+    /// The height is not the end of the highest buffer.
     #[error("the height is {height}, but the highest buffer ends at {highest_end}")]
     Height {
-        /// What the plan says.
+        /// The height of the plan.
         height: u64,
-        /// What is true.
+        /// The end of the highest buffer.
         highest_end: u64,
     },
-    /// The bound that the verdict rests on is above the plan's own height.
-    #[error("no plan is said to be below {lower_bound}, and this one has {height}")]
+    /// The lower bound of a plan is above its height.
+    #[error("the lower bound {lower_bound} is above the height {height}")]
     Bound {
-        /// What the plan says.
+        /// The lower bound of the plan.
         lower_bound: u64,
-        /// Its height.
+        /// The height of the plan.
         height: u64,
     },
 }

@@ -1,6 +1,7 @@
-//! The usual simple planner, to compare with: largest first, each into the smallest gap that holds it.
+//! The common simple planner, for comparison: the largest buffer first, each in the smallest gap that fits.
 //!
-//! [`placement`](crate::placement) has its sibling for allocators; the list of placed buffers is the same.
+//! [`placement`](crate::placement) is its counterpart for allocators and uses the same list of placed
+//! buffers.
 //!
 //! Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020; TensorFlow Lite's
 //! planner.
@@ -10,10 +11,11 @@ use crate::placement::PlacedSpans;
 use crate::{Plan, Problem};
 use std::cmp::Reverse;
 
-/// Places the buffers by falling size, each into the smallest gap between those that live with it, or on top
-/// of them.
+/// Places the buffers in order of descending size, each in the smallest gap between the buffers that are live
+/// at the same time, or above them.
 ///
-/// Takes n² steps: for comparison, and for small problems. [`Skyline`](crate::Skyline) is quicker and better.
+/// Takes O(n²) time: for comparison, and for small problems. [`Skyline`](crate::Skyline) is faster and finds
+/// lower plans.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem, greedy_by_size, verify};
@@ -63,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_measured_from_where_one_may_begin() {
+    fn gaps_are_measured_from_the_aligned_offset() {
         let aligned = Buffer::unaligned(0..1, 16).aligned(Alignment::new(16).unwrap());
         let problem =
             Problem::new([Buffer::unaligned(0..1, 20), aligned, Buffer::unaligned(0..1, 12)]).unwrap();

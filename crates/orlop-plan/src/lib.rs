@@ -1,20 +1,19 @@
 //! Static memory plans: lifetimes in, offsets out.
 //!
-//! When it is known in advance which buffers will live when (a graph that is run again and again, a step of
-//! training, a trace), they can be laid into one block of memory so that those whose lifetimes do not meet
-//! share bytes. How small can that block be? The question is hard (NP-complete), so a plan here always comes
-//! with a bound that no plan can beat, and a verdict: [optimal](Verdict::Optimal), or [so
-//! much](Verdict::Within) above the bound at most.
+//! If the lifetimes of all buffers are known in advance (a graph that runs repeatedly, a training step, a
+//! trace), the buffers can be placed in one block of memory so that those whose lifetimes do not overlap
+//! share bytes. To find the smallest block is NP-complete. So a plan comes with a lower bound of all plans
+//! and a verdict: [optimal](Verdict::Optimal), or [within a factor](Verdict::Within) of the bound.
 //!
 //! | step | with |
 //! |---|---|
-//! | say what lives when | [`Problem`], [`ProblemBuilder`], [`Buffer`]; files: [`csv`] |
-//! | see how much is live when, and the bound | [`Problem::load_profile`], [`Problem::lower_bound`] |
-//! | plan | [`Skyline`], which is quick and good; [`greedy_by_size`], which others use, to compare with |
+//! | describe the buffers and their lifetimes | [`Problem`], [`ProblemBuilder`], [`Buffer`]; files: [`csv`] |
+//! | compute the live bytes over time, and the bound | [`Problem::load_profile`], [`Problem::lower_bound`] |
+//! | plan | [`Skyline`]; for comparison [`greedy_by_size`], the common planner |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
-//! | trust nobody | [`verify`] |
-//! | place buffers into the free memory between blocks that stay | [`placement`] |
-//! | find out that a workload repeats, and what it will request | [`period`] |
+//! | check a plan from any source | [`verify`] |
+//! | place buffers in the free memory between live blocks | [`placement`] |
+//! | detect that a workload repeats, and predict its requests | [`period`] |
 //!
 //! ```
 //! use orlop_plan::{Buffer, ProblemBuilder, Skyline, Verdict, verify};
@@ -33,8 +32,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing here allocates the planned memory or knows what it is for. Times are abstract, sizes are bytes,
-//! and planners are deterministic unless they are given a budget of time.
+//! The crate does not allocate the planned memory. Times are abstract, sizes are bytes, and planners are
+//! deterministic unless their budget is a time.
 
 #![forbid(unsafe_code)]
 

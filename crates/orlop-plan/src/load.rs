@@ -1,38 +1,38 @@
-//! How much lives when: the profile of a problem, and the bound that no plan can beat.
+//! The live bytes over time, and the lower bound of all plans.
 
 use crate::Problem;
 use crate::normal::Normal;
 
-/// The load from a moment on.
+/// The load from a time on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadStep {
-    /// The first moment.
+    /// The start of the step.
     pub time: u64,
-    /// The sizes of all buffers that live then, in bytes.
+    /// The sum of the sizes of all live buffers, in bytes.
     pub bytes: u64,
 }
 
-/// The load over time: each step holds until the next one, and before the first nothing lives. The last has 0
-/// bytes.
+/// The load over time. A step lasts until the next one; before the first step no buffer is live, and the last
+/// step has 0 bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadProfile {
     steps: Vec<LoadStep>,
 }
 
 impl LoadProfile {
-    /// The steps in order of time, each with another load than the one before.
+    /// Returns the steps in order of time. Consecutive steps have different loads.
     #[must_use]
     pub fn steps(&self) -> &[LoadStep] {
         &self.steps
     }
 
-    /// The first step with the greatest load, if anything ever lives.
+    /// Returns the first step with the maximum load, or `None` if no buffer is ever live.
     #[must_use]
     pub fn peak(&self) -> Option<LoadStep> {
         self.steps.iter().copied().rev().max_by_key(|step| step.bytes)
     }
 
-    /// The load at a moment, in bytes.
+    /// Returns the load at a time, in bytes.
     #[must_use]
     pub fn at(&self, time: u64) -> u64 {
         let after = self.steps.partition_point(|step| step.time <= time);
@@ -41,7 +41,7 @@ impl LoadProfile {
 }
 
 impl Problem {
-    /// How many bytes live when.
+    /// Returns the live bytes over time.
     ///
     /// ```
     /// use orlop_plan::{Buffer, LoadStep, Problem};
@@ -57,21 +57,21 @@ impl Problem {
     #[must_use]
     pub fn load_profile(&self) -> LoadProfile {
         let real = || self.buffers().iter().filter(|buffer| buffer.size > 0);
-        let mut gains: Vec<(u64, u64)> = real().map(|buffer| (buffer.start, buffer.size)).collect();
-        let mut losses: Vec<(u64, u64)> = real().map(|buffer| (buffer.end, buffer.size)).collect();
-        gains.sort_unstable();
-        losses.sort_unstable();
-        let (mut gains, mut losses) = (gains.into_iter().peekable(), losses.into_iter().peekable());
+        let mut starts: Vec<(u64, u64)> = real().map(|buffer| (buffer.start, buffer.size)).collect();
+        let mut ends: Vec<(u64, u64)> = real().map(|buffer| (buffer.end, buffer.size)).collect();
+        starts.sort_unstable();
+        ends.sort_unstable();
+        let (mut starts, mut ends) = (starts.into_iter().peekable(), ends.into_iter().peekable());
         let (mut steps, mut bytes) = (Vec::new(), 0_u64);
-        // The last thing to happen is an end.
-        while let Some(&(end, _)) = losses.peek() {
-            let time = gains.peek().map_or(end, |&(start, _)| start.min(end));
+        // The last event is an end.
+        while let Some(&(end, _)) = ends.peek() {
+            let time = starts.peek().map_or(end, |&(start, _)| start.min(end));
             let before = bytes;
-            // What starts is added first: below zero would be an overflow, above the total it cannot go.
-            while let Some((_, size)) = gains.next_if(|&(start, _)| start == time) {
+            // Starts are added first, so that the sum is never negative; it cannot exceed the total.
+            while let Some((_, size)) = starts.next_if(|&(start, _)| start == time) {
                 bytes += size;
             }
-            while let Some((_, size)) = losses.next_if(|&(end, _)| end == time) {
+            while let Some((_, size)) = ends.next_if(|&(end, _)| end == time) {
                 bytes -= size;
             }
             if bytes != before {
@@ -81,8 +81,8 @@ impl Problem {
         LoadProfile { steps }
     }
 
-    /// The height in bytes that no plan can be below: the greatest load, with what the smallest alignment
-    /// adds to buffers that lie under others. Takes as long as sorting the buffers.
+    /// Returns the lower bound of the height of all plans, in bytes: the maximum load, with the bytes that
+    /// the smallest alignment adds to buffers below others. Takes as long as sorting the buffers.
     ///
     /// ```
     /// use orlop_plan::{Buffer, Problem};
@@ -107,18 +107,18 @@ mod tests {
 
     #[test]
     fn loads_near_the_largest_number() {
-        let most = u64::MAX / 2;
+        let half = u64::MAX / 2;
         let problem =
-            Problem::new([Buffer::unaligned(0..1, most), Buffer::unaligned(1..u64::MAX, most + 1)]).unwrap();
+            Problem::new([Buffer::unaligned(0..1, half), Buffer::unaligned(1..u64::MAX, half + 1)]).unwrap();
         let profile = problem.load_profile();
         let steps: Vec<_> = profile.steps().iter().map(|step| (step.time, step.bytes)).collect();
-        assert_eq!(steps, [(0, most), (1, most + 1), (u64::MAX, 0)]);
-        assert_eq!((profile.at(u64::MAX), profile.at(u64::MAX - 1)), (0, most + 1));
-        assert_eq!(problem.lower_bound(), most + 1);
+        assert_eq!(steps, [(0, half), (1, half + 1), (u64::MAX, 0)]);
+        assert_eq!((profile.at(u64::MAX), profile.at(u64::MAX - 1)), (0, half + 1));
+        assert_eq!(problem.lower_bound(), half + 1);
     }
 
     #[test]
-    fn nothing_ever_lives() {
+    fn a_problem_without_bytes_has_no_steps() {
         let profile = Problem::new([Buffer::unaligned(3..4, 0)]).unwrap().load_profile();
         assert_eq!((profile.peak(), profile.at(3), profile.steps().len()), (None, 0, 0));
     }

@@ -1,12 +1,12 @@
-//! A problem's normal form: what planners compute on.
+//! The normal form of a problem, which planners compute on.
 //!
-//! Time is cut into *sections*, and only those stay in which the set of live buffers is largest: a set that
-//! is part of its neighbour's says nothing that the neighbour does not. Two buffers share a section if and
-//! only if they share a moment, so plans are the same, and there are at most as many sections as buffers.
-//! (Moffitt, "MiniMalloc", ASPLOS 2023, splits time the same way.)
+//! Time is divided into *sections*, of which only those with a maximal set of live buffers are kept: a set
+//! that is a subset of its neighbour's adds no constraint. Two buffers share a section if and only if their
+//! lifetimes overlap, so the plans are the same, and there are at most as many sections as buffers. (Moffitt,
+//! "MiniMalloc", ASPLOS 2023, splits time the same way.)
 //!
-//! Sizes are rounded up to the *granule*, the smallest alignment of all: every offset is a multiple of it, so
-//! what is above a buffer up to the next multiple is of no use to anyone.
+//! Sizes are rounded up to the *granule*, the smallest alignment of all buffers: every offset is a multiple
+//! of it, so the bytes above a buffer up to the next multiple cannot be used.
 
 use crate::buffer::{alignment_bytes, round_up};
 use crate::{MAX_BUFFERS, Problem};
@@ -16,47 +16,47 @@ use std::collections::BinaryHeap;
 /// A buffer of at least one byte, in sections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SectionSpan {
-    /// The first section in which it lives.
+    /// The first section in which it is live.
     pub(crate) first: u32,
-    /// The one behind the last.
+    /// The section after the last.
     pub(crate) behind: u32,
-    /// Its number in the problem.
+    /// Its index in the problem.
     pub(crate) index: u32,
-    /// Its alignment: two to the power of this.
+    /// The binary logarithm of its alignment.
     alignment_log2: u32,
-    /// In bytes, as asked for.
+    /// Its size in bytes, not rounded.
     pub(crate) size: u64,
 }
 
 impl SectionSpan {
-    /// Where it lies if it may not begin below `level`.
+    /// Returns its lowest offset at or above `level`.
     pub(crate) fn offset_from(&self, level: u64) -> u64 {
         round_up(level, 1 << self.alignment_log2)
     }
 
-    /// The same for any level; `None` if 64 bits do not hold the offset.
+    /// Does the same for any level. `None` if the offset does not fit into 64 bits.
     pub(crate) fn checked_offset_from(&self, level: u64) -> Option<u64> {
         let below = (1_u64 << self.alignment_log2) - 1;
         Some(level.checked_add(below)? & !below)
     }
 }
 
-/// The normal form.
+/// A problem in normal form.
 #[derive(Debug)]
 pub(crate) struct Normal {
-    /// By first section.
+    /// The buffers, by first section.
     pub(crate) spans: Vec<SectionSpan>,
-    /// By section: the first span that begins there or later; and one number more, of all spans.
+    /// By section, the index of the first span that begins there or later; at the end, the number of spans.
     pub(crate) first_span: Vec<u32>,
-    /// By section: the sum of the sizes that live there, rounded up to granules.
+    /// By section, the sum of the live sizes, rounded up to granules.
     pub(crate) load: Vec<u64>,
-    /// No plan is lower than that.
+    /// The lower bound of the height of all plans.
     pub(crate) lower_bound: u64,
-    /// What all offsets are multiples of.
+    /// All offsets are multiples of this.
     granule: u64,
 }
 
-/// Numbers of buffers and sections. A problem is checked to have no more than fit.
+/// Returns an index of a buffer or a section. A problem is checked to have no more than fit.
 fn number(value: usize) -> u32 {
     debug_assert!(value <= MAX_BUFFERS);
     u32::try_from(value).unwrap_or(u32::MAX)
@@ -76,7 +76,7 @@ impl Normal {
         let mut place_of = vec![0_u32; buffers.len()];
         let mut first_span = Vec::new();
         let mut ends = ends.into_iter().peekable();
-        // Whether something ended since the last section began: what starts then begins a new one.
+        // Whether a buffer ended since the last section began: the next start then begins a new section.
         let mut closed = true;
         for (time, index) in starts {
             while let Some((_, ended)) = ends.next_if(|&(end, _)| end <= time) {
@@ -103,16 +103,17 @@ impl Normal {
         normal
     }
 
-    /// How many sections there are.
+    /// Returns the number of sections.
     pub(crate) fn sections(&self) -> u32 {
         number(self.first_span.len() - 1)
     }
 
-    /// What a span takes from those above it.
+    /// Returns the size of a span with its rounding, which spans above it cannot use.
     pub(crate) fn rounded(&self, span: &SectionSpan) -> u64 {
         round_up(span.size, self.granule)
     }
 
+    /// Returns the load of each section.
     fn sum(&self) -> Vec<u64> {
         let sections = self.sections() as usize;
         let mut ending = vec![0_u64; sections + 1];
@@ -129,11 +130,12 @@ impl Normal {
         load
     }
 
-    /// In each section the buffers lie one on top of the other, each with its rounded size but for the top
-    /// one. Which that is a plan may choose: at best the one whose rounding adds most.
+    /// Returns the lower bound. In each section, all buffers but the top one take their rounded size; at
+    /// best, the top one is that whose rounding adds most.
     fn bound(&self) -> u64 {
         let mut bound = 0;
-        // Those that live, by what rounding adds; those that ended leave when they come to the top.
+        // The live buffers by the bytes that rounding adds. Those that have ended are removed when they reach
+        // the top.
         let mut added: BinaryHeap<(u64, Reverse<u32>)> = BinaryHeap::new();
         for (section, &load) in self.load.iter().enumerate() {
             if self.granule > 1 {
@@ -149,7 +151,7 @@ impl Normal {
         bound
     }
 
-    /// The spans that begin in a section.
+    /// Returns the indices of the spans that begin in a section.
     fn begin(&self, section: usize) -> std::ops::Range<usize> {
         self.first_span[section] as usize..self.first_span[section + 1] as usize
     }
@@ -173,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn only_the_largest_sets_stay() {
-        // 0 and 1 start after each other and one ends before the other: one section. 2 takes the place of 0.
+    fn only_maximal_sets_are_kept() {
+        // 0 and 1 are live together: one section. 2 starts when 0 ends.
         let two =
             normal(&[Buffer::unaligned(0..5, 1), Buffer::unaligned(3..9, 2), Buffer::unaligned(5..7, 4)]);
         assert_eq!(spans(&two), [(0, 0, 1), (1, 0, 2), (2, 1, 2)]);
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_sections() {
+    fn a_problem_without_bytes_has_no_sections() {
         for buffers in [&[][..], &[Buffer::unaligned(0..u64::MAX, 0)]] {
             let normal = normal(buffers);
             assert_eq!((normal.sections(), normal.lower_bound, normal.spans.len()), (0, 0, 0));
@@ -190,16 +192,16 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_knows_what_rounding_costs() {
+    fn the_bound_includes_rounding() {
         let planned = |range, size| Buffer::new(range, size);
-        // The smaller one goes on top: 512 + 1.
+        // The smaller one is on top: 512 + 1.
         assert_eq!(normal(&[planned(0..1, 257), planned(0..1, 1)]).lower_bound, 513);
-        // Not at the same time.
+        // Not live at the same time.
         assert_eq!(normal(&[planned(0..1, 257), planned(1..2, 1)]).lower_bound, 257);
-        // What ended cannot be on top: 512 + 256 and 256 + 512 live, then.
+        // A buffer that has ended cannot be on top: 512 + 256.
         let three = [planned(0..1, 1), planned(0..9, 512), planned(1..9, 256)];
         assert_eq!(normal(&three).lower_bound, 768);
-        // One that may lie anywhere, and no rounding is certain.
+        // One of them is not aligned, so nothing is rounded.
         assert_eq!(normal(&[planned(0..1, 257), Buffer::unaligned(0..1, 1)]).lower_bound, 258);
     }
 }

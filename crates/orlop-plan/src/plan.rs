@@ -1,12 +1,12 @@
-//! The answer: where each buffer lies, and how good that is.
+//! A plan: the offset of each buffer, and a verdict on the height.
 
 use crate::{PlanError, Problem};
 use std::fmt;
 
 /// An offset for each buffer of a [`Problem`].
 ///
-/// Planners of this crate make plans that are right; [`Plan::new`] takes offsets from anywhere, and
-/// [`verify`](crate::verify) says whether they are.
+/// Plans of this crate's planners are valid. [`Plan::new`] takes offsets from any source;
+/// [`verify`](crate::verify) checks them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     offsets: Vec<u64>,
@@ -14,14 +14,13 @@ pub struct Plan {
     lower_bound: u64,
 }
 
-/// How good a plan is, as far as whoever made it can tell.
+/// The quality of a plan, as far as it is proven.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// No plan is lower: this is proven.
+    /// No plan is lower.
     Optimal,
-    /// Some plan may be lower, but none by more than this: the height is so many times what no plan can be
-    /// below.
+    /// A lower plan may exist: the height is at most this factor times the optimum.
     Within(f64),
 }
 
@@ -29,7 +28,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Optimal => f.write_str("optimal"),
-            // Rounded up: it is a promise, and not the one that is made above.
+            // Rounded up, and never to zero: that would mean optimal.
             Self::Within(ratio) => {
                 let hundredths = ((ratio - 1.0) * 10_000.0).ceil().max(1.0);
                 write!(f, "within {:.2} %", hundredths / 100.0)
@@ -39,7 +38,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Plan {
-    /// Offsets in bytes, by number of the buffer, from wherever. That they do not overlap is not checked: see
+    /// Creates a plan from offsets in bytes, by index of the buffer. It does not check for overlaps: see
     /// [`verify`](crate::verify).
     ///
     /// # Errors
@@ -63,44 +62,44 @@ impl Plan {
         Ok(Self { offsets, height, lower_bound: problem.lower_bound() })
     }
 
-    /// For planners, which know the rest.
+    /// Creates a plan of a planner, which knows its height and bound.
     pub(crate) fn of_planner(offsets: Vec<u64>, height: u64, lower_bound: u64) -> Self {
         Self { offsets, height, lower_bound }
     }
 
-    /// Where each buffer begins, in bytes, by number.
+    /// Returns the offset of each buffer in bytes, by index.
     #[must_use]
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
     }
 
-    /// Where a buffer begins, in bytes; nothing if there is no such buffer.
+    /// Returns the offset of a buffer in bytes, or `None` if there is no such buffer.
     #[must_use]
     pub fn offset(&self, index: usize) -> Option<u64> {
         self.offsets.get(index).copied()
     }
 
-    /// The bytes that hold all buffers: where the highest one ends.
+    /// Returns the bytes that all buffers need: the end of the highest one.
     #[must_use]
     pub fn height(&self) -> u64 {
         self.height
     }
 
-    /// Bytes that no plan for the problem can be below, as far as whoever made this one can prove.
+    /// Returns the lower bound of the height of all plans, in bytes.
     #[must_use]
     pub fn lower_bound(&self) -> u64 {
         self.lower_bound
     }
 
-    /// Height over bound: 1 is perfect. 1 too if nothing has any bytes.
+    /// Returns the height over the lower bound: 1 is optimal. It is 1 if no buffer has bytes.
     #[must_use]
     pub fn ratio(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "a ratio for people; the verdict compares exactly")]
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for display; the verdict compares exactly")]
         let ratio = self.height as f64 / self.lower_bound as f64;
         if self.lower_bound == 0 { 1.0 } else { ratio }
     }
 
-    /// How good that is. [`Optimal`](Verdict::Optimal) rests on equal bytes, not on the ratio.
+    /// Returns the verdict. [`Optimal`](Verdict::Optimal) compares bytes, not the ratio.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if self.height == self.lower_bound { Verdict::Optimal } else { Verdict::Within(self.ratio()) }
@@ -113,7 +112,7 @@ mod tests {
     use crate::Buffer;
 
     #[test]
-    fn a_verdict_is_exact_where_a_ratio_is_not() {
+    fn the_verdict_is_exact_where_the_ratio_is_not() {
         let half = u64::MAX / 2;
         let problem = Problem::new([Buffer::unaligned(0..1, half), Buffer::unaligned(1..2, half)]).unwrap();
         let plan = Plan::new(&problem, vec![0, 0]).unwrap();
@@ -129,17 +128,17 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_are_optimal_anywhere() {
+    fn a_plan_without_bytes_is_optimal() {
         let problem = Problem::new([Buffer::unaligned(0..1, 0)]).unwrap();
         let plan = Plan::new(&problem, vec![7]).unwrap();
         assert_eq!((plan.height(), plan.ratio(), plan.verdict()), (0, 1.0, Verdict::Optimal));
     }
 
     #[test]
-    fn offsets_that_are_none() {
+    fn invalid_offsets_are_refused() {
         let problem = Problem::new([Buffer::unaligned(0..1, 2)]).unwrap();
         assert_eq!(Plan::new(&problem, vec![]), Err(PlanError::Count { offsets: 0, buffers: 1 }));
         let error = Plan::new(&problem, vec![u64::MAX - 1]).unwrap_err();
-        assert_eq!(error.to_string(), "buffer 0: 2 bytes at 18446744073709551614 pass 2^64");
+        assert_eq!(error.to_string(), "buffer 0: 2 bytes at 18446744073709551614 end beyond 2^64");
     }
 }

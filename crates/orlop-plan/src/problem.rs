@@ -1,17 +1,16 @@
-//! What is to be planned: buffers that were checked once, so that nobody after has to.
+//! A planning problem: buffers that are checked once, when they are added.
 //!
-//! The checks are those that let every planner compute without overflow: lifetimes are not empty, and all
-//! buffers on top of each other, with the gaps that alignments can cost, end below 2^64. No plan that makes
-//! sense is higher.
+//! The checks are those that let every planner compute without overflow: lifetimes are not empty, and the sum
+//! of all sizes, with the gaps of their alignments, is below 2^64. No useful plan is higher.
 
 use crate::error::BufferRef;
 use crate::{Buffer, ProblemError};
 
-/// The most buffers that a problem may have: their numbers and those of twice as many moments fit into 32
+/// The maximum number of buffers in a problem: their indices, and those of twice as many events, fit into 32
 /// bits.
 pub const MAX_BUFFERS: usize = 1 << 30;
 
-/// Buffers to be placed, in the order in which they were given.
+/// Buffers to be placed, in the order in which they were added.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem};
@@ -28,11 +27,11 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem of buffers without names. [`ProblemBuilder`] gives them names.
+    /// Creates a problem of buffers without names. [`ProblemBuilder`] gives them names.
     ///
     /// # Errors
     ///
-    /// [`ProblemError`] where a lifetime is empty, or there is too much of anything.
+    /// [`ProblemError`] if a lifetime is empty, or the limits are exceeded.
     pub fn new(buffers: impl IntoIterator<Item = Buffer>) -> Result<Self, ProblemError> {
         let mut builder = ProblemBuilder::new();
         for buffer in buffers {
@@ -41,31 +40,31 @@ impl Problem {
         Ok(builder.finish())
     }
 
-    /// The buffers, by number.
+    /// Returns the buffers, by index.
     #[must_use]
     pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 
-    /// How many buffers there are.
+    /// Returns the number of buffers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buffers.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no buffers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffers.is_empty()
     }
 
-    /// What a buffer is called, if it has a name.
+    /// Returns the name of a buffer, if it has one.
     #[must_use]
     pub fn name(&self, index: usize) -> Option<&str> {
         self.names.get(index)
     }
 
-    /// Whether any buffer has a name.
+    /// Returns `true` if any buffer has a name.
     #[must_use]
     pub fn has_names(&self) -> bool {
         !self.names.ends.is_empty()
@@ -76,7 +75,7 @@ impl Problem {
     }
 }
 
-/// A [`Problem`] in the making; checks each buffer as it comes.
+/// Builds a [`Problem`], and checks each buffer when it is added.
 ///
 /// ```
 /// use orlop_plan::{Buffer, ProblemBuilder};
@@ -92,22 +91,22 @@ impl Problem {
 #[derive(Debug, Clone, Default)]
 pub struct ProblemBuilder {
     problem: Problem,
-    /// The most bytes that the buffers could take together.
-    claimed: u64,
+    /// The sum of the aligned sizes of all buffers.
+    total: u64,
 }
 
 impl ProblemBuilder {
-    /// No buffers yet.
+    /// Creates a builder without buffers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a buffer and returns its number.
+    /// Adds a buffer and returns its index.
     ///
     /// # Errors
     ///
-    /// [`ProblemError`]; the buffer is not added then.
+    /// [`ProblemError`]; the buffer is then not added.
     pub fn push(&mut self, buffer: Buffer) -> Result<usize, ProblemError> {
         let index = self.problem.buffers.len();
         if index == MAX_BUFFERS {
@@ -117,14 +116,13 @@ impl ProblemBuilder {
         if start >= end {
             return Err(ProblemError::EmptyLifetime { index, start, end });
         }
-        let claimed = buffer.largest_claim().and_then(|claim| self.claimed.checked_add(claim));
-        self.claimed = claimed.ok_or(ProblemError::TotalOverflow { index, size })?;
+        let total = buffer.max_aligned_size().and_then(|size| self.total.checked_add(size));
+        self.total = total.ok_or(ProblemError::TotalOverflow { index, size })?;
         self.problem.buffers.push(buffer);
         Ok(index)
     }
 
-    /// Adds a buffer with a name and returns its number. Names are for people: they need not differ. An empty
-    /// one is none.
+    /// Adds a buffer with a name and returns its index. Names need not be unique; an empty name is no name.
     ///
     /// # Errors
     ///
@@ -135,7 +133,7 @@ impl ProblemBuilder {
         Ok(index)
     }
 
-    /// The problem.
+    /// Returns the problem.
     #[must_use]
     pub fn finish(self) -> Problem {
         self.problem
@@ -146,11 +144,11 @@ impl ProblemBuilder {
     }
 }
 
-/// Names one after the other in one text: a million small strings would cost more than all the rest.
+/// The names, concatenated: a million small strings would cost more than everything else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct BufferNames {
     text: String,
-    /// Where each ends. May be shorter than the buffers: those behind have none.
+    /// The end of each name. Buffers beyond the list have no name.
     ends: Vec<usize>,
 }
 
@@ -177,12 +175,12 @@ mod tests {
     use orlop_core::Alignment;
 
     #[test]
-    fn what_cannot_be_planned_is_refused_with_its_number() {
+    fn invalid_buffers_are_refused_with_their_index() {
         let refused = |buffers: &[Buffer]| Problem::new(buffers.iter().copied()).unwrap_err();
         let good = Buffer::unaligned(0..1, 8);
         let empty = ProblemError::EmptyLifetime { index: 1, start: 4, end: 4 };
         assert_eq!(refused(&[good, Buffer::unaligned(4..4, 8)]), empty);
-        #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+        #[expect(clippy::reversed_empty_ranges, reason = "an invalid lifetime")]
         let backwards = Buffer::unaligned(5..4, 8);
         assert_eq!(refused(&[backwards]), ProblemError::EmptyLifetime { index: 0, start: 5, end: 4 });
         let rest = Buffer::unaligned(7..8, u64::MAX - 8);
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_buffer_leaves_no_trace() {
+    fn a_refused_buffer_changes_nothing() {
         let mut builder = ProblemBuilder::new();
         builder.push(Buffer::unaligned(0..1, u64::MAX)).unwrap();
         assert!(builder.push_named("x", Buffer::unaligned(0..1, 1)).is_err());

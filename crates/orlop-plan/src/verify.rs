@@ -1,15 +1,15 @@
-//! Whether a plan is right, found out without trusting whoever made it.
+//! The check of plans, independent of the planners.
 //!
-//! A sweep over time keeps those that live, by offset. One that starts can only overlap its two neighbours
-//! there: all others are behind them. Shares nothing with the planners but the types.
+//! A sweep over time keeps the live buffers by offset. A buffer that starts is compared with its two
+//! neighbours there: if it overlaps neither, it overlaps none. Only the types are shared with the planners.
 
 use crate::buffer::alignment_bytes;
 use crate::{Plan, PlanError, Problem};
 use std::collections::BTreeMap;
 
-/// Checks a plan: one offset for each buffer, each a multiple of its alignment; no two buffers with a byte in
-/// common at a moment at which both live; the height where the highest one ends; no bound above it. Takes n
-/// log n steps.
+/// Checks a plan: it has one offset for each buffer, a multiple of its alignment; no two buffers share a byte
+/// while both are live; the height is the end of the highest buffer, and not below the bound. Takes O(n log
+/// n) time.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Plan, PlanError, Problem, verify};
@@ -20,14 +20,14 @@ use std::collections::BTreeMap;
 /// let error = verify(&problem, &Plan::new(&problem, vec![0, 100, 120])?).unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "buffer 1 and buffer 2 both live at 2 and have the bytes 120..150 in common"
+///     "buffer 1 and buffer 2 are both live at 2 and share the bytes 120..150"
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
 ///
-/// [`PlanError`]: the first thing that is wrong; of overlaps the first in time.
+/// [`PlanError`]: the first fault; of overlaps, the first in time.
 pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
     let (buffers, offsets) = (problem.buffers(), plan.offsets());
     if offsets.len() != buffers.len() {
@@ -46,7 +46,7 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
         };
         if size > 0 {
             highest_end = highest_end.max(end);
-            // At the same moment ends come first.
+            // At the same time, ends come before starts.
             events.push((buffer.end, false, index));
             events.push((buffer.start, true, index));
         }
@@ -73,7 +73,7 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
         }
         live.insert(offset, index);
     }
-    // Last, since overlaps are what mostly brings a plan below the bound.
+    // Last: a plan below the bound usually has overlaps, which say more.
     if plan.lower_bound() > height {
         return Err(PlanError::Bound { lower_bound: plan.lower_bound(), height });
     }
@@ -116,25 +116,25 @@ mod tests {
     }
 
     #[test]
-    fn a_large_one_over_small_ones_and_the_reverse() {
+    fn a_large_buffer_over_small_ones_and_the_reverse() {
         let (small, large) = (Buffer::unaligned(0..9, 1), Buffer::unaligned(1..2, 100));
         assert_eq!(overlap(check(&[small, small, large], &[7, 50, 0])), Some((0, 2, 1, 7, 8)));
         assert_eq!(overlap(check(&[large, small], &[0, 50])), Some((1, 0, 1, 50, 51)));
     }
 
     #[test]
-    fn what_has_no_bytes_overlaps_nothing() {
+    fn a_buffer_without_bytes_overlaps_nothing() {
         let none = Buffer::unaligned(0..9, 0);
         assert_eq!(check(&[Buffer::unaligned(0..9, 4), none, none], &[0, 2, 2]), Ok(()));
     }
 
     #[test]
-    fn the_rest_of_what_can_be_wrong() {
+    fn other_faults_are_found() {
         let mut builder = ProblemBuilder::new();
         builder.push_named("x", Buffer::unaligned(0..1, 8).aligned(Alignment::new(4).unwrap())).unwrap();
         let problem = builder.finish();
         let error = verify(&problem, &Plan::new(&problem, vec![6]).unwrap()).unwrap_err();
-        assert_eq!(error.to_string(), "buffer 0 (\"x\"): the offset 6 is no multiple of 4");
+        assert_eq!(error.to_string(), "buffer 0 (\"x\"): the offset 6 is not a multiple of 4");
         let wrong = |height, bound| verify(&problem, &Plan::of_planner(vec![0], height, bound)).unwrap_err();
         assert_eq!(wrong(7, 7), PlanError::Height { height: 7, highest_end: 8 });
         assert_eq!(wrong(8, 9), PlanError::Bound { lower_bound: 9, height: 8 });

@@ -12,7 +12,7 @@ pub struct AllocationId(u64);
 const RANGE_LOG2: u32 = 40;
 
 impl AllocationId {
-    /// The id of blocks that are not counted: empty ones, and memory from outside that no context has
+    /// The id of blocks that are not counted: empty ones, and foreign memory that no context has
     /// adopted.
     pub const NONE: Self = Self(0);
 

@@ -2,12 +2,14 @@
 //!
 //! | type | what it guarantees |
 //! |---|---|
-//! | [`Slots`] | one value per thread slot; a thread enters its own without a locked instruction, and any thread can visit all |
-//! | [`ShardedCounters`] | blocks and bytes counted per slot: sums are exact while no thread counts, and live sums are never negative; exactly one thread learns that it must destroy the owner |
-//! | [`Handles`] | the number of an owner's handles: blocks can create handles too, but not after the last one was dropped |
-//! | [`SwapCell`] | a value that is read often and replaced rarely: a replaced value is dropped when it has no reader |
+//! | [`Slots`] | one value per thread slot; entered without a locked instruction; any thread can visit all |
+//! | [`ShardedCounters`] | blocks and bytes per slot; the sums are exact at rest; the end of the owner |
+//! | [`Handles`] | the number of an owner's handles; none is created after the last one was dropped |
+//! | [`SwapCell`] | a value that is read often and replaced rarely, and dropped when it has no reader |
+//! | [`RetainingCell`] | a value that is read in one load: a replaced one stays until the cell is dropped |
+//! | [`ScopedRef`] | a reference lent to a thread-local for the duration of a call |
 //! | [`RemoteFreeList`] | a lock-free list: any thread pushes, one swap takes the whole list |
-//! | [`GrowableHeap`] | a central heap: threads that find it empty at the same time add one region, not one each |
+//! | [`GrowableHeap`] | a central heap: threads that find it empty at the same time add one region |
 //! | [`AllocationId`] | a number for each allocation, unique in the process, drawn without a shared counter |
 //!
 //! Engines keep their data behind these types and need no atomics of their own. Under `--cfg loom` everything
@@ -20,6 +22,8 @@ mod growable_heap;
 mod handles;
 mod primitives;
 mod remote_free_list;
+mod retaining_cell;
+mod scoped_ref;
 mod slots;
 mod swap_cell;
 pub mod thread_slot;
@@ -35,5 +39,7 @@ pub use self::handles::Handles;
 pub use self::primitives::mutated;
 pub use self::primitives::{Backoff, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence};
 pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
+pub use self::retaining_cell::RetainingCell;
+pub use self::scoped_ref::ScopedRef;
 pub use self::slots::{QuiescedSlots, SlotGuard, Slots};
 pub use self::swap_cell::{SwapCell, SwapGuard};

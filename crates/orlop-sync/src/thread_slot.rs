@@ -1,6 +1,6 @@
 //! Assigns slots to threads.
 //!
-//! Slot numbers are small: the lowest free one is assigned, and a thread gives its number back when it ends.
+//! Slot numbers are small: the lowest free one is assigned, and a thread releases its number when it ends.
 //! So a program with eight threads uses eight slots, however many threads it starts over time. Each of the
 //! first [`OWNED`] slots belongs to one thread, which [`Slots`](super::Slots) relies on. The others are
 //! shared: by threads that found no free slot, by threads that are ending, and by all threads where the
@@ -10,8 +10,8 @@
 //!
 //! # Ordering
 //!
-//! Giving a number back is a release, taking it is an acquire: the next owner of a slot sees what the
-//! previous one left in it.
+//! A number is released with release ordering and taken with acquire: the next owner of a slot sees what the
+//! previous one stored in it.
 
 use crate::primitives::fence::asymmetric;
 use std::cell::Cell;
@@ -45,8 +45,8 @@ impl ThreadSlot {
     /// # Safety
     ///
     /// 1. `index` is below [`SLOTS`].
-    /// 2. If `index` is below [`OWNED`], no other thread uses the slot until this thread has given it up, and
-    ///    giving it up happens before the other thread's first use.
+    /// 2. If `index` is below [`OWNED`], no other thread uses the slot until this thread has released it, and
+    ///    the release happens before the other thread's first use.
     #[must_use]
     pub const unsafe fn new(index: usize) -> Self {
         Self { index, thread: PhantomData }
@@ -69,13 +69,13 @@ static TAKEN: AtomicU32 = AtomicU32::new(0);
 thread_local! {
     // `SLOT` has no destructor, so it stays readable during the whole thread exit.
     static SLOT: Cell<usize> = const { Cell::new(UNSET) };
-    static ON_EXIT: GiveBack = const { GiveBack };
+    static ON_EXIT: ReleaseOnExit = const { ReleaseOnExit };
 }
 
-/// Gives the thread's number back when the thread ends.
-struct GiveBack;
+/// Releases the thread's number when the thread ends.
+struct ReleaseOnExit;
 
-impl Drop for GiveBack {
+impl Drop for ReleaseOnExit {
     fn drop(&mut self) {
         // From here on the thread uses a shared slot: other destructors may still free blocks.
         let slot = SLOT.replace(OWNED);
@@ -103,8 +103,8 @@ fn known() -> usize {
 #[cfg(loom)]
 use self::modelled::number as known;
 
-/// Slots of a model's threads, which are not threads of the system: numbered by first use, and never given
-/// back.
+/// Slots of a model's threads, which are not threads of the system: numbered by first use, and never
+/// released.
 #[cfg(loom)]
 mod modelled {
     use super::{SLOTS, UNSET};
@@ -148,8 +148,8 @@ fn take_number() -> usize {
     loop {
         let free = taken.trailing_ones() as usize;
         if free >= OWNED {
-            // All numbers are taken: share a slot, chosen by the address of this thread's stack. Never given
-            // back.
+            // All numbers are taken: share a slot, chosen by the address of this thread's stack. It is never
+            // released.
             let spread = (&raw const taken).addr() >> 12;
             return OWNED + spread % OWNED;
         }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_keeps_its_slot_and_gives_it_back() {
+    fn a_thread_keeps_its_slot_and_releases_it_at_its_end() {
         let own = current();
         assert_eq!(own, current());
         // More threads than slots, one after the other: each gets a number.

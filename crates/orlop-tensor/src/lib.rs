@@ -12,7 +12,7 @@
 //! | access | elements as slices or by index | [`Accessor`], [`TensorSlice`], [`Plain`], [`Bool8`] |
 //!
 //! Allocation takes one path: [`Tensor::empty`] → checked bytes and strides (`orlop-core`) →
-//! [`Context`](orlop_alloc::Context) → allocator → block → [`Storage`] → [`Tensor`]. Release takes the
+//! [`Context`](orlop_context::Context) → allocator → block → [`Storage`] → [`Tensor`]. Release takes the
 //! reverse path: last tensor → last storage → block → its allocator.
 //!
 //! ```

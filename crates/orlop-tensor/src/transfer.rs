@@ -7,7 +7,8 @@
 //! unknown, and the memory is leaked.
 
 use crate::error::Result;
-use orlop_alloc::{Access, Context, DeviceOps, DevicePtr, Error as AllocError, MemoryBlock};
+use orlop_alloc::{Access, DeviceOps, DevicePtr, Error as AllocError, MemoryBlock};
+use orlop_context::Context;
 use orlop_core::{Device, StreamId};
 use std::mem;
 use std::ptr::NonNull;

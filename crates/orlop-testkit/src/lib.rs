@@ -44,6 +44,7 @@
 pub mod aborts;
 pub mod backings;
 pub mod bfc;
+pub mod child;
 pub mod device;
 pub mod fake_device;
 pub mod fault;

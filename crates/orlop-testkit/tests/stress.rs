@@ -6,6 +6,7 @@ use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Pool, Pow2};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
+use orlop_testkit::device::Random;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -22,36 +23,20 @@ fn duration() -> Duration {
     Duration::from_secs(seconds.unwrap_or(2))
 }
 
-/// Xorshift: different in each thread and each round.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap_or(0)
-    }
-
-    /// Returns a size, mostly small: the magnitude is drawn first.
-    fn size(&mut self) -> usize {
-        let log2 = if self.below(200) == 0 { 26 } else { self.below(18) };
-        (1 + self.below(1 << log2)).min(64 << 20)
-    }
+/// Returns the size of a request, mostly small: the magnitude is drawn first.
+fn size(random: &mut Random) -> usize {
+    let log2 = if random.one_in(200) { 26 } else { random.below(18) };
+    (1 + random.below(1 << log2)).min(64 << 20)
 }
 
 /// Returns a block with its first and last byte written.
 fn stamped(allocator: &AllocatorRef, random: &mut Random) -> Option<(Block, u8)> {
-    let mut request = Request::new(random.size());
-    if random.below(16) == 0 {
+    let mut request = Request::new(size(random));
+    if random.one_in(16) {
         request = request.zeroed();
     }
     let mut block = allocator.allocate(&request).ok()?;
-    let stamp = random.next().to_le_bytes()[0];
+    let stamp = random.number().to_le_bytes()[0];
     let bytes = block.bytes_mut().expect("host memory");
     let ends = [0, bytes.len() - 1];
     assert!(!request.zeroed || ends.iter().all(|&end| bytes[end] == 0), "zeroed memory is zero");
@@ -71,7 +56,7 @@ fn work(
     to: &SyncSender<(Block, u8)>,
     from: &Receiver<(Block, u8)>,
 ) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut kept: Vec<(Block, u8)> = Vec::new();
     let mut bytes = 0;
     while !over.load(Ordering::Relaxed) {
@@ -84,7 +69,7 @@ fn work(
             bytes -= block.len();
             check(&block, stamp);
             // Every third block goes to the next thread, if its queue has room.
-            if random.below(3) == 0 {
+            if random.one_in(3) {
                 let _ = to.try_send((block, stamp));
             }
         }
@@ -109,7 +94,7 @@ fn stress(allocator: &AllocatorRef) {
         for ((seed, to), from) in (1..).zip(senders).zip(receivers) {
             let over = &over;
             scope.spawn(move || {
-                work(allocator, 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), over, &to, &from);
+                work(allocator, seed, over, &to, &from);
             });
         }
         thread::sleep(duration());

@@ -8,7 +8,7 @@
 //! a list of sequences it can recompute; a callback drops the oldest ones when the budget of the KV cache is
 //! reached.
 
-use orlop::memory::context::{Budget, Pressure};
+use orlop::memory::{Budget, Pressure};
 use orlop::prelude::*;
 use orlop::types::ByteSize;
 use std::collections::VecDeque;

@@ -6,7 +6,7 @@
 //!
 //! `{e}` is one line for a log; `{e:#}` is the whole report. Its figures are fields too, for programs.
 
-use orlop::memory::context::CpuConfig;
+use orlop::memory::CpuConfig;
 use orlop::memory::{Error, Tag};
 use orlop::prelude::*;
 

@@ -16,7 +16,6 @@ use orlop::types::ByteSize;
 use std::error::Error;
 use std::fs::File;
 use std::io::BufWriter;
-use std::sync::Arc;
 
 const LAYERS: usize = 4;
 const TOKENS: usize = 128;
@@ -43,7 +42,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let context = Context::new();
     // A recorder is an observer. Without one an allocator runs as fast as if there were no such thing.
     let recorder = Recorder::new();
-    context.set_observer(Some(Arc::new(recorder.clone())));
+    context.add_observer(recorder.observer());
 
     let persistent = TensorOptions::new().context(&context).kind(MemoryKind::Persistent);
     let _weights = Tensor::ones([LAYERS * WIDTH, WIDTH], persistent.tag(Tag::new("weights")))?;
@@ -51,7 +50,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         recorder.annotate(&format!("step {number}"));
         step(&context)?;
     }
-    context.set_observer(None);
+    context.remove_observer(&recorder.observer());
 
     // The history is an ordinary value: it can be saved, replayed under other allocators, or drawn.
     let history = recorder.history();

@@ -6,7 +6,7 @@
 //!
 //! Without a path it writes a small file into a temporary folder and looks into that.
 
-use orlop::memory::context::Source;
+use orlop::memory::Source;
 use orlop::prelude::*;
 use orlop::tensor::interchange::safetensors::{Metadata, SafeTensors, save};
 use orlop::types::ByteSize;

@@ -5,7 +5,7 @@
 //! | module | layer | crate |
 //! |---|---|---|
 //! | [`types`] | dtypes, devices, memory kinds, shapes, strides, layouts | `orlop-core` |
-//! | [`memory`] | allocators, blocks, backings, adaptors, context | `orlop-alloc` |
+//! | [`memory`] | allocators, adaptors; contexts, budgets, profiles | `orlop-alloc`, `orlop-context` |
 //! | [`sync`] | thread slots, sharded counters, remote free lists, for writers of engines | `orlop-sync` |
 #![cfg_attr(
     feature = "device",
@@ -51,7 +51,11 @@ struct Readme;
 
 pub mod prelude;
 
-pub use orlop_alloc as memory;
+/// Allocators, blocks, backings and adaptors of `orlop-alloc`, and the contexts of `orlop-context`.
+pub mod memory {
+    pub use orlop_alloc::*;
+    pub use orlop_context::*;
+}
 pub use orlop_core as types;
 #[cfg(feature = "device")]
 pub use orlop_device as device;

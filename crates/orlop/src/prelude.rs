@@ -28,7 +28,8 @@
 //! # Ok::<(), orlop::memory::Error>(())
 //! ```
 
-pub use orlop_alloc::{Allocator, AllocatorRef, Block, Context, Request};
+pub use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
+pub use orlop_context::Context;
 pub use orlop_core::{DType, Device, MemoryKind};
 #[cfg(feature = "tensor")]
 pub use orlop_tensor::{Tensor, TensorOptions};

@@ -29,7 +29,6 @@ struct ReferenceCheck {
     name: &'static str,
     /// The folder and its file, which is also accepted without the folder. A star stands for any text: at the
     /// end of a folder name, at the start of a file name.
-    /// folder's, at the beginning of a file's.
     folder: &'static str,
     file: &'static str,
     compare: fn(&[PathBuf]) -> Result<Tally>,

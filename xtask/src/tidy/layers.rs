@@ -6,13 +6,14 @@ use super::Violation;
 use crate::workspace::Member;
 
 /// Each crate with its direct layers. It may use those, and everything below them.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
     ("orlop-plan", &["orlop-core"]),
     ("orlop-alloc", &["orlop-sync", "orlop-plan"]),
-    ("orlop-device", &["orlop-alloc"]),
-    ("orlop-tensor", &["orlop-alloc"]),
+    ("orlop-context", &["orlop-alloc"]),
+    ("orlop-device", &["orlop-context"]),
+    ("orlop-tensor", &["orlop-context"]),
     ("orlop-cuda", &["orlop-device"]),
     ("orlop-exec", &["orlop-tensor", "orlop-plan"]),
     ("orlop-trace", &["orlop-alloc"]),
@@ -45,7 +46,7 @@ fn check_names<'a>(name: &str, needs: impl Iterator<Item = &'a str>) -> Vec<Viol
         return vec![Violation::error(1, message)];
     };
     let deep = !SEES_ONE_LAYER.contains(&name);
-    let allowed = |need: &str| direct.iter().any(|below| *below == need || (deep && reaches(below, need)));
+    let allowed = |need: &str| direct.iter().any(|below| *below == need || (deep && is_below(below, need)));
     needs
         .filter(|need| !allowed(need))
         .map(|need| Violation::error(1, format!("{name} may not depend on {need}: it is not a layer below")))
@@ -63,11 +64,7 @@ pub(super) fn is_layer(name: &str) -> bool {
 
 /// Returns `true` if `to` is below `from`, directly or not.
 pub(super) fn is_below(from: &str, to: &str) -> bool {
-    reaches(from, to)
-}
-
-fn reaches(from: &str, to: &str) -> bool {
-    rests_on(from).unwrap_or_default().iter().any(|below| *below == to || reaches(below, to))
+    rests_on(from).unwrap_or_default().iter().any(|below| *below == to || is_below(below, to))
 }
 
 #[cfg(test)]

@@ -33,10 +33,6 @@ impl Violation {
     fn error(line: usize, message: impl Into<String>) -> Self {
         Self { line, message: message.into(), warning: false }
     }
-
-    fn warning(line: usize, message: impl Into<String>) -> Self {
-        Self { line, message: message.into(), warning: true }
-    }
 }
 
 /// Checks the whole workspace.
@@ -51,12 +47,12 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
         }
         found.add(shell.root(), &member.folder().join("README.md"), readme(member));
     }
-    let (mut types, mut wide) = (Vec::new(), width::WideLines::default());
+    let mut types = Vec::new();
     for path in files(shell.root(), &is_ours, &|path| words::is_text(path))? {
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
         found.add(shell.root(), &path, words::text(&text));
         let name = relative(shell.root(), &path);
-        found.add(shell.root(), &path, wide.check(&name, &text));
+        found.add(shell.root(), &path, width::check(&name, &text));
         found.add(shell.root(), &path, phrases::check(&name, &text));
         if path.extension().is_some_and(|extension| extension == "rs") {
             let source = SourceText::new(text);
@@ -68,9 +64,6 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
     }
     for (path, violation) in names::check(types) {
         found.add(shell.root(), Path::new(&path), vec![violation]);
-    }
-    for (path, violation) in wide.exemptions() {
-        found.add(shell.root(), Path::new(path), vec![violation]);
     }
     found.outcome()
 }

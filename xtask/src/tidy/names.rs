@@ -13,10 +13,6 @@ const ONCE_PER_CRATE: [&str; 2] = ["Error", "Result"];
 /// The usual name of the private supertrait of a sealed trait, which other crates cannot name.
 const SEALED: &str = "Sealed";
 
-/// Existing clashes, with the crate of each definition. The list may only shrink. The names are part of
-/// orlop-alloc's interface, where one of them has to change.
-const KNOWN: [(&str, &[&str]); 0] = [];
-
 /// A public type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TypeDefinition {
@@ -72,29 +68,16 @@ fn defined(code: &str) -> Option<&str> {
     (end > 0).then(|| &rest[..end])
 }
 
-/// Returns every name that more than one file defines, and every outdated entry of the list.
-pub(super) fn check(definitions: Vec<TypeDefinition>) -> Vec<LocatedViolation> {
-    check_against(&KNOWN, definitions)
-}
-
-fn check_against(known: &[(&str, &[&str])], mut definitions: Vec<TypeDefinition>) -> Vec<LocatedViolation> {
+/// Returns every name that more than one file defines.
+pub(super) fn check(mut definitions: Vec<TypeDefinition>) -> Vec<LocatedViolation> {
     definitions.sort();
     let mut found = Vec::new();
     for clash in definitions.chunk_by(|a, b| a.name == b.name) {
         let owners: Vec<&str> = clash.iter().map(|definition| definition.owner.as_str()).collect();
-        let listed = known.iter().any(|(name, crates)| *name == clash[0].name && **crates == owners[..]);
-        if !listed && !allowed(&clash[0].name, &owners) {
+        if !allowed(&clash[0].name, &owners) {
             found.extend(clash[1..].iter().map(|definition| clashes(definition, &clash[0])));
         }
     }
-    let stale = known.iter().filter(|(name, crates)| {
-        let clash = definitions.iter().filter(|definition| definition.name == **name);
-        !clash.map(|definition| definition.owner.as_str()).eq(crates.iter().copied())
-    });
-    found.extend(stale.map(|(name, _)| {
-        let message = format!("`{name}` does not clash as KNOWN says: remove or shrink the entry");
-        ("xtask/src/tidy/names.rs".to_owned(), Violation::error(1, message))
-    }));
     found
 }
 
@@ -126,12 +109,9 @@ mod tests {
         TypeDefinition { name: name.to_owned(), owner: owner.to_owned(), path: path.to_owned(), line: 7 }
     }
 
-    fn found(known: &[(&str, &[&str])], definitions: &[(&str, &str, &str)]) -> Vec<String> {
+    fn found(definitions: &[(&str, &str, &str)]) -> Vec<String> {
         let all = definitions.iter().map(|(name, owner, path)| definition(name, owner, path)).collect();
-        check_against(known, all)
-            .into_iter()
-            .map(|(path, violation)| format!("{path}: {}", violation.message))
-            .collect()
+        check(all).into_iter().map(|(path, violation)| format!("{path}: {}", violation.message)).collect()
     }
 
     #[test]
@@ -162,32 +142,17 @@ mod tests {
             [("Held", "orlop-core", "b.rs"), ("Held", "orlop-core", "a.rs"), ("Other", "orlop-core", "a.rs")];
         let message =
             "b.rs: the public type `Held` is also defined at a.rs:7: names must be unique in the workspace";
-        assert_eq!(found(&[], &two), [message]);
-        assert_eq!(found(&[], &[("Held", "orlop-core", "a.rs"), ("Held", "orlop-plan", "c.rs")]).len(), 1);
-        assert!(found(&[], &two[1..]).is_empty());
+        assert_eq!(found(&two), [message]);
+        assert_eq!(found(&[("Held", "orlop-core", "a.rs"), ("Held", "orlop-plan", "c.rs")]).len(), 1);
+        assert!(found(&two[1..]).is_empty());
     }
 
     #[test]
     fn each_crate_has_one_error() {
         let per_crate = [("Error", "orlop-core", "a.rs"), ("Error", "orlop-plan", "b.rs")];
-        assert!(found(&[], &per_crate).is_empty());
+        assert!(found(&per_crate).is_empty());
         let twice = [per_crate[0], per_crate[1], ("Error", "orlop-plan", "c.rs")];
-        assert_eq!(found(&[], &twice).len(), 2);
-        assert!(found(&[], &[("Sealed", "orlop-core", "a.rs"), ("Sealed", "orlop-core", "b.rs")]).is_empty());
-    }
-
-    #[test]
-    fn the_list_only_shrinks() {
-        let known: [(&str, &[&str]); 1] = [("Policy", &["orlop-alloc", "orlop-alloc"])];
-        let both = [("Policy", "orlop-alloc", "a.rs"), ("Policy", "orlop-alloc", "b.rs")];
-        assert!(found(&known, &both).is_empty());
-        // A third definition is a new clash, which the entry does not cover.
-        let third = [both[0], both[1], ("Policy", "orlop-trace", "c.rs")];
-        assert_eq!(found(&known, &third).len(), 3);
-        for gone in [&both[..1], &[]] {
-            let message =
-                "xtask/src/tidy/names.rs: `Policy` does not clash as KNOWN says: remove or shrink the entry";
-            assert_eq!(found(&known, gone), [message]);
-        }
+        assert_eq!(found(&twice).len(), 2);
+        assert!(found(&[("Sealed", "orlop-core", "a.rs"), ("Sealed", "orlop-core", "b.rs")]).is_empty());
     }
 }

@@ -397,7 +397,8 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
     }
 
     forward!(
-        inner; except allocated_size_slow, deallocate, deallocate_raw, find, grow_in_place, has_raw_deleter, name,
+        inner;
+        except allocated_size_slow, deallocate, deallocate_raw, find, grow_in_place, has_raw_deleter, name,
         reset_peak, semantics, has_tracked_sizes, trim, usage, verify
     );
 }

@@ -15,8 +15,9 @@ use crate::Allocator;
 ///
 /// ```
 /// use orlop_alloc::adaptor::Hardening;
-/// use orlop_alloc::context::CpuConfig;
-/// use orlop_alloc::{Context, Request};
+/// use orlop_context::CpuConfig;
+/// use orlop_alloc::Request;
+/// use orlop_context::Context;
 /// use orlop_core::Device;
 ///
 /// let context = Context::with(Device::CPU, CpuConfig::new().hardened(Hardening::full()));

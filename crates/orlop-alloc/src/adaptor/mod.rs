@@ -3,18 +3,19 @@
 //! | adaptor | what it adds |
 //! |---|---|
 //! | [`Limit`] | an upper bound on the granted bytes of live blocks |
-//! | [`Statistics`] | counters with nested scopes |
+//! | [`Charged`] | accounts that several allocators share, with bounds |
 //! | [`Tracking`] | sizes and ids by address, a raw deleter, the list of live blocks |
-//! | [`Logging`] | a line for each allocation and free, switched at run time |
 //! | [`Failing`] | failures by rule, for tests |
 //! | [`Hardened`] | canaries, poison, quarantine, guard pages |
 //! | [`Retry`] | a callback that frees memory, then another attempt |
 //! | [`Waiting`] | a wait for other threads to return memory |
-//! | [`Warn`] | a bounded number of warnings of large allocations |
 //!
-//! Behaviour is added by stacking: an engine knows nothing of logs and limits, and each adaptor can be read
-//! on its own. Every adaptor is an [`Allocator`] and hands out the upstream's blocks unchanged ([`Tracking`]
-//! adds an id where the upstream gives none, [`Hardened`] shortens them), so adaptors stack in any order.
+//! Logs, statistics and warnings change no block: they are observers
+//! ([`AllocatorRef::add_observer`](crate::AllocatorRef::add_observer)), of which `orlop-context` has some.
+//!
+//! Behaviour is added by stacking: an engine knows nothing of limits, and each adaptor can be read on its
+//! own. Every adaptor is an [`Allocator`] and hands out the upstream's blocks unchanged ([`Tracking`] adds an
+//! id where the upstream gives none, [`Hardened`] shortens them), so adaptors stack in any order.
 //!
 //! A block grows in place ([`Allocator::grow_in_place`]) where the upstream's does, and each adaptor counts
 //! the additional bytes. Two refuse, so that growth gives a new block: for [`Failing`] it is a request, which
@@ -41,30 +42,23 @@
 
 use crate::Allocator;
 
+mod charged;
 mod failing;
-mod forward;
 mod hardened;
 mod hardening;
 mod limit;
-mod log_switch;
-mod logging;
 mod retry;
-mod statistics;
 mod tracking;
 mod waiting;
-mod warn;
 
+pub use self::charged::{Charge, Charged};
 pub use self::failing::{Failing, Rule};
 pub use self::hardened::{Hardened, POISON};
 pub use self::hardening::{HardenedBuilder, Hardening};
 pub use self::limit::Limit;
-pub use self::log_switch::LogSwitch;
-pub use self::logging::{Action, LogRecord, Logging};
 pub use self::retry::{Decision, Retry};
-pub use self::statistics::{Counter, Counters, Statistics};
 pub use self::tracking::{Live, TagTotal, Tracking};
 pub use self::waiting::Waiting;
-pub use self::warn::{TotalMemory, Warn, WarnBuilder, Warning};
 
 /// Returns the name of `adaptor` over `inner`, as in "limit(bfc)".
 fn name_over(adaptor: &str, inner: &impl Allocator) -> Box<str> {

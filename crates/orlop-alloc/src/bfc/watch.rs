@@ -10,7 +10,7 @@
 use super::bins::FreeIndex;
 use super::chunks::{Chunk, Index, RegionMap};
 use super::heap::Heap;
-use crate::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
+use crate::{RegionAction, RegionDelivery, RegionEvent, RegionWatch, RegionWatches};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ pub(crate) struct WatchedRegions {
 }
 
 impl WatchedRegions {
-    /// Returns the watches, to deliver events to.
-    pub(crate) fn all(&self) -> Vec<Arc<RegionWatch>> {
-        self.watches.all()
+    /// Returns the recorded events: see [`RegionWatches::delivery`].
+    pub(crate) fn delivery(&self) -> RegionDelivery {
+        self.watches.delivery()
     }
 }
 

@@ -1,10 +1,9 @@
-//! Copies between host blocks.
+//! Copies between blocks: by the processor, or by the operations of a device.
 //!
-//! These need the processor only. For copies between devices or on a stream see
-//! [`Context::copy`](crate::Context::copy) and [`Context::duplicate`](crate::Context::duplicate), which use
-//! the device's operations.
+//! `Context::copy` and `Context::duplicate` of `orlop-context` choose the operations.
 
-use crate::{Allocator, AllocatorRef, Block, Error, Request, Result};
+use crate::{Access, Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, Request, Result};
+use orlop_core::StreamId;
 
 impl Block {
     /// Overwrites this block's bytes with those of `source`, which must have the same length. Both blocks
@@ -20,6 +19,48 @@ impl Block {
         let source = source.bytes()?;
         self.bytes_mut()?.copy_from_slice(source);
         Ok(())
+    }
+
+    /// Overwrites this block's bytes with those of `source`, which must have the same length, by `ops` on
+    /// `stream`; complete when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SizeMismatch`], [`Error::NotHostAccessible`] for a block without accessible bytes,
+    /// [`Error::NoCopyPath`], and errors of the backend.
+    pub fn copy_by(&mut self, ops: &dyn DeviceOps, source: &Self, stream: StreamId) -> Result<()> {
+        if self.len() != source.len() {
+            return Err(Error::SizeMismatch { source_bytes: source.len(), destination_bytes: self.len() });
+        }
+        self.check_reachable()?;
+        source.check_reachable()?;
+        let place = |block: &Self| DevicePtr { ptr: block.as_ptr(), device: block.device() };
+        // SAFETY: two different blocks of `len` bytes each: valid, disjoint, one borrowed exclusively and the
+        // other shared until the stream was synchronized below.
+        unsafe { ops.copy(place(self), place(source), source.len(), stream) }?;
+        ops.synchronize(stream)
+    }
+
+    /// Zeroes this block's bytes by `ops` on `stream`; complete when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHostAccessible`] for a block without accessible bytes, and errors of the backend.
+    pub fn zero_by(&mut self, ops: &dyn DeviceOps, stream: StreamId) -> Result<()> {
+        self.check_reachable()?;
+        // SAFETY: the block's own bytes, borrowed exclusively until the stream was synchronized below.
+        unsafe { ops.zero(self.as_ptr(), self.len(), stream) }?;
+        ops.synchronize(stream)
+    }
+
+    /// Returns an error for a block without accessible bytes: bare address space, or device memory on the
+    /// CPU.
+    fn check_reachable(&self) -> Result<()> {
+        match self.access() {
+            Access::Host => Ok(()),
+            Access::Device if !self.device().is_cpu() => Ok(()),
+            Access::Device | Access::None => Err(Error::NotHostAccessible { device: self.device() }),
+        }
     }
 
     /// Allocates a block from `allocator` with the same bytes, kind, alignment, tag and stream.

@@ -21,7 +21,8 @@ use std::ptr::NonNull;
 /// bytes is coordinated by the owners.
 ///
 /// ```
-/// use orlop_alloc::{Context, Request};
+/// use orlop_alloc::Request;
+/// use orlop_context::Context;
 /// use orlop_core::Device;
 ///
 /// let block = Context::new().allocate(Device::CPU, &Request::new(100))?.share();
@@ -81,7 +82,7 @@ impl MemoryBlock {
     }
 
     /// Runs `f` on the block if this is its only owner.
-    pub(crate) fn with_block<R>(&mut self, f: impl FnOnce(&mut Block) -> R) -> Option<R> {
+    pub fn with_block<R>(&mut self, f: impl FnOnce(&mut Block) -> R) -> Option<R> {
         if !self.is_unique() {
             return None;
         }

@@ -253,7 +253,8 @@ impl Block {
     }
 
     /// Returns `true` if the block is foreign memory that is in no statistics.
-    pub(crate) fn is_uncounted(&self) -> bool {
+    #[must_use]
+    pub fn is_uncounted(&self) -> bool {
         self.raw.is_foreign && self.raw.owner.is_none()
     }
 

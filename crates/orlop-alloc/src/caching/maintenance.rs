@@ -7,7 +7,6 @@
 use super::Caching;
 use super::follow::PlanFate;
 use crate::backing::Backing;
-use crate::observer::deliver_all;
 use crate::shield::{report, shielded};
 use crate::{Allocator, AllocatorRef};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -40,8 +39,8 @@ impl<B: Backing> Caching<B> {
             };
             self.release_down_to(locked, reserved.saturating_sub(unneeded))
         });
-        let watches = self.heap.lock().watched.all();
-        deliver_all(&watches);
+        let delivery = self.heap.lock().watched.delivery();
+        drop(delivery);
         given_back
     }
 }

@@ -399,7 +399,10 @@ fn divergence() -> impl Strategy<Value = Divergence> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 64 }, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 1 } else { 64 },
+        ..ProptestConfig::default()
+    })]
 
     /// Whatever happens instead of the period, no two live blocks share a byte, all adds up, and the period
     /// may be learned anew.

@@ -3,7 +3,7 @@
 
 mod device_memory;
 
-pub use self::device_memory::{DeviceMemory, device_memory};
+pub use self::device_memory::DeviceMemory;
 
 use crate::Result;
 use orlop_core::{Device, StreamId};

@@ -31,9 +31,10 @@ const _: () = assert!(SLOTS <= 1 << 8);
 ///
 /// ```
 /// use orlop_alloc::backing::System;
-/// use orlop_alloc::context::Budget;
+/// use orlop_context::Budget;
 /// use orlop_alloc::engine::ThreadArenas;
-/// use orlop_alloc::{Context, Request};
+/// use orlop_alloc::Request;
+/// use orlop_context::Context;
 /// use orlop_core::{Device, MemoryKind};
 ///
 /// let context = Context::new();

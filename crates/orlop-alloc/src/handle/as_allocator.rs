@@ -85,10 +85,10 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         // SAFETY: the caller's promises.
         match unsafe { cell.allocator.deallocate_raw(ptr, requested) } {
             Ok(found) => {
-                if let Some(watch) = cell.watch.get() {
+                if let Some(watches) = cell.watches.get() {
                     let (address, allocator) = (ptr.as_ptr().addr(), cell.allocator.name());
-                    watch.observe(&Event::RawFreed { address, found: &found, allocator });
-                    watch.deliver();
+                    watches.observe_block(&Event::RawFreed { address, found: &found, allocator });
+                    watches.deliver();
                 }
                 if let Some(counters) = &cell.counters {
                     let slot = thread_slot::current();
@@ -98,7 +98,16 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
                 }
                 Ok(found)
             }
-            Err(error) => Err(cell.refuse(error)),
+            Err(error) => {
+                let error = cell.refuse(error);
+                if let Some(watches) = cell.watches.get() {
+                    let allocator = cell.allocator.name();
+                    let address = ptr.as_ptr().addr();
+                    let event = Event::FreeRefused { error: &error, address, block: None, allocator };
+                    watches.observe(&event);
+                }
+                Err(error)
+            }
         }
     }
 

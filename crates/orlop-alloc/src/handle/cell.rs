@@ -32,9 +32,9 @@
 
 use super::release_fns::ReleaseFns;
 use super::weak::WeakLink;
-use crate::observer::{Event, RegionWatch};
+use crate::observer::{Event, Watch, WatchList};
 use crate::shield::report;
-use crate::{Allocator, Block, Error, RawBlock, Record, Request, Result, Stats};
+use crate::{Allocator, Block, Error, LookupResult, RawBlock, Request, Result, Stats};
 use orlop_core::MemoryKind;
 use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals, thread_slot};
 use std::ptr::NonNull;
@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The part of a cell that does not depend on the allocator's type: blocks point to it, and the cell begins
 /// with it.
 pub(crate) struct CellHead {
-    /// Whether the fast path is open: the engine has its own counters, and there is no observer.
+    /// Whether the fast path is open: the engine has its own counters, and no observer watches blocks.
     pub(super) fast_path: AtomicBool,
     pub(super) release_fns: ReleaseFns,
     /// The cell's allocator.
@@ -61,9 +61,9 @@ pub(crate) struct AllocatorCell<A: ?Sized> {
     /// `None` if the engine has its own counters.
     pub(super) counters: Option<ShardedCounters>,
     pub(super) refused_frees: AtomicU64,
-    /// The observer, with the region events that it has not received yet: one relaxed load while there is
-    /// none.
-    pub(super) watch: SwapCell<Arc<RegionWatch>>,
+    /// The observers, with the region events that they have not received yet: one relaxed load while there
+    /// are none.
+    pub(super) watches: SwapCell<Arc<WatchList>>,
     /// The link of weak handles.
     pub(super) link: WeakLink,
     pub(super) allocator: A,
@@ -111,9 +111,15 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         }
     }
 
+    /// Returns the totals of the counters, or of the allocator behind.
+    pub(super) fn totals(&self) -> Totals {
+        let upstream = self.allocator.upstream_totals();
+        upstream.or_else(|| self.counter().map(BlockCounter::totals)).unwrap_or_default()
+    }
+
     /// Returns the statistics of the counters and of the engine.
     pub(super) fn stats(&self) -> Stats {
-        let totals = self.counter().map_or_else(Totals::default, BlockCounter::totals);
+        let totals = self.totals();
         let pinned = &totals.kinds[MemoryKind::HostPinned.index()];
         Stats {
             has_unpinned: pinned.allocations > 0 && !self.allocator.semantics().pinned,
@@ -127,10 +133,10 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     #[inline(always)]
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
         if self.counters.is_none()
-            && let Some(watch) = self.watch.get()
+            && let Some(watches) = self.watches.get()
             && let Some(raw) = self.head.allocator().take_cached(request)
         {
-            notify_allocated(&watch, &raw);
+            notify_allocated(&watches, &raw);
             return Ok(raw);
         }
         match self.allocator.allocate(request) {
@@ -138,17 +144,26 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
                 if let Some(counters) = &self.counters {
                     counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
                 }
-                if let Some(watch) = self.watch.get() {
-                    notify_allocated(&watch, &raw);
+                if let Some(watches) = self.watches.get() {
+                    notify_allocated(&watches, &raw);
                 }
                 Ok(raw)
             }
-            Err(error) => Err(self.complete_report(error)),
+            Err(error) => Err(self.fail(request, error)),
         }
     }
 
-    /// Grows a block in place and counts that. Returns `false` if it cannot grow. Observers see a free and an
-    /// allocation.
+    #[cold]
+    fn fail(&self, request: &Request, error: Error) -> Error {
+        let error = self.complete_report(error);
+        if let Some(watches) = self.watches.get() {
+            let allocator = watches.allocator();
+            watches.observe(&Event::RequestFailed { request, error: &error, allocator });
+        }
+        error
+    }
+
+    /// Grows a block in place and counts that. Returns `false` if it cannot grow.
     ///
     /// # Safety
     ///
@@ -164,21 +179,38 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
                 (raw.granted.saturating_sub(granted), raw.requested.saturating_sub(requested));
             counters.enter(thread_slot::current()).count_growth(raw.kind, more, asked, raw.granted);
         }
-        if let Some(watch) = self.watch.get() {
-            self.notify_grown(&watch, raw, granted, requested);
+        if let Some(watches) = self.watches.get() {
+            watches.deliver();
+            let allocator = watches.allocator();
+            watches.observe_block(&Event::Grown { block: raw, requested, granted, allocator });
         }
         true
     }
 
-    #[cold]
-    fn notify_grown(&self, watch: &RegionWatch, block: &RawBlock, granted: usize, requested: usize) {
-        let mut before = Record::new(block.ptr, granted, block.device, block.access);
-        (before.requested, before.id, before.kind, before.tag) = (requested, block.id, block.kind, block.tag);
-        (before.stream, before.align) = (block.stream, block.align);
-        // The block has no allocator: it ends with the record.
-        let before = Block::new(RawBlock::new(Box::new(before)));
-        watch.observe(&Event::Freed { block: before.raw(), allocator: watch.allocator() });
-        notify_allocated(watch, block);
+    /// Replaces the list of watches by what `change` returns for the current one, and opens or closes the
+    /// fast path accordingly. Returns `false` if `change` returned `None`: nothing is changed then. It may be
+    /// called several times.
+    pub(super) fn change_watches(
+        &self,
+        mut change: impl FnMut(Option<&WatchList>) -> Option<Vec<Watch>>,
+    ) -> bool {
+        loop {
+            let current = self.watches.cloned();
+            let Some(next) = change(current.as_deref()) else { return false };
+            let next = WatchList::new(next);
+            let is_open = self.counters.is_none() && !next.as_ref().is_some_and(|next| next.watches_blocks());
+            let replaced = self.watches.set_if(next, |now| {
+                let is_current = now.map(Arc::as_ptr) == current.as_ref().map(Arc::as_ptr);
+                if is_current {
+                    // Relaxed: an allocation on another thread meanwhile may be observed or not.
+                    self.head.fast_path.store(is_open, Ordering::Relaxed);
+                }
+                is_current
+            });
+            if replaced.is_ok() {
+                return true;
+            }
+        }
     }
 
     #[cold]
@@ -189,13 +221,13 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
 
     /// Delivers the region events of the last call, for calls that are not about one block.
     pub(super) fn deliver_regions(&self) {
-        if let Some(watch) = self.watch.get() {
-            watch.deliver();
+        if let Some(watches) = self.watches.get() {
+            watches.deliver();
         }
     }
 
     /// Frees a block and counts that. After [`OwnerState::Unused`] the caller destroys the cell. A refusal is
-    /// counted, reported to the observer, and stored in `refused`.
+    /// counted and stored in `refused`, and reported to the observers.
     ///
     /// # Safety
     ///
@@ -204,11 +236,11 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     pub(super) unsafe fn give(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> OwnerState {
         // Cloned rather than borrowed, because the cell may be destroyed meanwhile. SAFETY: the block is not
         // counted out yet (the caller's promise).
-        match unsafe { this.as_ref() }.watch.cloned() {
+        match unsafe { this.as_ref() }.watches.cloned() {
             // SAFETY: the caller's promise.
             None => unsafe { Self::give_unobserved(this, raw, refused) },
             // SAFETY: as above.
-            Some(watch) => unsafe { Self::give_observed(this, watch, raw, refused) },
+            Some(watches) => unsafe { Self::give_observed(this, &watches, raw, refused) },
         }
     }
 
@@ -218,13 +250,16 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     #[cold]
     unsafe fn give_observed(
         this: NonNull<Self>,
-        watch: Arc<RegionWatch>,
+        watches: &WatchList,
         raw: RawBlock,
         refused: &mut Option<Error>,
     ) -> OwnerState {
         // SAFETY: the block is not counted out yet (the caller's promise).
         let cell = unsafe { this.as_ref() };
-        watch.observe(&Event::Freed { block: &raw, allocator: watch.allocator() });
+        let (address, allocator) = (raw.address(), watches.allocator());
+        let found =
+            LookupResult { requested: raw.requested, granted: raw.granted, id: raw.id, kind: raw.kind };
+        watches.observe_block(&Event::Freed { block: &raw, allocator });
         let left = match &cell.counters {
             Some(_) => Some(raw),
             // SAFETY: the address is that of the cell's engine; the rest is the caller's promise.
@@ -233,8 +268,11 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         // SAFETY: the caller's promise; `give_cached` returned the block unchanged.
         let state =
             left.map_or(OwnerState::InUse, |raw| unsafe { Self::give_unobserved(this, raw, refused) });
-        // The block was counted out: the cell may have been destroyed, but not the watch.
-        watch.deliver();
+        // The block was counted out: the cell may have been destroyed, but not the watches.
+        watches.deliver();
+        if let Some(error) = refused {
+            watches.observe(&Event::FreeRefused { error, address, block: Some(&found), allocator });
+        }
         state
     }
 
@@ -289,9 +327,6 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     pub(super) fn refuse(&self, error: Error) -> Error {
         self.refused_frees.fetch_add(1, Ordering::Relaxed);
         report(|| tracing::error!(allocator = self.allocator.name(), %error, "free refused"));
-        if let Some(watch) = self.watch.get() {
-            watch.observe(&Event::FreeRefused { error: &error, allocator: self.allocator.name() });
-        }
         error
     }
 
@@ -300,27 +335,27 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     pub(super) fn complete_report(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(report) = &mut error {
             if report.by_kind.is_empty() {
-                report.fill(&self.counter().map_or_else(Totals::default, BlockCounter::totals));
+                report.fill(&self.totals());
             }
             if report.by_tag.is_empty() {
                 report.set_tags(self.allocator.tag_uses());
             }
-            if let Some(watch) = self.watch.get() {
+            if let Some(watches) = self.watches.get() {
                 // Regions that were given back for the request come first.
-                watch.deliver();
-                watch.observe(&Event::OutOfMemory { report });
+                watches.deliver();
+                watches.observe(&Event::OutOfMemory { report });
             }
         }
         error
     }
 }
 
-/// Reports an allocated block to the observer.
+/// Reports an allocated block to the observers.
 #[cold]
-pub(super) fn notify_allocated(watch: &RegionWatch, block: &RawBlock) {
+pub(super) fn notify_allocated(watches: &WatchList, block: &RawBlock) {
     // The block's region comes first.
-    watch.deliver();
-    watch.observe(&Event::Allocated { block, allocator: watch.allocator() });
+    watches.deliver();
+    watches.observe_block(&Event::Allocated { block, allocator: watches.allocator() });
 }
 
 /// # Safety
@@ -333,11 +368,10 @@ pub(super) unsafe fn destroy<A: ?Sized>(cell: NonNull<AllocatorCell<A>>) {
     // SAFETY: the cell came from a `Box`, and there is no handle, no block and no other `Unused` result for
     // it.
     let cell = unsafe { Box::from_raw(cell.as_ptr()) };
-    let watch = cell.watch.cloned();
+    let watches = cell.watches.cloned();
     drop(cell);
-    if let Some(watch) = watch {
+    if let Some(watches) = watches {
         // An engine that is destroyed gives everything back; one that has other handles lives on.
-        watch.end();
-        watch.deliver();
+        watches.end();
     }
 }

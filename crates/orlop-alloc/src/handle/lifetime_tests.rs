@@ -134,23 +134,23 @@ impl Observer for DropsHandle {
 #[test]
 fn an_observer_drops_the_last_handle() {
     let freed: fn(&Event<'_>) -> bool = |event| matches!(event, Event::Freed { .. });
-    let lost: fn(&Event<'_>) -> bool =
+    let released: fn(&Event<'_>) -> bool =
         |event| matches!(event, Event::Region { event, .. } if event.action == RegionAction::Released);
-    let some_lose = AtomicU64::new(0);
-    for when in [freed, lost] {
+    let releases = AtomicU64::new(0);
+    for when in [freed, released] {
         each(|allocator| {
             let drops = Arc::new(DropsHandle { when, handle: Mutex::default(), dropped: AtomicU64::new(0) });
-            allocator.set_observer(Some(Arc::clone(&drops) as Arc<dyn Observer>));
+            allocator.add_observer(Arc::clone(&drops) as Arc<dyn Observer>);
             let block = block(&allocator);
             *drops.handle.lock() = Some(allocator);
             drop(block);
-            some_lose.fetch_add(drops.dropped.load(Ordering::Relaxed), Ordering::Relaxed);
+            releases.fetch_add(drops.dropped.load(Ordering::Relaxed), Ordering::Relaxed);
             // An engine that keeps its regions ends here.
             let handle = drops.handle.lock().take();
             drop(handle);
         });
     }
-    assert!(some_lose.load(Ordering::Relaxed) >= 5, "each reported a block, and some reported regions");
+    assert!(releases.load(Ordering::Relaxed) >= 5, "each reported a block, and some reported regions");
 }
 
 /// An observer whose destructor uses the allocator that it observed.
@@ -179,11 +179,13 @@ fn an_observers_end_may_use_the_allocator() {
     each(|allocator| {
         let ended = Arc::new(AtomicBool::new(false));
         let lingers = UsesAllocatorOnDrop { allocator: allocator.clone(), ended: Arc::clone(&ended) };
-        allocator.set_observer(Some(Arc::new(lingers)));
+        allocator.add_observer(Arc::new(lingers));
         drop(block(&allocator));
-        allocator.set_observer(None);
+        for observer in allocator.observers() {
+            allocator.remove_observer(&observer);
+        }
         let quiet = DropsHandle { when: |_| false, handle: Mutex::default(), dropped: AtomicU64::new(0) };
-        allocator.set_observer(Some(Arc::new(quiet)));
+        allocator.add_observer(Arc::new(quiet));
         assert!(ended.load(Ordering::Relaxed), "{}", allocator.name());
         drop(block(&allocator));
     });

@@ -15,6 +15,7 @@
 
 mod as_allocator;
 mod cell;
+mod external;
 mod from_block;
 #[cfg(all(test, not(loom)))]
 mod lifetime_tests;
@@ -22,15 +23,16 @@ mod release_fns;
 mod weak;
 
 pub(crate) use self::cell::CellHead;
+pub use self::external::ExternalAccount;
 pub(crate) use self::from_block::{destroy_owner, grow_block, handle_of, return_block};
-pub(crate) use self::weak::WeakAllocator;
+pub use self::weak::WeakAllocator;
 
 use self::cell::{AllocatorCell, destroy, notify_allocated};
 use self::release_fns::ReleaseFns;
 use self::weak::WeakLink;
 use crate::Block;
 use crate::block::Owner;
-use crate::observer::{RegionWatch, deliver_all, is_same};
+use crate::observer::{RegionDelivery, RegionWatch, Watch, WatchList};
 use crate::{Allocator, Observer, RawBlock, Request, Result, Stats};
 use orlop_sync::{Handles, OwnerState, ShardedCounters, SwapCell};
 use std::fmt;
@@ -38,7 +40,7 @@ use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// A counted handle to an allocator. Cloning changes one reference count; blocks change none.
 pub struct AllocatorRef<A: ?Sized + Allocator = dyn Allocator> {
@@ -76,7 +78,7 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
             handles: Handles::new(),
             counters,
             refused_frees: AtomicU64::new(0),
-            watch: SwapCell::default(),
+            watches: SwapCell::default(),
             link: WeakLink::default(),
             allocator,
         };
@@ -144,12 +146,12 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     }
 
     /// Adopts a block from elsewhere that the engine has counted: it returns to this allocator.
-    pub(crate) fn adopt(&self, mut raw: RawBlock) -> Block {
+    fn adopt_raw(&self, mut raw: RawBlock) -> Block {
         let cell = self.cell();
         raw.set_owner(self.owner());
         let block = Block::new(raw);
-        if let Some(watch) = cell.watch.get() {
-            notify_allocated(&watch, block.raw());
+        if let Some(watches) = cell.watches.get() {
+            notify_allocated(&watches, block.raw());
         }
         block
     }
@@ -181,76 +183,66 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         self.cell().allocator.reset_peak();
     }
 
-    /// Returns the observer, if one is set.
-    #[must_use]
-    pub fn observer(&self) -> Option<Arc<dyn Observer>> {
-        self.cell().watch.cloned().map(|watch| Arc::clone(watch.observer()))
-    }
-
-    /// Sets the observer: it receives every allocation and free from now on, and region events, for existing
-    /// regions at once. `None` removes it.
+    /// Adds an observer: it receives every allocation and free from now on, and region events, for existing
+    /// regions at once. Adding it again changes nothing.
+    ///
+    /// The region events are delivered when the result is dropped. Drop it with no lock held that the
+    /// observer may take.
     ///
     /// Regions that are themselves blocks, as those of [`Direct`](crate::engine::Direct),
     /// [`Pool`](crate::engine::Pool) and [`Pow2`](crate::engine::Pow2) are, are not reported for blocks that
     /// exist already: those engines keep no list of them.
-    pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
-        deliver_all(&self.put_observer(observer));
-    }
-
-    /// Sets the observer. Returns the watches of the previous and of the new one: deliver their region events
-    /// with no lock held.
-    pub(crate) fn put_observer(&self, observer: Option<Arc<dyn Observer>>) -> Vec<Arc<RegionWatch>> {
-        self.put_observer_if(observer, |_| true)
-    }
-
-    /// Sets the observer if there is none.
-    pub(crate) fn put_first_observer(&self, observer: Arc<dyn Observer>) -> Vec<Arc<RegionWatch>> {
-        self.put_observer_if(Some(observer), |now| now.is_none())
-    }
-
-    /// Replaces the observer `ours`, if it is the current one.
-    pub(crate) fn put_in_place_of(
-        &self,
-        ours: &Arc<dyn Observer>,
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Vec<Arc<RegionWatch>> {
-        self.put_observer_if(observer, |now| now.is_some_and(|now| is_same(now.observer(), ours)))
-    }
-
-    fn put_observer_if(
-        &self,
-        observer: Option<Arc<dyn Observer>>,
-        is_so: impl Fn(Option<&Arc<RegionWatch>>) -> bool,
-    ) -> Vec<Arc<RegionWatch>> {
+    pub fn add_observer(&self, observer: Arc<dyn Observer>) -> RegionDelivery {
         let cell = self.cell();
-        // Checked before: an observer that is not set receives nothing, and the engine records nothing for
-        // it.
-        if !is_so(cell.watch.get().as_deref()) {
-            return Vec::new();
+        // Before, because an engine records its regions for a watch, which receives them if it is added.
+        if self.has_observer(&observer) {
+            return RegionDelivery::default();
         }
-        let watch = observer.map(|observer| Arc::new(RegionWatch::new(observer, cell.allocator.name())));
-        if let Some(watch) = &watch {
-            cell.allocator.watch_regions(watch);
-        }
-        let has_fast_path = watch.is_none() && cell.counters.is_none();
-        let before = cell.watch.set_if(watch.clone(), |now| {
-            let is_so = is_so(now);
-            if is_so {
-                // Relaxed: an allocation on another thread meanwhile may be observed or not.
-                cell.head.fast_path.store(has_fast_path, Ordering::Relaxed);
+        let regions = Arc::new(RegionWatch::new(Arc::clone(&observer), cell.allocator.name()));
+        let watch = Watch::new(Arc::clone(&observer), Arc::clone(&regions));
+        cell.allocator.watch_regions(&regions);
+        let added = cell.change_watches(|now| {
+            if now.is_some_and(|now| now.find(&observer).is_some()) {
+                return None;
             }
-            is_so
+            let now = now.map_or(&[][..], WatchList::watches);
+            Some(now.iter().chain([&watch]).cloned().collect())
         });
-        match before {
-            Ok(ended) => {
-                ended.iter().for_each(|ended| ended.end());
-                ended.into_iter().chain(watch).collect()
-            }
-            Err(refused) => {
-                refused.iter().for_each(|refused| refused.end());
-                Vec::new()
-            }
+        if !added {
+            // Another thread added it meanwhile.
+            regions.end();
+            return RegionDelivery::default();
         }
+        RegionDelivery::of(regions)
+    }
+
+    /// Removes an observer, which receives the recorded region events when the result is dropped: see
+    /// [`AllocatorRef::add_observer`]. Another thread that is inside a call may still report that.
+    pub fn remove_observer(&self, observer: &Arc<dyn Observer>) -> RegionDelivery {
+        let mut removed = None;
+        self.cell().change_watches(|now| {
+            removed = Some(Arc::clone(now?.find(observer)?.regions()));
+            let others = now?.watches().iter().filter(|watch| !Arc::ptr_eq(watch.observer(), observer));
+            Some(others.cloned().collect())
+        });
+        removed.map_or_else(RegionDelivery::default, |watch| {
+            watch.end();
+            RegionDelivery::of(watch)
+        })
+    }
+
+    /// Returns `true` if the observer was added and not removed.
+    #[must_use]
+    pub fn has_observer(&self, observer: &Arc<dyn Observer>) -> bool {
+        self.cell().watches.get().is_some_and(|watches| watches.find(observer).is_some())
+    }
+
+    /// Returns the observers, in the order in which they were added.
+    #[must_use]
+    pub fn observers(&self) -> Vec<Arc<dyn Observer>> {
+        let watches = self.cell().watches.cloned();
+        let watches = watches.iter().flat_map(|watches| watches.watches());
+        watches.map(|watch| Arc::clone(watch.observer())).collect()
     }
 
     /// Frees a block by its address, from [`Block::into_raw_ptr`]. `requested` is its requested size, if the

@@ -50,15 +50,16 @@ impl WeakLink {
     }
 }
 
-/// A handle that keeps nothing alive.
+/// A handle that keeps nothing alive; from [`AllocatorRef::downgrade`].
 #[derive(Clone)]
-pub(crate) struct WeakAllocator {
+pub struct WeakAllocator {
     target: Arc<WeakTarget>,
 }
 
 impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Returns a weak handle.
-    pub(crate) fn downgrade(&self) -> WeakAllocator {
+    #[must_use]
+    pub fn downgrade(&self) -> WeakAllocator {
         let cell = self.cell();
         let make = || Arc::new(WeakTarget(Mutex::new(Some(cell.head.cell))));
         WeakAllocator { target: Arc::clone(cell.link.target.get_or_init(make)) }
@@ -67,18 +68,21 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Returns `true` if the context of this number recorded the allocator, and no other context did since.
     /// One relaxed load: a number is never reused, and what was recorded is behind a lock.
     #[inline]
-    pub(crate) fn is_noted_by(&self, context: u64) -> bool {
+    #[must_use]
+    pub fn is_noted_by(&self, context: u64) -> bool {
         self.cell().link.noted_by.load(Ordering::Relaxed) == context
     }
 
-    pub(crate) fn set_noted_by(&self, context: u64) {
+    /// Records the number of a context: see [`AllocatorRef::is_noted_by`].
+    pub fn set_noted_by(&self, context: u64) {
         self.cell().link.noted_by.store(context, Ordering::Relaxed);
     }
 }
 
 impl WeakAllocator {
     /// Returns a handle, if the allocator still has one.
-    pub(crate) fn upgrade(&self) -> Option<AllocatorRef> {
+    #[must_use]
+    pub fn upgrade(&self) -> Option<AllocatorRef> {
         let target = self.target.lock();
         let cell = (*target)?;
         // SAFETY: the cell exists as long as the lock is held (see the module documentation).
@@ -87,25 +91,29 @@ impl WeakAllocator {
     }
 
     /// Returns `true` if the allocator and all its blocks are gone.
-    pub(crate) fn is_gone(&self) -> bool {
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
         self.target.lock().is_none()
     }
 
     /// Returns `true` if this is a weak handle of `allocator`.
-    pub(crate) fn is_of(&self, allocator: &AllocatorRef) -> bool {
+    #[must_use]
+    pub fn is_of(&self, allocator: &AllocatorRef) -> bool {
         // Compared by address only: a type may have several vtables.
         self.target.lock().is_some_and(|cell| cell.cast() == allocator.owner())
     }
 
     /// Returns `true` if the allocator hands out blocks of `other`: see [`Allocator::is_over`].
-    pub(crate) fn is_over(&self, other: &AllocatorRef) -> bool {
+    #[must_use]
+    pub fn is_over(&self, other: &AllocatorRef) -> bool {
         let target = self.target.lock();
         // SAFETY: as in `upgrade`.
         target.is_some_and(|cell| unsafe { cell.as_ref() }.allocator.is_over(other))
     }
 
     /// Returns the name and the statistics, also when only blocks are left.
-    pub(crate) fn stats(&self) -> Option<(Box<str>, Stats)> {
+    #[must_use]
+    pub fn stats(&self) -> Option<(Box<str>, Stats)> {
         let target = self.target.lock();
         // SAFETY: as in `upgrade`.
         let cell = unsafe { (*target)?.as_ref() };
@@ -113,11 +121,12 @@ impl WeakAllocator {
     }
 
     /// Returns the sums of what was allocated.
-    pub(crate) fn totals(&self) -> Option<Totals> {
+    #[must_use]
+    pub fn totals(&self) -> Option<Totals> {
         let target = self.target.lock();
         // SAFETY: as in `upgrade`.
         let cell = unsafe { (*target)?.as_ref() };
-        cell.counter().map(|counter| counter.totals())
+        Some(cell.totals())
     }
 }
 

@@ -1,7 +1,7 @@
-//! The host's memory: its size, its NUMA nodes, and an allocator for each node.
+//! The host: the size of its memory, its NUMA nodes, its threads.
 
-mod node_allocators;
 pub mod numa;
-pub(crate) mod system_memory;
+pub mod system_memory;
+mod threads;
 
-pub use self::node_allocators::NodeAllocators;
+pub use self::threads::os_thread_id;

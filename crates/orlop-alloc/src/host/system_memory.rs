@@ -8,12 +8,14 @@
 use crate::DeviceMemory;
 
 /// Returns the bytes of memory that this process may use, or `None` if unknown.
-pub(crate) fn total() -> Option<u64> {
+#[must_use]
+pub fn total() -> Option<u64> {
     now().map(|memory| memory.total)
 }
 
 /// Returns the bytes of memory that this process may use, and how many of them are free now.
-pub(crate) fn now() -> Option<DeviceMemory> {
+#[must_use]
+pub fn now() -> Option<DeviceMemory> {
     imp::now()
 }
 

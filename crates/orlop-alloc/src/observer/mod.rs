@@ -1,23 +1,23 @@
-//! The hook for recorders of allocations. It costs one relaxed load while no observer is set.
+//! Observers: recorders, profiles, logs and statistics. Without one, they cost one relaxed load.
 //!
-//! The handle of an allocator holds its observer and reports what passes through the handle. Changes inside
+//! The handle of an allocator holds its observers and reports what passes through the handle. Changes inside
 //! an engine are reported by way of [`regions`].
 
 mod clock;
+mod observers;
 mod regions;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use self::clock::EventClock;
-pub(crate) use self::regions::deliver_all;
+pub use self::observers::RegionDelivery;
+pub(crate) use self::observers::{Watch, WatchList};
 pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 
-use crate::context::LadderStep;
 use crate::shield::{report, shielded};
-use crate::{Error, LookupResult, OutOfMemory, RawBlock};
+use crate::{Error, LadderStep, LookupResult, OutOfMemory, RawBlock, Request};
 use orlop_core::MemoryKind;
 use std::fmt;
-use std::sync::Arc;
 
 /// An event in an allocator.
 #[derive(Debug)]
@@ -30,7 +30,19 @@ pub enum Event<'a> {
         /// The name of the allocator.
         allocator: &'a str,
     },
-    /// A block is being freed.
+    /// A block grew in place.
+    Grown {
+        /// The block, with its new sizes.
+        block: &'a RawBlock,
+        /// Its requested bytes before.
+        requested: usize,
+        /// Its granted bytes before.
+        granted: usize,
+        /// The name of the allocator.
+        allocator: &'a str,
+    },
+    /// A block is being freed. Its engine may still refuse that: [`Event::FreeRefused`] follows then. The
+    /// event comes first, because once the engine has the block, another thread may get its memory.
     Freed {
         /// The block.
         block: &'a RawBlock,
@@ -48,6 +60,19 @@ pub enum Event<'a> {
     },
     /// A free was refused; nothing changed.
     FreeRefused {
+        /// Why.
+        error: &'a Error,
+        /// The address.
+        address: usize,
+        /// The block, if an [`Event::Freed`] announced it: it stays live. `None` for a free by address.
+        block: Option<&'a LookupResult>,
+        /// The name of the allocator.
+        allocator: &'a str,
+    },
+    /// A request failed, for whatever reason. If memory was short, [`Event::OutOfMemory`] comes first.
+    RequestFailed {
+        /// The request.
+        request: &'a Request,
         /// Why.
         error: &'a Error,
         /// The name of the allocator.
@@ -83,6 +108,9 @@ pub enum Event<'a> {
 /// An observer cannot disturb what it observes: if it panics, here or in its destructor, the panic is traced
 /// and ends there. Tests should store what they observe, and assert on it afterwards.
 ///
+/// Events of blocks close the fast path of the allocator: each allocation and free then passes the observer.
+/// An observer that needs none of them says so ([`Observer::watches_blocks`]) and costs nothing there.
+///
 /// An observer is not asked for anything: events that happen under a lock have the time of the library's own
 /// [`EventClock`].
 ///
@@ -98,8 +126,15 @@ pub enum Event<'a> {
 /// }
 /// ```
 pub trait Observer: Send + Sync {
-    /// Handles an event. It may allocate, drop handles and blocks, and set another observer.
+    /// Handles an event. It may allocate, drop handles and blocks, and add and remove observers.
     fn observe(&self, event: &Event<'_>);
+
+    /// Returns `false` if the observer needs no events of single blocks ([`Event::Allocated`],
+    /// [`Event::Grown`], [`Event::Freed`], [`Event::RawFreed`]): it then receives only the others, and the
+    /// allocator's fast path stays open. It is read when the observer is added.
+    fn watches_blocks(&self) -> bool {
+        true
+    }
 }
 
 impl fmt::Debug for dyn Observer {
@@ -108,11 +143,13 @@ impl fmt::Debug for dyn Observer {
     }
 }
 
-/// Calls an observer. Its panic ends here.
-#[inline(always)]
-pub(crate) fn observe(observer: &dyn Observer, event: &Event<'_>) {
-    if shielded(|| observer.observe(event)).is_none() {
-        report_panic();
+impl dyn Observer {
+    /// Calls [`Observer::observe`]. A panic of the observer is traced and ends here.
+    #[inline(always)]
+    pub fn notify(&self, event: &Event<'_>) {
+        if shielded(|| self.observe(event)).is_none() {
+            report_panic();
+        }
     }
 }
 
@@ -121,11 +158,3 @@ pub(crate) fn observe(observer: &dyn Observer, event: &Event<'_>) {
 fn report_panic() {
     report(|| tracing::error!("an observer panicked"));
 }
-
-/// Returns `true` if both are the same observer.
-pub(crate) fn is_same(one: &Arc<dyn Observer>, other: &Arc<dyn Observer>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
-}
-
-/// The place of a context's observer: one relaxed load while it is empty.
-pub(crate) type ObserverSlot = orlop_sync::SwapCell<Arc<dyn Observer>>;

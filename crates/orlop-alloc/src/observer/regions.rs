@@ -30,7 +30,7 @@
 //! arbitrary code. So an engine that removes ended watches returns them ([`RegionWatches::add`]), to be
 //! dropped when the lock is released.
 
-use super::{Event, EventClock, Observer, observe};
+use super::{Event, EventClock, Observer, RegionDelivery};
 use crate::shield::shielded;
 use orlop_core::{Device, StreamId};
 use orlop_sync::{
@@ -93,10 +93,38 @@ impl RegionEvent {
     }
 }
 
+/// A shared observer whose destructor cannot unwind into the code that drops it: that may be in the middle of
+/// a free.
+#[derive(Clone)]
+pub(super) struct SharedObserver(ManuallyDrop<Arc<dyn Observer>>);
+
+impl SharedObserver {
+    pub(super) fn new(observer: Arc<dyn Observer>) -> Self {
+        Self(ManuallyDrop::new(observer))
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> &Arc<dyn Observer> {
+        &self.0
+    }
+}
+
+impl Drop for SharedObserver {
+    fn drop(&mut self) {
+        // SAFETY: it is taken only here, once.
+        let observer = unsafe { ManuallyDrop::take(&mut self.0) };
+        let _ended = shielded(|| drop(observer));
+    }
+}
+
+impl fmt::Debug for SharedObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The region events of one engine that one observer has not received yet; see [`RegionWatches`].
 pub struct RegionWatch {
-    /// Valid until `drop`.
-    observer: ManuallyDrop<Arc<dyn Observer>>,
     allocator: Box<str>,
     /// Whether there may be events: a hint that saves taking the lock.
     pending: AtomicBool,
@@ -104,11 +132,12 @@ pub struct RegionWatch {
     pending_events: Mutex<PendingEvents>,
 }
 
-#[derive(Debug, Default)]
 struct PendingEvents {
     events: VecDeque<RegionEvent>,
     /// A thread is delivering the event before these.
     delivering: bool,
+    /// `None` when the watch has ended: an engine may keep it until the next one is added.
+    observer: Option<SharedObserver>,
 }
 
 impl RegionWatch {
@@ -116,32 +145,14 @@ impl RegionWatch {
     #[must_use]
     pub fn new(observer: Arc<dyn Observer>, allocator: &str) -> Self {
         let (pending, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        let observer = ManuallyDrop::new(observer);
-        Self {
-            observer,
-            allocator: allocator.into(),
-            pending,
-            ended,
-            pending_events: Mutex::new(PendingEvents::default()),
-        }
-    }
-
-    /// Returns the observer.
-    #[must_use]
-    pub fn observer(&self) -> &Arc<dyn Observer> {
-        &self.observer
+        let observer = Some(SharedObserver::new(observer));
+        let events = PendingEvents { events: VecDeque::new(), delivering: false, observer };
+        Self { allocator: allocator.into(), pending, ended, pending_events: Mutex::new(events) }
     }
 
     /// Returns the name of the allocator.
     pub(crate) fn allocator(&self) -> &str {
         &self.allocator
-    }
-
-    /// Calls the observer. Its panic ends here: the caller may be an engine with a block that no user has
-    /// yet.
-    #[inline(always)]
-    pub(crate) fn observe(&self, event: &Event<'_>) {
-        observe(&**self.observer, event);
     }
 
     /// Delivers the recorded events, unless another thread is delivering: that one delivers all. Call it with
@@ -157,25 +168,35 @@ impl RegionWatch {
 
     #[cold]
     fn deliver_pending(&self) {
-        while let Some(event) = self.next() {
+        while let Some((event, observer)) = self.next() {
             let _guard = DeliveryGuard(self);
-            self.observe(&Event::Region { event: &event, allocator: &self.allocator });
+            observer.get().notify(&Event::Region { event: &event, allocator: &self.allocator });
         }
     }
 
     /// Takes the next event, unless another thread is delivering. The caller must clear `delivering`
     /// afterwards.
-    fn next(&self) -> Option<RegionEvent> {
+    fn next(&self) -> Option<(RegionEvent, SharedObserver)> {
         let mut pending_events = self.pending_events.lock();
         if pending_events.delivering {
             return None;
         }
-        let event = pending_events.events.pop_front();
+        let observer = pending_events.observer.clone();
+        let event = pending_events.events.pop_front().zip(observer);
         pending_events.delivering = event.is_some();
         if event.is_none() {
             self.pending.store(false, Ordering::Relaxed);
         }
         event
+    }
+
+    /// Releases the observer if the watch has ended.
+    pub(super) fn release_if_ended(&self) {
+        if self.has_ended() {
+            let observer = self.pending_events.lock().observer.take();
+            // With no lock held: a destructor may run arbitrary code.
+            drop(observer);
+        }
     }
 
     /// Ends the watch: nothing more is recorded.
@@ -194,20 +215,6 @@ impl RegionWatch {
         pending_events.events.push_back(RegionEvent { at: EventClock::ticks_if_used(), ..event });
         self.pending.store(true, Ordering::Relaxed);
     }
-}
-
-impl Drop for RegionWatch {
-    fn drop(&mut self) {
-        // SAFETY: it is taken only here, once.
-        let observer = unsafe { ManuallyDrop::take(&mut self.observer) };
-        // A panic ends here: the caller may be in the middle of a free.
-        let _ended = shielded(|| drop(observer));
-    }
-}
-
-/// Delivers the events of all `watches`. Call it with no lock held.
-pub(crate) fn deliver_all(watches: &[Arc<RegionWatch>]) {
-    watches.iter().for_each(|watch| watch.deliver());
 }
 
 /// An event is being delivered until this is dropped, also by a panic of the observer.
@@ -290,10 +297,16 @@ impl RegionWatches {
         }
     }
 
-    /// Returns the watches, to [deliver](RegionWatch::deliver) their events when the lock is released: for
-    /// calls that do not come through a handle.
+    /// Returns the recorded events of all watches, to be dropped when the lock is released: for calls that do
+    /// not come through a handle.
+    #[must_use = "dropping it delivers the events: not under a lock"]
+    pub fn delivery(&self) -> RegionDelivery {
+        RegionDelivery { watches: self.watches.clone() }
+    }
+
+    /// Returns the watches, for an engine that creates another one inside.
     #[must_use]
-    pub fn all(&self) -> Vec<Arc<RegionWatch>> {
-        self.watches.clone()
+    pub fn all(&self) -> &[Arc<RegionWatch>] {
+        &self.watches
     }
 }

@@ -6,11 +6,11 @@ use crate::backing::{HugePages, Mmap, System};
 use crate::bfc::{Bfc, BfcPolicy, RegionGrowth};
 use crate::caching::Caching;
 use crate::engine::{Arena, Direct, Pool, Pow2};
-use crate::profile::Observers;
 use crate::{Allocator as _, AllocatorRef, Block, Request};
 use orlop_core::StreamId;
 use orlop_sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reconstructs the reserved memory from the events.
@@ -99,7 +99,7 @@ fn watch(allocator: &AllocatorRef) -> Arc<Map> {
     // From now on events have times.
     let _ = EventClock::get();
     let map = Arc::<Map>::default();
-    allocator.set_observer(Some(Arc::clone(&map) as Arc<dyn Observer>));
+    allocator.add_observer(Arc::clone(&map) as Arc<dyn Observer>);
     map
 }
 
@@ -188,7 +188,9 @@ fn a_later_observer_receives_existing_regions() {
             assert_eq!(second.ranges().sum(), allocator.usage().reserved, "{}", allocator.name());
         });
         let received = second.ranges().received;
-        allocator.set_observer(None);
+        for observer in allocator.observers() {
+            allocator.remove_observer(&observer);
+        }
         blocks.clear();
         allocator.trim(0);
         assert_eq!(second.ranges().received, received);
@@ -249,9 +251,8 @@ fn observers_beside_others_receive_existing_regions() {
     let steps = BfcPolicy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..BfcPolicy::tensorflow() };
     let allocator = Bfc::builder(System::new()).policy(steps).limit(64 << 20).build().erase();
     let _kept = allocator.allocate(&Request::new(1000)).unwrap();
-    let observers = Observers::on_allocator(&allocator);
     let counts: [Arc<Count>; 2] = Default::default();
-    let _listening = counts.clone().map(|count| observers.add(count));
+    counts.iter().for_each(|count| drop(allocator.add_observer(Arc::clone(count) as Arc<dyn Observer>)));
     let _more = allocator.allocate(&Request::new(2 << 20)).unwrap();
     for count in &counts {
         assert_eq!(count.already.load(Ordering::Relaxed), 1);
@@ -284,7 +285,7 @@ fn an_observer_may_allocate_from_what_it_observes() {
             kept: Mutex::default(),
             received: AtomicU64::new(0),
         });
-        allocator.set_observer(Some(Arc::clone(&greedy) as Arc<dyn Observer>));
+        allocator.add_observer(Arc::clone(&greedy) as Arc<dyn Observer>);
         let _block = allocator.allocate(&Request::new(30 << 20)).unwrap();
         // Each region led to another: the first three times.
         assert_eq!((greedy.received.load(Ordering::Relaxed), greedy.kept.lock().len()), (4, 3));
@@ -309,7 +310,7 @@ fn threads_report_all_regions_in_order() {
         }
         let _ = EventClock::get();
         let regions = Arc::new(Regions(Map::default()));
-        allocator.set_observer(Some(Arc::clone(&regions) as Arc<dyn Observer>));
+        allocator.add_observer(Arc::clone(&regions) as Arc<dyn Observer>);
         std::thread::scope(|scope| {
             for seed in 0..threads {
                 let allocator = &allocator;

@@ -1,7 +1,7 @@
 //! The out-of-memory report: what was requested, what is free, how much is lost to fragmentation, which kinds
 //! and tags have the rest, what was tried, and what would have made the request fit.
 
-use crate::context::LadderStep;
+use super::LadderStep;
 use crate::{Tag, TagUse};
 use orlop_core::{Alignment, ByteSize, Device, MemoryKind};
 use std::cmp::Reverse;
@@ -109,13 +109,13 @@ impl OutOfMemory {
     }
 
     /// Sets [`OutOfMemory::by_kind`], sorted and without zeros.
-    pub(crate) fn set_kinds(&mut self, kinds: impl IntoIterator<Item = (MemoryKind, u64)>) {
+    pub fn set_kinds(&mut self, kinds: impl IntoIterator<Item = (MemoryKind, u64)>) {
         self.by_kind = kinds.into_iter().filter(|&(_, bytes)| bytes > 0).collect();
         self.by_kind.sort_by_key(|&(_, bytes)| Reverse(bytes));
     }
 
     /// Sets [`OutOfMemory::by_tag`], summed over kinds, sorted and without zeros.
-    pub(crate) fn set_tags(&mut self, parts: impl IntoIterator<Item = TagUse>) {
+    pub fn set_tags(&mut self, parts: impl IntoIterator<Item = TagUse>) {
         let mut tags: HashMap<Tag, u64> = HashMap::new();
         for part in parts.into_iter().filter(|part| part.bytes > 0) {
             *tags.entry(part.tag).or_default() += part.bytes;

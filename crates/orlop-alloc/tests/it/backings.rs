@@ -1,11 +1,11 @@
 //! The allocators that can be backings of the CPU's engines: the system's, and those that cargo features add.
 
-use crate::child;
 use orlop_alloc::backing::{NAMES, default_backing, named};
-use orlop_alloc::context::{Context, CpuConfig};
-use orlop_alloc::registry::{FactoryOptions, Registry};
 use orlop_alloc::{Allocator, Error, Request};
+use orlop_context::registry::{FactoryOptions, Registry};
+use orlop_context::{Context, CpuConfig};
 use orlop_core::{Alignment, Device, MemoryKind};
+use orlop_testkit::child;
 
 /// The features of this build.
 const FEATURES: [(&str, bool); 3] = [

@@ -1,16 +1,18 @@
 //! Auto traits and sizes of public types.
 
 use orlop_alloc::StreamUses;
-use orlop_alloc::adaptor::{Failing, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
+use orlop_alloc::adaptor::{Failing, Limit, Retry, Tracking, Waiting};
 use orlop_alloc::backing::{BackingRef, Mmap, Null, Pinned, Region, System, Visited};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
-use orlop_alloc::context::{Budget, BudgetStatus, CpuConfig};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
-use orlop_alloc::registry::Registry;
 use orlop_alloc::{
-    AllocatorRef, Block, Context, Deleter, Error, HostOps, NodeAllocators, OutOfMemory, RawBlock, Record,
-    Request, Stats, Tag, TypedBlock,
+    AllocatorRef, Block, Deleter, Error, HostOps, OutOfMemory, RawBlock, Record, Request, Stats, Tag,
+    TypedBlock,
 };
+use orlop_context::observe::{Logging, Statistics, Warn};
+use orlop_context::registry::Registry;
+use orlop_context::{Budget, BudgetStatus, CpuConfig};
+use orlop_context::{Context, NodeAllocators};
 use orlop_sync::{GrowableHeap, ShardedCounters, Slots};
 use static_assertions::{assert_eq_size, assert_impl_all, assert_not_impl_any};
 use std::cell::Cell;
@@ -46,13 +48,13 @@ assert_impl_all!(Pool<Null>: Send, Sync);
 assert_impl_all!(Pow2<Pinned>: Send, Sync);
 assert_impl_all!(Visited<System>: Send, Sync);
 assert_impl_all!(Limit<AllocatorRef>: Send, Sync);
-assert_impl_all!(Statistics<AllocatorRef>: Send, Sync);
+assert_impl_all!(Statistics: Send, Sync);
 assert_impl_all!(Tracking<AllocatorRef>: Send, Sync);
-assert_impl_all!(Logging<AllocatorRef>: Send, Sync);
+assert_impl_all!(Logging: Send, Sync);
 assert_impl_all!(Failing<AllocatorRef>: Send, Sync);
 assert_impl_all!(Retry<AllocatorRef>: Send, Sync);
 assert_impl_all!(Waiting<AllocatorRef>: Send, Sync);
-assert_impl_all!(Warn<AllocatorRef>: Send, Sync);
+assert_impl_all!(Warn: Send, Sync);
 
 // A slot moves its value between threads, and never shares it.
 assert_impl_all!(Slots<Cell<u32>>: Send, Sync);

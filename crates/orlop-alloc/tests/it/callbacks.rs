@@ -2,8 +2,7 @@
 //! allows and refuses. The testkit's hostile suite has whole programs of this, over every engine.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::child;
-use orlop_alloc::adaptor::{Decision, Hardened, Limit, Logging, Retry};
+use orlop_alloc::adaptor::{Decision, Hardened, Limit, Retry};
 use orlop_alloc::backing::{
     Backing, HugePages, Mmap, Pinned, Pinner, Region, RegionChange, System, Visited, Visitor,
 };
@@ -12,8 +11,8 @@ use orlop_alloc::caching::{Caching, Maintenance};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::{Access, Allocator, AllocatorRef, Block, Error, Request};
 use orlop_core::Alignment;
+use orlop_testkit::child;
 use std::cell::RefCell;
-use std::io::Write;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -167,31 +166,6 @@ fn a_pinner_that_panics() {
 
 /// A callback of a log, a retry or an observer loses nothing else.
 #[test]
-fn callbacks_that_come_back_to_what_is_locked_are_refused() {
-    struct Flushes(Arc<Mutex<Option<AllocatorRef<Logging<AllocatorRef>>>>>);
-    impl Write for Flushes {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            let log = self.0.lock().unwrap().clone();
-            // This writer is locked.
-            log.inspect(|log| assert!(!log.flush()));
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let slot = Arc::default();
-    let log =
-        AllocatorRef::new(Logging::to_writer(Direct::new(System::new()).erase(), Flushes(Arc::clone(&slot))));
-    *slot.lock().unwrap() = Some(log.clone());
-    drop(log.allocate(&Request::new(100)).unwrap());
-    slot.lock().unwrap().take();
-    assert!(log.failures() > 0);
-    assert_eq!(log.stats().live(), 0);
-}
-
-#[test]
 fn a_retry_that_panics_gives_up() {
     let retry = Retry::new(Limit::new(Direct::engine(System::new()), 100), 3, |_, _, _| -> Decision {
         resume_unwind(Box::new("retry"))
@@ -253,7 +227,7 @@ fn destructors_of_threads_use_allocators() {
         Caching::builder(System::new()).build().erase(),
         Bfc::builder(System::new()).build().erase(),
         Pow2::new(System::new()).erase(),
-        AllocatorRef::new(Logging::to_callback(Direct::new(System::new()).erase(), |_| ())).erase(),
+        Direct::new(System::new()).erase(),
         AllocatorRef::new(Hardened::builder(Direct::engine(System::new())).quarantine(1 << 12).build())
             .erase(),
     ];

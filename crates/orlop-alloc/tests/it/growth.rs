@@ -1,14 +1,10 @@
 //! Growth of blocks in place behind adaptors, and what each adaptor counts.
 
-use orlop_alloc::adaptor::{
-    Action, Decision, Failing, Hardened, Limit, Logging, Retry, Statistics, TotalMemory, Tracking, Waiting,
-    Warn,
-};
+use orlop_alloc::adaptor::{Decision, Failing, Hardened, Limit, Retry, Tracking, Waiting};
 use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::Arena;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Returns an allocator whose last block can grow in place.
@@ -65,22 +61,6 @@ fn a_refusal_upstream_leaves_nothing_charged() {
 }
 
 #[test]
-fn statistics_count_what_is_more_and_no_block() {
-    let allocator = AllocatorRef::new(Statistics::new(upstream()));
-    let block = grown(&allocator);
-    let counters = allocator.counters();
-    assert_eq!(
-        (counters.requested.current, counters.requested.total, counters.requested.peak),
-        (3000, 3000, 3000)
-    );
-    assert_eq!(counters.granted.current, i64::try_from(block.capacity()).expect("small"));
-    assert_eq!((counters.blocks.current, counters.blocks.total), (1, 1));
-    drop(block);
-    let counters = allocator.counters();
-    assert_eq!((counters.granted.current, counters.requested.current, counters.blocks.current), (0, 0, 0));
-}
-
-#[test]
 fn tracking_knows_the_new_size() {
     let allocator = AllocatorRef::new(Tracking::new(upstream()));
     let block = grown(&allocator);
@@ -92,31 +72,6 @@ fn tracking_knows_the_new_size() {
     // SAFETY: given up just above, and freed once.
     let freed = unsafe { allocator.free(ptr, None) };
     assert!(freed.is_ok() && allocator.live_bytes() == 0, "{freed:?}");
-}
-
-#[test]
-fn a_log_has_a_free_and_an_allocation() {
-    let lines = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&lines);
-    let allocator = AllocatorRef::new(Logging::to_callback(upstream(), move |record| {
-        log.lock().expect("nobody panics").push((record.action, record.bytes));
-    }));
-    drop(grown(&allocator));
-    let lines = lines.lock().expect("nobody panics");
-    let expected =
-        [(Action::Allocate, 1000), (Action::Free, 1000), (Action::Allocate, 3000), (Action::Free, 3000)];
-    assert_eq!(*lines, expected);
-}
-
-#[test]
-fn warnings_are_of_the_whole_block() {
-    let warn = Warn::builder(upstream()).memory(TotalMemory::Bytes(5000)).single(0.5, 5).total(0.5, 5);
-    let allocator = AllocatorRef::new(warn.build());
-    let block = grown(&allocator);
-    assert_eq!(allocator.warnings(), 2, "one of 3000 bytes at once, one of 3000 in all");
-    drop(block);
-    drop(allocator.allocate(&Request::new(2400)).expect("there is memory"));
-    assert_eq!(allocator.warnings(), 2, "what was freed is not counted any more");
 }
 
 /// As their documentation says.

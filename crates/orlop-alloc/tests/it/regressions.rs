@@ -3,9 +3,9 @@
 use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::{Null, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
-use orlop_alloc::context::{Budget, Context, CpuConfig};
 use orlop_alloc::engine::{Direct, Pow2};
 use orlop_alloc::{Allocator, AllocatorRef, Request};
+use orlop_context::{Budget, Context, CpuConfig};
 use orlop_core::{Device, MemoryKind};
 use orlop_sync::{OwnerState, ShardedCounters, thread_slot::ThreadSlot};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

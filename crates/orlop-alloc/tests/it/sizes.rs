@@ -3,9 +3,9 @@
 use orlop_alloc::adaptor::{Limit, Tracking};
 use orlop_alloc::backing::{HugePages, Mmap};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::context::{Budget, Context, CpuConfig};
-use orlop_alloc::registry::{FactoryOptions, Registry};
 use orlop_alloc::{Allocator, AllocatorRef, Request};
+use orlop_context::registry::{FactoryOptions, Registry};
+use orlop_context::{Budget, Context, CpuConfig};
 use orlop_core::{Alignment, Device, MemoryKind};
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! The backing as an engine calls it: user code, called with the engine locked and in the middle of a change.
 //!
-//! A panic ends at the call. A request for memory that panics is refused; memory that panics while it goes
-//! back counts as given back; a stream that could not be waited for counts as running, and the memory that it
-//! may use stays.
+//! A panic ends at the call. An allocation that panics counts as refused; a release that panics counts as
+//! done; a stream that could not be waited for counts as running, and the memory that it may use stays
+//! reserved.
 
 use crate::backing::{DeviceBacking, EventId};
 use orlop_alloc::engine_support::{guarded, trace_guarded};
@@ -62,7 +62,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     ///
     /// [`DeviceBacking::release`].
     pub(crate) unsafe fn release(&self, address: usize, bytes: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.call("release", |inner| unsafe { inner.release(address, bytes) });
     }
 
@@ -74,7 +74,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     ///
     /// [`DeviceBacking::release_addresses`].
     pub(crate) unsafe fn release_addresses(&self, address: usize, bytes: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.call("release_addresses", |inner| unsafe { inner.release_addresses(address, bytes) });
     }
 
@@ -82,7 +82,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     ///
     /// [`DeviceBacking::map`].
     pub(crate) unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.call("map", |inner| unsafe { inner.map(address, bytes, page) }).unwrap_or(false)
     }
 
@@ -90,7 +90,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     ///
     /// [`DeviceBacking::unmap`].
     pub(crate) unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.call("unmap", |inner| unsafe { inner.unmap(address, bytes, page) });
     }
 
@@ -98,7 +98,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     ///
     /// [`DeviceBacking::remap`].
     pub(crate) unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.call("remap", |inner| unsafe { inner.remap(from, to, bytes, page) }).unwrap_or(false)
     }
 
@@ -106,7 +106,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     ///
     /// [`DeviceBacking::zero`].
     pub(crate) unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.call("zero", |inner| unsafe { inner.zero(address, bytes, stream) }).unwrap_or(false)
     }
 

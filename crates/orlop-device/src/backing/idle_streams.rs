@@ -31,11 +31,13 @@ impl IdleStreams {
     }
 
     /// Returns the number of queries.
+    #[cfg(test)]
     pub(crate) fn queries(&self) -> u64 {
         self.queries.load(Ordering::Relaxed)
     }
 
     /// Returns the number of times a stream was made to wait for another.
+    #[cfg(test)]
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }

@@ -5,13 +5,12 @@
 pub(crate) struct MemoryMeter {
     memory: u64,
     used: u64,
-    peak: u64,
 }
 
 impl MemoryMeter {
     /// Creates a meter for `memory` bytes, none in use.
     pub(crate) fn new(memory: u64) -> Self {
-        Self { memory, used: 0, peak: 0 }
+        Self { memory, used: 0 }
     }
 
     /// Returns the bytes in use.
@@ -19,17 +18,11 @@ impl MemoryMeter {
         self.used
     }
 
-    /// Returns the peak of the bytes in use.
-    pub(crate) fn peak(&self) -> u64 {
-        self.peak
-    }
-
     /// Adds `bytes` bytes. Returns `false`, and changes nothing, if the device has no more.
     pub(crate) fn try_add(&mut self, bytes: usize) -> bool {
         match self.used.checked_add(bytes as u64) {
             Some(used) if used <= self.memory => {
                 self.used = used;
-                self.peak = self.peak.max(used);
                 true
             }
             _ => false,

@@ -6,7 +6,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `guarded` | the backing as an engine calls it: a panic ends at the call |
-//! | `meter`, `idle_streams` | parts of backings without a processor: bytes in use, streams in which nothing runs |
+//! | `meter` | the bytes in use of a device without a processor |
+//! | `idle_streams` | its streams, in which nothing runs |
 
 mod guarded;
 mod idle_streams;
@@ -34,13 +35,13 @@ pub struct EventId(pub u64);
 /// An implementation promises that
 ///
 /// 1. memory from `allocate`, and addresses that `map` and `remap` put pages under, are the engine's alone
-///    until they go back, and do not overlap; regions from `allocate` and `reserve_addresses` begin at a
+///    until they are released, and do not overlap; regions from `allocate` and `reserve_addresses` begin at a
 ///    multiple of 512 bytes;
 /// 2. an event is complete only when all work that was in its stream before it is complete, and `wait` makes
 ///    a stream wait for that.
 ///
 /// Engines call it with their lock held, so it must not use its engine. A panic ends at the call and is
-/// traced. A call that gives memory back, and `forget`, then counts as done, and every other as not done: a
+/// traced. A call that releases memory, and `forget`, then counts as done, and every other as not done: a
 /// request for memory or zeros is refused, and the event of `is_done`, `synchronize` and `wait` still exists.
 /// `has_pages`, `memory` and `device` are called once, before an engine has memory.
 pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
@@ -65,11 +66,11 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Gives back reserved addresses that have no pages.
+    /// Releases reserved addresses that have no pages.
     ///
     /// # Safety
     ///
-    /// They are all that one call of `reserve_addresses` returned, and were not given back before.
+    /// They are all that one call of `reserve_addresses` returned, and were not released before.
     unsafe fn release_addresses(&self, address: usize, bytes: usize) {
         let _ = (address, bytes);
     }
@@ -85,7 +86,7 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Unmaps pages and gives them back to the device.
+    /// Unmaps pages and returns them to the device.
     ///
     /// # Safety
     ///
@@ -94,8 +95,8 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
         let _ = (address, bytes, page);
     }
 
-    /// Moves pages to other addresses. Returns `false` if it cannot: then they count as where they were, but
-    /// may be gone, and only `unmap` may follow for them.
+    /// Moves pages to other addresses. Returns `false` if it cannot: they then count as where they were, but
+    /// may be lost, and only `unmap` may follow for them.
     ///
     /// # Safety
     ///

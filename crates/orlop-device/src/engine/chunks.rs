@@ -60,22 +60,36 @@ pub(crate) struct Chunk {
 const _: () = assert!(size_of::<Chunk>() == 64);
 
 impl Chunk {
-    /// Returns a new chunk of the same region, pool and stream.
-    pub(crate) fn sibling(&self, address: usize, size: usize, state: ChunkState) -> Self {
+    /// Creates a chunk without neighbours, in no list.
+    pub(crate) fn new(
+        region: Index,
+        pool: u16,
+        stream: u32,
+        address: usize,
+        size: usize,
+        state: ChunkState,
+    ) -> Self {
         Self {
             address,
             size,
             requested: 0,
+            note: 0,
             previous: NONE,
             next: NONE,
-            state,
-            events: 0,
-            note: 0,
             before: NONE,
             after: NONE,
+            region,
+            stream,
+            events: 0,
+            pool,
+            state,
             border: false,
-            ..*self
         }
+    }
+
+    /// Returns a new chunk of the same region, pool and stream.
+    pub(crate) fn sibling(&self, address: usize, size: usize, state: ChunkState) -> Self {
+        Self::new(self.region, self.pool, self.stream, address, size, state)
     }
 
     /// Returns its key in an index of free chunks by size.

@@ -1,4 +1,4 @@
-//! The way back of a block: at once, or when the other streams that use it are done.
+//! The free of a block: at once, or when the other streams that use it are done.
 
 use super::{Chunk, ChunkState, DeviceBlock, Engine, Index, NONE};
 use crate::DeviceError;
@@ -24,7 +24,7 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NotLive`] if the block is not live; nothing has changed then.
+    /// [`DeviceError::NotLive`] if the block is not live; the engine is then unchanged.
     #[inline(always)]
     pub fn free(&mut self, block: DeviceBlock) -> Result<(), DeviceError> {
         let index = self.live(block)?;

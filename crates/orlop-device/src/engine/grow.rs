@@ -1,21 +1,21 @@
-//! Growth: regions, or pages that are mapped at the end of a range of addresses; and how much may be
-//! reserved.
+//! Growth: regions, or pages that are mapped at the end of a range of addresses; and the limits of reserved
+//! bytes.
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::pools::{Region, at};
 use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
-use crate::pages::usable;
 use crate::policy::Growth;
 use orlop_alloc::RegionAction;
-use orlop_alloc::torch::SEGMENT_STEP_BYTES;
+use orlop_core::torch::SEGMENT_STEP_BYTES;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Grows for a request: returns a chunk of new memory, or of moved pages, in no index.
     ///
-    /// Where reserved bytes hold to the peak, memory beyond it is the last way: pages that can move do; else
-    /// free neighbours of different streams merge, and wholly free regions go back.
-    pub(crate) fn grow(&mut self, request: PoolRequest) -> Option<Index> {
+    /// With [`Extensions::hold_to_peak`](crate::Extensions::hold_to_peak), reserved bytes exceed the peak
+    /// only if nothing else helps: free pages move; without pages, free neighbours of different streams
+    /// merge, and wholly free regions are released.
+    pub(crate) fn grow(&mut self, request: &PoolRequest) -> Option<Index> {
         let mut bytes = self.policy.region_bytes(request.size)?;
         let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
         if self.policy.extensions.hold_to_peak.is_some() {
@@ -24,95 +24,64 @@ impl<B: DeviceBacking> Engine<B> {
             }
             if self.is_beyond_peak(request, bytes) {
                 if self.merge_streams_for(request)
-                    && let Some(chunk) = self.search(&request)
+                    && let Some(chunk) = self.search(request)
                 {
                     return Some(chunk);
                 }
                 self.make_room(request, bytes);
                 let peak = self.high_water;
-                if bytes as u64 > self.held_to(peak) - peak && self.is_beyond_peak(request, bytes) {
+                if bytes as u64 > self.max_reserved(peak) - peak && self.is_beyond_peak(request, bytes) {
                     // A region for several requests would be much of what a small program reserves.
                     bytes = bytes.min(request.size.checked_next_multiple_of(SEGMENT_STEP_BYTES)?);
                 }
             }
         }
-        if !self.may_hold(bytes) {
+        if !self.is_within_limit(bytes) {
             return None;
         }
         if paged { self.grow_in_pages(request) } else { self.grow_by_region(request, bytes) }
     }
 
     /// Returns `true` if the limit allows `bytes` bytes more.
-    pub(crate) fn may_hold(&self, bytes: usize) -> bool {
+    pub(crate) fn is_within_limit(&self, bytes: usize) -> bool {
         self.limit.is_none_or(|limit| {
-            let held = self.stats.reserved_bytes.all.current.checked_add(bytes as u64);
-            held.is_some_and(|held| held <= limit)
+            let reserved = self.stats.reserved_bytes.all.current.checked_add(bytes as u64);
+            reserved.is_some_and(|reserved| reserved <= limit)
         })
     }
 
     /// Returns `true` if `bytes` bytes more for a request would take reserved bytes beyond the peak of active
     /// bytes and the slack of the policy.
-    pub(crate) fn is_beyond_peak(&self, request: PoolRequest, bytes: usize) -> bool {
+    pub(crate) fn is_beyond_peak(&self, request: &PoolRequest, bytes: usize) -> bool {
         let active = self.stats.active_bytes.all.current;
         let peak = self.high_water.max(active + request.size as u64);
-        let held = self.stats.reserved_bytes.all.current.saturating_add(bytes as u64);
-        held > self.held_to(peak)
+        let reserved = self.stats.reserved_bytes.all.current.saturating_add(bytes as u64);
+        reserved > self.max_reserved(peak)
     }
 
     /// Returns the bytes that may be reserved for a peak of active bytes.
-    pub(crate) fn held_to(&self, peak: u64) -> u64 {
+    pub(crate) fn max_reserved(&self, peak: u64) -> u64 {
         let slack = self.policy.extensions.hold_to_peak.map(|share| peak.checked_shr(share).unwrap_or(0));
         slack.map_or(u64::MAX, |slack| peak.saturating_add(slack))
     }
 
-    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes holds reserved
-    /// bytes to the peak.
-    fn make_room(&mut self, request: PoolRequest, bytes: usize) {
+    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes would not exceed
+    /// the peak.
+    fn make_room(&mut self, request: &PoolRequest, bytes: usize) {
         // A release waits for streams, which would end a capture.
         if self.private.is_capturing() {
             return;
         }
-        while let Some(smallest) = self.whole_regions.first()
+        while let Some(smallest) = self.whole_regions.smallest()
             && self.is_beyond_peak(request, bytes)
         {
-            if !self.release_region(smallest.chunk) {
+            if !self.release_region(smallest) {
                 break;
             }
         }
     }
 
-    pub(crate) fn is_whole_region(&self, index: Index) -> bool {
-        let chunk = &self.chunks[index];
-        chunk.is_whole() && !self.is_paged(chunk)
-    }
-
-    /// Returns `true` if a free chunk belongs into the index of wholly free regions.
-    pub(crate) fn is_kept_whole(&self, chunk: &Chunk) -> bool {
-        let common = || self.pools[chunk.pool as usize].private.is_none();
-        self.keeps_whole && chunk.is_whole() && common() && !self.is_paged(chunk)
-    }
-
-    /// Adds a chunk to the index of wholly free regions if it is one. Out of line: other policies do not pay
-    /// for it.
-    #[inline(never)]
-    pub(crate) fn remember_whole(&mut self, index: Index) {
-        let chunk = &self.chunks[index];
-        if self.is_kept_whole(chunk) {
-            self.whole_regions.insert(chunk.as_free(index));
-        }
-    }
-
-    /// Removes a chunk from the index of wholly free regions if it is one.
-    #[inline(never)]
-    pub(crate) fn forget_whole(&mut self, index: Index) {
-        let chunk = &self.chunks[index];
-        if self.is_kept_whole(chunk) {
-            let removed = self.whole_regions.remove(chunk.as_free(index));
-            debug_assert!(removed, "a wholly free region that is not in its index");
-        }
-    }
-
-    fn grow_by_region(&mut self, request: PoolRequest, bytes: usize) -> Option<Index> {
+    fn grow_by_region(&mut self, request: &PoolRequest, bytes: usize) -> Option<Index> {
         let address = self.backing.allocate(bytes)?;
         let Some(index) = self.add_region(request, address, bytes, None, ChunkState::Live) else {
             // SAFETY: it was allocated above, and is used nowhere.
@@ -132,30 +101,15 @@ impl<B: DeviceBacking> Engine<B> {
 
     fn add_region(
         &mut self,
-        request: PoolRequest,
+        request: &PoolRequest,
         address: usize,
         bytes: usize,
         page: Option<usize>,
         state: ChunkState,
     ) -> Option<Index> {
-        let PoolRequest { stream, pool, .. } = request;
+        let PoolRequest { stream, pool, .. } = *request;
         let region = self.regions.insert(Region { address, bytes, first: NONE, page, stream, pool })?;
-        let chunk = Chunk {
-            address,
-            size: bytes,
-            requested: 0,
-            previous: NONE,
-            next: NONE,
-            region,
-            pool,
-            stream,
-            state,
-            events: 0,
-            note: 0,
-            before: NONE,
-            after: NONE,
-            border: false,
-        };
+        let chunk = Chunk::new(region, pool, stream, address, bytes, state);
         let Some(index) = self.chunks.insert(chunk) else {
             self.regions.remove(region);
             return None;
@@ -175,8 +129,9 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Maps as many pages as the request needs after the free memory of the first range that has the
     /// addresses.
-    fn grow_in_pages(&mut self, request: PoolRequest) -> Option<Index> {
-        let mut chunk = match self.first_range(request) {
+    fn grow_in_pages(&mut self, request: &PoolRequest) -> Option<Index> {
+        let first = self.ranges(request).next().map(|(_, first)| first);
+        let mut chunk = match first {
             Some(chunk) => chunk,
             None => self.add_range(request)?,
         };
@@ -185,7 +140,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.map_new(chunk, bytes)?;
         }
         while self.chunks[chunk].size < request.size {
-            // By `first_range` the next chunk has no pages, and together they are large enough.
+            // By `ranges` the next chunk has no pages, and together they are large enough.
             let behind = self.chunks[chunk].next;
             let missing = request.size - self.chunks[chunk].size;
             let bytes = self.chunks.get(behind)?.size.min(missing);
@@ -196,32 +151,9 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// Finds the first chunk, free or without pages, from which on there are enough addresses.
-    fn first_range(&self, request: PoolRequest) -> Option<Index> {
-        let of = self.pools[request.pool as usize].stream(request.stream)?;
-        of.unmapped.iter().find_map(|place| {
-            let previous = self.chunks[place.chunk].previous;
-            let free_before = self.chunks.get(previous).is_some_and(|chunk| can_have_pages(chunk, request));
-            let from = if free_before { previous } else { place.chunk };
-            self.has_addresses(from, request).then_some(from)
-        })
-    }
-
-    /// Returns `true` if enough contiguous addresses are free for a request or without pages.
-    fn has_addresses(&self, first: Index, request: PoolRequest) -> bool {
-        let mut bytes = 0;
-        for (_, chunk) in self.chunks.walk(first) {
-            if bytes >= request.size || !can_have_pages(chunk, request) {
-                break;
-            }
-            bytes += chunk.size;
-        }
-        bytes >= request.size
-    }
-
     /// Reserves a new range of addresses: an eighth more than the memory of the device, so that pages can
     /// move to its end.
-    pub(crate) fn add_range(&mut self, request: PoolRequest) -> Option<Index> {
+    pub(crate) fn add_range(&mut self, request: &PoolRequest) -> Option<Index> {
         let memory = usize::try_from(self.backing.memory()).ok()?;
         let page = self.page(request.pool);
         let bytes = memory.checked_add(memory / 8)?.max(request.size).checked_next_multiple_of(page)?;
@@ -249,7 +181,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Maps new pages at the first bytes of a chunk without pages, which becomes free and merges with its
-    /// neighbours. `None` if there is no memory; nothing has changed then.
+    /// neighbours. `None` if there is no memory; the engine is then unchanged.
     fn map_new(&mut self, index: Index, bytes: usize) -> Option<()> {
         let Chunk { address, size, pool, region, .. } = self.chunks[index];
         let page = self.regions.get(region)?.page?;
@@ -283,9 +215,4 @@ impl<B: DeviceBacking> Engine<B> {
         self.merge(index, previous, state);
         self.merge(index, next, state);
     }
-}
-
-/// Returns `true` if a range can grow over a chunk: it has no pages, or is free for the request.
-fn can_have_pages(chunk: &Chunk, request: PoolRequest) -> bool {
-    chunk.state == ChunkState::Unmapped || usable(chunk, request)
 }

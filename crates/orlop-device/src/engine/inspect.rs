@@ -1,4 +1,4 @@
-//! Inspection: segments as PyTorch's snapshots show them, totals, and the proof of the invariants.
+//! Inspection: segments as PyTorch's snapshots show them, totals, and the check of the invariants.
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::private_pools::PoolId;
@@ -100,11 +100,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Returns the size of the largest free chunk, in bytes.
     #[must_use]
     pub fn largest_free(&self) -> u64 {
-        let free = self
-            .chunks
-            .iter()
-            .filter(|(_, chunk)| matches!(chunk.state, ChunkState::Free | ChunkState::LastFreed));
-        free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
+        self.max_free(|_| true)
     }
 
     /// Returns the size of the largest free chunk in the pool of a request of `bytes` bytes: small requests,
@@ -112,11 +108,15 @@ impl<B: DeviceBacking> Engine<B> {
     #[must_use]
     pub fn largest_fit(&self, bytes: usize) -> u64 {
         let small = bytes <= self.policy.small_limit;
-        let may = |chunk: &Chunk| {
+        self.max_free(|chunk| {
             let pool = &self.pools[chunk.pool as usize];
             pool.small == small && pool.private.is_none()
-        };
-        let free = self.chunks.iter().filter(|(_, chunk)| chunk.state == ChunkState::Free && may(chunk));
+        })
+    }
+
+    fn max_free(&self, condition: impl Fn(&Chunk) -> bool) -> u64 {
+        let is_free = |chunk: &Chunk| matches!(chunk.state, ChunkState::Free | ChunkState::LastFreed);
+        let free = self.chunks.iter().filter(|(_, chunk)| is_free(chunk) && condition(chunk));
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 
@@ -173,7 +173,7 @@ impl<B: DeviceBacking> Engine<B> {
         rule(reserved == self.stats.reserved_bytes.all.current, "reserved bytes are those of the regions")?;
         rule(live == self.stats.allocated_bytes.all.current, "live bytes are those of the blocks")?;
         rule(active == self.stats.active_bytes.all.current, "active bytes are live or pending")?;
-        rule(self.stats.num_corrupt_releases == 0, "only wholly free regions go back")?;
+        rule(self.stats.num_corrupt_releases == 0, "only wholly free regions are released")?;
         self.verify_indexes(&rule)
     }
 
@@ -185,7 +185,7 @@ impl<B: DeviceBacking> Engine<B> {
                 let unmapped = of.unmapped.iter().map(|place| (place.chunk, ChunkState::Unmapped));
                 for (index, state) in free.chain(unmapped) {
                     let chunk = &self.chunks[index];
-                    rule(chunk.state == state, "indexes hold what is free, or has no pages")?;
+                    rule(chunk.state == state, "indexes have free chunks, or chunks without pages")?;
                     rule(chunk.pool == number && chunk.stream == stream, "chunks are in their own index")?;
                     rule(indexed.insert(index), "no chunk is in an index twice")?;
                 }
@@ -195,13 +195,13 @@ impl<B: DeviceBacking> Engine<B> {
             .chunks
             .iter()
             .filter(|(_, chunk)| matches!(chunk.state, ChunkState::Free | ChunkState::Unmapped));
-        rule(free.count() == indexed.len(), "all that is free is in an index")?;
+        rule(free.count() == indexed.len(), "every free chunk is in an index")?;
         let whole = self
             .chunks
             .iter()
-            .filter(|(_, chunk)| chunk.state == ChunkState::Free && self.is_kept_whole(chunk));
+            .filter(|(_, chunk)| chunk.state == ChunkState::Free && self.is_whole_region(chunk));
         let whole: HashSet<Index> = whole.map(|(index, _)| index).collect();
-        let kept: Vec<Index> = self.whole_regions.iter().map(|free| free.chunk).collect();
+        let kept: Vec<Index> = self.whole_regions.iter().collect();
         rule(kept.len() == whole.len(), "wholly free regions are in their index once")?;
         rule(kept.iter().all(|index| whole.contains(index)), "only wholly free regions are in that index")?;
         let listed: HashSet<Index> = self.borders.list().iter().copied().collect();

@@ -1,8 +1,10 @@
-//! The ladder: all that is tried for a request, in order.
+//! The way of a request, in order of the functions: [`Engine::allocate`] chooses the pool;
+//! [`Engine::allocate_best_fit`] takes the last-freed block if it fits; [`Engine::find_chunk`] is the ladder,
+//! with all other steps; and [`Engine::hand_out`] makes the chunk a block.
 //!
-//! [`Engine::allocate`] serves most requests from the last-freed block or on the first rung of
-//! [`Engine::find_chunk`]. A policy leaves rungs out (PyTorch's has neither 2, nor 3, nor 8); none changes
-//! their order.
+//! Most requests end with the last-freed block or on the first rung. A policy leaves rungs out (PyTorch's has
+//! neither 2, nor 3, nor 8); none changes their order. Requests of a stream with a period plan first try
+//! their planned address ([`Engine::allocate_planned`]).
 
 use super::{COMMON, DeviceBlock, DeviceRequest, Engine, Index, LARGE, LONG_LIVED, NONE, PoolRequest, SMALL};
 use crate::DeviceError;
@@ -13,46 +15,41 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::OutOfMemory`] with the figures. The engine goes on working.
+    /// [`DeviceError::OutOfMemory`] with the figures. The engine remains usable.
     #[inline]
-    pub fn allocate(&mut self, asked: DeviceRequest) -> Result<DeviceBlock, DeviceError> {
-        let stream = self.streams.number(asked.stream);
+    pub fn allocate(&mut self, request: DeviceRequest) -> Result<DeviceBlock, DeviceError> {
+        let stream = self.streams.number(request.stream);
         if !self.private.is_capturing() {
             self.poll();
         }
-        let Some(size) = self.policy.round(asked.bytes) else {
-            return Err(self.out_of_memory(asked.bytes, usize::MAX));
+        let Some(size) = self.policy.round(request.bytes) else {
+            return Err(self.out_of_memory(request.bytes, usize::MAX));
         };
-        let is_small = size <= self.policy.small_limit;
-        let pool = match self.private.captures(asked.stream) {
-            None => {
-                let class = if is_small { SMALL } else { LARGE };
-                if asked.long_lived && self.policy.extensions.by_lifetime {
-                    class + LONG_LIVED
-                } else {
-                    class
-                }
-            }
-            Some((small, large)) => {
-                if is_small {
-                    small
-                } else {
-                    large
-                }
-            }
-        };
-        let request = PoolRequest { size, stream, pool };
+        let pool = self.pool_for(&request, size);
+        let pooled = PoolRequest { size, stream, pool };
         if pool == LARGE && stream == self.watched_stream {
-            return self.allocate_planned(&request, asked.bytes);
+            return self.allocate_planned(&pooled, request.bytes);
         }
-        self.allocate_best_fit(&request, asked.bytes)
+        self.allocate_best_fit(&pooled, request.bytes)
+    }
+
+    /// Returns the pool for a request of `size` bytes, rounded.
+    #[inline(always)]
+    fn pool_for(&self, request: &DeviceRequest, size: usize) -> u16 {
+        let is_small = size <= self.policy.small_limit;
+        if let Some((small, large)) = self.private.captures(request.stream) {
+            return if is_small { small } else { large };
+        }
+        let pool = if is_small { SMALL } else { LARGE };
+        let is_apart = request.long_lived && self.policy.extensions.by_lifetime;
+        if is_apart { pool + LONG_LIVED } else { pool }
     }
 
     /// Allocates the last-freed block if that is what the request needs, else a block of the chunk that the
     /// ladder finds.
     ///
-    /// The request comes by reference: the copy of a structure that was just written field by field is one
-    /// wide load, which has to wait for all of these stores.
+    /// The request is passed by reference: the copy of a structure that was just written field by field is
+    /// one wide load, which has to wait for all of these stores.
     #[inline]
     pub(crate) fn allocate_best_fit(
         &mut self,
@@ -88,13 +85,12 @@ impl<B: DeviceBacking> Engine<B> {
         }
         // Most requests end there: what follows is not in the code of their path.
         out_of_line(|| {
-            let request = *request;
             // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too
             //    small stays so: hence before another stream's chunk is cut.
-            if self.keeps_whole
+            if self.whole_regions.is_kept()
                 && self.is_beyond_peak(request, request.size)
                 && self.merge_streams_for(request)
-                && let Some(chunk) = self.search(&request)
+                && let Some(chunk) = self.search(request)
             {
                 return Some(chunk);
             }
@@ -107,18 +103,18 @@ impl<B: DeviceBacking> Engine<B> {
             }
             // 4. Callbacks, which may free memory.
             if self.run_callbacks()
-                && let Some(chunk) = self.search(&request)
+                && let Some(chunk) = self.search(request)
             {
                 return Some(chunk);
             }
-            // 5. Garbage collection: with a limit and a threshold, old regions go back to the device.
+            // 5. Garbage collection: with a limit and a threshold, old regions are released.
             self.collect_garbage();
             // 6. Growth: a new region, or new pages. Beyond the peak the policy may merge, release or move
             //    first.
             if let Some(chunk) = self.grow(request) {
                 return Some(chunk);
             }
-            // 7. Large regions that are never split go back to the device, and growth is tried again.
+            // 7. Large regions that are never split are released, and growth is tried again.
             if self.release_oversize(request)
                 && let Some(chunk) = self.grow(request)
             {
@@ -128,14 +124,13 @@ impl<B: DeviceBacking> Engine<B> {
             if self.private.is_capturing() {
                 return None;
             }
-            // 8. All streams are waited for, and what that made free may fit.
+            // 8. All streams are waited for; a block that was pending may fit.
             if self.policy.extensions.search_after_wait
                 && let Some(chunk) = self.search_after_wait(request)
             {
                 return Some(chunk);
             }
-            // 9. All streams are waited for, everything free goes back to the device, and growth is tried a
-            //    last time.
+            // 9. All streams are waited for, all free memory is released, and growth is tried a last time.
             self.release_cached(0);
             self.stats.num_alloc_retries += 1;
             if let Some(chunk) = self.grow(request) {
@@ -156,25 +151,25 @@ impl<B: DeviceBacking> Engine<B> {
         freed
     }
 
-    /// Waits for all streams and searches everywhere. PyTorch gives what is free then back to the device at
-    /// once, and fails if that does not help.
-    fn search_after_wait(&mut self, request: PoolRequest) -> Option<Index> {
+    /// Waits for all streams and searches everywhere. PyTorch does not search again: it releases all free
+    /// memory at once, and fails if that does not help.
+    fn search_after_wait(&mut self, request: &PoolRequest) -> Option<Index> {
         self.wait_for_all();
-        if let Some(chunk) = self.search(&request).or_else(|| self.steal(request)) {
+        if let Some(chunk) = self.search(request).or_else(|| self.steal(request)) {
             return Some(chunk);
         }
         self.merge_streams(request.stream);
-        let other = self.other_lifetime(request);
-        self.search(&request)
+        let other = Self::other_lifetime(request);
+        self.search(request)
             .or_else(|| self.search(&other))
-            .or_else(|| self.steal(other))
+            .or_else(|| self.steal(&other))
             .or_else(|| self.grow(request))
     }
 
     /// Returns the same request in the pool of the other lifetime.
-    fn other_lifetime(&self, request: PoolRequest) -> PoolRequest {
+    fn other_lifetime(request: &PoolRequest) -> PoolRequest {
         let pool = if request.pool < COMMON { (request.pool + LONG_LIVED) % COMMON } else { request.pool };
-        PoolRequest { pool, ..request }
+        PoolRequest { pool, ..*request }
     }
 
     /// Counts a failure, and returns it with the figures.

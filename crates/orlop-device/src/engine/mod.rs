@@ -1,20 +1,22 @@
 //! The engine: best fit with splitting and coalescing over a device, without a lock and without a thread.
 //!
-//! [`DeviceAllocator`](crate::DeviceAllocator) puts it behind a lock; replays use it bare.
+//! [`DeviceAllocator`](crate::DeviceAllocator) puts it behind a lock; replays use it without one.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `ladder` | the way of a request, from the last-freed block to out of memory |
+//! | `ladder` | the way of a request, from the choice of its pool to out of memory |
 //! | `free` | the way back of a block |
 //! | `pending` | freed blocks that other streams may still use |
 //! | `split_merge` | chunks taken out of their index and put back: search, split, merge |
 //! | `grow` | new memory: regions, or pages at the end of a range of addresses |
-//! | `release` | memory that goes back to the device |
+//! | `release` | memory that is released to the device |
+//! | `whole_regions` | wholly free regions, which are released before the engine grows beyond the peak |
 //! | `other_streams` | a chunk of another stream, which the request's stream waits for |
 //! | `stream_borders` | free neighbours of different streams, and how they merge |
 //! | `private_pools` | pools of captured graphs |
-//! | `chunks`, `free_index`, `pools` | the data: the table of chunks, free chunks by size, pools, regions and streams |
-//! | `inspect`, `watch` | segments and invariants; what observers are told |
+//! | `chunks`, `free_index` | data: the table of chunks, free chunks by size |
+//! | `pools` | data: pools, regions and the numbers of streams |
+//! | `inspect`, `watch` | segments and invariants; region events for observers |
 
 mod chunks;
 mod free;
@@ -30,6 +32,7 @@ mod release;
 mod split_merge;
 mod stream_borders;
 mod watch;
+mod whole_regions;
 
 pub use self::inspect::{DeviceChunk, DeviceChunkState, DeviceSegment};
 pub use self::private_pools::{PoolId, StreamFilter};
@@ -42,12 +45,12 @@ use self::pending::PendingFrees;
 use self::pools::{Pool, Regions, StreamTable};
 use self::private_pools::PrivatePools;
 use self::stream_borders::StreamBorders;
+use self::whole_regions::WholeRegions;
 use crate::backing::{DeviceBacking, GuardedDevice};
 use crate::period::StreamPeriod;
 use crate::policy::{Growth, IndexKind, Policy};
 use crate::stats::DeviceStats;
 use orlop_alloc::RegionWatches;
-use orlop_alloc::engine_support::{FreeChunk, SortedRuns};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -90,7 +93,7 @@ impl DeviceRequest {
     }
 }
 
-/// A request by the engine's own terms: rounded, and sorted into a pool.
+/// A request as the engine handles it: rounded, and assigned to a pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PoolRequest {
     /// Bytes, rounded.
@@ -132,24 +135,19 @@ pub struct Engine<B: DeviceBacking> {
     pub(crate) period: StreamPeriod,
     /// The free chunks of the watched stream by address, while there is a period plan.
     pub(crate) free_by_address: BTreeMap<usize, Index>,
-    /// Whether wholly free regions have an index of their own: where they go back to hold reserved bytes to
-    /// the peak.
-    pub(crate) keeps_whole: bool,
-    /// The wholly free regions of the common pools, by size.
-    pub(crate) whole_regions: SortedRuns<FreeChunk>,
+    pub(crate) whole_regions: WholeRegions,
     /// The chunk that was freed last and is in no index, or `NONE`.
     pub(crate) last_freed: Index,
     pub(crate) stats: DeviceStats,
-    /// The peak of active bytes since the engine was new, or gave its free memory back: reserved bytes hold
-    /// to it. Resetting the peaks in `stats` does not reset it.
+    /// The peak of active bytes since the engine was new, or released its free memory: the limit of reserved
+    /// bytes. Resetting the peaks in `stats` does not reset it.
     pub(crate) high_water: u64,
     pub(crate) callbacks: Vec<Box<dyn FnMut() -> bool + Send>>,
     pub(crate) watches: RegionWatches,
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Creates an engine over a device, by the rules of a policy. Sizes in the policy that cannot be are
-    /// rounded up.
+    /// Creates an engine over a device, by the rules of a policy. Invalid sizes in the policy are rounded up.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
         let (policy, backing) = (policy.normalized(), GuardedDevice::new(backing));
@@ -161,7 +159,7 @@ impl<B: DeviceBacking> Engine<B> {
         let fraction = policy.fraction;
         let watched_stream = if policy.extensions.plan_periods { 0 } else { NONE };
         let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
-        let keeps_whole = policy.extensions.hold_to_peak.is_some() && !paged;
+        let keeps_whole_regions = policy.extensions.hold_to_peak.is_some() && !paged;
         let mut engine = Self {
             backing,
             policy,
@@ -176,8 +174,7 @@ impl<B: DeviceBacking> Engine<B> {
             watched_stream,
             period: StreamPeriod::default(),
             free_by_address: BTreeMap::new(),
-            keeps_whole,
-            whole_regions: SortedRuns::default(),
+            whole_regions: WholeRegions::new(keeps_whole_regions),
             last_freed: NONE,
             stats: DeviceStats::default(),
             high_water: 0,
@@ -215,12 +212,12 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Limits reserved bytes to a share of the device's memory (PyTorch: `set_per_process_memory_fraction`).
-    /// From 1 on there is no limit, as PyTorch has it; below 0 counts as 0.
+    /// A share of 1 or more is no limit, as in PyTorch; a negative one is 0.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_precision_loss,
-        reason = "a share of a size is a size, and PyTorch rounds it so"
+        reason = "a share of a size is a size; rounded as PyTorch rounds it"
     )]
     pub fn set_memory_fraction(&mut self, fraction: f64) {
         self.limit = (fraction < 1.0).then(|| (fraction * self.backing.memory() as f64) as u64);
@@ -229,9 +226,9 @@ impl<B: DeviceBacking> Engine<B> {
     /// Registers a callback that runs when no free block fits a request. It returns `true` if it freed
     /// memory; the engine then searches again.
     ///
-    /// The callback cannot reach the engine, which is borrowed: it frees memory of the device, or blocks that
-    /// come to the engine later. A callback of a [`DeviceAllocator`](crate::DeviceAllocator) can free blocks
-    /// of its allocator.
+    /// The callback cannot use the engine, which is borrowed: it frees memory of the device, or blocks that
+    /// the engine gets back later. A callback of a [`DeviceAllocator`](crate::DeviceAllocator) can free
+    /// blocks of its allocator.
     pub fn on_pressure(&mut self, callback: Box<dyn FnMut() -> bool + Send>) {
         self.callbacks.push(callback);
     }
@@ -252,14 +249,15 @@ impl<B: DeviceBacking> Engine<B> {
 
     fn unmap_run(&self, (address, bytes): (usize, usize), page: usize) {
         if bytes > 0 {
-            // SAFETY: all of it is mapped; the engine goes, so there are no blocks, and all streams are done.
+            // SAFETY: all of it is mapped; the engine is dropped, so there are no blocks; all streams are
+            // done.
             unsafe { self.backing.unmap(address, bytes, page) };
         }
     }
 }
 
 impl<B: DeviceBacking> Drop for Engine<B> {
-    /// Gives all memory back. Handles of blocks keep their engine, so there are none.
+    /// Releases all memory. Blocks keep their engine, so there are none.
     fn drop(&mut self) {
         self.note_all_gone();
         // Blocks were freed while their streams ran.
@@ -268,16 +266,17 @@ impl<B: DeviceBacking> Drop for Engine<B> {
             self.backing.forget(event);
         }
         if running > 0 {
-            // Streams that could not be waited for may use any of it: it is leaked, not given back.
+            // Streams that could not be waited for may use any of it: it is leaked, not released.
             return;
         }
         for (_, region) in self.regions.iter() {
             let Some(page) = region.page else {
-                // SAFETY: it came from `allocate` and was not given back; all streams are done.
+                // SAFETY: it came from `allocate` and was not released; all streams are done.
                 unsafe { self.backing.release(region.address, region.bytes) };
                 continue;
             };
-            // Pages end where chunks do only before a chunk without pages: runs of pages go, not chunks.
+            // Pages end where chunks do only before a chunk without pages: runs of pages are unmapped, not
+            // chunks.
             let mut run = (region.address, 0);
             for (_, chunk) in self.chunks.walk(region.first) {
                 if chunk.state != ChunkState::Unmapped {

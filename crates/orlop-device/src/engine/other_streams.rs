@@ -12,7 +12,7 @@ use crate::backing::DeviceBacking;
 impl<B: DeviceBacking> Engine<B> {
     /// Takes the best fitting free chunk of other streams out of its index; the request's stream waits for
     /// the chunk's. `None` during a capture: a wait would draw a stream into it, or end it.
-    pub(crate) fn steal(&mut self, request: PoolRequest) -> Option<Index> {
+    pub(crate) fn steal(&mut self, request: &PoolRequest) -> Option<Index> {
         if self.private.is_capturing() {
             return None;
         }

@@ -4,7 +4,7 @@
 //! events are complete. Events of one stream complete in order, so each stream has a queue.
 
 use super::chunks::{ChunkState, Index};
-use crate::backing::{DeviceBacking, EventId};
+use crate::backing::{DeviceBacking, EventId, GuardedDevice};
 use crate::engine::Engine;
 use std::collections::{HashMap, VecDeque};
 
@@ -113,18 +113,23 @@ impl<B: DeviceBacking> Engine<B> {
     /// PyTorch's order is that of a hash table. The order decides which chunks merge first, and so shows in
     /// the counts of splits.
     fn poll_all(&mut self) {
+        self.pop_while(GuardedDevice::is_done);
+    }
+
+    /// Removes the oldest events of each stream as long as they are complete.
+    fn pop_while(&mut self, is_complete: impl Fn(&GuardedDevice<B>, EventId) -> bool) {
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
             while let Some(&(event, _)) = self.pending.queues[stream].events.front()
-                && self.backing.is_done(event)
+                && is_complete(&self.backing, event)
             {
                 self.pop_event(stream);
             }
         }
     }
 
-    /// Queries one event of one stream. If it is complete so are those before it: as long as it is, the next
-    /// query goes twice as far ahead.
+    /// Queries one event of one stream. If it is complete, so are those before it, and the next query goes
+    /// twice as far ahead.
     fn poll_one(&mut self) {
         let queues = self.pending.queues.len();
         let mut turns = (0..queues).map(|more| (self.pending.turn + more) % queues);
@@ -164,13 +169,6 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn wait_for_all(&mut self) {
         self.stats.num_sync_all_streams += 1;
         self.retry_events();
-        for place in 0..self.pending.order.len() {
-            let stream = self.pending.order[place] as usize;
-            while let Some(&(event, _)) = self.pending.queues[stream].events.front()
-                && self.backing.synchronize(event)
-            {
-                self.pop_event(stream);
-            }
-        }
+        self.pop_while(GuardedDevice::synchronize);
     }
 }

@@ -11,7 +11,7 @@ use orlop_core::StreamId;
 /// The id of a private pool (PyTorch: `MempoolId_t`); (0, 0) is none.
 pub type PoolId = (u64, u64);
 
-/// The streams whose requests go to a private pool. It is data and no function, because it is read with the
+/// The streams whose requests a private pool serves. It is data, not a function, because it is read with the
 /// allocator locked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -93,7 +93,7 @@ impl PrivatePools {
 impl<B: DeviceBacking> Engine<B> {
     /// Begins a capture: requests of these streams are served from a private pool, which is created if it is
     /// new (PyTorch: `begin_allocate_to_pool`). Until its end no event is queried, no stream waits for
-    /// another and no page moves; cached memory goes back by PyTorch's rules for captures alone: by age, and
+    /// another and no page moves. Cached memory is released only by PyTorch's rules for captures: by age, and
     /// blocks that are never split.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(())
     }
 
-    /// Removes a user of a private pool. The memory of a pool without users can go back to the device
+    /// Removes a user of a private pool. The memory of a pool without users can be released to the device
     /// (PyTorch: `release_pool`).
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Searches the private pools that lend their free memory.
-    pub(crate) fn search_lending_pools(&mut self, request: PoolRequest) -> Option<Index> {
+    pub(crate) fn search_lending_pools(&mut self, request: &PoolRequest) -> Option<Index> {
         if self.pools[request.pool as usize].private.is_some() {
             return None;
         }
@@ -211,7 +211,7 @@ impl<B: DeviceBacking> Engine<B> {
         let small = request.size <= self.policy.small_limit;
         allowed.into_iter().find_map(|pool| {
             let pool = if small { pool.small } else { pool.large };
-            self.search(&PoolRequest { pool, ..request })
+            self.search(&PoolRequest { pool, ..*request })
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Release: memory goes back to the device by age, for a larger request, or all that can.
+//! Release: free memory is returned to the device, by age, for a larger request, or all of it.
 
 use super::chunks::{Chunk, ChunkState, Index};
 use super::{Engine, LARGE, PoolRequest};
@@ -13,25 +13,25 @@ use std::ops::Range;
 const CANDIDATES: usize = 1 << 8;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Waits for all streams and releases all free regions and pages (PyTorch: `empty_cache`). From now on
-    /// reserved bytes hold to the peak from now on.
+    /// Waits for all streams and releases all free regions and pages (PyTorch: `empty_cache`). The peak that
+    /// limits reserved bytes is that from now on.
     pub fn empty_cache(&mut self) {
         self.index_last_freed();
         self.release_cached(0);
         self.lower_high_water(0);
     }
 
-    /// Lowers the peak that reserved bytes hold to, to `target` bytes or the active bytes.
+    /// Lowers the peak that limits reserved bytes, to `target` bytes or the active bytes.
     fn lower_high_water(&mut self, target: u64) {
         let active = self.stats.active_bytes.all.current;
         self.high_water = self.high_water.min(target.max(active));
     }
 
     /// Releases free memory until at most `target` bytes are reserved, as far as live blocks allow. Returns
-    /// the bytes that went back.
+    /// the released bytes.
     ///
-    /// If more is reserved it waits for all streams, and lowers the peak that reserved bytes hold to. During
-    /// a capture, which a wait would end, it does nothing.
+    /// If more is reserved it waits for all streams, and lowers the peak that limits reserved bytes. During a
+    /// capture, which a wait would end, it does nothing.
     pub fn trim(&mut self, target: u64) -> u64 {
         let before = self.stats.reserved_bytes.all.current;
         if before > target && !self.private.is_capturing() {
@@ -59,11 +59,11 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn collect_garbage(&mut self) {
         let Some(limit) = self.limit.filter(|_| self.policy.collect_from > 0.0) else { return };
         let threshold = (self.policy.collect_from * limit as f64) as u64;
-        let held = self.stats.reserved_bytes.all.current;
-        if held <= threshold {
+        let reserved = self.stats.reserved_bytes.all.current;
+        if reserved <= threshold {
             return;
         }
-        let target = held - threshold;
+        let target = reserved - threshold;
         let pool = &self.pools[LARGE as usize];
         let searches = pool.searches;
         let mut old: Vec<(Index, u64)> = pool
@@ -93,7 +93,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Releases regions that are never split: one that is large enough, or several from the largest down.
     /// Returns `true` if that makes room for the request.
-    pub(crate) fn release_oversize(&mut self, request: PoolRequest) -> bool {
+    pub(crate) fn release_oversize(&mut self, request: &PoolRequest) -> bool {
         let max = self.policy.max_split;
         if max == usize::MAX {
             return false;
@@ -103,7 +103,7 @@ impl<B: DeviceBacking> Engine<B> {
         let oversize: Vec<Index> = of.free.at_least(max).collect();
         let smaller = oversize.partition_point(|&index| self.chunks[index].size < needed);
         if let Some(&index) = oversize.get(smaller)
-            && self.is_whole_region(index)
+            && self.is_region(index)
         {
             return self.release_region(index);
         }
@@ -114,11 +114,17 @@ impl<B: DeviceBacking> Engine<B> {
             }
             let size = self.chunks[index].size;
             // Pages stay, and so do chunks that are not all of their region.
-            if self.is_whole_region(index) && self.release_region(index) {
+            if self.is_region(index) && self.release_region(index) {
                 released += size;
             }
         }
         released >= needed
+    }
+
+    /// Returns `true` if a chunk is all of a region, which came in one allocation.
+    fn is_region(&self, index: Index) -> bool {
+        let chunk = &self.chunks[index];
+        chunk.is_whole() && !self.is_paged(chunk)
     }
 
     /// Releases the free region of a stream at an address, or the pages of the free chunk around this range:
@@ -139,11 +145,7 @@ impl<B: DeviceBacking> Engine<B> {
         if !self.is_paged(&chunk) {
             return chunk.is_whole() && self.release_region(index);
         }
-        let unmapped = self.unmap_free(index, usize::MAX);
-        if let Some(whole) = unmapped.filter(|&index| self.chunks[index].is_whole()) {
-            self.release_range(whole);
-        }
-        unmapped.is_some()
+        self.release_pages(index, usize::MAX)
     }
 
     fn is_paged_around(&self, index: Index, address: usize, bytes: usize) -> bool {
@@ -186,9 +188,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
         for index in paged {
             let excess = usize::try_from(self.excess(target)).unwrap_or(usize::MAX);
-            let whole = if excess > 0 { self.unmap_free(index, excess) } else { None };
-            if let Some(whole) = whole.filter(|&index| self.chunks[index].is_whole()) {
-                self.release_range(whole);
+            if excess > 0 {
+                self.release_pages(index, excess);
             }
         }
         // A request that failed can leave a reservation, and all pages of one can have moved away. PyTorch
@@ -202,13 +203,25 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
+    /// Releases pages of a free chunk, as [`unmap_free`](Self::unmap_free) does, and their reservation if it
+    /// has no others. Returns `false` if there were none.
+    fn release_pages(&mut self, index: Index, bytes: usize) -> bool {
+        let unmapped = self.unmap_free(index, bytes);
+        if let Some(whole) = unmapped.filter(|&index| self.chunks[index].is_whole()) {
+            self.release_range(whole);
+        }
+        unmapped.is_some()
+    }
+
     /// Releases the region of a free chunk. Returns `false`, and the region stays, if the chunk is not free
     /// or is not all of its region (the rest may have blocks), or if its stream could not be waited for.
     pub(crate) fn release_region(&mut self, index: Index) -> bool {
         let chunk = self.chunks[index];
         let Chunk { address, size, pool, region, stream, .. } = chunk;
-        let home = self.regions.get(region);
-        let is_all = home.is_some_and(|home| (home.address, home.bytes, home.page) == (address, size, None));
+        let is_all = self
+            .regions
+            .get(region)
+            .is_some_and(|whole| (whole.address, whole.bytes, whole.page) == (address, size, None));
         if chunk.state != ChunkState::Free || !chunk.is_whole() || !is_all {
             return self.keep_corrupt(address);
         }
@@ -232,12 +245,12 @@ impl<B: DeviceBacking> Engine<B> {
         true
     }
 
-    /// Counts and traces that memory was about to go back and is not wholly free. It stays.
+    /// Counts and traces that memory was to be released that is not wholly free. It stays.
     #[cold]
     fn keep_corrupt(&mut self, address: usize) -> bool {
         self.stats.num_corrupt_releases += 1;
         trace_guarded(|| {
-            tracing::error!(address, "a region that is not wholly free was not given back to the device");
+            tracing::error!(address, "a region that is not wholly free was not released");
         });
         false
     }
@@ -246,8 +259,8 @@ impl<B: DeviceBacking> Engine<B> {
     /// Returns the chunk without pages, if there were any.
     fn unmap_free(&mut self, index: Index, bytes: usize) -> Option<Index> {
         let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
-        let home = *self.regions.get(region)?;
-        let (page, Range { start, end }) = (home.page?, home.whole_pages(address..address + size)?);
+        let whole = *self.regions.get(region)?;
+        let (page, Range { start, end }) = (whole.page?, whole.whole_pages(address..address + size)?);
         let bytes = bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX);
         let begin = start.max(end.saturating_sub(bytes));
         if !self.finish(stream) {
@@ -293,10 +306,10 @@ impl<B: DeviceBacking> Engine<B> {
             self.inherit_border(index, back);
             self.put(back);
         }
-        let home = self.regions.get(region).map(|region| (region.stream, region.pool));
+        let made_for = self.regions.get(region).map(|region| (region.stream, region.pool));
         let chunk = &mut self.chunks[index];
         chunk.state = ChunkState::Unmapped;
-        if let Some((stream, pool)) = home {
+        if let Some((stream, pool)) = made_for {
             // Addresses without pages belong to the stream that their range was made for.
             (chunk.stream, chunk.pool) = (stream, pool);
         }
@@ -309,8 +322,8 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn release_range(&mut self, index: Index) -> bool {
         let chunk = self.chunks[index];
         let Chunk { address, size, region, .. } = chunk;
-        let home = self.regions.get(region).filter(|home| home.page.is_some());
-        let is_all = home.is_some_and(|home| (home.address, home.bytes) == (address, size));
+        let range = self.regions.get(region).filter(|range| range.page.is_some());
+        let is_all = range.is_some_and(|range| (range.address, range.bytes) == (address, size));
         if chunk.state != ChunkState::Unmapped || !chunk.is_whole() || !is_all {
             return self.keep_corrupt(address);
         }

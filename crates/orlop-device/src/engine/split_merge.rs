@@ -18,8 +18,8 @@ impl<B: DeviceBacking> Engine<B> {
         let of = self.pools[request.pool as usize].stream_mut(request.stream);
         of.free.remove_found(&mut self.chunks, found, position);
         self.forget_address(found);
-        if self.keeps_whole && self.chunks[found].is_whole() {
-            self.forget_whole(found);
+        if self.whole_regions.is_kept() && self.chunks[found].is_whole() {
+            self.remove_whole_region(found);
         }
         Some(found)
     }
@@ -65,8 +65,8 @@ impl<B: DeviceBacking> Engine<B> {
         let (pool, stream, is_whole) = (chunk.pool, chunk.stream, chunk.is_whole());
         self.pools[pool as usize].stream_mut(stream).free.remove(&mut self.chunks, index);
         self.forget_address(index);
-        if is_whole && self.keeps_whole {
-            self.forget_whole(index);
+        if is_whole && self.whole_regions.is_kept() {
+            self.remove_whole_region(index);
         }
     }
 
@@ -79,8 +79,8 @@ impl<B: DeviceBacking> Engine<B> {
         let (stream, is_whole) = (chunk.stream, chunk.is_whole());
         pool.stream_mut(stream).free.insert(&mut self.chunks, index);
         self.remember_address(index);
-        if is_whole && self.keeps_whole {
-            self.remember_whole(index);
+        if is_whole && self.whole_regions.is_kept() {
+            self.add_whole_region(index);
         }
     }
 
@@ -198,22 +198,11 @@ impl<B: DeviceBacking> Engine<B> {
         if self.is_paged(&chunk) {
             return;
         }
-        // One split more, unless it is a whole region, and fewer by those that it merged with: the difference
-        // is counted.
+        // One split more, unless it is a whole region, and fewer by those that it merged with.
         let now = &self.chunks[index];
         let (splits, bytes) = if now.is_whole() { (0, 0) } else { (1, now.size as u64) };
-        let count = &mut self.stats.inactive_split;
-        match splits.cmp(&merged) {
-            std::cmp::Ordering::Greater => count.add(small, splits - merged),
-            std::cmp::Ordering::Less => count.sub(small, merged - splits),
-            std::cmp::Ordering::Equal => {}
-        }
-        let count = &mut self.stats.inactive_split_bytes;
-        if bytes > merged_bytes {
-            count.add(small, bytes - merged_bytes);
-        } else if merged_bytes > bytes {
-            count.sub(small, merged_bytes - bytes);
-        }
+        self.stats.inactive_split.replace(small, merged, splits);
+        self.stats.inactive_split_bytes.replace(small, merged_bytes, bytes);
     }
 
     /// Merges a neighbour into a chunk if it is in this state and of the same pool and stream. Returns its

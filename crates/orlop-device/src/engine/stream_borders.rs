@@ -7,7 +7,7 @@
 //! request's stream waits for the others, on the device, once for all that it takes over.
 //!
 //! Of two neighbours one is in the list, and flagged. The list may also have chunks that are in use again, or
-//! gone; it is swept when it has doubled. So a merge visits what can merge, not all that is free.
+//! no longer exist; it is swept when it has doubled. So a merge visits only chunks that can merge.
 
 use super::chunks::{ChunkState, Chunks, Index};
 use super::{Engine, PoolRequest};
@@ -75,7 +75,7 @@ pub(crate) fn is_border(chunks: &Chunks, index: Index) -> bool {
 impl<B: DeviceBacking> Engine<B> {
     /// Merges free neighbours of different streams for a request, unless there is a capture, in whose streams
     /// no event may be recorded. Returns `true` if there were any.
-    pub(crate) fn merge_streams_for(&mut self, request: PoolRequest) -> bool {
+    pub(crate) fn merge_streams_for(&mut self, request: &PoolRequest) -> bool {
         !self.private.is_capturing() && self.merge_streams(request.stream)
     }
 

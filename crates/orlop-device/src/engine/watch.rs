@@ -1,4 +1,4 @@
-//! Region events for observers: regions come and go, pages are mapped and unmapped.
+//! Region events for observers: regions are reserved and released, pages are mapped and unmapped.
 //!
 //! A page that moves is unmapped at its old address and mapped at the new one. Reservations of addresses are
 //! not reported: addresses without pages take no memory.
@@ -12,17 +12,17 @@ use orlop_core::Device;
 use std::sync::Arc;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Adds a watch, which gets what is reserved as its first events. Returns the watches that have ended:
-    /// drop them with no lock held.
+    /// Adds a watch. Its first events are the regions that are reserved now. Returns the watches that have
+    /// ended: drop them with no lock held.
     #[must_use = "to be dropped with no lock held"]
     pub(crate) fn watch(&mut self, watch: &Arc<RegionWatch>) -> Vec<Arc<RegionWatch>> {
         let device = self.backing.device();
         let segments = self.segments();
-        let held = segments.iter().map(|segment| {
+        let reserved = segments.iter().map(|segment| {
             let action = if segment.expandable { RegionAction::Mapped } else { RegionAction::Reserved };
             event(action, segment, device)
         });
-        self.watches.add(watch, held)
+        self.watches.add(watch, reserved)
     }
 
     /// Reports a change of a region's memory.
@@ -35,7 +35,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Reports that all memory goes, with the engine.
+    /// Reports that all memory is released with the engine.
     pub(crate) fn note_all_gone(&self) {
         if self.watches.is_watched() {
             for segment in &self.segments() {

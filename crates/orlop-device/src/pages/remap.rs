@@ -3,8 +3,8 @@
 //! Memory is fragmented when enough is free, but not contiguous. Pages are not bound to an address: those
 //! that lie wholly in free chunks can be mapped elsewhere, one after the other (the technique is called
 //! stitching: GMLake). That costs a wait for the streams that may still use them, and calls of the driver. So
-//! the engine first maps new pages, until reserved bytes reach the peak of active bytes. From then on a
-//! request that finds no block fails by fragmentation alone, and free pages move.
+//! the engine first maps new pages, until reserved bytes reach the peak of active bytes. From then on, only
+//! fragmentation can keep a request from finding a block, and free pages move.
 
 use crate::backing::DeviceBacking;
 use crate::engine::{Chunk, ChunkState, Index};
@@ -22,7 +22,7 @@ pub(crate) struct Hole {
 /// The purpose of pages, which decides how many may be reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PagePurpose {
-    /// A request that finds no block: reserved bytes pass the peak if there is no other way.
+    /// A request that finds no block: reserved bytes exceed the peak if there is no other way.
     Request,
     /// A planned place of a block: as many as the period plan was made for.
     Plan,
@@ -45,19 +45,21 @@ impl PageClaim {
 
 impl<B: DeviceBacking> Engine<B> {
     /// Returns a chunk for a request, in no index, of new pages or of moved ones.
-    pub(crate) fn grow_by_remap(&mut self, request: PoolRequest) -> Option<Index> {
+    pub(crate) fn grow_by_remap(&mut self, request: &PoolRequest) -> Option<Index> {
         // No page moves, and no address is reserved, for a request beyond the limit.
         let max = self.limit.unwrap_or(u64::MAX).min(self.backing.memory());
         if request.size as u64 > max {
             return None;
         }
-        let mut range = self.cheapest_range(request);
+        // The first range with the fewest missing bytes.
+        let cheapest = |engine: &Self| engine.ranges(request).min_by_key(|&(missing, _)| missing);
+        let mut range = cheapest(self);
         let missing = range.map_or(request.size, |(missing, _)| missing);
         if self.is_beyond_peak(request, missing) && self.merge_streams_for(request) {
-            if let Some(chunk) = self.search(&request) {
+            if let Some(chunk) = self.search(request) {
                 return Some(chunk);
             }
-            range = self.cheapest_range(request);
+            range = cheapest(self);
         }
         let first = match range {
             Some((_, first)) => first,
@@ -70,25 +72,25 @@ impl<B: DeviceBacking> Engine<B> {
         Some(claim.chunk)
     }
 
-    /// Fills all of a claim with pages. `None` if there are none: then the claim is given up.
+    /// Fills all of a claim with pages. `None` if there are not enough: the claim is then abandoned.
     pub(crate) fn fill(
         &mut self,
-        request: PoolRequest,
+        request: &PoolRequest,
         claim: &mut PageClaim,
         purpose: PagePurpose,
     ) -> Option<()> {
         if claim.holes.is_empty() {
             return Some(());
         }
-        let may_gain = match purpose {
+        let may_map = match purpose {
             // A page of rounding is not fragmentation.
             PagePurpose::Request => !self.is_beyond_peak(request, claim.missing().saturating_sub(claim.page)),
             PagePurpose::Plan => {
-                let held = self.stats.reserved_bytes.all.current.saturating_add(claim.missing() as u64);
-                held <= self.period.allowed
+                let reserved = self.stats.reserved_bytes.all.current.saturating_add(claim.missing() as u64);
+                reserved <= self.period.allowed
             }
         };
-        if !may_gain || !self.fill_with_new(claim) {
+        if !may_map || !self.fill_with_new(claim) {
             // A move waits for streams, which would end a capture.
             if !self.private.is_capturing() {
                 self.fill_by_remap(claim);
@@ -138,35 +140,31 @@ impl<B: DeviceBacking> Engine<B> {
         Some(claim)
     }
 
-    /// Finds the chunk, free or without pages, from which on a request needs the fewest bytes of pages.
-    /// Returns these too.
-    fn cheapest_range(&self, request: PoolRequest) -> Option<(usize, Index)> {
-        let of = self.pools[request.pool as usize].stream(request.stream)?;
-        let mut best: Option<(usize, Index)> = None;
-        for place in of.unmapped.iter() {
+    /// Returns the chunks, free or without pages, from which on a request has enough contiguous addresses, in
+    /// order of address, and the bytes without pages among them.
+    pub(crate) fn ranges(&self, request: &PoolRequest) -> impl Iterator<Item = (usize, Index)> + '_ {
+        let request = *request;
+        let of = self.pools[request.pool as usize].stream(request.stream);
+        of.into_iter().flat_map(|of| of.unmapped.iter()).filter_map(move |place| {
             let previous = self.chunks[place.chunk].previous;
-            let free_before = self.chunks.get(previous).is_some_and(|chunk| usable(chunk, request));
+            let free_before = self.chunks.get(previous).is_some_and(|chunk| usable(chunk, &request));
             let from = if free_before { previous } else { place.chunk };
-            if let Some(missing) = self.missing_from(from, request)
-                && best.is_none_or(|(fewest, _)| missing < fewest)
-            {
-                best = Some((missing, from));
-            }
-        }
-        best
+            Some((self.missing_from(from, &request, request.size)?, from))
+        })
     }
 
-    /// Returns the bytes without pages that a request would need from a chunk on. `None` if it does not fit.
-    fn missing_from(&self, first: Index, request: PoolRequest) -> Option<usize> {
-        let (mut bytes, mut missing) = (0, 0);
+    /// Returns how many of the next `bytes` bytes from a chunk on have no pages. `None` if these are not all
+    /// free for the request or without pages.
+    pub(crate) fn missing_from(&self, first: Index, request: &PoolRequest, bytes: usize) -> Option<usize> {
+        let (mut passed, mut missing) = (0, 0);
         for (_, chunk) in self.chunks.walk(first) {
             if chunk.state == ChunkState::Unmapped {
-                missing += chunk.size.min(request.size - bytes);
+                missing += chunk.size.min(bytes - passed);
             } else if !usable(chunk, request) {
                 return None;
             }
-            bytes += chunk.size;
-            if bytes >= request.size {
+            passed += chunk.size;
+            if passed >= bytes {
                 return Some(missing);
             }
         }
@@ -178,7 +176,7 @@ impl<B: DeviceBacking> Engine<B> {
         let Chunk { pool, region, .. } = self.chunks[claim.chunk];
         while let Some(&Hole { address, bytes }) = claim.holes.first() {
             // SAFETY: nothing is mapped in a hole of the claim; its ends are multiples of the page.
-            if !self.may_hold(bytes) || !unsafe { self.backing.map(address, bytes, claim.page) } {
+            if !self.is_within_limit(bytes) || !unsafe { self.backing.map(address, bytes, claim.page) } {
                 return false;
             }
             self.count_mapped(pool, bytes);
@@ -233,13 +231,13 @@ impl<B: DeviceBacking> Engine<B> {
                 continue;
             }
             if from_small != small {
-                self.stats.reserved_bytes.pass(from_small, bytes as u64);
+                self.stats.reserved_bytes.transfer(from_small, bytes as u64);
             }
             self.move_pages(claim, self.chunks[index].region, Hole { address: pages.address, bytes });
         }
     }
 
-    /// Moves pages of a region, which are in no chunk any more, into the first holes.
+    /// Moves pages of a region, which no longer belong to a chunk, into the first holes.
     fn move_pages(&mut self, claim: &mut PageClaim, from: Index, mut pages: Hole) {
         let Chunk { pool, region: to, .. } = self.chunks[claim.chunk];
         while pages.bytes > 0
@@ -250,7 +248,7 @@ impl<B: DeviceBacking> Engine<B> {
             // SAFETY: the pages were in a free chunk whose stream was waited for; nothing is mapped in the
             // hole.
             if !unsafe { self.backing.remap(pages.address, address, bytes, claim.page) } {
-                // They cannot move: they go back to the device, and new ones come instead.
+                // They cannot move: they are returned to the device, and new ones are mapped instead.
                 // SAFETY: as above.
                 unsafe { self.backing.unmap(pages.address, pages.bytes, claim.page) };
                 let small = self.pools[pool as usize].small;
@@ -284,7 +282,7 @@ impl<B: DeviceBacking> Engine<B> {
         .collect()
     }
 
-    /// Gives a claim up: parts with pages become free, the others chunks without pages.
+    /// Abandons a claim: parts with pages become free chunks, the others chunks without pages.
     fn abandon(&mut self, claim: &PageClaim) {
         for hole in claim.holes.iter().rev() {
             let Chunk { address, size, .. } = self.chunks[claim.chunk];
@@ -313,6 +311,6 @@ impl<B: DeviceBacking> Engine<B> {
 }
 
 /// Returns `true` if a chunk is free in the pool and stream of a request.
-pub(crate) fn usable(chunk: &Chunk, request: PoolRequest) -> bool {
+fn usable(chunk: &Chunk, request: &PoolRequest) -> bool {
     chunk.state == ChunkState::Free && chunk.stream == request.stream && chunk.pool == request.pool
 }

@@ -1,18 +1,18 @@
 //! Planned places: the blocks of a period are placed so that no page has to move.
 //!
-//! Best fit decides by what is free now, and may leave holes that nothing fits into later: then pages move,
+//! Best fit decides by what is free now, and may leave holes into which no later block fits: then pages move,
 //! in every period again. Once a period is known (see [`StreamPeriod`](super::StreamPeriod)), the addresses
 //! of all its blocks are planned at once, among those without longer-lived blocks. Each block is then
 //! allocated at its planned address if that is free, and by best fit if not. A plan is used only if its pages
-//! are no more than may be reserved. When a plan begins, pages move once more to where it needs them, and
-//! then no more.
+//! fit into the bytes that may be reserved. When a plan begins, pages move once more to where it needs them,
+//! and then no more.
 
 use crate::backing::DeviceBacking;
 use crate::engine::{Chunk, ChunkState, Index};
 use crate::engine::{DeviceBlock, Engine, LARGE, PoolRequest};
 use crate::engine::{Region, at};
 use crate::error::DeviceError;
-use crate::pages::{PagePurpose, usable};
+use crate::pages::PagePurpose;
 use orlop_plan::Problem;
 use orlop_plan::period::{Period, PeriodPlan};
 use orlop_plan::placement::placements;
@@ -56,7 +56,7 @@ impl<B: DeviceBacking> Engine<B> {
         if address.is_some() {
             self.index_last_freed();
         }
-        let planned = address.and_then(|address| self.take_at(*request, address));
+        let planned = address.and_then(|address| self.take_at(request, address));
         let block = match planned {
             Some(chunk) => Ok(self.hand_out(chunk, request.size, requested)),
             None => self.allocate_best_fit(request, requested),
@@ -73,7 +73,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Takes a chunk at an address for a request. `None` if the addresses are not free, or have no pages and
     /// there are none that the plan does not need.
-    fn take_at(&mut self, request: PoolRequest, address: usize) -> Option<Index> {
+    fn take_at(&mut self, request: &PoolRequest, address: usize) -> Option<Index> {
         let mut chunk = self.available_at(request, address)?;
         let page = self.page(request.pool);
         let Chunk { address: begin, state, .. } = self.chunks[chunk];
@@ -107,7 +107,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Finds the chunk that covers an address, if it and the following ones are free or without pages as far
     /// as a request needs.
-    fn available_at(&self, request: PoolRequest, address: usize) -> Option<Index> {
+    fn available_at(&self, request: &PoolRequest, address: usize) -> Option<Index> {
         let covers = |&index: &Index| {
             let chunk = &self.chunks[index];
             chunk.address <= address && address - chunk.address < chunk.size
@@ -116,16 +116,8 @@ impl<B: DeviceBacking> Engine<B> {
         let unmapped = &self.pools[request.pool as usize].stream(request.stream)?.unmapped;
         let unmapped = || unmapped.last_below(at(address + 1, 0)).map(|place| place.chunk);
         let first = free.filter(covers).or_else(|| unmapped().filter(covers))?;
-        let end = address.checked_add(request.size)?;
-        for (_, chunk) in self.chunks.walk(first) {
-            if chunk.state != ChunkState::Unmapped && !usable(chunk, request) {
-                return None;
-            }
-            if chunk.address + chunk.size >= end {
-                return Some(first);
-            }
-        }
-        None
+        let bytes = (address - self.chunks[first].address).checked_add(request.size)?;
+        self.missing_from(first, request, bytes).map(|_| first)
     }
 
     /// Notes that pages moved for a chunk. The stream of the first large one is watched.
@@ -165,7 +157,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
         let (holes, stay) = self.holes(period);
         let holes: Vec<_> = holes.into_iter().map(|hole| hole.start as u64..hole.end as u64).collect();
-        let allowed = usize::try_from(allowed.saturating_sub(self.held_by_others())).ok()?;
+        let allowed = usize::try_from(allowed.saturating_sub(self.reserved_by_others())).ok()?;
         let page = self.page(LARGE);
         let fitting = |addresses: Vec<u64>| {
             let block = |(address, size): (u64, u64)| {
@@ -189,12 +181,12 @@ impl<B: DeviceBacking> Engine<B> {
     /// Returns the bytes that may be reserved for a plan that is made now: as many as there were, and a page
     /// of rounding, which is not fragmentation.
     fn allowed(&self) -> u64 {
-        let held = self.held_to(self.high_water).max(self.stats.reserved_bytes.all.peak);
-        held.saturating_add(self.page(LARGE) as u64)
+        let reserved = self.max_reserved(self.high_water).max(self.stats.reserved_bytes.all.peak);
+        reserved.saturating_add(self.page(LARGE) as u64)
     }
 
     /// Returns the reserved bytes outside the regions of the watched stream.
-    fn held_by_others(&self) -> u64 {
+    fn reserved_by_others(&self) -> u64 {
         let mapped = |region: &Region| {
             let chunks =
                 self.chunks.walk(region.first).filter(|(_, chunk)| chunk.state != ChunkState::Unmapped);

@@ -18,7 +18,7 @@ pub(crate) struct StreamPeriod {
     plan: Option<PeriodPlan>,
     /// Whether pages were moved for the last request.
     pub(crate) has_moved: bool,
-    /// The bytes that may be held for the plan.
+    /// The bytes that may be reserved for the plan.
     pub(crate) allowed: u64,
     /// The pages that the plan needs, in order of address.
     footprint: Vec<Range<usize>>,
@@ -59,9 +59,10 @@ impl StreamPeriod {
         self.search.reject(period);
     }
 
-    /// Follows a plan from its beginning on. It needs the pages of `footprint`, and may hold `allowed` bytes.
+    /// Follows a plan from its beginning. It needs the pages of `footprint`, and `allowed` bytes may be
+    /// reserved for it.
     pub(crate) fn follow(&mut self, plan: PeriodPlan, footprint: Vec<Range<usize>>, allowed: u64) {
-        // Two periods after it has begun it is as good as it will be.
+        // It improves for two periods after it has begun, and then no more.
         self.search.pause(plan.len().saturating_mul(3));
         (self.plan, self.footprint, self.allowed) = (Some(plan), footprint, allowed);
     }

@@ -1,6 +1,6 @@
 //! The rules of a device engine, as data.
 
-use orlop_alloc::torch::{
+use orlop_core::torch::{
     MIN_BLOCK_BYTES, ROUNDING_INTERVALS, SEGMENT_STEP_BYTES, SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES,
     TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
 };
@@ -30,7 +30,7 @@ pub struct Policy {
     pub max_split: usize,
     /// A request of `max_split` and more takes a block that is larger by less than this many bytes.
     pub max_non_split_rounding: usize,
-    /// The share of the limit from which on old regions go back before the engine grows; 0: never.
+    /// The share of the limit from which on old regions are released before the engine grows; 0: never.
     pub collect_from: f64,
     /// The limit of reserved bytes, as a share of the device's memory.
     pub fraction: Option<f64>,
@@ -74,12 +74,12 @@ pub struct Extensions {
     pub poll_one: bool,
     /// Take a free chunk of another stream, and make the request's stream wait for that one on the device.
     pub steal: bool,
-    /// Hold reserved bytes to the peak of active bytes and this share of it (one over a power of two: 7 is a
+    /// Limit reserved bytes to the peak of active bytes and this share of it (one over a power of two: 7 is a
     /// 128th). Beyond that, make room before growing: move wholly free pages to where they are needed, or
-    /// give wholly free regions back. The peak is that since the engine was new, or since its last
+    /// release wholly free regions. The peak is that since the engine was new, or since its last
     /// [`empty_cache`](crate::Engine::empty_cache); resetting the peaks of the statistics does not reset it.
     pub hold_to_peak: Option<u32>,
-    /// Search once more after waiting for all streams, before everything free goes back.
+    /// Search once more after waiting for all streams, before all free memory is released.
     pub search_after_wait: bool,
     /// Keep the block that was freed last out of the index: the next request is often for the same size.
     pub keep_last_freed: bool,
@@ -117,8 +117,8 @@ impl Policy {
         }
     }
 
-    /// Returns our policy: best fit in pages of 2 MiB that move to where they are needed. No request fails
-    /// while there is a way to serve it.
+    /// Returns orlop's policy: best fit in pages of 2 MiB that move to where they are needed. No request
+    /// fails while there is a way to serve it.
     #[must_use]
     pub fn orlop() -> Self {
         Self {
@@ -139,7 +139,7 @@ impl Policy {
         }
     }
 
-    /// Returns our policy for a device without pages that can move.
+    /// Returns orlop's policy for a device without pages that can move.
     #[must_use]
     pub fn orlop_without_pages() -> Self {
         let ours = Self::orlop();
@@ -223,6 +223,17 @@ mod tests {
             [(2048, 2048), (2049, 2560), (4096, 4096), (4097, 5120), (1200 << 10, 1280 << 10)]
         {
             assert_eq!(quarters.round(bytes), Some(size), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn invalid_sizes_are_corrected() {
+        for (granule, expected) in [(0, 1), (1, 1), (100, 128), (usize::MAX, 512)] {
+            let growth = Growth::Pages { small: 0, large: (3 << 20) + 1 };
+            let policy = Policy { granule, growth, ..Policy::orlop() }.normalized();
+            assert_eq!(policy.granule, expected);
+            let Growth::Pages { small, large } = policy.growth else { unreachable!("it grows in pages") };
+            assert!(small > 0 && small.is_multiple_of(expected) && large.is_multiple_of(expected));
         }
     }
 

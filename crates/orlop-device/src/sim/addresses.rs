@@ -65,8 +65,8 @@ impl AddressSpace {
         }
     }
 
-    /// Takes back the addresses of a region from [`allocate`](Self::allocate). Ascending, no address comes
-    /// twice.
+    /// Takes back the addresses of a region from [`allocate`](Self::allocate). In ascending order,
+    /// no address is used twice.
     pub(crate) fn release(&mut self, address: usize, bytes: usize) {
         if let (Some(cuda), Some(bytes)) = (&mut self.cuda, bytes.checked_next_multiple_of(GRANULE))
             && cuda.bottom <= address
@@ -145,7 +145,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn ascending_addresses_come_once() {
+    fn ascending_addresses_are_used_once() {
         let mut addresses = AddressSpace::ascending(64 * MIB);
         assert_eq!(addresses.allocate(1), Some(64 * MIB));
         addresses.release(64 * MIB, 1);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_gone_is_a_gap_with_those_around_it() {
+    fn a_released_region_is_a_gap_with_those_around_it() {
         let mut addresses = AddressSpace::like_cuda();
         let all: Vec<usize> = (0..4).filter_map(|_| addresses.allocate(16 * MIB)).collect();
         for &address in [&all[1], &all[2], &all[3]] {

@@ -1,8 +1,8 @@
-//! Completion queues: streams of a replay that are as far as the recording says.
+//! Completion queues: events of a replay that complete when they did in the recording.
 //!
-//! A recording knows when a stream had done its work. So the replay puts events into the queue of a stream,
-//! completes them when the recording says so, and an engine that asks earlier gets "not yet", as it did on
-//! the device.
+//! A recording shows when the work of a stream was done. So the replay puts events into the queue of the
+//! stream and completes them at those moments; an engine that queries an event earlier finds it incomplete,
+//! as it did on the device.
 
 use crate::EventId;
 use orlop_core::StreamId;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `null_device` | [`NullDevice`], the backing |
 //! | `addresses` | which addresses it hands out: ascending, or as CUDA's driver places them |
-//! | `completion_queue` | streams that are as far as a recording says |
+//! | `completion_queue` | events that complete when they did in a recording |
 //! | `restore` | an engine over it in the state that a snapshot shows |
 
 mod addresses;

@@ -35,7 +35,7 @@ enum RestoredChunk {
 impl RestoredChunk {
     fn place(self) -> (usize, usize) {
         match self {
-            Self::Of(piece) => (piece.address, piece.bytes),
+            Self::Of(part) => (part.address, part.bytes),
             Self::Unmapped { address, bytes } => (address, bytes),
         }
     }
@@ -48,7 +48,7 @@ impl Engine<NullDevice> {
     /// # Errors
     ///
     /// [`DeviceError::NotNew`] if the engine has memory, [`DeviceError::BadSegment`] for segments that are
-    /// not consistent. Nothing has changed then.
+    /// not consistent. The engine is then unchanged.
     pub fn restore(&mut self, segments: &[DeviceSegment]) -> Result<Blocks, DeviceError> {
         if self.regions.iter().next().is_some() {
             return Err(DeviceError::NotNew);
@@ -126,12 +126,12 @@ impl Engine<NullDevice> {
         blocks: &mut Blocks,
     ) -> Result<(), DeviceError> {
         let DeviceSegment { address, stream, small, .. } = *like;
-        let mapped = chunks.iter().filter(|piece| matches!(piece, RestoredChunk::Of(_)));
-        let held: usize = mapped.map(|piece| piece.place().1).sum();
+        let mapped = chunks.iter().filter(|part| matches!(part, RestoredChunk::Of(_)));
+        let reserved: usize = mapped.map(|chunk| chunk.place().1).sum();
         // After the checks these do not fail.
         let no_room = DeviceError::BadSegment { address, problem: "there is no room for it" };
         let pool = self.pool_of(like)?;
-        if !self.backing.inner().occupy(address, bytes, held) {
+        if !self.backing.inner().occupy(address, bytes, reserved) {
             return Err(no_room);
         }
         let stream = self.streams.number(stream);
@@ -143,40 +143,25 @@ impl Engine<NullDevice> {
                 self.stats.oversize_segments.add(1);
             }
         }
-        self.stats.reserved_bytes.add(small, held as u64);
-        let like = Chunk {
-            address,
-            size: 0,
-            requested: 0,
-            note: 0,
-            previous: NONE,
-            next: NONE,
-            before: NONE,
-            after: NONE,
-            region,
-            stream,
-            events: 0,
-            pool,
-            state: ChunkState::Live,
-            border: false,
-        };
+        self.stats.reserved_bytes.add(small, reserved as u64);
         let mut previous = NONE;
         let mut free: Vec<Index> = Vec::new();
-        for &piece in chunks {
-            let (address, size) = piece.place();
-            let index = self.chunks.insert(Chunk { address, size, previous, ..like }).ok_or(no_room)?;
+        for &part in chunks {
+            let (address, size) = part.place();
+            let chunk = Chunk::new(region, pool, stream, address, size, ChunkState::Live);
+            let index = self.chunks.insert(Chunk { previous, ..chunk }).ok_or(no_room)?;
             match previous {
                 NONE => self.regions.set_first(region, index),
                 previous => self.chunks[previous].next = index,
             }
             previous = index;
-            match piece {
-                RestoredChunk::Of(piece) if piece.state == DeviceChunkState::Live => {
-                    self.reuse(index, piece.requested);
+            match part {
+                RestoredChunk::Of(part) if part.state == DeviceChunkState::Live => {
+                    self.reuse(index, part.requested);
                     blocks.insert(address, DeviceBlock(index));
                 }
-                RestoredChunk::Of(piece) => {
-                    self.chunks[index].requested = piece.requested;
+                RestoredChunk::Of(part) => {
+                    self.chunks[index].requested = part.requested;
                     free.push(index);
                 }
                 RestoredChunk::Unmapped { .. } => {
@@ -219,12 +204,12 @@ fn check(segments: &[DeviceSegment], memory: u64) -> Result<(), DeviceError> {
         if end > LAST_ADDRESS {
             return Err(refuse("its addresses are too great"));
         }
-        let is_live = |piece: &&DeviceChunk| piece.state == DeviceChunkState::Live;
-        if segment.chunks.iter().filter(is_live).any(|piece| piece.requested > piece.bytes) {
+        let is_live = |part: &&DeviceChunk| part.state == DeviceChunkState::Live;
+        if segment.chunks.iter().filter(is_live).any(|part| part.requested > part.bytes) {
             return Err(refuse("a block is smaller than what was requested"));
         }
-        let held = total.checked_add(segment.bytes as u64).filter(|&held| held <= memory);
-        total = held.ok_or_else(|| refuse("the device has less memory"))?;
+        let sum = total.checked_add(segment.bytes as u64).filter(|&sum| sum <= memory);
+        total = sum.ok_or_else(|| refuse("the device has less memory"))?;
         places.push((address, end));
         pools.insert(segment.pool);
     }
@@ -244,8 +229,8 @@ fn range_of(segment: &DeviceSegment) -> Range {
 
 /// Returns the end of a segment, if its chunks cover it in order.
 fn end(segment: &DeviceSegment) -> Option<usize> {
-    let end = segment.chunks.iter().try_fold(segment.address, |at, piece| {
-        if piece.address == at && piece.bytes > 0 { at.checked_add(piece.bytes) } else { None }
+    let end = segment.chunks.iter().try_fold(segment.address, |at, part| {
+        if part.address == at && part.bytes > 0 { at.checked_add(part.bytes) } else { None }
     });
     end.filter(|&end| end > segment.address && Some(end) == segment.address.checked_add(segment.bytes))
 }

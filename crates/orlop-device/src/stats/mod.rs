@@ -56,8 +56,18 @@ impl StatByPool {
         self.of(small).sub(amount);
     }
 
+    /// Replaces an amount by another. Only the difference is counted.
+    #[inline]
+    pub(crate) fn replace(&mut self, small: bool, old: u64, new: u64) {
+        if new > old {
+            self.add(small, new - old);
+        } else if old > new {
+            self.sub(small, old - new);
+        }
+    }
+
     /// Moves an amount from the small pools to the large ones, or back.
-    pub(crate) fn pass(&mut self, from_small: bool, amount: u64) {
+    pub(crate) fn transfer(&mut self, from_small: bool, amount: u64) {
         self.of(from_small).sub(amount);
         self.of(!from_small).add(amount);
     }
@@ -97,7 +107,7 @@ pub struct DeviceStats {
     pub oversize_allocations: Stat,
     /// Regions too large to be split.
     pub oversize_segments: Stat,
-    /// Times that everything free went back to the device for a request.
+    /// Times that all free memory was released for a request.
     pub num_alloc_retries: u64,
     /// Requests that failed.
     pub num_ooms: u64,
@@ -107,14 +117,14 @@ pub struct DeviceStats {
     pub num_device_free: u64,
     /// Times that all streams were waited for.
     pub num_sync_all_streams: u64,
-    /// Chunks that went from one stream to another, which waits for the first. PyTorch has none.
+    /// Chunks of one stream that another took, which waits for the first. PyTorch has none.
     pub num_stream_steals: u64,
-    /// Times that a stream was made to wait for another, on the device, to take over its memory. PyTorch has
-    /// none.
+    /// Times that a stream was made to wait for another, on the device, before it took its memory. PyTorch
+    /// has none.
     pub num_stream_waits: u64,
     /// Bytes of moved pages. PyTorch moves none.
     pub remapped_bytes: u64,
-    /// Regions that did not go back to the device because they were not wholly free: a fault of the engine.
+    /// Regions that were not released because they were not wholly free: a fault of the engine.
     pub num_corrupt_releases: u64,
 }
 
@@ -172,11 +182,11 @@ impl fmt::Display for DeviceStats {
         }
         writeln!(f, "oversize_allocations {}", self.oversize_allocations)?;
         writeln!(f, "oversize_segments {}", self.oversize_segments)?;
-        // PyTorch's `max_split_size` is what was set before its allocator was made, when no settings have
-        // been read.
+        // PyTorch prints the `max_split_size` from before its allocator was made, when no settings were read.
         write!(
             f,
-            "num_alloc_retries {} num_ooms {} num_device_alloc {} num_device_free {} num_sync_all_streams {} max_split_size -1",
+            "num_alloc_retries {} num_ooms {} num_device_alloc {} num_device_free {} num_sync_all_streams {} \
+             max_split_size -1",
             self.num_alloc_retries,
             self.num_ooms,
             self.num_device_alloc,

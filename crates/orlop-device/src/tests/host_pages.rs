@@ -1,19 +1,16 @@
-//! Programs on real memory: every block keeps what is written to it while pages move under others, and
-//! nothing leaks.
+//! Programs on real memory: the contents of every block stay while pages of others move, every page has one
+//! address, and nothing leaks. The order of streams is checked by the mock device of `orlop-testkit`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use super::streams::{LateStreams, check, fill};
-use crate::{
-    DeviceAllocator, DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, HostPages, Policy,
-    TorchConf,
-};
-use orlop_alloc::{Allocator, Request};
-use orlop_core::{Device, StreamId};
+use super::{MIB, torch};
+use crate::{DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, HostPages, Policy};
+use orlop_core::StreamId;
+use orlop_testkit::device::Random;
+use orlop_testkit::pattern;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::cell::Cell;
 
-const MIB: usize = 1 << 20;
 const PAGE: usize = 2 * MIB;
 
 #[derive(Debug, Clone)]
@@ -21,7 +18,8 @@ enum Step {
     Allocate(usize, u64),
     Use(usize, u64),
     Free(usize),
-    CatchUp(u64),
+    /// Whether events are complete when they are queried.
+    EventsDone(bool),
     Empty,
     /// The system refuses some of the next calls that change mappings.
     Refuse(u64),
@@ -33,53 +31,43 @@ fn steps(refusals: u32) -> impl Strategy<Value = Vec<Step>> {
         10 => (bytes, 0_u64..4).prop_map(|(bytes, stream)| Step::Allocate(bytes, stream)),
         7 => any::<usize>().prop_map(Step::Free),
         2 => (any::<usize>(), 0_u64..5).prop_map(|(which, stream)| Step::Use(which, stream)),
-        2 => (0_u64..5).prop_map(Step::CatchUp),
+        2 => any::<bool>().prop_map(Step::EventsDone),
         1 => Just(Step::Empty),
         refusals => any::<u64>().prop_map(|calls| Step::Refuse(calls & (calls >> 21))),
     ];
     prop::collection::vec(step, 0..120)
 }
 
-struct Live {
-    block: DeviceBlock,
-    seed: u64,
-    own: StreamId,
-    others: Vec<StreamId>,
-}
-
-/// An engine whose blocks are written, and the blocks.
+/// An engine, and its live blocks with the seeds of their contents.
 struct Program {
-    engine: Engine<LateStreams>,
-    live: Vec<Live>,
+    engine: Engine<HostPages>,
+    live: Vec<(DeviceBlock, u64)>,
     blocks: u64,
 }
 
 impl Program {
     fn new(policy: Policy, memory: u64) -> Self {
         let memory = HostPages::new(memory).expect("Linux");
-        Self { engine: Engine::new(LateStreams::new(memory), policy), live: Vec::new(), blocks: 0 }
+        Self { engine: Engine::new(memory, policy), live: Vec::new(), blocks: 0 }
     }
 
     fn place(&self, block: DeviceBlock) -> (usize, usize) {
         (self.engine.address(block), self.engine.size(block))
     }
 
-    fn allocate(&mut self, bytes: usize, own: StreamId) -> Result<(), DeviceError> {
-        let block = self.engine.allocate(DeviceRequest::new(bytes, own))?;
+    fn allocate(&mut self, bytes: usize, stream: StreamId) -> Result<(), DeviceError> {
+        let block = self.engine.allocate(DeviceRequest::new(bytes, stream))?;
         let (address, size) = self.place(block);
-        self.engine.backing().handed_out(address, size, own);
         self.blocks += 1;
-        let seed = self.blocks;
-        fill(address, size, seed);
-        self.live.push(Live { block, seed, own, others: Vec::new() });
+        fill(address, size, self.blocks);
+        self.live.push((block, self.blocks));
         Ok(())
     }
 
     fn free(&mut self, which: usize) {
-        let Live { block, seed, own, others } = self.live.swap_remove(which);
+        let (block, seed) = self.live.swap_remove(which);
         let (address, size) = self.place(block);
         check(address, size, seed);
-        self.engine.backing().returns((address, size), seed, own, &others);
         self.engine.free(block).unwrap();
     }
 
@@ -91,48 +79,63 @@ impl Program {
                 let _full = self.allocate(bytes, StreamId::new(stream));
             }
             Step::Use(which, stream) if some > 0 => {
-                let live = &mut self.live[which % some];
-                self.engine.record_stream(live.block, StreamId::new(stream)).unwrap();
-                live.others.push(StreamId::new(stream));
+                self.engine.record_stream(self.live[which % some].0, StreamId::new(stream)).unwrap();
             }
             Step::Free(which) if some > 0 => self.free(which % some),
             Step::Use(..) | Step::Free(_) => {}
-            Step::CatchUp(stream) => self.engine.backing().catch_up(StreamId::new(stream)),
+            Step::EventsDone(done) => self.engine.backing().set_events_done(done),
             Step::Empty => self.engine.empty_cache(),
-            Step::Refuse(calls) => self.engine.backing().memory.refuse(calls),
+            Step::Refuse(calls) => self.engine.backing().refuse(calls),
         }
-        self.engine.backing().check_calls();
         self.engine.verify().unwrap();
-        assert_eq!(self.engine.backing().memory.used(), self.engine.stats().reserved_bytes.all.current);
+        self.engine.backing().prove();
+        assert_eq!(self.engine.backing().used(), self.engine.stats().reserved_bytes.all.current);
     }
 
     fn check_all(&self) {
-        for live in &self.live {
-            let (address, size) = self.place(live.block);
-            check(address, size, live.seed);
+        for &(block, seed) in &self.live {
+            let (address, size) = self.place(block);
+            check(address, size, seed);
         }
     }
 
-    /// All blocks are as they were written, and nothing is left when they are gone. How many bytes were
-    /// moved.
+    /// Checks that all blocks are intact, and that nothing is left after they were freed. Returns the bytes
+    /// of moved pages.
     fn finish(mut self) -> u64 {
         self.check_all();
         while !self.live.is_empty() {
             self.free(0);
         }
-        self.engine.backing().memory.refuse(0);
+        self.engine.backing().refuse(0);
         self.engine.empty_cache();
-        self.engine.backing().check_calls();
-        let memory = &self.engine.backing().memory;
+        let memory = self.engine.backing();
         memory.prove();
         assert_eq!(memory.used(), 0);
         assert_eq!(memory.resident().unwrap(), 0);
-        assert_eq!(memory.remapped(), self.engine.stats().remapped_bytes);
-        memory.remapped()
+        self.engine.stats().remapped_bytes
     }
 }
 
-/// Runs the same random programs each time; how many bytes were moved.
+/// Returns the bytes of a block.
+fn bytes<'a>(address: usize, bytes: usize) -> &'a mut [u8] {
+    let start = std::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: the callers pass live blocks: mapped, initialised, and not used elsewhere.
+    unsafe { std::slice::from_raw_parts_mut(start, bytes) }
+}
+
+/// Writes every byte of a block.
+fn fill(address: usize, len: usize, seed: u64) {
+    bytes(address, len).chunks_mut(pattern::WHOLE).for_each(|part| pattern::fill(seed, part));
+}
+
+/// Checks every byte of a block.
+fn check(address: usize, len: usize, seed: u64) {
+    let mut parts = bytes(address, len).chunks(pattern::WHOLE);
+    let is_intact = parts.all(|part| pattern::difference(seed, part).is_none());
+    assert!(is_intact, "block {seed} at {address:#x} was overwritten");
+}
+
+/// Runs random programs, the same each time. Returns the bytes of moved pages.
 fn run(policy: &Policy, cases: u32, refusals: u32) -> u64 {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
@@ -148,51 +151,46 @@ fn run(policy: &Policy, cases: u32, refusals: u32) -> u64 {
 }
 
 fn expandable() -> Policy {
-    Policy::torch(&"expandable_segments:True,large_segment_size_mb:12".parse::<TorchConf>().unwrap())
+    torch("expandable_segments:True,large_segment_size_mb:12")
 }
 
 #[test]
-fn blocks_keep_what_is_written_while_pages_move() {
+fn contents_stay_while_pages_move() {
     assert!(run(&Policy::orlop(), 12, 0) > 50 << 20, "pages move");
 }
 
 #[test]
-fn blocks_keep_what_is_written_under_other_rules() {
-    for policy in [expandable(), Policy::torch(&TorchConf::default()), Policy::orlop_without_pages()] {
+fn contents_stay_under_other_policies() {
+    for policy in [expandable(), torch(""), Policy::orlop_without_pages()] {
         assert_eq!(run(&policy, 4, 0), 0);
     }
 }
 
-/// The system may refuse any call: a request fails then, and nothing else does.
+/// If the system refuses a call, a request fails, and nothing else.
 #[test]
-fn blocks_keep_what_is_written_when_the_system_refuses() {
+fn contents_stay_when_the_system_refuses_calls() {
     assert!(run(&Policy::orlop(), 12, 3) > 0);
     run(&expandable(), 4, 3);
     run(&Policy::orlop_without_pages(), 4, 3);
 }
 
-/// A page that is free is as good wherever it is.
+/// Any free page can serve any request.
 #[test]
-fn the_largest_request_takes_all_pages_that_are_free() {
+fn the_largest_request_takes_all_free_pages() {
     let memory = 128 * MIB;
     let mut program = Program::new(Policy::orlop(), memory as u64);
-    let mut random = 1_u64;
-    let mut next = |below: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(random >> 33).unwrap() % below
-    };
+    let mut random = Random::new(1);
     for round in 0..8 {
-        while program.allocate(MIB + next(4 * MIB), StreamId::new(next(3) as u64)).is_ok() {}
+        while program.allocate(MIB + random.below(4 * MIB), StreamId::new(random.below(3) as u64)).is_ok() {}
         for _ in 0..program.live.len() / 2 {
-            program.free(next(program.live.len()));
+            program.free(random.below(program.live.len()));
         }
         program.engine.index_last_freed();
         let engine = &program.engine;
-        let held = usize::try_from(engine.stats().reserved_bytes.all.current).unwrap();
-        let whole = usize::try_from(engine.whole_free_pages()).unwrap() + memory - held;
+        let reserved = usize::try_from(engine.stats().reserved_bytes.all.current).unwrap();
+        let whole = usize::try_from(engine.whole_free_pages()).unwrap() + memory - reserved;
         assert!(whole >= 8 * PAGE && engine.largest_free() < whole as u64, "it is fragmented: {whole}");
         let mut bytes = whole;
-        // Every byte of it is written, and no other block's.
         while program.allocate(bytes, StreamId::DEFAULT).is_err() {
             bytes -= MIB / 2;
         }
@@ -204,47 +202,27 @@ fn the_largest_request_takes_all_pages_that_are_free() {
 }
 
 #[test]
-fn what_is_trimmed_is_the_systems_again() {
-    for policy in [Policy::orlop(), expandable(), Policy::orlop_without_pages()] {
-        let allocator = DeviceAllocator::new(HostPages::new(64 << 20).unwrap(), policy).into_ref();
-        let resident = || allocator.with_engine(|engine| engine.backing().resident().unwrap());
-        assert_eq!((allocator.device(), resident()), (Device::CPU, 0));
-        let mut blocks: Vec<_> =
-            (0..4).map(|_| allocator.allocate(&Request::new(12 * MIB).zeroed()).unwrap()).collect();
-        blocks.iter_mut().for_each(|block| block.bytes_mut().unwrap().fill(7));
-        assert_eq!(resident(), 48 << 20);
-        blocks.truncate(1);
-        assert_eq!((allocator.trim(0), resident()), (36 << 20, 12 << 20));
-        assert!(blocks.iter().all(|block| block.bytes().unwrap().iter().step_by(999).all(|&byte| byte == 7)));
-        drop(blocks);
-        assert_eq!((allocator.trim(0), resident()), (12 << 20, 0));
-        let fresh = allocator.allocate(&Request::new(12 * MIB).zeroed()).unwrap();
-        assert!(fresh.bytes().unwrap().iter().step_by(999).all(|&byte| byte == 0));
-    }
-}
-
-#[test]
-fn more_than_there_is_is_refused() {
+fn requests_beyond_the_memory_are_refused() {
     let memory = HostPages::new(3 << 20).unwrap();
     assert_eq!(memory.memory(), 4 << 20, "rounded up");
     assert_eq!(memory.allocate(5 << 20), None);
     let address = memory.allocate(4 << 20).unwrap();
     assert_eq!(memory.allocate(1), None);
-    // SAFETY: allocated above, used by nobody.
+    // SAFETY: allocated above, and not used.
     unsafe { memory.release(address, 4 << 20) };
-    assert_eq!((memory.used(), memory.peak()), (0, 4 << 20));
+    assert_eq!(memory.used(), 0);
     let error = HostPages::new(u64::MAX).unwrap_err();
     assert!(matches!(error, DeviceError::NoMovablePages { bytes: u64::MAX, .. }), "{error}");
 }
 
-/// Steps of the system's pages, not of 2 MiB: stretches are cut where they must be.
+/// Multiples of the system's pages, not of 2 MiB: extents are split.
 #[test]
 fn any_whole_pages_can_be_moved() {
     let memory = HostPages::new(2 << 20).unwrap();
     let from = memory.reserve_addresses(1 << 20).unwrap();
     let to = memory.reserve_addresses(1 << 20).unwrap();
     let step = 64 << 10;
-    // SAFETY: set aside, without pages.
+    // SAFETY: reserved above, without pages.
     assert!(unsafe { memory.map(from, 4 * step, step) });
     (0..4).for_each(|part| fill(from + part * step, step, part as u64));
     for part in [2, 0, 3, 1] {
@@ -253,12 +231,12 @@ fn any_whole_pages_can_be_moved() {
         check(to + (3 - part) * step, step, part as u64);
         memory.prove();
     }
-    // SAFETY: less than a page, which cannot be; nothing happens.
+    // SAFETY: less than a page, which is refused.
     assert!(!unsafe { memory.map(from, 100, 100) });
     // SAFETY: mapped above.
     unsafe { memory.unmap(to, 4 * step, step) };
     for range in [from, to] {
-        // SAFETY: set aside above, without pages.
+        // SAFETY: reserved above, without pages.
         unsafe { memory.release_addresses(range, 1 << 20) };
     }
     assert_eq!((memory.used(), memory.resident().unwrap()), (0, 0));

@@ -1,25 +1,24 @@
-//! Engines in the state that somebody says another one was in.
+//! Engines restored from segments, valid ones and others.
 
+use super::{MIB, torch};
 use crate::{
     DeviceChunk, DeviceChunkState, DeviceError, DeviceRequest, DeviceSegment, Engine, NullDevice, Policy,
     TorchConf,
 };
 use orlop_core::{Device, StreamId};
 
-const MIB: usize = 1 << 20;
 const AT: usize = 1 << 40;
 
 fn engine(conf: &str) -> Engine<NullDevice> {
-    let policy = Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"));
-    Engine::new(NullDevice::new(Device::cuda(0), 8 << 30), policy)
+    super::engine(torch(conf), 8 << 10)
 }
 
 fn segment(address: usize, sizes: &[usize], state: DeviceChunkState) -> DeviceSegment {
     let mut at = address;
     let chunks = sizes.iter().map(|&bytes| {
-        let piece = DeviceChunk { address: at, bytes, requested: bytes, state };
+        let chunk = DeviceChunk { address: at, bytes, requested: bytes, state };
         at += bytes;
-        piece
+        chunk
     });
     let chunks = chunks.collect();
     let bytes = at - address;
@@ -41,7 +40,7 @@ fn segments_too_large_to_be_split_are_counted() {
 }
 
 #[test]
-fn figures_that_do_not_add_up_are_refused_and_nothing_is_restored() {
+fn inconsistent_segments_are_refused_and_nothing_is_restored() {
     let good = segment(AT, &[2 * MIB, 4 * MIB], DeviceChunkState::Live);
     let changed = |change: &dyn Fn(&mut DeviceSegment)| {
         let mut bad = segment(AT + 64 * MIB, &[2 * MIB, 4 * MIB], DeviceChunkState::Live);
@@ -57,10 +56,10 @@ fn figures_that_do_not_add_up_are_refused_and_nothing_is_restored() {
         changed(&|bad| bad.chunks[0].bytes = 0),
         changed(&|bad| bad.chunks[1].bytes = usize::MAX),
         changed(&|bad| bad.chunks[1].requested = usize::MAX / 2),
-        // Overlaps the good one, in whole and in part.
+        // Overlaps with the good one, completely and partly.
         good.clone(),
         segment(AT + 5 * MIB, &[MIB], DeviceChunkState::Free),
-        // Addresses at the end of all, and more memory than there is.
+        // Addresses at the end of the address space, and more memory than the device has.
         segment(usize::MAX - MIB, &[MIB], DeviceChunkState::Free),
         segment(isize::MAX.unsigned_abs() - MIB, &[MIB], DeviceChunkState::Free),
         segment(2 * AT, &[9 << 30], DeviceChunkState::Free),
@@ -76,7 +75,7 @@ fn figures_that_do_not_add_up_are_refused_and_nothing_is_restored() {
             }
             assert_eq!((engine.backing().used(), engine.segments().len()), (0, 0));
             engine.verify().unwrap();
-            // It is as new.
+            // The engine is unchanged.
             assert_eq!(engine.restore(std::slice::from_ref(&good)).unwrap().len(), 2);
             engine.verify().unwrap();
             assert_eq!(engine.restore(&[]).unwrap_err(), DeviceError::NotNew);
@@ -84,9 +83,9 @@ fn figures_that_do_not_add_up_are_refused_and_nothing_is_restored() {
     }
 }
 
-/// Parts of 2 MiB: the addresses of one that goes are not those of what stays.
+/// Segments smaller than 2 MiB: after one is released, no new region overlaps its neighbours.
 #[test]
-fn segments_may_share_a_step_of_addresses() {
+fn segments_may_share_a_granule_of_addresses() {
     let device = NullDevice::like_cuda(Device::cuda(0), 8 << 30);
     let mut engine = Engine::new(device, Policy::torch(&TorchConf::default()));
     let segments = [
@@ -105,9 +104,9 @@ fn segments_may_share_a_step_of_addresses() {
     engine.verify().unwrap();
 }
 
-/// The second segment of one range lies behind the first of another.
+/// The second segment of one range lies after the first of another.
 #[test]
-fn ranges_that_lie_in_each_other_do_not_grow_into_each_other() {
+fn interleaved_ranges_do_not_grow_into_each_other() {
     let mut engine = engine("expandable_segments:True");
     let of = |address: usize, stream: u64| DeviceSegment {
         stream: StreamId::new(stream),

@@ -1,11 +1,11 @@
-//! How much memory a device has, as the context and the profiles report it.
+//! The memory of a device, as the context and the profiles report it.
 
-use orlop_alloc::adaptor::{Limit, Statistics};
-use orlop_alloc::profile::{MemorySteps, Observers};
-use orlop_alloc::{AllocatorRef, Context, DeviceMemory, DeviceOps, DevicePtr, Error, Request, Result};
-use orlop_core::{Device, MemoryKind, StreamId};
+use orlop_alloc::adaptor::{Limit, Tracking};
+use orlop_alloc::{AllocatorRef, DeviceMemory, DeviceOps, Error, HostOps, Request};
+use orlop_context::Context;
+use orlop_context::profile::MemorySteps;
+use orlop_core::{Device, MemoryKind};
 use orlop_device::{DeviceAllocator, NullDevice, Policy};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 const GPU: Device = Device::cuda(0);
@@ -18,49 +18,28 @@ fn allocator(memory: u64) -> DeviceAllocator<NullDevice> {
 fn an_allocator_reports_the_memory_of_its_device() {
     let context = Context::new();
     assert!(matches!(context.device_memory(GPU), Err(Error::MemoryUnknown { device: GPU })));
-    // Adaptors pass it on.
-    let limited = Limit::new(Statistics::new(allocator(1 << 30)), 1 << 30);
+    // Adaptors forward it.
+    let limited = Limit::new(Tracking::new(allocator(1 << 30)), 1 << 30);
     context.register(GPU, MemoryKind::Default, AllocatorRef::new(limited)).unwrap();
     assert_eq!(context.device_memory(GPU).unwrap(), DeviceMemory { total: 1 << 30, free: 1 << 30 });
     let block = context.allocate(GPU, &Request::new(100)).unwrap();
     let free = (1 << 30) - (2 << 20);
     assert_eq!(context.device_memory(GPU).unwrap(), DeviceMemory { total: 1 << 30, free });
-    // What is cached is not free.
+    // Cached memory is not free.
     drop(block);
     assert_eq!(context.device_memory(GPU).unwrap().free, free);
     context.trim(GPU);
     assert_eq!(context.device_memory(GPU).unwrap().free, 1 << 30);
 }
 
-/// Device operations that know the memory, or do not, and can do nothing else.
-#[derive(Debug)]
-struct MockOps(Option<DeviceMemory>);
-
-// SAFETY: it touches nothing.
-unsafe impl DeviceOps for MockOps {
-    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, _: usize, _: StreamId) -> Result<()> {
-        Err(Error::NoCopyPath { from: from.device, to: to.device })
-    }
-    unsafe fn fill(&self, _: NonNull<u8>, _: &[u8], _: usize, _: StreamId) -> Result<()> {
-        Err(Error::NoDeviceOps { device: GPU })
-    }
-    fn synchronize(&self, _: StreamId) -> Result<()> {
-        Ok(())
-    }
-    fn memory(&self) -> Option<DeviceMemory> {
-        self.0
-    }
-}
-
 #[test]
 fn device_operations_come_before_allocators() {
     let context = Context::new();
-    context.register_ops(GPU, Arc::new(MockOps(None)));
     context.register(GPU, MemoryKind::Default, allocator(7).into_ref()).unwrap();
-    assert_eq!(context.device_memory(GPU).unwrap().total, 7);
-    let memory = DeviceMemory { total: 5, free: 3 };
-    context.register_ops(GPU, Arc::new(MockOps(Some(memory))));
-    assert_eq!(context.device_memory(GPU).unwrap(), memory);
+    context.register_ops(GPU, Arc::new(HostOps));
+    // Where the operations do not know the memory, the allocators do.
+    let expected = HostOps.memory().map_or(7, |memory| memory.total);
+    assert_eq!(context.device_memory(GPU).unwrap().total, expected);
 }
 
 #[test]
@@ -70,6 +49,6 @@ fn a_printed_profile_has_the_memory_of_devices() {
     let text = MemorySteps::on(&context).to_string();
     assert!(text.ends_with("\ncuda:0: 1.00 GiB free of 1.00 GiB"), "{text}");
     let allocator = context.allocator(GPU, MemoryKind::Default).unwrap();
-    let alone = MemorySteps::with(&Observers::on_allocator(&allocator));
+    let alone = MemorySteps::on_allocator(&allocator);
     assert_eq!(alone.to_string().lines().count(), 2);
 }

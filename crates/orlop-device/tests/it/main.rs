@@ -2,7 +2,6 @@
 #![cfg(not(loom))]
 
 mod device_memory;
-mod lifetimes;
 mod pressure;
 mod private_pools;
 mod regions;

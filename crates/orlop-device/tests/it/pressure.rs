@@ -1,4 +1,4 @@
-//! Pressure callbacks, and looks at the engine from code that uses its allocator.
+//! Pressure callbacks, and inspection of the engine by code that uses its allocator.
 
 use orlop_alloc::{Allocator, Error, Request};
 use orlop_core::Device;
@@ -25,10 +25,10 @@ fn a_request_without_retry_runs_no_callback() {
 }
 
 #[test]
-fn a_look_at_the_engine_that_uses_the_allocator_is_refused() {
+fn an_inspection_that_uses_the_allocator_is_refused() {
     let device = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), Policy::orlop()).into_ref();
-    let looked = catch_unwind(AssertUnwindSafe(|| device.with_engine(|_| device.stats())));
-    assert!(looked.is_err(), "it would wait for itself");
+    let inspected = catch_unwind(AssertUnwindSafe(|| device.with_engine(|_| device.stats())));
+    assert!(inspected.is_err(), "it would wait for itself");
     device
         .with_engine(|_| assert!(matches!(device.allocate(&Request::new(8)), Err(Error::Reentrant { .. }))));
     assert!(device.allocate(&Request::new(8)).is_ok());

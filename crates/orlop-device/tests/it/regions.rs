@@ -1,4 +1,4 @@
-//! What an allocator reports of its regions and pages, held against what it has.
+//! The region events of an allocator, compared with its reserved memory.
 
 use orlop_alloc::{
     Allocator as _, AllocatorRef, Block, Event, EventClock, Observer, RegionAction, RegionEvent, Request,
@@ -6,17 +6,18 @@ use orlop_alloc::{
 use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceAllocator, NullDevice, Policy, TorchConf};
 use orlop_sync::Mutex;
+use orlop_testkit::device::Random;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An observer that knows what memory there is, at which addresses, from what it is told.
+/// An observer that reconstructs the reserved memory from region events.
 #[derive(Default)]
 struct MemoryMap(Mutex<Mapped>);
 
 #[derive(Default)]
 struct Mapped {
-    /// Bytes by address. Neighbours are not joined.
+    /// Bytes by address. Adjacent ranges are not merged.
     ranges: BTreeMap<usize, usize>,
     events: usize,
     last: Option<u64>,
@@ -42,16 +43,20 @@ impl Mapped {
     fn apply(&mut self, event: &RegionEvent) {
         let (start, end) = (event.address, event.address + event.bytes);
         self.events += 1;
-        // Where ticks are long two may be the same.
+        // Two events may have the same time where the clock is coarse.
         assert!(event.at >= self.last && event.at.is_some() && event.bytes > 0, "out of order");
         self.last = event.at;
         if matches!(event.action, RegionAction::Reserved | RegionAction::Mapped) {
             let before = self.ranges.range(..end).next_back();
-            assert!(before.is_none_or(|(at, bytes)| at + bytes <= start), "{start:x} is there twice");
+            assert!(before.is_none_or(|(at, bytes)| at + bytes <= start), "{start:x} is reserved twice");
             self.ranges.insert(start, event.bytes);
             return;
         }
-        assert!(self.covers(start, event.bytes), "{} bytes at {start:x} go that never came", event.bytes);
+        assert!(
+            self.covers(start, event.bytes),
+            "{} bytes at {start:x} are released but not reserved",
+            event.bytes
+        );
         while let Some((&at, &bytes)) =
             self.ranges.range(..end).next_back().filter(|(at, n)| *at + *n > start)
         {
@@ -79,10 +84,10 @@ impl Observer for MemoryMap {
 }
 
 fn watch(allocator: &AllocatorRef) -> Arc<MemoryMap> {
-    // From now on there are times.
+    // Events have times once the clock exists.
     let _ = EventClock::get();
     let map = Arc::<MemoryMap>::default();
-    allocator.set_observer(Some(Arc::clone(&map) as Arc<dyn Observer>));
+    allocator.add_observer(Arc::clone(&map) as Arc<dyn Observer>);
     map
 }
 
@@ -98,35 +103,30 @@ fn policies() -> [Policy; 4] {
 
 /// Allocates and frees at random, on three streams; some requests fail.
 fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64, check: impl Fn()) {
-    let mut state = seed;
-    let mut below = |limit: u64| {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (state >> 33) % limit
-    };
+    let mut random = Random::new(seed);
+    let mut below = |end: usize| random.below(end);
     for step in 0..steps {
         let large = below(8) == 0;
         let bytes = 1 + below(if large { 24 << 20 } else { 64 << 10 });
-        let request =
-            Request::new(usize::try_from(bytes).unwrap_or_default()).stream(StreamId::new(below(3)));
+        let request = Request::new(bytes).stream(StreamId::new(below(3) as u64));
         if let Ok(block) = allocator.allocate(&request) {
             if below(4) == 0 {
-                block.record_stream(StreamId::new(below(3))).expect("its allocator waits for streams");
+                block.record_stream(StreamId::new(below(3) as u64)).expect("its allocator waits for streams");
             }
             blocks.push(block);
         }
-        while blocks.len() as u64 > below(24) {
-            let index = usize::try_from(below(blocks.len() as u64)).unwrap_or_default();
-            drop(blocks.swap_remove(index));
+        while blocks.len() > below(24) {
+            drop(blocks.swap_remove(below(blocks.len())));
         }
         if step % 37 == 0 {
-            allocator.trim(below(16 << 20));
+            allocator.trim(below(16 << 20) as u64);
         }
         check();
     }
 }
 
 #[test]
-fn what_is_reported_is_what_is_held() {
+fn reported_bytes_are_the_reserved_bytes() {
     for policy in policies() {
         let name = policy.name;
         let allocator = device(policy).erase();
@@ -147,7 +147,7 @@ fn what_is_reported_is_what_is_held() {
 }
 
 #[test]
-fn a_late_observer_gets_what_is_there() {
+fn a_late_observer_gets_the_reserved_regions() {
     for policy in policies() {
         let allocator = device(policy).erase();
         let mut blocks = Vec::new();
@@ -160,14 +160,16 @@ fn a_late_observer_gets_what_is_there() {
             assert_eq!(second.0.lock().bytes(), allocator.usage().reserved, "{}", allocator.name());
         });
         let events = second.0.lock().events;
-        allocator.set_observer(None);
+        for observer in allocator.observers() {
+            allocator.remove_observer(&observer);
+        }
         blocks.clear();
         allocator.trim(0);
         assert_eq!(second.0.lock().events, events);
     }
 }
 
-/// Calls of the allocator's own, which do not go through the handle.
+/// A method of the allocator itself, which does not go through the handle.
 #[test]
 fn emptying_the_cache_is_reported() {
     let device = device(Policy::torch(&TorchConf::default()));
@@ -196,7 +198,7 @@ impl Observer for Recursive {
 }
 
 #[test]
-fn an_observer_may_allocate_from_what_it_observes() {
+fn an_observer_may_allocate_from_its_allocator() {
     for policy in policies() {
         let allocator = device(policy).erase();
         let observer = Arc::new(Recursive {
@@ -204,9 +206,9 @@ fn an_observer_may_allocate_from_what_it_observes() {
             kept: Mutex::default(),
             events: AtomicU64::new(0),
         });
-        allocator.set_observer(Some(Arc::clone(&observer) as Arc<dyn Observer>));
+        allocator.add_observer(Arc::clone(&observer) as Arc<dyn Observer>);
         let _block = allocator.allocate(&Request::new(30 << 20)).unwrap();
-        // Each region led to another: the first three times.
+        // Each of the first three regions led to another.
         assert_eq!((observer.events.load(Ordering::Relaxed), observer.kept.lock().len()), (4, 3));
         observer.allocator.lock().take();
         let kept = std::mem::take(&mut *observer.kept.lock());

@@ -1,9 +1,9 @@
-//! `host-pages` by name, as a program gets it that calls the init function.
+//! `host-pages` by name, after the init function was called.
 
 use orlop_alloc::backing::{Null, Region, RegionChange, Visitor};
-use orlop_alloc::context::CpuConfig;
-use orlop_alloc::registry::{FactoryOptions, Registry, registry};
 use orlop_alloc::{Allocator, Error, Request};
+use orlop_context::CpuConfig;
+use orlop_context::registry::{FactoryOptions, Registry, registry};
 use orlop_core::Device;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn limited() -> FactoryOptions {
     FactoryOptions::new().limit(8 << 20)
 }
 
-/// The setting that is refused.
+/// Returns the setting that is refused.
 fn refused(options: &FactoryOptions) -> &'static str {
     match registered().make(NAME, options) {
         Err(Error::Configuration { variable, .. }) => variable,
@@ -28,20 +28,25 @@ fn refused(options: &FactoryOptions) -> &'static str {
 }
 
 #[test]
-fn it_is_offered_where_it_is_registered() {
+fn it_exists_where_it_is_registered() {
     assert!(Registry::with_builtin().factory(NAME).is_none());
     let registry = registered();
     orlop_device::register(&registry);
     assert_eq!(registry.registered().iter().filter(|entry| &*entry.name == NAME).count(), 1);
-    let entry = registry.registered().into_iter().find(|entry| &*entry.name == NAME).expect("it is there");
-    assert_eq!((entry.priority, entry.at.file()), (25, file!()), "the program's call is the place");
-    let best = registry.best().expect("there are some");
-    assert_eq!(best.name(), "caching", "the CPU's default stays");
+    let entry =
+        registry.registered().into_iter().find(|entry| &*entry.name == NAME).expect("it is registered");
+    assert_eq!(
+        (entry.priority, entry.at.file()),
+        (25, file!()),
+        "the place of registration is the program's call"
+    );
+    let best = registry.best().expect("built-in factories exist");
+    assert_eq!(best.name(), "caching", "the default of the CPU stays");
 }
 
 #[test]
 fn it_follows_the_limit_and_the_statistics() {
-    // Of whole pages, and never more than was allowed.
+    // Whole pages, and never more than the limit.
     let pages = registered().make(NAME, &FactoryOptions::new().limit((6 << 20) - 1)).unwrap();
     assert_eq!(pages.device_memory().map(|memory| memory.total), Some(4 << 20));
     let uncounted = registered().make(NAME, &limited().statistics(false)).unwrap();
@@ -52,8 +57,8 @@ fn it_follows_the_limit_and_the_statistics() {
 }
 
 #[test]
-fn settings_that_it_cannot_follow_are_refused() {
-    assert_eq!(refused(&FactoryOptions::new()), "limit", "it is a device of a size");
+fn unsupported_settings_are_refused() {
+    assert_eq!(refused(&FactoryOptions::new()), "limit", "the limit is required");
     assert_eq!(refused(&FactoryOptions::new().limit((2 << 20) - 1)), "limit");
     assert_eq!(refused(&limited().node(0)), "node");
     assert_eq!(refused(&limited().backing(Arc::new(Null::new(Device::CPU)))), "backing");
@@ -62,11 +67,11 @@ fn settings_that_it_cannot_follow_are_refused() {
 }
 
 #[test]
-fn a_configuration_names_it() {
+fn a_configuration_can_name_it() {
     orlop_device::register(registry());
     let config = CpuConfig::new().named(NAME).limit(8 << 20);
     assert_eq!(config.clone().make().unwrap().name(), NAME);
-    // An engine that takes no backing cannot call visitors: that is an error, not silence.
+    // An engine that takes no backing cannot call visitors, so the visitor is refused.
     let visitor: Visitor = Arc::new(|_: RegionChange, _: &Region, _: Option<u32>| {});
     let refused = config.visitor(visitor).make();
     assert!(matches!(refused, Err(Error::Configuration { variable: "backing", .. })));

@@ -3,7 +3,7 @@
 
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
-use orlop_alloc::torch::TorchConf;
+use orlop_core::torch::TorchConf;
 use orlop_core::{Device, StreamId};
 use orlop_device::{
     DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, NullDevice, Policy,

@@ -1,6 +1,6 @@
 //! The allocators that a simulation can run, with their settings.
 
-use orlop_alloc::torch::{ConfError, TorchConf};
+use orlop_core::torch::{ConfError, TorchConf};
 use orlop_device::Policy;
 use std::fmt;
 

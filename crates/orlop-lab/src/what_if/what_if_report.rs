@@ -10,7 +10,7 @@ use crate::simulate::{
     AllocatorRules, Fidelity, MemoryCapacity, MemoryLimit, RunConditions, Simulation, SimulationOutcome,
     UNLIMITED,
 };
-use orlop_alloc::torch::TorchConf;
+use orlop_core::torch::TorchConf;
 use orlop_trace::history::{DeviceHistory, History, Workload};
 use rayon::prelude::*;
 use serde::Serialize;

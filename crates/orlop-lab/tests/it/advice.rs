@@ -1,7 +1,7 @@
 //! When advice is given, and which.
 
 use crate::torch_runs::{device, recordings};
-use orlop_alloc::torch::TorchConf;
+use orlop_core::torch::TorchConf;
 use orlop_lab::report::{ReportRow as PageRow, WhatIfVerdict};
 use orlop_lab::simulate::{AllocatorRules, RunConditions};
 use orlop_lab::what_if::{

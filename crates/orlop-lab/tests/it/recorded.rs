@@ -5,7 +5,6 @@ use orlop_core::Device;
 use orlop_device::{DeviceAllocator, NullDevice, Policy, TorchConf};
 use orlop_lab::analyze::{SiteNaming, SnapshotInfo};
 use orlop_trace::recorder::Recorder;
-use std::sync::Arc;
 
 const MIB: usize = 1 << 20;
 
@@ -13,7 +12,7 @@ fn watched() -> (AllocatorRef, Recorder) {
     let device = NullDevice::new(Device::cuda(0), 256 << 20);
     let allocator = DeviceAllocator::new(device, Policy::torch(&TorchConf::default())).into_ref().erase();
     let recorder = Recorder::new();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator.add_observer(recorder.observer());
     (allocator, recorder)
 }
 

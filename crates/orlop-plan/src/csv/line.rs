@@ -1,17 +1,17 @@
-//! Lines of bounded length, and the fields in one.
+//! Lines of bounded length, and the fields of a line.
 
 use crate::CsvError;
 use std::borrow::Cow;
 use std::io::{BufRead, Read as _};
 
-/// The longest line of a problem's file that is read, in bytes.
+/// The maximum length of a line in a problem's file, in bytes.
 pub const MAX_LINE: usize = 1 << 16;
 
-/// Lines one after the other.
+/// A reader of lines.
 pub(super) struct Lines<R> {
     reader: R,
     bytes: Vec<u8>,
-    /// The line read last, from 1.
+    /// The number of the last line, from 1.
     number: u64,
 }
 
@@ -20,14 +20,15 @@ impl<R: BufRead> Lines<R> {
         Self { reader, bytes: Vec::new(), number: 0 }
     }
 
-    /// The next line that is not blank, and its number. What is no UTF-8 is replaced: only names can have it.
+    /// Returns the next line that is not blank, and its number. Invalid UTF-8 is replaced: only names can
+    /// contain it.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Cow<'_, str>)>, CsvError> {
         const MARK: &[u8] = "\u{feff}".as_bytes();
         loop {
             self.bytes.clear();
             self.number += 1;
             let line = self.number;
-            // One byte more than a line may have, and its end.
+            // One byte more than the maximum, and the end of the line.
             let mut bounded = self.reader.by_ref().take(MAX_LINE as u64 + 2);
             let read = bounded.read_until(b'\n', &mut self.bytes);
             if read.map_err(|error| CsvError::Read { line, error })? == 0 {
@@ -50,7 +51,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// The fields of a line without the blanks around them; nothing if a quote is in the wrong place.
+/// Returns the fields of a line, trimmed; `None` if a quote is misplaced.
 pub(super) fn fields(line: &str) -> Option<Vec<Cow<'_, str>>> {
     let (mut fields, mut rest) = (Vec::new(), line);
     loop {
@@ -73,7 +74,7 @@ pub(super) fn fields(line: &str) -> Option<Vec<Cow<'_, str>>> {
     }
 }
 
-/// What stands between the quote that was passed and the one that closes it, and what is behind that.
+/// Returns the text up to the closing quote, and the text after it.
 fn unquote(text: &str) -> Option<(Cow<'_, str>, &str)> {
     let mut field = Cow::Borrowed("");
     let mut rest = text;
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_not_read_to_their_end() {
+    fn too_long_lines_are_refused_without_reading_their_end() {
         let mut lines = Lines::new(std::io::BufReader::new(std::io::repeat(b'7')));
         assert!(matches!(lines.next(), Err(CsvError::LineTooLong { line: 1, .. })));
         let longest = format!("{}\n\n \r\nx", "7".repeat(MAX_LINE));

@@ -6,7 +6,7 @@ use orlop_core::Alignment;
 use std::borrow::Cow;
 use std::io::{BufReader, Read};
 
-/// The most of a field that an error repeats, in characters.
+/// The maximum number of characters of a field in an error.
 const SHOWN: usize = 40;
 
 /// The indices of the columns.
@@ -16,8 +16,8 @@ struct CsvHeader {
     id: Option<usize>,
     start: Option<usize>,
     end: Option<usize>,
-    /// Whether the end is the last moment, and not the one after it.
-    end_lives: bool,
+    /// Whether the end is the last time at which the buffer is live, and not the one after it.
+    includes_end: bool,
     size: Option<usize>,
     alignment: Option<usize>,
     gaps: Option<usize>,
@@ -32,7 +32,7 @@ impl CsvHeader {
                 "lower" | "start" | "begin" => (&mut header.start, ProblemColumn::Start),
                 "upper" => (&mut header.end, ProblemColumn::End),
                 "end" => {
-                    header.end_lives = true;
+                    header.includes_end = true;
                     (&mut header.end, ProblemColumn::End)
                 }
                 "size" => (&mut header.size, ProblemColumn::Size),
@@ -56,14 +56,14 @@ impl CsvHeader {
     }
 }
 
-/// The line of a buffer.
+/// The fields of a buffer's line.
 struct CsvRow<'a> {
     fields: Vec<Cow<'a, str>>,
     line: u64,
 }
 
 impl CsvRow<'_> {
-    /// A column's text, if there is such a column.
+    /// Returns the text of a column, if there is such a column.
     fn text(&self, place: Option<usize>) -> Option<&str> {
         place.and_then(|place| self.fields.get(place)).map(|field| &**field)
     }
@@ -81,7 +81,7 @@ impl CsvRow<'_> {
 
     fn end(&self, header: &CsvHeader) -> Result<u64, CsvError> {
         let end = self.number(header.end, ProblemColumn::End)?;
-        let behind = if header.end_lives { end.checked_add(1) } else { Some(end) };
+        let behind = if header.includes_end { end.checked_add(1) } else { Some(end) };
         behind.ok_or_else(|| self.unexpected(ProblemColumn::End, self.text(header.end).unwrap_or_default()))
     }
 
@@ -104,15 +104,15 @@ impl CsvRow<'_> {
     }
 }
 
-/// Whether an id is this number, written as we would write it.
-fn counts(id: &str, number: u64) -> bool {
+/// Returns `true` if an id is this number in its normal form.
+fn is_number(id: &str, number: u64) -> bool {
     let padded = id.len() > 1 && id.starts_with('0');
     !padded && !id.starts_with('+') && id.parse() == Ok(number)
 }
 
 impl Problem {
-    /// Reads a problem from text: see [`csv`](crate::csv) for the format. Ids that only count the buffers
-    /// from 0 are not kept as names.
+    /// Reads a problem as CSV: see [`csv`](crate::csv) for the format. Ids that only number the buffers from
+    /// 0 are not names.
     ///
     /// ```
     /// use orlop_plan::Problem;
@@ -129,7 +129,7 @@ impl Problem {
     ///
     /// # Errors
     ///
-    /// [`CsvError`], with the line.
+    /// [`CsvError`] with the number of the line.
     pub fn read_csv(reader: impl Read) -> Result<Self, CsvError> {
         let mut lines = Lines::new(BufReader::new(reader));
         let header = match lines.next()? {
@@ -146,7 +146,7 @@ impl Problem {
             }
             let buffer = row.buffer(&header)?;
             let id = row.text(header.id).unwrap_or_default();
-            counting = counting && counts(id, count);
+            counting = counting && is_number(id, count);
             let pushed = builder.push_named(id, buffer);
             pushed.map_err(|error| CsvError::Problem { line, error })?;
             count += 1;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_in_any_order_by_any_name() {
+    fn columns_have_any_order_and_several_names() {
         let expected = [Buffer::unaligned(3..8, 64), Buffer::unaligned(0..1, 0)];
         for text in [
             "id,lower,upper,size\n0,3,8,64\n1,0,1,0\n",
@@ -222,10 +222,7 @@ mod tests {
                 "lower,upper,size,gaps\n0,9,2,3-4\n",
                 "line 2: the gaps cannot be \"3-4\", expected nothing: lifetimes with gaps are not supported",
             ),
-            (
-                "lower,upper,size\n0,\"1,2\n",
-                "line 2: a quote is not closed, or something stands behind a quoted field",
-            ),
+            ("lower,upper,size\n0,\"1,2\n", "line 2: a quote is not closed, or text follows a quoted field"),
         ];
         for (text, expected) in cases {
             assert_eq!(read(text).unwrap_err().to_string(), expected, "{text:?}");

@@ -1,4 +1,4 @@
-//! Writing a problem, with the offsets of a plan or without.
+//! Writing a problem, with or without the offsets of a plan.
 
 use crate::buffer::alignment_bytes;
 use crate::{Plan, Problem};
@@ -6,7 +6,7 @@ use orlop_core::Alignment;
 use std::fmt;
 use std::io::{self, Write};
 
-/// A name as a field.
+/// A name, quoted if necessary.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -19,7 +19,7 @@ impl fmt::Display for Quoted<'_> {
         for character in self.0.chars() {
             match character {
                 '"' => f.write_str("\"\"")?,
-                // A line is a buffer.
+                // A buffer is one line.
                 _ if character.is_control() => f.write_str(" ")?,
                 _ => write!(f, "{character}")?,
             }
@@ -29,9 +29,9 @@ impl fmt::Display for Quoted<'_> {
 }
 
 impl Problem {
-    /// Writes the problem as text that [`read_csv`](Self::read_csv) and minimalloc read:
-    /// `id,lower,upper,size`, and `alignment` if any buffer has one. Without any names, ids count from 0.
-    /// Control characters in names become spaces.
+    /// Writes the problem as CSV that [`read_csv`](Self::read_csv) and minimalloc read:
+    /// `id,lower,upper,size`, and `alignment` if any buffer is aligned. Without names, the ids are the
+    /// indices. Control characters in names become spaces.
     ///
     /// # Errors
     ///
@@ -42,11 +42,11 @@ impl Problem {
 }
 
 impl Plan {
-    /// Writes the problem as [`Problem::write_csv`] does, with a column `offset` more.
+    /// Writes the problem as [`Problem::write_csv`] does, with the column `offset`.
     ///
     /// # Errors
     ///
-    /// Those of `writer`. If the problem is another one, buffers that the plan does not know have offset 0.
+    /// Those of `writer`. If the plan is of another problem, buffers without an offset are written with 0.
     pub fn write_csv(&self, problem: &Problem, writer: impl Write) -> io::Result<()> {
         write(problem, Some(self), writer)
     }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn with_and_without_the_rest() {
+    fn with_and_without_optional_columns() {
         let one = Buffer::unaligned(2..5, 7);
         let plain = Problem::new([one]).unwrap();
         assert_eq!(text(|out| plain.write_csv(out)), "id,lower,upper,size\n0,2,5,7\n");

@@ -1,16 +1,16 @@
-//! Noticing a period while it happens: a log of allocations and frees since some moment, the anchor.
+//! Detection of a period while it happens: a log of allocations and frees since a moment, the anchor.
 //!
-//! The anchor is where the fewest bytes are live: whenever there are fewer than at the anchor, the log begins
-//! anew. So that this is not where one layer of a network ends and the next begins, the learner first only
-//! watches for a while how much is live. When as much is live as at the anchor again, that may be the end of
-//! a period, and the log goes on trial: if all of it happens once more, in the same order and with the same
-//! classes, it is the period. If not, it was a part of one, and what was seen meanwhile is added to it.
+//! The anchor is where the fewest bytes are live: whenever fewer are live than at the anchor, the log
+//! restarts. So that this is not a border between two layers of a network, the learner first watches the live
+//! bytes for a while without a log. When as many bytes are live as at the anchor again, a period may have
+//! ended, and the log goes on trial: if all of it repeats, in the same order and with the same classes, it is
+//! the period. If not, it was a part of one, and the events since then are added to it.
 
 use super::PeriodRequest;
 use crate::Buffer;
 
-/// An allocation of a class; or the free of the allocation with this number; or, with a class, the free of a
-/// block from before the anchor.
+/// An allocation of a class, the free of the allocation with this number, or the free of a block of a class
+/// from before the anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LoggedEvent(u32);
 
@@ -46,7 +46,7 @@ impl LoggedEvent {
     }
 }
 
-/// The log is on trial: its first events and allocations, and how many of these events have happened again.
+/// A log on trial: the numbers of its events and allocations, and of the events that have repeated.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     events: usize,
@@ -56,17 +56,17 @@ struct Trial {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum LearnerPhase {
-    /// For `left` more allocations, and then until as few bytes are live as after the free that left the
-    /// fewest: `lowest` more than at first.
+    /// For `left` more allocations, and then until the live bytes are at their minimum: `lowest` more than at
+    /// first.
     Watching { left: isize, lowest: isize },
     #[default]
     Logging,
 }
 
-/// Notices the period of a workload from its allocations and frees, in constant time for each.
+/// Detects the period of a workload from its allocations and frees, in constant time for each.
 ///
-/// Each block needs a note in which the learner leaves a number, and a fingerprint that tells it from other
-/// live blocks: notes of blocks that were allocated before the anchor are stale.
+/// Each block needs a note, in which the learner stores a number, and a fingerprint that differs from other
+/// live blocks': notes of blocks from before the anchor are stale.
 ///
 /// ```
 /// use orlop_plan::period::PeriodLearner;
@@ -88,9 +88,9 @@ enum LearnerPhase {
 #[derive(Debug, Default)]
 pub struct PeriodLearner {
     events: Vec<LoggedEvent>,
-    /// By number of the allocation: the fingerprint of its block while that is live, else zero.
+    /// By number of the allocation, the fingerprint of its live block, or zero.
     live: Vec<u32>,
-    /// What is live beyond the anchor. Less than nothing moves the anchor.
+    /// The blocks and bytes that are live beyond those at the anchor. A negative number moves the anchor.
     blocks: isize,
     bytes: isize,
     trial: Option<Trial>,
@@ -119,7 +119,7 @@ impl PeriodLearner {
         }
     }
 
-    /// Whether a period is known that begins with an allocation of this class.
+    /// Returns `true` if a period is known that begins with an allocation of this class.
     #[must_use]
     pub fn is_period_from(&self, class: usize) -> bool {
         let first = self.events.iter().find_map(|event| event.class());
@@ -130,15 +130,15 @@ impl PeriodLearner {
         self.trial.is_some_and(|trial| trial.matched == trial.events)
     }
 
-    /// The number of events of the period.
+    /// Returns the number of events of the period.
     #[must_use]
     pub fn events(&self) -> usize {
         self.trial.map_or(0, |trial| trial.events)
     }
 
-    /// Logs that a block of a class was allocated. Its fingerprint, which is not zero, tells it from other
-    /// live blocks. Returns the note for the block, which is less than twice the requests that a period may
-    /// have, or `None` if the log is full and there is no period.
+    /// Logs that a block of a class was allocated. Its fingerprint is not zero and differs from other live
+    /// blocks'. Returns the note for the block, less than twice the maximum number of requests, or `None` if
+    /// the log is full and there is no period.
     pub fn log(&mut self, class: usize, bytes: usize, fingerprint: u32) -> Option<usize> {
         if self.trial.is_none() && self.live.len() >= self.max_requests {
             return None;
@@ -147,7 +147,7 @@ impl PeriodLearner {
         self.bytes += bytes.cast_signed();
         if let LearnerPhase::Watching { left, .. } = &mut self.phase {
             *left -= 1;
-            // As few bytes are never live again: not a period.
+            // The minimum of live bytes is not reached again: there is no period.
             return (*left >= -self.max_requests.cast_signed()).then_some(0);
         }
         self.note(LoggedEvent::allocation(class));
@@ -182,18 +182,18 @@ impl PeriodLearner {
             (Some(number), Some(trial)) if number >= trial.allocations => {
                 LoggedEvent::free(number - trial.allocations)
             }
-            // Of the period before the trial's: there it was of the period before.
+            // A block from before the trial. The logged free was of a block from before the log.
             _ => LoggedEvent::foreign(class),
         };
         self.note(event);
-        // What is longer than it may be is not tried: a log on trial becomes twice as long.
+        // A log beyond the maximum is not tried: on trial it becomes twice as long.
         let is_period = (self.blocks, self.bytes) == (0, 0) && self.events.len() >= self.min_events;
         if self.trial.is_none() && is_period && self.live.len() <= self.max_requests {
             self.trial = Some(Trial { events: self.events.len(), allocations: self.live.len(), matched: 0 });
         }
     }
 
-    /// Adds an event to the log, or finds it in the part on trial.
+    /// Adds an event to the log, or matches it with the log on trial.
     fn note(&mut self, event: LoggedEvent) {
         let Some(trial) = &mut self.trial else {
             self.events.push(event);
@@ -203,7 +203,7 @@ impl PeriodLearner {
             trial.matched += 1;
             return;
         }
-        // It was only a part of the period. What happened again belongs to it.
+        // It was only a part of the period. The repeated events belong to it.
         let &mut Trial { allocations, matched, .. } = trial;
         self.trial = None;
         let moved = |event: LoggedEvent| {
@@ -217,7 +217,7 @@ impl PeriodLearner {
         self.events.push(moved(event));
     }
 
-    /// The log begins anew here.
+    /// Restarts the log here.
     fn begin(&mut self) {
         self.phase = LearnerPhase::Logging;
         self.events.clear();
@@ -246,7 +246,7 @@ impl PeriodLearner {
         requests
     }
 
-    /// Bytes of the log.
+    /// Returns the bytes of the log.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.events.capacity() * size_of::<LoggedEvent>() + self.live.capacity() * size_of::<u32>()
@@ -285,7 +285,7 @@ mod tests {
                 let name = event.to_ascii_uppercase();
                 let class = class_of(name);
                 if self.is_full || event == name && self.learner.is_period_from(class) {
-                    // The engine learns no more, or makes a plan now.
+                    // An engine stops learning here, or makes a plan.
                     return;
                 }
                 if event == name {
@@ -302,7 +302,8 @@ mod tests {
             }
         }
 
-        /// The period if it begins with `first`: names of its requests, or a star for what cannot be planned.
+        /// Returns the period if it begins with `first`: the names of its requests, or a star for those that
+        /// cannot be planned.
         fn period(&self, first: char) -> Option<String> {
             let name = |request: &PeriodRequest| match request.buffer {
                 Some(_) => ('A'..='Z').nth(request.key).unwrap_or('?'),
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_learned_when_it_has_happened_twice() {
+    fn a_period_is_known_after_it_has_happened_twice() {
         let mut player = LearnerPlayer::new(4, 0);
         player.play("ABab");
         player.play("ABabABa");
@@ -325,13 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn the_part_that_repeats_within_a_period_is_not_the_period() {
+    fn a_part_that_repeats_within_a_period_is_not_the_period() {
         let mut player = LearnerPlayer::new(20, 0);
         for _ in 0..8 {
             player.play("ABbBbBbCac");
         }
         assert_eq!(player.period('A'), Some("ABBBC".into()));
-        // Also where the parts end with no more live bytes than at the anchor.
+        // Also if the parts end with no more live bytes than at the anchor.
         let mut player = LearnerPlayer::new(40, 10);
         for _ in 0..12 {
             player.play("AaAaAaBb");
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_outlive_their_period_come_from_elsewhere() {
+    fn blocks_that_outlive_their_period_are_not_planned() {
         let mut player = LearnerPlayer::new(8, 0);
         player.play("Z");
         for _ in 0..8 {
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_for_ever_is_no_period() {
+    fn blocks_that_accumulate_are_no_period() {
         let mut player = LearnerPlayer::new(16, 0);
         for _ in 0..16 {
             player.play("ABab");
@@ -371,8 +372,8 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_nearly_a_period_again_and_again_stays_short() {
-        // Each time all that was comes again, and only the last two frees are the other way round.
+    fn a_log_that_nearly_repeats_stays_short() {
+        // Each time the whole log repeats, and only the last two frees are swapped.
         let mut player = LearnerPlayer::new(16, 0);
         player.play(&"Aa".repeat(8)); // Watched, and not logged.
         let mut all = "ABab".to_owned();

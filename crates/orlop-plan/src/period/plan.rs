@@ -1,4 +1,4 @@
-//! A period plan: where the blocks of a period belong, request by request.
+//! A period plan: the addresses of a period's blocks, request by request.
 
 use super::search::{CONTEXT, fingerprint};
 use super::{Period, PeriodRequest, PeriodSearch};
@@ -8,15 +8,15 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, Copy)]
 struct PlannedRequest {
     size: usize,
-    /// Where its block belongs; `None` if anywhere.
+    /// The address of its block; `None` for any.
     address: Option<usize>,
 }
 
-/// A plan for a [`Period`], and where in it the workload is.
+/// A plan for a [`Period`], and the position of the workload in it.
 ///
-/// It begins at the period's turn, when the fewest blocks are live that are not where it wants them. A
-/// request that is not the next one of the plan is a divergence: it has no address, and the next ones have
-/// none until a whole context of sixteen requests is in the order of the plan again.
+/// It begins at the period's turn, when the fewest blocks are live at other addresses than planned. A request
+/// that is not the next one of the plan is a divergence: it has no address, and the next ones have none until
+/// a context of sixteen requests is in the order of the plan again.
 ///
 /// ```
 /// use orlop_plan::period::{PeriodPlan, PeriodSearch};
@@ -33,24 +33,24 @@ struct PlannedRequest {
 ///     plan.follow(&search)
 /// };
 /// assert_eq!([request(1), request(2)], [Some(0), Some(4096)]);
-/// // A divergence: it has no address, nor has what follows.
+/// // A divergence: it has no address, nor has the next request.
 /// assert_eq!([request(9), request(10)], [None, None]);
 /// ```
 #[derive(Debug)]
 pub struct PeriodPlan {
-    /// From the turn on.
+    /// The requests, from the turn on.
     requests: Vec<PlannedRequest>,
-    /// Whether the turn was passed since there is this plan.
+    /// Whether the workload has reached the turn since the plan was made.
     has_begun: bool,
-    /// The request that comes next, unless the workload has diverged.
+    /// The index of the next request, unless the workload has diverged.
     next: Option<usize>,
-    /// Requests by the context that ends with them.
+    /// The indices of requests by the context that ends with them.
     contexts: HashMap<u64, usize>,
 }
 
 impl PeriodPlan {
-    /// Creates a plan for `period`, whose last request was the workload's last, with an address for each of
-    /// its requests.
+    /// Creates a plan for `period`, which ends with the workload's last request, with an address for each
+    /// request.
     #[must_use]
     pub fn new(period: &Period, addresses: impl IntoIterator<Item = Option<usize>>) -> Self {
         let planned = |(request, address): (&PeriodRequest, Option<usize>)| PlannedRequest {
@@ -65,13 +65,13 @@ impl PeriodPlan {
             let last = requests[..end].last_chunk::<CONTEXT>()?;
             Some((fingerprint(last.iter().map(|request| request.size)), end - 1))
         };
-        // Of equal contexts the first one stays.
+        // Of equal contexts, the first is kept.
         let contexts = (CONTEXT..=length).rev().filter_map(context).collect();
         let next = (length - turn).checked_rem(length);
         Self { requests, has_begun: false, next, contexts }
     }
 
-    /// Returns where the block of the last request that was logged belongs; `None` if anywhere.
+    /// Returns the planned address for the last logged request; `None` for any.
     #[inline]
     pub fn follow(&mut self, search: &PeriodSearch) -> Option<usize> {
         let size = search.last_size()?;
@@ -83,25 +83,25 @@ impl PeriodPlan {
         self.requests.get(index?)?.address.filter(|_| self.has_begun)
     }
 
-    /// The number of requests.
+    /// Returns the number of requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether it has no requests.
+    /// Returns `true` if it has no requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Whether the last request was not as planned, so that a context is needed.
+    /// Returns `true` if the last request was not as planned, so that a context is needed.
     #[must_use]
     pub fn has_diverged(&self) -> bool {
         self.next.is_none()
     }
 
-    /// Bytes of its tables.
+    /// Returns the bytes of its tables.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.requests.capacity() * size_of::<PlannedRequest>()

@@ -1,31 +1,31 @@
 //! A log of requests that is searched for a period on demand.
 //!
-//! Times are counted in requests. The log tells how large each request was and how many requests later its
-//! block was freed. A search takes the shortest period that ends with the last request; a period whose blocks
-//! live longer than itself, or become ever more, is none.
+//! Times are counted in requests. The log has the size of each request, and the number of requests until its
+//! block was freed. A search returns the shortest period that ends with the last request. A sequence whose
+//! blocks outlive it, or accumulate, is not a period.
 
 use super::{Period, PeriodRequest};
 use crate::Buffer;
 
-/// The log holds at most this many requests. Half of them are forgotten then.
+/// The maximum length of the log. When it is full, the older half is removed.
 const CAPACITY: usize = 1 << 15;
 
 /// A period that did not happen twice is accepted if this many requests have repeated.
-const LEAST_REPEATED: usize = 256;
+const MIN_REPEATED: usize = 256;
 
-/// The number of requests that tell where in a period the workload is. Shorter periods are not looked for.
+/// The number of requests that identify a position in a period, and the minimum length of a period.
 pub(super) const CONTEXT: usize = 16;
 
-/// At least this many requests lie between two searches.
+/// The minimum number of requests between two searches.
 const PAUSE: u32 = 64;
 
-/// A search looks at this many periods that happened twice, the shortest first.
+/// The maximum number of periods that happened twice in a search, the shortest first.
 const CANDIDATES: usize = 64;
 
 /// The block is live.
 const LIVE: u32 = u32::MAX;
 
-/// Numbers are smaller than this, so that they differ from whatever stands for none.
+/// Numbers are smaller than this, so that they differ from any value for none.
 const NUMBERS: u32 = u32::MAX / 2;
 
 /// A request: its size, and the number of requests when its block was freed.
@@ -35,7 +35,7 @@ struct LoggedRequest {
     freed: u32,
 }
 
-/// Logs the requests of one workload and searches the log for a [`Period`] when it is asked to.
+/// Logs the requests of one workload and searches the log for a [`Period`] on demand.
 ///
 /// ```
 /// use orlop_plan::period::PeriodSearch;
@@ -84,7 +84,7 @@ impl PeriodSearch {
         }
     }
 
-    /// Returns an empty log whose numbers go on where these end: live blocks have numbers of this one.
+    /// Returns an empty log that continues the numbers of this one, which live blocks have.
     #[must_use]
     pub fn restart(&self) -> Self {
         Self { first: self.next_number(), ..Self::default() }
@@ -101,8 +101,8 @@ impl PeriodSearch {
         self.log.drain(..CAPACITY / 2);
         self.first = match self.first.checked_add(u32::try_from(CAPACITY / 2).unwrap_or(0)) {
             Some(first) if first < NUMBERS => first,
-            // Numbers begin again. Live blocks have old ones, and may be freed under a number that is in use
-            // again: then one lifetime is wrong, once.
+            // Numbers begin again. A live block with an old number may be freed under a number that is in use
+            // again: one lifetime is then wrong, once.
             _ => {
                 self.log.clear();
                 (self.pause, self.rejected) = (0, 0);
@@ -111,7 +111,7 @@ impl PeriodSearch {
         };
     }
 
-    /// Whether a search is due, and if it is, no further one for a while: occasions come in groups.
+    /// Returns `true` if a search is due. The next one is then deferred, because occasions come in groups.
     pub fn take_turn(&mut self) -> bool {
         let now = self.next_number();
         let is_due = now >= self.pause;
@@ -121,13 +121,13 @@ impl PeriodSearch {
         is_due
     }
 
-    /// Puts off the next search by this many requests.
+    /// Defers the next search by this many requests.
     pub fn pause(&mut self, requests: usize) {
         self.pause = self.next_number().saturating_add(u32::try_from(requests).unwrap_or(u32::MAX));
     }
 
-    /// Puts off the next search because this period is of no use, each time for longer. One that is not
-    /// confirmed may be known better soon.
+    /// Defers the next search because this period cannot be used, each time for longer. If the period is
+    /// not confirmed, a better one may be found soon.
     pub fn reject(&mut self, period: &Period) {
         let length = u32::try_from(period.requests.len()).unwrap_or(u32::MAX);
         let pause = match period.is_confirmed {
@@ -138,21 +138,21 @@ impl PeriodSearch {
         self.pause = self.next_number().saturating_add(pause);
     }
 
-    /// Returns the shortest period that ends with the last request and has as many live blocks at its end as
-    /// at its start. Takes time in proportion to the log, and to the periods that it looks at.
+    /// Returns the shortest period that ends with the last request and has the same live blocks at its end as
+    /// at its start. The time is linear in the log and in the periods that are considered.
     #[must_use]
     pub fn find(&self) -> Option<Period> {
         let repeated = self.repeated();
         let log = &self.log;
         let confirmed = (CONTEXT..log.len()).filter(|&length| repeated[length] >= length).take(CANDIDATES);
-        let begun = (LEAST_REPEATED..log.len())
-            .filter(|&length| repeated[length] >= LEAST_REPEATED && repeated[length] < length);
+        let begun = (MIN_REPEATED..log.len())
+            .filter(|&length| repeated[length] >= MIN_REPEATED && repeated[length] < length);
         let begun = begun.max_by_key(|&length| repeated[length]);
         confirmed.chain(begun).find_map(|length| self.period(length))
     }
 
-    /// For each distance, how many of the last requests are as large as those that much earlier: the Z
-    /// function of the log, backwards.
+    /// Returns, for each distance, the number of last requests whose sizes equal those that much earlier: the
+    /// Z function of the reversed log.
     fn repeated(&self) -> Vec<usize> {
         let count = self.log.len();
         let size = |back: usize| self.log[count - 1 - back].size;
@@ -172,7 +172,7 @@ impl PeriodSearch {
         repeated
     }
 
-    /// The last `length` requests as a period; `None` if blocks live longer than that, or become ever more.
+    /// Returns the last `length` requests as a period; `None` if blocks outlive it, or accumulate.
     fn period(&self, length: usize) -> Option<Period> {
         let begin = self.log.len().checked_sub(length)?;
         let mut durations = Vec::with_capacity(length);
@@ -184,7 +184,7 @@ impl PeriodSearch {
                 return None;
             }
             all = all.saturating_add(request.size);
-            // Its block and the one of a period before are both live: they may be ever more.
+            // Its block and that of the period before are both live: they may accumulate.
             if duration.is_none() && before.is_some() {
                 kept = kept.saturating_add(request.size);
             }
@@ -199,7 +199,7 @@ impl PeriodSearch {
             let end = duration.map(|duration| start + duration).filter(|&end| end <= length);
             let lifetime = match end {
                 Some(end) => u64::try_from(start).ok()?..u64::try_from(end).ok()?,
-                // It goes on in the next period.
+                // It is live across the end of the period.
                 None => Period::ALWAYS,
             };
             let accumulates = duration.is_none() && begin + index >= length;
@@ -214,39 +214,39 @@ impl PeriodSearch {
         })
     }
 
-    /// For how many requests the block of a request was live; `None` if it still is.
+    /// Returns the number of requests for which the block of a request was live; `None` if it still is.
     fn duration(&self, index: usize) -> Option<usize> {
         let freed = self.log.get(index).filter(|request| request.freed != LIVE)?.freed;
         Some((freed.wrapping_sub(self.first) as usize).saturating_sub(index))
     }
 
-    /// A fingerprint of the last requests and the size of the last one; `None` if there are too few.
+    /// Returns a fingerprint of the last requests; `None` if there are too few.
     #[inline]
     pub(super) fn context(&self) -> Option<u64> {
         let last = self.log.last_chunk::<CONTEXT>()?;
         Some(fingerprint(last.iter().map(|request| request.size)))
     }
 
-    /// The size of the last request.
+    /// Returns the size of the last request.
     #[inline]
     pub(super) fn last_size(&self) -> Option<usize> {
         Some(self.log.last()?.size)
     }
 
-    /// Bytes of the log.
+    /// Returns the bytes of the log.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.log.capacity() * size_of::<LoggedRequest>()
     }
 }
 
-/// Tells one context from another.
+/// Returns a hash of a context.
 #[inline]
 pub(super) fn fingerprint(sizes: impl Iterator<Item = usize>) -> u64 {
     sizes.fold(0, |sum: u64, size| (sum ^ size as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
 }
 
-/// The index of the request before which the fewest bytes are live, by sizes and durations.
+/// Returns the index of the request before which the fewest bytes are live, from sizes and durations.
 fn turn(durations: &[(usize, Option<usize>)]) -> usize {
     let length = durations.len();
     let mut change = vec![0_i128; length + 1];

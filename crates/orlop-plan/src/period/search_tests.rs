@@ -1,9 +1,9 @@
-//! The log, the periods that are found in it, and following a plan.
+//! The log, periods found in it, and plans for them.
 
 use super::*;
 use crate::period::PeriodPlan;
 
-/// The device's requests: a search, and a plan if there is one.
+/// A workload with its search, and a plan if there is one.
 #[derive(Default)]
 struct Workload {
     search: PeriodSearch,
@@ -12,19 +12,19 @@ struct Workload {
 }
 
 impl Workload {
-    fn of(deeds: &str) -> Self {
+    fn of(events: &str) -> Self {
         let mut workload = Self::default();
-        workload.play(deeds);
+        workload.play(events);
         workload
     }
 
-    /// Plays requests: a capital letter allocates, the small one frees the oldest block of that name. Returns
-    /// the addresses of the plan.
-    fn play(&mut self, deeds: &str) -> Vec<Option<usize>> {
+    /// Plays events: an upper-case letter allocates, its lower-case letter frees the oldest block of that
+    /// name. Returns the planned addresses.
+    fn play(&mut self, events: &str) -> Vec<Option<usize>> {
         let mut addresses = Vec::new();
-        for deed in deeds.chars() {
-            let name = deed.to_ascii_uppercase();
-            if deed == name {
+        for event in events.chars() {
+            let name = event.to_ascii_uppercase();
+            if event == name {
                 let number = self.search.log(name as usize);
                 self.live.push((name, number));
                 addresses.push(self.plan.as_mut().and_then(|plan| plan.follow(&self.search)));
@@ -53,12 +53,12 @@ fn a_period_has_the_lifetimes_of_its_blocks() {
 }
 
 #[test]
-fn blocks_that_become_ever_more_are_no_period() {
+fn blocks_that_accumulate_are_no_period() {
     assert!(Workload::of(&PERIOD.replace('m', "").repeat(3)).search.find().is_none());
 }
 
 #[test]
-fn a_period_that_begins_again_is_found_before_it_happened_twice() {
+fn a_period_is_found_when_its_second_time_has_begun() {
     let mut state = 1_u32;
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -67,15 +67,15 @@ fn a_period_that_begins_again_is_found_before_it_happened_twice() {
     let first: String = (0..300).map(|_| next()).collect();
     let second = "Ee".repeat(300);
     let workload = Workload::of(&[&*first, &second, &first].concat());
-    let period = workload.search.find().expect("half of it came again");
+    let period = workload.search.find().expect("half of it has repeated");
     assert_eq!((period.requests().len(), period.is_confirmed()), (600, false));
 }
 
 #[test]
-fn a_block_that_outlives_the_period_shares_its_address_with_no_other() {
+fn a_block_across_the_end_of_the_period_shares_no_address() {
     let mut workload = Workload::of("Z");
     workload.play(&"AaBbCcDdEeFfGgYzHhIiJjKkLlMmNnZy".repeat(3));
-    let period = workload.search.find().expect("it happens again and again");
+    let period = workload.search.find().expect("it happened three times");
     let always =
         |request: &&PeriodRequest| request.buffer.is_some_and(|buffer| buffer.end == Period::ALWAYS.end);
     // Wherever the period begins, one of the two is live across it.
@@ -104,7 +104,7 @@ fn a_plan_begins_at_its_turn_and_recovers_from_divergences() {
         PERIOD.chars().filter(char::is_ascii_uppercase).map(|name| Some(name as usize)).collect();
     assert_eq!(workload.play(PERIOD), here);
     assert!(!workload.plan.as_ref().is_some_and(PeriodPlan::has_diverged));
-    // Something else comes between: nothing has an address until a whole context is as it was.
+    // A divergence: there is no address until a whole context is as planned.
     assert_eq!(workload.play("YyXx"), [None, None]);
     assert!(workload.plan.as_ref().is_some_and(PeriodPlan::has_diverged));
     let addresses = workload.play(&PERIOD.repeat(2));
@@ -112,7 +112,7 @@ fn a_plan_begins_at_its_turn_and_recovers_from_divergences() {
 }
 
 #[test]
-fn the_log_forgets_and_goes_on() {
+fn the_log_is_truncated_and_continues() {
     let mut workload = Workload::default();
     let first = workload.search.log(1);
     for _ in 0..CAPACITY / 16 {
@@ -124,7 +124,7 @@ fn the_log_forgets_and_goes_on() {
 }
 
 #[test]
-fn numbers_begin_again_before_they_run_out() {
+fn numbers_wrap_around_before_they_run_out() {
     let mut search = PeriodSearch { first: NUMBERS - 1, pause: u32::MAX, ..PeriodSearch::default() };
     assert!(!search.take_turn());
     let numbers: Vec<u32> = (0..=CAPACITY).map(|_| search.log(1)).collect();
@@ -133,7 +133,7 @@ fn numbers_begin_again_before_they_run_out() {
 }
 
 #[test]
-fn searches_are_put_off_for_longer_each_time() {
+fn searches_are_deferred_for_longer_each_time() {
     let mut workload = Workload::of(&PERIOD.repeat(2));
     let period = workload.search.find().expect("it happened twice");
     let mut pauses = Vec::new();

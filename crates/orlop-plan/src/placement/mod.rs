@@ -1,18 +1,17 @@
 //! Placement of buffers with known lifetimes into the holes of an address space.
 //!
-//! [`Skyline`](crate::Skyline) and [`greedy_by_size`](crate::greedy_by_size) lay out one block of memory from
-//! offset 0 up. An allocator that plans for a program that is already running has no such block: it has free
-//! memory between blocks that stay. [`place`] finds addresses there.
+//! [`Skyline`](crate::Skyline) and [`greedy_by_size`](crate::greedy_by_size) plan one block of memory from
+//! offset 0 up. An allocator that plans for a running program has no such block: it has free memory between
+//! live blocks. [`place`] finds addresses there.
 //!
 //! Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020): the
-//! largest buffer first, each at the lowest address where it overlaps no placed buffer that lives at the same
-//! time. If the holes do not hold that, other orders are tried: by size times duration, by duration, and by
-//! start.
+//! largest buffer first, each at the lowest address where it overlaps no placed buffer that is live at the
+//! same time. If the buffers do not fit into the holes, other orders are tried: by size times duration, by
+//! duration, and by start.
 //!
-//! [`greedy_by_size`](crate::greedy_by_size) shares the list of what is placed, but not the search: it takes
-//! the *smallest* gap, as TensorFlow Lite does, where this takes the *lowest*, which ends a search early. Its
-//! plans are there to compare with, so they stay as they are. The skyline planner shares nothing: it works
-//! from the lowest valley up and needs a single space without an end.
+//! [`greedy_by_size`](crate::greedy_by_size) uses the same list of placed buffers, but takes the *smallest*
+//! gap, as TensorFlow Lite does; this takes the *lowest*, which ends a search early. The skyline planner
+//! shares nothing: it works from the lowest valley up and needs one unbounded space.
 
 mod overlaps;
 mod placed;
@@ -25,11 +24,11 @@ use crate::{Buffer, Problem};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Returns an address for each buffer, inside `holes`, by its index in the problem; `None` if no order of
-/// placing was found that fits.
+/// Returns an address in `holes` for each buffer, by its index in the problem; `None` if no order of
+/// placement fits.
 ///
-/// The holes are in order of address and do not overlap. Where one ends at the start of the next there is a
-/// border that no buffer crosses. Takes up to n² steps for each order.
+/// The holes are in order of address and do not overlap. No buffer crosses from a hole into an adjacent one.
+/// Takes up to O(n²) time for each order.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem, placement};
@@ -45,13 +44,13 @@ pub fn place(problem: &Problem, holes: &[Range<u64>]) -> Option<Vec<u64>> {
     placements(problem, holes).next()
 }
 
-/// Returns what [`place`] returns, for each order of placing that fits, to choose from.
+/// Returns the addresses as [`place`] does, for each order of placement that fits.
 pub fn placements(problem: &Problem, holes: &[Range<u64>]) -> impl Iterator<Item = Vec<u64>> {
     let buffers = problem.buffers();
     let mut spans = Normal::new(problem).spans;
     ORDERS.into_iter().filter_map(move |key| {
         spans.sort_unstable_by_key(|span| (Reverse(key(&buffers[span.index as usize])), span.index));
-        // Buffers of no bytes have no span: they overlap nothing and lie at 0, as in a plan.
+        // Buffers without bytes have no span. Their address is 0, as in a plan.
         let mut addresses = vec![0; buffers.len()];
         let mut placed = PlacedSpans::new(holes, spans.len());
         for span in &spans {
@@ -110,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn buffers_that_live_together_lie_apart(buffers in buffers(0..10), holes in holes()) {
+        fn buffers_that_are_live_together_do_not_overlap(buffers in buffers(0..10), holes in holes()) {
             let problem = Problem::new(buffers.clone()).unwrap();
             for addresses in placements(&problem, &holes) {
                 let blocks: Vec<_> =
@@ -127,7 +126,7 @@ mod tests {
         }
 
         #[test]
-        fn a_hole_for_all_at_once_always_fits(buffers in buffers(0..1), holes in holes()) {
+        fn a_hole_for_the_sum_of_all_sizes_fits(buffers in buffers(0..1), holes in holes()) {
             let all = buffers.iter().map(|buffer| buffer.size).sum();
             let problem = Problem::new(buffers).unwrap();
             prop_assert!(place(&problem, std::slice::from_ref(&(0..all))).is_some());
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_fits_into_no_holes_and_nothing_needs_none() {
+    fn without_holes_only_buffers_without_bytes_fit() {
         let one = Problem::new([Buffer::unaligned(0..1, 1)]).unwrap();
         let empty = Problem::new([Buffer::unaligned(0..1, 0)]).unwrap();
         assert_eq!((place(&one, &[]), place(&empty, &[])), (None, Some(vec![0])));
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_at_the_end_of_all_addresses() {
+    fn holes_at_the_end_of_the_address_space() {
         let last = u64::MAX - 10;
         let problem = |buffer: Buffer| Problem::new([buffer, buffer]).unwrap();
         let holes = [0..4, last..u64::MAX];

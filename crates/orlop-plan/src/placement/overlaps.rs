@@ -1,12 +1,12 @@
-//! Which block of a period must be free before which other: overlaps of addresses, in order of time.
+//! Overlaps of the addresses of a period's blocks, in order of time: which block must be free before which
+//! other.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Returns for each block of a period that repeats the index of the next one whose addresses overlap with its
-/// own: the one before which it must be free. At the latest that is the block itself, a period later.
-///
-/// No block is empty.
+/// Returns, for each block of a repeating period, the index of the next block whose addresses overlap with
+/// its own: it must be free before that one is allocated. If no other does, that is the block itself, a
+/// period later. Blocks are not empty.
 ///
 /// ```
 /// use orlop_plan::placement::next_overlaps;
@@ -16,10 +16,10 @@ use std::ops::Range;
 #[must_use]
 pub fn next_overlaps<T: Copy + Ord>(blocks: &[Range<T>]) -> Vec<usize> {
     let mut next = vec![usize::MAX; blocks.len()];
-    // Pieces of the address space by their start: the end, and the block that had it last.
+    // Parts of the address space by their start: the end, and the last block there.
     let mut last: BTreeMap<T, (T, usize)> = BTreeMap::new();
     for (index, block) in (0..blocks.len()).chain(0..blocks.len()).map(|index| (index, &blocks[index])) {
-        // The piece that begins before the block and reaches into it, and those that begin in it.
+        // The part that begins before the block and reaches into it, and those that begin in it.
         let before = last.range(..block.start).next_back().map(|(&start, &(end, owner))| (start, end, owner));
         let mut met: Vec<_> =
             last.range(block.clone()).map(|(&start, &(end, owner))| (start, end, owner)).collect();
@@ -53,7 +53,7 @@ mod tests {
     proptest! {
         /// Compared with a search through all pairs.
         #[test]
-        fn the_next_overlap_is_the_first_in_turn(
+        fn the_next_overlap_is_the_first_in_time(
             blocks in prop::collection::vec((0usize..40, 1usize..20), 1..50),
         ) {
             let blocks: Vec<_> = blocks.into_iter().map(|(start, size)| start..start + size).collect();

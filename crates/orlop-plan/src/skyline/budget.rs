@@ -1,9 +1,9 @@
-//! How long a planner may try.
+//! The budget of a planner.
 
 use std::time::{Duration, Instant};
 
-/// How often [`Skyline`](crate::Skyline) may place all buffers anew. Once is always done, and an answer that
-/// cannot be improved ends it early.
+/// The number of times that [`Skyline`](crate::Skyline) may place all buffers. It does so at least once, and
+/// stops when the plan is optimal.
 ///
 /// ```
 /// use orlop_plan::SearchBudget;
@@ -20,16 +20,16 @@ pub struct SearchBudget {
 }
 
 impl SearchBudget {
-    /// Every order once, and nothing more. What planners have if nothing is said.
+    /// Each order once: the default.
     pub const ORDERS: Self = Self { iterations: None, time: None };
 
-    /// So often: the orders first, then changes to the best of them.
+    /// Creates a budget of `iterations` iterations: first the orders, then changes to the best of them.
     #[must_use]
     pub const fn iterations(iterations: u64) -> Self {
         Self { iterations: Some(iterations), time: None }
     }
 
-    /// And no longer than this: no iteration begins later. The answer depends on the machine then.
+    /// Limits the time: no iteration begins after `time`. The plan then depends on the machine.
     #[must_use]
     pub const fn within(self, time: Duration) -> Self {
         Self { time: Some(time), ..self }
@@ -42,21 +42,21 @@ impl Default for SearchBudget {
     }
 }
 
-/// What is left of a budget.
+/// The rest of a budget.
 #[derive(Debug)]
-pub(super) struct Purse {
+pub(super) struct RemainingBudget {
     iterations: u64,
     until: Option<Instant>,
 }
 
-impl Purse {
+impl RemainingBudget {
     pub(super) fn new(budget: SearchBudget, orders: usize) -> Self {
-        // A moment too far away to be told is none.
+        // A time too far in the future is no limit.
         let until = budget.time.and_then(|time| Instant::now().checked_add(time));
         Self { iterations: budget.iterations.unwrap_or(orders as u64), until }
     }
 
-    /// Takes one iteration; whether there was one.
+    /// Takes one iteration. Returns `false` if there was none.
     pub(super) fn take(&mut self) -> bool {
         if self.iterations == 0 || self.until.is_some_and(|until| Instant::now() >= until) {
             return false;

@@ -1,22 +1,22 @@
-//! The skyline: how high the placed buffers reach in each section.
+//! The skyline: the height of the placed buffers in each section.
 //!
-//! Stretches of the same level, each known by its first section. What begins where another ends needs no
-//! links: the next stretch begins at the end, and the one before is noted there.
+//! It consists of segments of equal level, each identified by its first section. Segments need no links: the
+//! next one begins at the end, and the start of the previous one is stored there.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What is known at a section; it is the first of a stretch if `end` is not 0.
+/// An entry of a section; a segment begins there if `end` is not 0.
 #[derive(Debug, Clone, Copy, Default)]
 struct ContourSegment {
     level: u64,
-    /// The section behind it; 0 if no stretch begins here.
+    /// The section after it; 0 if no segment begins here.
     end: u32,
-    /// Where the stretch that ends here begins.
+    /// The start of the segment that ends here.
     before: u32,
 }
 
-/// A stretch that is lower than its neighbours.
+/// A segment that is lower than its neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Valley {
     pub(super) start: u32,
@@ -26,24 +26,24 @@ pub(super) struct Valley {
 
 #[derive(Debug)]
 pub(super) struct Contour {
-    /// By section, and one more for what ends behind the last.
-    stretches: Vec<ContourSegment>,
+    /// By section, and one more for the end of the last segment.
+    segments: Vec<ContourSegment>,
     sections: u32,
-    /// Level and start of every stretch that is not in `lowest`, and of some that no longer are.
+    /// Level and start of every segment that is not in `lowest`, and of some that no longer exist.
     higher: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Starts of stretches of the lowest level; the last is the first in time.
+    /// Starts of the segments of the lowest level; the last entry is the first in time.
     lowest: Vec<u32>,
 }
 
 impl Contour {
     pub(super) fn new(sections: u32) -> Self {
-        let stretches = vec![ContourSegment::default(); sections as usize + 1];
-        Self { stretches, sections, higher: BinaryHeap::new(), lowest: Vec::new() }
+        let segments = vec![ContourSegment::default(); sections as usize + 1];
+        Self { segments, sections, higher: BinaryHeap::new(), lowest: Vec::new() }
     }
 
-    /// Nothing is placed.
+    /// Resets the skyline to level 0.
     pub(super) fn flatten(&mut self) {
-        self.stretches.fill(ContourSegment::default());
+        self.segments.fill(ContourSegment::default());
         self.higher.clear();
         self.lowest.clear();
         if self.sections > 0 {
@@ -53,23 +53,23 @@ impl Contour {
     }
 
     fn at(&mut self, section: u32) -> &mut ContourSegment {
-        &mut self.stretches[section as usize]
+        &mut self.segments[section as usize]
     }
 
     fn set(&mut self, start: u32, end: u32, level: u64) {
-        let stretch = self.at(start);
-        (stretch.level, stretch.end) = (level, end);
+        let segment = self.at(start);
+        (segment.level, segment.end) = (level, end);
         self.at(end).before = start;
     }
 
-    /// The lowest stretch, of several the first: the walls on both sides are higher.
+    /// Returns the lowest segment, or the first of several. Its neighbours are higher.
     pub(super) fn lowest(&mut self) -> Option<Valley> {
         let start = match self.lowest.last() {
             Some(&start) => start,
             None => loop {
                 let Reverse((level, start)) = self.higher.pop()?;
-                let stretch = *self.at(start);
-                if stretch.end > 0 && stretch.level == level {
+                let segment = *self.at(start);
+                if segment.end > 0 && segment.level == level {
                     self.lowest.push(start);
                     break start;
                 }
@@ -95,7 +95,8 @@ impl Contour {
         self.join(first, behind, level);
     }
 
-    /// Raises the lowest valley to its lower wall. `false` if it has none: nothing is left that could fit.
+    /// Raises the lowest valley to the level of its lower neighbour. Returns `false` if it has none: no
+    /// buffer fits.
     pub(super) fn fill(&mut self, valley: Valley) -> bool {
         let left = (valley.start > 0).then(|| {
             let before = self.at(valley.start).before;
@@ -109,7 +110,7 @@ impl Contour {
         true
     }
 
-    /// Makes a stretch, together with neighbours of its level.
+    /// Creates a segment and merges it with neighbours of its level.
     fn join(&mut self, mut start: u32, mut end: u32, level: u64) {
         if end < self.sections && self.at(end).level == level {
             let right = end;
@@ -122,7 +123,8 @@ impl Contour {
                 start = before;
             }
         }
-        // One that grows to the right is known already; asking costs more than a second entry.
+        // A segment that grows to the right has an entry already; to check that costs more than a second
+        // entry.
         self.higher.push(Reverse((level, start)));
         self.set(start, end, level);
     }

@@ -1,10 +1,10 @@
-//! From ranks to offsets: the lowest valley takes the best buffer that fits into it, over and over.
+//! From ranks to offsets: the best buffer that fits is placed in the lowest valley, until all are placed.
 
 use super::contour::Contour;
 use super::unplaced::Unplaced;
 use crate::normal::Normal;
 
-/// What is reused from one decoding to the next.
+/// The state that decodings reuse.
 #[derive(Debug)]
 pub(super) struct Decoder<'a> {
     normal: &'a Normal,
@@ -24,7 +24,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Places all spans; a smaller rank goes first. Returns the height, or nothing as soon as it passes
+    /// Places all spans, those of smaller rank first. Returns the height, or `None` as soon as it exceeds
     /// `limit`.
     pub(super) fn decode(&mut self, ranks: &[u32], limit: u64) -> Option<u64> {
         let normal = self.normal;
@@ -55,7 +55,7 @@ impl<'a> Decoder<'a> {
         Some(height)
     }
 
-    /// Where the spans lie, after a decoding that was successful.
+    /// Returns the offsets of the spans after a successful decoding.
     pub(super) fn offsets(&self) -> &[u64] {
         &self.offsets
     }

@@ -1,8 +1,8 @@
-//! Better than the best order: small changes to it, for as long as the budget lasts.
+//! Improvement of the best order by small changes, while the budget lasts.
 //!
-//! What sticks out above the bound was placed too late, so it is moved forward; what sticks out then is
-//! another. The idea is squeaky-wheel optimisation (Joslin and Clements, 1999). Changes that make nothing
-//! worse stay, which is how a plateau is crossed.
+//! Buffers that end above the bound were placed too late, so they are moved forward in the order. The idea is
+//! squeaky-wheel optimisation (Joslin and Clements, 1999). A change that gives the same height is kept, so
+//! that the search crosses plateaus.
 
 use super::decode::Decoder;
 use crate::normal::Normal;
@@ -14,14 +14,14 @@ pub(super) struct Candidate {
     pub(super) height: u64,
     /// By span.
     pub(super) offsets: Vec<u64>,
-    /// Spans, the first one first.
+    /// The indices of the spans in this order.
     pub(super) sorted: Vec<u32>,
 }
 
-/// A few times in so many, any buffer is moved instead of one that sticks out.
+/// One move in this many is of any buffer, not of one that ends above the bound.
 const ANY_ONE_IN: usize = 4;
 
-/// At most so many buffers are moved in one go.
+/// The maximum number of moves in one change.
 const MOVES: usize = 9;
 
 /// The pseudo-random generator SplitMix64 (Steele, Lea and Flood, 2014): its numbers depend on the seed only.
@@ -41,43 +41,43 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     fn below(&mut self, bound: usize) -> usize {
         let scaled = (u128::from(self.next()) * bound as u128) >> 64;
         usize::try_from(scaled).unwrap_or(0)
     }
 }
 
-/// Tries one change after the other, while `may_go_on` and until the bound is met.
+/// Tries changes while `may_continue` returns `true`, until the bound is reached.
 pub(super) fn improve(
     decoder: &mut Decoder<'_>,
     normal: &Normal,
     found: &mut Candidate,
     random: &mut SplitMix64,
-    mut may_go_on: impl FnMut() -> bool,
+    mut may_continue: impl FnMut() -> bool,
 ) {
     let spans = &normal.spans;
-    let sticking_out = |found: &Candidate| -> Vec<usize> {
+    let above_bound = |found: &Candidate| -> Vec<usize> {
         let above = |&place: &usize| {
             let number = found.sorted[place] as usize;
             found.offsets[number] + spans[number].size > normal.lower_bound
         };
         (0..spans.len()).filter(above).collect()
     };
-    let mut above = sticking_out(found);
-    while found.height > normal.lower_bound && may_go_on() {
+    let mut above = above_bound(found);
+    while found.height > normal.lower_bound && may_continue() {
         let mut sorted = found.sorted.clone();
-        let most = 2 + random.below(MOVES - 1);
-        for _ in 0..1 + random.below(most) {
+        let max = 2 + random.below(MOVES - 1);
+        for _ in 0..1 + random.below(max) {
             let any = above.is_empty() || random.below(ANY_ONE_IN) == 0;
             let from = if any { random.below(sorted.len()) } else { above[random.below(above.len())] };
             let to = random.below(from + 1);
             sorted[to..=from].rotate_right(1);
         }
-        // As high as before is good enough.
+        // The same height is accepted.
         if let Some(height) = decoder.decode(&ranks(&sorted), found.height) {
             *found = Candidate { height, offsets: decoder.offsets().to_vec(), sorted };
-            above = sticking_out(found);
+            above = above_bound(found);
         }
     }
 }

@@ -1,16 +1,16 @@
 //! The skyline planner: low valleys first.
 //!
-//! Imagine the buffers as boxes, as wide as they live and as high as they are large, that are put down one
-//! after the other; the skyline is how high they reach at each moment. The planner looks at the lowest
-//! valley, and puts into it the best buffer of those whose whole life is inside. If there is none the valley
-//! can never be used at this level; it is raised to the lower of its walls. So no buffer ever needs to be
-//! compared with another: there is no graph of who lives with whom, which for large problems is most of the
-//! cost of other planners. Each step is a question to a tree. (Burke, Kendall and Whitwell, 2004, pack stock
-//! sheets by the same principle.)
+//! A buffer is a box: its width is its lifetime, its height its size. Boxes are placed one after the other;
+//! the skyline is their height at each time. The planner takes the lowest valley of the skyline and places
+//! the best buffer whose lifetime lies inside it. If there is none, the valley cannot be used at this level
+//! and is raised to its lower neighbour. So buffers are never compared with each other: there is no conflict
+//! graph, which is most of the cost of other planners for large problems. Each step is a query of a tree.
+//! (Burke, Kendall and Whitwell, 2004, pack stock sheets by the same principle.)
 //!
-//! "Best" is a [`BufferOrder`]. No order is best for all problems, so several are tried; the first that meets
-//! the bound ends it, and one that comes as high as the best before is given up. Running time backwards would
-//! add nothing: two valleys do not share buffers, so their order in time does not matter.
+//! "Best" is a [`BufferOrder`]. No order is best for all problems, so several are tried. The first plan at
+//! the bound ends the search; an order is abandoned when it reaches the height of the best plan so far.
+//! Reversing time would add nothing: two valleys do not share buffers, so their order in time does not
+//! matter.
 
 mod budget;
 mod contour;
@@ -19,7 +19,7 @@ mod improve;
 mod orders;
 mod unplaced;
 
-use self::budget::Purse;
+use self::budget::RemainingBudget;
 use self::decode::Decoder;
 use self::improve::{Candidate, SplitMix64, improve};
 use self::orders::{Keys, ranks};
@@ -29,9 +29,9 @@ use crate::{Plan, Problem};
 pub use self::budget::SearchBudget;
 pub use self::orders::{BufferOrder, ORDERS, OrderKey};
 
-/// The planner and its settings.
+/// The skyline planner with its settings.
 ///
-/// The same problem and settings give the same plan, unless the budget is of time.
+/// The same problem and settings give the same plan, unless the budget is a time.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem, SearchBudget, Skyline, Verdict, verify};
@@ -57,44 +57,44 @@ impl Default for Skyline {
 }
 
 impl Skyline {
-    /// All [`ORDERS`], once each.
+    /// Creates a planner that tries each of [`ORDERS`] once.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Other orders, the first one first. With none it is the first of [`ORDERS`].
+    /// Sets the orders to try, in sequence. Without any, the first of [`ORDERS`] is used.
     #[must_use]
     pub fn orders(mut self, orders: impl IntoIterator<Item = BufferOrder>) -> Self {
         self.orders = orders.into_iter().collect();
         self
     }
 
-    /// How often it may try.
+    /// Sets the budget.
     #[must_use]
     pub fn budget(mut self, budget: SearchBudget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// Another seed gives other changes to the best order: of use only with a budget for more than the
-    /// orders.
+    /// Sets the seed of the changes to the best order. It matters only if the budget exceeds the orders.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Plans. Takes about n log n steps for each iteration, and memory for some 100 bytes a buffer.
+    /// Plans the problem. Each iteration takes O(n log n) time; about 100 bytes of memory are used per
+    /// buffer.
     #[must_use]
     pub fn plan(&self, problem: &Problem) -> Plan {
         let normal = Normal::new(problem);
         let keys = Keys::new(problem, &normal);
         let mut decoder = Decoder::new(&normal);
         let (&first, others) = self.orders.split_first().unwrap_or((&ORDERS[0], &[]));
-        let mut purse = Purse::new(self.budget, 1 + others.len());
-        // The first is done whatever the budget.
-        purse.take();
+        let mut remaining = RemainingBudget::new(self.budget, 1 + others.len());
+        // The first order is tried with any budget.
+        remaining.take();
         let mut found = Candidate { height: u64::MAX, offsets: Vec::new(), sorted: Vec::new() };
         let mut try_order = |order: &BufferOrder, limit: u64, found: &mut Candidate| {
             let sorted = keys.sorted(order);
@@ -104,12 +104,12 @@ impl Skyline {
         };
         try_order(&first, u64::MAX, &mut found);
         for order in others {
-            if found.height == normal.lower_bound || !purse.take() {
+            if found.height == normal.lower_bound || !remaining.take() {
                 break;
             }
             try_order(order, found.height - 1, &mut found);
         }
-        improve(&mut decoder, &normal, &mut found, &mut SplitMix64::new(self.seed), || purse.take());
+        improve(&mut decoder, &normal, &mut found, &mut SplitMix64::new(self.seed), || remaining.take());
 
         let mut offsets = vec![0; problem.len()];
         for (span, &offset) in normal.spans.iter().zip(&found.offsets) {

@@ -1,4 +1,4 @@
-//! In which order buffers are preferred.
+//! The orders in which buffers are placed.
 
 use crate::Problem;
 use crate::normal::Normal;
@@ -7,22 +7,21 @@ use crate::normal::Normal;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OrderKey {
-    /// The greatest load while the buffer lives: what is under pressure goes first.
+    /// The maximum load during the buffer's lifetime.
     Load,
-    /// How long it lives.
+    /// The length of its lifetime.
     Width,
-    /// How long it lives times its size.
+    /// The length of its lifetime times its size.
     Area,
     /// Its size.
     Size,
 }
 
-/// An order of buffers: by one key, where that is equal by the next. What is still equal stays as it was
-/// given.
+/// An order of buffers: by the first key, then by the next. Buffers with equal keys keep the order of the
+/// problem.
 pub type BufferOrder = [OrderKey; 3];
 
-/// The orders that are tried if nothing is said, those first that were best on more of the problems in
-/// `testdata/plan`.
+/// The default orders, sorted by the number of problems in `testdata/plan` on which they were best.
 pub const ORDERS: [BufferOrder; 6] = [
     [OrderKey::Load, OrderKey::Width, OrderKey::Area],
     [OrderKey::Area, OrderKey::Size, OrderKey::Load],
@@ -32,14 +31,13 @@ pub const ORDERS: [BufferOrder; 6] = [
     [OrderKey::Load, OrderKey::Size, OrderKey::Width],
 ];
 
-/// By section: the greatest load of any range.
-struct Greatest {
-    /// As a tree: node 1 is the root, the children of `n` are `2n` and `2n + 1`, the second half are the
-    /// leaves.
+/// The maximum load of any range of sections.
+struct MaxLoad {
+    /// A tree: node 1 is the root, the children of `n` are `2n` and `2n + 1`, the second half are the leaves.
     nodes: Vec<u64>,
 }
 
-impl Greatest {
+impl MaxLoad {
     fn new(load: &[u64]) -> Self {
         let mut nodes = vec![0; load.len()];
         nodes.extend_from_slice(load);
@@ -52,20 +50,20 @@ impl Greatest {
     fn of(&self, sections: std::ops::Range<u32>) -> u64 {
         let leaves = self.nodes.len() / 2;
         let (mut low, mut high) = (leaves + sections.start as usize, leaves + sections.end as usize);
-        let mut greatest = 0;
+        let mut max = 0;
         while low < high {
             if low % 2 == 1 {
-                greatest = greatest.max(self.nodes[low]);
+                max = max.max(self.nodes[low]);
                 low += 1;
             }
             if high % 2 == 1 {
                 high -= 1;
-                greatest = greatest.max(self.nodes[high]);
+                max = max.max(self.nodes[high]);
             }
             low /= 2;
             high /= 2;
         }
-        greatest
+        max
     }
 }
 
@@ -79,12 +77,12 @@ pub(super) struct Keys<'a> {
 
 impl<'a> Keys<'a> {
     pub(super) fn new(problem: &'a Problem, normal: &'a Normal) -> Self {
-        let greatest = Greatest::new(&normal.load);
-        let loads = normal.spans.iter().map(|span| greatest.of(span.first..span.behind)).collect();
+        let max_load = MaxLoad::new(&normal.load);
+        let loads = normal.spans.iter().map(|span| max_load.of(span.first..span.behind)).collect();
         Self { normal, problem, loads }
     }
 
-    /// Areas beyond 64 bits are equally large.
+    /// Returns the value of a key. Areas saturate at 64 bits.
     fn value(&self, key: OrderKey, number: usize) -> u64 {
         let span = &self.normal.spans[number];
         let buffer = &self.problem.buffers()[span.index as usize];
@@ -97,7 +95,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The numbers of the spans, the first one first.
+    /// Returns the indices of the spans in an order.
     pub(super) fn sorted(&self, order: &BufferOrder) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..).take(self.normal.spans.len()).collect();
         numbers.sort_by_cached_key(|&number| {
@@ -108,7 +106,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The place of each span in an order.
+/// Returns the rank of each span in an order.
 pub(super) fn ranks(sorted: &[u32]) -> Vec<u32> {
     let mut ranks = vec![0; sorted.len()];
     for (rank, &number) in (0..).zip(sorted) {

@@ -1,9 +1,9 @@
-//! The buffers that are not placed yet: which fits into a valley, and is the best of those?
+//! The buffers that are not placed yet, and the search for the best that fits into a valley.
 //!
-//! A tree over the spans in order of their first section. Each node knows the smallest end and the best rank
-//! below it. Those that begin in the valley are a range of leaves; in it, a node is looked into only if
-//! something in it ends in time and something in it is better than what was found. The two need not be the
-//! same buffer, so the worst case is linear; on real problems a question looks at a few dozen nodes.
+//! A tree over the spans in order of their first section. Each node has the smallest end and the best rank
+//! below it. The spans that begin in the valley are a range of leaves; there, a search descends into a node
+//! only if some span below ends in time and some span below is better than the best so far. The two need not
+//! be the same span, so the worst case is linear; on real problems a search visits a few dozen nodes.
 
 use crate::normal::SectionSpan;
 
@@ -14,7 +14,7 @@ struct UnplacedNode {
     rank: u32,
 }
 
-/// Of a leaf that is placed or never was a span. No rank is that large.
+/// The leaf of a placed span, or of none. No rank is that large.
 const NONE: UnplacedNode = UnplacedNode { behind: u32::MAX, rank: u32::MAX };
 
 impl UnplacedNode {
@@ -23,9 +23,10 @@ impl UnplacedNode {
     }
 }
 
-/// Node 1 is the root, the children of `n` are `2n` and `2n + 1`, the second half are the leaves.
+/// The unplaced spans.
 #[derive(Debug)]
 pub(super) struct Unplaced {
+    /// Node 1 is the root, the children of `n` are `2n` and `2n + 1`, the second half are the leaves.
     nodes: Vec<UnplacedNode>,
 }
 
@@ -38,7 +39,7 @@ impl Unplaced {
         self.nodes.len() / 2
     }
 
-    /// All spans, with these ranks.
+    /// Inserts all spans with these ranks.
     pub(super) fn fill(&mut self, spans: &[SectionSpan], ranks: &[u32]) {
         let leaves = self.leaves();
         for ((leaf, span), &rank) in self.nodes[leaves..].iter_mut().zip(spans).zip(ranks) {
@@ -62,11 +63,11 @@ impl Unplaced {
         }
     }
 
-    /// The span of the best rank among `spans` that ends at `behind` or before.
+    /// Returns the span of the best rank among `spans` that ends at `behind` or before.
     pub(super) fn best(&self, spans: std::ops::Range<u32>, behind: u32) -> Option<usize> {
         let mut best = (u32::MAX, 0);
         let (mut low, mut high) = (self.leaves() + spans.start as usize, self.leaves() + spans.end as usize);
-        // The range is the leaves under some nodes: at most two on each level.
+        // The leaves of the range are those below at most two nodes on each level.
         while low < high {
             if low % 2 == 1 {
                 self.descend(low, behind, &mut best);
@@ -92,7 +93,7 @@ impl Unplaced {
             return;
         }
         let (left, right) = (2 * node, 2 * node + 1);
-        // What is found in the better half may spare the other.
+        // A span found in the better half may make the other half unnecessary.
         let swap = self.nodes[right].rank < self.nodes[left].rank;
         let (near, far) = if swap { (right, left) } else { (left, right) };
         self.descend(near, behind, best);

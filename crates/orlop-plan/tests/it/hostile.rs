@@ -1,4 +1,4 @@
-//! Files from strangers: nothing panics, nothing swells, and what is written is read again.
+//! Untrusted files: nothing panics, memory stays bounded, and written problems are read back.
 
 use crate::buffer;
 use orlop_plan::csv::MAX_LINE;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::io::Read;
 
 #[test]
-fn endless_lines_are_given_up() {
+fn endless_lines_are_refused() {
     let header = "lower,upper,size\n";
     for filler in *b"7,\"\n " {
         let endless = header.as_bytes().chain(std::io::repeat(filler).take(1 << 20));
@@ -20,7 +20,7 @@ fn endless_lines_are_given_up() {
 }
 
 #[test]
-fn a_reader_that_fails_is_told_with_the_line() {
+fn an_error_of_the_reader_has_the_line() {
     struct Fails;
     impl Read for Fails {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
@@ -32,32 +32,36 @@ fn a_reader_that_fails_is_told_with_the_line() {
 }
 
 #[test]
-fn sizes_that_add_up_to_too_much() {
+fn sizes_whose_sum_overflows_are_refused() {
     let text = format!("lower,upper,size\n0,1,{0}\n1,2,{0}\n2,3,{0}\n", u64::MAX / 2);
     let error = Problem::read_csv(text.as_bytes()).unwrap_err();
     let expected = ProblemError::TotalOverflow { index: 2, size: u64::MAX / 2 };
     assert!(matches!(error, CsvError::Problem { line: 4, error } if error == expected), "{error}");
 }
 
-/// Whatever can be read can be planned.
+/// Every problem that can be read can be planned.
 fn plan(text: &[u8]) {
     if let Ok(problem) = Problem::read_csv(text) {
         verify(&problem, &Skyline::new().budget(SearchBudget::iterations(10)).plan(&problem))
-            .expect("plans are right");
+            .expect("plans are valid");
     }
 }
 
+/// Lines that are buffers, or nearly.
+const ROWS: &str =
+    "([a\" ]?,?[0-9]{1,3},[0-9]{1,20},[0-9]{0,20}(,(1|4|256|9223372036854775808))?,?[\r]?\n){0,20}";
+
 proptest! {
     #[test]
-    fn any_bytes_are_a_problem_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_are_a_problem_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         plan(&bytes);
         plan(&[b"id,lower,upper,size\n", &bytes[..]].concat());
     }
 
     #[test]
-    fn anything_like_a_problem_is_one_or_an_error(
+    fn almost_valid_text_is_a_problem_or_an_error(
         header in "(id,)?(lower|start|begin),(upper|end),size(,alignment)?(,gaps)?",
-        rows in "([a\" ]?,?[0-9]{1,3},[0-9]{1,20},[0-9]{0,20}(,(1|4|256|9223372036854775808))?,?[\r]?\n){0,20}",
+        rows in ROWS,
     ) {
         plan(format!("{header}\n{rows}").as_bytes());
     }
@@ -76,7 +80,7 @@ proptest! {
         let mut text = Vec::new();
         problem.write_csv(&mut text).unwrap();
         prop_assert_eq!(&Problem::read_csv(&text[..]).unwrap(), &problem);
-        // With offsets it is the same problem.
+        // With offsets, it is the same problem.
         let mut with_offsets = Vec::new();
         Skyline::new().plan(&problem).write_csv(&problem, &mut with_offsets).unwrap();
         prop_assert_eq!(Problem::read_csv(&with_offsets[..]).unwrap(), problem);

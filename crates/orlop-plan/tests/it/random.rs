@@ -1,4 +1,4 @@
-//! What is true of any problem.
+//! Properties of random problems.
 
 use crate::{overlaps, problem};
 use orlop_core::Alignment;
@@ -7,9 +7,9 @@ use orlop_plan::{
 };
 use proptest::prelude::*;
 
-/// Right, and not better than possible.
+/// Checks that a plan is valid and not below the bound.
 fn check(problem: &Problem, plan: &Plan) {
-    verify(problem, plan).expect("plans are right");
+    verify(problem, plan).expect("plans are valid");
     assert!(!overlaps(problem, plan));
     assert_eq!(plan.lower_bound(), problem.lower_bound());
     let peak = problem.load_profile().peak().map_or(0, |peak| peak.bytes);
@@ -21,7 +21,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn plans_are_right(
+    fn plans_are_valid(
         small in problem(12, 8, 6, 3),
         many in problem(100, 60, 1000, 0),
         aligned in problem(40, 30, 3000, 9),
@@ -38,12 +38,12 @@ proptest! {
             check(&problem, &orders);
             check(&problem, &more);
             prop_assert!(more.height() <= orders.height());
-            prop_assert_eq!(&skyline.plan(&problem), &more, "the same again");
+            prop_assert_eq!(&skyline.plan(&problem), &more, "plans are deterministic");
         }
     }
 
     #[test]
-    fn the_profile_is_the_sum_of_what_lives(problem in problem(30, 20, 100, 2)) {
+    fn the_profile_is_the_sum_of_live_buffers(problem in problem(30, 20, 100, 2)) {
         let profile = problem.load_profile();
         let mut before = 0;
         for time in 0..25 {
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn verify_knows_overlaps_in_any_order(
+    fn verify_finds_overlaps_in_any_order(
         problem in problem(8, 6, 4, 0),
         offsets in proptest::collection::vec(0_u64..8, 8),
         turn in 0_usize..8,
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn a_buffer_moved_into_another_is_found(problem in problem(40, 10, 50, 0), which: usize, other: usize) {
+    fn a_buffer_moved_onto_another_is_found(problem in problem(40, 10, 50, 0), which: usize, other: usize) {
         prop_assume!(problem.len() > 1);
         let plan = Skyline::new().plan(&problem);
         let (which, other) = (which % problem.len(), other % problem.len());
@@ -102,22 +102,30 @@ proptest! {
     }
 
     #[test]
-    fn time_is_only_an_order(problem in problem(40, 20, 100, 4), steps in proptest::collection::vec(1_u64..1000, 22)) {
+    fn only_the_order_of_times_matters(
+        problem in problem(40, 20, 100, 4),
+        steps in proptest::collection::vec(1_u64..1000, 22),
+    ) {
         let stretched = |time: u64| steps.iter().take(usize::try_from(time).unwrap()).sum::<u64>();
         let buffers = problem.buffers().iter().map(|buffer| {
-            Buffer::unaligned(stretched(buffer.start)..stretched(buffer.end), buffer.size).aligned(buffer.alignment)
+            let lifetime = stretched(buffer.start)..stretched(buffer.end);
+            Buffer::unaligned(lifetime, buffer.size).aligned(buffer.alignment)
         });
         let other = Problem::new(buffers).unwrap();
         prop_assert_eq!(problem.lower_bound(), other.lower_bound());
-        // What is right for the one is for the other.
+        // A plan that is valid for one is valid for the other.
         let plan = Skyline::new().plan(&problem);
         check(&other, &Plan::new(&other, plan.offsets().to_vec()).unwrap());
     }
 
     #[test]
-    fn sizes_near_the_largest_number(parts in proptest::collection::vec((0_u64..4, 1_u64..4, 0_u64..1 << 20), 1..6)) {
+    fn sizes_near_the_largest_number(
+        parts in proptest::collection::vec((0_u64..4, 1_u64..4, 0_u64..1 << 20), 1..6),
+    ) {
         let share = u64::MAX / parts.len() as u64;
-        let buffers = parts.iter().map(|&(start, width, less)| Buffer::unaligned(start..start + width, share - less));
+        let buffers = parts
+            .iter()
+            .map(|&(start, width, less)| Buffer::unaligned(start..start + width, share - less));
         let problem = Problem::new(buffers).unwrap();
         check(&problem, &Skyline::new().plan(&problem));
         check(&problem, &greedy_by_size(&problem));
@@ -125,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn no_buffers_at_all() {
+fn a_problem_without_buffers() {
     let nothing = Problem::new([]).unwrap();
     for plan in [Skyline::new().budget(SearchBudget::iterations(9)).plan(&nothing), greedy_by_size(&nothing)]
     {
@@ -135,13 +143,13 @@ fn no_buffers_at_all() {
 }
 
 #[test]
-fn the_largest_there_can_be() {
+fn the_largest_possible_problems() {
     let largest = Problem::new([Buffer::unaligned(0..u64::MAX, u64::MAX)]).unwrap();
     for plan in [Skyline::new().plan(&largest), greedy_by_size(&largest)] {
         check(&largest, &plan);
         assert_eq!(plan.height(), u64::MAX);
     }
-    // With the gap that the alignment may cost there is no more room.
+    // With the gap that the alignment may need, the sum overflows.
     let highest = Alignment::new(1 << 63).unwrap();
     let below = Buffer::unaligned(0..2, (1 << 62) - 1);
     let two = Problem::new([below, Buffer::unaligned(1..3, 1).aligned(highest)]).unwrap();
@@ -153,7 +161,7 @@ fn the_largest_there_can_be() {
 }
 
 #[test]
-fn no_orders_and_no_iterations_are_a_plan() {
+fn a_plan_needs_no_orders_and_no_iterations() {
     let problem = Problem::new([Buffer::unaligned(0..2, 3), Buffer::unaligned(1..3, 4)]).unwrap();
     check(&problem, &Skyline::new().orders([]).budget(SearchBudget::iterations(0)).plan(&problem));
     let at_once = SearchBudget::iterations(u64::MAX).within(std::time::Duration::ZERO);

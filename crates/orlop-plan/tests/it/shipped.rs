@@ -1,4 +1,4 @@
-//! The problems in `testdata/plan`: that they are what their README says, and how good plans for them are.
+//! The problems in `testdata/plan`: the figures of their README, and the quality of plans for them.
 
 use flate2::read::GzDecoder;
 use orlop_plan::{OrderKey, Plan, Problem, SearchBudget, Skyline, Verdict, greedy_by_size, verify};
@@ -7,16 +7,16 @@ use std::path::Path;
 
 fn read(name: &str) -> Problem {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/plan");
-    let file = File::open(folder.join(format!("{name}.csv.gz"))).expect("it is shipped");
-    Problem::read_csv(GzDecoder::new(file)).expect("shipped problems are well-formed")
+    let file = File::open(folder.join(format!("{name}.csv.gz"))).expect("a file in testdata");
+    Problem::read_csv(GzDecoder::new(file)).expect("a valid problem")
 }
 
 fn verified(problem: &Problem, plan: Plan) -> Plan {
-    verify(problem, &plan).expect("plans are right");
+    verify(problem, &plan).expect("plans are valid");
     plan
 }
 
-/// Name, buffers, greatest load, and how many times that skyline and greedy by size need at most.
+/// Name, number of buffers, maximum load, and the maximum ratios of the skyline and the greedy planner.
 const PROBLEMS: [(&str, usize, u64, f64, f64); 9] = [
     ("idealloc/G_1", 816, 3_030_937_746, 1.0, 1.002),
     ("idealloc/resnet50", 1042, 1_515_472_556, 1.0, 1.007),
@@ -30,24 +30,24 @@ const PROBLEMS: [(&str, usize, u64, f64, f64); 9] = [
 ];
 
 #[test]
-fn they_are_what_their_readme_says() {
+fn the_problems_have_the_figures_of_their_readme() {
     for (name, buffers, load, ..) in PROBLEMS {
         let problem = read(name);
         assert_eq!((problem.len(), problem.lower_bound()), (buffers, load), "{name}");
         assert_eq!(problem.load_profile().peak().unwrap().bytes, load, "{name}");
-        assert!(!problem.has_names(), "ids count the buffers");
+        assert!(!problem.has_names(), "ids are indices");
     }
 }
 
 #[test]
-fn plans_are_as_good_as_they_were() {
+fn plans_are_no_worse_than_before() {
     for (name, buffers, _, skyline, greedy) in PROBLEMS {
         let problem = read(name);
         let plan = verified(&problem, Skyline::new().plan(&problem));
         assert!(plan.ratio() <= skyline, "{name}: {}", plan.verdict());
         assert_eq!(plan.verdict() == Verdict::Optimal, skyline <= 1.0, "{name}");
         if buffers > 10_000 {
-            // The square of that takes too long without optimisation.
+            // Quadratic time is too long without optimisation.
             continue;
         }
         let plan = verified(&problem, greedy_by_size(&problem));
@@ -56,7 +56,7 @@ fn plans_are_as_good_as_they_were() {
 }
 
 #[test]
-fn one_order_is_enough_for_two_of_the_large_ones() {
+fn one_order_suffices_for_two_large_problems() {
     for (name, order) in [
         ("idealloc/G_1", [OrderKey::Area, OrderKey::Size, OrderKey::Load]),
         ("idealloc/resnet50", [OrderKey::Load, OrderKey::Width, OrderKey::Area]),
@@ -68,12 +68,13 @@ fn one_order_is_enough_for_two_of_the_large_ones() {
 }
 
 #[test]
-fn more_iterations_help_with_the_hard_ones() {
+fn more_iterations_improve_plans_of_hard_problems() {
     let skyline = Skyline::new().budget(SearchBudget::iterations(300));
-    let gained = PROBLEMS.iter().filter(|(name, ..)| name.starts_with("minimalloc")).filter(|(name, ..)| {
-        let problem = read(name);
-        let plan = verified(&problem, skyline.plan(&problem));
-        plan.ratio() + 0.01 < Skyline::new().plan(&problem).ratio()
-    });
-    assert!(gained.count() >= 5);
+    let improved =
+        PROBLEMS.iter().filter(|(name, ..)| name.starts_with("minimalloc")).filter(|(name, ..)| {
+            let problem = read(name);
+            let plan = verified(&problem, skyline.plan(&problem));
+            plan.ratio() + 0.01 < Skyline::new().plan(&problem).ratio()
+        });
+    assert!(improved.count() >= 5);
 }

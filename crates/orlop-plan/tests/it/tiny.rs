@@ -1,14 +1,14 @@
-//! Problems so small that every plan can be looked at.
+//! Problems so small that all plans can be enumerated.
 
 use crate::problem;
 use orlop_plan::{Buffer, Problem, SearchBudget, Skyline, Verdict, greedy_by_size, verify};
 use proptest::prelude::*;
 
-/// The height of the lowest plan.
+/// Returns the height of the lowest plan.
 ///
-/// Any plan can be pushed down until each buffer lies at 0 or on another, as near as its alignment allows.
-/// Placing buffers in order of offset then gives each of them the end of one below, rounded up, or 0: all of
-/// those are tried.
+/// In any plan, buffers can be moved down until each is at 0 or on top of another, as close as its alignment
+/// allows. In order of offset, each buffer is then at 0 or at the rounded end of one below: all of these are
+/// tried.
 fn lowest(problem: &Problem) -> u64 {
     fn place(buffers: &[Buffer], offsets: &mut Vec<Option<u64>>, height: u64, best: &mut u64) {
         if height >= *best {
@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn nothing_is_called_optimal_that_is_not(plain in problem(5, 5, 5, 0), aligned in problem(4, 4, 9, 3)) {
+    fn optimal_plans_are_optimal(plain in problem(5, 5, 5, 0), aligned in problem(4, 4, 9, 3)) {
         for problem in [plain, aligned] {
             let lowest = lowest(&problem);
             prop_assert!(problem.lower_bound() <= lowest, "the bound {}", problem.lower_bound());
@@ -61,8 +61,9 @@ proptest! {
                 prop_assert!(plan.height() >= lowest);
                 match plan.verdict() {
                     Verdict::Optimal => prop_assert_eq!(plan.height(), lowest),
-                    // Some plan may be lower, none by more than that.
-                    Verdict::Within(ratio) => prop_assert!(plan.height() as f64 <= ratio * lowest as f64 + 1e-9),
+                    Verdict::Within(ratio) => {
+                        prop_assert!(plan.height() as f64 <= ratio * lowest as f64 + 1e-9);
+                    }
                     verdict => prop_assert!(false, "{}", verdict),
                 }
             }
@@ -71,10 +72,10 @@ proptest! {
 }
 
 #[test]
-fn the_bound_is_not_always_met() {
-    // In 5 bytes the first two leave 3 for the one and 2 for all that follow it: say the upper two. The last
-    // two do the same at the other end, and the buffer of 1..4, which lives with both, puts the other 3
-    // below, too. Then what lives in 2..4 has no byte that is free at 2 and at 3.
+fn the_bound_is_not_always_reached() {
+    // In 5 bytes, the first two buffers divide the space into 3 and 2 bytes, say the upper two. The last two
+    // do the same at the other end. The buffer of 1..4, which is live with both, puts those 3 bytes below,
+    // too. Then no byte is free at both 2 and 3 for the buffer of 2..4.
     let first = [Buffer::unaligned(0..2, 3), Buffer::unaligned(0..1, 2)];
     let between = [Buffer::unaligned(1..3, 1), Buffer::unaligned(1..4, 1), Buffer::unaligned(2..4, 1)];
     let last = [Buffer::unaligned(3..6, 3), Buffer::unaligned(4..7, 2)];

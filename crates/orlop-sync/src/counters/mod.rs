@@ -163,8 +163,8 @@ impl<T> ShardedCounters<T> {
     /// A block that was counted in leaves with this call: until then the counters exist.
     #[cold]
     unsafe fn count_out_sealed(this: NonNull<Self>) -> OwnerState {
-        // SAFETY: the caller's promise. Only the word is borrowed, and no longer than it exists (head of this
-        // file).
+        // SAFETY: guaranteed by the caller. Only the word is borrowed, and no longer than it exists (head of
+        // this file).
         let remaining = unsafe { &(*this.as_ptr()).remaining };
         let before = remaining.fetch_sub(1, ordering!("counters.last", AcqRel));
         if before == 1 { OwnerState::Unused } else { OwnerState::InUse }
@@ -180,7 +180,7 @@ impl<T> ShardedCounters<T> {
     /// 3. If the counters are destroyed because of [`OwnerState::Unused`], it was returned by this call or by
     ///    a [`CounterGuard::count_out`], and not before that call returned it.
     pub unsafe fn close(this: NonNull<Self>) -> OwnerState {
-        // SAFETY: the caller's promise: no thread gets `Unused` before the addition below.
+        // SAFETY: guaranteed by the caller: no thread gets `Unused` before the addition below.
         let counters = unsafe { this.as_ref() };
         let mut balance = 0i64;
         // Sealing synchronises with the threads that wrote the totals.

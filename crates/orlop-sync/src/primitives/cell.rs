@@ -48,9 +48,9 @@ impl<T> MutPtr<T> {
     ///
     /// The holder has exclusive access for as long as the reference lives.
     #[inline(always)]
-    #[expect(clippy::mut_from_ref, reason = "loom's interface; exclusiveness is the caller's promise")]
+    #[expect(clippy::mut_from_ref, reason = "loom's interface; exclusiveness is guaranteed by the caller")]
     pub unsafe fn deref(&self) -> &mut T {
-        // SAFETY: the caller's promise; the pointer is to the content of a live cell.
+        // SAFETY: guaranteed by the caller; the pointer is to the content of a live cell.
         unsafe { &mut *self.0 }
     }
 }

@@ -86,7 +86,8 @@ mod owned {
     #[cold]
     fn reentered() -> ! {
         panic!(
-            "an allocator was called from inside its own locked section: by a backing, or by code that looks at an engine"
+            "an allocator was called from inside its own locked section: by a backing, or by code that \
+             inspects an engine"
         )
     }
 

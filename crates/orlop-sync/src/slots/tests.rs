@@ -5,7 +5,7 @@ use crate::thread_slot;
 
 /// `try_enter` is refused while the thread is inside, and the slot then still looks occupied to visitors.
 #[test]
-fn a_thread_that_is_inside_does_not_get_in_again() {
+fn a_thread_inside_its_slot_cannot_enter_again() {
     let slots = Slots::<u32>::new();
     let slot = thread_slot::current();
     slots.with(slot, |value| *value = 1);
@@ -24,24 +24,27 @@ fn a_thread_that_is_inside_does_not_get_in_again() {
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn entering_twice_ends_the_process() {
-    let errors =
-        orlop_testkit::aborts::assert_aborts("slots::tests::entering_twice_ends_the_process", || {
-            let slots = Slots::<u32>::new();
-            let Some(slot) = owned_slot() else { std::process::abort() };
-            slots.with(slot, |outer| slots.with(slot, |inner| *inner = *outer + 1));
-        });
-    assert!(errors.contains("from inside of itself") || owned_slot().is_none(), "{errors}");
+    aborts_inside("slots::tests::entering_twice_ends_the_process", |slots, slot| {
+        slots.with(slot, |value| *value += 1);
+    });
 }
 
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn visiting_from_inside_ends_the_process() {
-    let errors =
-        orlop_testkit::aborts::assert_aborts("slots::tests::visiting_from_inside_ends_the_process", || {
-            let slots = Slots::<u32>::new();
-            let Some(slot) = owned_slot() else { std::process::abort() };
-            slots.with(slot, |outer| slots.for_each_slot(|inner, ()| *inner = *outer + 1));
-        });
+    aborts_inside("slots::tests::visiting_from_inside_ends_the_process", |slots, _| {
+        slots.for_each_slot(|value, ()| *value += 1);
+    });
+}
+
+/// Checks that `action` ends the process if it is called inside the thread's slot.
+#[cfg(all(unix, not(miri)))]
+fn aborts_inside(test: &str, action: impl FnOnce(&Slots<u32>, ThreadSlot)) {
+    let errors = orlop_testkit::aborts::assert_aborts(test, || {
+        let slots = Slots::<u32>::new();
+        let Some(slot) = owned_slot() else { std::process::abort() };
+        slots.with(slot, |_| action(&slots, slot));
+    });
     assert!(errors.contains("from inside of itself") || owned_slot().is_none(), "{errors}");
 }
 

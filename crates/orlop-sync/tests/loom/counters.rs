@@ -31,7 +31,7 @@ fn blocks_outlive_the_last_handle() {
 }
 
 #[test]
-fn blocks_that_come_back_elsewhere_count_too() {
+fn blocks_returned_in_another_slot_count_too() {
     loom::model(|| {
         let owner = Owner::new();
         owner.counters().count_in(slot(0), KIND, 64, 10);
@@ -47,7 +47,7 @@ fn blocks_that_come_back_elsewhere_count_too() {
     });
 }
 
-/// A block is counted in in one slot and out in another, as after a hand-over, while a third thread reads.
+/// A block is counted in in one slot and out in another, while a third thread reads.
 fn reads_while_a_block_passes(made_before: u64) {
     let counters = Arc::new(ShardedCounters::<()>::new(true));
     for _ in 0..made_before {
@@ -79,7 +79,7 @@ fn live_is_never_negative_and_exact_when_quiet() {
     loom::model(|| reads_while_a_block_passes(0));
 }
 
-/// With slots that exist already: creating one would publish what its thread did before.
+/// With slots that exist already: the creation of one would publish what its thread did before.
 #[test]
 fn live_is_never_negative_in_slots_that_were_used_before() {
     loom::model(|| reads_while_a_block_passes(1));

@@ -39,7 +39,7 @@ impl HeapGrowth<Stub> for Backing<'_> {
 }
 
 #[test]
-fn two_that_race_add_one_region() {
+fn two_threads_that_race_add_one_region() {
     loom::model(|| {
         let heap = Arc::new((GrowableHeap::new(Stub::default()), AtomicUsize::new(0)));
         let other = {
@@ -48,7 +48,7 @@ fn two_that_race_add_one_region() {
         };
         assert!(heap.0.take_or_grow(&(), &mut Backing(&heap.1)).is_ok());
         assert!(other.join().unwrap());
-        assert_eq!(heap.1.load(Ordering::Relaxed), 1, "one region served both");
+        assert_eq!(heap.1.load(Ordering::Relaxed), 1, "one region serves both");
         assert_eq!(heap.0.lock().chunks, 0);
     });
 }

@@ -40,7 +40,7 @@ fn the_last_handle_has_seen_what_the_others_did() {
     fn leave(owner: &Owner) {
         owner.touch();
         if owner.handles().leave() {
-            // SAFETY: no block lives and no handle; loom checks.
+            // SAFETY: there is no block and no handle; loom checks.
             owner.memory.with_mut(|memory| unsafe { *memory = 1 });
             owner.close();
         }
@@ -80,7 +80,7 @@ fn the_only_handle_has_seen_what_the_others_did() {
 
 /// A handle is created from a block while the last one is dropped; then the block is returned.
 #[test]
-fn a_block_asks_while_the_last_handle_goes() {
+fn a_block_creates_a_handle_while_the_last_one_is_dropped() {
     loom::model(|| {
         let owner = Owner::new();
         owner.counters().count_in(slot(0), KIND, 64, 10);
@@ -94,18 +94,18 @@ fn a_block_asks_while_the_last_handle_goes() {
         owner.drop_handle();
         other.join().unwrap();
         assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
-        assert!(!owner.handles().join_from_block(), "never again");
+        assert!(!owner.handles().join_from_block(), "no handle is created afterwards");
     });
 }
 
 /// The same, while the last other block is returned: each of the three can be the last.
 #[test]
-fn a_block_asks_while_the_last_handle_goes_and_another_block_comes_back() {
+fn a_block_creates_a_handle_while_the_last_handle_and_another_block_are_dropped() {
     loom::model(|| {
         let owner = Owner::new();
         owner.counters().count_in(slot(0), KIND, 64, 10);
         owner.counters().count_in(slot(1), KIND, 64, 10);
-        let asks = {
+        let creates = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {
                 if owner.handles().join_from_block() {
@@ -119,7 +119,7 @@ fn a_block_asks_while_the_last_handle_goes_and_another_block_comes_back() {
             thread::spawn(move || owner.return_block(1))
         };
         owner.drop_handle();
-        asks.join().unwrap();
+        creates.join().unwrap();
         returns.join().unwrap();
         assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
     });

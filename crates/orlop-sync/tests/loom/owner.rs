@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 pub(crate) const KIND: MemoryKind = MemoryKind::Default;
 
-/// The slot of a slot. Each test gives an owned one to one thread at a time.
+/// Returns the right to use a slot. Each test gives an owned one to one thread at a time.
 pub(crate) fn slot(index: usize) -> ThreadSlot {
     // SAFETY: below `SLOTS`; each test gives an owned slot to one thread at a time.
     unsafe { ThreadSlot::new(index) }
@@ -44,7 +44,7 @@ impl Owner {
     }
 
     pub(crate) fn handles(&self) -> &Handles {
-        // SAFETY: exclusively used by `finish` only.
+        // SAFETY: only `finish` borrows it exclusively.
         unsafe { &*self.handles.get() }
     }
 
@@ -53,14 +53,14 @@ impl Owner {
         unsafe { &*self.counters.get() }
     }
 
-    /// The last handle is gone.
+    /// Closes the counters after the last handle was dropped.
     pub(crate) fn close(&self) {
         // SAFETY: once, and the memory outlives it.
         self.finish(unsafe { ShardedCounters::close(NonNull::from(self.counters())) });
     }
 
     pub(crate) fn touch(&self) {
-        // SAFETY: a handle, or a block that has not left, keeps the memory; loom checks.
+        // SAFETY: a handle, or a block that was not counted out, keeps the memory; loom checks.
         self.memory.with(|memory| assert_eq!(unsafe { *memory }, 1));
     }
 

@@ -97,7 +97,7 @@ fn an_owner_that_does_not_wait_is_excluded_too() {
 }
 
 #[test]
-fn visitors_exclude_each_other_and_the_owner_makes_the_slot() {
+fn visitors_exclude_each_other_and_the_owner_creates_the_slot() {
     loom::model(|| {
         let slots = Arc::new(Slots::<u32>::new());
         let visitors: Vec<_> = (0..2)
@@ -131,7 +131,7 @@ fn sharers_exclude_each_other() {
 }
 
 #[test]
-fn the_next_owner_sees_what_the_one_before_left() {
+fn the_next_owner_sees_the_previous_value() {
     loom::model(|| {
         let slots = Arc::new(Slots::<u32>::new());
         let first = {
@@ -145,7 +145,7 @@ fn the_next_owner_sees_what_the_one_before_left() {
     });
 }
 
-/// A guard taken after `seal` knows of it; `seal` sees what a guard before it wrote to the shared part.
+/// A guard taken after `seal` is sealed; `seal` sees what an earlier guard wrote to the shared part.
 #[test]
 fn sealing_misses_no_thread() {
     use loom::sync::atomic::{AtomicU32, Ordering};
@@ -190,9 +190,9 @@ fn a_block_is_in_one_place() {
         let trimmer = {
             let caches = Arc::clone(&caches);
             thread::spawn(move || {
-                let mut gone = 0;
-                caches.for_each_slot(|cache, ()| gone += cache.drain(..).count());
-                gone
+                let mut flushed = 0;
+                caches.for_each_slot(|cache, ()| flushed += cache.drain(..).count());
+                flushed
             })
         };
         assert_eq!(owner.join().unwrap() + trimmer.join().unwrap(), 1);

@@ -4,7 +4,7 @@
 //! memory or shares it, and with how many; its layout; which allocator it came from; when the memory will be
 //! freed. It has public fields, and prints as a report.
 //!
-//! For the memory use of parts of a program, see [`orlop_alloc::profile`].
+//! For the memory use of parts of a program, see [`orlop_context::profile`].
 
 mod report;
 

@@ -4,7 +4,8 @@ use super::cell::StorageCell;
 use super::memory::Origin;
 use crate::borrows::Flags;
 use crate::error::Result;
-use orlop_alloc::{Access, Context, Error as AllocError, MemoryBlock};
+use orlop_alloc::{Access, Error as AllocError, MemoryBlock};
+use orlop_context::Context;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -204,7 +205,7 @@ mod tests {
         let storage = Storage::new(100, &TensorOptions::new().allocator(&allocator)).unwrap();
         let mut clone = Some(storage.lazy_clone().unwrap());
         let reenters = Arc::new(Reenters::default());
-        allocator.set_observer(Some(Arc::clone(&reenters) as Arc<dyn Observer>));
+        allocator.add_observer(Arc::clone(&reenters) as Arc<dyn Observer>);
         let guard = storage.cell().write_by(|block, bytes| {
             clone = None;
             let copy = copy_of(block, bytes);

@@ -1,7 +1,8 @@
 //! [`StorageHook`]: how a backend allocates the memory of storages.
 
 use crate::error::{Error, HookFault, Result};
-use orlop_alloc::{Block, Context, Request};
+use orlop_alloc::{Block, Request};
+use orlop_context::Context;
 use orlop_core::{Device, DeviceType};
 use std::collections::HashMap;
 use std::fmt::Debug;

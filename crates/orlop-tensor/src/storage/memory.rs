@@ -2,7 +2,8 @@
 
 use super::hooks;
 use crate::error::Result;
-use orlop_alloc::{Allocator as _, AllocatorRef, Block, Context, MemoryBlock, Request};
+use orlop_alloc::{Allocator as _, AllocatorRef, Block, MemoryBlock, Request};
+use orlop_context::Context;
 use orlop_core::{Alignment, Device, MemoryKind};
 
 /// The requested memory. The context decides what is not set.

@@ -11,7 +11,8 @@ use super::{Storage, StorageHook, set_storage_hook};
 use crate::{Result, Tensor, TensorOptions};
 use orlop_alloc::backing::{Backing, Region, System};
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Access, AllocatorRef, Block, Context, DeviceOps, DevicePtr, Event, Observer, Request};
+use orlop_alloc::{Access, AllocatorRef, Block, DeviceOps, DevicePtr, Event, Observer, Request};
+use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -160,7 +161,7 @@ impl World {
             Self::Observed => {
                 let allocator = OBSERVED.get_or_init(|| {
                     let allocator = new(Device::CPU);
-                    allocator.set_observer(Some(Arc::new(Watching)));
+                    allocator.add_observer(Arc::new(Watching));
                     allocator
                 });
                 test(&TensorOptions::new().allocator(allocator));

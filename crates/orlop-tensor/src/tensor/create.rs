@@ -5,7 +5,7 @@ use super::{IntoShape, Tensor, TensorImpl, TensorOptions};
 use crate::error::{Error, Result};
 use crate::plain::{Plain, dispatch_plain};
 use crate::storage::Storage;
-use orlop_alloc::profile::{of_shape, wants_shapes};
+use orlop_context::profile::{of_shape, wants_shapes};
 use orlop_core::{Convert as _, DType, DTypeSet, Layout, MemoryFormat, Scalar, Shape, Strides};
 use std::mem::ManuallyDrop;
 

@@ -5,7 +5,7 @@
 
 use super::{IntoShape, Tensor};
 use crate::error::Result;
-use orlop_alloc::profile::of_shape;
+use orlop_context::profile::of_shape;
 use orlop_core::{DType, Layout, Strides};
 
 impl Tensor {

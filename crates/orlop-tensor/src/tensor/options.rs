@@ -3,7 +3,8 @@
 use super::TensorImpl;
 use crate::error::Result;
 use crate::storage::MemoryRequest;
-use orlop_alloc::{Allocator as _, AllocatorRef, Context, Tag};
+use orlop_alloc::{Allocator as _, AllocatorRef, Tag};
+use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, StreamId};
 
 /// The properties of a new tensor: dtype, device, kind, memory format, alignment and more, each with a

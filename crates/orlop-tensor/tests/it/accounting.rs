@@ -2,9 +2,10 @@
 
 use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::System;
-use orlop_alloc::context::{Budget, CpuConfig, Source};
 use orlop_alloc::engine::Arena;
-use orlop_alloc::{Allocator as _, AllocatorRef, Context, Error as AllocError, Refusal};
+use orlop_alloc::{Allocator as _, AllocatorRef, Error as AllocError, Refusal};
+use orlop_context::Context;
+use orlop_context::{Budget, CpuConfig, Source};
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 

@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
-use orlop_alloc::Context;
-use orlop_alloc::context::CpuConfig;
+use orlop_context::Context;
+use orlop_context::CpuConfig;
 use orlop_core::{DType, Device, Layout, MemoryFormat, Shape, Strides};
 use orlop_tensor::{Storage, Tensor, TensorOptions};
 use proptest::prelude::*;

@@ -1,6 +1,7 @@
 //! Creation of tensors.
 
-use orlop_alloc::{Context, Tag};
+use orlop_alloc::Tag;
+use orlop_context::Context;
 use orlop_core::{Alignment, Complex, DType, Device, MemoryFormat, MemoryKind, dispatch};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 

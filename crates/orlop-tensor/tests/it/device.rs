@@ -1,9 +1,10 @@
 //! Tensors on a device that the crate does not know.
 
 use crate::mock_device::{FAR, MockBacking, with_device};
+use orlop_alloc::Error as AllocError;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Context, Error as AllocError};
+use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind};
 use orlop_tensor::{Error, Tensor, TensorOptions};
 use std::sync::Arc;

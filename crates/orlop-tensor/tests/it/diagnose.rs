@@ -2,8 +2,9 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::profile::{LeakCheck, MemorySteps, Observers};
-use orlop_alloc::{AllocationId, AllocatorRef, Context, Tag};
+use orlop_alloc::{AllocationId, AllocatorRef, Tag};
+use orlop_context::Context;
+use orlop_context::profile::{LeakCheck, MemorySteps};
 use orlop_core::{DType, MemoryFormat, MemoryKind, Overlap, StreamId};
 use orlop_tensor::diagnose::Diagnosis;
 use orlop_tensor::{Storage, Tensor, TensorOptions};
@@ -138,8 +139,7 @@ fn in_two_columns() {
 #[test]
 fn tensors_that_are_still_alive_have_names() {
     let context = Context::new();
-    let observers = Observers::on(&context);
-    let (check, steps) = (LeakCheck::with(&observers), MemorySteps::with(&observers).record_shapes());
+    let (check, steps) = (LeakCheck::on(&context), MemorySteps::on(&context).record_shapes());
     let cache = context.scope(|| {
         let _step = steps.step("forward");
         let hidden = Tensor::zeros([256, 256], DType::F32).unwrap();

@@ -1,6 +1,7 @@
 //! Foreign memory: copied where it cannot be shared, released early, moved out.
 
-use orlop_alloc::{Context, Deleter};
+use orlop_alloc::Deleter;
+use orlop_context::Context;
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};
 use std::ptr::NonNull;

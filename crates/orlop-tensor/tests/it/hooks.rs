@@ -3,7 +3,8 @@
 //! They use device types of their own, and the CPU's only on devices that no other test uses: hooks are
 //! global to the process.
 
-use orlop_alloc::{Access, Block, Context, Deleter, Record, Request};
+use orlop_alloc::{Access, Block, Deleter, Record, Request};
+use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryKind};
 use orlop_tensor::{Error, HookFault, Storage, StorageHook, Tensor, TensorOptions};
 use std::ptr::NonNull;

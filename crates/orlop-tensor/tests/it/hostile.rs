@@ -7,7 +7,8 @@ use orlop_alloc::backing::System;
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
-use orlop_alloc::{Allocator, AllocatorRef, Block, Context, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
+use orlop_context::Context;
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::{Storage, StorageHook, Tensor, TensorOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -91,7 +92,9 @@ impl HostileState {
                     allocator.verify().unwrap();
                     allocator.trim(0);
                     assert!(allocator.stats().usage.reserved >= allocator.stats().live());
-                    allocator.set_observer(None);
+                    for observer in allocator.observers() {
+                        allocator.remove_observer(&observer);
+                    }
                 }
             }
         }

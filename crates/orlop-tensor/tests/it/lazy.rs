@@ -1,6 +1,6 @@
 //! Copy-on-write.
 
-use orlop_alloc::Context;
+use orlop_context::Context;
 use orlop_core::{DType, Device};
 use orlop_tensor::{Storage, Tensor, TensorOptions};
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 
 use orlop_alloc::backing::{Backing, Region, System};
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Access, Context, DeviceOps, DevicePtr};
+use orlop_alloc::{Access, DeviceOps, DevicePtr};
+use orlop_context::Context;
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::ptr::NonNull;
 use std::sync::Arc;

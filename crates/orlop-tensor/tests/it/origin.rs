@@ -1,9 +1,10 @@
 //! Storages keep the origin of their memory, and get later memory from there.
 
 use orlop_alloc::backing::System;
-use orlop_alloc::context::{Budget, CpuConfig};
 use orlop_alloc::engine::{Arena, Direct};
-use orlop_alloc::{AllocatorRef, Block, Context, Request};
+use orlop_alloc::{AllocatorRef, Block, Request};
+use orlop_context::Context;
+use orlop_context::{Budget, CpuConfig};
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 

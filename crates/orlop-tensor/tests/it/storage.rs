@@ -2,7 +2,8 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{AllocatorRef, Block, Context, Error as AllocError, Request};
+use orlop_alloc::{AllocatorRef, Block, Error as AllocError, Request};
+use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};
 use orlop_testkit::recording_mock::RecordingMock;

@@ -1,6 +1,6 @@
 //! [`WatchedDevice`]: the interface between random programs and a checking device.
 
-use super::{DeviceFault, MockDevice};
+use super::DeviceFault;
 use orlop_core::StreamId;
 use orlop_device::{DeviceBacking, NullDevice};
 
@@ -30,34 +30,21 @@ pub trait WatchedDevice: DeviceBacking {
         Ok(())
     }
 
+    /// Returns `true` if calls fail only when the memory of the device is used up.
+    fn never_fails(&self) -> bool {
+        false
+    }
+
     /// Returns the reserved bytes.
-    fn held(&self) -> u64;
-}
-
-impl WatchedDevice for MockDevice {
-    fn begin_use(&self, address: usize, bytes: usize, stream: StreamId) {
-        Self::begin_use(self, address, bytes, stream);
-    }
-
-    fn go_on(&self, address: usize, bytes: usize, stream: StreamId) {
-        Self::go_on(self, address, bytes, stream);
-    }
-
-    fn set_capturing(&self, is_capturing: bool) {
-        Self::set_capturing(self, is_capturing);
-    }
-
-    fn fault(&self) -> Result<(), DeviceFault> {
-        Self::fault(self)
-    }
-
-    fn held(&self) -> u64 {
-        self.used()
-    }
+    fn reserved(&self) -> u64;
 }
 
 impl WatchedDevice for NullDevice {
-    fn held(&self) -> u64 {
+    fn never_fails(&self) -> bool {
+        true
+    }
+
+    fn reserved(&self) -> u64 {
         self.used()
     }
 }

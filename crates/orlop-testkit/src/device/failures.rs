@@ -26,23 +26,17 @@ pub(super) struct InjectedFailures {
     random: Random,
     /// For each call: one in this number fails; 0 for none.
     one_in: [usize; CALLS],
-    /// For each call: the number of calls up to the one that fails; 0 for none.
-    countdown: [u64; CALLS],
     /// One call in this number panics; 0 for none.
     panics_one_in: usize,
 }
 
 impl InjectedFailures {
     pub(super) fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), one_in: [0; CALLS], countdown: [0; CALLS], panics_one_in: 0 }
+        Self { random: Random::new(seed), one_in: [0; CALLS], panics_one_in: 0 }
     }
 
     pub(super) fn one_in(&mut self, call: DeviceCall, n: usize) {
         self.one_in[call as usize] = n;
-    }
-
-    pub(super) fn nth(&mut self, call: DeviceCall, n: u64) {
-        self.countdown[call as usize] = n;
     }
 
     pub(super) fn panic_one_in(&mut self, n: usize) {
@@ -56,10 +50,7 @@ impl InjectedFailures {
 
     /// Returns `true` if this call fails.
     pub(super) fn fails(&mut self, call: DeviceCall) -> bool {
-        let countdown = &mut self.countdown[call as usize];
-        let is_nth = *countdown == 1;
-        *countdown = countdown.saturating_sub(1);
-        is_nth || self.random.one_in(self.one_in[call as usize])
+        self.random.one_in(self.one_in[call as usize])
     }
 
     /// Returns `true` with probability one half.

@@ -153,9 +153,13 @@ impl MockMemory {
         address: usize,
         page: usize,
     ) -> Result<PhysicalMemory, DeviceFault> {
-        let piece = self.pages.remove(&address).ok_or(DeviceFault::NotMapped { call, address })?;
-        let bytes = piece.bytes;
-        if bytes == page { Ok(piece) } else { Err(DeviceFault::NotWholePages { call, address, bytes, page }) }
+        let memory = self.pages.remove(&address).ok_or(DeviceFault::NotMapped { call, address })?;
+        let bytes = memory.bytes;
+        if bytes == page {
+            Ok(memory)
+        } else {
+            Err(DeviceFault::NotWholePages { call, address, bytes, page })
+        }
     }
 
     pub(super) fn unmap(
@@ -166,9 +170,9 @@ impl MockMemory {
         timeline: &Timeline,
     ) -> Result<(), DeviceFault> {
         for at in (address..address + bytes).step_by(page) {
-            let piece = self.take_page("unmap", at, page)?;
+            let memory = self.take_page("unmap", at, page)?;
             self.used -= page as u64;
-            piece.is_quiet("unmap", at, timeline)?;
+            memory.is_quiet("unmap", at, timeline)?;
         }
         Ok(())
     }
@@ -184,13 +188,13 @@ impl MockMemory {
     ) -> Result<(), DeviceFault> {
         self.check_hole("remap", to, bytes, page)?;
         for offset in (0..bytes).step_by(page) {
-            let mut piece = self.take_page("remap", from + offset, page)?;
-            if piece.is_lost {
+            let mut memory = self.take_page("remap", from + offset, page)?;
+            if memory.is_lost {
                 return Err(DeviceFault::NotMapped { call: "remap", address: from + offset });
             }
-            piece.is_quiet("remap", from + offset, timeline)?;
-            piece.is_lost = fails && loses();
-            self.pages.insert(if fails { from + offset } else { to + offset }, piece);
+            memory.is_quiet("remap", from + offset, timeline)?;
+            memory.is_lost = fails && loses();
+            self.pages.insert(if fails { from + offset } else { to + offset }, memory);
         }
         Ok(())
     }
@@ -206,9 +210,10 @@ impl MockMemory {
         let mut at = bytes.start;
         while at < bytes.end {
             let missing = DeviceFault::NotMapped { call: "use", address: at };
-            let (start, piece) = self.piece_around(at).filter(|(_, piece)| !piece.is_lost).ok_or(missing)?;
-            let end = bytes.end.min(start + piece.bytes);
-            piece.use_part(at - start..end - start, work, timeline, is_first).map_err(|earlier| {
+            let (start, memory) =
+                self.memory_around(at).filter(|(_, memory)| !memory.is_lost).ok_or(missing)?;
+            let end = bytes.end.min(start + memory.bytes);
+            memory.use_part(at - start..end - start, work, timeline, is_first).map_err(|earlier| {
                 let [stream, other] = [work.stream, earlier.stream].map(|stream| timeline.id(stream));
                 DeviceFault::Unordered { address: at, stream, other }
             })?;
@@ -217,11 +222,13 @@ impl MockMemory {
         Ok(())
     }
 
-    fn piece_around(&mut self, address: usize) -> Option<(usize, &mut PhysicalMemory)> {
+    fn memory_around(&mut self, address: usize) -> Option<(usize, &mut PhysicalMemory)> {
         let region = self.regions.range_mut(..=address).next_back();
         let page = self.pages.range_mut(..=address).next_back();
         let mut around = region.into_iter().chain(page);
-        around.find(|(start, piece)| address - **start < piece.bytes).map(|(&start, piece)| (start, piece))
+        around
+            .find(|(start, memory)| address - **start < memory.bytes)
+            .map(|(&start, memory)| (start, memory))
     }
 }
 

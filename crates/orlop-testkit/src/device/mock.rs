@@ -1,9 +1,9 @@
 //! [`MockDevice`]: a device that checks every call.
 
-use super::DeviceFault;
 use super::failures::{DeviceCall, InjectedFailures};
 use super::memory::MockMemory;
 use super::timeline::Timeline;
+use super::{DeviceFault, WatchedDevice};
 use orlop_alloc::Access;
 use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceBacking, EventId};
@@ -80,11 +80,6 @@ impl MockDevice {
         self.state().failures.one_in(call, n);
     }
 
-    /// Fails the `n`th of these calls from now on, counted from 1.
-    pub fn fail_nth(&self, call: DeviceCall, n: u64) {
-        self.state().failures.nth(call, n);
-    }
-
     /// Panics in one call in `n` from now on; 0 for none. A call that releases something has released it
     /// before the panic; any other has no effect.
     pub fn panic_one_in(&self, n: usize) {
@@ -96,15 +91,6 @@ impl MockDevice {
         let mut state = self.state();
         state.may_panic();
         state
-    }
-
-    /// Returns the first fault.
-    ///
-    /// # Errors
-    ///
-    /// The first fault.
-    pub fn fault(&self) -> Result<(), DeviceFault> {
-        self.state().fault.map_or(Ok(()), Err)
     }
 
     /// Checks that everything was released and every event ended.
@@ -129,29 +115,37 @@ impl MockDevice {
         self.state().memory.used()
     }
 
-    /// Sets whether a capture is in progress: during it, no event may be queried, no stream may wait for
-    /// another and no page may move.
-    pub fn set_capturing(&self, is_capturing: bool) {
-        self.state().is_capturing = is_capturing;
-    }
-
-    /// Submits work on a new block to a stream. It must not run before earlier work on the same memory is
-    /// done.
-    pub fn begin_use(&self, address: usize, bytes: usize, stream: StreamId) {
-        self.use_bytes(address, bytes, stream, true);
-    }
-
-    /// Submits more work on a block to a stream. Its order is the user's responsibility.
-    pub fn go_on(&self, address: usize, bytes: usize, stream: StreamId) {
-        self.use_bytes(address, bytes, stream, false);
-    }
-
     fn use_bytes(&self, address: usize, bytes: usize, stream: StreamId, is_first: bool) {
         let mut state = self.state();
         let work = state.timeline.submit(stream);
         let MockState { memory, timeline, .. } = &mut *state;
         let used = memory.use_bytes(address..address + bytes, work, timeline, is_first);
         state.note(used);
+    }
+}
+
+impl WatchedDevice for MockDevice {
+    /// The work must not run before earlier work on the same memory is done.
+    fn begin_use(&self, address: usize, bytes: usize, stream: StreamId) {
+        self.use_bytes(address, bytes, stream, true);
+    }
+
+    /// The order of the work is the user's responsibility.
+    fn go_on(&self, address: usize, bytes: usize, stream: StreamId) {
+        self.use_bytes(address, bytes, stream, false);
+    }
+
+    /// During a capture, no event may be queried, no stream may wait for another and no page may move.
+    fn set_capturing(&self, is_capturing: bool) {
+        self.state().is_capturing = is_capturing;
+    }
+
+    fn fault(&self) -> Result<(), DeviceFault> {
+        self.state().fault.map_or(Ok(()), Err)
+    }
+
+    fn reserved(&self) -> u64 {
+        self.used()
     }
 }
 

@@ -4,7 +4,7 @@ use super::WatchedDevice;
 use super::random::Random;
 use crate::fault::{ConformanceFault, equal, rule};
 use orlop_core::StreamId;
-use orlop_device::{DeviceBlock, DeviceRequest, Engine, PoolId, StreamFilter};
+use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, Growth, PoolId, StreamFilter};
 use std::collections::BTreeMap;
 
 /// The engine's structures are walked once per this number of steps; the statistics are checked in each.
@@ -129,10 +129,12 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     fn allocate(&mut self) -> Result<(), ConformanceFault> {
         let requested = self.bytes();
         let stream = stream(self.random.below(self.streams));
-        let mut ask = DeviceRequest::new(requested, stream);
-        ask.long_lived = self.random.one_in(8);
-        // A failed request is not a fault.
-        let Ok(block) = self.engine.allocate(ask) else { return Ok(()) };
+        let mut request = DeviceRequest::new(requested, stream);
+        request.long_lived = self.random.one_in(8);
+        let block = match self.engine.allocate(request) {
+            Ok(block) => block,
+            Err(error) => return self.check_refusal(requested, error),
+        };
         let (address, bytes) = (self.engine.address(block), self.engine.size(block));
         if bytes < requested {
             return Err(ConformanceFault::Short { requested, granted: bytes });
@@ -147,6 +149,26 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         self.engine.backing().begin_use(address, bytes, stream);
         self.live.push(ProgramBlock { block, address, bytes, streams: vec![stream] });
         Ok(())
+    }
+
+    /// Checks that a policy that searches again after a wait refuses a request only if nothing fits: neither
+    /// a free chunk nor, together, the free pages and the rest of the device.
+    fn check_refusal(&self, requested: usize, error: DeviceError) -> Result<(), ConformanceFault> {
+        let DeviceError::OutOfMemory { rounded, limit, reserved, pending, .. } = error else {
+            return Err(error.into());
+        };
+        let device = self.engine.backing();
+        let policy = self.engine.policy();
+        let is_limited = limit < device.memory() || !device.never_fails();
+        if is_limited || !self.underway.is_empty() || !policy.extensions.search_after_wait {
+            return Ok(());
+        }
+        equal("pending bytes after a wait", 0, pending)?;
+        rule("a request is served while a free chunk fits", self.engine.largest_fit(requested) < rounded)?;
+        let Growth::Pages { large: page, .. } = policy.growth else { return Ok(()) };
+        let left = limit - reserved + self.engine.whole_free_pages();
+        let is_large = requested > policy.small_limit;
+        rule("a request is served while free pages suffice", !is_large || left < rounded + page as u64)
     }
 
     fn free(&mut self, which: usize) -> Result<(), ConformanceFault> {
@@ -225,10 +247,10 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     fn give_back(&mut self) {
         let segments = self.engine.segments();
         let Some(segment) = segments.get(self.random.below(segments.len())) else { return };
-        let piece = segment.chunks[self.random.below(segment.chunks.len())];
+        let chunk = segment.chunks[self.random.below(segment.chunks.len())];
         let whole = self.random.one_in(2);
         let (address, bytes) =
-            if whole { (segment.address, segment.bytes) } else { (piece.address, piece.bytes) };
+            if whole { (segment.address, segment.bytes) } else { (chunk.address, chunk.bytes) };
         self.engine.release_segment(segment.stream, address, bytes);
     }
 
@@ -236,7 +258,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let device = self.engine.backing();
         device.fault()?;
         let stats = self.engine.stats();
-        equal("bytes held", device.held(), stats.reserved_bytes.all.current)?;
+        equal("reserved bytes", device.reserved(), stats.reserved_bytes.all.current)?;
         equal("blocks", self.live.len() as u64, stats.allocation.all.current)?;
         let live: usize = self.live.iter().map(|block| block.bytes).sum();
         equal("bytes in blocks", live as u64, stats.allocated_bytes.all.current)?;

@@ -34,7 +34,7 @@ fn segment(random: &mut Random, address: usize, expandable: bool) -> DeviceSegme
         let left = end - at;
         let part = random.below(left) / 512 * 512;
         let bytes = if part == 0 || random.one_in(4) { left } else { part };
-        let was_free = chunks.last().is_some_and(|piece| piece.state != DeviceChunkState::Live);
+        let was_free = chunks.last().is_some_and(|chunk| chunk.state != DeviceChunkState::Live);
         let state = match random.below(6) {
             0 if !was_free => DeviceChunkState::Pending,
             1 | 2 if !was_free => DeviceChunkState::Free,
@@ -56,14 +56,14 @@ pub fn changed(random: &mut Random, expandable: bool) -> Vec<DeviceSegment> {
     for _ in 0..1 + random.below(3) {
         let place = random.below(segments.len());
         let segment = &mut segments[place];
-        let piece = random.below(segment.chunks.len());
+        let chunk = random.below(segment.chunks.len());
         let to = random.pick(&[0, 1, 512, STEP, START, usize::MAX / 2, usize::MAX]).unwrap_or(0);
         match random.below(8) {
             0 => segment.address = to,
             1 => segment.bytes = to,
-            2 => segment.chunks[piece].address = to,
-            3 => segment.chunks[piece].bytes = to,
-            4 => segment.chunks[piece].requested = to,
+            2 => segment.chunks[chunk].address = to,
+            3 => segment.chunks[chunk].bytes = to,
+            4 => segment.chunks[chunk].requested = to,
             5 => segment.pool = (to as u64, 7),
             6 => {
                 let twice = segment.clone();
@@ -72,8 +72,8 @@ pub fn changed(random: &mut Random, expandable: bool) -> Vec<DeviceSegment> {
             _ => {
                 // Moves all of it, perhaps onto another one, or to where there is no memory.
                 let at = START.wrapping_add(STEP / 4 * random.below(40)).max(to / 2);
-                for piece in &mut segment.chunks {
-                    piece.address = piece.address.wrapping_sub(segment.address).wrapping_add(at);
+                for chunk in &mut segment.chunks {
+                    chunk.address = chunk.address.wrapping_sub(segment.address).wrapping_add(at);
                 }
                 segment.address = at;
             }

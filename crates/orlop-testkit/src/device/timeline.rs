@@ -1,8 +1,7 @@
 //! [`Timeline`]: the order of work in streams, the host and events, as vector clocks.
 //!
 //! A stream's clock contains, for each stream, how much of its work is done before the next work of this
-//! stream. StreamWork that the host submits begins after everything that the host knows to be done.
-//! submits begins after all that the host knows to be done.
+//! stream. Work that the host submits begins after everything that the host knows to be done.
 
 use orlop_core::StreamId;
 use orlop_device::EventId;

@@ -61,7 +61,7 @@ fn run_one(suite: &Suite<'_>, setup: SuiteSetup, ops: &[ProgramOp]) -> Result<()
         }
         let refused = setup.refused();
         let possible = match op {
-            ProgramOp::Allocate(ask) => ask.kind.check_on(setup.allocator.device()).is_ok(),
+            ProgramOp::Allocate(request) => request.kind.check_on(setup.allocator.device()).is_ok(),
             _ => true,
         };
         if let (Some(RequestOutcome::Refused), true) = (model.step(op)?, possible) {

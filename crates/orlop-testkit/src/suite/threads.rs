@@ -2,6 +2,7 @@
 
 use super::{Suite, SuiteSetup};
 use crate::fault::{ConformanceFault, equal, rule};
+use crate::model::check_contents;
 use crate::pattern;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use std::sync::mpsc;
@@ -17,18 +18,6 @@ fn filled(allocator: &AllocatorRef, bytes: usize, seed: u64) -> Result<Block, Co
         pattern::fill(seed, bytes);
     }
     Ok(block)
-}
-
-fn intact(block: &Block, seed: u64) -> Result<(), ConformanceFault> {
-    match block.bytes().ok().and_then(|bytes| pattern::difference(seed, bytes)) {
-        None => Ok(()),
-        Some((offset, expected, found)) => Err(ConformanceFault::Changed {
-            address: block.as_ptr().as_ptr().addr(),
-            offset,
-            expected,
-            found,
-        }),
-    }
 }
 
 /// Each thread allocates, and frees its neighbour's blocks.
@@ -50,11 +39,11 @@ pub(super) fn frees_from_other_threads(suite: &Suite<'_>) -> Result<(), Conforma
                         break;
                     }
                     while let Ok((seed, block)) = inbox.try_recv() {
-                        intact(&block, seed)?;
+                        check_contents(&block, seed)?;
                     }
                 }
                 drop(outbox);
-                inbox.into_iter().try_for_each(|(seed, block)| intact(&block, seed))
+                inbox.into_iter().try_for_each(|(seed, block)| check_contents(&block, seed))
             }));
         }
         drop(senders);
@@ -81,12 +70,13 @@ pub(super) fn blocks_outlive_handles(suite: &Suite<'_>) -> Result<(), Conformanc
         .collect::<Result<_, ConformanceFault>>()?;
     drop(allocator);
     drop(second);
-    blocks.iter().try_for_each(|(seed, block)| intact(block, *seed))?;
+    blocks.iter().try_for_each(|(seed, block)| check_contents(block, *seed))?;
     if let Some(control) = &backing {
         rule("the memory of live blocks is still reserved", control.counts.check_returned().is_err())?;
     }
     thread::scope(|scope| {
-        let last = scope.spawn(|| blocks.into_iter().try_for_each(|(seed, block)| intact(&block, seed)));
+        let last =
+            scope.spawn(|| blocks.into_iter().try_for_each(|(seed, block)| check_contents(&block, seed)));
         last.join().unwrap_or(Err(ConformanceFault::Rule("no thread panics")))
     })?;
     backing.map_or(Ok(()), |control| Ok(control.counts.check_returned()?))
@@ -101,7 +91,8 @@ pub(super) fn handles_dropped_elsewhere(suite: &Suite<'_>) -> Result<(), Conform
             .collect::<Result<_, ConformanceFault>>()?;
         thread::scope(|scope| {
             scope.spawn(move || drop(allocator));
-            let frees = scope.spawn(|| blocks.into_iter().try_for_each(|(seed, block)| intact(&block, seed)));
+            let frees =
+                scope.spawn(|| blocks.into_iter().try_for_each(|(seed, block)| check_contents(&block, seed)));
             frees.join().unwrap_or(Err(ConformanceFault::Rule("no thread panics")))
         })?;
         backing.map_or(Ok(()), |control| control.counts.check_returned())?;

@@ -14,10 +14,10 @@ enum InjectedFlaw {
     None,
     ForgetsZeroing,
     ForgetsAlignment,
-    ForgetsTheKind,
-    KeepsWhatComesBack,
+    ForgetsKind,
+    LeaksFreedBlocks,
     HidesReserved,
-    TrimsAndSaysNothing,
+    ReportsNoTrimmedBytes,
 }
 
 #[derive(Debug)]
@@ -34,14 +34,14 @@ unsafe impl Allocator for FlawedAllocator {
         match self.flaw {
             InjectedFlaw::ForgetsZeroing => request.zeroed = false,
             InjectedFlaw::ForgetsAlignment => request.align = Alignment::ONE,
-            InjectedFlaw::ForgetsTheKind => request.kind = MemoryKind::Default,
+            InjectedFlaw::ForgetsKind => request.kind = MemoryKind::Default,
             _ => {}
         }
         self.inner.allocate(&request)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        if self.flaw == InjectedFlaw::KeepsWhatComesBack {
+        if self.flaw == InjectedFlaw::LeaksFreedBlocks {
             return Ok(());
         }
         // SAFETY: guaranteed by the caller; the engine's own block.
@@ -71,7 +71,7 @@ unsafe impl Allocator for FlawedAllocator {
 
     fn trim(&self, target: u64) -> u64 {
         let given = self.inner.trim(target);
-        if self.flaw == InjectedFlaw::TrimsAndSaysNothing { 0 } else { given }
+        if self.flaw == InjectedFlaw::ReportsNoTrimmedBytes { 0 } else { given }
     }
 }
 
@@ -89,10 +89,10 @@ fn every_flaw_is_found() {
     for flaw in [
         InjectedFlaw::ForgetsZeroing,
         InjectedFlaw::ForgetsAlignment,
-        InjectedFlaw::ForgetsTheKind,
-        InjectedFlaw::KeepsWhatComesBack,
+        InjectedFlaw::ForgetsKind,
+        InjectedFlaw::LeaksFreedBlocks,
         InjectedFlaw::HidesReserved,
-        InjectedFlaw::TrimsAndSaysNothing,
+        InjectedFlaw::ReportsNoTrimmedBytes,
     ] {
         assert!(!passes(flaw), "{flaw:?} was not detected");
     }

@@ -3,7 +3,9 @@
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceAllocator, DeviceRequest, Engine, HostPages, NullDevice, Policy, TorchConf};
-use orlop_testkit::device::{DeviceCall, DeviceProgram, MockDevice, ProgramEnd, Random, policies, states};
+use orlop_testkit::device::{
+    DeviceCall, DeviceProgram, MockDevice, ProgramEnd, Random, WatchedDevice, policies, states,
+};
 use orlop_testkit::suite::cases;
 use orlop_testkit::{ConformanceFault, SuiteProfile, conformance};
 
@@ -60,6 +62,25 @@ fn pairs_of_settings() {
         let result = program.run(steps).and_then(|()| program.finish(ProgramEnd::Empty));
         result.unwrap_or_else(|fault| panic!("{text}: {fault}"));
         device.check_end().unwrap_or_else(|fault| panic!("{text}: {fault}"));
+    }
+}
+
+/// Policies that search again after a wait, on a device without failures: they refuse a request only if
+/// nothing fits.
+#[test]
+fn refusals_on_a_device_that_never_fails() {
+    let policies = [Policy::orlop(), Policy::orlop_without_pages()];
+    for seed in 0..24 * u64::from(cases()) {
+        let mut random = Random::new(seed);
+        let memory = random.pick(&[64 << 20, 200 << 20, 1 << 30]).unwrap();
+        let device = NullDevice::new(Device::cuda(0), memory);
+        // If not, events are complete only after a wait.
+        device.set_events_done(random.one_in(2));
+        let policy = policies[random.below(2)].clone();
+        let name = policy.name;
+        let mut program = DeviceProgram::new(Engine::new(device, policy), seed, []);
+        let result = program.run(STEPS).and_then(|()| program.finish(ProgramEnd::Empty));
+        result.unwrap_or_else(|fault| panic!("seed {seed}, {name}: {fault}"));
     }
 }
 

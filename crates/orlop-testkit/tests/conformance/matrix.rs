@@ -4,13 +4,12 @@
 //! programs for all other combinations. A failure names its combination: `adaptor(engine)/backing`.
 
 use orlop_alloc::AllocatorRef;
-use orlop_alloc::adaptor::{
-    Decision, Failing, Hardened, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn,
-};
+use orlop_alloc::adaptor::{Decision, Failing, Hardened, Limit, Retry, Tracking, Waiting};
 use orlop_alloc::backing::{BackingRef, HugePages, Mmap, Null, Pinned, System, Visited};
 use orlop_alloc::bfc::{Bfc, BfcPolicy, RegionGrowth, Split};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding};
+use orlop_context::observe::{Logging, Statistics, Warn};
 use orlop_core::{Alignment, Device};
 use orlop_testkit::suite::programs_over;
 use orlop_testkit::{SuiteProfile, conformance_over};
@@ -41,19 +40,21 @@ pub(crate) type AdaptorCase = (&'static str, fn(AllocatorRef) -> AllocatorRef);
 pub(crate) const ADAPTORS: &[AdaptorCase] = &[
     ("failing", |upstream| AllocatorRef::new(Failing::new(upstream, [])).erase()),
     ("limit", |upstream| AllocatorRef::new(Limit::new(upstream, usize::MAX >> 1)).erase()),
-    ("logging", |upstream| AllocatorRef::new(Logging::to_writer(upstream, std::io::sink())).erase()),
+    ("observed", |upstream| {
+        Arc::new(Logging::to_writer(std::io::sink())).attach(&upstream);
+        upstream.add_observer(Arc::new(Statistics::new()));
+        upstream.add_observer(Arc::new(Warn::new()));
+        upstream
+    }),
     ("retry", |upstream| AllocatorRef::new(Retry::new(upstream, 2, |_, _, _| Decision::Retry)).erase()),
-    ("statistics", |upstream| AllocatorRef::new(Statistics::new(upstream)).erase()),
     ("tracking", |upstream| AllocatorRef::new(Tracking::new(upstream)).erase()),
     ("waiting", |upstream| AllocatorRef::new(Waiting::new(upstream, Duration::from_millis(1))).erase()),
-    ("warn", |upstream| AllocatorRef::new(Warn::new(upstream)).erase()),
-    ("limit(tracking(statistics))", |upstream| {
-        let tracking = Tracking::new(Statistics::new(upstream));
+    ("limit(tracking(retry))", |upstream| {
+        let tracking = Tracking::new(Retry::new(upstream, 2, |_, _, _| Decision::Retry));
         AllocatorRef::new(Limit::new(tracking, usize::MAX >> 1)).erase()
     }),
-    ("tracking(warn(limit))", |upstream| {
-        let limit = Limit::new(upstream, usize::MAX >> 1);
-        AllocatorRef::new(Tracking::new(Warn::new(limit))).erase()
+    ("tracking(limit)", |upstream| {
+        AllocatorRef::new(Tracking::new(Limit::new(upstream, usize::MAX >> 1))).erase()
     }),
 ];
 

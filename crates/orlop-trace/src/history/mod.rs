@@ -23,7 +23,7 @@ mod timeline;
 mod warning;
 mod workload;
 
-use orlop_alloc::torch::{ConfError, TorchConf};
+use orlop_core::torch::{ConfError, TorchConf};
 use orlop_core::{MemoryKind, StreamId};
 
 pub use self::action::EventAction;

@@ -1,9 +1,9 @@
 //! The sizes of blocks and segments under a program's PyTorch settings, in the numbers of a recording.
 //!
 //! Recordings have the requested bytes, not those that the allocator took. PyTorch's rules
-//! ([`orlop_alloc::torch`]) give the difference.
+//! ([`orlop_core::torch`]) give the difference.
 
-use orlop_alloc::torch::{
+use orlop_core::torch::{
     MIN_BLOCK_BYTES, SMALL_REQUEST_BYTES, TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
 };
 

@@ -57,6 +57,23 @@ impl RecorderInner {
         backtraces::walk(|addresses| locked(&self.names).stack(addresses))
     }
 
+    /// A block that grew in place is recorded as a free of its former size and an allocation of the new one.
+    #[cold]
+    fn grown(&self, block: &RawBlock, requested: usize) {
+        let Some(thread) = thread::number() else { return self.skip() };
+        let ticks = self.clock.ticks();
+        let record = EventRecord::mark(ticks, EventAction::FreeRequested, block.device, thread);
+        self.rings.push(&EventRecord {
+            address: block.ptr.addr().get() as u64,
+            bytes: requested as u64,
+            stream: block.stream.get(),
+            text: block.tag.number(),
+            kind: block.kind,
+            ..record
+        });
+        self.block(block, EventAction::Allocate);
+    }
+
     #[cold]
     pub(super) fn raw_freed(&self, address: usize, found: &LookupResult) {
         let Some(thread) = thread::number() else { return self.skip() };
@@ -82,6 +99,7 @@ impl RecorderInner {
                 });
             }
             Event::Region { event, .. } => self.region(event),
+            Event::Grown { block, requested, .. } => self.grown(block, *requested),
             Event::Reclaimed { step, kind, bytes } => {
                 self.mark(&format!("reclaimed: {step}"), Device::CPU, *bytes, *kind);
             }

@@ -1,7 +1,8 @@
 //! The recorder: an observer that records requests, times and call sites of allocators.
 //!
-//! A [`Recorder`] is an [`Observer`]. It writes every event to a ring of the current thread: six words, no
-//! lock, nothing shared. An allocator without an observer has no overhead.
+//! A [`Recorder`] is added to contexts and allocators as an observer ([`Recorder::observer`]). It writes
+//! every event to a ring of the current thread: six words, no lock, nothing shared. An allocator without an
+//! observer has no overhead.
 //!
 //! * **Memory is bounded.** A ring has room for a fixed number of events ([`RecorderBuilder::capacity`]);
 //!   then the oldest are overwritten, as in a flight recorder, and the events before a failure are present.
@@ -25,10 +26,11 @@
 //! differences (see the module `regions`).
 //!
 //! A failed request is recorded each time an allocator fails to serve it, even if a
-//! [`Context`](orlop_alloc::Context) then finds memory elsewhere.
+//! `Context` then finds memory elsewhere.
 //!
 //! ```
-//! use orlop_alloc::{Context, Request, Tag};
+//! use orlop_alloc::{Request, Tag};
+//! use orlop_context::Context;
 //! use orlop_core::Device;
 //! use orlop_trace::history::EventAction;
 //! use orlop_trace::recorder::Recorder;
@@ -36,10 +38,10 @@
 //!
 //! let recorder = Recorder::new();
 //! let context = Context::new();
-//! context.set_observer(Some(Arc::new(recorder.clone())));
+//! context.add_observer(recorder.observer());
 //! recorder.annotate("step 1");
 //! drop(context.allocate(Device::CPU, &Request::new(1000).tag(Tag::new("activations")))?);
-//! context.set_observer(None);
+//! context.remove_observer(&recorder.observer());
 //!
 //! let history = recorder.history();
 //! let events = &history.devices[0].events;
@@ -192,6 +194,13 @@ impl Recorder {
         RecorderBuilder::default()
     }
 
+    /// Returns the recorder as an observer, to be added to contexts and allocators. It is always the same
+    /// one: adding it twice changes nothing, and it can be removed.
+    #[must_use]
+    pub fn observer(&self) -> Arc<dyn Observer> {
+        Arc::clone(&self.inner) as Arc<dyn Observer>
+    }
+
     /// Records a text of the program, such as the number of a step, with the host's events.
     pub fn annotate(&self, text: &str) {
         self.annotate_on(Device::CPU, text);
@@ -278,15 +287,14 @@ impl Recorder {
     }
 }
 
-impl Observer for Recorder {
+impl Observer for RecorderInner {
     #[inline]
     fn observe(&self, event: &Event<'_>) {
-        let inner = &*self.inner;
         match event {
-            Event::Allocated { block, .. } => inner.block(block, EventAction::Allocate),
-            Event::Freed { block, .. } => inner.block(block, EventAction::FreeRequested),
-            Event::RawFreed { address, found, .. } => inner.raw_freed(*address, found),
-            other => inner.rare(other),
+            Event::Allocated { block, .. } => self.block(block, EventAction::Allocate),
+            Event::Freed { block, .. } => self.block(block, EventAction::FreeRequested),
+            Event::RawFreed { address, found, .. } => self.raw_freed(*address, found),
+            other => self.rare(other),
         }
     }
 }

@@ -14,7 +14,7 @@ use orlop_device::{DeviceAllocator, NullDevice, Policy};
 
 fn watched(recorder: &Recorder) -> AllocatorRef {
     let allocator = Caching::builder(System::new()).build().erase();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator.add_observer(recorder.observer());
     allocator
 }
 
@@ -41,7 +41,7 @@ fn the_lifetime_of_a_block_is_recorded() {
     let device = Device::cuda(0);
     let allocator =
         DeviceAllocator::new(NullDevice::new(device, 1 << 30), Policy::orlop()).into_ref().erase();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator.add_observer(recorder.observer());
     let request = Request::new(1000).tag(Tag::new("kv")).kind(MemoryKind::KvCache).stream(StreamId::new(9));
     let block = allocator.allocate(&request).unwrap();
     let address = block.as_ptr().addr().get() as u64;
@@ -58,7 +58,7 @@ fn the_lifetime_of_a_block_is_recorded() {
         assert!(event.thread > 0);
     }
     assert!(events.is_sorted_by_key(|event| event.time));
-    allocator.set_observer(None);
+    allocator.remove_observer(&recorder.observer());
     drop(allocator.allocate(&Request::new(1)).unwrap());
     assert_eq!(self::events(&recorder).len(), 3);
     assert_eq!(recorder.lost(), 0);
@@ -68,7 +68,7 @@ fn the_lifetime_of_a_block_is_recorded() {
 fn failures_and_annotations_are_recorded() {
     let recorder = Recorder::new();
     let allocator = AllocatorRef::new(Limit::new(Direct::new(System::new()), 100)).erase();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator.add_observer(recorder.observer());
     recorder.annotate("step 1");
     assert!(allocator.allocate(&Request::new(1000).tag(Tag::new("big"))).is_err());
     recorder.annotate_on(Device::cuda(0), "step 1");
@@ -163,7 +163,7 @@ fn the_recorders_own_memory_is_not_recorded() {
 fn regions_that_are_delivered_while_recording_are_known() {
     let recorder = Recorder::new();
     let allocator = AllocatorRef::new(Direct::new(System::new())).erase();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator.add_observer(recorder.observer());
     let busy = RecordingGuard::begin();
     let block = allocator.allocate(&Request::new(100)).unwrap();
     drop(busy);

@@ -1,23 +1,21 @@
 //! Recordings of allocators and contexts.
 
-use orlop_alloc::profile::Observers;
-use orlop_alloc::{Context, Request};
+use orlop_alloc::Request;
+use orlop_context::Context;
 use orlop_core::Device;
 use orlop_trace::history::Workload;
 use orlop_trace::recorder::Recorder;
-use std::sync::Arc;
 
 #[test]
 fn a_recording_is_a_workload() {
     let recorder = Recorder::new();
     let context = Context::new();
-    let observers = Observers::on(&context);
-    let listening = observers.add(Arc::new(recorder.clone()));
+    context.add_observer(recorder.observer());
     let kept = context.allocate(Device::CPU, &Request::new(300)).unwrap();
     for bytes in [100, 200] {
         drop(context.allocate(Device::CPU, &Request::new(bytes)).unwrap());
     }
-    drop(listening);
+    context.remove_observer(&recorder.observer());
     drop(kept);
     let history = recorder.history();
     let work = Workload::of(&history.devices[0]);
@@ -34,7 +32,7 @@ fn call_sites_are_recorded_on_request() {
     use orlop_trace::recorder::Backtraces;
     let recorder = Recorder::builder().backtraces(Backtraces { every: 0, min_bytes: 100 }).build();
     let allocator = Caching::builder(System::new()).build().erase();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator.add_observer(recorder.observer());
     for bytes in [99, 100] {
         drop(allocator.allocate(&Request::new(bytes)).unwrap());
     }

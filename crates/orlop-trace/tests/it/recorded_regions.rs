@@ -4,7 +4,6 @@
 use orlop_alloc::backing::{Mmap, System};
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::profile::Observers;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
 use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceAllocator, DeviceChunkState, NullDevice, Policy, TorchConf};
@@ -15,7 +14,6 @@ use orlop_trace::history::{
 };
 use orlop_trace::recorder::Recorder;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 const MIB: usize = 1 << 20;
 
@@ -75,7 +73,7 @@ fn run(allocator: &AllocatorRef, seed: u64, steps: usize) -> Vec<Block> {
 
 fn watched(allocator: &AllocatorRef) -> Recorder {
     let recorder = Recorder::new();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator.add_observer(recorder.observer());
     recorder
 }
 
@@ -227,7 +225,7 @@ fn a_late_recording_has_the_existing_regions() {
 fn regions_are_known_after_their_events_were_overwritten() {
     for allocator in allocators() {
         let recorder = Recorder::builder().capacity(16).build();
-        allocator.set_observer(Some(Arc::new(recorder.clone())));
+        allocator.add_observer(recorder.observer());
         let _kept = run(&allocator, 4, 400);
         let history = recorder.history();
         assert!(recorder.lost() > 0);
@@ -242,11 +240,7 @@ fn a_region_is_recorded_once() {
     let allocator = torch("");
     let recorder = watched(&allocator);
     let kept = allocator.allocate(&Request::new(MIB)).unwrap();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
-    {
-        let observers = Observers::on_allocator(&allocator);
-        let _listening = observers.add(Arc::new(recorder.clone()));
-    }
+    allocator.add_observer(recorder.observer());
     drop(kept);
     allocator.trim(0);
     drop(allocator);
@@ -265,7 +259,7 @@ fn a_region_is_recorded_once() {
 fn a_drained_file_has_the_regions_too() {
     let allocator = device(Policy::orlop());
     let recorder = Recorder::builder().capacity(256).build();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator.add_observer(recorder.observer());
     let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
     let mut kept = Vec::new();
     for seed in 0..20 {
@@ -281,7 +275,7 @@ fn a_drained_file_has_the_regions_too() {
 fn a_file_has_the_regions_that_were_overwritten_before_it_was_drained_to() {
     for allocator in allocators() {
         let recorder = Recorder::builder().capacity(16).build();
-        allocator.set_observer(Some(Arc::new(recorder.clone())));
+        allocator.add_observer(recorder.observer());
         let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
         let mut kept = Vec::new();
         for seed in 0..3 {
@@ -304,7 +298,7 @@ fn size_classes_are_known_after_pages_were_overwritten() {
     let engine = engine.into_ref();
     let allocator = engine.clone().erase();
     let recorder = Recorder::builder().capacity(1).build();
-    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator.add_observer(recorder.observer());
     let _kept: Vec<_> = (0..40).map(|_| allocator.allocate(&Request::new(MIB)).unwrap()).collect();
     let _large = allocator.allocate(&Request::new(30 * MIB)).unwrap();
     let history = recorder.history();

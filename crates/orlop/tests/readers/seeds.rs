@@ -52,7 +52,8 @@ pub(crate) fn of(name: &str) -> Vec<Vec<u8>> {
             "roundup_power2_divisions:4,pinned_num_register_threads:8,per_process_memory_fraction:0.5",
         ]),
         "words" => texts(&[
-            "8GiB\n1.5 MB\n0\nfloat32\nbf16\ncomplex64\nfloat8_e4m3fn\ncpu\ncuda:3\nkv_cache\nworkspace\nchannels_last",
+            "8GiB\n1.5 MB\n0\nfloat32\nbf16\ncomplex64\nfloat8_e4m3fn\ncpu\ncuda:3\nkv_cache\nworkspace\n\
+             channels_last",
         ]),
         other => panic!("no seeds for {other}"),
     };

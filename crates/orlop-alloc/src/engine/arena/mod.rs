@@ -14,7 +14,6 @@ use self::segments::{ArenaChunk, Segment, Segments};
 use crate::Refusal;
 use crate::backing::{Backing, BackingRef, Region, Shielded};
 use crate::block::Records;
-use crate::observer::deliver_all;
 use crate::{
     Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionWatch, RegionWatches,
     Request, Result, Semantics, Usage,
@@ -123,10 +122,10 @@ impl<B: Backing> Arena<B> {
             return Err(Error::ArenaInUse { live });
         }
         let removed = segments.rewind();
-        let watches = segments.watches.all();
+        let delivery = segments.watches.delivery();
         drop(segments);
         self.release(removed);
-        deliver_all(&watches);
+        drop(delivery);
         Ok(())
     }
 
@@ -136,10 +135,10 @@ impl<B: Backing> Arena<B> {
         let mut segments = self.segments.lock();
         let live = segments.live();
         let removed = if live == 0 { segments.rewind() } else { segments.retire() };
-        let watches = segments.watches.all();
+        let delivery = segments.watches.delivery();
         drop(segments);
         self.release(removed);
-        deliver_all(&watches);
+        drop(delivery);
         if live == 0 { Reset::Rewound } else { Reset::Renewed { live } }
     }
 

@@ -1,7 +1,7 @@
 //! Where each extent of the file is: free, or mapped at one address.
 //!
 //! Plain bookkeeping, without a system under it: [`FreeExtents`] and [`MappedExtents`] together say where
-//! every byte of the file is. A extent moves from one to the other by value, so that it is never in both.
+//! every byte of the file is. An extent moves from one to the other by value, so that it is never in both.
 
 use std::collections::BTreeMap;
 
@@ -136,7 +136,7 @@ pub(super) mod proof {
         let mut all: Vec<Extent> = loose.chain(placed.extents.values().copied()).collect();
         all.sort_unstable_by_key(|extent| extent.offset);
         let end = all.iter().fold(0, |end, extent| {
-            assert_eq!(end, extent.offset, "a gap, or a extent in two places");
+            assert_eq!(end, extent.offset, "a gap, or an extent in two places");
             end + extent.bytes
         });
         assert_eq!(end, file);
@@ -152,7 +152,7 @@ pub(super) mod proof {
     #[cfg(target_os = "linux")]
     pub(in super::super) fn the_system_agrees(mapped: Vec<(usize, Extent)>, placed: &MappedExtents) {
         let known = placed.extents.iter().map(|(&address, &extent)| (address, extent)).collect();
-        assert_eq!(joined(mapped), joined(known), "mappings of the system, and what is known of them");
+        assert_eq!(joined(mapped), joined(known), "the mappings of the system are those on record");
     }
 
     #[cfg(target_os = "linux")]
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stretch_is_preferred_and_several_serve() {
+    fn one_extent_is_preferred_and_several_serve() {
         let mut free = FreeExtents::new(10);
         let first = free.take(2).unwrap();
         let second = free.take(3).unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_out_is_cut() {
+    fn extents_across_a_border_are_cut() {
         let mut placed = MappedExtents::default();
         placed.insert(100, extent(0, 10));
         placed.insert(110, extent(50, 10));
@@ -207,9 +207,13 @@ mod tests {
         assert_eq!(placed.take(0, 1000), [extent(0, 4), extent(56, 4)]);
     }
 
+    fn steps() -> impl Strategy<Value = Vec<(bool, usize, usize)>> {
+        prop::collection::vec((any::<bool>(), 0_usize..64, 1_usize..20), 0..60)
+    }
+
     proptest! {
         #[test]
-        fn every_byte_stays_in_one_place(steps in prop::collection::vec((any::<bool>(), 0_usize..64, 1_usize..20), 0..60)) {
+        fn every_byte_stays_in_one_place(steps in steps()) {
             let (mut free, mut placed) = (FreeExtents::new(100), MappedExtents::default());
             for (maps, address, bytes) in steps {
                 if maps && !placed.is_any(address, bytes) {

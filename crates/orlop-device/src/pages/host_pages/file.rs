@@ -89,7 +89,7 @@ mod linux {
             // The memory is there: finding each page again by a fault would take many times longer.
             let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE;
             let file = self.file.as_raw_fd();
-            // SAFETY: what is there may be replaced (the caller's promise).
+            // SAFETY: what is there may be replaced (guaranteed by the caller).
             let mapped = unsafe { libc::mmap(place, extent.bytes, protection, flags, file, offset) };
             mapped == place
         }
@@ -103,7 +103,7 @@ mod linux {
         #[cfg(test)]
         pub(in super::super) fn mappings(&self) -> Vec<(usize, Extent)> {
             let inode = self.file.metadata().expect("it is open").ino().to_string();
-            let list = std::fs::read_to_string("/proc/self/maps").expect("Linux tells");
+            let list = std::fs::read_to_string("/proc/self/maps").expect("Linux has this file");
             let number = |text| usize::from_str_radix(text, 16).expect("hexadecimal");
             let of_file = list.lines().filter_map(|line| {
                 // 7f00-7f20 rw-s 00001000 00:01 1234 /memfd:orlop (deleted)

@@ -3,8 +3,9 @@
 //! The memory is a file that exists only in memory (`memfd_create`). A page is an extent of it, and is not
 //! bound to an address: it is at the address where that extent is mapped. To move it is to map the extent
 //! elsewhere; no byte is copied. Used memory is committed (`fallocate`): granted memory is there when it is
-//! touched. A request that the system cannot serve is refused; only at the limit of a memory group can the
-//! system end the process instead, at once and not later. Memory that goes back becomes a hole in the file.
+//! touched. A request that the system cannot serve is refused; only at the limit of a memory cgroup can the
+//! system end the process instead, during the request and not later. Released memory becomes a hole in the
+//! file.
 //!
 //! # Why no page has two addresses
 //!
@@ -16,8 +17,8 @@
 //!    default), the extent stays there: it is not reused, and the address is closed before anything else is
 //!    mapped there. This relies on the system to refuse before it removes anything. Where it runs out of its
 //!    own memory in the middle of one call, Linux before 6.12 may leave a hole in the reservation.
-//! 4. If it refuses to map an extent that was to move, the extent's memory goes back to it; nothing is left
-//!    at the old address.
+//! 4. If it refuses to map an extent that was to move, the extent's memory is released; nothing is left at
+//!    the old address.
 
 mod extents;
 mod file;
@@ -26,9 +27,7 @@ mod refusals;
 use self::extents::{Extent, FreeExtents, MappedExtents};
 use self::file::MemoryFile;
 use self::refusals::Refusals;
-use crate::backing::IdleStreams;
-use crate::backing::MemoryMeter;
-use crate::backing::{DeviceBacking, EventId};
+use crate::backing::{DeviceBacking, EventId, IdleStreams, MemoryMeter};
 use crate::error::DeviceError;
 use orlop_alloc::Access;
 use orlop_alloc::backing::{Region, pages};
@@ -41,7 +40,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Reservations begin at multiples of this many bytes, and the memory is a multiple of it.
 const GRANULE: usize = 2 << 20;
 
-/// Host memory with pages that can be moved, of a fixed size: a device for a
+/// Host memory of a fixed size in pages that can be moved: a device for a
 /// [`DeviceAllocator`](crate::DeviceAllocator) whose memory is the CPU's. Fragmentation does not make it run
 /// out of memory.
 ///
@@ -54,7 +53,8 @@ const GRANULE: usize = 2 << 20;
 /// # }
 /// let memory = HostPages::new(64 << 20)?;
 /// let allocator = DeviceAllocator::new(memory, Policy::orlop()).into_ref();
-/// let mut blocks: Vec<_> = (0..6).map(|_| allocator.allocate(&Request::new(10 << 20))).collect::<Result<_, _>>()?;
+/// let request = Request::new(10 << 20);
+/// let mut blocks: Vec<_> = (0..6).map(|_| allocator.allocate(&request)).collect::<Result<_, _>>()?;
 /// // Every second one is freed: 32 MiB are free, but not contiguous.
 /// drop(blocks.remove(4));
 /// drop(blocks.remove(2));
@@ -82,7 +82,6 @@ struct HostState {
     meter: MemoryMeter,
     free: FreeExtents,
     placed: MappedExtents,
-    moved: u64,
 }
 
 impl HostPages {
@@ -106,7 +105,6 @@ impl HostPages {
             meter: MemoryMeter::new(memory),
             free: FreeExtents::new(size),
             placed: MappedExtents::default(),
-            moved: 0,
         };
         Ok(Self {
             file,
@@ -117,28 +115,10 @@ impl HostPages {
         })
     }
 
-    /// For tests: sets whether events are complete when they are queried. If not, they are once they are
-    /// waited for.
-    pub fn set_events_done(&self, done: bool) {
-        self.streams.set_events_done(done);
-    }
-
     /// Returns the bytes in use.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.state().meter.used()
-    }
-
-    /// Returns the peak of the bytes in use.
-    #[must_use]
-    pub fn peak(&self) -> u64 {
-        self.state().meter.peak()
-    }
-
-    /// Returns the bytes of pages that were moved.
-    #[must_use]
-    pub fn remapped(&self) -> u64 {
-        self.state().moved
     }
 
     /// Returns the committed bytes, as the system counts them.
@@ -159,6 +139,12 @@ impl HostPages {
         extents::proof::the_system_agrees(self.file.mappings(), &state.placed);
     }
 
+    /// Sets whether events are complete when they are queried. If not, they are once they are waited for.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(crate) fn set_events_done(&self, done: bool) {
+        self.streams.set_events_done(done);
+    }
+
     /// Refuses the next calls of the system that change mappings, where a bit is set.
     #[cfg(all(test, target_os = "linux"))]
     pub(crate) fn refuse(&self, calls: u64) {
@@ -175,7 +161,7 @@ impl HostPages {
     ///
     /// The addresses are whole pages of a reservation of this device, and not in use.
     unsafe fn fill(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if !unsafe { self.make_way(state, address, bytes) } {
             return false;
         }
@@ -184,12 +170,12 @@ impl HostPages {
             self.give(state, &extents);
             return false;
         }
-        // SAFETY: the caller's promise; what the system kept there before is gone.
+        // SAFETY: guaranteed by the caller; what the system kept there before is gone.
         unsafe { self.place(state, address, &extents) }
     }
 
-    /// Maps extents that are mapped nowhere, one after the other, all or nothing: if that fails their memory
-    /// goes back to the system.
+    /// Maps extents that are mapped nowhere, one after the other, all or nothing: if that fails, their memory
+    /// is released to the system.
     ///
     /// # Safety
     ///
@@ -197,7 +183,7 @@ impl HostPages {
     unsafe fn place(&self, state: &mut HostState, address: usize, extents: &[Extent]) -> bool {
         let mut at = address;
         for (number, &extent) in extents.iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             if self.refusals.next() || !unsafe { self.file.map(at, extent) } {
                 self.give(state, &extents[number..]);
                 // SAFETY: mapped a moment ago, and used nowhere.
@@ -216,7 +202,7 @@ impl HostPages {
     ///
     /// As for `fill`.
     unsafe fn make_way(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         !state.placed.is_any(address, bytes) || unsafe { self.clear(state, address, bytes) }
     }
 
@@ -230,19 +216,19 @@ impl HostPages {
         if self.refusals.next() {
             return None;
         }
-        // SAFETY: whole pages of a reservation of this device, not in use (the caller's promise).
+        // SAFETY: whole pages of a reservation of this device, not in use (guaranteed by the caller).
         let shut = bytes == 0 || unsafe { pages::decommit(start, bytes) };
         shut.then(|| state.placed.take(address, bytes))
     }
 
-    /// Removes mappings and gives the memory back. Returns `false` if the system keeps the mappings: then it
-    /// has the memory all the same, and the extents stay mapped.
+    /// Removes mappings and releases their memory. Returns `false` if the system keeps the mappings: their
+    /// memory is released all the same, and the extents stay mapped.
     ///
     /// # Safety
     ///
     /// As for `fill`.
     unsafe fn clear(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if let Some(extents) = unsafe { self.lift(state, address, bytes) } {
             self.give(state, &extents);
             return true;
@@ -251,7 +237,7 @@ impl HostPages {
         false
     }
 
-    /// Frees extents that are mapped nowhere, and gives their memory back to the system.
+    /// Frees extents that are mapped nowhere, and releases their memory to the system.
     fn give(&self, state: &mut HostState, extents: &[Extent]) {
         for &extent in extents {
             self.discard(extent);
@@ -263,7 +249,7 @@ impl HostPages {
         if !self.file.discard(extent) {
             let error = io::Error::last_os_error();
             let Extent { offset, bytes } = extent;
-            trace_guarded(|| tracing::error!(offset, bytes, %error, "the system did not take memory back"));
+            trace_guarded(|| tracing::error!(offset, bytes, %error, "the system did not release memory"));
         }
     }
 }
@@ -297,7 +283,7 @@ unsafe impl DeviceBacking for HostPages {
 
     unsafe fn release(&self, address: usize, bytes: usize) {
         let Some(bytes) = bytes.checked_next_multiple_of(pages::size()) else { return };
-        // SAFETY: `allocate` mapped all of it; not in use (the caller's promise).
+        // SAFETY: `allocate` mapped all of it; not in use (guaranteed by the caller).
         unsafe { self.unmap(address, bytes, bytes) };
         // SAFETY: `allocate` reserved it, whole.
         unsafe { self.release_addresses(address, bytes) };
@@ -317,10 +303,9 @@ unsafe impl DeviceBacking for HostPages {
         let whole = bytes.checked_next_multiple_of(pages::size());
         let Some(region) = whole.and_then(|bytes| region(address, bytes)) else { return };
         let mut state = self.state();
-        // SAFETY: the whole range, once; there are no pages under it that anybody uses (the caller's
-        // promise).
+        // SAFETY: the whole range, once; no page of it is in use (guaranteed by the caller).
         if unsafe { pages::unmap(region) } {
-            // With the addresses goes what the system kept mapped there.
+            // What the system kept mapped there was unmapped with the addresses.
             let kept = state.placed.take(address, region.bytes);
             self.give(&mut state, &kept);
         }
@@ -331,7 +316,7 @@ unsafe impl DeviceBacking for HostPages {
         if !is_whole(address, bytes) || !state.meter.try_add(bytes) {
             return false;
         }
-        // SAFETY: reserved, and without pages that anybody uses (the caller's promise).
+        // SAFETY: reserved, and without pages in use (guaranteed by the caller).
         let filled = unsafe { self.fill(&mut state, address, bytes) };
         if !filled {
             state.meter.sub(bytes);
@@ -341,30 +326,26 @@ unsafe impl DeviceBacking for HostPages {
 
     unsafe fn unmap(&self, address: usize, bytes: usize, _: usize) {
         let mut state = self.state();
-        // SAFETY: mapped, and not in use (the caller's promise).
+        // SAFETY: mapped, and not in use (guaranteed by the caller).
         let _kept = unsafe { self.clear(&mut state, address, bytes) };
         state.meter.sub(bytes);
     }
 
     unsafe fn remap(&self, from: usize, to: usize, bytes: usize, _: usize) -> bool {
         let mut state = self.state();
-        // SAFETY: reserved, and without pages that anybody uses (the caller's promise).
+        // SAFETY: reserved, and without pages in use (guaranteed by the caller).
         if !is_whole(to, bytes) || !unsafe { self.make_way(&mut state, to, bytes) } {
             return false;
         }
-        // SAFETY: mapped, and not in use (the caller's promise).
+        // SAFETY: mapped, and not in use (guaranteed by the caller).
         let Some(extents) = (unsafe { self.lift(&mut state, from, bytes) }) else { return false };
-        // SAFETY: as for `make_way`, which took away what was there.
-        let placed = unsafe { self.place(&mut state, to, &extents) };
-        if placed {
-            state.moved += bytes as u64;
-        }
-        placed
+        // SAFETY: as for `make_way`, which removed what was mapped there.
+        unsafe { self.place(&mut state, to, &extents) }
     }
 
     unsafe fn zero(&self, address: usize, bytes: usize, _: StreamId) -> bool {
         let start = ptr::with_exposed_provenance_mut::<u8>(address);
-        // SAFETY: mapped, and the caller's alone (the caller's promise).
+        // SAFETY: mapped, and the caller's alone (guaranteed by the caller).
         unsafe { start.write_bytes(0, bytes) };
         true
     }

@@ -15,7 +15,7 @@ impl Refusals {
 
     /// Returns `true` if the next call is to be refused.
     pub(super) fn next(&self) -> bool {
-        // Under the lock of the memory: nobody comes in between.
+        // Called under the lock of the memory, so the two accesses need not be one.
         let calls = self.calls.load(std::sync::atomic::Ordering::Relaxed);
         self.set(calls >> 1);
         calls & 1 != 0

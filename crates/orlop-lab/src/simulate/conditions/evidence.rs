@@ -2,7 +2,7 @@
 
 use super::MemoryLimit;
 use super::occupancy::Occupancy;
-use orlop_alloc::torch::TorchConf;
+use orlop_core::torch::TorchConf;
 use orlop_device::Policy;
 use orlop_trace::history::{
     BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SizeRules, Timeline,

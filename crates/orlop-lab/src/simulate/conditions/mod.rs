@@ -27,7 +27,7 @@ mod occupancy;
 
 use self::evidence::Evidence;
 use super::fidelity::Fidelity;
-use orlop_alloc::torch::TorchConf;
+use orlop_core::torch::TorchConf;
 use orlop_trace::history::DeviceHistory;
 use orlop_trace::history::Timeline;
 use serde::Serialize;

@@ -27,7 +27,7 @@
 //!   share it again after loading. For [parts](crate::Storage::slice) of storages, such as tensors in a pool,
 //!   only the parts are written.
 //! - Device and memory kind: tensors are loaded to the same device, through the thread's current
-//!   [`Context`](orlop_alloc::Context). The bytes of device memory go through the host.
+//!   [`Context`](orlop_context::Context). The bytes of device memory go through the host.
 //!   [`LoadOptions::map_device`] selects another device.
 //! - Every byte of a storage. The byte order is the machine's; an archive in the other order is an
 //!   [error](ArchiveError::ByteOrder).

@@ -1,6 +1,7 @@
 //! [`HostileBacking`]: a backing that runs hostile user code.
 
 use super::state::HostileState;
+use crate::backings::pass_on;
 use orlop_alloc::Access;
 use orlop_alloc::backing::{Backing, Region, Reservation};
 use orlop_core::{Alignment, Device};
@@ -38,21 +39,21 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
         self.inner.reserve_addresses(capacity, align)
     }
 
-    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
         self.state.strike();
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.commit(line, from, to) }
+        unsafe { self.inner.commit(reservation, from, to) }
     }
 
-    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
+    unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.decommit(line, from, to) };
+        unsafe { self.inner.decommit(reservation, from, to) };
         self.state.strike();
     }
 
-    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
+    unsafe fn release_addresses(&self, reservation: Reservation, committed: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.release_addresses(line, gained) };
+        unsafe { self.inner.release_addresses(reservation, committed) };
         self.state.strike();
     }
 
@@ -77,23 +78,5 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
         self.inner.is_pinned()
     }
 
-    fn device(&self) -> Device {
-        self.inner.device()
-    }
-
-    fn access(&self) -> Access {
-        self.inner.access()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn node(&self) -> Option<u32> {
-        self.inner.node()
-    }
-
-    fn commit_granularity(&self) -> Alignment {
-        self.inner.commit_granularity()
-    }
+    pass_on!();
 }

@@ -3,10 +3,12 @@
 use super::backing::HostileBacking;
 use super::state::HostileState;
 use super::{HostileFactory, HostileSetup, InjectedPanic};
-use orlop_alloc::adaptor::{Decision, Limit, Logging, Retry, TotalMemory, Warn};
+use orlop_alloc::adaptor::{Decision, Limit, Retry};
 use orlop_alloc::backing::{Region, RegionChange, Visited, Visitor};
-use orlop_alloc::context::{Budget, CpuConfig};
-use orlop_alloc::{Allocator, AllocatorRef, Context, Event, Observer};
+use orlop_alloc::{Allocator, AllocatorRef, Event, Observer};
+use orlop_context::Context;
+use orlop_context::observe::{Logging, TotalMemory, Warn, WarnBuilder};
+use orlop_context::{Budget, CpuConfig};
 use orlop_core::MemoryKind;
 use std::any::Any;
 use std::io::{self, Write};
@@ -48,7 +50,7 @@ impl Observer for StrikingObserver {
 
 fn observer(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
     let setup = factory.plain();
-    setup.allocator.set_observer(Some(Arc::new(StrikingObserver(Arc::clone(state)))));
+    setup.allocator.add_observer(Arc::new(StrikingObserver(Arc::clone(state))));
     Some(setup)
 }
 
@@ -59,9 +61,10 @@ impl Observer for StrikeOnDrop {
     fn observe(&self, event: &Event<'_>) {
         if matches!(event, Event::Freed { .. })
             && let Some(allocator) = self.0.handle()
-            && allocator.observer().is_some()
+            && let Some(current) = allocator.observers().first()
         {
-            allocator.set_observer(Some(Arc::new(StrikeOnDrop(Arc::clone(&self.0)))));
+            allocator.remove_observer(current);
+            allocator.add_observer(Arc::new(StrikeOnDrop(Arc::clone(&self.0))));
         }
     }
 }
@@ -74,7 +77,7 @@ impl Drop for StrikeOnDrop {
 
 fn end_of_observer(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
     let setup = factory.plain();
-    setup.allocator.set_observer(Some(Arc::new(StrikeOnDrop(Arc::clone(state)))));
+    setup.allocator.add_observer(Arc::new(StrikeOnDrop(Arc::clone(state))));
     Some(setup)
 }
 
@@ -106,17 +109,24 @@ fn retry(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileS
     })
 }
 
+/// Adds an observer to the allocator of a setup.
+fn observed(setup: HostileSetup, observer: impl Observer + 'static) -> Option<HostileSetup> {
+    setup.allocator.add_observer(Arc::new(observer));
+    Some(setup)
+}
+
+fn warn() -> WarnBuilder {
+    Warn::builder().memory(TotalMemory::Bytes(10_000)).single(0.1, u32::MAX).total(0.1, u32::MAX)
+}
+
 fn warning(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
     let state = Arc::clone(state);
-    under(factory.plain(), |upstream| {
-        let warn = Warn::builder(upstream).memory(TotalMemory::Bytes(10_000));
-        warn.single(0.1, u32::MAX).total(0.1, u32::MAX).callback(move |_| state.strike()).build()
-    })
+    observed(factory.plain(), warn().callback(move |_| state.strike()).build())
 }
 
 fn log_callback(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
     let state = Arc::clone(state);
-    under(factory.plain(), |upstream| Logging::to_callback(upstream, move |_| state.strike()))
+    observed(factory.plain(), Logging::to_callback(move |_| state.strike()))
 }
 
 struct Writer(Arc<HostileState>);
@@ -135,7 +145,7 @@ impl Write for Writer {
 
 fn log_writer(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
     let writer = Writer(Arc::clone(state));
-    under(factory.plain(), |upstream| Logging::to_writer(upstream, writer))
+    observed(factory.plain(), Logging::to_writer(writer))
 }
 
 struct TraceEverything(Arc<HostileState>);
@@ -187,10 +197,7 @@ fn subscriber(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<Hos
         }
     };
     let over = factory.with(|backing| Arc::new(Visited::new(backing, vec![Arc::new(bad)])));
-    let mut setup = under(over, |upstream| {
-        let warn = Warn::builder(upstream).memory(TotalMemory::Bytes(10_000));
-        Logging::to_writer(warn.single(0.1, u32::MAX).total(0.1, u32::MAX).build(), FullWriter)
-    })?;
+    let mut setup = observed(observed(over, warn().build())?, Logging::to_writer(FullWriter))?;
     let guard: Box<dyn Any> = Box::new(tracing::subscriber::set_default(TraceEverything(Arc::clone(state))));
     setup.kept.push(guard);
     Some(setup)
@@ -226,6 +233,6 @@ fn pressure(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<Hosti
 
 fn budget(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
     let (setup, context) = in_context(factory, state, Budget::hard(BOUND as u64).soft(1000))?;
-    context.set_observer(Some(Arc::new(StrikingObserver(Arc::clone(state)))));
+    context.add_observer(Arc::new(StrikingObserver(Arc::clone(state))));
     Some(setup)
 }

@@ -1,8 +1,10 @@
 //! The state that hostile callbacks share, and their actions.
 
 use crate::fault::{ConformanceFault, rule};
+use crate::model::check_contents;
 use crate::pattern;
-use orlop_alloc::{Allocator, AllocatorRef, Block, Context, Error, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request};
+use orlop_context::Context;
 use orlop_core::Device;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -22,12 +24,12 @@ pub enum HostileAction {
     /// It drops the last handle that it can access, and all blocks.
     Abandon,
     /// It reads statistics, verifies, trims, and sets another observer.
-    Ask,
+    Query,
 }
 
 impl HostileAction {
     /// All actions.
-    pub const ALL: [Self; 5] = [Self::Panic, Self::Allocate, Self::Free, Self::Abandon, Self::Ask];
+    pub const ALL: [Self; 5] = [Self::Panic, Self::Allocate, Self::Free, Self::Abandon, Self::Query];
 }
 
 /// The payload of a hostile callback's panic: no message, and distinct from others.
@@ -218,7 +220,7 @@ impl HostileState {
                 blocks.into_iter().try_for_each(intact)
             }
             (HostileAction::Allocate, Some(allocator)) => self.allocate_some(&allocator),
-            (HostileAction::Ask, Some(allocator)) => ask(&allocator),
+            (HostileAction::Query, Some(allocator)) => query(&allocator),
             _ => Ok(()),
         }
     }
@@ -234,7 +236,7 @@ impl HostileState {
 }
 
 /// Calls all queries, and everything without a lasting effect.
-fn ask(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
+fn query(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
     let stats = allocator.stats();
     rule("the table is printed", !stats.to_string().is_empty())?;
     allocator.verify()?;
@@ -242,19 +244,14 @@ fn ask(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
     allocator.device_memory();
     allocator.trim(0);
     allocator.reset_peaks();
-    let observer = allocator.observer();
-    allocator.set_observer(None);
-    allocator.set_observer(observer);
+    for observer in allocator.observers() {
+        allocator.remove_observer(&observer);
+        allocator.add_observer(observer);
+    }
     rule("the allocator has a debug form", !format!("{allocator:?}").is_empty())
 }
 
 /// Frees a block after a check of its contents.
 pub(super) fn intact((seed, block): SeededBlock) -> Result<(), ConformanceFault> {
-    let address = block.as_ptr().as_ptr().addr();
-    match block.bytes().ok().and_then(|bytes| pattern::difference(seed, bytes)) {
-        None => Ok(()),
-        Some((offset, expected, found)) => {
-            Err(ConformanceFault::Changed { address, offset, expected, found })
-        }
-    }
+    check_contents(&block, seed)
 }

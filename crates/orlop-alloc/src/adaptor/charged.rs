@@ -1,0 +1,122 @@
+//! [`Charged`]: charges what passes through to accounts that several allocators may share.
+
+use crate::{Allocator, AllocatorRef, Error, LookupResult, RawBlock, Request, Result, forward};
+use orlop_core::{Alignment, MemoryKind};
+use orlop_sync::Totals;
+use std::fmt::Debug;
+use std::ptr::NonNull;
+
+/// Accounts of live bytes by kind, each with a hard bound and possibly a soft one.
+pub trait Charge: Debug + Send + Sync + 'static {
+    /// Charges `bytes`. Returns the bytes by which the soft bound is exceeded then, or `None`, with nothing
+    /// charged, if the hard one would be.
+    fn charge(&self, kind: MemoryKind, bytes: u64) -> Option<u64>;
+
+    /// Discharges `bytes`.
+    fn discharge(&self, kind: MemoryKind, bytes: u64);
+
+    /// Replaces `charged` bytes with `needed` bytes.
+    fn correct(&self, kind: MemoryKind, charged: u64, needed: u64);
+
+    /// Returns the error of a request that `upstream` did not get because it needs `bytes` bytes.
+    fn refuse(&self, upstream: &AllocatorRef, request: &Request, bytes: u64) -> Error;
+
+    /// Is called after a request that exceeded the soft bound by `bytes`.
+    fn exceeded(&self, request: &Request, bytes: u64);
+}
+
+/// Charges the granted bytes of live blocks to a [`Charge`]. It stands in the place of its upstream, whose
+/// statistics it reports: put it behind a handle [without](AllocatorRef::with_statistics) statistics, so that
+/// a block is not counted twice.
+#[derive(Debug)]
+pub struct Charged<C> {
+    upstream: AllocatorRef,
+    accounts: C,
+}
+
+impl<C: Charge> Charged<C> {
+    /// Creates an adaptor over `upstream` that charges `accounts`.
+    pub fn new(upstream: AllocatorRef, accounts: C) -> Self {
+        Self { upstream, accounts }
+    }
+
+    fn refuse(&self, request: &Request, bytes: u64) -> Error {
+        self.accounts.refuse(&self.upstream, request, bytes)
+    }
+
+    /// Returns the bytes to charge before a block of `granted` bytes grows to `bytes`, rounded up as engines
+    /// round; `None` if that overflows.
+    #[must_use]
+    pub fn growth(granted: usize, bytes: usize) -> Option<u64> {
+        let rounded = Alignment::PLANNED.round_up(bytes).ok()?;
+        Some(rounded.saturating_sub(granted) as u64)
+    }
+}
+
+// SAFETY: blocks are the upstream's, unchanged; they are only counted.
+unsafe impl<C: Charge> Allocator for Charged<C> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        // The requested bytes are charged before the allocation, so that two threads cannot exceed the bound
+        // together, and the rounding after it.
+        let requested = request.bytes as u64;
+        if self.accounts.charge(request.kind, requested).is_none() {
+            return Err(self.refuse(request, requested));
+        }
+        let block = match Allocator::allocate(&self.upstream, request) {
+            Ok(block) => block,
+            Err(error) => {
+                self.accounts.discharge(request.kind, requested);
+                return Err(error);
+            }
+        };
+        let rounding = (block.granted as u64).saturating_sub(requested);
+        match self.accounts.charge(request.kind, rounding) {
+            Some(0) => Ok(block),
+            Some(over) => {
+                self.accounts.exceeded(request, over);
+                Ok(block)
+            }
+            None => {
+                self.accounts.discharge(request.kind, requested);
+                let error = self.refuse(request, block.granted as u64);
+                // SAFETY: the block was just allocated from the upstream, and no user has it.
+                unsafe { self.upstream.deallocate(block) }?;
+                Err(error)
+            }
+        }
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let (kind, bytes) = (block.kind, block.granted as u64);
+        // SAFETY: the caller's promise.
+        unsafe { self.upstream.deallocate(block) }?;
+        self.accounts.discharge(kind, bytes);
+        Ok(())
+    }
+
+    /// Charges the difference only. If the engine rounds up further than expected, that is charged too.
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let (kind, granted) = (block.kind, block.granted);
+        let Some(more) = Self::growth(granted, bytes) else { return false };
+        if self.accounts.charge(kind, more).is_none() {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        let grown = unsafe { Allocator::grow_in_place(&self.upstream, block, bytes) };
+        self.accounts.correct(kind, more, block.granted.saturating_sub(granted) as u64);
+        grown
+    }
+
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
+        // SAFETY: the caller's promise.
+        let found = unsafe { self.upstream.deallocate_raw(ptr, requested) }?;
+        self.accounts.discharge(found.kind, found.granted as u64);
+        Ok(found)
+    }
+
+    fn upstream_totals(&self) -> Option<Totals> {
+        Some(self.upstream.stats().totals)
+    }
+
+    forward!(upstream; except deallocate, deallocate_raw, grow_in_place);
+}

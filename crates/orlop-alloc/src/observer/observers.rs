@@ -1,0 +1,121 @@
+//! The observers of one allocator.
+
+use super::regions::SharedObserver;
+use super::{Event, Observer, RegionWatch};
+use std::sync::Arc;
+
+/// An observer of an allocator.
+#[derive(Debug, Clone)]
+pub(crate) struct Watch {
+    observer: SharedObserver,
+    watches_blocks: bool,
+    regions: Arc<RegionWatch>,
+}
+
+impl Watch {
+    /// Creates a watch with these region events.
+    pub(crate) fn new(observer: Arc<dyn Observer>, regions: Arc<RegionWatch>) -> Self {
+        let watches_blocks = observer.watches_blocks();
+        Self { observer: SharedObserver::new(observer), watches_blocks, regions }
+    }
+
+    pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
+        self.observer.get()
+    }
+
+    pub(crate) fn regions(&self) -> &Arc<RegionWatch> {
+        &self.regions
+    }
+}
+
+/// The observers of an allocator, replaced as a whole when one is added or removed. Never empty: an allocator
+/// without observers has no list.
+#[derive(Debug)]
+pub(crate) struct WatchList {
+    watches: Box<[Watch]>,
+    watches_blocks: bool,
+}
+
+impl WatchList {
+    /// Returns a list of `watches`, or `None` if there are none.
+    pub(crate) fn new(watches: Vec<Watch>) -> Option<Arc<Self>> {
+        let watches_blocks = watches.iter().any(|watch| watch.watches_blocks);
+        (!watches.is_empty()).then(|| Arc::new(Self { watches: watches.into(), watches_blocks }))
+    }
+
+    pub(crate) fn watches(&self) -> &[Watch] {
+        &self.watches
+    }
+
+    /// Returns `true` if one of the observers watches blocks.
+    pub(crate) fn watches_blocks(&self) -> bool {
+        self.watches_blocks
+    }
+
+    pub(crate) fn find(&self, observer: &Arc<dyn Observer>) -> Option<&Watch> {
+        self.watches.iter().find(|watch| Arc::ptr_eq(watch.observer(), observer))
+    }
+
+    /// Returns the name of the allocator.
+    pub(crate) fn allocator(&self) -> &str {
+        self.watches.first().map_or("", |watch| watch.regions.allocator())
+    }
+
+    /// Calls the observers that watch blocks.
+    pub(crate) fn observe_block(&self, event: &Event<'_>) {
+        for watch in self.watches.iter().filter(|watch| watch.watches_blocks) {
+            watch.observer().notify(event);
+        }
+    }
+
+    /// Calls every observer.
+    pub(crate) fn observe(&self, event: &Event<'_>) {
+        self.watches.iter().for_each(|watch| watch.observer().notify(event));
+    }
+
+    /// Delivers the recorded region events. Call it with no lock held.
+    pub(crate) fn deliver(&self) {
+        self.watches.iter().for_each(|watch| watch.regions.deliver());
+    }
+
+    /// Delivers the recorded region events and ends all watches.
+    pub(crate) fn end(&self) {
+        self.watches.iter().for_each(|watch| watch.regions.end());
+        drop(RegionDelivery {
+            watches: self.watches.iter().map(|watch| Arc::clone(&watch.regions)).collect(),
+        });
+    }
+}
+
+/// Region events that observers are about to receive. They are delivered when this is dropped: drop it with
+/// no lock held.
+#[derive(Debug, Default)]
+pub struct RegionDelivery {
+    pub(super) watches: Vec<Arc<RegionWatch>>,
+}
+
+impl RegionDelivery {
+    pub(crate) fn of(watch: Arc<RegionWatch>) -> Self {
+        Self { watches: vec![watch] }
+    }
+
+    /// Appends what `other` delivers.
+    pub fn append(&mut self, mut other: Self) {
+        self.watches.append(&mut other.watches);
+    }
+}
+
+impl Drop for RegionDelivery {
+    fn drop(&mut self) {
+        for watch in &self.watches {
+            watch.deliver();
+            watch.release_if_ended();
+        }
+    }
+}
+
+impl Extend<Self> for RegionDelivery {
+    fn extend<I: IntoIterator<Item = Self>>(&mut self, others: I) {
+        others.into_iter().for_each(|other| self.append(other));
+    }
+}

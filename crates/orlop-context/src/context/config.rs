@@ -1,0 +1,385 @@
+//! The choice of the CPU's allocators in a context without registrations.
+//!
+//! A rule picks a name for the default kind, and the [`registry`](crate::registry) the factory of that name
+//! with the highest priority. The first match decides:
+//!
+//! 1. a name, from the builder or from `ORLOP_CPU_ALLOCATOR`;
+//! 2. visitors: `bfc`, because they register regions with a device, and it has few, large ones;
+//! 3. a NUMA node: a `pool` over pages of that node;
+//! 4. else the factory with the highest priority of all: `caching`, unless the program registered one above
+//!    it.
+//!
+//! A program that must survive forks always gets `caching`, or an error if it configured another engine. The
+//! backing is the builder's; else pages of the node; else the one that `ORLOP_CPU_BACKING` names; else the
+//! first of [`backing::NAMES`](orlop_alloc::backing::NAMES): the system's allocator, or the one that a cargo
+//! feature put in its place.
+//!
+//! A context has allocators of its own, so that its statistics and budgets are its own. The process's default
+//! context, created when none was set ([`Context::current`](super::Context::current)), uses the shared
+//! allocator of the registry ([`Registry::allocator`](crate::registry::Registry::allocator)), unless the
+//! environment configures a different one.
+//!
+//! With hardening, the allocator is behind an adaptor that detects writes outside of blocks; so is the one
+//! for pinned memory. Warnings and logs are observers of its handle.
+
+use super::environment::{self, FORK_SAFE};
+use crate::observe::{LogSwitch, Logging, Warn};
+use crate::registry::{FactoryOptions, registry};
+use orlop_alloc::adaptor::{Hardened, Hardening};
+use orlop_alloc::backing::{self, BackingRef, Mmap, Pinned, Visited, Visitor};
+use orlop_alloc::bfc::{Bfc, BfcPolicy};
+use orlop_alloc::caching::Caching;
+use orlop_alloc::{AllocatorRef, Error, Result};
+use std::fmt;
+use std::sync::Arc;
+
+/// The engine used with visitors.
+const FOR_VISITORS: &str = "bfc";
+/// The engine used for the pages of one NUMA node.
+const FOR_NODES: &str = "pool";
+/// The fork-safe engine.
+const FOR_FORKS: &str = "caching";
+
+/// Settings of the CPU's default allocator. Only [`CpuConfig::from_env`] reads the environment.
+///
+/// | variable | value |
+/// |---|---|
+/// | `ORLOP_CPU_ALLOCATOR` | a name in the registry |
+/// | `ORLOP_CPU_BACKING` | a name of [`backing::named`](orlop_alloc::backing::named) |
+/// | `ORLOP_CPU_LIMIT` | a byte size (`8GiB`), or a share of the system's memory (`50%`) |
+/// | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: `bfc` takes its limit at once |
+/// | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when no free chunk fits |
+/// | `ORLOP_CPU_HARDENED` | `1`: [`Hardening::full`] |
+/// | `ORLOP_CPU_FORK_SAFE` | `1`: [`CpuConfig::fork_safe`] |
+/// | `ORLOP_CPU_STATISTICS` | `0`: [`CpuConfig::without_statistics`] |
+/// | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
+///
+/// An empty variable counts as not set. A value that cannot be parsed, and a setting that the chosen
+/// allocator does not support, is an error when the allocator is first needed: nothing is ignored.
+#[derive(Clone)]
+pub struct CpuConfig {
+    name: Option<Box<str>>,
+    backing: Option<BackingRef>,
+    limit: Option<usize>,
+    /// The first invalid setting: variable, value, accepted values. It is an error when the allocator is
+    /// created.
+    misread: Option<(&'static str, Box<str>, &'static str)>,
+    whole: bool,
+    release: bool,
+    hardening: Option<Hardening>,
+    fork_safe: bool,
+    warned: bool,
+    node: Option<u32>,
+    visitors: Vec<Visitor>,
+    log: Option<LogSwitch>,
+    statistics: bool,
+    /// Whether the registry's shared allocator is used unless a setting rules it out.
+    shared: bool,
+}
+
+impl Default for CpuConfig {
+    fn default() -> Self {
+        Self {
+            name: None,
+            backing: None,
+            limit: None,
+            misread: None,
+            whole: false,
+            release: false,
+            hardening: None,
+            fork_safe: false,
+            warned: false,
+            node: None,
+            visitors: Vec::new(),
+            log: None,
+            statistics: true,
+            shared: false,
+        }
+    }
+}
+
+impl CpuConfig {
+    /// Creates a configuration without settings: rule 4 applies.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the environment variables listed at [`CpuConfig`].
+    #[must_use]
+    pub fn from_env() -> Self {
+        environment::read()
+    }
+
+    /// Records an invalid setting.
+    #[must_use]
+    pub(super) fn misread(mut self, variable: &'static str, value: &str, expected: &'static str) -> Self {
+        self.misread.get_or_insert((variable, value.into(), expected));
+        self
+    }
+
+    /// Uses the registry's shared allocator unless a setting rules it out.
+    #[must_use]
+    pub(super) fn shared(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
+    /// Uses the allocator of this name in the registry.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Sets the backing.
+    #[must_use]
+    pub fn backing(mut self, backing: BackingRef) -> Self {
+        self.backing = Some(backing);
+        self
+    }
+
+    /// Limits reserved bytes; for engines without a limit of their own, live bytes.
+    #[must_use]
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = Some(bytes);
+        self
+    }
+
+    /// Sets the limit as a share of the memory that the process may use, from 1 to 100 percent. Another
+    /// share, and a system that does not report that memory, is an error when the allocator is first needed.
+    #[must_use]
+    pub fn limit_percent(self, percent: u8) -> Self {
+        match environment::share(u64::from(percent)) {
+            Some(bytes) => self.limit(bytes),
+            None => self.misread("limit_percent", &percent.to_string(), environment::SHARE),
+        }
+    }
+
+    /// Uses memory of this NUMA node. A backing set by [`CpuConfig::backing`] is used unchanged: it decides
+    /// where its pages are.
+    #[must_use]
+    pub fn node(mut self, node: u32) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// Adds a visitor, which is called for every region.
+    #[must_use]
+    pub fn visitor(mut self, visitor: Visitor) -> Self {
+        self.visitors.push(visitor);
+        self
+    }
+
+    /// Makes `bfc` reserve its whole limit as one region at the first request.
+    #[must_use]
+    pub fn whole_limit(mut self) -> Self {
+        self.whole = true;
+        self
+    }
+
+    /// Makes `bfc` release wholly free regions when no free chunk fits.
+    #[must_use]
+    pub fn releasing_when_stuck(mut self) -> Self {
+        self.release = true;
+        self
+    }
+
+    /// Puts the allocator behind a [`Hardened`] with these settings, which detects writes past the end of
+    /// blocks and after their free. Blocks can then not be freed by address.
+    ///
+    /// Guard pages are separate memory: there are none if a limit, a backing, a node or a visitor decides
+    /// where memory comes from. A violation shows as a refused free, or with a quarantine in
+    /// [`Allocator::verify`](orlop_alloc::Allocator::verify). Double and foreign frees need no hardening: a
+    /// block can be dropped once, and frees by address are checked in every build.
+    #[must_use]
+    pub fn hardened(mut self, hardening: Hardening) -> Self {
+        self.hardening = Some(hardening);
+        self
+    }
+
+    /// Makes the allocator work in the child of a fork: see
+    /// [`CachingBuilder::fork_safe`](orlop_alloc::caching::CachingBuilder::fork_safe). Only the caching
+    /// engine supports this, with no adaptor but warnings; with other settings it is an error.
+    ///
+    /// It applies to the allocator of the default kind, and to the kinds that it serves. The one for pinned
+    /// memory ([`CpuConfig::make_pinned`]) is not fork-safe: pages are not pinned in a child. It must not be
+    /// used there, nor if another thread was inside it at the fork.
+    #[must_use]
+    pub fn fork_safe(mut self) -> Self {
+        self.fork_safe = true;
+        self
+    }
+
+    /// Warns of large single and total allocations.
+    #[must_use]
+    pub fn warned(mut self) -> Self {
+        self.warned = true;
+        self
+    }
+
+    /// Logs allocations to standard error. [`Context::cpu_log`](super::Context::cpu_log) is the switch of the
+    /// log.
+    #[must_use]
+    pub fn logged(self) -> Self {
+        self.logged_by(LogSwitch::new())
+    }
+
+    /// Logs allocations to standard error while `log` is on.
+    #[must_use]
+    pub fn logged_by(mut self, log: LogSwitch) -> Self {
+        self.log = Some(log);
+        self
+    }
+
+    /// Turns byte statistics off, in total and by kind: see [`AllocatorRef::with_statistics`]. Budgets have
+    /// accounts of their own and still apply.
+    #[must_use]
+    pub fn without_statistics(mut self) -> Self {
+        self.statistics = false;
+        self
+    }
+
+    /// Returns the switch of the allocation log, if there is one.
+    pub(super) fn log(&self) -> Option<&LogSwitch> {
+        self.log.as_ref()
+    }
+
+    fn make_backing(&self) -> Result<BackingRef> {
+        let inner = match (&self.backing, self.node) {
+            (Some(backing), _) => Arc::clone(backing),
+            (None, Some(node)) => Arc::new(Mmap::new().node(node)),
+            (None, None) => backing::default_backing()?,
+        };
+        if self.visitors.is_empty() {
+            return Ok(inner);
+        }
+        Ok(Arc::new(Visited::new(inner, self.visitors.clone())))
+    }
+
+    /// Creates the allocator by the rule above.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownName`] and [`Error::Configuration`] for settings that cannot be followed.
+    pub fn make(&self) -> Result<AllocatorRef> {
+        if let Some((variable, value, expected)) = self.misread.clone() {
+            return Err(Error::Configuration { variable, value, expected });
+        }
+        let engine = if self.fork_safe { self.make_for_forks()? } else { self.make_engine()? };
+        let allocator = self.harden(engine);
+        if !self.warned && self.log.is_none() {
+            return Ok(allocator);
+        }
+        // A handle of its own: the one from a factory may be shared.
+        let allocator = AllocatorRef::with_statistics(allocator, self.statistics).erase();
+        if self.warned {
+            allocator.add_observer(Arc::new(Warn::new()));
+        }
+        if let Some(switch) = &self.log {
+            let log = Arc::new(Logging::to_writer(std::io::stderr()).switched_by(switch.clone()));
+            log.attach(&allocator);
+        }
+        Ok(allocator)
+    }
+
+    /// Creates the engine that the rule names, or that with the highest priority.
+    fn make_engine(&self) -> Result<AllocatorRef> {
+        let name = match (&self.name, self.node) {
+            (Some(name), _) => Some(&**name),
+            (None, _) if !self.visitors.is_empty() => Some(FOR_VISITORS),
+            (None, Some(_)) => Some(FOR_NODES),
+            (None, None) => None,
+        };
+        if self.shared && self.is_plain() {
+            return match name {
+                Some(name) => registry().allocator(name, self.node),
+                None => registry().best_allocator(self.node),
+            };
+        }
+        let options = FactoryOptions {
+            backing: if self.visitors.is_empty() { self.backing.clone() } else { Some(self.make_backing()?) },
+            limit: self.limit,
+            node: self.node,
+            whole_limit: self.whole,
+            release_when_stuck: self.release,
+            statistics: self.statistics,
+        };
+        match name {
+            Some(name) => registry().make(name, &options),
+            None => registry().make_best(&options),
+        }
+    }
+
+    /// Returns `true` if no setting but a node goes to the factory.
+    fn is_plain(&self) -> bool {
+        let unbounded = self.limit.is_none() && !self.whole && !self.release;
+        unbounded && self.backing.is_none() && self.visitors.is_empty() && self.statistics
+    }
+
+    /// Creates the fork-safe engine.
+    fn make_for_forks(&self) -> Result<AllocatorRef> {
+        self.check_fork_safe()?;
+        let builder = Caching::builder(self.make_backing()?).limit(self.limit.unwrap_or(usize::MAX));
+        let builder = builder.fork_safe(true).statistics(self.statistics);
+        Ok(builder.try_build()?.erase())
+    }
+
+    /// Creates the allocator for pinned host memory: BFC over regions that are pinned if the process has a
+    /// pinner, and over ordinary host memory if not. [`Semantics::pinned`](orlop_alloc::Semantics::pinned)
+    /// tells which.
+    ///
+    /// # Errors
+    ///
+    /// As for [`CpuConfig::make`].
+    pub fn make_pinned(&self) -> Result<AllocatorRef> {
+        let pinned = Pinned::new(self.make_backing()?);
+        // Guard pages beside the backing would not be pinned.
+        let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
+        let engine = Bfc::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build_engine();
+        let allocator = AllocatorRef::with_statistics(engine, self.statistics).erase();
+        Ok(Self { hardening, statistics: self.statistics, ..Self::new() }.harden(allocator))
+    }
+
+    /// Returns an error for settings that are not fork-safe: another engine, or adaptors with locks.
+    fn check_fork_safe(&self) -> Result<()> {
+        let named = self.name.as_deref().filter(|&name| name != FOR_FORKS);
+        let other = match named {
+            Some(name) => Some(name),
+            None if !self.visitors.is_empty() => Some("with visitors"),
+            None if self.node.is_some() => Some("on a node"),
+            None if self.hardening.is_some() => Some("hardened"),
+            None if self.log.is_some() => Some("logged"),
+            None if self.whole => Some("with growth=whole"),
+            None if self.release => Some("with release=1"),
+            None => None,
+        };
+        let expected = "the caching engine, without adaptors that lock";
+        other.map_or(Ok(()), |value| {
+            Err(Error::Configuration { variable: FORK_SAFE, value: value.into(), expected })
+        })
+    }
+
+    fn harden(&self, allocator: AllocatorRef) -> AllocatorRef {
+        let Some(hardening) = self.hardening else { return allocator };
+        let anywhere = self.limit.is_none() && self.backing.is_none() && self.node.is_none();
+        let free = anywhere && self.visitors.is_empty();
+        let hardening = if free { hardening } else { hardening.guard_pages(0) };
+        AllocatorRef::with_statistics(Hardened::new(allocator, hardening), self.statistics).erase()
+    }
+}
+
+impl fmt::Debug for CpuConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CpuConfig")
+            .field("name", &self.name)
+            .field("limit", &self.limit)
+            .field("node", &self.node)
+            .field("visitors", &self.visitors.len())
+            .field("hardening", &self.hardening)
+            .field("fork_safe", &self.fork_safe)
+            .field("log", &self.log)
+            .field("statistics", &self.statistics)
+            .finish_non_exhaustive()
+    }
+}

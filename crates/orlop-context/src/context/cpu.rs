@@ -1,0 +1,30 @@
+//! CPU-specific parts of a context: the switch of its log, and memory that is certainly pinned.
+
+use super::Context;
+use crate::observe::LogSwitch;
+use orlop_alloc::{Allocator as _, Block, Error, Request, Result};
+use orlop_core::{Device, MemoryKind};
+
+impl Context {
+    /// Returns the switch of the allocation log, which [`CpuConfig::logged`](super::CpuConfig::logged) or
+    /// `ORLOP_CPU_LOG` turns on. `None` without a log.
+    #[must_use]
+    pub fn cpu_log(&self) -> Option<&LogSwitch> {
+        self.inner.cpu.log()
+    }
+
+    /// Allocates a block of kind [`HostPinned`](MemoryKind::HostPinned) whose pages are locked for DMA.
+    /// [`Context::allocate`] falls back to ordinary host memory if the process cannot pin; this does not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPinned`] if the allocator for that kind does not pin; else as for [`Context::allocate`].
+    pub fn allocate_pinned(&self, request: &Request) -> Result<Block> {
+        let request = request.kind(MemoryKind::HostPinned);
+        let allocator = self.allocator(Device::CPU, MemoryKind::HostPinned)?;
+        if !allocator.semantics().pinned {
+            return Err(Error::NotPinned { allocator: allocator.name().into() });
+        }
+        self.allocate(Device::CPU, &request)
+    }
+}

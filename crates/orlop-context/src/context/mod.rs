@@ -1,0 +1,369 @@
+//! The execution context: allocators, device operations and the current stream by device; budgets and
+//! accounts by kind; the reclaim ladder when memory is short.
+//!
+//! ```
+//! use orlop_context::Context;
+//! use orlop_alloc::Request;
+//! use orlop_core::{Device, MemoryKind};
+//!
+//! let context = Context::new();
+//! let weights = context.allocate(Device::CPU, &Request::new(1 << 20).kind(MemoryKind::Persistent))?;
+//! assert_eq!(context.stats(Device::CPU).kind(MemoryKind::Persistent).live_bytes, weights.capacity() as u64);
+//! # Ok::<(), orlop_alloc::Error>(())
+//! ```
+//!
+//! # Finding an allocator
+//!
+//! The allocator registered for (device, kind); else the one for the device's default kind; else, on the CPU,
+//! the one that [`CpuConfig`] chooses, created at that moment. Otherwise [`Error::NoAllocator`].
+//!
+//! # The current context
+//!
+//! Pass a context along, or use [`Context::current`]: the innermost [`Context::scope`] of this thread, else
+//! the process's default. Nothing in the crate needs a global context.
+
+mod budget;
+mod config;
+mod copy;
+mod cpu;
+mod device_memory;
+mod environment;
+mod explicit;
+mod external;
+mod ladder;
+mod map;
+mod observe;
+mod reclaim;
+mod routes;
+mod scope;
+
+pub use self::budget::{Budget, BudgetStatus};
+pub use self::config::CpuConfig;
+pub use self::device_memory::device_memory;
+pub use self::ladder::{Pressure, PressureCallback, PressureId, StepCount};
+pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
+
+use self::ladder::LadderCounts;
+use self::observe::ObserverList;
+use self::routes::{Routes, RoutesRef};
+use orlop_alloc::{AllocatorRef, Block, DeviceMemory, Error, RegionDelivery, Request, Result, Stats};
+use orlop_core::{Device, MemoryKind, StreamId};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A shared context. Cloning it costs one reference count.
+#[derive(Debug, Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// The number of this context: unlike an address, it is never reused.
+    number: u64,
+    /// Whether a budget was ever set.
+    has_budgets: AtomicBool,
+    default_device: Device,
+    routes: Routes,
+    cpu: CpuConfig,
+    observers: ObserverList,
+    counts: LadderCounts,
+    callbacks: Mutex<reclaim::Callbacks>,
+    /// Locked while routes change, so that changes of budgets, observers and registrations see each other.
+    changing: Mutex<()>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Context {
+    /// Creates a context with the CPU as the default device, configured by the environment (see
+    /// [`CpuConfig::from_env`]).
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Device::CPU, CpuConfig::from_env())
+    }
+
+    /// Creates a context with this default device and this configuration of the CPU's allocator.
+    #[must_use]
+    pub fn with(default_device: Device, cpu: CpuConfig) -> Self {
+        static CONTEXTS: AtomicU64 = AtomicU64::new(1);
+        let inner = Inner {
+            // Relaxed: the numbers only need to differ.
+            number: CONTEXTS.fetch_add(1, Ordering::Relaxed),
+            has_budgets: AtomicBool::new(false),
+            default_device,
+            routes: Routes::default(),
+            cpu,
+            observers: ObserverList::default(),
+            counts: LadderCounts::default(),
+            callbacks: Mutex::default(),
+            changing: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Returns the device for tensors that name none.
+    #[must_use]
+    pub fn default_device(&self) -> Device {
+        self.inner.default_device
+    }
+
+    /// Registers `allocator` for `kind` on `device`; under [`MemoryKind::Default`], also for all kinds that
+    /// have none of their own there. The allocator registered before serves no new requests. It stays alive
+    /// until the context is dropped, and its blocks stay valid.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] if the allocator is on another device, [`Error::InvalidRequest`] for a host
+    /// kind on another device.
+    pub fn register(
+        &self,
+        device: Device,
+        kind: MemoryKind,
+        allocator: impl Into<AllocatorRef>,
+    ) -> Result<()> {
+        let changing = self.changing();
+        let delivery = self.register_locked(device, kind, allocator.into())?;
+        drop(changing);
+        drop(delivery);
+        Ok(())
+    }
+
+    /// Returns the region events for the observers, to be dropped when the lock is released.
+    fn register_locked(
+        &self,
+        device: Device,
+        kind: MemoryKind,
+        allocator: AllocatorRef,
+    ) -> Result<RegionDelivery> {
+        use orlop_alloc::Allocator as _;
+        kind.check_on(device)?;
+        if allocator.device() != device {
+            return Err(Error::WrongDevice { device, actual: allocator.device() });
+        }
+        let delivery = self.inner.observers.add_to(&allocator);
+        let routes = self.inner.routes.get_or_new(device);
+        let serving = match routes.accounts() {
+            // Blocks that come through a gate are charged there.
+            Some(accounts) if !routes.is_over_gate(&allocator) => {
+                self.add_gate(&routes, allocator.clone(), accounts)
+            }
+            _ => allocator.clone(),
+        };
+        // Its gate charges it from now on; its own statistics no longer do.
+        routes.explicit.forget(&allocator);
+        // In this order: a thread that sees the registration finds an allocator that serves.
+        routes.serve(kind, serving);
+        routes.register(kind, allocator);
+        Ok(delivery)
+    }
+
+    /// Returns the allocator for `kind` on `device`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoAllocator`]; at the first use of the CPU, errors in its configuration.
+    pub fn allocator(&self, device: Device, kind: MemoryKind) -> Result<AllocatorRef> {
+        kind.check_on(device)?;
+        self.device(device, kind)?.get(kind).cloned().ok_or(Error::NoAllocator { device, kind })
+    }
+
+    /// Returns `true` if `is` accepts the allocator that serves `kind` on `device`, or the one behind its
+    /// budget gate. Creates no allocator, and clones no handle.
+    #[must_use]
+    pub fn is_served_by(&self, device: Device, kind: MemoryKind, is: impl Fn(&AllocatorRef) -> bool) -> bool {
+        let Some(routes) = self.inner.routes.get(device) else { return false };
+        let behind = || routes.registered(kind).or_else(|| routes.registered(MemoryKind::Default));
+        routes.get(kind).is_some_and(&is) || behind().is_some_and(&is)
+    }
+
+    /// Allocates a block for `request.kind` on `device`. If memory is short, the reclaim ladder is tried.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Context::allocator`], and [`Error::OutOfMemory`] with the steps that were tried.
+    #[inline]
+    pub fn allocate(&self, device: Device, request: &Request) -> Result<Block> {
+        if let Some(allocator) = self.inner.routes.place(device).and_then(|routes| routes.get(request.kind)) {
+            let result = allocator.allocate(request);
+            if result.is_ok() || !request.retry {
+                return result;
+            }
+            return self.after_failure(result, device, allocator, request);
+        }
+        self.allocate_slow(device, request)
+    }
+
+    /// Allocates a block for `request.kind` on `device` only if the calling thread has one cached there, as
+    /// it has for most requests in a steady state. Otherwise use [`Context::allocate`].
+    #[inline]
+    pub fn allocate_cached(&self, device: Device, request: &Request) -> Option<Block> {
+        self.inner.routes.place(device)?.get(request.kind)?.allocate_cached(request)
+    }
+
+    /// The path for devices in the map, and for devices without a registered allocator.
+    #[cold]
+    fn allocate_slow(&self, device: Device, request: &Request) -> Result<Block> {
+        let routes = self.device(device, request.kind)?;
+        let Some(allocator) = routes.get(request.kind) else {
+            request.kind.check_on(device)?;
+            return Err(Error::NoAllocator { device, kind: request.kind });
+        };
+        self.after_failure(allocator.allocate(request), device, allocator, request)
+    }
+
+    #[cold]
+    fn after_failure(
+        &self,
+        result: Result<Block>,
+        device: Device,
+        allocator: &AllocatorRef,
+        request: &Request,
+    ) -> Result<Block> {
+        match result {
+            Err(Error::OutOfMemory(report)) if request.retry => {
+                let routes = self.device(device, request.kind)?;
+                self.climb(&routes, allocator, request, report, &|| allocator.allocate(request))
+            }
+            result => result,
+        }
+    }
+
+    /// Returns a device's routes. On the CPU, creates the default allocators if there are none. `kind` is for
+    /// the error.
+    #[inline]
+    fn device(&self, device: Device, kind: MemoryKind) -> Result<RoutesRef<'_>> {
+        match self.inner.routes.get(device) {
+            Some(routes) if !device.is_cpu() || routes.registered(MemoryKind::Default).is_some() => {
+                Ok(routes)
+            }
+            _ => self.make_device(device, kind),
+        }
+    }
+
+    #[cold]
+    fn make_device(&self, device: Device, kind: MemoryKind) -> Result<RoutesRef<'_>> {
+        if !device.is_cpu() {
+            kind.check_on(device)?;
+            return Err(Error::NoAllocator { device, kind });
+        }
+        // Created before the lock is taken: a factory may use the context.
+        let (default, pinned) = (self.inner.cpu.make()?, self.inner.cpu.make_pinned()?);
+        let mut delivery = RegionDelivery::default();
+        let changing = self.changing();
+        let routes = self.inner.routes.get_or_new(device);
+        // The default kind last: its registration tells other threads that both exist.
+        for (kind, allocator) in [(MemoryKind::HostPinned, pinned), (MemoryKind::Default, default)] {
+            if routes.registered(kind).is_none() {
+                delivery.append(self.register_locked(device, kind, allocator)?);
+            }
+        }
+        drop(changing);
+        drop(delivery);
+        Ok(routes)
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the statistics of `device`, summed over all memory that is counted: the allocators that are or
+    /// were registered, those passed for single requests ([`Context::allocate_from`]), and external memory
+    /// ([`Context::adopt`]), of which the live bytes count as reserved. [`Context::memory_map`] shows the
+    /// parts. The peak of a sum does not follow from its parts: the peaks are sums of the allocators' peaks,
+    /// an upper bound.
+    #[must_use]
+    pub fn stats(&self, device: Device) -> Stats {
+        let mut sum = Stats::default();
+        let Some(routes) = self.inner.routes.get(device) else { return sum };
+        for (_, _, stats) in map::stats_by_source(&routes) {
+            sum.totals.add(&stats.totals);
+            sum.usage.reserved += stats.usage.reserved;
+            sum.usage.peak_reserved += stats.usage.peak_reserved;
+            sum.usage.regions += stats.usage.regions;
+            sum.usage.deferred += stats.usage.deferred;
+            sum.usage.metadata += stats.usage.metadata;
+            sum.refused_frees += stats.refused_frees;
+            sum.has_unpinned |= stats.has_unpinned;
+        }
+        sum
+    }
+
+    /// Returns the memory of the device as the first allocator that knows it reports it.
+    pub(crate) fn memory_of_allocators(&self, device: Device) -> Option<DeviceMemory> {
+        use orlop_alloc::Allocator as _;
+        self.inner.routes.get(device)?.distinct().into_iter().find_map(|allocator| allocator.device_memory())
+    }
+
+    /// Returns the devices that have a registration or counted memory.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Device> {
+        self.inner.routes.devices()
+    }
+
+    /// Gives back the cached memory of every allocator that is or was registered on `device`. Returns the
+    /// bytes given back.
+    pub fn trim(&self, device: Device) -> u64 {
+        use orlop_alloc::Allocator as _;
+        let Some(routes) = self.inner.routes.get(device) else { return 0 };
+        routes.counted().into_iter().map(|allocator| allocator.trim(0)).sum()
+    }
+
+    /// Returns the stream for new work on `device`: the one this thread has chosen, else the context's.
+    #[must_use]
+    pub fn stream(&self, device: Device) -> StreamId {
+        scope::stream(self.id(), device).unwrap_or_else(|| {
+            self.inner.routes.get(device).map_or(StreamId::DEFAULT, |routes| StreamId::new(routes.stream()))
+        })
+    }
+
+    /// Sets the context's stream for `device`.
+    pub fn set_stream(&self, device: Device, stream: StreamId) {
+        self.inner.routes.get_or_new(device).set_stream(stream.get());
+    }
+
+    /// Runs `f` with another current stream for `device`, on this thread.
+    pub fn on_stream<R>(&self, device: Device, stream: StreamId, f: impl FnOnce() -> R) -> R {
+        scope::on_stream(self.id(), device, stream, f)
+    }
+
+    /// Runs `f` with this as the thread's current context.
+    pub fn scope<R>(&self, f: impl FnOnce() -> R) -> R {
+        scope::enter(self, f)
+    }
+
+    /// Returns `true` if both are clones of one context.
+    #[must_use]
+    pub fn same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Returns the thread's current context.
+    #[must_use]
+    pub fn current() -> Self {
+        scope::with_current(Self::clone)
+    }
+
+    /// Runs `f` on the thread's current context, without a reference count.
+    #[inline]
+    pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
+        scope::with_current(f)
+    }
+
+    /// Makes this the process's default context. It can be set once, before the default is first used.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextAlreadySet`] if there is a default context already.
+    pub fn set_process_default(self) -> Result<()> {
+        scope::set_process_default(self).map_err(|_| Error::ContextAlreadySet)
+    }
+
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+}

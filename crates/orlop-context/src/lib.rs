@@ -1,0 +1,34 @@
+//! Contexts: which allocator serves a device and a memory kind, within which budgets, observed by whom.
+//!
+//! | layer | contents | modules |
+//! |---|---|---|
+//! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
+//! | context | the allocator of each device and kind; budgets, reclaim, external memory | [`Context`] |
+//! | observe | statistics by phase, a log, warnings | [`observe`] |
+//! | profile | live memory by tag, the needs of each step | [`profile`] |
+//!
+//! The allocators themselves are in `orlop-alloc`; an engine writer who needs no budgets by kind stops there.
+//!
+//! ```
+//! use orlop_alloc::Request;
+//! use orlop_context::Context;
+//! use orlop_core::{Device, MemoryKind};
+//!
+//! let context = Context::new();
+//! let weights = context.allocate(Device::CPU, &Request::new(1 << 20).kind(MemoryKind::Persistent))?;
+//! assert_eq!(context.stats(Device::CPU).kind(MemoryKind::Persistent).live_bytes, weights.capacity() as u64);
+//! # Ok::<(), orlop_alloc::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod context;
+pub mod observe;
+pub mod profile;
+pub mod registry;
+
+pub use self::context::{
+    AllocatorUse, Budget, BudgetStatus, Context, CpuConfig, KindUse, MemoryMap, Pressure, PressureCallback,
+    PressureId, Source, StepCount, device_memory,
+};
+pub use self::registry::NodeAllocators;

@@ -1,0 +1,122 @@
+//! The switch of an allocation log, separate from the log.
+//!
+//! A log is created with an allocator and then hidden behind an erased handle, for example in a
+//! [`Context`](crate::Context). The code that runs the program's steps keeps the switch.
+//!
+//! A log that is off must not close the fast path of its allocator. So the switch adds the log as an observer
+//! when it is turned on, and removes it when it is turned off.
+
+use orlop_alloc::{AllocatorRef, Observer, WeakAllocator};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Switches one or more logs ([`Logging`](super::Logging)) on and off, and sets the step of their lines. A
+/// clone is a handle to the same switch. Initially on, at step 0.
+///
+/// ```
+/// use orlop_context::observe::LogSwitch;
+/// use orlop_context::{Context, CpuConfig};
+/// use orlop_core::Device;
+///
+/// let log = LogSwitch::new();
+/// log.set_enabled(false);
+/// let context = Context::with(Device::CPU, CpuConfig::new().logged_by(log));
+/// // Later, where the context is available:
+/// if let Some(log) = context.cpu_log() {
+///     log.set_step(7);
+///     log.set_enabled(true);
+/// }
+/// ```
+#[derive(Clone)]
+pub struct LogSwitch {
+    state: Arc<SwitchState>,
+}
+
+struct SwitchState {
+    enabled: AtomicBool,
+    step: AtomicU64,
+    /// Locked while logs are added to allocators and removed, so that the last change of the switch wins.
+    attached: Mutex<Vec<AttachedLog>>,
+}
+
+/// A log and the allocator that it is for.
+struct AttachedLog {
+    allocator: WeakAllocator,
+    log: Arc<dyn Observer>,
+}
+
+impl AttachedLog {
+    /// Adds or removes the log. Returns the handle that it used: drop it with no lock held, as it may be the
+    /// last one by then.
+    #[must_use]
+    fn switch(&self, enabled: bool) -> Option<AllocatorRef> {
+        let allocator = self.allocator.upgrade()?;
+        drop(match enabled {
+            true => allocator.add_observer(Arc::clone(&self.log)),
+            false => allocator.remove_observer(&self.log),
+        });
+        Some(allocator)
+    }
+}
+
+impl LogSwitch {
+    /// Creates a switch that is on.
+    #[must_use]
+    pub fn new() -> Self {
+        let (enabled, step) = (AtomicBool::new(true), AtomicU64::new(0));
+        Self { state: Arc::new(SwitchState { enabled, step, attached: Mutex::default() }) }
+    }
+
+    pub(super) fn attach(&self, allocator: &AllocatorRef, log: Arc<dyn Observer>) {
+        let mut attached = self.state.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<_> = attached.extract_if(.., |known| known.allocator.is_gone()).collect();
+        let new = AttachedLog { allocator: allocator.downgrade(), log };
+        let used = if self.enabled() { new.switch(true) } else { None };
+        attached.push(new);
+        drop(attached);
+        drop((gone, used));
+    }
+
+    /// Switches the log on or off. Concurrent allocations may be logged or not.
+    pub fn set_enabled(&self, enabled: bool) {
+        if self.enabled() == enabled {
+            return;
+        }
+        let attached = self.state.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        self.state.enabled.store(enabled, Ordering::Relaxed);
+        let used: Vec<_> = attached.iter().filter_map(|known| known.switch(enabled)).collect();
+        drop(attached);
+        drop(used);
+    }
+
+    /// Returns `true` if the log is on.
+    #[must_use]
+    pub fn enabled(&self) -> bool {
+        self.state.enabled.load(Ordering::Relaxed)
+    }
+
+    /// Sets the step of the lines that follow.
+    pub fn set_step(&self, step: u64) {
+        self.state.step.store(step, Ordering::Relaxed);
+    }
+
+    /// Returns the step of the lines.
+    #[must_use]
+    pub fn step(&self) -> u64 {
+        self.state.step.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for LogSwitch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for LogSwitch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (enabled, step) = (self.enabled(), self.step());
+        f.debug_struct("LogSwitch").field("enabled", &enabled).field("step", &step).finish()
+    }
+}

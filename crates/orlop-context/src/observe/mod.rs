@@ -1,0 +1,44 @@
+//! Observers for everyday use: statistics by phase, a log, warnings.
+//!
+//! | observer | what it does |
+//! |---|---|
+//! | [`Statistics`] | exact counters with nested scopes: what did *this phase* allocate? |
+//! | [`Logging`] | a line for each allocation and free, switched at run time |
+//! | [`Warn`] | a bounded number of warnings of large allocations |
+//! | [`Subscription`] | any observer, removed when a value is dropped |
+//!
+//! They change no block, so they are not adaptors: any number can be added to an allocator or a context at
+//! any time, and removed again. The profiles ([`profile`](crate::profile)) and the recorder of `orlop-trace`
+//! are observers too.
+//!
+//! An observer of blocks closes the allocator's fast path. The counters of the allocator itself
+//! ([`AllocatorRef::stats`](orlop_alloc::AllocatorRef::stats)) do not.
+//!
+//! ```
+//! use orlop_alloc::{AllocatorRef, Request, backing::System, caching::Caching};
+//! use orlop_context::observe::Statistics;
+//! use std::sync::Arc;
+//!
+//! let allocator = Caching::builder(System::new()).build();
+//! let statistics = Arc::new(Statistics::new());
+//! allocator.add_observer(statistics.clone());
+//! let ((), phase) = statistics.measure(|| {
+//!     let _scratch = allocator.allocate(&Request::new(50));
+//! });
+//! assert_eq!((phase.requested.peak, phase.requested.current), (50, 0));
+//! # Ok::<(), orlop_alloc::Error>(())
+//! ```
+
+mod log_record;
+mod log_switch;
+mod logging;
+mod statistics;
+mod subscription;
+mod warn;
+
+pub use self::log_record::{LogAction, LogRecord};
+pub use self::log_switch::LogSwitch;
+pub use self::logging::Logging;
+pub use self::statistics::{Counter, Counters, Statistics};
+pub use self::subscription::Subscription;
+pub use self::warn::{TotalMemory, Warn, WarnBuilder, Warning};

@@ -1,0 +1,192 @@
+//! The result of a leak check, and the table that it prints.
+
+use super::leaks::LiveBlock;
+use super::shapes::{ShapeStats, ShapeTotals};
+use super::table::Table;
+use orlop_alloc::adaptor::TagTotal;
+use orlop_alloc::{AllocationId, Tag};
+use orlop_core::{ByteSize, Device, MemoryKind};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The live blocks that a [`LeakCheck`](super::LeakCheck) found. Prints as a table, largest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct Leaks {
+    blocks: Vec<LiveBlock>,
+    refused_frees: u64,
+}
+
+/// The live blocks of one tag and kind on one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeakGroup {
+    /// The tag.
+    pub tag: Tag,
+    /// The memory kind.
+    pub kind: MemoryKind,
+    /// The device.
+    pub device: Device,
+    /// Granted bytes.
+    pub granted: u64,
+    /// Requested bytes.
+    pub requested: u64,
+    /// The ids of the allocations, in order.
+    pub ids: Vec<AllocationId>,
+    /// The shapes of the tensors they were for, as far as known; by bytes, the largest first.
+    pub shapes: Vec<ShapeStats>,
+}
+
+impl Leaks {
+    pub(super) fn new(blocks: Vec<LiveBlock>, refused_frees: u64) -> Self {
+        Self { blocks, refused_frees }
+    }
+
+    /// Returns `true` if no block is live.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Returns the live blocks, in the order of their allocation.
+    #[must_use]
+    pub fn blocks(&self) -> &[LiveBlock] {
+        &self.blocks
+    }
+
+    /// Returns the granted bytes of all live blocks.
+    #[must_use]
+    pub fn granted(&self) -> u64 {
+        self.blocks.iter().map(|block| as_u64(block.granted)).sum()
+    }
+
+    /// Returns the requested bytes of all live blocks.
+    #[must_use]
+    pub fn requested(&self) -> u64 {
+        self.blocks.iter().map(|block| as_u64(block.requested)).sum()
+    }
+
+    /// Returns the number of refused frees. A block whose free was refused is not listed as live, but its
+    /// memory stays unavailable.
+    #[must_use]
+    pub fn refused_frees(&self) -> u64 {
+        self.refused_frees
+    }
+
+    /// Returns the live blocks by tag, largest first.
+    #[must_use]
+    pub fn by_tag(&self) -> Vec<TagTotal> {
+        let mut totals = BTreeMap::<Tag, TagTotal>::new();
+        for block in &self.blocks {
+            let total = totals.entry(block.tag).or_default();
+            total.tag = block.tag;
+            total.blocks += 1;
+            total.granted += as_u64(block.granted);
+            total.requested += as_u64(block.requested);
+        }
+        let mut totals: Vec<TagTotal> = totals.into_values().collect();
+        totals.sort_by_key(|total| Reverse(total.granted));
+        totals
+    }
+
+    /// Returns the granted bytes by kind, largest first, without kinds that have none.
+    #[must_use]
+    pub fn by_kind(&self) -> Vec<(MemoryKind, u64)> {
+        let mut totals = BTreeMap::<MemoryKind, u64>::new();
+        for block in &self.blocks {
+            *totals.entry(block.kind).or_default() += as_u64(block.granted);
+        }
+        let mut totals: Vec<_> = totals.into_iter().collect();
+        totals.sort_by_key(|&(_, granted)| Reverse(granted));
+        totals
+    }
+
+    /// Returns the live blocks by tag, kind and device, largest first.
+    #[must_use]
+    pub fn groups(&self) -> Vec<LeakGroup> {
+        let mut groups = BTreeMap::<(Tag, MemoryKind, Device), (LeakGroup, ShapeTotals)>::new();
+        for &LiveBlock { tag, kind, device, granted, requested, id, ref shape, .. } in &self.blocks {
+            let (group, shapes) = groups.entry((tag, kind, device)).or_insert_with(|| {
+                let (ids, shapes) = (Vec::new(), Vec::new());
+                let group = LeakGroup { tag, kind, device, granted: 0, requested: 0, ids, shapes };
+                (group, ShapeTotals::default())
+            });
+            group.granted += as_u64(granted);
+            group.requested += as_u64(requested);
+            group.ids.push(id);
+            if let Some(shape) = shape {
+                shapes.add(shape.clone(), 1, as_u64(granted));
+            }
+        }
+        let with_shapes =
+            |(group, shapes): (LeakGroup, ShapeTotals)| LeakGroup { shapes: shapes.sorted(), ..group };
+        let mut groups: Vec<LeakGroup> = groups.into_values().map(with_shapes).collect();
+        groups.sort_by_key(|group| Reverse(group.granted));
+        groups
+    }
+}
+
+/// The maximum of ids and of shapes printed for a group.
+const SHOWN: usize = 4;
+
+impl fmt::Display for Leaks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.blocks.is_empty() {
+            f.write_str("all blocks that were allocated since the check began were freed")?;
+        } else {
+            let mut table = Table::new(
+                &[0, 1, 2, 6],
+                ["tag", "kind", "device", "blocks", "live", "requested", "allocations"],
+            );
+            for group in self.groups() {
+                table.row([
+                    if group.tag == Tag::NONE { "(none)".into() } else { group.tag.to_string() },
+                    group.kind.to_string(),
+                    group.device.to_string(),
+                    group.ids.len().to_string(),
+                    ByteSize(group.granted).to_string(),
+                    ByteSize(group.requested).to_string(),
+                    names(&group.ids) + &shapes(&group.shapes),
+                ]);
+            }
+            let (granted, requested) =
+                (ByteSize(self.granted()).to_string(), ByteSize(self.requested()).to_string());
+            let none = String::new;
+            table.row([
+                "all".into(),
+                none(),
+                none(),
+                self.blocks.len().to_string(),
+                granted,
+                requested,
+                none(),
+            ]);
+            table.fmt(f)?;
+        }
+        if self.refused_frees > 0 {
+            write!(f, "\n{} frees were refused: their memory stays unavailable", self.refused_frees)?;
+        }
+        Ok(())
+    }
+}
+
+fn names(ids: &[AllocationId]) -> String {
+    let shown: Vec<String> = ids.iter().take(SHOWN).map(ToString::to_string).collect();
+    let more = if ids.len() > SHOWN { ", …" } else { "" };
+    shown.join(", ") + more
+}
+
+fn shapes(shapes: &[ShapeStats]) -> String {
+    let name = |it: &ShapeStats| match it.allocations {
+        1 => it.shape.to_string(),
+        times => format!("{} ×{times}", it.shape),
+    };
+    let shown: Vec<String> = shapes.iter().take(SHOWN).map(name).collect();
+    let more = if shapes.len() > SHOWN { ", …" } else { "" };
+    if shown.is_empty() { String::new() } else { format!(": {}{more}", shown.join(", ")) }
+}
+
+fn as_u64(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,387 @@
+//! The memory that each step of a program uses.
+//!
+//! A step is whatever the program declares: a forward pass, a layer, a batch. Everything that happens in the
+//! context meanwhile, on any thread, counts for the step; steps may be nested, and then it counts for each.
+//! The peak of a step starts at the bytes live at its start, as if the allocators' peaks were reset there,
+//! but separately for every step.
+
+use super::shapes::{self, ShapeRecording, ShapeStats, ShapeTotals, TensorShape};
+use super::step_table::StepTable;
+use crate::Context;
+use crate::observe::Subscription;
+use orlop_alloc::{AllocatorRef, Event, Observer, RawBlock};
+use orlop_core::MemoryKind;
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+/// Statistics of a step, over all memory or one kind. Bytes are granted bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct StepStats {
+    /// Allocated blocks.
+    pub allocations: u64,
+    /// Freed blocks.
+    pub frees: u64,
+    /// Allocated bytes.
+    pub allocated_bytes: u64,
+    /// Freed bytes.
+    pub freed_bytes: u64,
+    /// LiveBytes bytes at the start.
+    pub live_before: u64,
+    /// LiveBytes bytes at the end.
+    pub live_after: u64,
+    /// The peak of live bytes. Over all kinds: the peak of their sum.
+    pub peak_bytes: u64,
+}
+
+/// A finished step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StepMemory {
+    /// The name that the program gave it.
+    pub name: Cow<'static, str>,
+    /// The place in the program where it started.
+    pub at: &'static Location<'static>,
+    /// The number of steps of the same thread that it is nested in.
+    pub depth: usize,
+    /// How many steps this is: more than one in a [grouped](StepTable::grouped) table.
+    pub times: u64,
+    /// All memory.
+    pub all: StepStats,
+    /// By kind, at [`MemoryKind::index`].
+    pub kinds: [StepStats; MemoryKind::COUNT],
+    /// By shape, the largest in bytes first, if [`MemorySteps::record_shapes`] is on. Memory that is not for
+    /// a tensor is left out.
+    pub shapes: Vec<ShapeStats>,
+    /// The index of the step in the profile, from zero, in the order in which steps started.
+    pub order: u64,
+}
+
+/// A profile of steps: see [the module](super) for an example.
+#[derive(Debug)]
+pub struct MemorySteps {
+    recorder: Arc<Recorder>,
+    recording: Option<ShapeRecording>,
+    subscription: Subscription,
+}
+
+/// A running step; it ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the step ends when this is dropped"]
+pub struct StepGuard<'a> {
+    recorder: &'a Recorder,
+    order: u64,
+}
+
+impl MemorySteps {
+    /// Starts a profile of all allocators of a context. The live bytes are read now and updated from then on:
+    /// exact if no thread uses the allocators at this moment.
+    #[must_use]
+    pub fn on(context: &Context) -> Self {
+        Self::subscribed(|recorder| Subscription::on(context, recorder))
+    }
+
+    /// Starts a profile of one allocator.
+    #[must_use]
+    pub fn on_allocator(allocator: &AllocatorRef) -> Self {
+        Self::subscribed(|recorder| Subscription::on_allocator(allocator, recorder))
+    }
+
+    fn subscribed(subscribe: impl FnOnce(Arc<dyn Observer>) -> Subscription) -> Self {
+        let recorder = Arc::new(Recorder::default());
+        let subscription = subscribe(Arc::clone(&recorder) as Arc<dyn Observer>);
+        recorder.state().live = LiveBytes::of(subscription.live());
+        Self { recorder, recording: None, subscription }
+    }
+
+    /// Records the shapes of the tensors that memory is allocated for, from now on. Code that creates tensors
+    /// states them: `orlop-tensor` does where it creates or resizes one, other code can with
+    /// [`of_shape`](super::of_shape). A storage that is allocated before the tensors over it has no shape,
+    /// nor do the deferred copies of lazy clones.
+    ///
+    /// ```
+    /// use orlop_context::profile::{MemorySteps, of_shape};
+    /// use orlop_alloc::Request;
+    /// use orlop_context::Context;
+    /// use orlop_core::{DType, Device, Shape};
+    ///
+    /// let (context, shape) = (Context::new(), Shape::new(&[64, 32])?);
+    /// let steps = MemorySteps::on(&context).record_shapes();
+    /// let step = steps.step("forward");
+    /// for _ in 0..2 {
+    ///     of_shape(&shape, DType::F16, || context.allocate(Device::CPU, &Request::new(4096)))?;
+    /// }
+    /// let forward = step.finish();
+    /// assert_eq!((forward.shapes[0].allocations, forward.shapes[0].allocated_bytes), (2, 8192));
+    /// println!("{}", steps.table().by_shape(10));
+    /// # Ok::<(), orlop_alloc::Error>(())
+    /// ```
+    #[must_use]
+    pub fn record_shapes(mut self) -> Self {
+        self.recorder.state().with_shapes = true;
+        self.recording.get_or_insert_with(ShapeRecording::new);
+        self
+    }
+
+    /// Starts a step.
+    ///
+    /// ```
+    /// use orlop_context::profile::MemorySteps;
+    /// use orlop_alloc::Request;
+    /// use orlop_context::Context;
+    /// use orlop_core::{Device, MemoryKind};
+    ///
+    /// let context = Context::new();
+    /// let steps = MemorySteps::on(&context);
+    /// let step = steps.step("load");
+    /// let request = Request::new(1 << 20).kind(MemoryKind::Persistent);
+    /// let weights = context.allocate(Device::CPU, &request)?;
+    /// let load = step.finish();
+    /// assert_eq!((load.all.allocations, load.all.frees), (1, 0));
+    /// assert_eq!(load.kind(MemoryKind::Persistent).peak_bytes, weights.capacity() as u64);
+    /// # Ok::<(), orlop_alloc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn step(&self, name: impl Into<Cow<'static, str>>) -> StepGuard<'_> {
+        let order = self.recorder.state().begin(name.into(), Location::caller());
+        StepGuard { recorder: &self.recorder, order }
+    }
+
+    /// Returns the finished steps, in the order in which they started.
+    pub fn finished(&self) -> Vec<StepMemory> {
+        let mut finished = self.recorder.state().finished.clone();
+        finished.sort_unstable_by_key(|step| step.order);
+        finished
+    }
+
+    /// Returns the finished steps as a table, to sort, cut and print.
+    pub fn table(&self) -> StepTable {
+        StepTable::new(self.finished())
+    }
+
+    /// Forgets the finished steps.
+    pub fn clear(&self) {
+        self.recorder.state().finished.clear();
+    }
+}
+
+/// Prints the table, and the total and free memory of the devices.
+impl fmt::Display for MemorySteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.table().fmt(f)?;
+        for (device, memory) in self.subscription.memory() {
+            write!(f, "\n{device}: {memory}")?;
+        }
+        Ok(())
+    }
+}
+
+impl StepGuard<'_> {
+    /// Ends the step and returns its statistics.
+    pub fn finish(self) -> StepMemory {
+        let mut state = self.recorder.state();
+        state.end(self.order);
+        let step = state.finished.last().cloned();
+        drop(state);
+        // It is always there: only this guard ends the step.
+        step.unwrap_or_else(|| StepMemory::new(Cow::Borrowed(""), Location::caller(), self.order))
+    }
+}
+
+impl Drop for StepGuard<'_> {
+    fn drop(&mut self) {
+        self.recorder.state().end(self.order);
+    }
+}
+
+impl StepMemory {
+    fn new(name: Cow<'static, str>, at: &'static Location<'static>, order: u64) -> Self {
+        let (all, kinds) = (StepStats::default(), [StepStats::default(); MemoryKind::COUNT]);
+        Self { name, at, depth: 0, times: 1, all, kinds, shapes: Vec::new(), order }
+    }
+
+    /// Returns the statistics of one kind.
+    #[must_use]
+    pub fn kind(&self, kind: MemoryKind) -> &StepStats {
+        &self.kinds[kind.index()]
+    }
+
+    /// Iterates over the statistics of all memory and of each kind, with the live bytes of each.
+    fn stats(&mut self, live: &LiveBytes) -> impl Iterator<Item = (&mut StepStats, u64)> {
+        let kinds = self.kinds.iter_mut().zip(live.kinds);
+        std::iter::once((&mut self.all, live.all)).chain(kinds)
+    }
+}
+
+impl StepStats {
+    /// Returns live bytes after the step less those before; negative if it freed more than it allocated.
+    #[must_use]
+    pub fn growth(&self) -> i64 {
+        // Bytes of one address space: the difference fits.
+        self.live_after.wrapping_sub(self.live_before).cast_signed()
+    }
+
+    /// Returns `true` if nothing happened and nothing was live.
+    pub(super) fn is_idle(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds a later step of the same name.
+    pub(super) fn merge(&mut self, later: &Self) {
+        self.allocations += later.allocations;
+        self.frees += later.frees;
+        self.allocated_bytes += later.allocated_bytes;
+        self.freed_bytes += later.freed_bytes;
+        self.live_after = later.live_after;
+        self.peak_bytes = self.peak_bytes.max(later.peak_bytes);
+    }
+}
+
+/// Live bytes, by kind and in total.
+#[derive(Debug, Clone, Copy, Default)]
+struct LiveBytes {
+    all: u64,
+    kinds: [u64; MemoryKind::COUNT],
+}
+
+impl LiveBytes {
+    fn of(kinds: [u64; MemoryKind::COUNT]) -> Self {
+        Self { all: kinds.iter().sum(), kinds }
+    }
+}
+
+/// The state behind one lock: a peak depends on the order of events.
+#[derive(Debug, Default)]
+struct Recorder {
+    state: Mutex<StepState>,
+}
+
+#[derive(Debug, Default)]
+struct StepState {
+    live: LiveBytes,
+    begun: u64,
+    with_shapes: bool,
+    open: Vec<OpenStep>,
+    finished: Vec<StepMemory>,
+}
+
+#[derive(Debug)]
+struct OpenStep {
+    thread: ThreadId,
+    step: StepMemory,
+    shapes: ShapeTotals,
+}
+
+impl Recorder {
+    fn state(&self) -> MutexGuard<'_, StepState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StepState {
+    fn begin(&mut self, name: Cow<'static, str>, at: &'static Location<'static>) -> u64 {
+        let (order, thread) = (self.begun, thread::current().id());
+        self.begun += 1;
+        let mut step = StepMemory::new(name, at, order);
+        step.depth = self.open.iter().filter(|other| other.thread == thread).count();
+        for (stats, live) in step.stats(&self.live) {
+            (stats.live_before, stats.peak_bytes) = (live, live);
+        }
+        self.open.push(OpenStep { thread, step, shapes: ShapeTotals::default() });
+        order
+    }
+
+    /// Ends a step. Does nothing if it has ended.
+    fn end(&mut self, order: u64) {
+        let Some(place) = self.open.iter().position(|open| open.step.order == order) else { return };
+        let OpenStep { mut step, shapes, .. } = self.open.remove(place);
+        step.shapes = shapes.sorted();
+        for (stats, live) in step.stats(&self.live) {
+            stats.live_after = live;
+        }
+        self.finished.push(step);
+    }
+
+    fn shape_of(&self, block: &RawBlock) -> Option<TensorShape> {
+        if self.with_shapes { shapes::of_block(block) } else { None }
+    }
+
+    fn note_allocated(&mut self, kind: MemoryKind, granted: usize, shape: Option<&TensorShape>) {
+        let bytes = as_u64(granted);
+        self.live.all += bytes;
+        self.live.kinds[kind.index()] += bytes;
+        for OpenStep { step, shapes, .. } in &mut self.open {
+            if let Some(shape) = shape {
+                shapes.add(shape.clone(), 1, bytes);
+            }
+            for (stats, live) in both(step, kind, &self.live) {
+                stats.allocations += 1;
+                stats.allocated_bytes += bytes;
+                stats.peak_bytes = stats.peak_bytes.max(live);
+            }
+        }
+    }
+
+    /// A block grew by `more` granted bytes.
+    fn note_grown(&mut self, kind: MemoryKind, more: usize, shape: Option<&TensorShape>) {
+        let bytes = as_u64(more);
+        self.live.all += bytes;
+        self.live.kinds[kind.index()] += bytes;
+        for OpenStep { step, shapes, .. } in &mut self.open {
+            if let Some(shape) = shape {
+                shapes.add(shape.clone(), 0, bytes);
+            }
+            for (stats, live) in both(step, kind, &self.live) {
+                stats.allocated_bytes += bytes;
+                stats.peak_bytes = stats.peak_bytes.max(live);
+            }
+        }
+    }
+
+    fn note_freed(&mut self, kind: MemoryKind, granted: usize) {
+        let bytes = as_u64(granted);
+        // Below zero only for a block whose allocation was not seen.
+        self.live.all = self.live.all.saturating_sub(bytes);
+        let live = &mut self.live.kinds[kind.index()];
+        *live = live.saturating_sub(bytes);
+        for OpenStep { step, .. } in &mut self.open {
+            for (stats, _) in both(step, kind, &self.live) {
+                stats.frees += 1;
+                stats.freed_bytes += bytes;
+            }
+        }
+    }
+}
+
+/// Returns the statistics of all memory and of one kind, with the live bytes of each.
+fn both<'a>(step: &'a mut StepMemory, kind: MemoryKind, live: &LiveBytes) -> [(&'a mut StepStats, u64); 2] {
+    let index = kind.index();
+    [(&mut step.all, live.all), (&mut step.kinds[index], live.kinds[index])]
+}
+
+impl Observer for Recorder {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Allocated { block, .. } => {
+                let mut state = self.state();
+                let shape = state.shape_of(block);
+                state.note_allocated(block.kind, block.granted, shape.as_ref());
+            }
+            Event::Grown { block, granted, .. } => {
+                let mut state = self.state();
+                let shape = state.shape_of(block);
+                state.note_grown(block.kind, block.granted.saturating_sub(*granted), shape.as_ref());
+            }
+            Event::Freed { block, .. } => self.state().note_freed(block.kind, block.granted),
+            Event::RawFreed { found, .. } => self.state().note_freed(found.kind, found.granted),
+            _ => {}
+        }
+    }
+}
+
+fn as_u64(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,98 @@
+//! The built-in factories.
+//!
+//! | name | engine | priority | limit |
+//! |---|---|---|---|
+//! | `caching` | thread caches over best fit that grows in place: the CPU's default | 110 | by engine |
+//! | `bfc` | best fit with coalescing, growing regions | 100 | by engine |
+//! | `pool` | exact sizes, LRU-bounded | 70 | by adaptor |
+//! | `pow2` | powers of two, cached per thread | 60 | by adaptor |
+//! | `direct` | a region per block, from the default backing | 50 | by adaptor |
+//! | `arena` | bump allocation; memory is reused after a rewind | 30 | by engine |
+//! | `bfc-fixed` | best fit with coalescing over one region | 20 | required |
+//! | `system` | a region per block, from the system's allocator | 10 | by adaptor |
+
+use super::{Factory, FactoryOptions, Registry};
+use orlop_alloc::adaptor::Limit;
+use orlop_alloc::backing::{Backing, BackingRef, System};
+use orlop_alloc::bfc::{Bfc, BfcPolicy};
+use orlop_alloc::caching::Caching;
+use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
+use orlop_alloc::{Allocator, AllocatorRef, Result};
+use std::sync::Arc;
+
+/// Registers the factories of this crate. Registering them again changes nothing.
+///
+/// They apply all [`FactoryOptions`], or refuse with
+/// [`Error::Configuration`](orlop_alloc::Error::Configuration) those that they cannot apply.
+pub fn register_builtin(registry: &Registry) {
+    let factories = [
+        Factory::new("caching", 110, caching),
+        Factory::new("bfc", 100, growing),
+        Factory::new("pool", 70, |options| {
+            limited(Pool::builder(options.backing_or_default()?).build_engine(), options)
+        }),
+        Factory::new("pow2", 60, |options| limited(Pow2::engine(options.backing_or_default()?), options)),
+        Factory::new("arena", 30, arena),
+        Factory::new("direct", 50, |options| direct(options.backing_or_default()?, options)),
+        Factory::new("bfc-fixed", 20, fixed),
+        Factory::new("system", 10, |options| direct(system(options)?, options)),
+    ];
+    let factories = factories.map(|factory| factory.with_backing(FactoryOptions::backing_or_default));
+    registry.register_all(factories);
+}
+
+fn caching(options: &FactoryOptions) -> Result<AllocatorRef> {
+    let builder = Caching::builder(options.backing_or_default()?);
+    handle(builder.limit(options.limit.unwrap_or(usize::MAX)).build_engine(), options)
+}
+
+fn growing(options: &FactoryOptions) -> Result<AllocatorRef> {
+    if options.whole_limit { fixed(options) } else { bfc(BfcPolicy::tensorflow(), usize::MAX, options) }
+}
+
+fn fixed(options: &FactoryOptions) -> Result<AllocatorRef> {
+    let limit = options.require_limit("a number of bytes: the limit is reserved as one region")?;
+    bfc(BfcPolicy::tensorflow_fixed(), limit, options)
+}
+
+fn bfc(policy: BfcPolicy, limit: usize, options: &FactoryOptions) -> Result<AllocatorRef> {
+    let policy = if options.release_when_stuck { policy.releasing_when_stuck() } else { policy };
+    let builder = Bfc::builder(options.backing_or_default()?).policy(policy);
+    let engine = builder.limit(options.limit.unwrap_or(limit)).build_engine();
+    Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
+}
+
+/// Wraps an engine other than best fit with coalescing in a handle.
+fn handle<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Result<AllocatorRef> {
+    options.refuse_bfc_settings()?;
+    Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
+}
+
+/// The size in bytes of the first segment of an arena created by name.
+const ARENA_BYTES: usize = 2 << 20;
+
+fn arena(options: &FactoryOptions) -> Result<AllocatorRef> {
+    let limit = options.limit.unwrap_or(usize::MAX);
+    let first = ARENA_BYTES.min(limit);
+    handle(Arena::with_limit(options.backing_or_default()?, first, limit), options)
+}
+
+fn direct<B: Backing + 'static>(backing: B, options: &FactoryOptions) -> Result<AllocatorRef> {
+    limited(Direct::engine(backing), options)
+}
+
+/// Wraps an engine without a limit of its own in a handle, with a limit adaptor if a limit is set.
+fn limited<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Result<AllocatorRef> {
+    match options.limit {
+        Some(limit) => handle(Limit::new(engine, limit), options),
+        None => handle(engine, options),
+    }
+}
+
+fn system(options: &FactoryOptions) -> Result<BackingRef> {
+    if let Some(backing) = &options.backing {
+        return Ok(Arc::clone(backing));
+    }
+    options.refuse_node("a setting of the system's allocator: it cannot place memory on a node")?;
+    Ok(Arc::new(System::new()))
+}

@@ -1,0 +1,331 @@
+//! Allocator factories by name and priority, with the source location of each registration.
+//!
+//! A program chooses its allocator by a name in a configuration, or takes the one of highest priority. To
+//! make the result traceable, every registration records its source location. A second registration of the
+//! same name and priority changes nothing and returns the location of the first.
+//!
+//! A registry creates allocators in two ways. [`Registry::make`] creates one for the caller alone, with the
+//! caller's options. [`Registry::allocator`] keeps one per factory and NUMA node and returns the same one to
+//! all callers, so that independent parts of a program share its cached memory. A factory that is registered
+//! after the first allocator was handed out does not affect existing allocators: that is reported as
+//! [`Registration::Late`].
+//!
+//! The process has one registry, [`registry`], with the built-in factories; tests and embedders create their
+//! own. A backend registers its factories in one function, which the program calls. The factory of the
+//! highest priority creates the default allocator of the CPU: see [`CpuConfig`](crate::context::CpuConfig)
+//! for the rule.
+
+mod builtin;
+mod factory;
+mod node_allocators;
+mod shared_instances;
+
+pub use self::builtin::register_builtin;
+pub use self::factory::{Factory, FactoryOptions};
+pub use self::node_allocators::NodeAllocators;
+
+use self::shared_instances::SharedInstances;
+use dashmap::DashMap;
+use orlop_alloc::backing::BackingRef;
+use orlop_alloc::{AllocatorRef, Error, Result};
+use std::cmp::Reverse;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The outcome of a registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a registration that came second changed nothing, and a late one not what is in use"]
+pub enum Registration {
+    /// The factory is registered.
+    New,
+    /// The factory is registered, after the registry handed out its first allocator. Existing allocators stay
+    /// in use even if this factory has a higher priority. Register before the first allocation.
+    Late,
+    /// A factory of this name and priority exists and stays.
+    AlreadyRegistered {
+        /// Where the existing one was registered.
+        at: &'static Location<'static>,
+    },
+}
+
+/// The description of a registered factory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Registered {
+    /// The name.
+    pub name: Box<str>,
+    /// The priority; the highest one is preferred.
+    pub priority: i32,
+    /// Where it was registered.
+    pub at: &'static Location<'static>,
+}
+
+impl fmt::Display for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (priority {}, registered at {})", self.name, self.priority, self.at)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    factory: Factory,
+    at: &'static Location<'static>,
+    /// The shared instances, by NUMA node.
+    shared: Arc<SharedInstances>,
+    /// The index of the registration: among equal priorities the earlier one is preferred.
+    order: u64,
+}
+
+impl Entry {
+    /// Returns a key that sorts the preferred entry first.
+    fn rank(&self) -> (Reverse<i32>, u64) {
+        (Reverse(self.factory.priority()), self.order)
+    }
+}
+
+/// A set of factories by name and priority, shared between threads.
+///
+/// ```
+/// use orlop_context::registry::{Factory, FactoryOptions, Registration, Registry};
+/// use orlop_alloc::{engine::Direct, Request};
+///
+/// let registry = Registry::new();
+/// let plain = Factory::new("plain", 10, |options| Ok(Direct::new(options.backing_or_default()?).erase()));
+/// assert_eq!(registry.register(plain.clone()), Registration::New);
+/// assert!(matches!(registry.register(plain), Registration::AlreadyRegistered { .. }));
+///
+/// let allocator = registry.allocator("plain", None)?;
+/// assert!(allocator.allocate(&Request::new(100)).is_ok());
+/// assert!(registry.allocator("plain", None)?.same_as(&allocator));
+/// assert!(!registry.make("plain", &FactoryOptions::new())?.same_as(&allocator));
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Registry {
+    /// Each list has one entry per priority, the preferred one first.
+    factories: DashMap<Box<str>, Vec<Entry>>,
+    registrations: AtomicU64,
+    /// True once an allocator was handed out: registrations are late from then on.
+    used: AtomicBool,
+}
+
+impl Registry {
+    /// Creates a registry without factories.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates a registry with the built-in factories (see [`register_builtin`]).
+    #[must_use]
+    pub fn with_builtin() -> Self {
+        let registry = Self::new();
+        register_builtin(&registry);
+        registry
+    }
+
+    /// Registers a factory and records the caller's source location. If there is one of this name and
+    /// priority already, nothing changes. After the first allocator was handed out, the result is
+    /// [`Registration::Late`], which is also logged as a warning.
+    #[track_caller]
+    pub fn register(&self, factory: Factory) -> Registration {
+        let at = Location::caller();
+        let mut entries = self.factories.entry(factory.name().into()).or_default();
+        if let Some(first) = entries.iter().find(|entry| entry.factory.priority() == factory.priority()) {
+            return Registration::AlreadyRegistered { at: first.at };
+        }
+        let order = self.registrations.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: a registration that races with the first use may count as either.
+        let late = self.used.load(Ordering::Relaxed);
+        entries.push(Entry { factory, at, order, shared: Arc::default() });
+        entries.sort_by_key(Entry::rank);
+        if !late {
+            return Registration::New;
+        }
+        let name = entries.key().clone();
+        // The entry is unlocked first: a log subscriber may use the registry.
+        drop(entries);
+        tracing::warn!(
+            %name, %at,
+            "an allocator factory was registered after the first allocation: allocators in use do not change"
+        );
+        Registration::Late
+    }
+
+    /// Registers all factories of a backend, and logs those that were registered already. The init function
+    /// of a backend is this call with its list of factories.
+    ///
+    /// ```
+    /// use orlop_alloc::engine::Direct;
+    /// use orlop_context::registry::{Factory, Registry};
+    ///
+    /// /// Registers the backend's factories. The program calls this once, before its first allocation.
+    /// #[track_caller]
+    /// pub fn register(registry: &Registry) {
+    ///     registry.register_all([Factory::new("mine", 5, |options| {
+    ///         options.refuse_bfc_settings()?;
+    ///         Ok(Direct::new(options.backing_or_default()?).erase())
+    ///     })]);
+    /// }
+    ///
+    /// let registry = Registry::new();
+    /// register(&registry);
+    /// assert!(registry.factory("mine").is_some());
+    /// ```
+    #[track_caller]
+    pub fn register_all(&self, factories: impl IntoIterator<Item = Factory>) {
+        for factory in factories {
+            let name: Box<str> = factory.name().into();
+            if let Registration::AlreadyRegistered { at } = self.register(factory) {
+                tracing::debug!(%name, %at, "an allocator factory was registered already");
+            }
+        }
+    }
+
+    /// Returns the factory of this name with the highest priority.
+    #[must_use]
+    pub fn factory(&self, name: &str) -> Option<Factory> {
+        self.factories.get(name)?.first().map(|entry| entry.factory.clone())
+    }
+
+    /// Returns the factory with the highest priority; among equals, the one registered first.
+    #[must_use]
+    pub fn best(&self) -> Option<Factory> {
+        self.ranked().into_iter().next().map(|entry| entry.factory)
+    }
+
+    /// Creates an allocator for the caller alone, with the factory of this name. No lock of the registry is
+    /// held while the factory runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownName`]; the factory's own errors.
+    pub fn make(&self, name: &str, options: &FactoryOptions) -> Result<AllocatorRef> {
+        self.hand_out(self.named(name, "allocator")?.factory.make(options)?)
+    }
+
+    /// Creates an allocator for the caller alone, with the factory of the highest priority.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownName`] with an empty name if there is no factory; the factory's own errors.
+    pub fn make_best(&self, options: &FactoryOptions) -> Result<AllocatorRef> {
+        self.hand_out(self.preferred()?.factory.make(options)?)
+    }
+
+    /// Creates a backing for the caller alone, with the factory of this name and the options' NUMA node.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownName`] if there is no such factory or it creates no backings; the factory's own
+    /// errors.
+    pub fn make_backing(&self, name: &str, options: &FactoryOptions) -> Result<BackingRef> {
+        self.named(name, "backing")?.factory.make_backing(options)
+    }
+
+    /// Returns the shared allocator of the factory of this name for `node`, or for `None` the one without
+    /// affinity. The first call creates it, with the options of [`FactoryOptions::new`] and that node; later
+    /// calls return the same one.
+    ///
+    /// No lock of the registry is held while the factory runs. If several threads make the first call at the
+    /// same time, the factory may run for each of them; one result is kept and returned to all.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Registry::make`]; the next call tries again.
+    pub fn allocator(&self, name: &str, node: Option<u32>) -> Result<AllocatorRef> {
+        let Entry { factory, shared, .. } = self.named(name, "allocator")?;
+        self.hand_out(shared.allocator(&factory, node)?)
+    }
+
+    /// Returns the shared allocator of the factory of the highest priority, as [`Registry::allocator`] does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Registry::make_best`]; the next call tries again.
+    pub fn best_allocator(&self, node: Option<u32>) -> Result<AllocatorRef> {
+        let Entry { factory, shared, .. } = self.preferred()?;
+        self.hand_out(shared.allocator(&factory, node)?)
+    }
+
+    /// Returns the shared backing of the factory of this name for `node`, as [`Registry::allocator`] does for
+    /// allocators.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Registry::make_backing`]; the next call tries again.
+    pub fn backing(&self, name: &str, node: Option<u32>) -> Result<BackingRef> {
+        let Entry { factory, shared, .. } = self.named(name, "backing")?;
+        shared.backing(&factory, node)
+    }
+
+    /// Returns all factories, the preferred one first.
+    #[must_use]
+    pub fn registered(&self) -> Vec<Registered> {
+        let describe = |Entry { factory, at, .. }| Registered {
+            name: factory.name().into(),
+            priority: factory.priority(),
+            at,
+        };
+        self.ranked().into_iter().map(describe).collect()
+    }
+
+    /// Records that an allocator was handed out.
+    #[expect(clippy::unnecessary_wraps, reason = "the last step of functions that can fail")]
+    fn hand_out(&self, allocator: AllocatorRef) -> Result<AllocatorRef> {
+        self.used.store(true, Ordering::Relaxed);
+        Ok(allocator)
+    }
+
+    fn named(&self, name: &str, what: &'static str) -> Result<Entry> {
+        let entry = self.factories.get(name).and_then(|entries| entries.first().cloned());
+        entry.ok_or_else(|| unknown(what, name))
+    }
+
+    fn preferred(&self) -> Result<Entry> {
+        self.ranked().into_iter().next().ok_or_else(|| unknown("allocator", ""))
+    }
+
+    fn ranked(&self) -> Vec<Entry> {
+        let mut all: Vec<Entry> = self.factories.iter().flat_map(|entries| entries.value().clone()).collect();
+        all.sort_by_key(Entry::rank);
+        all
+    }
+}
+
+fn unknown(what: &'static str, name: &str) -> Error {
+    Error::UnknownName { what, name: name.into() }
+}
+
+/// Returns the process's registry, with the built-in factories.
+pub fn registry() -> &'static Registry {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(Registry::with_builtin)
+}
+
+/// Registers a factory: `register_allocator!("name", priority, |options| ...)` in the process's registry, or
+/// in the registry passed first. Returns the [`Registration`](crate::registry::Registration).
+///
+/// ```
+/// use orlop_alloc::engine::Direct;
+/// use orlop_context::register_allocator;
+/// use orlop_context::registry::{Registration, registry};
+///
+/// /// What a backend offers: called once by the program.
+/// fn init() -> Registration {
+///     register_allocator!("mine", -1, |options| Ok(Direct::new(options.backing_or_default()?).erase()))
+/// }
+/// assert_eq!(init(), Registration::New);
+/// assert!(registry().registered().iter().any(|entry| &*entry.name == "mine"));
+/// ```
+#[macro_export]
+macro_rules! register_allocator {
+    ($name:expr, $priority:expr, $make:expr $(,)?) => {
+        $crate::register_allocator!($crate::registry::registry(), $name, $priority, $make)
+    };
+    ($registry:expr, $name:expr, $priority:expr, $make:expr $(,)?) => {
+        $registry.register($crate::registry::Factory::new($name, $priority, $make))
+    };
+}

@@ -1,0 +1,54 @@
+//! The shared allocators and backings of one factory, by NUMA node.
+
+use super::{Factory, FactoryOptions};
+use orlop_alloc::backing::BackingRef;
+use orlop_alloc::{AllocatorRef, Result};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+type ByNode<T> = Mutex<HashMap<Option<u32>, T>>;
+
+/// One allocator and one backing per NUMA node, and one of each without a node.
+#[derive(Debug, Default)]
+pub(super) struct SharedInstances {
+    allocators: ByNode<AllocatorRef>,
+    backings: ByNode<BackingRef>,
+}
+
+impl SharedInstances {
+    pub(super) fn allocator(&self, factory: &Factory, node: Option<u32>) -> Result<AllocatorRef> {
+        get_or_make(&self.allocators, node, AllocatorRef::clone, |options| factory.make(options))
+    }
+
+    pub(super) fn backing(&self, factory: &Factory, node: Option<u32>) -> Result<BackingRef> {
+        get_or_make(&self.backings, node, Arc::clone, |options| factory.make_backing(options))
+    }
+}
+
+/// Returns the instance for `node`, creating it if there is none. No lock is held while it is created,
+/// because a factory may use the registry.
+fn get_or_make<T>(
+    made: &ByNode<T>,
+    node: Option<u32>,
+    share: impl Fn(&T) -> T,
+    make: impl FnOnce(&FactoryOptions) -> Result<T>,
+) -> Result<T> {
+    let lock = || made.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = lock().get(&node) {
+        return Ok(share(known));
+    }
+    let new = make(&FactoryOptions { node, ..FactoryOptions::new() })?;
+    let (kept, spare) = {
+        let mut made = lock();
+        match made.get(&node) {
+            Some(first) => (share(first), Some(new)),
+            None => {
+                made.insert(node, share(&new));
+                (new, None)
+            }
+        }
+    };
+    // Dropped without the lock: dropping an allocator may run user code.
+    drop(spare);
+    Ok(kept)
+}

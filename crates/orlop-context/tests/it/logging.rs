@@ -1,0 +1,235 @@
+//! Tests of the allocation log.
+
+use orlop_alloc::adaptor::Tracking;
+use orlop_alloc::backing::System;
+use orlop_alloc::caching::Caching;
+use orlop_alloc::engine::{Arena, Direct};
+use orlop_alloc::{AllocatorRef, Block, Observer, Request, Tag};
+use orlop_context::observe::{LogAction, LogRecord, Logging, Statistics, TotalMemory, Warn};
+use orlop_core::StreamId;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+/// A sink that others can look into.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Shared {
+    fn lines(&self) -> Vec<String> {
+        let bytes = self.0.lock().unwrap();
+        String::from_utf8_lossy(&bytes).lines().map(String::from).collect()
+    }
+}
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A sink that fails, or panics.
+struct Broken {
+    panics: bool,
+}
+
+impl Write for Broken {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        assert!(!self.panics, "a broken sink");
+        Err(io::Error::other("disk full"))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write(&[]).map(|_| ())
+    }
+}
+
+fn logged(log: Logging) -> (AllocatorRef, Arc<Logging>) {
+    let (allocator, log) = (Direct::new(System::new()).erase(), Arc::new(log));
+    log.attach(&allocator);
+    (allocator, log)
+}
+
+#[test]
+fn writes_lines_that_rmm_tools_read() {
+    let sink = Shared::default();
+    let (allocator, log) = logged(Logging::to_writer(sink.clone()));
+    log.switch().set_step(7);
+    let block =
+        allocator.allocate(&Request::new(100).stream(StreamId::new(0x20)).tag(Tag::new("a,\"b\""))).unwrap();
+    let address = format!("{:#x}", block.as_ptr().as_ptr().addr());
+    drop(block);
+    assert!(allocator.allocate(&Request::new(usize::MAX)).is_err());
+    let lines = sink.lines();
+    assert_eq!(lines[0], LogRecord::HEADER);
+    let fields: Vec<&str> = lines[1].splitn(7, ',').collect();
+    assert!(fields[0].parse::<u64>().is_ok_and(|thread| thread > 0), "{}", lines[1]);
+    assert_eq!((fields[1].len(), &fields[1][8..9]), ("00:00:00.000000".len(), "."));
+    assert_eq!(fields[2..], ["allocate", &address, "100", "0x20", "\"a,\"\"b\"\"\",7"]);
+    assert!(lines[2].contains(&format!(",free,{address},100,0x20,")), "{}", lines[2]);
+    assert!(lines[3].contains(",allocate failure,0x0,18446744073709551615,0,,7"), "{}", lines[3]);
+    assert_eq!((lines.len(), log.lines()), (4, 3));
+}
+
+#[test]
+fn can_be_switched_off_and_on() {
+    let sink = Shared::default();
+    let (allocator, log) = logged(Logging::to_writer(sink.clone()));
+    log.switch().set_enabled(false);
+    let block = allocator.allocate(&Request::new(100)).unwrap();
+    assert_eq!(sink.lines().len(), 1);
+    log.switch().set_enabled(true);
+    drop(block);
+    assert_eq!(sink.lines().len(), 2);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of steps of safe code; half a minute under Miri")]
+fn a_failing_sink_is_counted_and_harms_nobody() {
+    for panics in [false, true] {
+        let (allocator, log) = logged(Logging::to_writer(Broken { panics }));
+        for _ in 0..3 {
+            assert!(allocator.allocate(&Request::new(100)).is_ok());
+        }
+        assert!(!log.flush());
+        // The heading, three allocations, three frees, the flush.
+        assert_eq!((log.failures(), log.lines()), (8, 0));
+        assert_eq!(allocator.stats().live(), 0);
+    }
+    let (allocator, log) = logged(Logging::to_callback(|_| panic!("callback")));
+    assert!(allocator.allocate(&Request::new(100)).is_ok());
+    assert_eq!((log.failures(), allocator.stats().live()), (2, 0));
+}
+
+#[test]
+fn a_callback_gets_values_and_may_allocate() {
+    let allocator = AllocatorRef::new(Tracking::new(Direct::engine(System::new()))).erase();
+    let seen: Arc<Mutex<Vec<(LogAction, usize)>>> = Arc::default();
+    // The callback allocates from the allocator that it logs.
+    let handle: Arc<Mutex<Option<AllocatorRef>>> = Arc::default();
+    let log = Arc::new(Logging::to_callback({
+        let (seen, handle) = (seen.clone(), handle.clone());
+        move |record| {
+            let guard = handle.lock().unwrap();
+            let inner = guard.as_ref().map(|allocator| allocator.allocate(&Request::new(8)));
+            assert!(inner.is_none_or(|result| result.is_ok()));
+            seen.lock().unwrap().push((record.action, record.bytes));
+        }
+    }));
+    log.attach(&allocator);
+    *handle.lock().unwrap() = Some(allocator.clone());
+    let ptr = allocator.allocate(&Request::new(100)).unwrap().into_raw_ptr().unwrap();
+    // SAFETY: given away just now, freed once.
+    unsafe { allocator.free(ptr, None) }.unwrap();
+    // SAFETY: refused by the tracker upstream: the address is not live.
+    assert!(unsafe { allocator.free(ptr, None) }.is_err());
+    *handle.lock().unwrap() = None;
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [(LogAction::Allocate, 100), (LogAction::Free, 100), (LogAction::FreeRefused, 0)]
+    );
+}
+
+#[test]
+fn a_writer_that_uses_its_log_is_refused() {
+    struct Flushes(Arc<Mutex<Option<Arc<Logging>>>>);
+    impl Write for Flushes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let log = self.0.lock().unwrap().clone();
+            // This writer is locked.
+            log.inspect(|log| assert!(!log.flush()));
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let slot = Arc::default();
+    let (allocator, log) = logged(Logging::to_writer(Flushes(Arc::clone(&slot))));
+    *slot.lock().unwrap() = Some(Arc::clone(&log));
+    drop(allocator.allocate(&Request::new(100)).unwrap());
+    slot.lock().unwrap().take();
+    assert!(log.failures() > 0);
+    assert_eq!(allocator.stats().live(), 0);
+}
+
+/// Returns an allocator whose last block can grow in place, and a block that grew from 1000 to 3000 bytes.
+fn grown(observer: Arc<dyn Observer>) -> (AllocatorRef, Block) {
+    let allocator = Arena::new(System::new(), 1 << 16).erase();
+    allocator.add_observer(observer);
+    let mut block = allocator.allocate(&Request::new(1000)).unwrap();
+    assert!(block.grow_in_place(3000));
+    (allocator, block)
+}
+
+#[test]
+fn statistics_count_growth_and_no_block() {
+    let statistics = Arc::new(Statistics::new());
+    let (_allocator, block) = grown(statistics.clone());
+    let counters = statistics.counters();
+    let requested = counters.requested;
+    assert_eq!((requested.current, requested.total, requested.peak), (3000, 3000, 3000));
+    assert_eq!(counters.granted.current, i64::try_from(block.capacity()).unwrap());
+    assert_eq!((counters.blocks.current, counters.blocks.total), (1, 1));
+    drop(block);
+    let counters = statistics.counters();
+    assert_eq!((counters.granted.current, counters.requested.current, counters.blocks.current), (0, 0, 0));
+}
+
+#[test]
+fn a_log_of_growth_has_a_free_and_an_allocation() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&lines);
+    let log = Logging::to_callback(move |record| seen.lock().unwrap().push((record.action, record.bytes)));
+    drop(grown(Arc::new(log)));
+    let expected = [
+        (LogAction::Allocate, 1000),
+        (LogAction::Free, 1000),
+        (LogAction::Allocate, 3000),
+        (LogAction::Free, 3000),
+    ];
+    assert_eq!(*lines.lock().unwrap(), expected);
+}
+
+#[test]
+fn warnings_are_of_the_whole_block() {
+    let warn = Warn::builder().memory(TotalMemory::Bytes(5000)).single(0.5, 5).total(0.5, 5).build();
+    let warn = Arc::new(warn);
+    let (allocator, block) = grown(warn.clone());
+    assert_eq!(warn.warnings(), 2, "one of 3000 bytes at once, one of 3000 in total");
+    drop(block);
+    drop(allocator.allocate(&Request::new(2400)).unwrap());
+    assert_eq!(warn.warnings(), 2, "freed blocks do not count");
+}
+
+/// A log that is off leaves the fast path open, and so does an observer that needs no events of blocks.
+#[test]
+fn the_fast_path_is_closed_only_for_observers_of_blocks() {
+    struct Errors;
+    impl Observer for Errors {
+        fn observe(&self, _: &orlop_alloc::Event<'_>) {}
+        fn watches_blocks(&self) -> bool {
+            false
+        }
+    }
+    let allocator = Caching::builder(System::new()).build().erase();
+    let is_open = || {
+        // The engine caches a size when it was freed a few times.
+        (0..1000).for_each(|_| drop(allocator.allocate(&Request::new(100)).unwrap()));
+        allocator.allocate_cached(&Request::new(100)).is_some()
+    };
+    assert!(is_open());
+    let log = Arc::new(Logging::to_writer(io::sink()));
+    log.attach(&allocator);
+    assert!(!is_open());
+    log.switch().set_enabled(false);
+    assert!(is_open());
+    allocator.add_observer(Arc::new(Errors));
+    assert!(is_open() && log.lines() > 0);
+    log.switch().set_enabled(true);
+    assert!(!is_open());
+}

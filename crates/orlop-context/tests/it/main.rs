@@ -1,0 +1,18 @@
+//! Tests of the public API.
+#![cfg(not(loom))]
+
+mod accounts;
+mod context;
+mod defaults;
+mod device_memory;
+mod environment;
+mod holders;
+mod logging;
+mod logs;
+mod observers;
+mod pinning;
+mod profile;
+mod programs;
+mod registry;
+mod retries;
+mod visitors;

@@ -1,0 +1,189 @@
+//! Pinned memory: pinned if the process has a pinner, ordinary host memory if not, and reported as such.
+
+use orlop_alloc::adaptor::{Hardened, Hardening, Limit, Tracking};
+use orlop_alloc::backing::{Pinned, Pinner, System, set_pinner};
+use orlop_alloc::bfc::Bfc;
+use orlop_alloc::caching::Caching;
+use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
+use orlop_alloc::{Allocator, AllocatorRef, Error, Refusal, Request};
+use orlop_context::{Budget, Context, CpuConfig};
+use orlop_core::{Device, MemoryKind};
+use orlop_testkit::child;
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+const KIND: MemoryKind = MemoryKind::HostPinned;
+
+fn pinned() -> Request {
+    Request::new(1000).kind(KIND)
+}
+
+fn alone(test: &str) -> bool {
+    if child::plays(test) {
+        return true;
+    }
+    child::run(&format!("pinning::{test}"), test, &[]);
+    false
+}
+
+/// Records what is pinned.
+#[derive(Default)]
+struct Pins {
+    ranges: Mutex<BTreeMap<usize, usize>>,
+    refuses: AtomicBool,
+}
+
+impl Pins {
+    fn holds(&self, block: &orlop_alloc::Block) -> bool {
+        let start = block.as_ptr().as_ptr().addr();
+        let ranges = self.ranges.lock().expect("no panic with it held");
+        let range = ranges.range(..=start).next_back();
+        range.is_some_and(|(from, bytes)| start + block.capacity() <= from + bytes)
+    }
+
+    fn count(&self) -> usize {
+        self.ranges.lock().expect("no panic with it held").len()
+    }
+}
+
+impl Pinner for Pins {
+    unsafe fn pin(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        let refused = self.refuses.load(Ordering::Relaxed);
+        if !refused {
+            assert!(
+                self.ranges
+                    .lock()
+                    .expect("no panic with it held")
+                    .insert(ptr.as_ptr().addr(), bytes)
+                    .is_none()
+            );
+        }
+        !refused
+    }
+
+    unsafe fn unpin(&self, ptr: NonNull<u8>, bytes: usize) {
+        assert_eq!(
+            self.ranges.lock().expect("no panic with it held").remove(&ptr.as_ptr().addr()),
+            Some(bytes)
+        );
+    }
+}
+
+/// No test of this process sets a pinner.
+#[test]
+fn without_a_pinner_it_is_plain_memory_and_says_so() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let mut block = context.allocate(Device::CPU, &pinned()).unwrap();
+    assert_eq!((block.device(), block.kind(), block.is_pinned()), (Device::CPU, KIND, false));
+    block.bytes_mut().unwrap().fill(1);
+    assert!(format!("{block:?}").contains("pinned: false"), "{block:?}");
+    let allocator = context.allocator(Device::CPU, KIND).unwrap();
+    assert!(!allocator.semantics().pinned);
+    let Err(Error::NotPinned { allocator }) = context.allocate_pinned(&Request::new(1000)) else {
+        panic!("it cannot be pinned")
+    };
+    assert_eq!(&*allocator, "pinned");
+}
+
+#[test]
+fn another_allocator_that_serves_the_kind_does_not_pin() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new())).unwrap();
+    context.register(Device::CPU, KIND, Pow2::new(System::new())).unwrap();
+    let error = context.allocate_pinned(&pinned()).unwrap_err();
+    assert!(matches!(&error, Error::NotPinned { allocator } if &**allocator == "pow2"), "{error}");
+    assert!(error.to_string().contains("pinner"), "{error}");
+}
+
+#[test]
+fn with_a_pinner_it_is_pinned_until_it_goes_back() {
+    if !alone("with_a_pinner_it_is_pinned_until_it_goes_back") {
+        return;
+    }
+    let pins = Arc::new(Pins::default());
+    assert!(set_pinner(pins.clone()));
+    assert!(!set_pinner(Arc::new(Pins::default())), "the first stays");
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let block = context.allocate(Device::CPU, &pinned()).unwrap();
+    assert!(block.is_pinned() && pins.holds(&block));
+    assert!(format!("{block:?}").contains("pinned: true"), "{block:?}");
+    let required = context.allocate_pinned(&Request::new(1000)).unwrap();
+    assert_eq!((required.kind(), pins.holds(&required)), (KIND, true));
+    // Memory of other kinds is not pinned.
+    let plain = context.allocate(Device::CPU, &Request::new(1000)).unwrap();
+    assert!(!plain.is_pinned() && !pins.holds(&plain));
+    // If a region cannot be pinned, the request fails, and the region is released.
+    pins.refuses.store(true, Ordering::Relaxed);
+    let large = Request::new(64 << 20).kind(KIND).no_retry();
+    let Err(Error::OutOfMemory(report)) = context.allocate(Device::CPU, &large) else {
+        panic!("nothing was pinned")
+    };
+    assert_eq!(report.refusal, Refusal::Backing);
+    assert!(context.allocate_pinned(&large).is_err());
+    pins.refuses.store(false, Ordering::Relaxed);
+    drop((block, required));
+    assert_eq!(pins.count(), 1);
+    context.trim(Device::CPU);
+    assert_eq!(pins.count(), 0, "unpinned before it went back");
+}
+
+#[test]
+fn every_engine_and_adaptor_over_pinned_memory_says_so() {
+    if !alone("every_engine_and_adaptor_over_pinned_memory_says_so") {
+        return;
+    }
+    let pins = Arc::new(Pins::default());
+    let memory = || Pinned::new(Arc::new(System::new()));
+    let before = Bfc::builder(memory()).build();
+    assert!(!before.semantics().pinned, "nobody pins yet");
+    assert!(set_pinner(pins.clone()));
+    let engines: [AllocatorRef; 6] = [
+        before.erase(),
+        Caching::builder(memory()).build().erase(),
+        Pool::builder(memory()).build().erase(),
+        Pow2::new(memory()).erase(),
+        Arena::new(memory(), 1 << 16).erase(),
+        Direct::new(memory()).erase(),
+    ];
+    for engine in engines {
+        let limited = AllocatorRef::new(Limit::new(engine.clone(), 1 << 20));
+        let tracked = AllocatorRef::new(Tracking::new(limited));
+        let full = Hardening::full();
+        let hardened = AllocatorRef::new(Hardened::new(tracked.clone(), full.guard_pages(0)));
+        for allocator in [engine.clone(), tracked.clone().erase(), hardened.erase()] {
+            let block = allocator.allocate(&pinned()).unwrap();
+            assert!(block.is_pinned() && pins.holds(&block), "{}", allocator.name());
+        }
+        // Guard pages would not be pinned.
+        let guarded = AllocatorRef::new(Hardened::new(tracked, full.guard_pages(1)));
+        assert!(!guarded.semantics().pinned && !guarded.allocate(&pinned()).unwrap().is_pinned());
+        let context = Context::with(Device::CPU, CpuConfig::new());
+        context.register(Device::CPU, KIND, engine).unwrap();
+        context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
+        assert!(context.allocate_pinned(&pinned()).unwrap().is_pinned());
+    }
+    let hardened = Context::with(Device::CPU, CpuConfig::new().hardened(Hardening::full()));
+    assert!(hardened.allocate_pinned(&pinned()).unwrap().is_pinned());
+    drop(hardened);
+    assert_eq!(pins.count(), 0);
+}
+
+/// A region that was reserved unpinned is released without unpinning, which would be an error.
+#[test]
+fn a_pinner_that_comes_late_is_for_new_allocators() {
+    if !alone("a_pinner_that_comes_late_is_for_new_allocators") {
+        return;
+    }
+    let early = Context::with(Device::CPU, CpuConfig::new());
+    let block = early.allocate(Device::CPU, &pinned()).unwrap();
+    let pins = Arc::new(Pins::default());
+    assert!(set_pinner(pins.clone()));
+    let large = early.allocate(Device::CPU, &Request::new(16 << 20).kind(KIND)).unwrap();
+    assert!(!block.is_pinned() && !large.is_pinned() && pins.count() == 0);
+    assert!(early.allocate_pinned(&pinned()).is_err());
+    let late = Context::with(Device::CPU, CpuConfig::new());
+    assert!(late.allocate_pinned(&pinned()).unwrap().is_pinned());
+    drop((block, large, early));
+}

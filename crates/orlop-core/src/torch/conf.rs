@@ -1,0 +1,383 @@
+//! PyTorch's settings, as people write them into `PYTORCH_CUDA_ALLOC_CONF` (or `PYTORCH_ALLOC_CONF`).
+//!
+//! `key:value` pairs, separated by commas; a value may be a list in brackets. What PyTorch refuses is refused
+//! here, too, with the reason. Settings that do not change where blocks go (pinned memory, locks) are checked
+//! for being known and are otherwise kept out of it.
+//!
+//! Source: `AllocatorConfig.cpp` and `CUDAAllocatorConfig.cpp` of PyTorch; the golden files say what they
+//! lead to.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+const MIB: usize = 1 << 20;
+
+/// Intervals of `roundup_power2_divisions`: 1 MiB, 2 MiB, … 32 GiB and more.
+pub const ROUNDING_INTERVALS: usize = 16;
+
+/// The settings of PyTorch's CUDA allocator that decide the addresses of blocks.
+///
+/// ```
+/// use orlop_core::torch::TorchConf;
+///
+/// let conf: TorchConf = "expandable_segments:True,roundup_power2_divisions:[256:1,>:4]".parse()?;
+/// assert!(conf.expandable_segments);
+/// assert_eq!(conf.to_string(), "expandable_segments:True,roundup_power2_divisions:[256:1,>:4]");
+///
+/// let error = "max_split_size_mb:10".parse::<TorchConf>().unwrap_err();
+/// assert!(error.to_string().starts_with("max_split_size_mb cannot be 10: a whole number of MiB"));
+/// # Ok::<(), orlop_core::torch::ConfError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TorchConf {
+    /// Blocks of this many bytes and more are never split (`max_split_size_mb`). `None`: all may be.
+    pub max_split_size: Option<usize>,
+    /// A request of `max_split_size` and more takes a block that is larger by less than this many bytes
+    /// (`max_non_split_rounding_mb`).
+    pub max_non_split_rounding: usize,
+    /// The bytes of a segment for large requests below 10 MiB (`large_segment_size_mb`).
+    pub large_segment_size: usize,
+    /// The share of the limit from which on old blocks go back to the device before it grows
+    /// (`garbage_collection_threshold`); 0: never. It needs a memory fraction.
+    pub garbage_collection_threshold: f64,
+    /// The number of steps that each power of two is divided into, by interval (`roundup_power2_divisions`);
+    /// 0 and 1: multiples of 512 bytes.
+    pub roundup_power2_divisions: [usize; ROUNDING_INTERVALS],
+    /// Segments grow in place (`expandable_segments`).
+    pub expandable_segments: bool,
+    /// The limit of reserved bytes, as a share of the device's memory (`per_process_memory_fraction`).
+    pub memory_fraction: Option<f64>,
+}
+
+impl Default for TorchConf {
+    fn default() -> Self {
+        Self {
+            max_split_size: None,
+            max_non_split_rounding: 20 * MIB,
+            large_segment_size: 20 * MIB,
+            garbage_collection_threshold: 0.0,
+            roundup_power2_divisions: [0; ROUNDING_INTERVALS],
+            expandable_segments: false,
+            memory_fraction: None,
+        }
+    }
+}
+
+/// An error in settings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfError {
+    /// The setting does not exist.
+    #[error("{key} is not a setting of PyTorch's CUDA allocator")]
+    UnknownKey {
+        /// The name that was found.
+        key: Box<str>,
+    },
+    /// The value is not valid for the setting.
+    #[error("{key} cannot be {value}: {expected}")]
+    Value {
+        /// The setting.
+        key: &'static str,
+        /// Its value.
+        value: Box<str>,
+        /// What is valid.
+        expected: &'static str,
+    },
+    /// The setting has no value.
+    #[error("{key} has no value: write {key}:value")]
+    NoValue {
+        /// The setting.
+        key: Box<str>,
+    },
+    /// The backend is not PyTorch's own allocator.
+    #[error("the backend {backend} is not PyTorch's own allocator: only native can be simulated")]
+    Backend {
+        /// Its name.
+        backend: Box<str>,
+    },
+}
+
+/// Settings that are valid and do not change the addresses of blocks.
+const WITHOUT_INFLUENCE: [&str; 9] = [
+    "graph_capture_record_stream_reuse",
+    "pinned_max_cached_size_mb",
+    "pinned_max_power2_size_mb",
+    "pinned_max_round_threshold_mb",
+    "pinned_num_register_threads",
+    "pinned_reserve_segment_size_mb",
+    "pinned_use_background_threads",
+    "pinned_use_cuda_host_register",
+    "release_lock_on_cudamalloc",
+];
+
+impl FromStr for TorchConf {
+    type Err = ConfError;
+
+    fn from_str(text: &str) -> Result<Self, ConfError> {
+        let (conf, errors) = Self::known(text);
+        errors.into_iter().next().map_or(Ok(conf), Err)
+    }
+}
+
+impl TorchConf {
+    /// Parses the settings that are valid, and returns the errors of the others, which are left out:
+    /// recordings can be of other versions of PyTorch.
+    #[must_use]
+    pub fn known(text: &str) -> (Self, Vec<ConfError>) {
+        let mut conf = Self::default();
+        let pairs = pairs(text).map(str::trim).filter(|pair| !pair.is_empty());
+        // The minimum of this setting depends on the size of segments.
+        let (later, first): (Vec<_>, Vec<_>) = pairs.partition(|pair| pair.starts_with("max_split_size_mb"));
+        let errors = first.into_iter().chain(later).filter_map(|pair| conf.set(pair).err()).collect();
+        (conf, errors)
+    }
+
+    fn set(&mut self, pair: &str) -> Result<(), ConfError> {
+        let (key, value) = pair.split_once(':').ok_or_else(|| ConfError::NoValue { key: pair.into() })?;
+        let (key, value) = (key.trim(), value.trim());
+        match key {
+            "backend" if value == "native" => {}
+            "backend" => return Err(ConfError::Backend { backend: value.into() }),
+            "max_split_size_mb" => {
+                let expected = "a whole number of MiB, at least large_segment_size_mb (20)";
+                let min = self.large_segment_size / MIB;
+                self.max_split_size = Some(mebibytes("max_split_size_mb", value, expected, min)?);
+            }
+            "max_non_split_rounding_mb" => {
+                let expected = "a whole number of MiB above 20";
+                self.max_non_split_rounding = mebibytes("max_non_split_rounding_mb", value, expected, 21)?;
+            }
+            "large_segment_size_mb" => {
+                let expected = "a whole number of MiB above 10";
+                self.large_segment_size = mebibytes("large_segment_size_mb", value, expected, 11)?;
+            }
+            "garbage_collection_threshold" => {
+                let expected = "a share between 0 and 1";
+                let fits = |x| x > 0.0 && x < 1.0;
+                self.garbage_collection_threshold =
+                    share("garbage_collection_threshold", value, expected, fits)?;
+            }
+            "per_process_memory_fraction" => {
+                let fits = |x| (0.0..=1.0).contains(&x);
+                let fraction = share("per_process_memory_fraction", value, "a share from 0 to 1", fits)?;
+                self.memory_fraction = Some(fraction);
+            }
+            "expandable_segments" => self.expandable_segments = boolean("expandable_segments", value)?,
+            "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(value)?,
+            key if WITHOUT_INFLUENCE.contains(&key) => {}
+            key => return Err(ConfError::UnknownKey { key: key.into() }),
+        }
+        Ok(())
+    }
+}
+
+/// Splits at commas outside brackets.
+fn pairs(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    text.split(move |c| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+}
+
+fn mebibytes(key: &'static str, value: &str, expected: &'static str, min: usize) -> Result<usize, ConfError> {
+    let count = value.parse::<usize>().ok().filter(|&count| count >= min);
+    count.map(|count| count.min(usize::MAX / MIB) * MIB).ok_or_else(|| ConfError::Value {
+        key,
+        value: value.into(),
+        expected,
+    })
+}
+
+fn share(
+    key: &'static str,
+    value: &str,
+    expected: &'static str,
+    fits: impl Fn(f64) -> bool,
+) -> Result<f64, ConfError> {
+    let number = value.parse::<f64>().ok().filter(|&number| fits(number));
+    number.ok_or_else(|| ConfError::Value { key, value: value.into(), expected })
+}
+
+fn boolean(key: &'static str, value: &str) -> Result<bool, ConfError> {
+    match value {
+        "True" | "true" => Ok(true),
+        "False" | "false" => Ok(false),
+        _ => Err(ConfError::Value { key, value: value.into(), expected: "True or False" }),
+    }
+}
+
+/// Parses one number for all intervals, or a list such as `[64:8,256:4,>:1]`: 8 for the interval of 64 MiB
+/// and all below, 4 for that of 256 MiB, 1 for those above. Intervals between keep their default.
+fn divisions(value: &str) -> Result<[usize; ROUNDING_INTERVALS], ConfError> {
+    let refused = || ConfError::Value {
+        key: "roundup_power2_divisions",
+        value: value.into(),
+        expected: "a power of two, or a list like [64:8,256:4,>:1] of powers of two",
+    };
+    let power = |text: &str| {
+        let number = text.trim().parse::<usize>().ok().filter(|&n| n == 0 || n.is_power_of_two());
+        number.ok_or_else(refused)
+    };
+    let Some(list) = value.strip_prefix('[').map(|list| list.strip_suffix(']').unwrap_or(list)) else {
+        return Ok([power(value)?; ROUNDING_INTERVALS]);
+    };
+    let mut table = [0; ROUNDING_INTERVALS];
+    let mut last = None;
+    for entry in list.split(',').filter(|entry| !entry.trim().is_empty()) {
+        let (size, count) = entry.split_once(':').ok_or_else(refused)?;
+        let count = power(count)?;
+        if size.trim() == ">" {
+            let from = last.map_or(0, |last| last + 1);
+            table[from..].fill(count);
+            continue;
+        }
+        let interval = power(size)?.checked_ilog2().ok_or_else(refused)? as usize;
+        let interval = interval.min(ROUNDING_INTERVALS - 1);
+        if last.is_none() {
+            table[..interval].fill(count);
+        }
+        table[interval] = count;
+        last = Some(interval);
+    }
+    Ok(table)
+}
+
+/// Writes the value of `PYTORCH_CUDA_ALLOC_CONF`; empty for the defaults.
+impl fmt::Display for TorchConf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Self::default();
+        let mut separator = "";
+        let mut put = |f: &mut fmt::Formatter<'_>, key: &str, value: &dyn fmt::Display| {
+            let before = core::mem::replace(&mut separator, ",");
+            write!(f, "{before}{key}:{value}")
+        };
+        if self.expandable_segments {
+            put(f, "expandable_segments", &"True")?;
+        }
+        if let Some(bytes) = self.max_split_size {
+            put(f, "max_split_size_mb", &(bytes / MIB))?;
+        }
+        if self.max_non_split_rounding != default.max_non_split_rounding {
+            put(f, "max_non_split_rounding_mb", &(self.max_non_split_rounding / MIB))?;
+        }
+        if self.large_segment_size != default.large_segment_size {
+            put(f, "large_segment_size_mb", &(self.large_segment_size / MIB))?;
+        }
+        if self.garbage_collection_threshold > 0.0 {
+            put(f, "garbage_collection_threshold", &self.garbage_collection_threshold)?;
+        }
+        if self.roundup_power2_divisions != default.roundup_power2_divisions {
+            put(f, "roundup_power2_divisions", &Divisions(&self.roundup_power2_divisions))?;
+        }
+        if let Some(fraction) = self.memory_fraction {
+            put(f, "per_process_memory_fraction", &fraction)?;
+        }
+        Ok(())
+    }
+}
+
+struct Divisions<'a>(&'a [usize; ROUNDING_INTERVALS]);
+
+impl fmt::Display for Divisions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.0;
+        let last = table[ROUNDING_INTERVALS - 1];
+        let tail = table.iter().rposition(|&count| count != last).map_or(0, |place| place + 1);
+        if tail == 0 {
+            return write!(f, "{last}");
+        }
+        f.write_str("[")?;
+        // The first entry also holds for all intervals below it.
+        let first = table.iter().position(|&count| count != table[0]).map_or(0, |place| place - 1);
+        for (interval, &count) in table.iter().enumerate().take(tail).skip(first) {
+            if count != 0 || interval == first || interval + 1 == tail {
+                write!(f, "{}:{count},", 1_u64 << interval)?;
+            }
+        }
+        write!(f, ">:{last}]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString as _;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> TorchConf {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_table_of_rounding_is_pytorchs() {
+        let table =
+            parse("roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1]").roundup_power2_divisions;
+        assert_eq!(table, [8, 8, 8, 8, 8, 8, 8, 2, 4, 2, 4, 1, 1, 1, 1, 1]);
+        assert_eq!(parse("roundup_power2_divisions:4").roundup_power2_divisions, [4; 16]);
+        let sparse = parse("roundup_power2_divisions:[64:8,256:4,1024:4,>:1]").roundup_power2_divisions;
+        assert_eq!(sparse, [8, 8, 8, 8, 8, 8, 8, 0, 4, 0, 4, 1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn what_has_no_influence_is_known_and_what_is_unknown_is_refused() {
+        assert_eq!(
+            parse("pinned_use_background_threads:True, release_lock_on_cudamalloc:True,"),
+            TorchConf::default()
+        );
+        assert_eq!(parse(""), TorchConf::default());
+        for text in [
+            "colour:blue",
+            "expandable_segments:yes",
+            "backend:cudaMallocAsync",
+            "garbage_collection_threshold:1.5",
+        ] {
+            assert!(text.parse::<TorchConf>().is_err(), "{text}");
+        }
+        for text in [
+            "max_split_size_mb",
+            "max_split_size_mb:-1",
+            "roundup_power2_divisions:[3:4]",
+            "roundup_power2_divisions:[64]",
+        ] {
+            assert!(text.parse::<TorchConf>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_segment_allows_smaller_splits() {
+        assert!("max_split_size_mb:12".parse::<TorchConf>().is_err());
+        assert_eq!(parse("max_split_size_mb:12,large_segment_size_mb:12").max_split_size, Some(12 * MIB));
+    }
+
+    proptest! {
+        #[test]
+        #[cfg_attr(miri, ignore = "thousands of steps of safe code; half a minute under Miri")]
+        fn any_text_is_settings_or_an_error(text in ".{0,80}") {
+            let _ = text.parse::<TorchConf>();
+        }
+
+        #[test]
+        #[cfg_attr(miri, ignore = "safe code, and long under Miri")]
+        fn what_is_printed_reads_the_same(
+            expandable: bool,
+            split in proptest::option::of(20_usize..5000),
+            table in proptest::array::uniform16(proptest::sample::select(&[0_usize, 1, 2, 4, 16][..])),
+        ) {
+            let conf = TorchConf {
+                expandable_segments: expandable,
+                max_split_size: split.map(|mib| mib * MIB),
+                roundup_power2_divisions: table,
+                ..TorchConf::default()
+            };
+            prop_assert_eq!(conf.to_string().parse::<TorchConf>(), Ok(conf));
+        }
+    }
+}

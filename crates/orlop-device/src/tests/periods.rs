@@ -1,0 +1,153 @@
+//! Workloads that repeat a period, and diverge from it.
+
+use super::{MIB, engine, on};
+use crate::{DeviceBlock, DeviceRequest, Engine, NullDevice, Policy};
+use orlop_core::StreamId;
+use proptest::prelude::*;
+use proptest::test_runner::{RngSeed, TestRunner};
+use std::cell::Cell;
+use std::collections::HashMap;
+
+/// A period: the sizes of its blocks, and the order of their allocations and frees.
+#[derive(Debug, Clone)]
+struct Program {
+    /// In order of time: the index of a block, and whether it is allocated or freed.
+    events: Vec<(usize, bool)>,
+    sizes: Vec<usize>,
+}
+
+fn program() -> impl Strategy<Value = Program> {
+    // Models request a few sizes repeatedly.
+    let bytes = prop::sample::select(vec![2, 4, 4, 8, 8, 16, 24, 32, 64]).prop_map(|mib: usize| mib * MIB);
+    let block = (0_u32..1000, 1_u32..200, bytes);
+    prop::collection::vec(block, 20..120).prop_map(|blocks| {
+        let mut events = Vec::new();
+        for (number, &(start, duration, _)) in blocks.iter().enumerate() {
+            events.push((start, number, true));
+            events.push((start + duration, number, false));
+        }
+        events.sort_unstable_by_key(|&(time, number, allocates)| (time, allocates, number));
+        let events = events.into_iter().map(|(_, number, allocates)| (number, allocates)).collect();
+        Program { events, sizes: blocks.iter().map(|&(.., bytes)| bytes).collect() }
+    })
+}
+
+struct Run {
+    engine: Engine<NullDevice>,
+    live: HashMap<usize, DeviceBlock>,
+}
+
+impl Run {
+    fn new(weights: usize) -> Self {
+        let mut engine = engine(Policy::orlop(), 1 << 20);
+        // A block that stays: a 128th of it may be reserved beyond the peak.
+        engine.allocate(on(weights, 0)).expect("the device has memory");
+        Self { engine, live: HashMap::new() }
+    }
+
+    fn allocate(&mut self, name: usize, bytes: usize, stream: u64) {
+        let block = self
+            .engine
+            .allocate(DeviceRequest::new(bytes, StreamId::new(stream)))
+            .expect("the device has memory");
+        assert!(self.live.insert(name, block).is_none());
+    }
+
+    fn free(&mut self, name: usize) {
+        if let Some(block) = self.live.remove(&name) {
+            self.engine.free(block).expect("it is live");
+        }
+    }
+
+    fn period(&mut self, program: &Program) {
+        for &(number, allocates) in &program.events {
+            if allocates {
+                self.allocate(number, program.sizes[number], 0);
+            } else {
+                self.free(number);
+            }
+        }
+    }
+}
+
+/// Some programs cannot be planned, and a few only late: so they are the same in each run.
+#[test]
+fn a_program_that_repeats_soon_moves_no_pages() {
+    let config = ProptestConfig {
+        cases: 200,
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let planned = Cell::new(0);
+    let programs = (program(), 0_usize..20_000);
+    let outcome = TestRunner::new(config).run(&programs, |(program, weights)| {
+        let mut run = Run::new(weights);
+        let mut moved = Vec::new();
+        for _ in 0..16 {
+            let before = run.engine.stats().remapped_bytes;
+            run.period(&program);
+            run.engine.verify().expect("the invariants hold");
+            moved.push(run.engine.stats().remapped_bytes - before);
+        }
+        // For a few programs no plan fits.
+        if run.engine.period.is_planned() {
+            planned.set(planned.get() + 1);
+            prop_assert_eq!(moved.last(), Some(&0), "{:?}", moved);
+        }
+        Ok(())
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+    assert!(planned.get() > 10, "only {} were planned", planned.get());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever the divergence, blocks do not overlap, and the invariants hold.
+    #[test]
+    fn divergences_from_a_plan_break_no_invariant(
+        program in program(),
+        weights in 0_usize..20_000,
+        divergences in prop::collection::vec((0_usize..2000, 0_u8..6, any::<usize>()), 0..40),
+    ) {
+        let mut run = Run::new(weights);
+        let mut event = 0;
+        for _ in 0..8 {
+            for &(number, allocates) in &program.events {
+                event += 1;
+                let divergence = divergences.iter().find(|&&(when, ..)| when == event);
+                match divergence {
+                    // Another block is allocated, and stays for a while.
+                    Some(&(_, 0, name)) if !run.live.contains_key(&(1000 + name % 50)) => {
+                        run.allocate(1000 + name % 50, 1 + name % (60 * MIB), 0);
+                    }
+                    Some(&(_, 1, name)) => run.free(1000 + name % 50),
+                    Some(&(_, 2, name)) if !run.live.contains_key(&(2000 + name % 9)) => {
+                        run.allocate(2000 + name % 9, 1 + name % (20 * MIB), 1 + (name % 3) as u64);
+                    }
+                    Some(&(_, 3, _)) => run.engine.empty_cache(),
+                    Some(&(_, 4, _)) => {
+                        if let Some(&block) = run.live.get(&number) {
+                            run.engine.record_stream(block, StreamId::new(7)).expect("it is live");
+                        }
+                    }
+                    // An allocation is left out.
+                    Some(&(_, 5, _)) if allocates => continue,
+                    _ => {}
+                }
+                if allocates && !run.live.contains_key(&number) {
+                    run.allocate(number, program.sizes[number], 0);
+                } else if !allocates {
+                    run.free(number);
+                }
+            }
+            run.engine.verify().expect("the invariants hold");
+        }
+        let mut blocks: Vec<_> =
+            run.live.values().map(|&block| (run.engine.address(block), run.engine.size(block))).collect();
+        blocks.sort_unstable();
+        prop_assert!(blocks.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+        prop_assert_eq!(run.engine.backing().used(), run.engine.stats().reserved_bytes.all.current);
+    }
+}
