@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_is_known_and_aliases_lead_to_names() {
+    fn default_set_is_valid_and_aliases_resolve() {
         let names = names();
         for name in ["bfc", "direct", "bfc-fixed", "pool", "pow2", "arena", "system"] {
             assert_eq!(names.iter().filter(|known| *known == name).count(), 1, "{name}");

@@ -144,7 +144,7 @@ fn a_device_of_pages_is_made_large_enough() {
 }
 
 #[test]
-fn threads_share_an_allocator_and_every_way_of_touching_works() {
+fn threads_share_an_allocator_with_every_touch_pattern() {
     for touch in ["none", "first", "pages", "all"] {
         let runs = json(&orlop(&[
             "replay",
@@ -168,7 +168,7 @@ fn threads_share_an_allocator_and_every_way_of_touching_works() {
 }
 
 #[test]
-fn the_null_backing_replays_what_no_machine_holds() {
+fn the_null_backing_replays_oversized_traces() {
     let folder = Folder::with(&[("big.csv", "a,0,80000000000\nf,0\n")]);
     let run =
         &json(&orlop(&["replay", "--json", "--backing", "null", "-a", "bfc", &folder.path("big.csv")]))[0];
@@ -193,7 +193,7 @@ fn a_run_that_fails_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_bad_line_is_told_with_file_and_number() {
+fn a_bad_line_is_reported_with_file_and_number() {
     let folder = Folder::with(&[
         ("bad.csv", "# made by hand\na,0,64\na,1,many\n"),
         ("twice.csv", "a,0,1\nf,0\nf,0\n"),
@@ -212,7 +212,7 @@ fn a_bad_line_is_told_with_file_and_number() {
 }
 
 #[test]
-fn damaged_and_missing_files_are_told() {
+fn damaged_and_missing_files_are_reported() {
     let folder = Folder::with(&[("empty.csv", "# nothing yet\n")]);
     let whole = fs::read(shipped("vit_b16_infer_b4")).expect("it is shipped");
     fs::write(folder.path("cut.csv.gz"), &whole[..whole.len() / 2]).expect("a file");
@@ -228,7 +228,7 @@ fn damaged_and_missing_files_are_told() {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_says_what_does() {
+fn an_invalid_command_line_lists_valid_values() {
     let trace = shipped("vit_b16_infer_b4");
     for (arguments, words) in [
         (
@@ -266,7 +266,7 @@ fn trace_info_describes_the_shipped_traces() {
 }
 
 #[test]
-fn nobody_reading_is_no_failure() {
+fn a_closed_pipe_is_no_failure() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_orlop"))
         .args(["trace", "info", &testdata().display().to_string()])
         .stdout(Stdio::piped())
@@ -279,7 +279,7 @@ fn nobody_reading_is_no_failure() {
 }
 
 #[test]
-fn plain_text_and_gzip_read_alike() {
+fn plain_text_and_gzip_give_the_same_result() {
     let folder = Folder::with(&[("plain.csv", "a,0,64\nf,0\n")]);
     let packed = fs::File::create(folder.path("packed.csv.gz")).expect("a file");
     let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::default());
@@ -308,7 +308,7 @@ fn a_report_is_one_page() {
 }
 
 #[test]
-fn a_report_that_cannot_be_made_leaves_nothing() {
+fn a_failed_report_leaves_no_file() {
     let folder = Folder::with(&[("bad.pickle", "neither")]);
     let page = folder.path("page.html");
     let snapshot = shipped("vit_b16_infer_b4");

@@ -9,7 +9,7 @@ fn snapshot() -> String {
 
 /// The analysis of a recording is the same in every format.
 #[test]
-fn what_is_converted_says_the_same() {
+fn converted_files_have_the_same_contents() {
     let folder = tempfile::tempdir().expect("a folder");
     let peak = |file: &str| {
         let info = json(&orlop(&["snapshot", "info", "--json", file]));
@@ -41,7 +41,7 @@ fn what_is_converted_says_the_same() {
 }
 
 #[test]
-fn a_name_that_says_nothing_needs_a_form() {
+fn an_unknown_extension_needs_a_format() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("a.dat").display().to_string();
     let told = complaint(&orlop(&["convert", &snapshot(), &file]), 2);
@@ -58,7 +58,7 @@ fn a_name_that_says_nothing_needs_a_form() {
 
 /// The input is unchanged, whatever its name.
 #[test]
-fn a_file_that_is_called_a_part_is_left_alone() {
+fn a_file_named_like_a_temporary_file_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let [part, pickle] =
         ["run.part", "run.pickle"].map(|name| folder.path().join(name).display().to_string());
@@ -70,7 +70,7 @@ fn a_file_that_is_called_a_part_is_left_alone() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_file_is_written_to_and_not_replaced() {
+fn devices_and_pipes_are_written_to_and_not_replaced() {
     use std::os::unix::fs::FileTypeExt;
     let folder = tempfile::tempdir().expect("a folder");
     let pipe = folder.path().join("pipe");
@@ -94,7 +94,7 @@ fn what_is_no_file_is_written_to_and_not_replaced() {
 /// An existing baseline or page stays readable until the new one is complete.
 #[cfg(unix)]
 #[test]
-fn a_baseline_and_a_page_are_replaced_and_not_written_over() {
+fn baselines_and_pages_are_replaced_atomically() {
     use std::io::Read;
     let folder = tempfile::tempdir().expect("a folder");
     let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
@@ -125,7 +125,7 @@ fn a_baseline_and_a_page_go_through_pipes() {
 /// Under any name of the input.
 #[cfg(unix)]
 #[test]
-fn no_command_writes_over_what_it_reads() {
+fn no_command_overwrites_its_input() {
     use std::os::unix::fs::symlink;
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -156,7 +156,7 @@ fn no_command_writes_over_what_it_reads() {
 /// The output of others in the file of the standard output is kept, and their later output is appended.
 #[cfg(unix)]
 #[test]
-fn the_standard_output_is_added_to() {
+fn the_standard_output_is_appended_to() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("all.txt");
     let shell = std::process::Command::new("sh")

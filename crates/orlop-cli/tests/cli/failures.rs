@@ -46,7 +46,7 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn whatever_is_no_recording_is_one_clear_sentence() {
+fn other_files_give_a_message_of_one_line() {
     let folder =
         Folder::with(&[("empty", ""), ("noise", "hello\nworld\n"), ("half.json", "{\"segments\": [")]);
     fs::create_dir(folder.path("directory")).expect("room");
@@ -92,7 +92,7 @@ fn whatever_is_no_recording_is_one_clear_sentence() {
 }
 
 #[test]
-fn who_means_the_standard_input_or_output_is_told_its_name() {
+fn a_dash_as_file_name_is_explained() {
     let folder = Folder::with(&[]);
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
@@ -125,7 +125,7 @@ fn who_means_the_standard_input_or_output_is_told_its_name() {
 }
 
 #[test]
-fn what_cannot_be_written_names_the_file() {
+fn a_failed_write_names_the_file() {
     let folder = Folder::with(&[]);
     fs::create_dir(folder.path("directory")).expect("room");
     let good = snapshot();

@@ -125,7 +125,7 @@ fn the_figures_of_the_shipped_snapshots_are_known() {
 }
 
 #[test]
-fn a_snapshot_that_does_not_fit_together_is_described_with_warnings() {
+fn an_inconsistent_snapshot_is_described_with_warnings() {
     let text = stdout(&orlop(&["snapshot", "info", &snapshot("mosaic-sample")]));
     assert!(text.contains("warning") && text.contains("match no segment"), "{text}");
 }
@@ -177,7 +177,7 @@ fn a_request_that_failed_is_explained() {
 }
 
 #[test]
-fn what_grew_is_told_by_call_site() {
+fn growth_is_listed_by_call_site() {
     let (before, after) = (snapshot("gpt-medium_128_training"), snapshot("gpt-medium_512_training"));
     let text = stdout(&orlop(&["diff", &before, &after]));
     for words in [
@@ -235,7 +235,7 @@ fn a_gate_passes_fails_and_names_the_line() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_files_are_reported() {
     let folder = Folder::with(&[
         ("broken.json", "{\"orlop_profile\": 1, \"devices\": 3}"),
         ("later.json", "{\"orlop_profile\": 99, \"depth\": 1, \"devices\": []}"),

@@ -10,7 +10,7 @@ fn snapshot(name: &str) -> String {
 }
 
 #[test]
-fn all_settings_are_ranked_and_the_best_is_there_to_paste() {
+fn all_settings_are_ranked_and_the_best_is_printed() {
     let text = stdout(&orlop(&["what-if", &snapshot("gpt-medium_256_inference")]));
     for words in [
         "1,280 of 1,280 by PyTorch's rules",
@@ -27,7 +27,7 @@ fn all_settings_are_ranked_and_the_best_is_there_to_paste() {
 
 /// A run of another allocator did not follow PyTorch's rules, and is not reported as if it did.
 #[test]
-fn only_settings_that_a_recording_tells_are_called_recorded() {
+fn only_settings_from_the_recording_are_called_recorded() {
     let folder = Folder::with(&[]);
     let table = folder.path("run.csv");
     let torchs = snapshot("gpt-medium_256_inference");
@@ -96,7 +96,7 @@ fn a_profile_is_replayed_with_what_lived_before_and_without_the_host() {
 }
 
 #[test]
-fn without_memory_it_says_who_asked_for_how_much() {
+fn without_memory_the_failed_request_is_named() {
     let text = stdout(&orlop(&[
         "what-if",
         "--memory",
@@ -112,7 +112,7 @@ fn without_memory_it_says_who_asked_for_how_much() {
 }
 
 #[test]
-fn a_replay_runs_by_any_rules() {
+fn a_replay_runs_under_any_allocator() {
     let file = snapshot("gpt-medium_128_training");
     for policy in ["torch", "orlop", "orlop-segments", "tensorflow"] {
         let outcomes = json(&orlop(&["replay", "--json", "--policy", policy, "--repeat", "2", &file]));
@@ -132,7 +132,7 @@ fn a_replay_runs_by_any_rules() {
 }
 
 #[test]
-fn settings_that_are_none_are_refused() {
+fn invalid_settings_are_refused() {
     let file = snapshot("gpt-medium_128_training");
     let told = complaint(&orlop(&["replay", "--policy", "torch", "--conf", "colour:blue", &file]), 1);
     assert!(told.contains("colour is not a setting of PyTorch's CUDA allocator"), "{told}");
@@ -187,7 +187,7 @@ fn recordings_come_through_pipes_too() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_is_told_of_by_whoever_reads_it() {
+fn every_command_reports_a_truncated_file() {
     let folder = Folder::with(&[]);
     let (file, cut) = (ours(&folder), folder.path("cut.orlop"));
     let bytes = fs::read(&file).expect("it was written");
@@ -226,7 +226,7 @@ fn a_file_that_is_cut_off_is_told_of_by_whoever_reads_it() {
 }
 
 #[test]
-fn what_is_no_recording_is_called_what_it_is() {
+fn other_files_are_named_by_their_kind() {
     let folder = Folder::with(&[]);
     let replay = |file: &str| complaint(&orlop(&["replay", "--policy", "torch", file]), 1);
     let told = replay(&folder.all());
@@ -240,7 +240,7 @@ fn what_is_no_recording_is_called_what_it_is() {
 }
 
 #[test]
-fn a_recording_of_another_allocator_is_not_held_against_pytorchs_addresses() {
+fn a_recording_of_another_allocator_is_not_compared_with_pytorchs_addresses() {
     let memory = |time: u64, bytes: i64| {
         format!(
             r#"{{"ph": "i", "name": "[memory]", "ts": {time}, "tid": 7,
@@ -255,7 +255,7 @@ fn a_recording_of_another_allocator_is_not_held_against_pytorchs_addresses() {
 }
 
 #[test]
-fn a_completion_without_a_request_is_told() {
+fn a_completion_without_a_request_is_reported() {
     let event = |action: &str| format!(r#"{{"action": "{action}", "addr": 268435456, "size": 512}}"#);
     let block = r#"{"address": 268435456, "size": 2097152, "requested_size": 0, "state": "inactive"}"#;
     let snapshot = |events: &[&str]| {
@@ -281,7 +281,7 @@ fn a_completion_without_a_request_is_told() {
 }
 
 #[test]
-fn more_streams_than_any_program_has_are_one_and_that_is_said() {
+fn too_many_streams_are_merged_with_a_warning() {
     let table: String =
         (0..1100).map(|stream| format!("0,{stream},allocate,{stream:#x}000,512,{stream}\n")).collect();
     let folder =

@@ -118,7 +118,7 @@ impl LiveMemory {
         let mut tags: BTreeMap<TextId, BlockTotals> = BTreeMap::new();
         for block in work.live_blocks(steps) {
             all.add(block.bytes);
-            sites.add(names, block);
+            sites.add(names, block.site, block.born.is_none(), block.bytes);
             streams.entry(block.stream).or_default().add(block.bytes);
             kinds.entry(block.kind).or_default().add(block.bytes);
             tags.entry(block.text).or_default().add(block.bytes);
@@ -196,11 +196,7 @@ struct SiteTotals {
 }
 
 impl SiteUsage {
-    pub(super) fn add(&mut self, names: &mut SiteGroups<'_>, block: &WorkBlock) {
-        self.add_site(names, block.site, block.born.is_none(), block.bytes);
-    }
-
-    pub(super) fn add_site(&mut self, names: &mut SiteGroups<'_>, site: SiteId, at_start: bool, bytes: u64) {
+    pub(super) fn add(&mut self, names: &mut SiteGroups<'_>, site: SiteId, at_start: bool, bytes: u64) {
         let entry = self.sums.entry(names.key(site, at_start)).or_default();
         entry.sum.add(bytes);
         if entry.example.is_none_or(|(largest, _)| bytes > largest) {

@@ -198,10 +198,8 @@ impl RequestToFit<'_> {
                 && segment.pool == self.pool
                 && segment.small == self.rules.is_small(self.bytes)
         };
-        let windows = segments.iter().filter(serves).filter_map(|segment| {
-            let window = self.window(segment)?;
-            Some((window, segment))
-        });
+        let windows =
+            segments.iter().filter(serves).filter_map(|segment| Some((self.window(segment)?, segment)));
         let (window, segment) = windows.min_by_key(|(window, _)| window.live)?;
         let blocks = segment.blocks.get(window.from..window.to)?;
         Some(ReleaseCandidate {
@@ -262,9 +260,8 @@ impl RequestToFit<'_> {
             let cross = |live: u64, bytes: u64| u128::from(live) * u128::from(bytes);
             cross(*live, other.bytes).cmp(&cross(*other_live, segment.bytes))
         });
-        let alone =
-            candidates.iter().filter(|(_, segment)| segment.bytes >= missing).min_by_key(|(live, _)| *live);
-        let alone = alone.copied();
+        let sufficient = candidates.iter().copied().filter(|(_, segment)| segment.bytes >= missing);
+        let alone = sufficient.min_by_key(|(live, _)| *live);
         let mut released: u64 = 0;
         let mut taken = Vec::new();
         for candidate in candidates {
@@ -326,7 +323,7 @@ impl ReleaseCandidate<'_> {
         let (mut sites, mut all) = (SiteUsage::default(), BlockTotals::default());
         for block in self.blocks.iter().filter(|block| block.state == BlockState::Live) {
             let at_start = at_start.get(&block.address).copied().unwrap_or(true);
-            sites.add_site(names, block.site, at_start, block.bytes);
+            sites.add(names, block.site, at_start, block.bytes);
             all.add(block.bytes);
         }
         let pending = self.blocks.iter().filter(|block| block.state == BlockState::Pending);

@@ -98,7 +98,7 @@ fn the_backward_pass_is_named_by_its_nodes() {
 }
 
 #[test]
-fn what_is_not_known_is_said_and_other_programs_are_named_too() {
+fn unknown_sites_and_other_programs_have_names() {
     assert_eq!(shown(&[], 1), NO_SITE);
     assert_eq!(shown(&[("??", "??", 0)], 1), NO_SITE);
     let native = [
@@ -111,7 +111,7 @@ fn what_is_not_known_is_said_and_other_programs_are_named_too() {
 }
 
 #[test]
-fn a_terminal_is_not_commanded() {
+fn control_characters_are_escaped() {
     assert_eq!(shown(&[("f\u{1b}[2J", "a\nb.py", 3)], 1), "a?b.py:3 f?[2J");
     let long = "x".repeat(1000);
     assert_eq!(shown(&[(&long, "a.py", 3)], 1).chars().count(), MAX_NAME_LENGTH + 1);
@@ -124,7 +124,7 @@ fn profiled(names: &[&str]) -> String {
 }
 
 #[test]
-fn operators_of_a_profiler_are_named_by_the_outermost_and_by_what_does_the_work() {
+fn profiler_operators_are_named_by_the_outermost_and_the_innermost() {
     for (names, expected) in [
         (&["aten::linear", "aten::addmm"][..], "aten::linear < aten::addmm"),
         (&["ProfilerStep#3", "aten::linear", "aten::matmul", "aten::mm"], "aten::linear < aten::mm"),

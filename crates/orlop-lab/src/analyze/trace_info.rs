@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_described_as_nothing() {
+    fn an_empty_history_is_described() {
         let info = TraceInfo::of(&Trace::default());
         assert_eq!((info.operations, info.median_bytes, info.lifetimes), (0, 0, None));
         assert!(info.sizes.is_empty());

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_of_one_name_are_inside_each_other() {
+    fn phases_of_one_name_nest() {
         let marks = [
             (150, AnnotationStage::Begin),
             (200, AnnotationStage::Begin),
@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn what_lacks_an_end_lasts_as_long_as_the_recording() {
+    fn a_phase_without_an_end_lasts_to_the_end() {
         assert_eq!(bands(&[(300, AnnotationStage::Begin)]), [(2, 4, 200, 300)]);
         assert_eq!(bands(&[(300, AnnotationStage::End)]), [(0, 3, 0, 200)]);
     }
 
     #[test]
-    fn what_is_outside_is_left_out() {
+    fn phases_outside_the_recording_are_omitted() {
         assert_eq!(
             bands(&[(5, AnnotationStage::Begin), (50, AnnotationStage::End), (500, AnnotationStage::Begin)]),
             []

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_at_the_start_is_never_live() {
+    fn blocks_pending_at_the_start_are_never_live() {
         let mut history = history(vec![HistoryEvent::new(EventAction::FreeCompleted, 0, 512)]);
         history.start =
             vec![segment(0, &[block(0, 512, BlockState::Pending), block(512, 1024, BlockState::Live)])];
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_that_never_completes_waits_to_the_end() {
+    fn a_free_without_completion_is_pending_to_the_end() {
         let (lifetimes, end) = lifetimes(&history(vec![
             HistoryEvent::new(EventAction::Allocate, 1, 1),
             HistoryEvent::new(EventAction::Allocate, 2, 1),

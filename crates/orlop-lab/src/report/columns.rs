@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_browser_cannot_hold_is_cut_to_the_largest_that_it_can() {
+    fn numbers_are_clamped_to_the_largest_of_a_browser() {
         let (mut payload, mut columns) = (ColumnPayload::default(), Columns::default());
         payload.plain(&mut columns, "a", [u64::MAX]);
         assert_eq!(payload.bytes(), [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f]);

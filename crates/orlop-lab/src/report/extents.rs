@@ -5,7 +5,7 @@
 
 use super::block_lifetimes::instant;
 use orlop_core::StreamId;
-use orlop_trace::history::{AddressRange, DeviceHistory, EventAction, HistoryEvent, Segment, SiteId, carve};
+use orlop_trace::history::{AddressRange, DeviceHistory, EventAction, Segment, SiteId, carve};
 use std::collections::{BTreeMap, HashMap};
 
 /// A range of addresses that was reserved for a while.
@@ -64,15 +64,20 @@ impl Extents {
         }
         for (index, event) in history.events.iter().enumerate() {
             let now = instant(index);
-            let class = if event.action == EventAction::Mapped {
-                ExtentClass::Expandable
-            } else {
-                ExtentClass::Unknown
-            };
             match event.action {
                 EventAction::RegionReserved | EventAction::Mapped => {
-                    let pool = extents.pool(history.pool(index));
-                    extents.reserve(Extent { pool, ..fresh(event, now, class) });
+                    let mapped = event.action == EventAction::Mapped;
+                    let extent = Extent {
+                        address: event.address,
+                        bytes: event.bytes,
+                        born: now,
+                        released: u64::MAX,
+                        stream: event.stream,
+                        site: event.site,
+                        class: if mapped { ExtentClass::Expandable } else { ExtentClass::Unknown },
+                        pool: extents.pool(history.pool(index)),
+                    };
+                    extents.reserve(extent);
                 }
                 EventAction::RegionReleased | EventAction::Unmapped => {
                     extents.release(event.address, event.bytes, now);
@@ -131,32 +136,15 @@ impl Extents {
     fn set_classes(&mut self, segments: &[Segment]) {
         let ends: BTreeMap<u64, &Segment> =
             segments.iter().map(|segment| (segment.address, segment)).collect();
-        for index in 0..self.list.len() {
-            let Some(&extent) = self.list.get(index) else { break };
+        let mut list = std::mem::take(&mut self.list);
+        for extent in list.iter_mut().filter(|extent| extent.born > 0 && extent.released == u64::MAX) {
             let around = ends.range(..=extent.address).next_back().map(|(_, &segment)| segment);
             let inside = |segment: &&Segment| extent.address - segment.address < segment.bytes;
-            let Some(segment) = around.filter(inside) else { continue };
-            let unknown = extent.born > 0 && extent.released == u64::MAX;
-            if unknown {
-                let pool = self.pool(segment.pool);
-                if let Some(extent) = self.list.get_mut(index) {
-                    (extent.class, extent.pool) = (class(segment), pool);
-                }
+            if let Some(segment) = around.filter(inside) {
+                (extent.class, extent.pool) = (class(segment), self.pool(segment.pool));
             }
         }
-    }
-}
-
-fn fresh(event: &HistoryEvent, born: u64, class: ExtentClass) -> Extent {
-    Extent {
-        address: event.address,
-        bytes: event.bytes,
-        born,
-        released: u64::MAX,
-        stream: event.stream,
-        site: event.site,
-        class,
-        pool: 0,
+        self.list = list;
     }
 }
 
@@ -172,7 +160,8 @@ fn class(segment: &Segment) -> ExtentClass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::testing::segment;
+    use crate::report::testing::{block, segment};
+    use orlop_trace::history::{BlockState, HistoryEvent};
 
     fn spans(events: Vec<HistoryEvent>, start: Vec<Segment>) -> Vec<(u64, u64, u64, u64)> {
         let mut history = DeviceHistory::from_events(events);
@@ -191,20 +180,12 @@ mod tests {
             HistoryEvent::new(EventAction::RegionReserved, 100, 10),
             HistoryEvent::new(EventAction::RegionReleased, 0, 50),
         ];
-        assert_eq!(
-            spans(
-                events,
-                vec![segment(
-                    0,
-                    &[crate::report::testing::block(0, 50, orlop_trace::history::BlockState::Free)]
-                )]
-            ),
-            [(0, 50, 0, 2), (100, 10, 1, u64::MAX)]
-        );
+        let start = segment(0, &[block(0, 50, BlockState::Free)]);
+        assert_eq!(spans(events, vec![start]), [(0, 50, 0, 2), (100, 10, 1, u64::MAX)]);
     }
 
     #[test]
-    fn pages_from_the_midst_leave_two() {
+    fn pages_unmapped_in_the_middle_leave_two_extents() {
         let events = vec![
             HistoryEvent::new(EventAction::Mapped, 0, 100),
             HistoryEvent::new(EventAction::Unmapped, 40, 20),

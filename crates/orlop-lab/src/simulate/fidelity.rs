@@ -266,7 +266,7 @@ mod tests {
 
     /// All pages are unmapped, and the ranges swap: small blocks use the range of large ones.
     #[test]
-    fn ranges_without_pages_are_given_up() {
+    fn empty_ranges_are_released() {
         use EventAction::{Allocate, FreeCompleted, FreeRequested, Mapped, Unmapped};
         let (first, second) = (1 << 40, 2 << 40);
         let mut events = Vec::new();

@@ -21,7 +21,7 @@ fn sweep(history: &History) -> WhatIfReport {
 
 /// Settings with a high peak are not advised, however small the memory in which they succeed.
 #[test]
-fn advice_is_what_holds_least_in_normal_running() {
+fn advice_minimizes_reserved_memory_in_normal_running() {
     let advised = [
         ("gpt2-train.default", Some("expandable_segments:True")),
         ("resnet-train.default", Some("expandable_segments:True")),

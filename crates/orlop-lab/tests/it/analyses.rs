@@ -41,7 +41,7 @@ fn history(sites: &Sites, device: DeviceHistory) -> History {
 }
 
 #[test]
-fn the_peak_and_the_end_are_told_with_all_their_bytes() {
+fn the_bytes_at_peak_and_end_are_complete() {
     let Places { sites, model, step, .. } = places();
     let mut machine = MockAllocator::default();
     let before = machine.allocate(3 * MIB, 0, SiteId::UNKNOWN);
@@ -92,7 +92,7 @@ fn the_peak_and_the_end_are_told_with_all_their_bytes() {
 }
 
 #[test]
-fn what_the_device_has_left_counts_for_the_largest_request() {
+fn free_device_memory_counts_for_the_largest_request() {
     let unknown = SiteId::UNKNOWN;
     let segments = [
         segment(0, &[(6, Live, unknown), (4, Free, unknown)]),
@@ -118,7 +118,7 @@ fn full(places: &Places) -> (DeviceHistory, [u64; 3]) {
 }
 
 #[test]
-fn a_failed_request_is_told_with_the_least_that_would_have_had_to_go() {
+fn a_failed_request_is_reported_with_the_bytes_to_free() {
     let places = places();
     let (device, _) = full(&places);
     let info = SnapshotInfo::of(&history(&places.sites, device.clone()), SiteNaming::default());
@@ -173,7 +173,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_helps_against_a_request_larger_than_all() {
+fn a_request_larger_than_the_device_has_no_remedy() {
     let places = places();
     let (mut device, _) = full(&places);
     let last = device.events.last_mut().expect("events");
@@ -205,7 +205,7 @@ fn profile(places: &Places, held: &[(u64, SiteId)]) -> Profile {
 }
 
 #[test]
-fn what_grew_applies_to_site_even_if_its_line_moved() {
+fn growth_is_by_site_even_if_its_line_moved() {
     let places = places();
     let before = profile(&places, &[(10, places.model), (3, SiteId::UNKNOWN), (4, places.step)]);
     let after =
@@ -385,7 +385,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn events_that_make_no_sense_break_nothing(
+    fn inconsistent_events_cause_no_panic(
         events in vec(any_event(), 0..600),
                 start in vec(any_segment(), 0..8),
                 end in vec(any_segment(), 0..8),

@@ -243,7 +243,7 @@ fn a_cache_that_is_emptied_after_each_step_is_no_limit() {
 }
 
 #[test]
-fn what_a_request_gives_back_is_no_call() {
+fn a_release_within_a_request_is_no_call() {
     let conf = TorchConf::default();
     let mut run = Recorded::new(&conf, Some(100 * MIB), NO_SITES);
     run.allocate(60 * MIB);
@@ -258,7 +258,7 @@ fn what_a_request_gives_back_is_no_call() {
 
 /// Garbage collections bound the limit: between reserved bytes with and without a collection.
 #[test]
-fn collections_tell_the_limit() {
+fn collections_reveal_the_limit() {
     let conf: TorchConf = "garbage_collection_threshold:0.5".parse().unwrap();
     let mut run = Recorded::new(&conf, Some(200 * MIB), NO_SITES);
     for mib in [30, 40, 50, 60, 32, 42, 52] {

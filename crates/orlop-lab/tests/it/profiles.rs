@@ -57,7 +57,7 @@ fn live(device: &DeviceHistory) -> Vec<u64> {
 }
 
 #[test]
-fn as_much_lives_as_the_profiler_counted() {
+fn live_bytes_match_the_profilers_totals() {
     let trace = recorded();
     let history = chrome::read_chrome(&example("profiler-gpt2.json.gz")[..]).unwrap();
     assert_eq!(history.warnings, []);
@@ -79,7 +79,7 @@ fn as_much_lives_as_the_profiler_counted() {
 }
 
 #[test]
-fn no_segments_are_made_up() {
+fn no_segments_are_invented() {
     let history = read(&recorded());
     let info = SnapshotInfo::of(&history, SiteNaming::default());
     for device in &info.devices {
@@ -91,7 +91,7 @@ fn no_segments_are_made_up() {
 }
 
 #[test]
-fn what_lived_before_survives_orlops_own_file_and_is_replayed_from_it() {
+fn blocks_from_before_survive_the_binary_format_and_are_replayed() {
     let history = read(&recorded());
     let mut file = Vec::new();
     binary::write_binary(&history, &mut file).unwrap();
@@ -145,7 +145,7 @@ fn call_sites_are_the_operators_around() {
 }
 
 #[test]
-fn the_order_of_a_file_does_not_count() {
+fn the_order_of_a_file_is_irrelevant() {
     let mut trace = recorded();
     let history = read(&trace);
     trace["traceEvents"].as_array_mut().expect("events").reverse();
@@ -159,7 +159,7 @@ fn the_order_of_a_file_does_not_count() {
 
 /// Older files have no totals.
 #[test]
-fn without_totals_only_what_is_freed_lived_before() {
+fn without_totals_only_freed_blocks_are_from_before() {
     let mut trace = recorded();
     for event in trace["traceEvents"].as_array_mut().expect("events") {
         if let Some(arguments) = event["args"].as_object_mut() {
@@ -217,7 +217,7 @@ fn absurd_totals_are_warnings() {
 
 /// Tokens that are no numbers are no JSON.
 #[test]
-fn numbers_that_json_has_not_are_an_error() {
+fn non_json_numbers_are_an_error() {
     for number in ["NaN", "-Infinity", "0x10", "1e"] {
         let trace =
             format!(r#"[{{"name":"[memory]","args":{{"Addr":1,"Bytes":1,"Total Allocated":{number}}}}}]"#);

@@ -68,7 +68,7 @@ fn a_time_limit_leaves_three_passes() {
 }
 
 #[test]
-fn passes_are_told_in_order() {
+fn passes_are_reported_in_order() {
     let (trace, passes) = (trace(), Mutex::new(Vec::new()));
     let watcher = |pass: PassProgress| passes.lock().unwrap().push((pass.done, pass.of));
     Replay::new(&trace).threads(2).repeat(3).watched(&watcher).run(&engines()[3]).unwrap();
@@ -91,7 +91,7 @@ fn address_space_replays_unless_it_is_touched() {
 }
 
 #[test]
-fn a_full_allocator_is_told_with_the_operation() {
+fn a_full_allocator_is_reported_with_the_operation() {
     let trace = Trace::parse("a,0,1000\nf,0\na,1,1000\na,2,5000\n".as_bytes()).unwrap();
     for threads in [1, 3] {
         let allocator = Bfc::builder(System::new()).limit(4096).build().erase();
@@ -110,7 +110,7 @@ fn the_loop_alone_can_be_measured() {
 }
 
 #[test]
-fn an_empty_trace_costs_nothing() {
+fn an_empty_trace_has_no_cost() {
     let report = Replay::new(&Trace::default()).threads(2).repeat(3).run(&engines()[0]).unwrap();
     assert_eq!((report.operations, report.peak_live, report.peak_reserved), (0, 0, 0));
     assert!((report.ratio - 1.0).abs() < 1e-12 && report.ns_per_op.abs() < 1e-12);
@@ -118,7 +118,7 @@ fn an_empty_trace_costs_nothing() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn page_faults_and_resident_memory_follow_what_is_touched() {
+fn page_faults_and_resident_memory_follow_touched_pages() {
     // 32 MiB, mapped and unmapped in each pass.
     let trace = Trace::parse("a,0,33554432\nf,0\n".as_bytes()).unwrap();
     let allocator = Direct::new(orlop_alloc::backing::named("mmap-4k").unwrap()).erase();

@@ -320,7 +320,7 @@ fn a_history_without_segments_shows_none() {
 
 /// Gaps are computed twice: by this crate, event by event, and by the page, from the blocks at an instant.
 #[test]
-fn pages_of_real_runs_say_what_the_lab_says() {
+fn pages_of_real_runs_agree_with_the_lab() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/torch-snapshots");
     for name in ["128_training", "512_training", "256_inference", "512_inference"] {

@@ -32,7 +32,7 @@ fn fixed(bytes: usize) -> Result<AllocatorRef> {
 }
 
 #[test]
-fn they_are_what_their_readme_says() {
+fn the_traces_match_their_readme() {
     for (name, operations, peak, median, _) in TRACES {
         let info = TraceInfo::of(&read(name));
         assert_eq!((info.operations, info.peak_live_bytes), (operations, peak), "{name}");
@@ -44,7 +44,7 @@ fn they_are_what_their_readme_says() {
 }
 
 #[test]
-fn bfc_needs_the_pools_that_tensorflow_needs() {
+fn bfc_needs_the_same_pools_as_tensorflow() {
     let ratios = TRACES.map(|(name, .., expected)| {
         let pool = smallest_pool(&read(name), fixed).unwrap();
         assert!((pool.ratio() - expected).abs() < 0.006, "{name}: {}", pool.ratio());

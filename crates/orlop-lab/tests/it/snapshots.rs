@@ -49,7 +49,7 @@ fn all_events_lead_from_the_start_to_the_end() {
 }
 
 #[test]
-fn every_byte_is_held_by_somebody_and_every_name_says_something() {
+fn every_byte_has_a_named_site() {
     for name in NAMES {
         let history = read(name);
         let info = SnapshotInfo::of(&history, SiteNaming::default().top(usize::MAX));

@@ -12,7 +12,7 @@ fn file(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_comes_too_late_is_left_out_of_both() {
+fn late_events_are_omitted_by_both_readers() {
     let device = &b"\x3f\0"[..];
     let (held, event) = (&b"\xbf\x08\x04\x04\0"[..], &b"\0\x02\x02\x04"[..]);
     let segment = &b"\x6f\0\x10\x04\0\0\0\0\x7f\0\x04\x04\0\0"[..];
@@ -35,7 +35,7 @@ fn what_comes_too_late_is_left_out_of_both() {
 }
 
 #[test]
-fn what_unpacks_to_too_much_is_refused() {
+fn decompression_bombs_are_refused() {
     use flate2::{Compression, write::GzEncoder};
     use std::io::Write as _;
     let text = [&b"\x0f\xff\x7f"[..], &[b'x'; (1 << 14) - 1]].concat();

@@ -45,7 +45,7 @@ fn measured() -> Vec<Measured> {
 }
 
 impl Measured {
-    fn foretold(&self, work: &Workload) -> SimulationOutcome {
+    fn predict(&self, work: &Workload) -> SimulationOutcome {
         // As with `set_per_process_memory_fraction`, which a threshold requires.
         let half = self.limit.map_or("", |_| "per_process_memory_fraction:0.5");
         let rules = AllocatorRules::torch(&format!("{},{half}", self.conf)).expect("settings of PyTorch's");
@@ -59,7 +59,7 @@ impl Measured {
 }
 
 #[test]
-fn every_recorded_address_comes_out() {
+fn every_recorded_address_is_reproduced() {
     let recordings = recordings();
     assert_eq!(recordings.len(), 15);
     for (name, history) in &recordings {
@@ -72,12 +72,12 @@ fn every_recorded_address_comes_out() {
 }
 
 #[test]
-fn other_runs_are_foretold() {
+fn other_runs_are_predicted() {
     let recordings = recordings();
     let mut told = 0;
     for run in measured() {
         let Some(recording) = recordings.get(&format!("{}.default", run.model)) else { continue };
-        let outcome = run.foretold(&Workload::of(device(recording)));
+        let outcome = run.predict(&Workload::of(device(recording)));
         let off = run.off(&outcome);
         println!(
             "{} {} {:?}: {} retries {} gained {} out {} | {} {} {} {} {:+.2} %",

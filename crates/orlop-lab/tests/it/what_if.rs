@@ -40,7 +40,7 @@ fn torch(conf: &str) -> AllocatorRules {
 }
 
 #[test]
-fn from_the_recorded_state_on_every_recorded_address_comes_out() {
+fn from_the_recorded_state_every_recorded_address_is_reproduced() {
     for (name, allocations) in RUNS {
         let fidelity = Fidelity::of(&device(name), &"".parse().unwrap());
         assert_eq!((fidelity.allocations, fidelity.same), (allocations, allocations), "{name}");
@@ -56,7 +56,7 @@ fn other_settings_lead_to_other_addresses() {
 }
 
 #[test]
-fn ours_holds_a_hundredth_more_than_lives_and_without_pages_three() {
+fn orlop_reserves_one_percent_more_than_live_and_without_pages_three() {
     for (name, _) in RUNS {
         let device = device(name);
         let work = Workload::of(&device);
@@ -72,7 +72,7 @@ fn ours_holds_a_hundredth_more_than_lives_and_without_pages_three() {
 
 /// A period is known after it has occurred twice, and one period later everything is where the plan wants it.
 #[test]
-fn a_run_that_repeats_itself_moves_nothing_in_the_end() {
+fn a_repeating_run_moves_no_memory_in_the_end() {
     for (name, _) in RUNS {
         let device = device(name);
         let outcome = Simulation::new(&Workload::of(&device)).passes(6).run(&AllocatorRules::Orlop);
@@ -102,7 +102,7 @@ fn the_smallest_memory_is_one_that_was_tried() {
 }
 
 #[test]
-fn too_little_memory_is_told_with_the_event() {
+fn too_little_memory_is_reported_with_the_event() {
     let device = device("gpt-medium_512_training");
     let work = Workload::of(&device);
     let (peak, _) = work.peak();
@@ -123,7 +123,7 @@ fn too_little_memory_is_told_with_the_event() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_replayed_as_far_as_it_does() {
+fn inconsistent_histories_are_replayed_as_far_as_possible() {
     let work = Workload::of(&device("mosaic-sample"));
     for rules in [torch(""), AllocatorRules::Orlop, AllocatorRules::TensorFlow] {
         assert_eq!(Simulation::new(&work).passes(3).run(&rules).out_of_memory, None);
@@ -138,7 +138,7 @@ fn timeless(outcome: &SimulationOutcome) -> SimulationOutcome {
 }
 
 #[test]
-fn event_by_event_comes_out_what_the_whole_gives() {
+fn streaming_gives_the_same_result() {
     for (name, _) in RUNS {
         let history = History::read(shipped(name)).expect("it is shipped");
         let mut file = Vec::new();
@@ -207,7 +207,7 @@ prop_compose! {
 }
 
 #[test]
-fn a_block_is_freed_by_what_tells_of_it_first() {
+fn the_first_free_event_of_a_block_counts() {
     use EventAction::{Allocate, FreeCompleted, FreeRequested};
     let mut device = DeviceHistory::default();
     // A graph's blocks are freed with its pool, without requests.
@@ -226,7 +226,7 @@ fn a_block_is_freed_by_what_tells_of_it_first() {
 }
 
 #[test]
-fn a_completion_that_nobody_requested_frees_its_block_and_is_counted() {
+fn a_completion_without_a_request_frees_its_block_and_is_counted() {
     use EventAction::{Allocate, FreeCompleted, FreeRequested, RegionReserved};
     const REGION: u64 = 1 << 28;
     let mut device = DeviceHistory::default();
@@ -301,7 +301,7 @@ fn is_too_many(error: &TraceError) -> bool {
 }
 
 #[test]
-fn no_file_has_more_devices_than_any_machine() {
+fn too_many_devices_are_refused() {
     for (devices, refused) in [(4097, true), (4096, false)] {
         let ours = binary_of(&[], 0..devices);
         let lines: String = (0..devices).map(|device| format!("{device},0,allocate,0,1\n")).collect();
@@ -320,7 +320,7 @@ fn no_file_has_more_devices_than_any_machine() {
 
 /// Memory without a device belongs to device 0, which then exists.
 #[test]
-fn a_device_that_is_not_named_counts_too() {
+fn a_device_without_a_header_counts() {
     let memory = [0x8f, 1];
     for (devices, refused) in [(1..4097, true), (1..4096, false), (0..4096, false)] {
         let file = binary_of(&memory, devices);
@@ -336,7 +336,7 @@ fn a_device_that_is_not_named_counts_too() {
 }
 
 #[test]
-fn what_the_readers_refuse_is_not_written() {
+fn too_many_devices_are_not_written() {
     let mut history = History::default();
     history.devices = (0..4097)
         .map(|number| {

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn midnight_goes_on_and_small_steps_back_do_not() {
+    fn midnight_advances_the_date_and_small_steps_back_do_not() {
         let line = |time| format!("1,{time},allocate,0x1,0,0\n");
         let text: String = ["23:59:59:0", "0:0:1:0", "23:59:58:0", "0:0:2:0"].map(line).concat();
         let history = read_rmm(text.as_bytes()).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_an_error() {
+    fn invalid_rows_are_errors() {
         for (line, place) in [
             ("1,2,realloc,0,0,0", "the action"),
             ("1,2,free,0x,0,0", "the address"),

@@ -47,17 +47,17 @@ impl SizeRules {
         requested.max(1).checked_next_multiple_of(MIN_BLOCK_BYTES as u64).unwrap_or(u64::MAX)
     }
 
-    /// Returns the bytes that a request takes of a free chunk of `room` bytes: all, if the rest is too small
-    /// to split off. Small and expandable segments are split `finely`.
+    /// Returns the bytes that a request takes of a free chunk of `room` bytes: all, if the remainder is too
+    /// small to split off. Small and expandable segments are split `finely`.
     #[must_use]
     pub fn taken(&self, requested: u64, room: u64, finely: bool) -> u64 {
         let rounded = self.round(requested);
-        let split = room.saturating_sub(rounded) > self.kept(finely, rounded);
+        let split = room.saturating_sub(rounded) > self.max_remainder(finely, rounded);
         if split { rounded } else { room }
     }
 
-    /// Returns the largest rest that a block of `bytes` bytes keeps.
-    pub(crate) fn kept(&self, finely: bool, bytes: u64) -> u64 {
+    /// Returns the largest remainder that is not split off a block of `bytes` bytes.
+    pub(crate) fn max_remainder(&self, finely: bool, bytes: u64) -> u64 {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let max_split = self.0.max_split_size.unwrap_or(usize::MAX);
         let finely = finely || self.0.expandable_segments;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn rests_stay_by_the_settings() {
+    fn remainders_depend_on_the_settings() {
         let limited = SizeRules::parse("max_split_size_mb:32");
         assert_eq!(limited.taken(2 * MIB, 4 * MIB, false), 2 * MIB);
         assert_eq!(limited.taken(2 * MIB, 3 * MIB, false), 3 * MIB);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_left_out() {
+    fn unknown_settings_are_ignored() {
         let odd = [
             "[",
             "roundup_power2_divisions:[>:4]",
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_told_apart_by_their_length() {
+    fn regions_differ_by_their_length() {
         let plain = SizeRules::parse("");
         assert!(plain.is_small(MIB) && !plain.is_small(MIB + 1));
         assert!(plain.is_small_segment(2 * MIB) && !plain.is_small_segment(20 * MIB));

@@ -3,12 +3,12 @@
 //! Events are about blocks, not about the free chunks between them. They are applied to the start state by
 //! address: an allocation takes its part of the free chunk around it, a freed block merges with its free
 //! neighbours, and regions are added and removed. Recordings have the *requested* bytes, not those that the
-//! allocator took. These follow from PyTorch's rules (at least 512 bytes, and small rests stay with the
-//! block), from the end state if the block is still live there, and from later blocks that begin before this
+//! allocator took. These follow from PyTorch's rules (at least 512 bytes, and small remainders are not split
+//! off), from the end state if the block is still live there, and from later blocks that begin before this
 //! one would end.
 //!
-//! Tools look at many instants of one history. So snapshots of the state are kept, at distances that grow
-//! with their size: together they take no more memory than the events, and every instant is near one.
+//! Tools look at many instants of one history. So copies of the state are stored, at distances that grow with
+//! their size: together they take no more memory than the events, and every instant is near one.
 
 use super::{
     AddressRange, BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SegmentMap,
@@ -16,7 +16,7 @@ use super::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// The minimum distance between snapshots of the state, in events.
+/// The minimum distance between stored states, in events.
 const DISTANCE: usize = 256;
 
 /// The segments of a device over its history.
@@ -234,8 +234,8 @@ impl TimelineState {
         }
     }
 
-    /// Returns the chunk in which a block begins, its bytes from there on, and whether small rests are split
-    /// off there.
+    /// Returns the chunk in which a block begins, its bytes from there on, and whether small remainders
+    /// are split off there.
     fn room(&self, block: &SegmentBlock) -> Option<(SegmentBlock, u64, bool)> {
         let (_, segment) = self.map.segment(block.address)?;
         let chunk = self.map.chunk(block.address)?;

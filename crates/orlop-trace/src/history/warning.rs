@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hundred_are_kept_and_the_others_counted() {
+    fn only_the_first_hundred_are_stored() {
         let mut warnings = Vec::new();
         for event in 0..250 {
             HistoryWarning::UnknownAction { device: 0, event }.add_to(&mut warnings);

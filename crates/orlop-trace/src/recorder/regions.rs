@@ -285,7 +285,7 @@ mod tests {
 
     /// One allocator releases a region; another reserves its addresses, and its event arrives first.
     #[test]
-    fn what_is_told_too_late_takes_its_index() {
+    fn late_events_keep_their_index() {
         let expected = [
             (1, EventAction::RegionReserved, 100, 50),
             (3, EventAction::RegionReleased, 100, 50),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observer_that_is_set_again_does_not_fill_the_log() {
+    fn an_observer_set_again_adds_no_records() {
         let regions = RegionRecorder::new(2);
         let again = RegionRecord { already: true, ..record(2, EventAction::RegionReserved, 100, 50) };
         regions.log(record(0, EventAction::RegionReserved, 100, 50));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_defer_is_taken_in() {
+    fn deferred_events_are_included() {
         let regions = RegionRecorder::new(2 * MAX_DEFERRED);
         regions.log(record(0, EventAction::RegionReserved, 100, 50));
         let lost = record(1, EventAction::RegionReleased, 100, 50);

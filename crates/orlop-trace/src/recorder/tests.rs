@@ -147,7 +147,7 @@ fn threads_are_merged_in_order() {
 }
 
 #[test]
-fn memory_that_the_recorder_takes_is_not_recorded() {
+fn the_recorders_own_memory_is_not_recorded() {
     let recorder = Recorder::new();
     let allocator = watched(&recorder);
     drop(allocator.allocate(&Request::new(1)).unwrap());

@@ -90,7 +90,7 @@ fn a_trace_of_torchs_profiler_is_read() {
 }
 
 #[test]
-fn what_perfetto_gets_is_no_trace_of_the_profiler() {
+fn perfetto_output_is_no_profiler_trace() {
     let history = chrome::read_chrome(&example("profiler.json")[..]).unwrap();
     let mut json = Vec::new();
     perfetto::PerfettoWriter::new().blocks(true).write(&history, &mut json).unwrap();
@@ -102,7 +102,7 @@ fn what_perfetto_gets_is_no_trace_of_the_profiler() {
 }
 
 #[test]
-fn formats_know_their_own() {
+fn formats_are_detected() {
     let history = rmm::read_rmm(&example("rmm.csv")[..]).unwrap();
     let mut text = Vec::new();
     csv::write_csv(&history, &mut text).unwrap();
@@ -157,7 +157,7 @@ fn a_file_that_is_cut_off_has_all_its_whole_blocks() {
 }
 
 #[test]
-fn a_damaged_block_is_noticed_and_what_is_before_it_is_kept() {
+fn events_before_a_damaged_block_are_kept() {
     let (history, bytes) = long(EventOrder::Exact);
     let whole = history.devices[0].events.len();
     for place in (12..bytes.len()).step_by(7927) {

@@ -89,7 +89,7 @@ fn warning() -> impl Strategy<Value = HistoryWarning> {
 }
 
 /// Unplaced blocks.
-fn held() -> impl Strategy<Value = Vec<(SegmentBlock, usize)>> {
+fn unplaced() -> impl Strategy<Value = Vec<(SegmentBlock, usize)>> {
     let block =
         (number(), number(), number(), any::<usize>()).prop_map(|(address, bytes, requested, site)| {
             let (state, none) = (BlockState::Live, SiteId::UNKNOWN);
@@ -121,7 +121,7 @@ prop_compose! {
                 prop::collection::vec(event(), 0..40),
                 prop::collection::vec(segment(), 0..3),
                 prop::collection::vec(segment(), 0..3),
-                (any::<Option<u64>>(), any::<Option<u64>>(), held()),
+                (any::<Option<u64>>(), any::<Option<u64>>(), unplaced()),
             ),
             0..4,
         ),

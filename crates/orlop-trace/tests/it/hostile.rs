@@ -24,7 +24,7 @@ fn a_bomb_is_read_a_line_at_a_time() {
 }
 
 #[test]
-fn damaged_gzip_is_told_with_the_line_it_reached() {
+fn damaged_gzip_is_reported_with_its_line() {
     let text: String = (0..10_000).map(|id| format!("a,{id},{}\n", id * 7919 % 4096)).collect();
     let whole = packed(text.as_bytes());
     assert_eq!(Trace::parse(&whole[..]).unwrap().len(), 10_000);

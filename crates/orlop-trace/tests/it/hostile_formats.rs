@@ -58,7 +58,7 @@ fn bombs_are_refused() {
 
 /// Without a limit, each of these would be read to its end and fill the memory.
 #[test]
-fn what_unpacks_to_too_much_is_refused_by_every_reader() {
+fn decompression_bombs_are_refused_by_every_reader() {
     let repeated = |head: &[u8], again: &[u8]| {
         let body = again.repeat((24 << 20) / again.len());
         let mut bytes = Vec::new();
@@ -104,7 +104,7 @@ fn what_unpacks_to_too_much_is_refused_by_every_reader() {
 }
 
 #[test]
-fn a_length_alone_costs_nothing() {
+fn a_large_length_allocates_nothing() {
     let bytes = [&[0x8e][..], b"ORLT\r\n\x1a\x01\0\0\0\xff\xff\xff\x0f\0\0\0\0abc"].concat();
     assert_eq!(binary::read_binary(&bytes[..]).unwrap().warnings.len(), 1);
     // A payload with a valid checksum, and length fields of a long text and of many frames.
@@ -181,7 +181,7 @@ proptest! {
 
 /// Records of the start must not follow an event.
 #[test]
-fn what_comes_too_late_is_damage() {
+fn late_events_are_damage() {
     let device = &b"\x3f\0"[..];
     let (held, event) = (&b"\xbf\x08\x04\x04\0"[..], &b"\0\x02\x02\x04"[..]);
     let segment = &b"\x6f\0\x10\x04\0\0\0\0\x7f\0\x04\x04\0\0"[..];

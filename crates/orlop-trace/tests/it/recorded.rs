@@ -25,7 +25,7 @@ fn a_recording_is_a_workload() {
 
 #[cfg(feature = "backtrace")]
 #[test]
-fn call_sites_are_told_when_asked_for() {
+fn call_sites_are_recorded_on_request() {
     use orlop_alloc::backing::System;
     use orlop_alloc::caching::Caching;
     use orlop_trace::history::{EventAction, HistoryEvent};

@@ -208,7 +208,7 @@ fn a_snapshot_of_a_recording_has_its_segments() {
 }
 
 #[test]
-fn a_recording_that_begins_later_has_the_regions_that_are_there() {
+fn a_late_recording_has_the_existing_regions() {
     for allocator in allocators() {
         let before = run(&allocator, 1, 100);
         let recorder = watched(&allocator);
@@ -236,7 +236,7 @@ fn regions_are_known_after_their_events_were_overwritten() {
 }
 
 #[test]
-fn a_recorder_that_is_set_in_several_ways_notes_a_region_once() {
+fn a_region_is_recorded_once() {
     let allocator = torch("");
     let recorder = watched(&allocator);
     let kept = allocator.allocate(&Request::new(MIB)).unwrap();
@@ -315,7 +315,7 @@ fn size_classes_are_known_after_pages_were_overwritten() {
 }
 
 #[test]
-fn a_failure_is_told_with_what_the_device_had_left() {
+fn a_failure_is_recorded_with_the_free_device_memory() {
     let allocator = torch("");
     let recorder = watched(&allocator);
     let stream = StreamId::new(7);

@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn events_that_make_no_sense_break_nothing(
+    fn inconsistent_events_cause_no_panic(
         events in vec(any_event(), 0..600),
                 start in vec(any_segment(), 0..8),
                 end in vec(any_segment(), 0..8),
@@ -156,7 +156,7 @@ proptest! {
 }
 
 #[test]
-fn far_events_are_near_a_kept_state() {
+fn every_event_is_near_a_stored_state() {
     let mut machine = MockAllocator::default();
     let mut live = Vec::new();
     for turn in 0..2000_u64 {
@@ -199,7 +199,7 @@ fn a_block_ends_where_another_begins() {
 }
 
 #[test]
-fn blocks_without_segments_are_strays() {
+fn events_outside_segments_are_ignored() {
     let events = vec![raw(EventAction::Allocate, 512, 100, 0), raw(EventAction::FreeRequested, 512, 100, 0)];
     let history = DeviceHistory::from_events(events);
     let timeline = Timeline::new(&history);
@@ -207,7 +207,7 @@ fn blocks_without_segments_are_strays() {
 }
 
 #[test]
-fn settings_say_how_long_blocks_are() {
+fn settings_determine_block_lengths() {
     let events = vec![
         raw(EventAction::RegionReserved, 1 << 30, 20 << 20, 0),
         raw(EventAction::Allocate, 1 << 30, 1200 << 10, 0),
@@ -221,7 +221,7 @@ fn settings_say_how_long_blocks_are() {
 /// An allocator that rounds less than PyTorch's: a block begins where the rules would extend the previous
 /// one.
 #[test]
-fn blocks_may_be_closer_together_than_pytorchs() {
+fn blocks_may_be_closer_than_pytorchs_alignment() {
     let events =
         [(0, 100), (128, 600), (768, 64)].map(|(at, bytes)| raw(EventAction::Allocate, 4096 + at, bytes, 0));
     let region = raw(EventAction::RegionReserved, 4096, 4096, 0);

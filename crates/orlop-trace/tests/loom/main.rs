@@ -27,7 +27,7 @@ fn push(ring: &Ring<2>, numbers: std::ops::RangeInclusive<u64>) {
 
 /// `ring.done` with `ring.read_done`: records that are counted are written.
 #[test]
-fn what_is_read_was_written() {
+fn records_are_read_as_written() {
     loom::model(|| {
         let ring = Arc::new(Ring::new(2));
         let writer = {
@@ -43,7 +43,7 @@ fn what_is_read_was_written() {
 
 /// `ring.word` with `ring.read_word`: records that are overwritten meanwhile are dropped.
 #[test]
-fn what_is_overwritten_is_dropped() {
+fn overwritten_records_are_dropped() {
     loom::model(|| {
         let ring = Arc::new(Ring::new(2));
         push(&ring, 1..=2);
@@ -60,7 +60,7 @@ fn what_is_overwritten_is_dropped() {
 
 /// Two threads write in turn, the second after the first.
 #[test]
-fn a_ring_may_change_hands() {
+fn a_ring_may_change_its_thread() {
     loom::model(|| {
         let ring = Arc::new(Ring::new(2));
         let writer = {

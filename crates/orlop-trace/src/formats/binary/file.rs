@@ -23,9 +23,8 @@ use std::io::{Read, Write};
 ///
 /// # Errors
 ///
-/// [`TraceError::Write`](crate::TraceError::Write),
-/// [`TraceError::TextTooLong`](crate::TraceError::TextTooLong);
-/// [`TraceError::TooManyDevices`](crate::TraceError::TooManyDevices), before anything is written.
+/// [`TraceError::Write`](crate::TraceError::Write), [`TextTooLong`](crate::TraceError::TextTooLong);
+/// [`TooManyDevices`](crate::TraceError::TooManyDevices), before anything is written.
 pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
     AdmittedDevices::all(history.devices.iter().map(|device| device.device))?;
     let mut file = BinaryWriter::new(writer, EventOrder::Exact)?;

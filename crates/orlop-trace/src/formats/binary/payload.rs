@@ -71,7 +71,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn numbers_have_the_bytes_that_the_format_says() {
+    fn numbers_are_encoded_as_documented() {
         let bytes = |number| {
             let mut payload = Vec::new();
             put(&mut payload, number);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_an_error() {
+    fn other_json_is_an_error() {
         for text in
             ["", "1", "{}", "[", "[{\"name\":", "{\"traceEvents\": 1}", "[] x", "[{\"name\": \"\u{1}\"}]"]
         {

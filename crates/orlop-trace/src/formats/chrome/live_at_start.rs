@@ -159,7 +159,7 @@ mod tests {
     use EventAction::{Allocate, FreeRequested, OutOfMemory};
 
     #[test]
-    fn what_no_event_names_is_one_block_beside_the_others() {
+    fn uncovered_bytes_are_one_separate_block() {
         let (device, warnings) = found(&[
             (Allocate, 4096, 512, None, None),
             (FreeRequested, 9000, 1000, Some(5000), Some(1 << 20)),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_counted_is_not_known() {
+    fn without_totals_nothing_is_live_at_the_start() {
         for nothing in [None, Some(0)] {
             let (device, warnings) = found(&[
                 (FreeRequested, 0, 512, nothing, nothing),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_or_a_warning() {
+    fn an_address_is_found_or_a_warning_added() {
         let (end, far) = (u64::MAX - 511, i64::MAX);
         let one = |address| found(&[(Allocate, address, 511, Some(far), Some(far))]);
         assert_eq!(unplaced(&one(0).0), [(512, far.unsigned_abs() - 511)]);

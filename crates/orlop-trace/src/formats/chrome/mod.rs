@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_only_lived_at_the_start() {
+    fn blocks_that_are_only_freed_were_live_at_the_start() {
         let history = read(&[
             memory("1", 100, -50, ""),
             memory("2", 149, -1, ""),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_told_apart() {
+    fn devices_are_separated() {
         let event = |arguments: &str| {
             format!(r#"{{"name":"[memory]","ts":1,"args":{{"Addr":1,"Bytes":1,{arguments}}}}}"#)
         };

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_is_not_within() {
+    fn later_operations_are_not_nested() {
         // To the nanosecond, and slightly too early.
         let operations = [("a", 0, 10), ("b", 10, 10), ("c", 19, 11), ("d", 29, 1)];
         assert_eq!(at(&operations, &[5, 10, 15, 19, 25, 30]), ["a", "b", "b", "c", "c", "d c"]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_nesting_costs_what_it_is_long() {
+    fn deep_nesting_takes_linear_time() {
         let count = 50_000;
         // Each begins later and ends later; each begins later and ends earlier; all the same.
         for length in [|_| 1 << 30, |place| (1 << 30) - 2 * place, |_| 0] {

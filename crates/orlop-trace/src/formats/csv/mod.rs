@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_column() {
         let header = COLUMNS.map(|(name, ..)| name).join(",");
         for (line, place) in [
             ("0,,allocate,0,0,0,0,,,", "the time is missing"),

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_trace_too() {
+    fn an_empty_history_is_a_valid_trace() {
         assert!(entries(PerfettoWriter::new(), &History::default()).is_empty());
     }
 }

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_what_they_are_written_as() {
+    fn words_round_trip() {
         for word in [Word::Segments, Word::Configuration, Word::UserDefined, Word::End, Word::NotAvailable] {
             assert_eq!(Word::of(word.text()), word);
         }

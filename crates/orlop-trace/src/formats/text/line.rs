@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_read_and_written_alike() {
+    fn operations_round_trip() {
         for (text, operation) in [
             ("a,0,64", allocate(0, 64, 0)),
             ("a,3,0,18446744073709551615", allocate(3, 0, u64::MAX)),

@@ -6,11 +6,11 @@
 //! block. Replaying the events from there under the same rules yields every recorded address.
 //!
 //! The length of a freed block is not recorded. Events have the *requested* bytes; the allocator rounds them
-//! up, and keeps a rest that is too small to split off (see [`SizeRules`]). The rest follows from two facts
+//! up, and adds a remainder that is too small to split off (see [`SizeRules`]). It follows from two facts
 //! about memory whose chunks have a minimum size: a free chunk behind the block that is smaller than any free
 //! chunk belongs to the block; and if the memory behind the block was in use again before the block was
 //! freed, that use begins where the block ends (see `state`). If the memory behind it never had events, the
-//! block has no rest.
+//! block has no remainder.
 //!
 //! Events that cannot be undone are reported as [`HistoryWarning`]s and skipped.
 

@@ -3,13 +3,12 @@
 //! The chunks of a segment follow each other without gaps, and free neighbours are merged, as in the
 //! allocator.
 //!
-//! A restored block ([`StartState::take`]) is as long as its request, rounded. It may have kept a rest that
-//! was too small to split off, at most [`SizeRules::kept`] bytes. No free chunk is that small: it was split
-//! off as a larger one, or was a larger block. So a rest that is too small for a free chunk belongs to the
-//! block. If more bytes behind the block are free, they may be its rest and another free chunk, merged when
-//! the block was freed. The block is then *open*. It is closed when an earlier event, which is undone later,
-//! shows where something behind it began: the bytes between belong to the block if they are too few for a
-//! free chunk.
+//! A restored block ([`StartState::take`]) has the length of its request, rounded, plus a remainder that was
+//! too small to split off ([`SizeRules::max_remainder`]). Free chunks are larger than any such remainder, so
+//! a remainder that is too small for a free chunk belongs to the block. If more bytes behind the block are
+//! free, they may be its remainder and a free chunk, which were merged when the block was freed. The block is
+//! then *open*. An earlier event, which is undone later, closes it by showing where the next chunk began: the
+//! bytes between belong to the block if they are too few for a free chunk.
 
 use crate::history::{
     BlockState, Segment, SegmentBlock, SegmentMap, SegmentRange, SiteId, SizeRules, carve, merge_adjacent,
@@ -94,7 +93,7 @@ impl StartState {
             return;
         };
         let Some((_, segment)) = self.map.segment(address) else { return };
-        if bytes <= self.rules.kept(segment.small || segment.expandable, block.bytes) {
+        if bytes <= self.rules.max_remainder(segment.small || segment.expandable, block.bytes) {
             self.map.chunks.remove(&address);
             self.map.insert(SegmentBlock { bytes: block.bytes + bytes, ..block });
             self.open.remove(&block.address);
@@ -115,8 +114,8 @@ impl StartState {
         // The settings may have been different when it was allocated.
         let sizes = [self.rules.round(requested), self.rules.granules(requested), requested.max(1)];
         let Some(min) = sizes.into_iter().find(|&size| size <= room) else { return false };
-        let kept = self.rules.kept(segment.small || segment.expandable, min);
-        let bytes = if room - min <= kept { room } else { min };
+        let max_remainder = self.rules.max_remainder(segment.small || segment.expandable, min);
+        let bytes = if room - min <= max_remainder { room } else { min };
         self.map.insert(SegmentBlock { address, bytes, requested, state, site: SiteId::UNKNOWN });
         if bytes < room {
             self.open.insert(address);

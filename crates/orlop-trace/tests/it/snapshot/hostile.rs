@@ -112,7 +112,7 @@ fn odd_but_plain_pickles_are_read() {
 }
 
 #[test]
-fn depth_costs_nothing() {
+fn deep_nesting_is_cheap() {
     // A million nested lists and tuples.
     let lists = pickle(&[&b"]".repeat(1 << 20), &b"a".repeat((1 << 20) - 1), b"."]);
     assert!(matches!(wrong(&lists), TraceError::WrongType { .. }));
@@ -171,13 +171,13 @@ fn shared_values_are_not_multiplied() {
 }
 
 #[test]
-fn a_list_in_itself_is_no_snapshot() {
+fn a_list_that_contains_itself_is_no_snapshot() {
     let itself = pickle(&[b"}\x94\x8c\x08segments]\x94h\x01ash\x00\x8c\x0ddevice_tracesh\x01s."]);
     assert!(matches!(wrong(&itself), TraceError::WrongType { expected: "a segment" }));
 }
 
 #[test]
-fn packed_files_may_not_become_too_large() {
+fn compressed_files_have_a_size_limit() {
     let zeros = std::io::repeat(b'N').take(32 << 20);
     let bomb = packed(b"\x80\x04(".chain(zeros));
     assert!(matches!(History::parse(&bomb[..]).unwrap_err(), TraceError::Bomb { .. }));

@@ -56,7 +56,7 @@ fn every_field_survives() {
 }
 
 #[test]
-fn pythons_pickles_say_what_the_json_says() {
+fn pickles_by_python_equal_the_json() {
     let parse = |bytes: &[u8]| History::parse(bytes).expect("Python wrote it");
     let small = parse(include_bytes!("../../data/snapshot/small.json"));
     assert!(parse(include_bytes!("../../data/snapshot/small.pickle")) == small);
@@ -104,7 +104,7 @@ fn traces_of_lines_become_snapshots() {
 /// A snapshot has a list for every number: a recording's CPU is written after the GPUs, and not after four
 /// billion lists.
 #[test]
-fn devices_that_are_not_numbered_in_a_row_come_behind_the_others() {
+fn devices_with_other_numbers_come_last() {
     let mut history = History::parse(RICH.as_bytes()).expect("it is a snapshot");
     let mut far = history.devices[0].clone();
     far.device = u32::MAX;
@@ -132,7 +132,7 @@ fn devices_that_are_not_numbered_in_a_row_come_behind_the_others() {
 
 /// An annotation of a device without events is not assigned to the CPU, whatever number that gets.
 #[test]
-fn annotations_of_other_devices_stay_theirs() {
+fn annotations_keep_their_device() {
     let mut history = History::parse(RICH.as_bytes()).expect("it is a snapshot");
     let cpu = 1 << 16;
     history.devices[0].device = cpu;
@@ -178,7 +178,7 @@ fn recordings_without_regions_become_snapshots_without_segments() {
 }
 
 #[test]
-fn a_writer_that_is_full_is_told_of() {
+fn a_full_writer_is_reported() {
     let full = write_json(&read(GPT[2]), &mut [0_u8; 100][..]).unwrap_err();
     assert!(matches!(full, TraceError::Write { .. }), "{full}");
 }

@@ -86,7 +86,7 @@ fn sites_name_functions_files_and_lines() {
 }
 
 #[test]
-fn a_made_up_file_loads_and_says_where_it_does_not_fit() {
+fn an_inconsistent_file_loads_with_warnings() {
     let history = read(MADE_UP);
     let device = &history.devices[0];
     assert_eq!((device.events.len(), device.end.len(), device.start.len()), (1040, 5, 5));

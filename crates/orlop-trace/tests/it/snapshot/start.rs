@@ -16,7 +16,7 @@ fn partition(segments: &[Segment]) -> Vec<(u64, u64, BlockState)> {
 }
 
 #[test]
-fn pytorchs_rules_give_every_recorded_address_from_there_and_end_where_the_file_ends() {
+fn pytorchs_rules_give_every_recorded_address_and_the_final_state() {
     // Name, allocations, and the peak of live bytes after rounding.
     for (name, allocations, peak) in [
         (GPT[0], 6526, 7_026_606_592),
@@ -143,7 +143,7 @@ fn found(end: Vec<Segment>, text: &str) -> (Vec<(u64, u64, BlockState)>, Vec<His
 }
 
 #[test]
-fn pages_come_and_go_and_free_neighbours_are_one_piece() {
+fn pages_are_mapped_and_unmapped_and_free_neighbours_merge() {
     use BlockState::{Free, Live};
     // At the end 16 KiB are mapped from 0x10000: a live block and free memory. Backwards: pages behind it
     // were mapped, too, in two parts, and a block spanned them.
@@ -169,7 +169,7 @@ fn pages_come_and_go_and_free_neighbours_are_one_piece() {
 }
 
 #[test]
-fn a_rest_belongs_to_the_block_when_something_began_behind_it() {
+fn a_remainder_belongs_to_the_block_if_another_block_follows() {
     use BlockState::{Free, Live};
     const MIB: u64 = 1 << 20;
     // Two blocks were freed, the left one last. It was requested with 4 MiB, and the right one began 1 MiB
@@ -189,7 +189,7 @@ fn a_rest_belongs_to_the_block_when_something_began_behind_it() {
 }
 
 #[test]
-fn a_completion_that_nobody_requested_leaves_nothing_behind() {
+fn a_completion_without_a_request_leaves_no_block() {
     use BlockState::{Free, Live};
     let end = vec![segment(0x10000, false, &[(0x1000, Live), (0x3000, Free)])];
     let (start, warnings) = found(
@@ -205,7 +205,7 @@ fn a_completion_that_nobody_requested_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_cannot_be_undone_is_told() {
+fn events_that_cannot_be_undone_are_reported() {
     use BlockState::{Free, Live};
     let end = vec![segment(0x10000, false, &[(0x1000, Live), (0x3000, Free)])];
     let (start, warnings) = found(

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_may_be_in_itself() {
+    fn a_list_may_contain_itself() {
         let mut arena = PickleArena::new();
         let list = arena.push(PickleNode::List(Chain::EMPTY), 0).unwrap();
         assert!(arena.extend(list, false, &[list, list], 0).unwrap());

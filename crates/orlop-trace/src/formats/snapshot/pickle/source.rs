@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_the_buffer_is_put_together() {
+    fn values_across_the_buffer_boundary_are_joined() {
         let bytes: Vec<u8> = (0..BUFFER + 10).map(|at| u8::try_from(at % 251).unwrap()).collect();
         let mut source = PickleSource::new(&bytes[..]);
         let mut all = Vec::new();
