@@ -1,8 +1,8 @@
 //! The engines on the traces of real models, beside what a user would pick instead.
 //!
 //! Steady state, first byte of every block touched, one thread; statistics on; orlop through `dyn Allocator`,
-//! once through the context as well. A sample is a number of whole passes; what lives at the end of a pass is
-//! returned inside the measured time, on both sides.
+//! once through the context as well. A sample is a number of whole passes; blocks that are live at the end of
+//! a pass are returned inside the measured time, on both sides.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};

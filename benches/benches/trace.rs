@@ -1,4 +1,4 @@
-//! What recording costs: a pair of allocation and return, with nobody watching, with a recorder, and with an
+//! What recording costs: a pair of allocation and return, without an observer, with a recorder, and with an
 //! observer that does nothing, which is what the way to any observer costs. And what an event costs in a
 //! binary file.
 
@@ -45,11 +45,11 @@ fn recording() {
     let allocator = Caching::builder(Mmap::new()).build().erase();
     println!("ns per event: best and median of windows of a thousand");
     let observers: [(&str, Option<Arc<dyn Observer>>); 5] = [
-        ("nobody watches", None),
+        ("no observer", None),
         ("an observer that does nothing", Some(Arc::new(Nothing))),
         ("a recorder", Some(Recorder::new().observer())),
         ("a recorder of 4096 events", Some(Recorder::builder().capacity(4096).build().observer())),
-        ("nobody watches any more", None),
+        ("the observer was removed", None),
     ];
     for (name, observer) in observers {
         observer.iter().for_each(|observer| drop(allocator.add_observer(Arc::clone(observer))));

@@ -17,7 +17,7 @@ pub trait Peer: Sync {
     ///
     /// # Safety
     ///
-    /// From `take` with the same `bytes`, not given back before, used by nobody.
+    /// From `take` with the same `bytes`, not freed before, and unused.
     unsafe fn give(&self, ptr: NonNull<u8>, bytes: usize);
 }
 
@@ -98,7 +98,7 @@ impl Drop for MutexMap {
         let lists = std::mem::take(&mut *self.lists.lock().unwrap_or_else(PoisonError::into_inner));
         for (bytes, list) in lists {
             for address in list {
-                // SAFETY: taken from the system with this size; nobody uses what is in the lists.
+                // SAFETY: taken from the system with this size; the memory in the lists is unused.
                 unsafe { system().give(checked(std::ptr::with_exposed_provenance_mut(address)), bytes) };
             }
         }
@@ -161,7 +161,7 @@ pub fn pass(peer: &dyn Peer, operations: &Operations, slots: &mut [Option<(NonNu
             unsafe { ptr.write_volatile(1) };
             *slot = Some((ptr, bytes));
         } else if let Some((ptr, bytes)) = slot.take() {
-            // SAFETY: taken above with these bytes, and used by nobody.
+            // SAFETY: taken above with these bytes, and unused.
             unsafe { peer.give(ptr, bytes) };
         }
     }
@@ -171,7 +171,7 @@ pub fn pass(peer: &dyn Peer, operations: &Operations, slots: &mut [Option<(NonNu
 /// Returns what is left, as at the end of a pass.
 fn clear(peer: &dyn Peer, slots: &mut [Option<(NonNull<u8>, usize)>]) {
     for (ptr, bytes) in slots.iter_mut().filter_map(Option::take) {
-        // SAFETY: taken in a pass with these bytes, and used by nobody.
+        // SAFETY: taken in a pass with these bytes, and unused.
         unsafe { peer.give(ptr, bytes) };
     }
 }
@@ -184,7 +184,7 @@ fn clear(peer: &dyn Peer, slots: &mut [Option<(NonNull<u8>, usize)>]) {
 #[cfg(feature = "peers")]
 #[must_use]
 pub fn candle_empty(floats: usize) -> candle_core::Tensor {
-    // SAFETY: nobody reads it.
+    // SAFETY: nothing reads it.
     let tensor =
         unsafe { candle_core::Tensor::empty(floats, candle_core::DType::F32, &candle_core::Device::Cpu) };
     tensor.expect("memory for the benches")

@@ -36,7 +36,7 @@ pub fn pass(allocator: &AllocatorRef, operations: &Operations, touch: Touch, slo
     );
 }
 
-/// [`pass`], whoever allocates.
+/// [`pass`], with any allocator.
 #[inline]
 pub fn pass_with(
     mut allocate: impl FnMut(&Request) -> Block,
@@ -79,7 +79,7 @@ pub fn slots(trace: &Trace) -> Vec<Option<Block>> {
 pub enum Contender<'a> {
     /// An orlop allocator.
     Orlop(AllocatorRef),
-    /// Somebody else's.
+    /// Another allocator's.
     Peer(&'a dyn Peer),
 }
 
@@ -257,8 +257,8 @@ pub fn reserved_over_live(allocator: &AllocatorRef, traces: &[&Named], passes: u
     allocator.stats().usage.peak_reserved as f64 / live as f64
 }
 
-/// Where the blocks of a pass are, from the lowest page on, and how large; after enough passes for whoever
-/// learns.
+/// Where the blocks of a pass are, from the lowest page on, and how large; after enough passes for an
+/// allocator that learns.
 fn places(
     allocator: &AllocatorRef,
     operations: &Operations,

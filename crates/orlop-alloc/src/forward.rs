@@ -86,13 +86,13 @@ macro_rules! forward {
 
     (@method deallocate $inner:ident) => {
         unsafe fn deallocate(&self, block: $crate::RawBlock) -> $crate::Result<()> {
-            // SAFETY: the caller's promises; `allocate` hands out the upstream's blocks unchanged.
+            // SAFETY: guaranteed by the caller; `allocate` hands out the upstream's blocks unchanged.
             unsafe { $crate::Allocator::deallocate(&self.$inner, block) }
         }
     };
     (@method grow_in_place $inner:ident) => {
         unsafe fn grow_in_place(&self, block: &mut $crate::RawBlock, bytes: usize) -> bool {
-            // SAFETY: the caller's promise; `allocate` hands out the upstream's blocks unchanged.
+            // SAFETY: guaranteed by the caller; `allocate` hands out the upstream's blocks unchanged.
             unsafe { $crate::Allocator::grow_in_place(&self.$inner, block, bytes) }
         }
     };
@@ -129,7 +129,7 @@ macro_rules! forward {
     };
     (@method allocated_size_slow $inner:ident) => {
         unsafe fn allocated_size_slow(&self, ptr: ::core::ptr::NonNull<u8>) -> ::core::option::Option<usize> {
-            // SAFETY: the caller's promise; `allocate` hands out the upstream's blocks unchanged.
+            // SAFETY: guaranteed by the caller; `allocate` hands out the upstream's blocks unchanged.
             unsafe { $crate::Allocator::allocated_size_slow(&self.$inner, ptr) }
         }
     };
@@ -139,7 +139,7 @@ macro_rules! forward {
             ptr: ::core::ptr::NonNull<u8>,
             requested: ::core::option::Option<usize>,
         ) -> $crate::Result<$crate::LookupResult> {
-            // SAFETY: the caller's promises; `allocate` hands out the upstream's blocks unchanged.
+            // SAFETY: guaranteed by the caller; `allocate` hands out the upstream's blocks unchanged.
             unsafe { $crate::Allocator::deallocate_raw(&self.$inner, ptr, requested) }
         }
     };

@@ -207,7 +207,7 @@ fn a_bad_line_is_reported_with_file_and_number() {
         assert_eq!(told, expected);
     }
     let told = complaint(&orlop(&["trace", "info", &folder.all()]), 1);
-    assert_eq!(told.lines().count(), 2, "both are told: {told}");
+    assert_eq!(told.lines().count(), 2, "both are reported: {told}");
     assert!(told.contains("line 3: 0 is freed again, and was freed on line 2"), "{told}");
 }
 

@@ -44,14 +44,14 @@ unsafe impl Backing for Quota {
 
     unsafe fn release(&self, region: Region) {
         if let Ok(layout) = Layout::from_size_align(region.bytes, region.align.bytes()) {
-            // SAFETY: from `reserve`, with this layout, and unused from now on (the caller's promise).
+            // SAFETY: from `reserve`, with this layout, and unused from now on (guaranteed by the caller).
             unsafe { dealloc(region.ptr.as_ptr(), layout) };
             self.left.fetch_add(region.bytes, Relaxed);
         }
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: these bytes are in a region of ours, and nobody else uses them (the caller's promise).
+        // SAFETY: these bytes are in a region of ours, and nothing else uses them (guaranteed by the caller).
         unsafe { ptr.write_bytes(0, bytes) };
         true
     }

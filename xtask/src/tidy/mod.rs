@@ -53,7 +53,7 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
         found.add(shell.root(), &path, words::text(&text));
         let name = relative(shell.root(), &path);
         found.add(shell.root(), &path, width::check(&name, &text));
-        found.add(shell.root(), &path, phrases::check(&name, &text));
+        found.add(shell.root(), &path, phrases::check(&text));
         if path.extension().is_some_and(|extension| extension == "rs") {
             let source = SourceText::new(text);
             found.add(shell.root(), &path, rules::all(&name, &source));

@@ -35,11 +35,6 @@ fn wrappable(text: &str) -> impl Iterator<Item = Option<&str>> {
     })
 }
 
-/// Returns `true` if a path, relative to the root, is this file or inside this folder.
-pub(super) fn is_at_or_below(path: &str, folder: &str) -> bool {
-    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

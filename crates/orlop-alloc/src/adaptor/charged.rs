@@ -88,7 +88,7 @@ unsafe impl<C: Charge> Allocator for Charged<C> {
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let (kind, bytes) = (block.kind, block.granted as u64);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.upstream.deallocate(block) }?;
         self.accounts.discharge(kind, bytes);
         Ok(())
@@ -101,14 +101,14 @@ unsafe impl<C: Charge> Allocator for Charged<C> {
         if self.accounts.charge(kind, more).is_none() {
             return false;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let grown = unsafe { Allocator::grow_in_place(&self.upstream, block, bytes) };
         self.accounts.correct(kind, more, block.granted.saturating_sub(granted) as u64);
         grown
     }
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let found = unsafe { self.upstream.deallocate_raw(ptr, requested) }?;
         self.accounts.discharge(found.kind, found.granted as u64);
         Ok(found)

@@ -205,7 +205,7 @@ impl<A: Allocator> Hardened<A> {
         let line = self.pages.reserve_addresses(gained.checked_add(grain.bytes())?, grain)?;
         // SAFETY: a new line, of which the last page is never gained.
         if !unsafe { self.pages.commit(&line, 0, gained) } {
-            // SAFETY: nobody else knows it.
+            // SAFETY: no other code has its address.
             unsafe { self.pages.release_addresses(line, 0) };
             return None;
         }
@@ -284,7 +284,7 @@ impl<A: Allocator> Hardened<A> {
 /// The bytes belong to the block and are initialised, and no valid user accesses them while the slice is
 /// live.
 unsafe fn bytes_behind(block: &mut RawBlock, offset: usize, count: usize) -> &mut [u8] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts_mut(block.ptr.as_ptr().wrapping_add(offset), count) }
 }
 
@@ -336,11 +336,11 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         // A stream may still use the block: it is not poisoned and not kept; the upstream waits for the
         // streams.
         if block.access != Access::Host || !block.uses.is_empty() {
-            // SAFETY: the caller's promise; the block is as the upstream handed it out.
+            // SAFETY: guaranteed by the caller; the block is as the upstream handed it out.
             return unsafe { self.inner.deallocate(block) };
         }
         let poisoned = if self.hardening.poison { block.granted } else { 0 };
-        // SAFETY: the block has no user any more (the caller's promise).
+        // SAFETY: the block has no user any more (guaranteed by the caller).
         unsafe { block.ptr.write_bytes(POISON, poisoned) };
         if block.granted > self.hardening.quarantine {
             // SAFETY: as above.

@@ -144,7 +144,7 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
             reservation.keep();
             return Ok(block);
         };
-        // SAFETY: it was just allocated there and nobody else knows it.
+        // SAFETY: it was just allocated there and no other code has its address.
         if let Err(error) = unsafe { self.inner.deallocate(block) } {
             // The upstream keeps the block, so its bytes stay counted.
             reservation.keep();
@@ -156,7 +156,7 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let granted = block.granted;
-        // SAFETY: the caller's promises; upstream's own block.
+        // SAFETY: guaranteed by the caller; upstream's own block.
         unsafe { self.inner.deallocate(block) }?;
         self.used.fetch_sub(granted, Ordering::Relaxed);
         Ok(())
@@ -169,7 +169,7 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
         if reservation.grow(self.limit(), rounded.saturating_sub(granted)).is_err() {
             return false;
         }
-        // SAFETY: the caller's promise; upstream's own block.
+        // SAFETY: guaranteed by the caller; upstream's own block.
         let grown = unsafe { self.inner.grow_in_place(block, bytes) };
         if grown {
             reservation.settle(block.granted.saturating_sub(granted));
@@ -182,7 +182,7 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
     }
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
-        // SAFETY: the caller's promises; upstream's own block.
+        // SAFETY: guaranteed by the caller; upstream's own block.
         let found = unsafe { self.inner.deallocate_raw(ptr, requested) }?;
         self.used.fetch_sub(found.granted, Ordering::Relaxed);
         Ok(found)

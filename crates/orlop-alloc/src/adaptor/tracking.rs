@@ -73,8 +73,8 @@ struct Entry {
 
 // SAFETY: an entry is a claim on a block, as `RawBlock` is; nothing about it is tied to a thread.
 unsafe impl Send for Entry {}
-// SAFETY: through a shared entry only plain fields can be read; the record is reached by whoever took the
-// entry out of the map.
+// SAFETY: through a shared entry only plain fields can be read; the record is reached by the code that took
+// the entry out of the map.
 unsafe impl Sync for Entry {}
 
 impl Entry {
@@ -243,7 +243,7 @@ impl<A: Allocator> Tracking<A> {
         let address = block.address();
         // SAFETY: as upstream handed it out.
         unsafe { block.record_mut() }.id = entry.upstream_id;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let result = unsafe { self.inner.deallocate(block) };
         match result {
             Ok(()) => self.count_out(entry.granted),
@@ -311,7 +311,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         let Some(entry) = entry.filter(|entry| entry.id == id) else { return false };
         // SAFETY: as upstream handed it out.
         unsafe { block.record_mut() }.id = entry.upstream_id;
-        // SAFETY: the caller's promise; the entry proves that it is a live block of upstream's.
+        // SAFETY: guaranteed by the caller; the entry proves that it is a live block of upstream's.
         let grown = unsafe { self.inner.grow_in_place(block, bytes) };
         // SAFETY: the name that users know.
         unsafe { block.record_mut() }.id = id;
@@ -326,8 +326,8 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<LookupResult> {
         let entry = self.take(ptr.as_ptr().addr(), None)?;
-        // SAFETY: the record of a live block of upstream's, which its user gave up (the caller's promise).
-        // The entry is out of the map, so it is rebuilt once.
+        // SAFETY: the record of a live block of upstream's, which its user gave up (guaranteed by the
+        // caller). The entry is out of the map, so it is rebuilt once.
         let block = unsafe { RawBlock::from_record(entry.record) };
         // SAFETY: as above.
         unsafe { self.give_back(block, entry) }?;

@@ -37,7 +37,7 @@ fn gives_a_raw_deleter_to_an_engine_without() {
     // SAFETY: the tracker knows that it is gone and refuses before upstream is asked.
     let again = unsafe { allocator.free(ptr, Some(100)) };
     assert!(matches!(again, Err(Error::DoubleFree { .. })), "{again:?}");
-    // SAFETY: refused before anybody looks at the address.
+    // SAFETY: refused before the address is read.
     let foreign = unsafe { allocator.free(NonNull::from(&mut 0u8), None) };
     assert!(matches!(foreign, Err(Error::ForeignPointer { .. })), "{foreign:?}");
     assert_eq!(allocator.stats().refused_frees, 2);

@@ -181,7 +181,7 @@ unsafe impl<B: Backing> Allocator for Bfc<B> {
         let stamp = self.stamp();
         let mut heap = self.heap.lock();
         let (chunk, found) = heap.find(ptr.as_ptr().addr())?;
-        // SAFETY: the caller gave the block up (the caller's promise).
+        // SAFETY: the caller gave the block up (guaranteed by the caller).
         if let Some(block) = unsafe { heap.block_of(chunk) } {
             // SAFETY: it is a block of this engine, whose records come from the heap.
             heap.put(chunk, unsafe { block.into_record() }, stamp);

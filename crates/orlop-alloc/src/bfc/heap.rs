@@ -277,7 +277,7 @@ impl<I: FreeIndex> Heap<I> {
     ///
     /// The user gave the block up.
     pub(crate) unsafe fn block_of(&self, index: Index) -> Option<RawBlock> {
-        // SAFETY: the block was given up (the caller's promise) and not returned: the chunk is in use.
+        // SAFETY: the block was given up (guaranteed by the caller) and not returned: the chunk is in use.
         self.chunks[index].record.map(|record| unsafe { RawBlock::from_record(record) })
     }
 

@@ -45,7 +45,7 @@ impl RemovedMemory {
     /// 2. it is given back only once.
     pub(crate) unsafe fn release(self, backing: &impl Backing) {
         match self {
-            // SAFETY: the caller's promise; memory that was removed from the heap is unused.
+            // SAFETY: guaranteed by the caller; memory that was removed from the heap is unused.
             Self::Region(region, None) => unsafe { backing.release(region) },
             // SAFETY: as above.
             Self::Region(region, Some(line)) => unsafe { backing.release_addresses(line, region.bytes) },

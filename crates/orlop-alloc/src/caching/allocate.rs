@@ -182,7 +182,7 @@ pub(super) unsafe fn hand_out(
     request: &Request,
 ) -> RawBlock {
     let id = guard.count_in_below_limit(request.kind, granted, request.bytes);
-    // SAFETY: no other pointer to it is used, because it was just taken (the caller's promise).
+    // SAFETY: no other pointer to it is used, because it was just taken (guaranteed by the caller).
     let record = unsafe { place.as_mut() };
     record.assign_like(request, id);
     // SAFETY: a record of this engine, owned by the block from now on.

@@ -56,7 +56,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if !block.uses.is_empty() {
             return Some(block);
         }
-        // SAFETY: the engine is alive until the block is counted out (the caller's promise).
+        // SAFETY: the engine is alive until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
         let Some(mut guard) = engine.counters.try_enter() else { return Some(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
@@ -64,7 +64,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if !unsafe { guard.value().put_fast(block.record()) } {
             // As in `take_cached`.
             drop(guard);
-            // SAFETY: the caller's promise; `put_fast` changed nothing.
+            // SAFETY: guaranteed by the caller; `put_fast` changed nothing.
             return unsafe { Self::give_elsewhere(this, block) };
         }
         guard.count_out_open(kind, granted, requested);
@@ -76,12 +76,12 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
-        // SAFETY: the engine is alive until the block is counted out (the caller's promise).
+        // SAFETY: the engine is alive until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record of this engine.
         let mut record = unsafe { block.into_record() };
@@ -98,7 +98,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.grow_in_place_from_heap(block, bytes) }
     }
 
@@ -149,13 +149,13 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let block = match self.find_planned(address) {
             Some(planned) => {
                 let (_, record) = planned.ok_or(Error::DoubleFree { address })?;
-                // SAFETY: the record of a live block, which the user gave up (the caller's promise).
+                // SAFETY: the record of a live block, which the user gave up (guaranteed by the caller).
                 unsafe { RawBlock::from_record(record) }
             }
             None => {
                 let heap = self.heap.lock();
                 let (index, _) = heap.find(address)?;
-                // SAFETY: the user gave the block up (the caller's promise); the chunk is in use, and no
+                // SAFETY: the user gave the block up (guaranteed by the caller); the chunk is in use, and no
                 // lease.
                 unsafe { heap.block_of(index) }.ok_or(Error::DoubleFree { address })?
             }
@@ -169,7 +169,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
             id: block.id,
             kind: block.kind,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.deallocate(block) }?;
         Ok(found)
     }

@@ -68,7 +68,7 @@ impl EngineLocks {
     ///
     /// The engine stays in the list until the result is dropped.
     unsafe fn acquire(pointers: LockPointers) -> Self {
-        // SAFETY: the invariant of `LockPointers`, and the caller's promise.
+        // SAFETY: the invariant of `LockPointers`; guaranteed by the caller.
         let heap: &'static GrowableHeap<_> = unsafe { pointers.heap.as_ref() };
         // SAFETY: as above.
         let counters: &'static ShardedCounters<_> = unsafe { pointers.counters.as_ref() };
@@ -116,7 +116,7 @@ impl<B: Backing> Caching<B> {
         register_handlers()?;
         let mut engines = engines();
         let number = engines.last().map_or(GLOBAL, |last| last.number) + 1;
-        // SAFETY: it does not move (the caller's promise), and its destructor calls `end_forks`.
+        // SAFETY: it does not move (guaranteed by the caller), and its destructor calls `end_forks`.
         engines.push(Engine { number, pointers: unsafe { LockPointers::of(self) } });
         // Relaxed: it is read by the destructor, which is ordered after every use of the engine.
         self.fork_number.store(number, Ordering::Relaxed);

@@ -40,7 +40,7 @@ impl<B: Backing> Caching<B> {
     /// As for [`Allocator::give_cached`](crate::Allocator::give_cached).
     #[inline(never)]
     pub(super) unsafe fn give_elsewhere(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
-        // SAFETY: the engine is alive until the block is counted out (the caller's promise).
+        // SAFETY: the engine is alive until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
         let Some(mut guard) = engine.counters.try_enter() else { return Some(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A freed block goes onto a stack of the thread that freed it, and serves the next request of its size
-//! class. Merging it with its neighbours is put off. But unmerged blocks are in the way of requests that the
+//! class. Merging it with its neighbours is deferred. But unmerged blocks are in the way of requests that the
 //! merged space would fit, and the heap grows: so before a block is cut from the heap, the thread merges its
 //! cache if that holds more than a part of the reserved bytes, the *slack*. Whenever the heap has to grow
 //! although as many bytes are free, the slack is halved. Nothing is reserved while cached memory would do.

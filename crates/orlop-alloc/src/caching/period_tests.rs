@@ -225,7 +225,7 @@ fn a_plan_ends_around_live_blocks() {
         allocator.trim(0);
         assert_eq!(plans(&allocator), 0);
         allocator.verify().unwrap();
-        // One more goes where the plan was, and nobody's bytes are touched.
+        // One more goes where the plan was, and no live block is touched.
         let other = Marked::new(&allocator, 2 << 20, 255, false);
         kept.iter().for_each(Marked::check);
         drop(kept);

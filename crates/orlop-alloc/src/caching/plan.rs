@@ -229,10 +229,10 @@ impl ThreadPlan {
     ///
     /// # Safety
     ///
-    /// The plan knows it, and nobody uses it or its record any more.
+    /// The plan knows it, and neither it nor its record is used any more.
     #[inline(always)]
     pub(super) unsafe fn put(&mut self, mut place: NonNull<Record>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let record = unsafe { place.as_mut() };
         // A second free of its address is an error.
         record.id = AllocationId::NONE;

@@ -23,9 +23,9 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let mut refused = None;
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         let Some(block) = (unsafe { CellHead::give_cached(self.cell.cast(), block) }) else { return Ok(()) };
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         let state = unsafe { AllocatorCell::give(self.cell, block, &mut refused) };
         // This handle exists, so the counters are open.
         debug_assert_eq!(state, OwnerState::InUse);
@@ -33,7 +33,7 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
     }
 
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.cell().grow_in_place(block, bytes) }
     }
 
@@ -76,13 +76,13 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
     }
 
     unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.cell().allocator.allocated_size_slow(ptr) }
     }
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         let cell = self.cell();
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         match unsafe { cell.allocator.deallocate_raw(ptr, requested) } {
             Ok(found) => {
                 if let Some(watches) = cell.watches.get() {

@@ -92,12 +92,12 @@ impl CellHead {
     /// As for [`Allocator::give_cached`]. After `None` the cell may be destroyed.
     #[inline(always)]
     pub(super) unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
-        // SAFETY: the block is not counted out yet (the caller's promise).
+        // SAFETY: the block is not counted out yet (guaranteed by the caller).
         let head = unsafe { this.as_ref() };
         if !head.fast_path.load(Ordering::Relaxed) {
             return Some(block);
         }
-        // SAFETY: the address is that of the cell's engine; the rest is the caller's promise.
+        // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
         unsafe { (head.release_fns.give_cached)(head.allocator.cast(), block) }
     }
 }
@@ -170,7 +170,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// As for [`Allocator::grow_in_place`].
     pub(super) unsafe fn grow_in_place(&self, raw: &mut RawBlock, bytes: usize) -> bool {
         let (granted, requested) = (raw.granted, raw.requested);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if !unsafe { self.allocator.grow_in_place(raw, bytes) } {
             return false;
         }
@@ -235,9 +235,9 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     #[inline(always)]
     pub(super) unsafe fn give(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> OwnerState {
         // Cloned rather than borrowed, because the cell may be destroyed meanwhile. SAFETY: the block is not
-        // counted out yet (the caller's promise).
+        // counted out yet (guaranteed by the caller).
         match unsafe { this.as_ref() }.watches.cloned() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             None => unsafe { Self::give_unobserved(this, raw, refused) },
             // SAFETY: as above.
             Some(watches) => unsafe { Self::give_observed(this, &watches, raw, refused) },
@@ -254,7 +254,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         raw: RawBlock,
         refused: &mut Option<Error>,
     ) -> OwnerState {
-        // SAFETY: the block is not counted out yet (the caller's promise).
+        // SAFETY: the block is not counted out yet (guaranteed by the caller).
         let cell = unsafe { this.as_ref() };
         let (address, allocator) = (raw.address(), watches.allocator());
         let found =
@@ -262,10 +262,10 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         watches.observe_block(&Event::Freed { block: &raw, allocator });
         let left = match &cell.counters {
             Some(_) => Some(raw),
-            // SAFETY: the address is that of the cell's engine; the rest is the caller's promise.
+            // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
             None => unsafe { (cell.head.release_fns.give_cached)(cell.head.allocator.cast(), raw) },
         };
-        // SAFETY: the caller's promise; `give_cached` returned the block unchanged.
+        // SAFETY: guaranteed by the caller; `give_cached` returned the block unchanged.
         let state =
             left.map_or(OwnerState::InUse, |raw| unsafe { Self::give_unobserved(this, raw, refused) });
         // The block was counted out: the cell may have been destroyed, but not the watches.
@@ -281,10 +281,10 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
     unsafe fn give_unobserved(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> OwnerState {
-        // SAFETY: the block is not counted out yet (the caller's promise).
+        // SAFETY: the block is not counted out yet (guaranteed by the caller).
         let cell = unsafe { this.as_ref() };
         let Some(counters) = &cell.counters else {
-            // SAFETY: the address is that of the cell's engine; the rest is the caller's promise.
+            // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
             return match unsafe {
                 (cell.head.release_fns.deallocate_counted)(cell.head.allocator.cast(), raw)
             } {
@@ -297,7 +297,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
             };
         };
         let (kind, granted, requested) = (raw.kind, raw.granted, raw.requested);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if let Err(error) = unsafe { cell.allocator.deallocate(raw) } {
             // The block stays counted: a leak is safe, while counting a block out twice would destroy the
             // engine too early.
@@ -316,9 +316,9 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         // SAFETY: the counters are not closed yet, so no caller got `Unused`.
         let cell = unsafe { this.as_ref() };
         match &cell.counters {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             Some(counters) => unsafe { ShardedCounters::close(NonNull::from(counters)) },
-            // SAFETY: the address is that of the cell's engine; the rest is the caller's promise.
+            // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
             None => unsafe { (cell.head.release_fns.close)(cell.head.allocator.cast()) },
         }
     }

@@ -58,12 +58,12 @@ unsafe impl Allocator for ExternalAccount {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
-        // SAFETY: the account exists until the block is counted out (the caller's promise).
+        // SAFETY: the account exists until the block is counted out (guaranteed by the caller).
         let account = unsafe { this.as_ref() };
         let owner = block.owner;
         // SAFETY: the record is the block's own (`Block::foreign`, `Block::borrowed`).
@@ -95,9 +95,9 @@ unsafe impl Allocator for ExternalAccount {
     }
 
     unsafe fn close(this: NonNull<Self>) -> OwnerState {
-        // SAFETY: the account exists until it is closed (the caller's promise).
+        // SAFETY: the account exists until it is closed (guaranteed by the caller).
         let counters = NonNull::from(unsafe { &this.as_ref().counters });
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ShardedCounters::close(counters) }
     }
 

@@ -31,7 +31,7 @@ pub(crate) unsafe fn grow_block(owner: Owner, raw: &mut RawBlock, bytes: usize) 
     let cell = unsafe { owner.as_ref() }.cell;
     // SAFETY: as above.
     let cell = unsafe { cell.as_ref() };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { cell.grow_in_place(raw, bytes) }
 }
 
@@ -43,9 +43,9 @@ pub(crate) unsafe fn grow_block(owner: Owner, raw: &mut RawBlock, bytes: usize) 
 /// 2. the host uses its bytes no more.
 #[inline]
 pub(crate) unsafe fn return_block(owner: Owner, raw: RawBlock) {
-    // SAFETY: the promises are the caller's.
+    // SAFETY: guaranteed by the caller.
     if let Some(raw) = unsafe { CellHead::give_cached(owner, raw) } {
-        // SAFETY: the caller's promises; `give_cached` returned the block unchanged.
+        // SAFETY: guaranteed by the caller; `give_cached` returned the block unchanged.
         unsafe { return_slow(owner, raw) };
     }
 }
@@ -73,8 +73,8 @@ unsafe fn return_slow(owner: Owner, raw: RawBlock) {
 /// The caller got [`OwnerState::Unused`] from this cell's counters, and nothing else acts on it.
 #[cold]
 pub(crate) unsafe fn destroy_owner(owner: Owner) {
-    // SAFETY: the cell exists until it is destroyed (the caller's promise).
+    // SAFETY: the cell exists until it is destroyed (guaranteed by the caller).
     let cell = unsafe { owner.as_ref() }.cell;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { destroy(cell) };
 }

@@ -257,7 +257,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     ///
     /// As for [`Allocator::deallocate_raw`].
     pub unsafe fn free(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<()> {
-        // SAFETY: the caller's promise is the callee's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.deallocate_raw(ptr, requested) }.map(|_| ())
     }
 

@@ -6,7 +6,7 @@
 //!
 //! # Who may access the cell
 //!
-//! Whoever holds the link's lock and finds the pointer there: the cell is destroyed only after
+//! The code that holds the link's lock and finds the pointer there: the cell is destroyed only after
 //! [`WeakLink::cut`] has removed the pointer under the same lock. (A fourth rule beside those of `cell`.)
 //! Only statistics are read while the lock is held.
 

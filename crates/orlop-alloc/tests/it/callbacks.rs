@@ -254,7 +254,7 @@ fn a_backing_that_panics_does_not_zero() {
             self.0.reserve(bytes, align)
         }
         unsafe fn release(&self, region: Region) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.0.release(region) };
         }
         fn access(&self) -> Access {

@@ -346,7 +346,7 @@ fn arenas_of_threads_are_as_pinned_as_their_memory() {
             self.0.reserve(bytes, align)
         }
         unsafe fn release(&self, region: Region) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.0.release(region) }
         }
         fn is_pinned(&self) -> bool {
@@ -356,7 +356,7 @@ fn arenas_of_threads_are_as_pinned_as_their_memory() {
             "all-pinned"
         }
         unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.0.zero(ptr, bytes) }
         }
     }
@@ -430,7 +430,7 @@ unsafe impl Allocator for Hooked {
         self.inner.allocate(request)
     }
     unsafe fn deallocate(&self, block: RawBlock) -> orlop_alloc::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.deallocate(block) }
     }
     fn device(&self) -> Device {

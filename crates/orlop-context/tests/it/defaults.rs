@@ -154,7 +154,7 @@ fn nodes_are_served_as_configured() {
         assert!(allocator.allocate(&Request::new(3 << 20)).is_ok());
         assert!(allocator.allocate(&Request::new(5 << 20)).is_err());
     }
-    let wrong = NodeAllocators::configured(AllocatorConfig::new().named("nobody"));
+    let wrong = NodeAllocators::configured(AllocatorConfig::new().named("missing"));
     assert!(matches!(wrong.for_node(Some(0)), Err(Error::UnknownName { .. })));
 }
 

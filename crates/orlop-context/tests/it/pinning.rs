@@ -137,7 +137,7 @@ fn every_engine_and_adaptor_over_pinned_memory_says_so() {
     let pins = Arc::new(Pins::default());
     let memory = || Pinned::new(Arc::new(System::new()));
     let before = Bfc::builder(memory()).build();
-    assert!(!before.semantics().pinned, "nobody pins yet");
+    assert!(!before.semantics().pinned, "no pinner yet");
     assert!(set_pinner(pins.clone()));
     let engines: [AllocatorRef; 6] = [
         before.erase(),

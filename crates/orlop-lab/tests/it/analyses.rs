@@ -77,7 +77,7 @@ fn the_bytes_at_peak_and_end_are_complete() {
     assert!(peak.live.by_kind.top.is_empty() && peak.live.by_tag.top.is_empty());
     let oldest = &peak.live.largest[0];
     assert_eq!((oldest.bytes, oldest.age_events, oldest.age_ns), (30 * MIB, Some(4), Some(4000)));
-    let segments = peak.segments.as_ref().expect("they are told");
+    let segments = peak.segments.as_ref().expect("they are recorded");
     assert_eq!((segments.segments, segments.largest_request), (4, None));
     let bytes = segments.bytes;
     assert_eq!((bytes.reserved, bytes.requested, bytes.rounding), (72 * MIB, 38 * MIB + 100, 412));
@@ -85,7 +85,7 @@ fn the_bytes_at_peak_and_end_are_complete() {
 
     let end = &device.end;
     assert_eq!((end.events, end.live.bytes), (device.events, 9 * MIB + 100));
-    let bytes = end.segments.as_ref().expect("they are told").bytes;
+    let bytes = end.segments.as_ref().expect("they are recorded").bytes;
     assert_eq!((bytes.cached, bytes.pending, bytes.largest_free), (30 * MIB, 0, 30 * MIB));
     let whole = bytes.requested + bytes.rounding + bytes.pending + bytes.split + bytes.cached;
     assert_eq!(whole, bytes.reserved);

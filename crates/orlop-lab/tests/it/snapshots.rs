@@ -58,7 +58,7 @@ fn every_byte_has_a_named_site() {
             let sites = &moment.live.by_site;
             assert_eq!(sites.top.iter().map(|share| share.bytes).sum::<u64>(), moment.live.bytes);
             assert_eq!((sites.others, moment.live.largest.len() as u64), (0, moment.live.blocks));
-            let bytes = moment.segments.as_ref().expect("they are told").bytes;
+            let bytes = moment.segments.as_ref().expect("they are recorded").bytes;
             assert_eq!(bytes.requested, moment.live.bytes, "{name}");
             for share in &sites.top {
                 let glue = ["::malloc", "torch::unwind", "_Py", "_call_impl", "(no call site)"];

@@ -112,7 +112,7 @@ impl<'a> Mutator<'a> {
         input.splice(start..start + digits, number.bytes());
     }
 
-    /// A range in so many bytes: short ones are frequent.
+    /// A range in a text of this many bytes: short ones are frequent.
     fn range(&mut self, length: usize) -> (usize, usize) {
         let from = self.random.random_range(0..=length);
         let most = if self.random.random_range(0..4) == 0 { length - from } else { (length - from).min(16) };

@@ -179,18 +179,19 @@ impl ThreadCache {
     /// It is a block of this engine, and neither the block nor its record is used any more.
     #[inline(always)]
     pub(in crate::caching) unsafe fn put_fast(&mut self, place: NonNull<Record>) -> bool {
-        // SAFETY: the record is this engine's (the caller's promise).
+        // SAFETY: the record is this engine's (guaranteed by the caller).
         let record = unsafe { place.as_ref() };
         let token = Token(record.token);
         if token.is_planned() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return record.tag == Tag::NONE && unsafe { self.put_planned(place, token) };
         }
         if token.home() != self.slot || token.class() >= self.fast_put_below || self.cached >= self.max_cached
         {
             return false;
         }
-        // SAFETY: the class is less than `fast_put_below`, which is at most `CLASSES`; the caller's promise.
+        // SAFETY: the class is less than `fast_put_below`, which is at most `CLASSES`; guaranteed by the
+        // caller.
         unsafe { self.push(place) };
         true
     }
@@ -202,14 +203,14 @@ impl ThreadCache {
     ///
     /// It is a block of this engine, and neither the block nor its record is used any more.
     pub(in crate::caching) unsafe fn put_planned_tagged(&mut self, place: NonNull<Record>) -> bool {
-        // SAFETY: the record is this engine's (the caller's promise).
+        // SAFETY: the record is this engine's (guaranteed by the caller).
         let record = unsafe { place.as_ref() };
         let token = Token(record.token);
         if !token.is_planned() || !self.plan.as_ref().is_some_and(|plan| plan.knows(token)) {
             return false;
         }
         self.tags.remove_block(record);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.put_planned(place, token) }
     }
 
@@ -223,7 +224,7 @@ impl ThreadCache {
     unsafe fn put_planned(&mut self, place: NonNull<Record>, token: Token) -> bool {
         // A mark belongs to one plan, and a plan to one slot: this slot served the block.
         let Some(plan) = self.plan.as_mut().filter(|plan| plan.knows(token)) else { return false };
-        // SAFETY: the plan served the block; the rest is the caller's promise.
+        // SAFETY: the plan served the block; the rest is guaranteed by the caller.
         unsafe { plan.put(place) };
         true
     }
@@ -234,11 +235,11 @@ impl ThreadCache {
     /// used any more.
     #[inline(always)]
     unsafe fn push(&mut self, mut place: NonNull<Record>) {
-        // SAFETY: the record is this engine's, and no other pointer to it is used (the caller's promise).
+        // SAFETY: the record is this engine's, and no other pointer to it is used (guaranteed by the caller).
         let record = unsafe { place.as_mut() };
         let class = Token(record.token).class();
         debug_assert!(class < CLASSES);
-        // SAFETY: the class is below `CLASSES` (the caller's promise).
+        // SAFETY: the class is below `CLASSES` (guaranteed by the caller).
         let top = unsafe { self.stacks.get_unchecked_mut(class) };
         // So that a second free by address is detected.
         record.id = AllocationId::NONE;

@@ -114,7 +114,8 @@ impl<B: Backing> Arena<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::ArenaInUse`] while blocks allocated since the last rewind are live; nothing has changed then.
+    /// [`Error::ArenaInUse`] while blocks allocated since the last rewind are live; the arena is then
+    /// unchanged.
     pub fn reset(&self) -> Result<()> {
         let mut segments = self.segments.lock();
         let live = segments.live();
