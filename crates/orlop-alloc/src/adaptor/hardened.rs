@@ -96,8 +96,8 @@ struct Guards {
 /// The pages of one block.
 #[derive(Debug)]
 struct Guarded {
-    line: Reservation,
-    gained: usize,
+    reservation: Reservation,
+    bytes: usize,
 }
 
 impl<A: Allocator> Hardened<A> {
@@ -201,39 +201,39 @@ impl<A: Allocator> Hardened<A> {
             return None;
         }
         let size = request.align.round_up(request.bytes).ok()?;
-        let gained = grain.round_up(size).ok()?;
-        let line = self.pages.reserve_addresses(gained.checked_add(grain.bytes())?, grain)?;
-        // SAFETY: a new line, of which the last page is never gained.
-        if !unsafe { self.pages.commit(&line, 0, gained) } {
+        let bytes = grain.round_up(size).ok()?;
+        let reservation = self.pages.reserve_addresses(bytes.checked_add(grain.bytes())?, grain)?;
+        // SAFETY: a new reservation, of which the last page is never committed.
+        if !unsafe { self.pages.commit(&reservation, 0, bytes) } {
             // SAFETY: no other code has its address.
-            unsafe { self.pages.release_addresses(line, 0) };
+            unsafe { self.pages.release_addresses(reservation, 0) };
             return None;
         }
         // SAFETY: inside the committed bytes.
-        let ptr = unsafe { line.ptr.add(gained - size) };
+        let ptr = unsafe { reservation.ptr.add(bytes - size) };
         let mut record = Record::new(ptr, request.bytes, Device::CPU, Access::Host);
         record.assign(request);
         let mut block = RawBlock::new(Box::new(record));
         // SAFETY: the last bytes of the pages that alignment allows.
         unsafe { bytes_behind(&mut block, request.bytes, size - request.bytes) }.fill(FILLER);
         let mut guards = self.guarded.lock();
-        guards.bytes += gained;
+        guards.bytes += bytes;
         guards.peak = guards.peak.max(guards.bytes);
-        guards.by_address.insert(ptr.as_ptr().addr(), Guarded { line, gained });
+        guards.by_address.insert(ptr.as_ptr().addr(), Guarded { reservation, bytes });
         Some(block)
     }
 
     /// Returns the pages of a guarded block, so that a later access to its address stops the process.
     fn end_guarded(&self, mut block: RawBlock, guarded: &Guarded) {
         let address = block.address();
-        let left = guarded.line.ptr.as_ptr().addr() + guarded.gained - address - block.requested;
+        let left = guarded.reservation.ptr.as_ptr().addr() + guarded.bytes - address - block.requested;
         let requested = block.requested;
         // SAFETY: filled in `guarded`, behind the bytes that the user may access.
         let intact = unsafe { bytes_behind(&mut block, requested, left) }.iter().all(|&byte| byte == FILLER);
         // SAFETY: the record comes from the box made in `guarded`, and the block was returned.
         drop(unsafe { block.into_record() });
         // SAFETY: the block was the only user of these pages.
-        unsafe { self.pages.release_addresses(guarded.line, guarded.gained) };
+        unsafe { self.pages.release_addresses(guarded.reservation, guarded.bytes) };
         if !intact {
             // The block is gone all the same, and must not stay counted.
             let error = self.overwritten(address, "behind the block");
@@ -324,7 +324,7 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
             let guarded = {
                 let mut guards = self.guarded.lock();
                 let guarded = guards.by_address.remove(&block.address());
-                guards.bytes -= guarded.as_ref().map_or(0, |guarded| guarded.gained);
+                guards.bytes -= guarded.as_ref().map_or(0, |guarded| guarded.bytes);
                 guarded
             };
             if let Some(guarded) = guarded {

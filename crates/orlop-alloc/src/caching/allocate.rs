@@ -71,7 +71,7 @@ impl<B: Backing> Caching<B> {
             };
             // SAFETY: as above.
             cache.log_allocation(unsafe { block.record_mut() });
-            self.tell(cache);
+            self.report_plan(cache);
             let dirty = deliver(guard, request, &block, dirty);
             Some((block, dirty))
         };

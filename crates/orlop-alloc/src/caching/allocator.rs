@@ -207,7 +207,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
             for (class, record) in cache.records() {
                 let token = Token(record.token);
                 let fits = token.class() == class && size_of_class(class) <= record.granted;
-                if !fits || token.home() != cache.slot() || !heap.holds(record) {
+                if !fits || token.owner_slot() != cache.slot() || !heap.holds(record) {
                     let rule = "a cached block is a chunk in use that holds its class";
                     broken = Some(Error::Corrupt { rule, address: record.address() });
                 }

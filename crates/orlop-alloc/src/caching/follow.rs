@@ -35,23 +35,23 @@ pub(super) enum PlanFate {
 impl<B: Backing> Caching<B> {
     /// Makes a plan for the thread's period in free memory, and follows it. If there is not enough, the heap
     /// does not grow for it; where stacks do as well, there is no plan.
-    pub(super) fn follow(&self, front: &mut ThreadCache) {
-        let period = front.period().filter(|period| !stacks_do_as_well(period));
-        let Some(period) = period else { return front.decline() };
+    pub(super) fn follow(&self, cache: &mut ThreadCache) {
+        let period = cache.period().filter(|period| !stacks_do_as_well(period));
+        let Some(period) = period else { return cache.decline() };
         let mut heap = self.heap.lock();
-        front.drain(0, |record| heap.put_record(record));
+        cache.drain(0, |record| heap.put_record(record));
         // Relaxed: marks only need to differ from those of plans that still have live blocks.
         let mark = self.marks.fetch_add(1, Ordering::Relaxed) | LIMIT;
-        let plan = make(&mut heap, &period, Token::new(mark as usize, 0, front.slot()));
+        let plan = make(&mut heap, &period, Token::new(mark as usize, 0, cache.slot()));
         if plan.is_some() {
             self.plans.fetch_add(1, Ordering::Relaxed);
         }
-        front.follow(plan);
+        cache.follow(plan);
     }
 
     /// Ends the plan of a thread, if it has one.
-    pub(super) fn end_plan(&self, front: &mut ThreadCache, heap: &mut Heap<ClassIndex>) -> bool {
-        let Some(plan) = front.take_plan() else { return false };
+    pub(super) fn end_plan(&self, cache: &mut ThreadCache, heap: &mut Heap<ClassIndex>) -> bool {
+        let Some(plan) = cache.take_plan() else { return false };
         give_back(heap, plan);
         self.plans.fetch_sub(1, Ordering::Relaxed);
         self.grown_beside.store(0, Ordering::Relaxed);
@@ -59,10 +59,10 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Takes the blocks of this slot that other threads freed.
-    pub(super) fn take_back(&self, front: &mut ThreadCache) {
-        let Some(remote_frees) = self.remote_frees.get(front.slot()) else { return };
+    pub(super) fn take_back(&self, cache: &mut ThreadCache) {
+        let Some(remote_frees) = self.remote_frees.get(cache.slot()) else { return };
         for record in remote_frees.take() {
-            if let Some(record) = front.put(record) {
+            if let Some(record) = cache.put(record) {
                 // A block that is not there any more belongs to no one: leaving it cannot lead to memory used
                 // twice.
                 let _ = self.heap.lock().put_placed(record);
@@ -74,27 +74,27 @@ impl<B: Backing> Caching<B> {
     pub(super) fn merge(
         &self,
         heap: &Mutex<Heap<ClassIndex>>,
-        front: &mut ThreadCache,
+        cache: &mut ThreadCache,
         plans: PlanFate,
     ) -> bool {
-        self.take_back(front);
+        self.take_back(cache);
         let mut heap = heap.lock();
-        let ended = plans == PlanFate::End && self.end_plan(front, &mut heap);
-        let merged = front.drain(0, |record| heap.put_record(record));
-        self.tell(front);
+        let ended = plans == PlanFate::End && self.end_plan(cache, &mut heap);
+        let merged = cache.drain(0, |record| heap.put_record(record));
+        self.report_plan(cache);
         ended || merged
     }
 
     /// Merges all that any thread has cached. Returns `true` if that was anything.
     pub(super) fn merge_all(&self, heap: &Mutex<Heap<ClassIndex>>, plans: PlanFate) -> bool {
         let mut any = false;
-        self.counters.for_each_slot(|front| any |= self.merge(heap, front, plans));
+        self.counters.for_each_slot(|cache| any |= self.merge(heap, cache, plans));
         any
     }
 
-    /// Counts what a slot's plan and log take.
-    pub(super) fn tell(&self, front: &mut ThreadCache) {
-        let (before, now) = front.swap_reported();
+    /// Adds the change of the bytes that a slot's plan and log take to the engine's metadata.
+    pub(super) fn report_plan(&self, cache: &mut ThreadCache) {
+        let (before, now) = cache.swap_reported();
         if now != before {
             // Relaxed: a figure.
             self.learning_bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
@@ -108,8 +108,8 @@ impl<B: Backing> Caching<B> {
             return None;
         }
         let mut found = None;
-        self.counters.for_each_slot(|front| {
-            let Some(plan) = front.plan() else { return };
+        self.counters.for_each_slot(|cache| {
+            let Some(plan) = cache.plan() else { return };
             if plan.extents().any(|extent| extent.addresses().contains(&address)) {
                 let live = plan.live().find(|&(start, ..)| start == address);
                 found = Some(live.map(|(_, size, record)| (size, record)));

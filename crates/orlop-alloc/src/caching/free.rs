@@ -19,7 +19,7 @@ impl<B: Backing> Caching<B> {
         if token.class() >= CLASSES {
             cache.tags().remove_block(&record);
             self.heap.lock().put_record(record);
-        } else if token.home() != cache.slot() {
+        } else if token.owner_slot() != cache.slot() {
             self.free_remotely(cache, record);
         } else {
             if !token.is_planned() && !cache.has_room() {
@@ -47,7 +47,7 @@ impl<B: Backing> Caching<B> {
         // SAFETY: every block of this engine has a record of this engine, and the caller uses it no more.
         if !unsafe { guard.value().put_planned_tagged(block.record()) } {
             let token = Token(block.token);
-            if token.home() == guard.value().slot() || token.class() >= CLASSES {
+            if token.owner_slot() == guard.value().slot() || token.class() >= CLASSES {
                 return Some(block);
             }
             // SAFETY: every block of this engine has a record of this engine.
@@ -64,7 +64,7 @@ impl<B: Backing> Caching<B> {
         record.tag = Tag::NONE;
         // So that a second free by address is detected.
         record.id = AllocationId::NONE;
-        self.remote_frees[Token(record.token).home()].push(record);
+        self.remote_frees[Token(record.token).owner_slot()].push(record);
     }
 
     /// Merges the cache if it is as large as it may be now, and sets its maximum by the reserved bytes.

@@ -262,7 +262,7 @@ impl<B: Backing> Caching<B> {
         // SAFETY: the record is this engine's, and the values are the heap's for this block.
         let record = unsafe { block.record_mut() };
         (record.granted, record.requested) = (granted, bytes);
-        record.token = Token::new(place as usize, UNCACHED, token.home()).0;
+        record.token = Token::new(place as usize, UNCACHED, token.owner_slot()).0;
         let mut guard = self.counters.enter(thread_slot::current());
         guard.value().tags().add(block.kind, block.tag, more);
         guard.count_growth(block.kind, more, asked, granted);

@@ -85,7 +85,7 @@ pub(super) struct ThreadPlan {
     next: usize,
     /// Where offsets count from; may reach all extents.
     base: NonNull<u8>,
-    /// Names the plan in tokens: with its home.
+    /// Names the plan in tokens, with its slot.
     token: Token,
     /// The records of its blocks.
     records: Box<[NonNull<Record>]>,

@@ -3,25 +3,25 @@
 //! ```text
 //!  63        50 49      44 43        32 31                 0
 //! ┌────────────┬──────────┬────────────┬────────────────────┐
-//! │ note       │ home     │ class      │ place              │
+//! │ note       │ slot     │ class      │ place              │
 //! └────────────┴──────────┴────────────┴────────────────────┘
 //! ```
 //!
 //! The place is the number of the block's chunk in the heap or, with its highest bit set, the mark of the
-//! plan that the block was served from. Home is the slot that handed the block out. The note is for the
+//! plan that the block was served from. The slot is the one that handed the block out. The note is for the
 //! period learner or the plan: which allocation of the period it is.
 
 use crate::bfc::chunks::LIMIT;
 
 const CLASS: u32 = 32;
-const HOME: u32 = 44;
+const SLOT: u32 = 44;
 const NOTE: u32 = 50;
 
 /// Notes are below this.
 pub(super) const NOTES: usize = 1 << (64 - NOTE);
 
-const _: () = assert!(super::classes::CLASSES < 1 << (HOME - CLASS));
-const _: () = assert!(orlop_sync::thread_slot::SLOTS <= 1 << (NOTE - HOME));
+const _: () = assert!(super::classes::CLASSES < 1 << (SLOT - CLASS));
+const _: () = assert!(orlop_sync::thread_slot::SLOTS <= 1 << (NOTE - SLOT));
 
 /// See the head of this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub(super) struct Token(pub(super) usize);
 
 impl Token {
     #[inline(always)]
-    pub(super) fn new(place: usize, class: usize, home: usize) -> Self {
-        Self((place & u32::MAX as usize) | ((class & 0xfff) << CLASS) | (home << HOME))
+    pub(super) fn new(place: usize, class: usize, slot: usize) -> Self {
+        Self((place & u32::MAX as usize) | ((class & 0xfff) << CLASS) | (slot << SLOT))
     }
 
     #[inline(always)]
@@ -52,8 +52,8 @@ impl Token {
     }
 
     #[inline(always)]
-    pub(super) fn home(self) -> usize {
-        (self.0 >> HOME) & 0x3f
+    pub(super) fn owner_slot(self) -> usize {
+        (self.0 >> SLOT) & 0x3f
     }
 
     #[inline(always)]

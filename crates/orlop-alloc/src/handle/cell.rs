@@ -175,9 +175,9 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
             return false;
         }
         if let Some(counters) = &self.counters {
-            let (more, asked) =
+            let (more, more_requested) =
                 (raw.granted.saturating_sub(granted), raw.requested.saturating_sub(requested));
-            counters.enter(thread_slot::current()).count_growth(raw.kind, more, asked, raw.granted);
+            counters.enter(thread_slot::current()).count_growth(raw.kind, more, more_requested, raw.granted);
         }
         if let Some(watches) = self.watches.get() {
             watches.deliver();

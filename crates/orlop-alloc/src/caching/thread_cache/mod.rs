@@ -186,7 +186,9 @@ impl ThreadCache {
             // SAFETY: guaranteed by the caller.
             return record.tag == Tag::NONE && unsafe { self.put_planned(place, token) };
         }
-        if token.home() != self.slot || token.class() >= self.fast_put_below || self.cached >= self.max_cached
+        if token.owner_slot() != self.slot
+            || token.class() >= self.fast_put_below
+            || self.cached >= self.max_cached
         {
             return false;
         }
