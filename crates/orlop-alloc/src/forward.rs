@@ -7,7 +7,7 @@
 /// For adaptors whose `allocate` hands out the upstream's blocks unchanged. The methods after `except` are
 /// left out: those that the adaptor implements, and those whose default it keeps. `allocate` is never
 /// forwarded. Neither are the methods that count blocks (`counter`, `deallocate_counted`, `close`,
-/// `take_cached`, `give_cached`): the handle over an adaptor counts.
+/// `take_cached`, `give_cached`): the handle over an adaptor counts. Nor is `into_ref`, which makes that handle.
 ///
 /// A method that the trait gains later is forwarded by every adaptor, so that none drops it by accident. The
 /// testkit's `check_forwarding` finds an adaptor that drops one all the same.
@@ -39,7 +39,7 @@
 ///     orlop_alloc::forward!(inner; except name);
 /// }
 ///
-/// let counted = Requests { inner: Direct::engine(System::new()), count: AtomicU64::new(0) };
+/// let counted = Requests { inner: Direct::new(System::new()), count: AtomicU64::new(0) };
 /// let allocator = AllocatorRef::new(counted);
 /// drop(allocator.allocate(&Request::new(100))?);
 /// assert_eq!(allocator.count.load(Ordering::Relaxed), 1);

@@ -47,7 +47,7 @@ const FILLED: usize = 240;
 /// use orlop_alloc::adaptor::Hardened;
 /// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};
 ///
-/// let engine = Hardened::builder(Direct::engine(System::new())).quarantine(1 << 20).build();
+/// let engine = Hardened::builder(Direct::new(System::new())).quarantine(1 << 20).build();
 /// let allocator = AllocatorRef::new(engine);
 /// let block = allocator.allocate(&Request::new(100))?;
 /// let behind = block.as_ptr().as_ptr().wrapping_add(100);

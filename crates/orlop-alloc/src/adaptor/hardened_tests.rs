@@ -4,10 +4,10 @@ use super::*;
 use crate::backing::{Null, System};
 use crate::caching::Caching;
 use crate::engine::Direct;
-use crate::{AllocatorRef, Block};
+use crate::{Allocator, AllocatorRef, Block};
 
 fn hardened() -> HardenedBuilder<Direct<System>> {
-    Hardened::builder(Direct::engine(System::new()))
+    Hardened::builder(Direct::new(System::new()))
 }
 
 fn write(allocator: &AllocatorRef<impl Allocator>, bytes: usize, offset: usize) -> Block {
@@ -61,8 +61,8 @@ fn what_was_returned_is_poison_and_writes_to_it_are_found() {
 #[test]
 #[cfg_attr(miri, ignore = "compares megabytes byte by byte")]
 fn the_quarantine_is_bounded_and_makes_room() {
-    let engine = Caching::builder(System::new()).limit(1 << 20).build_engine();
-    let allocator = AllocatorRef::new(Hardened::builder(engine).quarantine(1 << 20).build());
+    let engine = Caching::builder(System::new()).limit(1 << 20).build();
+    let allocator = Hardened::builder(engine).quarantine(1 << 20).build().into_ref();
     for _ in 0..100 {
         drop(allocator.allocate(&Request::new(50_000)).unwrap());
     }
@@ -100,8 +100,7 @@ fn guarded_blocks_end_at_a_page() {
 
 #[test]
 fn memory_that_nobody_reaches_passes() {
-    let engine =
-        Hardened::builder(Direct::engine(Null::new(Device::cuda(0)))).quarantine(1000).guard_pages(1);
+    let engine = Hardened::builder(Direct::new(Null::new(Device::cuda(0)))).quarantine(1000).guard_pages(1);
     let allocator = AllocatorRef::new(engine.build());
     let block = allocator.allocate(&Request::new(100)).unwrap();
     assert_eq!(block.len(), 100);

@@ -51,7 +51,7 @@ unsafe impl Allocator for Handles {
 
 fn handles(opaque: bool) -> (Handles, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
-    (Handles { inner: Direct::engine(Null::new(DEVICE)), asked: Arc::clone(&asked), opaque }, asked)
+    (Handles { inner: Direct::new(Null::new(DEVICE)), asked: Arc::clone(&asked), opaque }, asked)
 }
 
 /// Allocates two empty blocks. Returns how many requests reached the allocator, and whether the blocks have
@@ -85,11 +85,11 @@ fn opaque_allocators_are_asked_for_no_bytes_and_others_are_not() {
 fn adaptors_pass_it_on() {
     type Stack = fn(Handles) -> AllocatorRef;
     let stacks: [(&str, Stack); 5] = [
-        ("limit", |it| AllocatorRef::new(Limit::new(it, 1 << 20)).erase()),
-        ("retry", |it| AllocatorRef::new(Retry::new(it, 1, |_, _, _| panic!("no retry"))).erase()),
-        ("tracking", |it| AllocatorRef::new(Tracking::new(it)).erase()),
-        ("waiting", |it| AllocatorRef::new(Waiting::new(it, Duration::ZERO)).erase()),
-        ("hardened", |it| AllocatorRef::new(Hardened::new(it, Hardening::full().guard_pages(0))).erase()),
+        ("limit", |it| Limit::new(it, 1 << 20).into_ref().erase()),
+        ("retry", |it| Retry::new(it, 1, |_, _, _| panic!("no retry")).into_ref().erase()),
+        ("tracking", |it| Tracking::new(it).into_ref().erase()),
+        ("waiting", |it| Waiting::new(it, Duration::ZERO).into_ref().erase()),
+        ("hardened", |it| Hardened::new(it, Hardening::full().guard_pages(0)).into_ref().erase()),
     ];
     for (name, stack) in stacks {
         for opaque in [true, false] {

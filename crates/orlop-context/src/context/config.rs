@@ -198,9 +198,8 @@ impl CpuConfig {
         self
     }
 
-    /// Makes the allocator work in the child of a fork: see
-    /// [`CachingBuilder::fork_safe`](orlop_alloc::caching::CachingBuilder::fork_safe). Only the caching
-    /// engine supports this, with no adaptor but warnings; with other settings it is an error.
+    /// Makes the allocator work in the child of a fork: see [`AllocatorRef::hold_over_forks`]. Only the
+    /// caching engine supports this, with no adaptor but warnings; with other settings it is an error.
     ///
     /// It applies to the allocator of the default kind, and to the kinds that it serves. The one for pinned
     /// memory ([`CpuConfig::make_pinned`]) is not fork-safe: pages are not pinned in a child. It must not be
@@ -321,8 +320,9 @@ impl CpuConfig {
     fn make_for_forks(&self) -> Result<AllocatorRef> {
         self.check_fork_safe()?;
         let builder = Caching::builder(self.make_backing()?).limit(self.limit.unwrap_or(usize::MAX));
-        let builder = builder.fork_safe(true).statistics(self.statistics);
-        Ok(builder.try_build()?.erase())
+        let allocator = AllocatorRef::with_statistics(builder.build(), self.statistics);
+        allocator.hold_over_forks()?;
+        Ok(allocator.erase())
     }
 
     /// Creates the allocator for pinned host memory: BFC over regions that are pinned if the process has a
@@ -336,7 +336,7 @@ impl CpuConfig {
         let pinned = Pinned::new(self.make_backing()?);
         // Guard pages beside the backing would not be pinned.
         let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
-        let engine = Bfc::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build_engine();
+        let engine = Bfc::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build();
         let allocator = AllocatorRef::with_statistics(engine, self.statistics).erase();
         Ok(Self { hardening, statistics: self.statistics, ..Self::new() }.harden(allocator))
     }

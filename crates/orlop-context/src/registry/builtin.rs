@@ -28,10 +28,8 @@ pub fn register_builtin(registry: &Registry) {
     let factories = [
         Factory::new("caching", 110, caching),
         Factory::new("bfc", 100, growing),
-        Factory::new("pool", 70, |options| {
-            limited(Pool::builder(options.backing_or_default()?).build_engine(), options)
-        }),
-        Factory::new("pow2", 60, |options| limited(Pow2::engine(options.backing_or_default()?), options)),
+        Factory::new("pool", 70, |options| limited(Pool::new(options.backing_or_default()?), options)),
+        Factory::new("pow2", 60, |options| limited(Pow2::new(options.backing_or_default()?), options)),
         Factory::new("arena", 30, arena),
         Factory::new("direct", 50, |options| direct(options.backing_or_default()?, options)),
         Factory::new("bfc-fixed", 20, fixed),
@@ -43,7 +41,7 @@ pub fn register_builtin(registry: &Registry) {
 
 fn caching(options: &FactoryOptions) -> Result<AllocatorRef> {
     let builder = Caching::builder(options.backing_or_default()?);
-    handle(builder.limit(options.limit.unwrap_or(usize::MAX)).build_engine(), options)
+    handle(builder.limit(options.limit.unwrap_or(usize::MAX)).build(), options)
 }
 
 fn growing(options: &FactoryOptions) -> Result<AllocatorRef> {
@@ -58,7 +56,7 @@ fn fixed(options: &FactoryOptions) -> Result<AllocatorRef> {
 fn bfc(policy: BfcPolicy, limit: usize, options: &FactoryOptions) -> Result<AllocatorRef> {
     let policy = if options.release_when_stuck { policy.releasing_when_stuck() } else { policy };
     let builder = Bfc::builder(options.backing_or_default()?).policy(policy);
-    let engine = builder.limit(options.limit.unwrap_or(limit)).build_engine();
+    let engine = builder.limit(options.limit.unwrap_or(limit)).build();
     Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
 }
 
@@ -78,7 +76,7 @@ fn arena(options: &FactoryOptions) -> Result<AllocatorRef> {
 }
 
 fn direct<B: Backing + 'static>(backing: B, options: &FactoryOptions) -> Result<AllocatorRef> {
-    limited(Direct::engine(backing), options)
+    limited(Direct::new(backing), options)
 }
 
 /// Wraps an engine without a limit of its own in a handle, with a limit adaptor if a limit is set.

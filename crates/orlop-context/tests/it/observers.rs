@@ -108,7 +108,7 @@ unsafe impl Allocator for Remembers {
 
 #[test]
 fn a_check_in_every_step_leaves_nothing_behind() {
-    let engine = Direct::engine(System::new());
+    let engine = Direct::new(System::new());
     let allocator = AllocatorRef::new(Remembers { engine, watches: Mutex::default() });
     let alive = || allocator.watches.lock().unwrap().iter().filter(|watch| watch.strong_count() > 0).count();
     let context = Context::with(Device::CPU, CpuConfig::new());

@@ -1,6 +1,6 @@
 //! Private pools of a device: memory of a captured graph, which is lent to other requests only if allowed.
 
-use orlop_alloc::{AllocatorRef, Error, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Error, Request};
 use orlop_core::Device;
 use orlop_device::{DeviceAllocator, DeviceError, NullDevice, Policy, PoolId, StreamFilter, TorchConf};
 

@@ -53,7 +53,7 @@ fn diagnosis_during_a_write() {
 #[test]
 fn flags_and_owners() {
     // An allocator that honours streams: others return an error for `record_stream`.
-    let allocator = AllocatorRef::new(RecordingMock::new(Direct::engine(System::new())).0).erase();
+    let allocator = AllocatorRef::new(RecordingMock::new(Direct::new(System::new())).0).erase();
     let tensor = Tensor::zeros([2, 3], options().allocator(&allocator)).unwrap();
     let lazy = tensor.lazy_clone().unwrap();
     let diagnosis = lazy.diagnose();

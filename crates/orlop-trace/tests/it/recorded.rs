@@ -1,6 +1,6 @@
 //! Recordings of allocators and contexts.
 
-use orlop_alloc::Request;
+use orlop_alloc::{Allocator, Request};
 use orlop_context::Context;
 use orlop_core::Device;
 use orlop_trace::history::Workload;
@@ -31,7 +31,7 @@ fn call_sites_are_told_when_asked_for() {
     use orlop_trace::history::{EventAction, HistoryEvent};
     use orlop_trace::recorder::Backtraces;
     let recorder = Recorder::builder().backtraces(Backtraces { every: 0, min_bytes: 100 }).build();
-    let allocator = Caching::builder(System::new()).build().erase();
+    let allocator = Caching::new(System::new()).into_ref().erase();
     allocator.add_observer(recorder.observer());
     for bytes in [99, 100] {
         drop(allocator.allocate(&Request::new(bytes)).unwrap());
