@@ -58,10 +58,10 @@ fn uniform(seed: u64, call: u64) -> f64 {
 ///
 /// ```
 /// use orlop_alloc::adaptor::{Failing, Rule};
-/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request};
 ///
 /// let engine = Failing::new(Direct::new(System::new()), [Rule::Nth(2)]);
-/// let allocator = AllocatorRef::new(engine);
+/// let allocator = engine.into_ref();
 /// let outcome: Vec<bool> = (0..3).map(|_| allocator.allocate(&Request::new(64)).is_ok()).collect();
 /// assert_eq!(outcome, [true, false, true]);
 /// ```

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 ///
 /// ```
 /// use orlop_alloc::adaptor::Limit;
-/// use orlop_alloc::{Allocator, backing::System, engine::Direct, AllocatorRef, Request};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request};
 ///
 /// let allocator = Limit::new(Direct::new(System::new()), 1000).into_ref();
 /// let first = allocator.allocate(&Request::new(600))?;

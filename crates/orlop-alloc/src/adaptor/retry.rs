@@ -29,7 +29,7 @@ type Callback = dyn Fn(&Request, u32, &OutOfMemory) -> Decision + Send + Sync;
 ///
 /// ```
 /// use orlop_alloc::adaptor::{Decision, Limit, Retry};
-/// use orlop_alloc::{Allocator, backing::System, engine::Direct, AllocatorRef, Block, Request};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Block, Request};
 /// use std::sync::{Arc, Mutex};
 ///
 /// let cache: Arc<Mutex<Vec<Block>>> = Arc::default();

@@ -119,7 +119,7 @@ impl Returned {
 ///
 /// ```
 /// use orlop_alloc::adaptor::Tracking;
-/// use orlop_alloc::{Allocator, backing::System, engine::Direct, AllocatorRef, Request, Tag};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request, Tag};
 ///
 /// let allocator = Tracking::new(Direct::new(System::new())).into_ref();
 /// let block = allocator.allocate(&Request::new(100).tag(Tag::new("embedding")))?;

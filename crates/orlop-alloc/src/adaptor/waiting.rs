@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 ///
 /// ```
 /// use orlop_alloc::adaptor::{Limit, Waiting};
-/// use orlop_alloc::{Allocator, backing::System, engine::Direct, AllocatorRef, Request};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request};
 /// use std::time::Duration;
 ///
 /// let limited = Limit::new(Direct::new(System::new()), 1000);

@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// use orlop_alloc::bfc::{Bfc, BfcPolicy};
 /// use orlop_alloc::{Allocator, Request};
 ///
-/// let allocator = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(64 << 20).build().into_ref();
+/// let engine = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(64 << 20).build();
+/// let allocator = engine.into_ref();
 /// let block = allocator.allocate(&Request::new(1000))?;
 /// assert_eq!((block.len(), block.capacity()), (1000, 1024));
 /// # Ok::<(), orlop_alloc::Error>(())

@@ -170,7 +170,7 @@ fn a_retry_that_panics_gives_up() {
     let retry = Retry::new(Limit::new(Direct::new(System::new()), 100), 3, |_, _, _| -> Decision {
         resume_unwind(Box::new("retry"))
     });
-    let allocator = AllocatorRef::new(retry);
+    let allocator = retry.into_ref();
     assert!(allocator.allocate(&Request::new(101)).unwrap_err().is_out_of_memory());
     assert!(allocator.allocate(&Request::new(100)).is_ok());
     assert_eq!(allocator.retries(), 0);

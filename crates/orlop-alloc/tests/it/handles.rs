@@ -70,13 +70,13 @@ fn take_two(asked: &AtomicUsize, allocate: impl Fn(&Request) -> Result<orlop_all
 #[test]
 fn opaque_allocators_are_asked_for_no_bytes_and_others_are_not() {
     let (engine, asked) = handles(true);
-    let allocator = AllocatorRef::new(engine);
+    let allocator = engine.into_ref();
     assert_eq!(take_two(&asked, |request| allocator.allocate(request)), (2, true));
     let stats = allocator.stats();
     assert_eq!((stats.totals.all.allocations, stats.totals.all.frees), (2, 2), "they are counted");
     assert_eq!(stats.usage.regions, 0, "and came back");
     let (engine, asked) = handles(false);
-    let allocator = AllocatorRef::new(engine);
+    let allocator = engine.into_ref();
     assert_eq!(take_two(&asked, |request| allocator.allocate(request)).0, 0);
     assert_eq!(allocator.stats().totals.all.allocations, 0);
 }
@@ -107,7 +107,7 @@ fn contexts_ask_too_with_and_without_budgets() {
     for budget in [None, Some(Budget::hard(1 << 20))] {
         let (engine, asked) = handles(true);
         let context = Context::with(DEVICE, CpuConfig::new());
-        context.register(DEVICE, MemoryKind::Default, AllocatorRef::new(engine)).unwrap();
+        context.register(DEVICE, MemoryKind::Default, engine.into_ref()).unwrap();
         if let Some(budget) = budget {
             context.set_budget(DEVICE, MemoryKind::KvCache, budget).unwrap();
         }

@@ -15,7 +15,7 @@
 //! ([`AllocatorRef::stats`](orlop_alloc::AllocatorRef::stats)) do not.
 //!
 //! ```
-//! use orlop_alloc::{Allocator, AllocatorRef, Request, backing::System, caching::Caching};
+//! use orlop_alloc::{Allocator, Request, backing::System, caching::Caching};
 //! use orlop_context::observe::Statistics;
 //! use std::sync::Arc;
 //!

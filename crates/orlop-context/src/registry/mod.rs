@@ -92,7 +92,9 @@ impl Entry {
 /// use orlop_alloc::{Allocator, engine::Direct, Request};
 ///
 /// let registry = Registry::new();
-/// let plain = Factory::new("plain", 10, |options| Ok(Direct::new(options.backing_or_default()?).into_ref().erase()));
+/// let plain = Factory::new("plain", 10, |options| {
+///     Ok(Direct::new(options.backing_or_default()?).into_ref().erase())
+/// });
 /// assert_eq!(registry.register(plain.clone()), Registration::New);
 /// assert!(matches!(registry.register(plain), Registration::AlreadyRegistered { .. }));
 ///
@@ -317,7 +319,9 @@ pub fn registry() -> &'static Registry {
 ///
 /// /// What a backend offers: called once by the program.
 /// fn init() -> Registration {
-///     register_allocator!("mine", -1, |options| Ok(Direct::new(options.backing_or_default()?).into_ref().erase()))
+///     register_allocator!("mine", -1, |options| {
+///         Ok(Direct::new(options.backing_or_default()?).into_ref().erase())
+///     })
 /// }
 /// assert_eq!(init(), Registration::New);
 /// assert!(registry().registered().iter().any(|entry| &*entry.name == "mine"));

@@ -165,9 +165,9 @@ fn each_byte_counts_once() {
     let engine = Bfc::new(System::new()).into_ref().erase();
     context.register(Device::CPU, MemoryKind::Default, engine.clone()).unwrap();
     context.register(Device::CPU, KIND, engine.clone()).unwrap();
-    let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(engine.clone(), 1 << 20)).erase();
+    let over = orlop_alloc::adaptor::Limit::new(engine.clone(), 1 << 20).into_ref().erase();
     let arena = Arena::new(System::new(), 1 << 16).into_ref().erase();
-    let over_arena = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(arena.clone(), 1 << 20)).erase();
+    let over_arena = orlop_alloc::adaptor::Limit::new(arena.clone(), 1 << 20).into_ref().erase();
     let blocks: Vec<Block> = [&engine, &over, &arena, &over_arena]
         .into_iter()
         .map(|allocator| context.allocate_from(allocator, &request(1024)).unwrap())
@@ -210,7 +210,7 @@ fn a_budget_holds_for_what_is_passed() {
     let serving = context.allocator(Device::CPU, KIND).unwrap();
     let block = context.allocate_from(&serving, &request(6000)).unwrap();
     assert_eq!(context.budget_status(Device::CPU, KIND).live, block.capacity() as u64);
-    let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(serving, 1 << 20)).erase();
+    let over = orlop_alloc::adaptor::Limit::new(serving, 1 << 20).into_ref().erase();
     let more = context.allocate_from(&over, &request(100)).unwrap();
     assert_eq!(context.budget_status(Device::CPU, KIND).live, (block.capacity() + more.capacity()) as u64);
 }
@@ -327,7 +327,7 @@ fn what_is_passed_twice_over_is_charged_once() {
     let context = context();
     context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
     let arena = Arena::new(System::new(), 1 << 20).into_ref().erase();
-    let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(arena.clone(), 1 << 20)).erase();
+    let over = orlop_alloc::adaptor::Limit::new(arena.clone(), 1 << 20).into_ref().erase();
     for order in [[&arena, &over], [&over, &arena]] {
         let blocks = order.map(|allocator| context.allocate_from(allocator, &request(1000)).unwrap());
         let map = context.memory_map();
@@ -462,7 +462,7 @@ fn a_last_handle_that_goes_meanwhile_ends_with_nothing_locked() {
         watched: Arc::clone(&watched),
         trimmed: Arc::clone(&trimmed),
     };
-    let hooked = AllocatorRef::new(hooked).erase();
+    let hooked = hooked.into_ref().erase();
     drop(context.allocate_from(&hooked, &request(64)).unwrap());
     *watched.lock().unwrap() = Some(Box::new(move || drop(hooked)));
     let (ended, end) = std::sync::mpsc::channel();

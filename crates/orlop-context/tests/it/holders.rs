@@ -89,7 +89,7 @@ fn the_bfc_engine_names_tags() {
 #[test]
 fn tracking_names_tags_over_any_engine() {
     let inner = Arena::with_limit(System::new(), 4 << 20, 4 << 20).into_ref();
-    check_tags(&AllocatorRef::new(orlop_alloc::adaptor::Tracking::new(inner)).erase());
+    check_tags(&orlop_alloc::adaptor::Tracking::new(inner).into_ref().erase());
 }
 
 #[test]

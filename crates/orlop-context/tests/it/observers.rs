@@ -109,7 +109,7 @@ unsafe impl Allocator for Remembers {
 #[test]
 fn a_check_in_every_step_leaves_nothing_behind() {
     let engine = Direct::new(System::new());
-    let allocator = AllocatorRef::new(Remembers { engine, watches: Mutex::default() });
+    let allocator = Remembers { engine, watches: Mutex::default() }.into_ref();
     let alive = || allocator.watches.lock().unwrap().iter().filter(|watch| watch.strong_count() > 0).count();
     let context = Context::with(Device::CPU, CpuConfig::new());
     context.register(Device::CPU, MemoryKind::Default, allocator.clone()).unwrap();

@@ -220,7 +220,7 @@ fn stream_uses_without_honour_are_errors() {
     assert!(refused(outside.record_stream(stream)));
     // No bytes, so there is nothing to wait for.
     Tensor::zeros([0], DType::F32).unwrap().record_stream(stream).unwrap();
-    let honoured = AllocatorRef::new(RecordingMock::new(Direct::new(System::new())).0).erase();
+    let honoured = RecordingMock::new(Direct::new(System::new())).0.into_ref().erase();
     let tensor = Tensor::zeros([4], TensorOptions::new().allocator(&honoured)).unwrap();
     tensor.record_stream(stream).unwrap();
     assert!(tensor.storage().unwrap().block().unwrap().uses.iter().eq([stream]));

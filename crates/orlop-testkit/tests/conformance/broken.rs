@@ -76,7 +76,7 @@ unsafe impl Allocator for FlawedAllocator {
 }
 
 fn passes(flaw: InjectedFlaw) -> bool {
-    let make = move |backing| AllocatorRef::new(FlawedAllocator { inner: Bfc::new(backing), flaw }).erase();
+    let make = move |backing| FlawedAllocator { inner: Bfc::new(backing), flaw }.into_ref().erase();
     catch_unwind(|| conformance_over("broken", SuiteProfile::strict(), || Arc::new(System::new()), make))
         .is_ok()
 }

@@ -48,7 +48,9 @@ engines! {
         Pool::builder(backing).bound(2).fixed_bound().build().into_ref().erase()
     };
     pow2: SuiteProfile::strict(), system, |backing| Pow2::new(backing).into_ref().erase();
-    arena: SuiteProfile::strict().without_reuse(), system, |backing| Arena::new(backing, 64 << 10).into_ref().erase();
+    arena: SuiteProfile::strict().without_reuse(), system, |backing| {
+        Arena::new(backing, 64 << 10).into_ref().erase()
+    };
     hardened: SuiteProfile::strict(), system, |backing| {
         let inner = Bfc::new(backing);
         Hardened::builder(inner).quarantine(1 << 16).guard_pages(7).build().into_ref().erase()

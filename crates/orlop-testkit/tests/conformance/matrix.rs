@@ -150,7 +150,8 @@ engines! {
         Bfc::builder(backing).policy(policy).limit(16 << 20).build().into_ref().erase()
     };
     bfc_fixed: SuiteProfile::strict().limited(), |backing| {
-        Bfc::builder(backing).policy(BfcPolicy::tensorflow_fixed()).limit((12 << 20) + 100).build().into_ref().erase()
+        let builder = Bfc::builder(backing).policy(BfcPolicy::tensorflow_fixed());
+        builder.limit((12 << 20) + 100).build().into_ref().erase()
     };
     central_steps: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| policy.growth = RegionGrowth::Steps { step: 64 << 10 });
@@ -191,7 +192,9 @@ engines! {
     pool_pow2_small: SuiteProfile::strict(), |backing| {
         Pool::builder(backing).rounding(Rounding::Pow2).bound(3).fixed_bound().build().into_ref().erase()
     };
-    pool_of_none: SuiteProfile::strict(), |backing| Pool::builder(backing).bound(0).build().into_ref().erase();
+    pool_of_none: SuiteProfile::strict(), |backing| {
+        Pool::builder(backing).bound(0).build().into_ref().erase()
+    };
 
     pow2: SuiteProfile::strict(), |backing| Pow2::new(backing).into_ref().erase();
 
