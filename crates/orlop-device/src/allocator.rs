@@ -8,8 +8,8 @@ use crate::policy::Policy;
 use crate::stats::DeviceStats;
 use orlop_alloc::engine_support::{guarded, trace_guarded};
 use orlop_alloc::{
-    Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
-    RegionWatch, Request, Result, Semantics, Usage,
+    Access, Allocator, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal, RegionWatch, Request,
+    Result, Semantics, Usage,
 };
 use orlop_core::{Device, MemoryKind};
 use orlop_sync::Mutex;

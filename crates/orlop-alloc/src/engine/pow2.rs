@@ -10,9 +10,7 @@
 
 use super::region_source::RegionSource;
 use crate::backing::{Backing, BackingRef};
-use crate::{
-    Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage,
-};
+use crate::{Allocator, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage};
 use orlop_core::{Alignment, Device};
 use orlop_sync::{OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;

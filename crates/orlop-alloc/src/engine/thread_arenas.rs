@@ -12,8 +12,7 @@
 use super::arena::{Arena, Reset};
 use crate::backing::Backing;
 use crate::{
-    Allocator, AllocatorRef, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Semantics,
-    Usage,
+    Allocator, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Semantics, Usage,
 };
 use orlop_core::Device;
 use orlop_sync::{

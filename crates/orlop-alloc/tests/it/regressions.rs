@@ -4,7 +4,7 @@ use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::{Null, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::engine::{Direct, Pow2};
-use orlop_alloc::{Allocator, AllocatorRef, Request};
+use orlop_alloc::{Allocator, Request};
 use orlop_context::{Budget, Context, CpuConfig};
 use orlop_core::{Device, MemoryKind};
 use orlop_sync::{OwnerState, ShardedCounters, thread_slot::ThreadSlot};

@@ -314,11 +314,11 @@ fn a_hardened_context_finds_writes_after_the_return() {
     let block = context.allocate(Device::CPU, &Request::new(1000)).unwrap();
     let ptr = block.as_ptr();
     drop(block);
-    orlop_alloc::Allocator::verify(&allocator).unwrap();
+    Allocator::verify(&allocator).unwrap();
     // SAFETY: the memory is in quarantine, so it exists; the write is the mistake to be detected.
     unsafe { ptr.write(1) };
-    assert!(matches!(orlop_alloc::Allocator::verify(&allocator), Err(Error::Overwritten { .. })));
-    orlop_alloc::Allocator::trim(&allocator, 0);
+    assert!(matches!(Allocator::verify(&allocator), Err(Error::Overwritten { .. })));
+    Allocator::trim(&allocator, 0);
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn guard_pages_keep_to_what_is_said_of_memory() {
         let blocks: Vec<_> =
             (0..3).map(|_| context.allocate(Device::CPU, &Request::new(100).kind(kind)).unwrap()).collect();
         assert!(blocks.iter().all(|block| block.bytes().is_ok()));
-        orlop_alloc::Allocator::usage(&context.allocator(Device::CPU, kind).unwrap()).reserved
+        Allocator::usage(&context.allocator(Device::CPU, kind).unwrap()).reserved
     };
     let limited = regions(guarded.clone().limit(1 << 20), MemoryKind::Default);
     assert!(limited < 3 * 4096, "{limited}");
@@ -358,7 +358,7 @@ fn bare_addresses_that_come_twice_or_from_elsewhere_are_found_without_hardening(
     let foreign = unsafe { allocator.free(std::ptr::NonNull::from(&mut elsewhere).cast(), None) };
     assert!(matches!(foreign, Err(Error::ForeignPointer { .. })), "{foreign:?}");
     assert_eq!(context.stats(Device::CPU).refused_frees, 4);
-    orlop_alloc::Allocator::verify(&allocator).unwrap();
+    Allocator::verify(&allocator).unwrap();
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn only_the_caching_engine_is_held_over_forks() {
     let config = || CpuConfig::new().fork_safe();
     for good in [config(), config().named("caching"), config().warned()] {
         let allocator = good.make().unwrap();
-        assert!(orlop_alloc::Allocator::name(&allocator).contains("caching"));
+        assert!(Allocator::name(&allocator).contains("caching"));
     }
     for bad in
         [config().named("bfc"), config().node(0), config().hardened(Hardening::new()), config().logged()]

@@ -4,7 +4,7 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, AllocatorRef, Block, Event, Observer, RawBlock, RegionWatch, Request, Usage};
+use orlop_alloc::{Allocator, Block, Event, Observer, RawBlock, RegionWatch, Request, Usage};
 use orlop_context::observe::Subscription;
 use orlop_context::profile::LeakCheck;
 use orlop_context::{Context, CpuConfig};

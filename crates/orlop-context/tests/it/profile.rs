@@ -5,7 +5,7 @@
 use orlop_alloc::adaptor::Tracking;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, AllocatorRef, Block, Event, Observer, Request, Tag};
+use orlop_alloc::{Allocator, Block, Event, Observer, Request, Tag};
 use orlop_context::profile::{LeakCheck, MemorySteps, StepOrder, StepTable, of_shape};
 use orlop_context::{Context, CpuConfig};
 use orlop_core::{DType, Device, MemoryKind, Shape};

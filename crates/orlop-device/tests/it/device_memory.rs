@@ -1,7 +1,7 @@
 //! The memory of a device, as the context and the profiles report it.
 
 use orlop_alloc::adaptor::{Limit, Tracking};
-use orlop_alloc::{Allocator, AllocatorRef, DeviceMemory, DeviceOps, Error, HostOps, Request};
+use orlop_alloc::{Allocator, DeviceMemory, DeviceOps, Error, HostOps, Request};
 use orlop_context::Context;
 use orlop_context::profile::MemorySteps;
 use orlop_core::{Device, MemoryKind};

@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{AllocationId, Allocator, AllocatorRef, Tag};
+use orlop_alloc::{AllocationId, Allocator, Tag};
 use orlop_context::Context;
 use orlop_context::profile::{LeakCheck, MemorySteps};
 use orlop_core::{DType, MemoryFormat, MemoryKind, Overlap, StreamId};

@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, AllocatorRef, Block, Error as AllocError, Request};
+use orlop_alloc::{Allocator, Block, Error as AllocError, Request};
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};

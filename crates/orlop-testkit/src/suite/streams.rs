@@ -3,7 +3,7 @@
 use super::{Suite, SuiteSetup};
 use crate::fault::{ConformanceFault, rule};
 use crate::recording_mock::{RecordedCall, RecordingMock};
-use orlop_alloc::{Allocator as _, AllocatorRef, Error, Request};
+use orlop_alloc::{Allocator as _, Error, Request};
 use orlop_core::{MemoryKind, StreamId};
 
 /// A use is recorded if the allocator honours streams, and an error if not.

@@ -1,6 +1,6 @@
 //! Recordings of allocators and contexts.
 
-use orlop_alloc::{Allocator, Request};
+use orlop_alloc::Request;
 use orlop_context::Context;
 use orlop_core::Device;
 use orlop_trace::history::Workload;
@@ -26,8 +26,8 @@ fn a_recording_is_a_workload() {
 #[cfg(feature = "backtrace")]
 #[test]
 fn call_sites_are_told_when_asked_for() {
-    use orlop_alloc::backing::System;
     use orlop_alloc::caching::Caching;
+    use orlop_alloc::{Allocator, backing::System};
     use orlop_trace::history::{EventAction, HistoryEvent};
     use orlop_trace::recorder::Backtraces;
     let recorder = Recorder::builder().backtraces(Backtraces { every: 0, min_bytes: 100 }).build();

@@ -15,8 +15,8 @@ use crate::Refusal;
 use crate::backing::{Backing, BackingRef, Region, Shielded};
 use crate::block::Records;
 use crate::{
-    Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionWatch, RegionWatches,
-    Request, Result, Semantics, Usage,
+    Allocator, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionWatch, RegionWatches, Request,
+    Result, Semantics, Usage,
 };
 use orlop_core::{Alignment, Device};
 use orlop_sync::{CentralHeap as _, GrowableHeap, HeapGrowth, Mutex};
