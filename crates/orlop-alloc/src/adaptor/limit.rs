@@ -194,7 +194,6 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
     use crate::backing::{Null, System};
     use crate::bfc::Bfc;
     use crate::engine::Direct;
