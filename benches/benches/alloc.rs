@@ -14,7 +14,7 @@ use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_benches::peers::{self, MutexMap, Peer, ReadyTlsf};
 use orlop_benches::scenes::{self, Contender, Known, Touch};
 use orlop_benches::{Named, Results, operations, traces};
-use orlop_context::{Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
 use orlop_trace::formats::text::Trace;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ impl Bench<'_> {
     }
 
     fn context(&mut self, contender: &str, name: &str, trace: &Trace, allocator: AllocatorRef) {
-        let context = Context::with(Device::CPU, CpuConfig::new());
+        let context = Context::with(Device::CPU, AllocatorConfig::new());
         context.register(Device::CPU, MemoryKind::Default, allocator).expect("a CPU allocator");
         let (operations, mut slots) = (operations(trace), scenes::slots(trace));
         let allocate =

@@ -5,7 +5,7 @@
 use orlop_alloc::backing::Mmap;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
-use orlop_context::{Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,7 +137,7 @@ fn a_fork_safe_allocator_works_whatever_other_threads_do() {
 
 #[test]
 fn so_does_that_of_a_context_and_so_do_several() {
-    let context = Context::with(Device::CPU, CpuConfig::new().fork_safe());
+    let context = Context::with(Device::CPU, AllocatorConfig::new().fork_safe());
     let outer = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
     assert_eq!(fork_meanwhile(&outer, 10), 10);
     let other = Caching::new(Mmap::new()).into_ref();

@@ -3,8 +3,9 @@
 use crate::arguments::NULL;
 use orlop::lab::LabError;
 use orlop::lab::cpu_bench::{Replay, ReplayReport, replay_in_smallest_pool};
+use orlop::memory::AllocatorConfig;
 use orlop::memory::backing::{self, BackingRef, Null};
-use orlop::memory::registry::{FactoryOptions, registry};
+use orlop::memory::registry::registry;
 use orlop::memory::{AllocatorRef, Result};
 use orlop::types::Device;
 use std::sync::Arc;
@@ -62,23 +63,23 @@ pub(crate) fn replay(
     replay: &Replay<'_>,
     backing: &BackingRef,
 ) -> Result<ReplayReport, LabError> {
-    let options = FactoryOptions::new().backing(Arc::clone(backing));
+    let options = AllocatorConfig::new().backing(Arc::clone(backing));
     if name == HOST_PAGES {
         let live = usize::try_from(replay.trace().peak().bytes).unwrap_or(usize::MAX);
         let size = live.saturating_mul(replay.thread_count()).saturating_mul(PAGES_MULTIPLE);
         // It has its own memory.
-        return replay.run(&make(name, &FactoryOptions::new().limit(size.max(MIN_PAGES_BYTES)))?);
+        return replay.run(&make(name, &AllocatorConfig::new().limit(size.max(MIN_PAGES_BYTES)))?);
     }
     if name != FIXED {
         return replay.run(&make(name, &options)?);
     }
-    let null = FactoryOptions::new().backing(Arc::new(Null::new(Device::CPU)));
+    let null = AllocatorConfig::new().backing(Arc::new(Null::new(Device::CPU)));
     let search = |bytes| make(name, &null.clone().limit(bytes));
     let real = |bytes| make(name, &options.clone().limit(bytes));
     replay_in_smallest_pool(replay, search, real).map(|(_, report)| report)
 }
 
-fn make(name: &str, options: &FactoryOptions) -> Result<AllocatorRef, LabError> {
+fn make(name: &str, options: &AllocatorConfig) -> Result<AllocatorRef, LabError> {
     registry().make(name, options).map_err(|error| LabError::Make { allocator: name.into(), error })
 }
 

@@ -3,7 +3,8 @@
 
 use crate::{DeviceAllocator, HostPages, Policy};
 use orlop_alloc::{AllocatorRef, Error, Result};
-use orlop_context::registry::{Factory, FactoryOptions, Registry};
+use orlop_context::AllocatorConfig;
+use orlop_context::registry::{Factory, Registry};
 
 /// Registers the allocators of this crate that a name is enough for. Call it before the first allocation.
 ///
@@ -12,26 +13,28 @@ use orlop_context::registry::{Factory, FactoryOptions, Registry};
 /// | `host-pages` | [`DeviceAllocator`] over [`HostPages`] (Linux) | 25 | required, multiples of 2 MiB |
 ///
 /// ```
-/// use orlop_context::registry::{FactoryOptions, Registry};
+/// use orlop_context::AllocatorConfig;
+/// use orlop_context::registry::Registry;
 ///
 /// let registry = Registry::with_builtin();
 /// orlop_device::register(&registry);
 /// # if cfg!(any(not(target_os = "linux"), miri)) {
 /// #     return Ok(());
 /// # }
-/// let allocator = registry.make("host-pages", &FactoryOptions::new().limit(64 << 20))?;
+/// let allocator = registry.make("host-pages", &AllocatorConfig::new().limit(64 << 20))?;
 /// assert_eq!(allocator.name(), "host-pages");
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 #[track_caller]
 pub fn register(registry: &Registry) {
     // Where there are no such pages there is no factory.
-    let pages = cfg!(all(target_os = "linux", not(miri)))
-        .then(|| Factory::new("host-pages", 25, host_pages).with_backing(FactoryOptions::backing_or_default));
+    let pages = cfg!(all(target_os = "linux", not(miri))).then(|| {
+        Factory::new("host-pages", 25, host_pages).with_backing(AllocatorConfig::backing_or_default)
+    });
     registry.register_all(pages);
 }
 
-fn host_pages(options: &FactoryOptions) -> Result<AllocatorRef> {
+fn host_pages(options: &AllocatorConfig) -> Result<AllocatorRef> {
     let limit = options.require_limit("a number of bytes: host-pages is a device of that size")?;
     options.refuse_backing("a setting of host-pages: it has memory of its own")?;
     options.refuse_node("a setting of host-pages: its pages are where they were last moved to")?;

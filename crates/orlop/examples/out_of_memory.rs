@@ -6,7 +6,7 @@
 //!
 //! `{e}` is one line for a log; `{e:#}` is the whole report. Its figures are fields too, for programs.
 
-use orlop::memory::CpuConfig;
+use orlop::memory::AllocatorConfig;
 use orlop::memory::{Error, Tag};
 use orlop::prelude::*;
 
@@ -14,7 +14,7 @@ const MIB: usize = 1 << 20;
 
 pub(crate) fn main() -> Result<(), Error> {
     // The CPU's allocator may hold 64 MiB. `ORLOP_CPU_LIMIT` is the same from outside.
-    let context = Context::with(Device::CPU, CpuConfig::new().limit(64 * MIB));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().limit(64 * MIB));
 
     // Tags name what a block is for. Kinds are few and fixed; tags are the program's own.
     let request = |mib: usize, kind, tag: &str| Request::new(mib * MIB).kind(kind).tag(Tag::new(tag));

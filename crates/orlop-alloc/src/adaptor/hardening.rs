@@ -15,12 +15,12 @@ use crate::Allocator;
 ///
 /// ```
 /// use orlop_alloc::adaptor::Hardening;
-/// use orlop_context::CpuConfig;
+/// use orlop_context::AllocatorConfig;
 /// use orlop_alloc::Request;
 /// use orlop_context::Context;
 /// use orlop_core::Device;
 ///
-/// let context = Context::with(Device::CPU, CpuConfig::new().hardened(Hardening::full()));
+/// let context = Context::with(Device::CPU, AllocatorConfig::new().hardened(Hardening::full()));
 /// let block = context.allocate(Device::CPU, &Request::new(100))?;
 /// drop(block);
 /// // A write behind a block is reported as a refused free, with its address.

@@ -2,8 +2,8 @@
 
 use orlop_alloc::backing::{NAMES, default_backing, named};
 use orlop_alloc::{Allocator, Error, Request};
-use orlop_context::registry::{FactoryOptions, Registry};
-use orlop_context::{Context, CpuConfig};
+use orlop_context::registry::Registry;
+use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Alignment, Device, MemoryKind};
 use orlop_testkit::child;
 
@@ -85,7 +85,7 @@ fn every_engine_works_over_every_named_backing() {
     let registry = Registry::with_builtin();
     for &name in NAMES {
         for engine in ["caching", "bfc", "pool", "pow2", "arena", "direct", "system"] {
-            let options = FactoryOptions::new().backing(named(name).unwrap());
+            let options = AllocatorConfig::new().backing(named(name).unwrap());
             let allocator = registry.make(engine, &options).unwrap();
             std::thread::scope(|scope| {
                 for thread in 0..2_u8 {
@@ -113,7 +113,7 @@ fn the_environment_names_the_backing() {
     const TEST: &str = "backings::the_environment_names_the_backing";
     if child::plays("named") {
         println!("\nbacking={}", default_backing().unwrap().name());
-        let context = Context::with(Device::CPU, CpuConfig::from_env().named("direct"));
+        let context = Context::with(Device::CPU, AllocatorConfig::from_env().named("direct"));
         // A `Direct` has the name of its backing.
         println!("engine={}", context.allocator(Device::CPU, MemoryKind::Default).unwrap().name());
         let mut block = context.allocate(Device::CPU, &Request::new(1 << 20)).unwrap();

@@ -11,7 +11,7 @@ use orlop_alloc::{
 };
 use orlop_context::observe::{Logging, Statistics, Warn};
 use orlop_context::registry::Registry;
-use orlop_context::{Budget, BudgetStatus, CpuConfig};
+use orlop_context::{AllocatorConfig, Budget, BudgetStatus};
 use orlop_context::{Context, NodeAllocators};
 use orlop_sync::{GrowableHeap, ShardedCounters, Slots};
 use static_assertions::{assert_eq_size, assert_impl_all, assert_not_impl_any};
@@ -36,7 +36,7 @@ assert_impl_all!(ShardedCounters: Send, Sync);
 assert_impl_all!(Registry: Send, Sync);
 assert_impl_all!(NodeAllocators: Send, Sync);
 assert_impl_all!(HostOps: Send, Sync);
-assert_impl_all!(CpuConfig: Send, Sync);
+assert_impl_all!(AllocatorConfig: Send, Sync);
 assert_impl_all!(Budget: Send, Sync, Copy);
 assert_impl_all!(BudgetStatus: Send, Sync, Copy);
 assert_impl_all!(BfcPolicy: Send, Sync, Clone);

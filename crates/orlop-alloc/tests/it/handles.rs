@@ -4,7 +4,7 @@ use orlop_alloc::adaptor::{Hardened, Hardening, Limit, Retry, Tracking, Waiting}
 use orlop_alloc::backing::Null;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
-use orlop_context::{Budget, Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -106,7 +106,7 @@ fn adaptors_pass_it_on() {
 fn contexts_ask_too_with_and_without_budgets() {
     for budget in [None, Some(Budget::hard(1 << 20))] {
         let (engine, asked) = handles(true);
-        let context = Context::with(DEVICE, CpuConfig::new());
+        let context = Context::with(DEVICE, AllocatorConfig::new());
         context.register(DEVICE, MemoryKind::Default, engine.into_ref()).unwrap();
         if let Some(budget) = budget {
             context.set_budget(DEVICE, MemoryKind::KvCache, budget).unwrap();

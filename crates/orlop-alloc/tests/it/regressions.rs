@@ -5,7 +5,7 @@ use orlop_alloc::backing::{Null, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::engine::{Direct, Pow2};
 use orlop_alloc::{Allocator, Request};
-use orlop_context::{Budget, Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
 use orlop_sync::{OwnerState, ShardedCounters, thread_slot::ThreadSlot};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -65,7 +65,7 @@ fn nothing_is_wasted_and_nothing_split_off_for_that() {
 /// A callback that allocated for its kind called itself endlessly.
 #[test]
 fn a_callback_may_allocate() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let request = Request::new(1000).kind(KIND);
     context.set_budget(Device::CPU, KIND, Budget { soft: Some(1500), ..Budget::hard(1 << 20) }).unwrap();
     let calls = Arc::new(AtomicUsize::new(0));
@@ -94,7 +94,7 @@ fn a_callback_may_allocate() {
 /// A panic in a callback leaked the block and its charge.
 #[test]
 fn a_callback_may_panic() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.set_budget(Device::CPU, KIND, Budget { hard: None, soft: Some(1), borrows: false }).unwrap();
     context.on_pressure(KIND, Arc::new(|_| panic!("callback")));
     drop(context.allocate(Device::CPU, &Request::new(1000).kind(KIND)).unwrap());
@@ -104,7 +104,7 @@ fn a_callback_may_panic() {
 /// A charge overflowed, and the accounts were zero with a live block.
 #[test]
 fn charges_do_not_wrap() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.set_budget(Device::CPU, KIND, Budget::hard(u64::MAX)).unwrap();
     let _block = context.allocate(Device::CPU, &Request::new(64)).unwrap();
     assert!(context.allocate(Device::CPU, &Request::new(usize::MAX)).is_err());
@@ -114,7 +114,7 @@ fn charges_do_not_wrap() {
 /// A loan did not cover the engine's rounding.
 #[test]
 fn borrowing_covers_rounding() {
-    let context = Context::with(Device::CPU, CpuConfig::new().named("bfc"));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().named("bfc"));
     context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(0)).unwrap();
     context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
     let request = Request::new(1000).kind(MemoryKind::Workspace);

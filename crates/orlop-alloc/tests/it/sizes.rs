@@ -4,8 +4,8 @@ use orlop_alloc::adaptor::{Limit, Tracking};
 use orlop_alloc::backing::{HugePages, Mmap};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::{Allocator, AllocatorRef, Request};
-use orlop_context::registry::{FactoryOptions, Registry};
-use orlop_context::{Budget, Context, CpuConfig};
+use orlop_context::registry::Registry;
+use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Alignment, Device, MemoryKind};
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ fn engines_know_the_size_of_a_live_block() {
         ("system", true),
         ("arena", false),
     ] {
-        let allocator = registry.make(name, &FactoryOptions::new()).unwrap();
+        let allocator = registry.make(name, &AllocatorConfig::new()).unwrap();
         let mut blocks = Vec::new();
         for bytes in [1, 64, 1000, 5000, 1 << 20, 3 << 20] {
             for align in [Alignment::ONE, Alignment::CPU, Alignment::PLANNED, Alignment::new(4096).unwrap()] {
@@ -67,15 +67,15 @@ fn blocks_of_a_plan_have_sizes_too() {
 #[test]
 fn adaptors_and_budgets_pass_the_question_on() {
     let registry = Registry::with_builtin();
-    let limited = registry.make("pow2", &FactoryOptions::new().limit(1 << 20)).unwrap();
+    let limited = registry.make("pow2", &AllocatorConfig::new().limit(1 << 20)).unwrap();
     let block = limited.allocate(&Request::new(100)).unwrap();
     assert_eq!(size_of_block(&limited, &block), Some(128));
     // If the engine does not know sizes, an adaptor that tracks blocks does.
-    let arena = registry.make("arena", &FactoryOptions::new()).unwrap();
+    let arena = registry.make("arena", &AllocatorConfig::new()).unwrap();
     let tracked = Limit::new(Tracking::new(arena), 1 << 20).into_ref().erase();
     let block = tracked.allocate(&Request::new(100)).unwrap();
     assert_eq!(size_of_block(&tracked, &block), Some(block.capacity()));
-    let context = Context::with(Device::CPU, CpuConfig::new().named("pool"));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().named("pool"));
     context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(1 << 20)).unwrap();
     let allocator = context.allocator(Device::CPU, MemoryKind::KvCache).unwrap();
     let block = allocator.allocate(&Request::new(100).kind(MemoryKind::KvCache)).unwrap();

@@ -6,8 +6,9 @@ use orlop_alloc::{Allocator as _, Block, Error, Request, Result};
 use orlop_core::{Device, MemoryKind};
 
 impl Context {
-    /// Returns the switch of the allocation log, which [`CpuConfig::logged`](super::CpuConfig::logged) or
-    /// `ORLOP_CPU_LOG` turns on. `None` without a log.
+    /// Returns the switch of the allocation log, which
+    /// [`AllocatorConfig::logged`](super::AllocatorConfig::logged) or `ORLOP_CPU_LOG` turns on. `None`
+    /// without a log.
     #[must_use]
     pub fn cpu_log(&self) -> Option<&LogSwitch> {
         self.inner.cpu.log()

@@ -15,7 +15,7 @@
 //! # Finding an allocator
 //!
 //! The allocator registered for (device, kind); else the one for the device's default kind; else, on the CPU,
-//! the one that [`CpuConfig`] chooses, created at that moment. Otherwise [`Error::NoAllocator`].
+//! the one that [`AllocatorConfig`] chooses, created at that moment. Otherwise [`Error::NoAllocator`].
 //!
 //! # The current context
 //!
@@ -23,11 +23,9 @@
 //! the process's default. Nothing in the crate needs a global context.
 
 mod budget;
-mod config;
 mod copy;
 mod cpu;
 mod device_memory;
-mod environment;
 mod explicit;
 mod external;
 mod ladder;
@@ -38,7 +36,6 @@ mod routes;
 mod scope;
 
 pub use self::budget::{Budget, BudgetStatus};
-pub use self::config::CpuConfig;
 pub use self::device_memory::device_memory;
 pub use self::ladder::{Pressure, PressureCallback, PressureId, StepCount};
 pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
@@ -46,6 +43,7 @@ pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
 use self::ladder::LadderCounts;
 use self::observe::ObserverList;
 use self::routes::{Routes, RoutesRef};
+use crate::registry::AllocatorConfig;
 use orlop_alloc::{AllocatorRef, Block, DeviceMemory, Error, RegionDelivery, Request, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,7 +63,7 @@ struct Inner {
     has_budgets: AtomicBool,
     default_device: Device,
     routes: Routes,
-    cpu: CpuConfig,
+    cpu: AllocatorConfig,
     observers: ObserverList,
     counts: LadderCounts,
     callbacks: Mutex<reclaim::Callbacks>,
@@ -81,15 +79,15 @@ impl Default for Context {
 
 impl Context {
     /// Creates a context with the CPU as the default device, configured by the environment (see
-    /// [`CpuConfig::from_env`]).
+    /// [`AllocatorConfig::from_env`]).
     #[must_use]
     pub fn new() -> Self {
-        Self::with(Device::CPU, CpuConfig::from_env())
+        Self::with(Device::CPU, AllocatorConfig::from_env())
     }
 
     /// Creates a context with this default device and this configuration of the CPU's allocator.
     #[must_use]
-    pub fn with(default_device: Device, cpu: CpuConfig) -> Self {
+    pub fn with(default_device: Device, cpu: AllocatorConfig) -> Self {
         static CONTEXTS: AtomicU64 = AtomicU64::new(1);
         let inner = Inner {
             // Relaxed: the numbers only need to differ.

@@ -1,6 +1,7 @@
 //! The current context and stream of a thread.
 
-use super::{Context, CpuConfig};
+use super::Context;
+use crate::registry::AllocatorConfig;
 use orlop_core::{Device, StreamId};
 use orlop_sync::ScopedRef;
 use std::cell::RefCell;
@@ -21,7 +22,7 @@ pub(super) fn set_process_default(context: Context) -> Result<(), Context> {
 
 #[inline]
 pub(super) fn process_default() -> &'static Context {
-    PROCESS.get_or_init(|| Context::with(Device::CPU, CpuConfig::from_env().shared()))
+    PROCESS.get_or_init(|| Context::with(Device::CPU, AllocatorConfig::from_env().shared()))
 }
 
 /// Runs `f` on the thread's current context.

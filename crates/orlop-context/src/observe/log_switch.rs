@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// ```
 /// use orlop_context::observe::LogSwitch;
-/// use orlop_context::{Context, CpuConfig};
+/// use orlop_context::{Context, AllocatorConfig};
 /// use orlop_core::Device;
 ///
 /// let log = LogSwitch::new();
 /// log.set_enabled(false);
-/// let context = Context::with(Device::CPU, CpuConfig::new().logged_by(log));
+/// let context = Context::with(Device::CPU, AllocatorConfig::new().logged_by(log));
 /// // Later, where the context is available:
 /// if let Some(log) = context.cpu_log() {
 ///     log.set_step(7);

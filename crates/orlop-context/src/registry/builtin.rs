@@ -11,7 +11,7 @@
 //! | `bfc-fixed` | best fit with coalescing over one region | 20 | required |
 //! | `system` | a region per block, from the system's allocator | 10 | by adaptor |
 
-use super::{Factory, FactoryOptions, Registry};
+use super::{AllocatorConfig, Factory, Registry};
 use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::{Backing, BackingRef, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
@@ -22,75 +22,75 @@ use std::sync::Arc;
 
 /// Registers the factories of this crate. Registering them again changes nothing.
 ///
-/// They apply all [`FactoryOptions`], or refuse with
+/// They apply all [`AllocatorConfig`], or refuse with
 /// [`Error::Configuration`](orlop_alloc::Error::Configuration) those that they cannot apply.
 pub fn register_builtin(registry: &Registry) {
     let factories = [
         Factory::new("caching", 110, caching),
         Factory::new("bfc", 100, growing),
-        Factory::new("pool", 70, |options| limited(Pool::new(options.backing_or_default()?), options)),
-        Factory::new("pow2", 60, |options| limited(Pow2::new(options.backing_or_default()?), options)),
+        Factory::new("pool", 70, |config| limited(Pool::new(config.backing_or_default()?), config)),
+        Factory::new("pow2", 60, |config| limited(Pow2::new(config.backing_or_default()?), config)),
         Factory::new("arena", 30, arena),
-        Factory::new("direct", 50, |options| direct(options.backing_or_default()?, options)),
+        Factory::new("direct", 50, |config| direct(config.backing_or_default()?, config)),
         Factory::new("bfc-fixed", 20, fixed),
-        Factory::new("system", 10, |options| direct(system(options)?, options)),
+        Factory::new("system", 10, |config| direct(system(config)?, config)),
     ];
-    let factories = factories.map(|factory| factory.with_backing(FactoryOptions::backing_or_default));
+    let factories = factories.map(|factory| factory.with_backing(AllocatorConfig::backing_or_default));
     registry.register_all(factories);
 }
 
-fn caching(options: &FactoryOptions) -> Result<AllocatorRef> {
-    let builder = Caching::builder(options.backing_or_default()?);
-    handle(builder.limit(options.limit.unwrap_or(usize::MAX)).build(), options)
+fn caching(config: &AllocatorConfig) -> Result<AllocatorRef> {
+    let builder = Caching::builder(config.backing_or_default()?);
+    handle(builder.limit(config.limit.unwrap_or(usize::MAX)).build(), config)
 }
 
-fn growing(options: &FactoryOptions) -> Result<AllocatorRef> {
-    if options.whole_limit { fixed(options) } else { bfc(BfcPolicy::tensorflow(), usize::MAX, options) }
+fn growing(config: &AllocatorConfig) -> Result<AllocatorRef> {
+    if config.whole_limit { fixed(config) } else { bfc(BfcPolicy::tensorflow(), usize::MAX, config) }
 }
 
-fn fixed(options: &FactoryOptions) -> Result<AllocatorRef> {
-    let limit = options.require_limit("a number of bytes: the limit is reserved as one region")?;
-    bfc(BfcPolicy::tensorflow_fixed(), limit, options)
+fn fixed(config: &AllocatorConfig) -> Result<AllocatorRef> {
+    let limit = config.require_limit("a number of bytes: the limit is reserved as one region")?;
+    bfc(BfcPolicy::tensorflow_fixed(), limit, config)
 }
 
-fn bfc(policy: BfcPolicy, limit: usize, options: &FactoryOptions) -> Result<AllocatorRef> {
-    let policy = if options.release_when_stuck { policy.releasing_when_stuck() } else { policy };
-    let builder = Bfc::builder(options.backing_or_default()?).policy(policy);
-    let engine = builder.limit(options.limit.unwrap_or(limit)).build();
-    Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
+fn bfc(policy: BfcPolicy, limit: usize, config: &AllocatorConfig) -> Result<AllocatorRef> {
+    let policy = if config.release_when_stuck { policy.releasing_when_stuck() } else { policy };
+    let builder = Bfc::builder(config.backing_or_default()?).policy(policy);
+    let engine = builder.limit(config.limit.unwrap_or(limit)).build();
+    Ok(AllocatorRef::with_statistics(engine, config.statistics).erase())
 }
 
 /// Wraps an engine other than best fit with coalescing in a handle.
-fn handle<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Result<AllocatorRef> {
-    options.refuse_bfc_settings()?;
-    Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
+fn handle<A: Allocator + 'static>(engine: A, config: &AllocatorConfig) -> Result<AllocatorRef> {
+    config.refuse_bfc_settings()?;
+    Ok(AllocatorRef::with_statistics(engine, config.statistics).erase())
 }
 
 /// The size in bytes of the first segment of an arena created by name.
 const ARENA_BYTES: usize = 2 << 20;
 
-fn arena(options: &FactoryOptions) -> Result<AllocatorRef> {
-    let limit = options.limit.unwrap_or(usize::MAX);
+fn arena(config: &AllocatorConfig) -> Result<AllocatorRef> {
+    let limit = config.limit.unwrap_or(usize::MAX);
     let first = ARENA_BYTES.min(limit);
-    handle(Arena::with_limit(options.backing_or_default()?, first, limit), options)
+    handle(Arena::with_limit(config.backing_or_default()?, first, limit), config)
 }
 
-fn direct<B: Backing + 'static>(backing: B, options: &FactoryOptions) -> Result<AllocatorRef> {
-    limited(Direct::new(backing), options)
+fn direct<B: Backing + 'static>(backing: B, config: &AllocatorConfig) -> Result<AllocatorRef> {
+    limited(Direct::new(backing), config)
 }
 
 /// Wraps an engine without a limit of its own in a handle, with a limit adaptor if a limit is set.
-fn limited<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Result<AllocatorRef> {
-    match options.limit {
-        Some(limit) => handle(Limit::new(engine, limit), options),
-        None => handle(engine, options),
+fn limited<A: Allocator + 'static>(engine: A, config: &AllocatorConfig) -> Result<AllocatorRef> {
+    match config.limit {
+        Some(limit) => handle(Limit::new(engine, limit), config),
+        None => handle(engine, config),
     }
 }
 
-fn system(options: &FactoryOptions) -> Result<BackingRef> {
-    if let Some(backing) = &options.backing {
+fn system(config: &AllocatorConfig) -> Result<BackingRef> {
+    if let Some(backing) = &config.backing {
         return Ok(Arc::clone(backing));
     }
-    options.refuse_node("a setting of the system's allocator: it cannot place memory on a node")?;
+    config.refuse_node("a setting of the system's allocator: it cannot place memory on a node")?;
     Ok(Arc::new(System::new()))
 }

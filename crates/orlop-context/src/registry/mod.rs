@@ -12,16 +12,19 @@
 //!
 //! The process has one registry, [`registry`], with the built-in factories; tests and embedders create their
 //! own. A backend registers its factories in one function, which the program calls. The factory of the
-//! highest priority creates the default allocator of the CPU: see [`CpuConfig`](crate::context::CpuConfig)
-//! for the rule.
+//! highest priority creates the default allocator of the CPU: see
+//! [`AllocatorConfig`](crate::context::AllocatorConfig) for the rule.
 
 mod builtin;
+mod config;
+mod environment;
 mod factory;
 mod node_allocators;
 mod shared_instances;
 
 pub use self::builtin::register_builtin;
-pub use self::factory::{Factory, FactoryOptions};
+pub use self::config::AllocatorConfig;
+pub use self::factory::Factory;
 pub use self::node_allocators::NodeAllocators;
 
 use self::shared_instances::SharedInstances;
@@ -88,7 +91,7 @@ impl Entry {
 /// A set of factories by name and priority, shared between threads.
 ///
 /// ```
-/// use orlop_context::registry::{Factory, FactoryOptions, Registration, Registry};
+/// use orlop_context::registry::{AllocatorConfig, Factory, Registration, Registry};
 /// use orlop_alloc::{Allocator, engine::Direct, Request};
 ///
 /// let registry = Registry::new();
@@ -101,7 +104,7 @@ impl Entry {
 /// let allocator = registry.allocator("plain", None)?;
 /// assert!(allocator.allocate(&Request::new(100)).is_ok());
 /// assert!(registry.allocator("plain", None)?.same_as(&allocator));
-/// assert!(!registry.make("plain", &FactoryOptions::new())?.same_as(&allocator));
+/// assert!(!registry.make("plain", &AllocatorConfig::new())?.same_as(&allocator));
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 #[derive(Debug, Default)]
@@ -205,8 +208,9 @@ impl Registry {
     /// # Errors
     ///
     /// [`Error::UnknownName`]; the factory's own errors.
-    pub fn make(&self, name: &str, options: &FactoryOptions) -> Result<AllocatorRef> {
-        self.hand_out(self.named(name, "allocator")?.factory.make(options)?)
+    pub fn make(&self, name: &str, config: &AllocatorConfig) -> Result<AllocatorRef> {
+        let factory = self.named(name, "allocator")?.factory;
+        config.complete(name, |config| self.hand_out(factory.make(config)?))
     }
 
     /// Creates an allocator for the caller alone, with the factory of the highest priority.
@@ -214,8 +218,9 @@ impl Registry {
     /// # Errors
     ///
     /// [`Error::UnknownName`] with an empty name if there is no factory; the factory's own errors.
-    pub fn make_best(&self, options: &FactoryOptions) -> Result<AllocatorRef> {
-        self.hand_out(self.preferred()?.factory.make(options)?)
+    pub fn make_best(&self, config: &AllocatorConfig) -> Result<AllocatorRef> {
+        let factory = self.preferred()?.factory;
+        config.complete(factory.name(), |config| self.hand_out(factory.make(config)?))
     }
 
     /// Creates a backing for the caller alone, with the factory of this name and the options' NUMA node.
@@ -224,12 +229,12 @@ impl Registry {
     ///
     /// [`Error::UnknownName`] if there is no such factory or it creates no backings; the factory's own
     /// errors.
-    pub fn make_backing(&self, name: &str, options: &FactoryOptions) -> Result<BackingRef> {
-        self.named(name, "backing")?.factory.make_backing(options)
+    pub fn make_backing(&self, name: &str, config: &AllocatorConfig) -> Result<BackingRef> {
+        self.named(name, "backing")?.factory.make_backing(config)
     }
 
     /// Returns the shared allocator of the factory of this name for `node`, or for `None` the one without
-    /// affinity. The first call creates it, with the options of [`FactoryOptions::new`] and that node; later
+    /// affinity. The first call creates it, with the options of [`AllocatorConfig::new`] and that node; later
     /// calls return the same one.
     ///
     /// No lock of the registry is held while the factory runs. If several threads make the first call at the

@@ -4,7 +4,7 @@
 //! and creates it lazily, because most processes use one node only. On a machine with one node, or without
 //! known nodes, all requests share one allocator.
 
-use crate::context::CpuConfig;
+use super::AllocatorConfig;
 use crate::registry::{Registry, registry};
 use orlop_alloc::{AllocatorRef, Error, Result, numa};
 use orlop_sync::Mutex;
@@ -61,10 +61,10 @@ impl NodeAllocators {
     }
 
     /// Creates a set for this machine's nodes from a configuration, which chooses the engine; its limit,
-    /// growth and other settings apply to each node's allocator. `configured(CpuConfig::from_env())` follows
-    /// the environment.
+    /// growth and other settings apply to each node's allocator. `configured(AllocatorConfig::from_env())`
+    /// follows the environment.
     #[must_use]
-    pub fn configured(config: CpuConfig) -> Self {
+    pub fn configured(config: AllocatorConfig) -> Self {
         Self::new(move |node| match node {
             Some(node) => config.clone().node(node).make(),
             None => config.make(),

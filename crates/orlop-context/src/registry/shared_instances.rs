@@ -1,6 +1,6 @@
 //! The shared allocators and backings of one factory, by NUMA node.
 
-use super::{Factory, FactoryOptions};
+use super::{AllocatorConfig, Factory};
 use orlop_alloc::backing::BackingRef;
 use orlop_alloc::{AllocatorRef, Result};
 use std::collections::HashMap;
@@ -31,13 +31,15 @@ fn get_or_make<T>(
     made: &ByNode<T>,
     node: Option<u32>,
     share: impl Fn(&T) -> T,
-    make: impl FnOnce(&FactoryOptions) -> Result<T>,
+    make: impl FnOnce(&AllocatorConfig) -> Result<T>,
 ) -> Result<T> {
     let lock = || made.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = lock().get(&node) {
         return Ok(share(known));
     }
-    let new = make(&FactoryOptions { node, ..FactoryOptions::new() })?;
+    let mut config = AllocatorConfig::new();
+    config.node = node;
+    let new = make(&config)?;
     let (kept, spare) = {
         let mut made = lock();
         match made.get(&node) {

@@ -9,7 +9,7 @@ use orlop_alloc::{
     Refusal, RegionWatch, Request, Usage,
 };
 use orlop_context::Context;
-use orlop_context::{Budget, CpuConfig, Source};
+use orlop_context::{AllocatorConfig, Budget, Source};
 use orlop_core::{Alignment, Device, MemoryKind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 const KIND: MemoryKind = MemoryKind::Workspace;
 
 fn context() -> Context {
-    Context::with(Device::CPU, CpuConfig::new())
+    Context::with(Device::CPU, AllocatorConfig::new())
 }
 
 fn request(bytes: usize) -> Request {

@@ -6,7 +6,7 @@ use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Error, LadderStep, Request};
 use orlop_alloc::{Event, Observer, Refusal};
-use orlop_context::{Budget, Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::ByteSize;
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::Weak;
@@ -26,7 +26,7 @@ fn mib(count: usize) -> Request {
 
 #[test]
 fn kinds_fall_back_to_the_default_one() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let default = Direct::new(System::new()).into_ref().erase();
     let weights = fixed(64 << 20);
     context.register(Device::CPU, MemoryKind::Default, default.clone()).unwrap();
@@ -37,7 +37,7 @@ fn kinds_fall_back_to_the_default_one() {
 
 #[test]
 fn who_serves_is_known_also_behind_a_budget() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let (default, weights) = (Direct::new(System::new()).into_ref().erase(), fixed(64 << 20));
     let serves =
         |kind, allocator: &AllocatorRef| context.is_served_by(Device::CPU, kind, |it| it.same_as(allocator));
@@ -57,7 +57,7 @@ fn who_serves_is_known_also_behind_a_budget() {
 
 #[test]
 fn an_unknown_device_is_a_typed_error_naming_both() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::KvCache)).unwrap_err();
     assert!(matches!(error, Error::NoAllocator { device, .. } if device == Device::cuda(3)));
     // The device is known, but has no default kind.
@@ -72,7 +72,7 @@ fn an_unknown_device_is_a_typed_error_naming_both() {
 
 #[test]
 fn devices_made_elsewhere_are_served() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let device = Device::custom(7, 1);
     context.register(device, MemoryKind::Default, Bfc::new(Null::new(device)).into_ref()).unwrap();
     let block = context.allocate(device, &mib(3)).unwrap();
@@ -85,7 +85,7 @@ fn devices_made_elsewhere_are_served() {
 
 #[test]
 fn pinned_memory_is_on_the_cpu_also_without_a_device() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let mut block = context.allocate(Device::CPU, &mib(1).kind(MemoryKind::HostPinned)).unwrap();
     assert_eq!((block.device(), block.kind()), (Device::CPU, MemoryKind::HostPinned));
     block.bytes_mut().unwrap().fill(1);
@@ -93,7 +93,7 @@ fn pinned_memory_is_on_the_cpu_also_without_a_device() {
 
 #[test]
 fn accounting_by_kind_at_any_moment() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let weights = context.allocate(Device::CPU, &mib(3).kind(MemoryKind::Persistent)).unwrap();
     let cache = context.allocate(Device::CPU, &mib(2).kind(MemoryKind::KvCache)).unwrap();
     let live = |kind| context.stats(Device::CPU).kind(kind).requested_bytes;
@@ -104,7 +104,7 @@ fn accounting_by_kind_at_any_moment() {
 
 #[test]
 fn a_hard_budget_holds_and_says_so() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4 * MIB)).unwrap();
     let request = mib(3).kind(MemoryKind::KvCache);
     let first = context.allocate(Device::CPU, &request).unwrap();
@@ -122,7 +122,7 @@ fn a_hard_budget_holds_and_says_so() {
 
 #[test]
 fn unused_budget_is_borrowed_and_repaid() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let budget = |kind, bytes| context.set_budget(Device::CPU, kind, Budget::hard(bytes)).unwrap();
     budget(MemoryKind::KvCache, 4 * MIB);
     budget(MemoryKind::Workspace, 8 * MIB);
@@ -141,7 +141,7 @@ fn unused_budget_is_borrowed_and_repaid() {
 
 #[test]
 fn strict_budgets_neither_lend_nor_borrow() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4 * MIB)).unwrap();
     context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(8 * MIB).strict()).unwrap();
     assert!(context.allocate(Device::CPU, &mib(7).kind(MemoryKind::KvCache)).is_err());
@@ -150,7 +150,7 @@ fn strict_budgets_neither_lend_nor_borrow() {
 
 #[test]
 fn callbacks_free_memory_for_their_kind() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4 * MIB)).unwrap();
     let request = mib(3).kind(MemoryKind::KvCache);
     let evictable = Arc::new(Mutex::new(vec![context.allocate(Device::CPU, &request).unwrap()]));
@@ -176,7 +176,7 @@ fn callbacks_free_memory_for_their_kind() {
 
 #[test]
 fn a_soft_budget_calls_and_never_fails() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let over = Arc::new(AtomicU64::new(0));
     let reported = Arc::clone(&over);
     context.on_pressure(
@@ -200,7 +200,7 @@ fn caches_of_other_kinds_are_given_back_for_one_in_need() {
     let request = Request::new(12 << 20);
     let device = Device::custom(1, 0);
     let backing: orlop_alloc::backing::BackingRef = Arc::new(Null::with_limit(device, 16 * MIB));
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let engine = || Bfc::builder(Arc::clone(&backing)).policy(BfcPolicy::tensorflow()).build().into_ref();
     context.register(device, MemoryKind::Default, engine()).unwrap();
     context.register(device, MemoryKind::Workspace, engine()).unwrap();
@@ -248,7 +248,7 @@ fn an_observer_sees_each_block_once() {
             };
         }
     }
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let count = Arc::new(Count::default());
     context.add_observer(Arc::clone(&count) as Arc<dyn Observer>);
     context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(64 * MIB)).unwrap();
@@ -260,7 +260,7 @@ fn an_observer_sees_each_block_once() {
 
 #[test]
 fn a_bad_limit_in_the_configuration_is_told() {
-    let config = CpuConfig::new().named("no such allocator");
+    let config = AllocatorConfig::new().named("no such allocator");
     let context = Context::with(Device::CPU, config);
     assert!(matches!(context.allocate(Device::CPU, &mib(1)), Err(Error::UnknownName { .. })));
 }
@@ -285,7 +285,7 @@ fn a_hardened_context_finds_writes_behind_blocks() {
             }
         }
     }
-    let context = Context::with(Device::CPU, CpuConfig::new().hardened(Hardening::new()));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().hardened(Hardening::new()));
     let found = Arc::new(Overwritten::default());
     context.add_observer(Arc::clone(&found) as Arc<dyn Observer>);
     let block = context.allocate(Device::CPU, &Request::new(100)).unwrap();
@@ -309,7 +309,7 @@ fn a_hardened_context_finds_writes_behind_blocks() {
 #[test]
 fn a_hardened_context_finds_writes_after_the_return() {
     let hardening = Hardening::full().guard_pages(0);
-    let context = Context::with(Device::CPU, CpuConfig::new().hardened(hardening));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().hardened(hardening));
     let allocator = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
     let block = context.allocate(Device::CPU, &Request::new(1000)).unwrap();
     let ptr = block.as_ptr();
@@ -323,8 +323,8 @@ fn a_hardened_context_finds_writes_after_the_return() {
 
 #[test]
 fn guard_pages_keep_to_what_is_said_of_memory() {
-    let guarded = CpuConfig::new().hardened(Hardening::new().guard_pages(1));
-    let regions = |config: CpuConfig, kind| {
+    let guarded = AllocatorConfig::new().hardened(Hardening::new().guard_pages(1));
+    let regions = |config: AllocatorConfig, kind| {
         let context = Context::with(Device::CPU, config.named("direct"));
         let blocks: Vec<_> =
             (0..3).map(|_| context.allocate(Device::CPU, &Request::new(100).kind(kind)).unwrap()).collect();
@@ -343,7 +343,7 @@ fn guard_pages_keep_to_what_is_said_of_memory() {
 
 #[test]
 fn bare_addresses_that_come_twice_or_from_elsewhere_are_found_without_hardening() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let allocator = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
     for bytes in [100, 5000, 3 << 20] {
         let ptr = context.allocate(Device::CPU, &Request::new(bytes)).unwrap().into_raw_ptr().unwrap();
@@ -363,7 +363,7 @@ fn bare_addresses_that_come_twice_or_from_elsewhere_are_found_without_hardening(
 
 #[test]
 fn only_the_caching_engine_is_held_over_forks() {
-    let config = || CpuConfig::new().fork_safe();
+    let config = || AllocatorConfig::new().fork_safe();
     for good in [config(), config().named("caching"), config().warned()] {
         let allocator = good.make().unwrap();
         assert!(Allocator::name(&allocator).contains("caching"));

@@ -6,7 +6,7 @@ use orlop_alloc::{Allocator, AllocatorRef, Error, Request};
 use orlop_context::NodeAllocators;
 use orlop_context::register_allocator;
 use orlop_context::registry::{Registration, registry};
-use orlop_context::{Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
 use orlop_testkit::child;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ fn alone(test: &str) -> bool {
 
 #[test]
 fn the_rule_is_name_visitors_node_priority() {
-    let name = |config: CpuConfig| config.make().expect("it can be followed").name().to_owned();
+    let name = |config: AllocatorConfig| config.make().expect("it can be followed").name().to_owned();
     let visitor: Visitor = Arc::new(|_, _, _| {});
-    let full = CpuConfig::new().named("pow2").visitor(visitor.clone()).node(0);
+    let full = AllocatorConfig::new().named("pow2").visitor(visitor.clone()).node(0);
     assert_eq!(name(full), "pow2");
-    assert_eq!(name(CpuConfig::new().visitor(visitor.clone()).node(0)), "bfc");
-    assert_eq!(name(CpuConfig::new().visitor(visitor)), "bfc");
-    assert_eq!(name(CpuConfig::new().node(0)), "pool");
-    assert_eq!(name(CpuConfig::new()), "caching");
-    let forks = CpuConfig::new().fork_safe();
+    assert_eq!(name(AllocatorConfig::new().visitor(visitor.clone()).node(0)), "bfc");
+    assert_eq!(name(AllocatorConfig::new().visitor(visitor)), "bfc");
+    assert_eq!(name(AllocatorConfig::new().node(0)), "pool");
+    assert_eq!(name(AllocatorConfig::new()), "caching");
+    let forks = AllocatorConfig::new().fork_safe();
     assert_eq!(name(forks.clone()), "caching");
     assert!(matches!(forks.named("pool").make(), Err(Error::Configuration { .. })));
 }
@@ -51,12 +51,12 @@ fn the_factory_of_the_highest_priority_makes_the_default() {
     // Below the built-in factories: it does not change the default.
     let low = register_allocator!("low", 1, |_| Err(Error::NoRawDeleter));
     assert_eq!(low, Registration::New);
-    for context in [Context::current(), Context::new(), Context::with(Device::CPU, CpuConfig::new())] {
+    for context in [Context::current(), Context::new(), Context::with(Device::CPU, AllocatorConfig::new())] {
         assert_eq!(default_of(&context).name(), "system", "a `Direct` has its backing's name");
         assert!(context.allocate(Device::CPU, &Request::new(100)).is_ok());
     }
     // The rule still decides first.
-    assert_eq!(CpuConfig::new().node(0).make().unwrap().name(), "pool");
+    assert_eq!(AllocatorConfig::new().node(0).make().unwrap().name(), "pool");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_factory_by_a_built_in_name_takes_its_place() {
     });
     assert_eq!(better, Registration::New);
     let visitor: Visitor = Arc::new(|_, _, _| {});
-    let config = CpuConfig::new().visitor(visitor);
+    let config = AllocatorConfig::new().visitor(visitor);
     assert_eq!(config.make().unwrap().name(), "system");
 }
 
@@ -116,7 +116,7 @@ fn the_process_default_is_set_once_and_before_it_is_asked_for() {
     if !alone(TEST) {
         return;
     }
-    let mine = Context::with(Device::cuda(3), CpuConfig::new());
+    let mine = Context::with(Device::cuda(3), AllocatorConfig::new());
     let allocator = Direct::new(System::new()).into_ref().erase();
     mine.register(Device::CPU, MemoryKind::Default, allocator.clone()).unwrap();
     mine.clone().set_process_default().unwrap();
@@ -125,11 +125,11 @@ fn the_process_default_is_set_once_and_before_it_is_asked_for() {
         assert_eq!(context.default_device(), Device::cuda(3));
         assert!(default_of(&context).same_as(&allocator));
     }
-    let second = Context::with(Device::CPU, CpuConfig::new()).set_process_default();
+    let second = Context::with(Device::CPU, AllocatorConfig::new()).set_process_default();
     assert!(matches!(second, Err(Error::ContextAlreadySet)));
     assert!(default_of(&Context::current()).same_as(&allocator), "the first stays");
     // A scope goes before it.
-    let inner = Context::with(Device::CPU, CpuConfig::new());
+    let inner = Context::with(Device::CPU, AllocatorConfig::new());
     assert_eq!(inner.scope(|| Context::current().default_device()), Device::CPU);
 }
 
@@ -139,21 +139,22 @@ fn the_process_default_cannot_be_set_after_it_was_used() {
         return;
     }
     let used = Context::current();
-    let mine = Context::with(Device::cuda(3), CpuConfig::new());
+    let mine = Context::with(Device::cuda(3), AllocatorConfig::new());
     assert!(matches!(mine.set_process_default(), Err(Error::ContextAlreadySet)));
     assert_eq!(Context::current().default_device(), used.default_device());
 }
 
 #[test]
 fn nodes_are_served_as_configured() {
-    let small = NodeAllocators::configured(CpuConfig::new().named("bfc").limit(4 << 20).whole_limit());
+    let small =
+        NodeAllocators::configured(AllocatorConfig::new().named("bfc").limit(4 << 20).whole_limit(true));
     for node in [None, Some(0)] {
         let allocator = small.for_node(node).unwrap();
         assert_eq!(allocator.name(), "bfc-fixed");
         assert!(allocator.allocate(&Request::new(3 << 20)).is_ok());
         assert!(allocator.allocate(&Request::new(5 << 20)).is_err());
     }
-    let wrong = NodeAllocators::configured(CpuConfig::new().named("nobody"));
+    let wrong = NodeAllocators::configured(AllocatorConfig::new().named("nobody"));
     assert!(matches!(wrong.for_node(Some(0)), Err(Error::UnknownName { .. })));
 }
 
@@ -165,7 +166,7 @@ fn nodes_are_served_as_the_environment_says() {
         child::run(&format!("defaults::{TEST}"), TEST, &variables);
         return;
     }
-    let nodes = NodeAllocators::configured(CpuConfig::from_env());
+    let nodes = NodeAllocators::configured(AllocatorConfig::from_env());
     let allocator = nodes.for_node(Some(0)).unwrap();
     assert_eq!(allocator.name(), "limit(pow2)");
     assert!(allocator.allocate(&Request::new(2 << 20)).is_err());
@@ -176,7 +177,7 @@ fn nodes_are_served_as_the_environment_says() {
 #[test]
 fn a_configuration_for_nodes_puts_pages_on_each() {
     // As `NodeAllocators` does on a machine with several nodes.
-    let config = CpuConfig::new();
+    let config = AllocatorConfig::new();
     let nodes = NodeAllocators::with_nodes(2, move |node| match node {
         Some(node) => config.clone().node(node).make(),
         None => config.make(),

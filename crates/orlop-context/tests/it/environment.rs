@@ -2,7 +2,7 @@
 
 use orlop_alloc::{Allocator, Error, Request};
 use orlop_context::device_memory;
-use orlop_context::{Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
 use orlop_testkit::child;
 
@@ -12,7 +12,7 @@ fn child() {
     if !child::plays("reader") {
         return;
     }
-    let context = Context::with(Device::CPU, CpuConfig::from_env());
+    let context = Context::with(Device::CPU, AllocatorConfig::from_env());
     match context.allocator(Device::CPU, MemoryKind::Default) {
         Ok(allocator) => {
             let block = allocator.allocate(&Request::new(64 << 20));
@@ -93,7 +93,7 @@ fn a_limit_can_be_a_share_of_memory() {
 #[test]
 fn release_when_stuck_is_followed() {
     if child::plays("releaser") {
-        let context = Context::with(Device::CPU, CpuConfig::from_env());
+        let context = Context::with(Device::CPU, AllocatorConfig::from_env());
         // Regions of 2, 4, 8 and 16 MiB; then all blocks are freed.
         let blocks: Vec<_> = (0..15).map(|_| context.allocate(Device::CPU, &Request::new(2 << 20))).collect();
         assert!(blocks.iter().all(Result::is_ok));
@@ -150,13 +150,16 @@ fn unsupported_settings_are_errors() {
 
 #[test]
 fn the_builder_refuses_what_the_environment_would() {
-    let make = |config: CpuConfig| config.make().map(|allocator| allocator.name().to_owned());
-    assert_eq!(make(CpuConfig::new().limit_percent(50)).unwrap(), "caching");
+    let make = |config: AllocatorConfig| config.make().map(|allocator| allocator.name().to_owned());
+    assert_eq!(make(AllocatorConfig::new().limit_percent(50)).unwrap(), "caching");
     for percent in [0, 101, u8::MAX] {
-        let error = make(CpuConfig::new().limit_percent(percent)).unwrap_err();
+        let error = make(AllocatorConfig::new().limit_percent(percent)).unwrap_err();
         assert!(matches!(error, Error::Configuration { variable: "limit_percent", .. }), "{error}");
     }
-    let error = make(CpuConfig::new().whole_limit().limit(1 << 20)).unwrap_err();
+    let error = make(AllocatorConfig::new().whole_limit(true).limit(1 << 20)).unwrap_err();
     assert!(matches!(error, Error::Configuration { variable: "growth", .. }), "{error}");
-    assert_eq!(make(CpuConfig::new().named("bfc").whole_limit().limit(1 << 20)).unwrap(), "bfc-fixed");
+    assert_eq!(
+        make(AllocatorConfig::new().named("bfc").whole_limit(true).limit(1 << 20)).unwrap(),
+        "bfc-fixed"
+    );
 }

@@ -7,7 +7,7 @@ use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::Arena;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Error, OutOfMemory, Refusal, Request, Tag};
 use orlop_context::Context;
-use orlop_context::{Budget, CpuConfig, Pressure};
+use orlop_context::{AllocatorConfig, Budget, Pressure};
 use orlop_core::{ByteSize, Device, MemoryKind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -107,7 +107,7 @@ fn an_error_in_one_line_and_in_full() {
 
 #[test]
 fn a_budget_speaks_of_the_context_only() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.set_budget(Device::CPU, KV, Budget::hard(100_000)).unwrap();
     let (pages, other) = (Tag::new("budget: pages"), Tag::new("budget: other"));
     let _pages = context.allocate(Device::CPU, &Request::new(60_000).kind(KV).tag(pages)).unwrap();
@@ -147,7 +147,7 @@ fn a_limit_is_named_where_free_pieces_are_too_small() {
 }
 
 fn limited(bytes: usize) -> Context {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let engine = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(bytes).build().into_ref();
     context.register(Device::CPU, MemoryKind::Default, engine).expect("the same device");
     context

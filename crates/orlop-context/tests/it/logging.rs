@@ -1,4 +1,6 @@
-//! Tests of the allocation log.
+//! Tests of the allocation log and the other observers.
+
+#![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
 use orlop_alloc::adaptor::Tracking;
 use orlop_alloc::backing::System;

@@ -2,7 +2,7 @@
 
 use orlop_alloc::{Request, Tag};
 use orlop_context::observe::LogSwitch;
-use orlop_context::{Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Context};
 use orlop_core::Device;
 use orlop_testkit::child;
 
@@ -44,7 +44,7 @@ fn a_context_has_the_switch_of_its_log() {
     if child::plays("builder") {
         let log = LogSwitch::new();
         log.set_enabled(false);
-        let context = Context::with(Device::CPU, CpuConfig::new().logged_by(log.clone()));
+        let context = Context::with(Device::CPU, AllocatorConfig::new().logged_by(log.clone()));
         drop(context.allocate(Device::CPU, &Request::new(500)).unwrap());
         act(&context, context.cpu_log().unwrap(), Some(7), 1000);
         act(&context, &log, None, 2000);
@@ -59,7 +59,7 @@ fn a_context_has_the_switch_of_its_log() {
 
 #[test]
 fn without_a_log_there_is_no_switch() {
-    assert!(Context::with(Device::CPU, CpuConfig::new()).cpu_log().is_none());
-    let logged = CpuConfig::new().logged();
+    assert!(Context::with(Device::CPU, AllocatorConfig::new()).cpu_log().is_none());
+    let logged = AllocatorConfig::new().logged();
     assert!(Context::with(Device::CPU, logged).cpu_log().is_some_and(LogSwitch::enabled));
 }

@@ -7,7 +7,7 @@ use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, Block, Event, Observer, RawBlock, RegionWatch, Request, Usage};
 use orlop_context::observe::Subscription;
 use orlop_context::profile::LeakCheck;
-use orlop_context::{Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -39,7 +39,7 @@ impl Observer for Recorder {
 
 #[test]
 fn nothing_keeps_a_recorder_that_listened() {
-    let context = Context::with(Device::CPU, CpuConfig::new().named("bfc"));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().named("bfc"));
     drop(plain(&context, KIB));
     let recorder = Arc::new(Recorder::default());
     let subscription = Subscription::on(&context, Arc::clone(&recorder) as Arc<dyn Observer>);
@@ -56,7 +56,7 @@ fn nothing_keeps_a_recorder_that_listened() {
 
 #[test]
 fn only_a_new_listener_receives_existing_regions() {
-    let context = Context::with(Device::CPU, CpuConfig::new().named("bfc"));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().named("bfc"));
     let block = plain(&context, KIB);
     let add =
         |recorder: &Arc<Recorder>| Subscription::on(&context, Arc::clone(recorder) as Arc<dyn Observer>);
@@ -111,7 +111,7 @@ fn a_check_in_every_step_leaves_nothing_behind() {
     let engine = Direct::new(System::new());
     let allocator = Remembers { engine, watches: Mutex::default() }.into_ref();
     let alive = || allocator.watches.lock().unwrap().iter().filter(|watch| watch.strong_count() > 0).count();
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.register(Device::CPU, MemoryKind::Default, allocator.clone()).unwrap();
     for _ in 0..STEPS {
         let check = LeakCheck::on(&context);

@@ -6,7 +6,7 @@ use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::{Allocator, AllocatorRef, Error, Refusal, Request};
-use orlop_context::{Budget, Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
 use orlop_testkit::child;
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ impl Pinner for Pins {
 /// No test of this process sets a pinner.
 #[test]
 fn without_a_pinner_it_is_plain_memory_and_says_so() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let mut block = context.allocate(Device::CPU, &pinned()).unwrap();
     assert_eq!((block.device(), block.kind(), block.is_pinned()), (Device::CPU, KIND, false));
     block.bytes_mut().unwrap().fill(1);
@@ -89,7 +89,7 @@ fn without_a_pinner_it_is_plain_memory_and_says_so() {
 
 #[test]
 fn another_allocator_that_serves_the_kind_does_not_pin() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new()).into_ref()).unwrap();
     context.register(Device::CPU, KIND, Pow2::new(System::new()).into_ref()).unwrap();
     let error = context.allocate_pinned(&pinned()).unwrap_err();
@@ -105,7 +105,7 @@ fn with_a_pinner_it_is_pinned_until_it_goes_back() {
     let pins = Arc::new(Pins::default());
     assert!(set_pinner(pins.clone()));
     assert!(!set_pinner(Arc::new(Pins::default())), "the first stays");
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let block = context.allocate(Device::CPU, &pinned()).unwrap();
     assert!(block.is_pinned() && pins.holds(&block));
     assert!(format!("{block:?}").contains("pinned: true"), "{block:?}");
@@ -159,12 +159,12 @@ fn every_engine_and_adaptor_over_pinned_memory_says_so() {
         // Guard pages would not be pinned.
         let guarded = Hardened::new(tracked, full.guard_pages(1)).into_ref();
         assert!(!guarded.semantics().pinned && !guarded.allocate(&pinned()).unwrap().is_pinned());
-        let context = Context::with(Device::CPU, CpuConfig::new());
+        let context = Context::with(Device::CPU, AllocatorConfig::new());
         context.register(Device::CPU, KIND, engine).unwrap();
         context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
         assert!(context.allocate_pinned(&pinned()).unwrap().is_pinned());
     }
-    let hardened = Context::with(Device::CPU, CpuConfig::new().hardened(Hardening::full()));
+    let hardened = Context::with(Device::CPU, AllocatorConfig::new().hardened(Hardening::full()));
     assert!(hardened.allocate_pinned(&pinned()).unwrap().is_pinned());
     drop(hardened);
     assert_eq!(pins.count(), 0);
@@ -176,14 +176,14 @@ fn a_pinner_that_comes_late_is_for_new_allocators() {
     if !alone("a_pinner_that_comes_late_is_for_new_allocators") {
         return;
     }
-    let early = Context::with(Device::CPU, CpuConfig::new());
+    let early = Context::with(Device::CPU, AllocatorConfig::new());
     let block = early.allocate(Device::CPU, &pinned()).unwrap();
     let pins = Arc::new(Pins::default());
     assert!(set_pinner(pins.clone()));
     let large = early.allocate(Device::CPU, &Request::new(16 << 20).kind(KIND)).unwrap();
     assert!(!block.is_pinned() && !large.is_pinned() && pins.count() == 0);
     assert!(early.allocate_pinned(&pinned()).is_err());
-    let late = Context::with(Device::CPU, CpuConfig::new());
+    let late = Context::with(Device::CPU, AllocatorConfig::new());
     assert!(late.allocate_pinned(&pinned()).unwrap().is_pinned());
     drop((block, large, early));
 }

@@ -7,7 +7,7 @@ use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, Block, Event, Observer, Request, Tag};
 use orlop_context::profile::{LeakCheck, MemorySteps, StepOrder, StepTable, of_shape};
-use orlop_context::{Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{DType, Device, MemoryKind, Shape};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ const KIB: usize = 1 << 10;
 
 /// Over an engine that grants exactly the requested bytes.
 fn context() -> Context {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new()).into_ref()).unwrap();
     context
 }
@@ -271,7 +271,7 @@ fn memory_of_others_has_no_shape() {
 
 #[test]
 fn on_many_threads_figures_add_up() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let (check, steps) = (LeakCheck::on(&context), MemorySteps::on(&context));
     let (threads, rounds) = if cfg!(miri) { (2, 10) } else { (4, 500) };
     let whole = steps.step("whole");

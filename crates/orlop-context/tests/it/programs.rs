@@ -8,7 +8,7 @@ use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, ThreadArenas};
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
 use orlop_context::Context;
-use orlop_context::{Budget, CpuConfig, MemoryMap};
+use orlop_context::{AllocatorConfig, Budget, MemoryMap};
 use orlop_core::{Device, MemoryKind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -62,7 +62,7 @@ fn check(map: &MemoryMap, blocks: &[Block], seed: u64) {
 
 fn program(seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let gone = Arc::new(AtomicUsize::new(0));
     let mut arenas: Vec<AllocatorRef> = Vec::new();
     let mut blocks: Vec<Block> = Vec::new();

@@ -4,7 +4,8 @@ use orlop_alloc::backing::{BackingRef, Null};
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, Request, Stats};
 use orlop_alloc::{AllocatorRef, Error};
-use orlop_context::registry::{Factory, FactoryOptions, Registration, Registry, register_builtin, registry};
+use orlop_context::AllocatorConfig;
+use orlop_context::registry::{Factory, Registration, Registry, register_builtin, registry};
 use orlop_core::{Alignment, Device};
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +15,7 @@ fn on_device(name: &str, priority: i32, index: u16) -> Factory {
 }
 
 fn made(registry: &Registry, name: &str) -> u16 {
-    registry.make(name, &FactoryOptions::new()).map_or(u16::MAX, |allocator| allocator.device().index())
+    registry.make(name, &AllocatorConfig::new()).map_or(u16::MAX, |allocator| allocator.device().index())
 }
 
 #[test]
@@ -25,7 +26,7 @@ fn the_highest_priority_wins_by_name_and_overall() {
         assert_eq!(registry.register(on_device(name, priority, index)), Registration::New);
     }
     assert_eq!((made(&registry, "a"), made(&registry, "b"), made(&registry, "c")), (3, 2, 5));
-    let best = registry.make_best(&FactoryOptions::new()).unwrap();
+    let best = registry.make_best(&AllocatorConfig::new()).unwrap();
     assert_eq!(best.device().index(), 3, "the first registered among equals");
     let listed: Vec<_> =
         registry.registered().iter().map(|entry| (entry.name.to_string(), entry.priority)).collect();
@@ -79,7 +80,7 @@ fn one_allocator_and_one_backing_are_kept_for_each_factory_and_node() {
     assert!(!on_node.same_as(&first));
     assert!(registry.allocator("pool", Some(0)).unwrap().same_as(&on_node));
     assert!(!registry.allocator("pow2", None).unwrap().same_as(&first));
-    assert!(!registry.make("pool", &FactoryOptions::new()).unwrap().same_as(&first));
+    assert!(!registry.make("pool", &AllocatorConfig::new()).unwrap().same_as(&first));
     let best = registry.best_allocator(None).unwrap();
     assert_eq!(best.name(), "caching");
     assert!(registry.allocator("caching", None).unwrap().same_as(&best));
@@ -104,7 +105,7 @@ fn racing_first_calls_get_the_same_allocator() {
 fn a_registration_after_the_first_allocator_is_late() {
     let registry = Registry::new();
     assert_eq!(registry.register(on_device("x", 1, 1)), Registration::New);
-    assert!(registry.make("unknown", &FactoryOptions::new()).is_err());
+    assert!(registry.make("unknown", &AllocatorConfig::new()).is_err());
     assert_eq!(registry.register(on_device("y", 1, 2)), Registration::New, "nothing was handed out");
     let kept = registry.best_allocator(None).unwrap();
     assert_eq!(registry.register(on_device("x", 9, 3)), Registration::Late);
@@ -117,8 +118,8 @@ fn a_registration_after_the_first_allocator_is_late() {
 #[test]
 fn settings_of_one_engine_are_refused_by_the_others() {
     let registry = Registry::with_builtin();
-    let whole = FactoryOptions::new().limit(8 << 20).whole_limit(true);
-    let releasing = FactoryOptions::new().limit(8 << 20).release_when_stuck(true);
+    let whole = AllocatorConfig::new().limit(8 << 20).whole_limit(true);
+    let releasing = AllocatorConfig::new().limit(8 << 20).release_when_stuck(true);
     for entry in registry.registered() {
         let follows = entry.name.starts_with("bfc");
         for options in [&whole, &releasing] {
@@ -129,17 +130,17 @@ fn settings_of_one_engine_are_refused_by_the_others() {
         }
     }
     assert_eq!(registry.make("bfc", &whole).unwrap().name(), "bfc-fixed");
-    assert!(registry.make("bfc", &FactoryOptions::new().whole_limit(true)).is_err(), "a limit is needed");
+    assert!(registry.make("bfc", &AllocatorConfig::new().whole_limit(true)).is_err(), "a limit is needed");
 }
 
 #[test]
 fn a_node_or_backing_that_is_unsupported_is_refused() {
     let registry = Registry::with_builtin();
-    let refused = |name: &str, options: &FactoryOptions| match registry.make(name, options) {
+    let refused = |name: &str, options: &AllocatorConfig| match registry.make(name, options) {
         Err(Error::Configuration { variable, .. }) => variable,
         _ => "",
     };
-    let plain = FactoryOptions::new().limit(8 << 20);
+    let plain = AllocatorConfig::new().limit(8 << 20);
     for entry in registry.registered() {
         let name = &*entry.name;
         assert_eq!(refused(name, &plain.clone().node(0)) == "node", name == "system");
@@ -156,7 +157,7 @@ fn statistics_are_off_in_every_engine_if_they_are_switched_off() {
         let limits =
             if &*entry.name == "bfc-fixed" { vec![Some(8 << 20)] } else { vec![None, Some(8 << 20)] };
         for (limit, on) in limits.into_iter().flat_map(|limit| [(limit, true), (limit, false)]) {
-            let mut options = FactoryOptions::new().statistics(on);
+            let mut options = AllocatorConfig::new().statistics(on);
             options.limit = limit;
             let allocator = registry.make(&entry.name, &options).unwrap();
             let block = allocator.allocate(&Request::new(1000)).unwrap();
@@ -178,7 +179,7 @@ fn statistics_are_off_in_every_engine_if_they_are_switched_off() {
 #[test]
 fn unknown_names_are_errors() {
     let registry = Registry::new();
-    let options = FactoryOptions::new();
+    let options = AllocatorConfig::new();
     let error = registry.make("unknown", &options).unwrap_err();
     assert!(
         matches!(error, Error::UnknownName { what: "allocator", ref name } if &**name == "unknown"),
@@ -208,23 +209,23 @@ fn the_built_in_ones_work_and_follow_the_options() {
     let registry = Registry::with_builtin();
     register_builtin(&registry);
     for entry in registry.registered() {
-        let allocator = registry.make(&entry.name, &FactoryOptions::new().limit(2 << 20)).unwrap();
+        let allocator = registry.make(&entry.name, &AllocatorConfig::new().limit(2 << 20)).unwrap();
         let block = allocator.allocate(&Request::new(1000)).unwrap();
         assert_eq!(block.device(), Device::CPU, "{entry}");
         assert!(allocator.allocate(&Request::new(4 << 20)).is_err(), "{entry}");
     }
     let device: BackingRef = Arc::new(Null::new(Device::cuda(1)));
     for name in ["bfc", "direct", "system"] {
-        let allocator = registry.make(name, &FactoryOptions::new().backing(device.clone())).unwrap();
+        let allocator = registry.make(name, &AllocatorConfig::new().backing(device.clone())).unwrap();
         assert_eq!(allocator.device(), Device::cuda(1), "{name}");
     }
-    let missing = registry.make("bfc-fixed", &FactoryOptions::new()).unwrap_err();
+    let missing = registry.make("bfc-fixed", &AllocatorConfig::new()).unwrap_err();
     assert!(matches!(missing, Error::Configuration { variable: "limit", .. }), "{missing}");
 }
 
 #[test]
 fn backings_are_made_per_node() {
-    let backing = registry().make_backing("bfc", &FactoryOptions::new().node(0)).unwrap();
+    let backing = registry().make_backing("bfc", &AllocatorConfig::new().node(0)).unwrap();
     assert_eq!(backing.node(), Some(0));
     let region = backing.reserve(4096, Alignment::CPU).unwrap();
     // SAFETY: reserved above, released once.

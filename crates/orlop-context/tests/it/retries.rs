@@ -2,14 +2,14 @@
 
 use orlop_alloc::LadderStep;
 use orlop_alloc::Request;
-use orlop_context::{Budget, Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Returns a context with budgets, a callback that counts its calls, and cached blocks of other kinds.
 fn short_of_memory() -> (Context, Arc<AtomicUsize>) {
-    let context = Context::with(Device::CPU, CpuConfig::new().named("bfc").limit(8 << 20));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().named("bfc").limit(8 << 20));
     context
         .set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(1 << 20))
         .expect("the CPU has budgets");
@@ -50,7 +50,7 @@ fn no_step_of_the_ladder_is_taken() {
 /// An engine uses its own cached memory in any case.
 #[test]
 fn an_engine_gives_its_own_cache_back_for_a_request() {
-    let context = Context::with(Device::CPU, CpuConfig::new().limit(8 << 20));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().limit(8 << 20));
     let blocks: Vec<_> =
         (0..6).map(|_| context.allocate(Device::CPU, &Request::new(1 << 20)).unwrap()).collect();
     drop(blocks);

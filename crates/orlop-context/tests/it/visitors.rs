@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::{Mmap, Region, RegionChange, System, Visited, Visitor};
 use orlop_alloc::{Allocator, Request};
-use orlop_context::{Context, CpuConfig};
+use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -75,7 +75,7 @@ fn visitors_see_all_that_engines_reserve_and_release() {
     for engine in ENGINES {
         for node in [None, Some(0)] {
             let (visitor, seen) = watching(node);
-            let config = CpuConfig::new().named(engine).visitor(visitor);
+            let config = AllocatorConfig::new().named(engine).visitor(visitor);
             let config = node.map_or(config.clone(), |node| config.node(node));
             let allocator = config.make().unwrap();
             let mut blocks = Vec::new();
@@ -108,7 +108,7 @@ fn visitors_nest() {
         let log = Arc::clone(&log);
         Arc::new(move |change, _, _| log.lock().unwrap().push((name, change)))
     };
-    let config = CpuConfig::new().named("direct").visitor(logging(1)).visitor(logging(2));
+    let config = AllocatorConfig::new().named("direct").visitor(logging(1)).visitor(logging(2));
     let allocator = config.make().unwrap();
     drop(allocator.allocate(&Request::new(1000)).unwrap());
     let (gained, lost) = (RegionChange::Reserved, RegionChange::Released);
@@ -118,7 +118,7 @@ fn visitors_nest() {
 #[test]
 fn visitors_of_a_context_see_pinned_memory_too() {
     let (visitor, seen) = watching(None);
-    let context = Context::with(Device::CPU, CpuConfig::new().visitor(visitor));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().visitor(visitor));
     for kind in [MemoryKind::Default, MemoryKind::HostPinned, MemoryKind::KvCache] {
         let block = context.allocate(Device::CPU, &Request::new(1000).kind(kind)).unwrap();
         let address = block.as_ptr().as_ptr().addr();

@@ -2,8 +2,8 @@
 
 use orlop_alloc::backing::{Null, Region, RegionChange, Visitor};
 use orlop_alloc::{Allocator, Error, Request};
-use orlop_context::CpuConfig;
-use orlop_context::registry::{FactoryOptions, Registry, registry};
+use orlop_context::AllocatorConfig;
+use orlop_context::registry::{Registry, registry};
 use orlop_core::Device;
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ fn registered() -> Registry {
     registry
 }
 
-fn limited() -> FactoryOptions {
-    FactoryOptions::new().limit(8 << 20)
+fn limited() -> AllocatorConfig {
+    AllocatorConfig::new().limit(8 << 20)
 }
 
 /// Returns the setting that is refused.
-fn refused(options: &FactoryOptions) -> &'static str {
+fn refused(options: &AllocatorConfig) -> &'static str {
     match registered().make(NAME, options) {
         Err(Error::Configuration { variable, .. }) => variable,
         other => panic!("{other:?}"),
@@ -47,7 +47,7 @@ fn it_exists_where_it_is_registered() {
 #[test]
 fn it_follows_the_limit_and_the_statistics() {
     // Whole pages, and never more than the limit.
-    let pages = registered().make(NAME, &FactoryOptions::new().limit((6 << 20) - 1)).unwrap();
+    let pages = registered().make(NAME, &AllocatorConfig::new().limit((6 << 20) - 1)).unwrap();
     assert_eq!(pages.device_memory().map(|memory| memory.total), Some(4 << 20));
     let uncounted = registered().make(NAME, &limited().statistics(false)).unwrap();
     let block = uncounted.allocate(&Request::new(1000)).unwrap();
@@ -58,8 +58,8 @@ fn it_follows_the_limit_and_the_statistics() {
 
 #[test]
 fn unsupported_settings_are_refused() {
-    assert_eq!(refused(&FactoryOptions::new()), "limit", "the limit is required");
-    assert_eq!(refused(&FactoryOptions::new().limit((2 << 20) - 1)), "limit");
+    assert_eq!(refused(&AllocatorConfig::new()), "limit", "the limit is required");
+    assert_eq!(refused(&AllocatorConfig::new().limit((2 << 20) - 1)), "limit");
     assert_eq!(refused(&limited().node(0)), "node");
     assert_eq!(refused(&limited().backing(Arc::new(Null::new(Device::CPU)))), "backing");
     assert_eq!(refused(&limited().whole_limit(true)), "growth");
@@ -69,7 +69,7 @@ fn unsupported_settings_are_refused() {
 #[test]
 fn a_configuration_can_name_it() {
     orlop_device::register(registry());
-    let config = CpuConfig::new().named(NAME).limit(8 << 20);
+    let config = AllocatorConfig::new().named(NAME).limit(8 << 20);
     assert_eq!(config.clone().make().unwrap().name(), NAME);
     // An engine that takes no backing cannot call visitors, so the visitor is refused.
     let visitor: Visitor = Arc::new(|_: RegionChange, _: &Region, _: Option<u32>| {});

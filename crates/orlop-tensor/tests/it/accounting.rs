@@ -5,12 +5,12 @@ use orlop_alloc::backing::System;
 use orlop_alloc::engine::Arena;
 use orlop_alloc::{Allocator as _, AllocatorRef, Error as AllocError, Refusal};
 use orlop_context::Context;
-use orlop_context::{Budget, CpuConfig, Source};
+use orlop_context::{AllocatorConfig, Budget, Source};
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 
 fn context() -> Context {
-    Context::with(Device::CPU, CpuConfig::new())
+    Context::with(Device::CPU, AllocatorConfig::new())
 }
 
 #[test]

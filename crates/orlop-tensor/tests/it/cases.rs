@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
+use orlop_context::AllocatorConfig;
 use orlop_context::Context;
-use orlop_context::CpuConfig;
 use orlop_core::{DType, Device, Layout, MemoryFormat, Shape, Strides};
 use orlop_tensor::{Storage, Tensor, TensorOptions};
 use proptest::prelude::*;
@@ -114,7 +114,7 @@ impl Damage {
 
 /// Runs `read` with little memory: code that trusts a damaged file runs out of it.
 pub(crate) fn in_little_memory<T>(read: impl FnOnce() -> orlop_tensor::Result<T>) -> orlop_tensor::Result<T> {
-    let context = Context::with(Device::CPU, CpuConfig::new().named("bfc").limit(16 << 20));
+    let context = Context::with(Device::CPU, AllocatorConfig::new().named("bfc").limit(16 << 20));
     let result = context.scope(read);
     if let Err(orlop_tensor::Error::Alloc(error)) = &result {
         assert!(!error.is_out_of_memory(), "{error}");

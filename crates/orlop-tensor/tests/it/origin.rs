@@ -4,7 +4,7 @@ use orlop_alloc::backing::System;
 use orlop_alloc::engine::{Arena, Direct};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_context::Context;
-use orlop_context::{Budget, CpuConfig};
+use orlop_context::{AllocatorConfig, Budget};
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 
@@ -77,7 +77,7 @@ fn the_first_write_after_a_lazy_clone_copies_in_the_arena() {
 
 #[test]
 fn a_context_that_is_not_current_is_kept_too() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new()).into_ref()).unwrap();
     let storage = Storage::new(100, &TensorOptions::new().context(&context)).unwrap();
     let clone = storage.lazy_clone().unwrap();
@@ -94,7 +94,7 @@ fn a_context_that_is_not_current_is_kept_too() {
 /// If the current context selects the same allocator, it allocates, with the adaptors registered since.
 #[test]
 fn the_contexts_budget_applies_to_what_grows() {
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.scope(|| {
         let early = Storage::new(1000, &TensorOptions::new()).unwrap();
         context.set_budget(Device::CPU, MemoryKind::Default, Budget::hard(1 << 16).strict()).unwrap();
@@ -125,7 +125,7 @@ fn memory_that_comes_late_is_as_the_options_said() {
     storage.bind(4096).unwrap();
     assert!(is_from(&storage, &handle) && storage.read().unwrap().iter().all(|&byte| byte == 0));
 
-    let context = Context::with(Device::CPU, CpuConfig::new());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
     let storage = Storage::unbound(&TensorOptions::new().context(&context)).unwrap();
     storage.bind(100).unwrap();
     assert_eq!(allocations(&context), 1);

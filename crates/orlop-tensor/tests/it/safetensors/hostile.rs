@@ -19,7 +19,7 @@ const ROOM: usize = 1 << 20;
 const HEAP: (usize, usize) = (32, 128 << 10);
 
 static SMALL: LazyLock<Context> =
-    LazyLock::new(|| Context::with(Device::CPU, orlop_context::CpuConfig::new().limit(ROOM)));
+    LazyLock::new(|| Context::with(Device::CPU, orlop_context::AllocatorConfig::new().limit(ROOM)));
 
 /// The function that a fuzzer calls for files.
 fn fuzz_one(data: &[u8]) {

@@ -8,7 +8,7 @@ use orlop_alloc::backing::{Region, RegionChange, Visited, Visitor};
 use orlop_alloc::{Allocator, AllocatorRef, Event, Observer};
 use orlop_context::Context;
 use orlop_context::observe::{Logging, TotalMemory, Warn, WarnBuilder};
-use orlop_context::{Budget, CpuConfig};
+use orlop_context::{AllocatorConfig, Budget};
 use orlop_core::MemoryKind;
 use std::any::Any;
 use std::io::{self, Write};
@@ -211,7 +211,7 @@ fn in_context(
 ) -> Option<(HostileSetup, Context)> {
     let setup = factory.plain();
     let device = setup.allocator.device();
-    let context = Context::with(device, CpuConfig::default());
+    let context = Context::with(device, AllocatorConfig::default());
     context.register(device, MemoryKind::Default, setup.allocator.clone()).ok()?;
     context.set_budget(device, MemoryKind::Default, budget).ok()?;
     state.allocate_through(context.clone(), device);

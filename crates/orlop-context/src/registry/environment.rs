@@ -1,6 +1,6 @@
 //! Environment variables for the CPU's allocators, which `config` lists.
 
-use super::CpuConfig;
+use super::AllocatorConfig;
 use orlop_alloc::adaptor::Hardening;
 use orlop_alloc::system_memory;
 use orlop_core::ByteSize;
@@ -17,27 +17,27 @@ pub(super) const FORK_SAFE: &str = "ORLOP_CPU_FORK_SAFE";
 pub(super) const SHARE: &str = "a share from 1 to 100 percent of memory whose size is known";
 
 /// A boolean setting: its variable, the value that has an effect, and the effect.
-type Flag = (&'static str, &'static str, fn(CpuConfig) -> CpuConfig);
+type Flag = (&'static str, &'static str, fn(AllocatorConfig) -> AllocatorConfig);
 
 const FLAGS: [Flag; 6] = [
-    ("ORLOP_CPU_RELEASE", "1", CpuConfig::releasing_when_stuck),
+    ("ORLOP_CPU_RELEASE", "1", |config| config.release_when_stuck(true)),
     ("ORLOP_CPU_HARDENED", "1", |config| config.hardened(Hardening::full())),
-    (FORK_SAFE, "1", CpuConfig::fork_safe),
-    ("ORLOP_CPU_STATISTICS", "0", CpuConfig::without_statistics),
-    ("ORLOP_CPU_WARN", "1", CpuConfig::warned),
-    ("ORLOP_CPU_LOG", "1", CpuConfig::logged),
+    (FORK_SAFE, "1", AllocatorConfig::fork_safe),
+    ("ORLOP_CPU_STATISTICS", "0", |config| config.statistics(false)),
+    ("ORLOP_CPU_WARN", "1", AllocatorConfig::warned),
+    ("ORLOP_CPU_LOG", "1", AllocatorConfig::logged),
 ];
 
 /// Reads the configuration from the process's environment.
-pub(super) fn read() -> CpuConfig {
-    let mut config = CpuConfig::new();
+pub(super) fn read() -> AllocatorConfig {
+    let mut config = AllocatorConfig::new();
     config = with(config, ALLOCATOR, |config, name| config.named(name));
     config = with(config, LIMIT, |config, text| match bytes(text) {
         Some(bytes) => config.limit(bytes),
         None => config.misread(LIMIT, text, "a byte size such as 8GiB, or a share such as 50%"),
     });
     config = with(config, GROWTH, |config, text| match text {
-        "whole" => config.whole_limit(),
+        "whole" => config.whole_limit(true),
         "doubling" => config,
         _ => config.misread(GROWTH, text, "doubling or whole"),
     });
@@ -53,10 +53,10 @@ pub(super) fn read() -> CpuConfig {
 
 /// Changes the configuration by a variable's value, unless it is unset or empty.
 fn with(
-    config: CpuConfig,
+    config: AllocatorConfig,
     variable: &'static str,
-    change: impl FnOnce(CpuConfig, &str) -> CpuConfig,
-) -> CpuConfig {
+    change: impl FnOnce(AllocatorConfig, &str) -> AllocatorConfig,
+) -> AllocatorConfig {
     match env::var(variable) {
         Ok(text) if !text.is_empty() => change(config, &text),
         Ok(_) | Err(VarError::NotPresent) => config,

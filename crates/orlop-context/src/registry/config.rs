@@ -1,6 +1,6 @@
-//! The choice of the CPU's allocators in a context without registrations.
+//! The settings of an allocator, and the choice of the CPU's allocators in a context without registrations.
 //!
-//! A rule picks a name for the default kind, and the [`registry`](crate::registry) the factory of that name
+//! A rule picks a name for the default kind, and the [`registry`](super) the factory of that name
 //! with the highest priority. The first match decides:
 //!
 //! 1. a name, from the builder or from `ORLOP_CPU_ALLOCATOR`;
@@ -15,16 +15,16 @@
 //! feature put in its place.
 //!
 //! A context has allocators of its own, so that its statistics and budgets are its own. The process's default
-//! context, created when none was set ([`Context::current`](super::Context::current)), uses the shared
-//! allocator of the registry ([`Registry::allocator`](crate::registry::Registry::allocator)), unless the
+//! context, created when none was set ([`Context::current`](crate::Context::current)), uses the shared
+//! allocator of the registry ([`Registry::allocator`](super::Registry::allocator)), unless the
 //! environment configures a different one.
 //!
 //! With hardening, the allocator is behind an adaptor that detects writes outside of blocks; so is the one
 //! for pinned memory. Warnings and logs are observers of its handle.
 
 use super::environment::{self, FORK_SAFE};
+use super::registry;
 use crate::observe::{LogSwitch, Logging, Warn};
-use crate::registry::{FactoryOptions, registry};
 use orlop_alloc::adaptor::{Hardened, Hardening};
 use orlop_alloc::backing::{self, BackingRef, Mmap, Pinned, Visited, Visitor};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
@@ -40,72 +40,85 @@ const FOR_NODES: &str = "pool";
 /// The fork-safe engine.
 const FOR_FORKS: &str = "caching";
 
-/// Settings of the CPU's default allocator. Only [`CpuConfig::from_env`] reads the environment.
+/// The settings of an allocator: of the CPU's in a context, and of those that a
+/// [`Registry`](super::Registry) creates. Only [`AllocatorConfig::from_env`] reads the environment.
 ///
 /// | variable | value |
 /// |---|---|
 /// | `ORLOP_CPU_ALLOCATOR` | a name in the registry |
 /// | `ORLOP_CPU_BACKING` | a name of [`backing::named`](orlop_alloc::backing::named) |
 /// | `ORLOP_CPU_LIMIT` | a byte size (`8GiB`), or a share of the system's memory (`50%`) |
-/// | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: `bfc` takes its limit at once |
-/// | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when no free chunk fits |
+/// | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: [`AllocatorConfig::whole_limit`] |
+/// | `ORLOP_CPU_RELEASE` | `1`: [`AllocatorConfig::release_when_stuck`] |
 /// | `ORLOP_CPU_HARDENED` | `1`: [`Hardening::full`] |
-/// | `ORLOP_CPU_FORK_SAFE` | `1`: [`CpuConfig::fork_safe`] |
-/// | `ORLOP_CPU_STATISTICS` | `0`: [`CpuConfig::without_statistics`] |
+/// | `ORLOP_CPU_FORK_SAFE` | `1`: [`AllocatorConfig::fork_safe`] |
+/// | `ORLOP_CPU_STATISTICS` | `0`: [`AllocatorConfig::statistics`] |
 /// | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
 ///
 /// An empty variable counts as not set. A value that cannot be parsed, and a setting that the chosen
-/// allocator does not support, is an error when the allocator is first needed: nothing is ignored.
+/// allocator does not support, is an error when the allocator is created: nothing is ignored.
 #[derive(Clone)]
-pub struct CpuConfig {
+#[non_exhaustive]
+pub struct AllocatorConfig {
+    /// The backing; `None` selects [`AllocatorConfig::backing_or_default`].
+    pub backing: Option<BackingRef>,
+    /// The maximum number of reserved bytes; `None` is no limit. Engines without a limit of their own
+    /// (`pool`, `pow2`, `direct`, `system`) get an adaptor that bounds live bytes instead; their cached bytes
+    /// are not counted.
+    pub limit: Option<usize>,
+    /// The NUMA node; `None` is no affinity.
+    pub node: Option<u32>,
+    /// True to reserve the whole limit as one region at the first request, instead of regions that double.
+    /// `bfc` supports it and then needs a limit; the other built-in factories refuse it.
+    pub whole_limit: bool,
+    /// True to release wholly free regions when no free chunk fits, to make room for a larger region. `bfc`
+    /// supports it; the other built-in factories refuse it.
+    pub release_when_stuck: bool,
+    /// True to count bytes, which is the default: see [`AllocatorRef::with_statistics`]. Budgets have
+    /// accounts of their own and apply without it.
+    pub statistics: bool,
     name: Option<Box<str>>,
-    backing: Option<BackingRef>,
-    limit: Option<usize>,
     /// The first invalid setting: variable, value, accepted values. It is an error when the allocator is
     /// created.
     misread: Option<(&'static str, Box<str>, &'static str)>,
-    whole: bool,
-    release: bool,
     hardening: Option<Hardening>,
     fork_safe: bool,
     warned: bool,
-    node: Option<u32>,
     visitors: Vec<Visitor>,
     log: Option<LogSwitch>,
-    statistics: bool,
     /// Whether the registry's shared allocator is used unless a setting rules it out.
     shared: bool,
 }
 
-impl Default for CpuConfig {
+impl Default for AllocatorConfig {
     fn default() -> Self {
         Self {
-            name: None,
             backing: None,
             limit: None,
+            node: None,
+            whole_limit: false,
+            release_when_stuck: false,
+            statistics: true,
+            name: None,
             misread: None,
-            whole: false,
-            release: false,
             hardening: None,
             fork_safe: false,
             warned: false,
-            node: None,
             visitors: Vec::new(),
             log: None,
-            statistics: true,
             shared: false,
         }
     }
 }
 
-impl CpuConfig {
+impl AllocatorConfig {
     /// Creates a configuration without settings: rule 4 applies.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the environment variables listed at [`CpuConfig`].
+    /// Reads the environment variables listed at [`AllocatorConfig`].
     #[must_use]
     pub fn from_env() -> Self {
         environment::read()
@@ -120,7 +133,7 @@ impl CpuConfig {
 
     /// Uses the registry's shared allocator unless a setting rules it out.
     #[must_use]
-    pub(super) fn shared(mut self) -> Self {
+    pub(crate) fn shared(mut self) -> Self {
         self.shared = true;
         self
     }
@@ -156,8 +169,8 @@ impl CpuConfig {
         }
     }
 
-    /// Uses memory of this NUMA node. A backing set by [`CpuConfig::backing`] is used unchanged: it decides
-    /// where its pages are.
+    /// Uses memory of this NUMA node. A backing set by [`AllocatorConfig::backing`] is used unchanged: it
+    /// decides where its pages are.
     #[must_use]
     pub fn node(mut self, node: u32) -> Self {
         self.node = Some(node);
@@ -171,17 +184,17 @@ impl CpuConfig {
         self
     }
 
-    /// Makes `bfc` reserve its whole limit as one region at the first request.
+    /// Sets whether the whole limit is reserved as one region at the first request.
     #[must_use]
-    pub fn whole_limit(mut self) -> Self {
-        self.whole = true;
+    pub fn whole_limit(mut self, on: bool) -> Self {
+        self.whole_limit = on;
         self
     }
 
-    /// Makes `bfc` release wholly free regions when no free chunk fits.
+    /// Sets whether wholly free regions are released when no free chunk fits.
     #[must_use]
-    pub fn releasing_when_stuck(mut self) -> Self {
-        self.release = true;
+    pub fn release_when_stuck(mut self, on: bool) -> Self {
+        self.release_when_stuck = on;
         self
     }
 
@@ -202,8 +215,8 @@ impl CpuConfig {
     /// caching engine supports this, with no adaptor but warnings; with other settings it is an error.
     ///
     /// It applies to the allocator of the default kind, and to the kinds that it serves. The one for pinned
-    /// memory ([`CpuConfig::make_pinned`]) is not fork-safe: pages are not pinned in a child. It must not be
-    /// used there, nor if another thread was inside it at the fork.
+    /// memory ([`AllocatorConfig::make_pinned`]) is not fork-safe: pages are not pinned in a child. It must
+    /// not be used there, nor if another thread was inside it at the fork.
     #[must_use]
     pub fn fork_safe(mut self) -> Self {
         self.fork_safe = true;
@@ -217,7 +230,7 @@ impl CpuConfig {
         self
     }
 
-    /// Logs allocations to standard error. [`Context::cpu_log`](super::Context::cpu_log) is the switch of the
+    /// Logs allocations to standard error. [`Context::cpu_log`](crate::Context::cpu_log) is the switch of the
     /// log.
     #[must_use]
     pub fn logged(self) -> Self {
@@ -231,20 +244,25 @@ impl CpuConfig {
         self
     }
 
-    /// Turns byte statistics off, in total and by kind: see [`AllocatorRef::with_statistics`]. Budgets have
-    /// accounts of their own and still apply.
+    /// Sets whether bytes are counted.
     #[must_use]
-    pub fn without_statistics(mut self) -> Self {
-        self.statistics = false;
+    pub fn statistics(mut self, on: bool) -> Self {
+        self.statistics = on;
         self
     }
 
     /// Returns the switch of the allocation log, if there is one.
-    pub(super) fn log(&self) -> Option<&LogSwitch> {
+    pub(crate) fn log(&self) -> Option<&LogSwitch> {
         self.log.as_ref()
     }
 
-    fn make_backing(&self) -> Result<BackingRef> {
+    /// Returns the backing that is set, or else mapped pages on the node that is set, or else the process's
+    /// default backing; with the visitors in front of it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`default_backing`].
+    pub fn backing_or_default(&self) -> Result<BackingRef> {
         let inner = match (&self.backing, self.node) {
             (Some(backing), _) => Arc::clone(backing),
             (None, Some(node)) => Arc::new(Mmap::new().node(node)),
@@ -256,16 +274,58 @@ impl CpuConfig {
         Ok(Arc::new(Visited::new(inner, self.visitors.clone())))
     }
 
-    /// Creates the allocator by the rule above.
+    /// Creates the CPU's allocator by the rule above, from the process's registry.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownName`] and [`Error::Configuration`] for settings that cannot be followed.
     pub fn make(&self) -> Result<AllocatorRef> {
+        let name = match (&self.name, self.node) {
+            (Some(name), _) => Some(&**name),
+            (None, _) if self.fork_safe => Some(FOR_FORKS),
+            (None, _) if !self.visitors.is_empty() => Some(FOR_VISITORS),
+            (None, Some(_)) => Some(FOR_NODES),
+            (None, None) => None,
+        };
+        match name {
+            Some(name) if self.shared && self.is_plain() => {
+                self.complete(name, |_| registry().allocator(name, self.node))
+            }
+            None if self.shared && self.is_plain() => {
+                self.complete("", |_| registry().best_allocator(self.node))
+            }
+            Some(name) => registry().make(name, self),
+            None => registry().make_best(self),
+        }
+    }
+
+    /// Returns `true` if no setting but a node goes to the factory.
+    fn is_plain(&self) -> bool {
+        let unbounded = self.limit.is_none() && !self.whole_limit && !self.release_when_stuck;
+        let unchanged = unbounded && self.backing.is_none() && self.visitors.is_empty();
+        unchanged && self.statistics && !self.fork_safe
+    }
+
+    /// Completes an allocator of the factory `name`, which `make` creates: with the settings that are not an
+    /// engine's.
+    pub(super) fn complete(
+        &self,
+        name: &str,
+        make: impl FnOnce(&Self) -> Result<AllocatorRef>,
+    ) -> Result<AllocatorRef> {
         if let Some((variable, value, expected)) = self.misread.clone() {
             return Err(Error::Configuration { variable, value, expected });
         }
-        let engine = if self.fork_safe { self.make_for_forks()? } else { self.make_engine()? };
+        // Not the registry's factory of that name: a program may have replaced it.
+        let engine = if self.fork_safe {
+            self.make_for_forks(name)?
+        } else if self.visitors.is_empty() {
+            make(self)?
+        } else {
+            // A factory finds the visitors in the backing.
+            let backing = Some(self.backing_or_default()?);
+            make(&Self { backing, visitors: Vec::new(), ..self.clone() })?
+        };
         let allocator = self.harden(engine);
         if !self.warned && self.log.is_none() {
             return Ok(allocator);
@@ -282,44 +342,10 @@ impl CpuConfig {
         Ok(allocator)
     }
 
-    /// Creates the engine that the rule names, or that with the highest priority.
-    fn make_engine(&self) -> Result<AllocatorRef> {
-        let name = match (&self.name, self.node) {
-            (Some(name), _) => Some(&**name),
-            (None, _) if !self.visitors.is_empty() => Some(FOR_VISITORS),
-            (None, Some(_)) => Some(FOR_NODES),
-            (None, None) => None,
-        };
-        if self.shared && self.is_plain() {
-            return match name {
-                Some(name) => registry().allocator(name, self.node),
-                None => registry().best_allocator(self.node),
-            };
-        }
-        let options = FactoryOptions {
-            backing: if self.visitors.is_empty() { self.backing.clone() } else { Some(self.make_backing()?) },
-            limit: self.limit,
-            node: self.node,
-            whole_limit: self.whole,
-            release_when_stuck: self.release,
-            statistics: self.statistics,
-        };
-        match name {
-            Some(name) => registry().make(name, &options),
-            None => registry().make_best(&options),
-        }
-    }
-
-    /// Returns `true` if no setting but a node goes to the factory.
-    fn is_plain(&self) -> bool {
-        let unbounded = self.limit.is_none() && !self.whole && !self.release;
-        unbounded && self.backing.is_none() && self.visitors.is_empty() && self.statistics
-    }
-
     /// Creates the fork-safe engine.
-    fn make_for_forks(&self) -> Result<AllocatorRef> {
-        self.check_fork_safe()?;
-        let builder = Caching::builder(self.make_backing()?).limit(self.limit.unwrap_or(usize::MAX));
+    fn make_for_forks(&self, name: &str) -> Result<AllocatorRef> {
+        self.check_fork_safe(name)?;
+        let builder = Caching::builder(self.backing_or_default()?).limit(self.limit.unwrap_or(usize::MAX));
         let allocator = AllocatorRef::with_statistics(builder.build(), self.statistics);
         allocator.hold_over_forks()?;
         Ok(allocator.erase())
@@ -331,9 +357,9 @@ impl CpuConfig {
     ///
     /// # Errors
     ///
-    /// As for [`CpuConfig::make`].
+    /// As for [`AllocatorConfig::make`].
     pub fn make_pinned(&self) -> Result<AllocatorRef> {
-        let pinned = Pinned::new(self.make_backing()?);
+        let pinned = Pinned::new(self.backing_or_default()?);
         // Guard pages beside the backing would not be pinned.
         let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
         let engine = Bfc::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build();
@@ -342,16 +368,15 @@ impl CpuConfig {
     }
 
     /// Returns an error for settings that are not fork-safe: another engine, or adaptors with locks.
-    fn check_fork_safe(&self) -> Result<()> {
-        let named = self.name.as_deref().filter(|&name| name != FOR_FORKS);
-        let other = match named {
+    fn check_fork_safe(&self, name: &str) -> Result<()> {
+        let other = match Some(name).filter(|&name| name != FOR_FORKS) {
             Some(name) => Some(name),
             None if !self.visitors.is_empty() => Some("with visitors"),
             None if self.node.is_some() => Some("on a node"),
             None if self.hardening.is_some() => Some("hardened"),
             None if self.log.is_some() => Some("logged"),
-            None if self.whole => Some("with growth=whole"),
-            None if self.release => Some("with release=1"),
+            None if self.whole_limit => Some("with growth=whole"),
+            None if self.release_when_stuck => Some("with release=1"),
             None => None,
         };
         let expected = "the caching engine, without adaptors that lock";
@@ -369,9 +394,61 @@ impl CpuConfig {
     }
 }
 
-impl fmt::Debug for CpuConfig {
+/// For the functions of factories: a setting that an engine cannot follow is refused, never ignored. Each
+/// `expected` says why, after "is not".
+impl AllocatorConfig {
+    /// Returns the limit, for an engine that cannot be without one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] if there is none.
+    pub fn require_limit(&self, expected: &'static str) -> Result<usize> {
+        self.limit.ok_or(Error::Configuration { variable: "limit", value: "".into(), expected })
+    }
+
+    /// Refuses a backing, for an engine with memory of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] if one is set.
+    pub fn refuse_backing(&self, expected: &'static str) -> Result<()> {
+        let refused =
+            |value: &str| Err(Error::Configuration { variable: "backing", value: value.into(), expected });
+        self.backing.as_ref().map_or(Ok(()), |backing| refused(backing.name()))
+    }
+
+    /// Refuses a NUMA node, for memory that cannot be put on one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] if one is set.
+    pub fn refuse_node(&self, expected: &'static str) -> Result<()> {
+        self.node.map_or(Ok(()), |node| {
+            Err(Error::Configuration { variable: "node", value: node.to_string().into(), expected })
+        })
+    }
+
+    /// Refuses `whole_limit` and `release_when_stuck`, which mean nothing to other engines than best fit with
+    /// coalescing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] if one of them is set.
+    pub fn refuse_bfc_settings(&self) -> Result<()> {
+        let set = [("growth", "whole", self.whole_limit), ("release", "1", self.release_when_stuck)];
+        match set.into_iter().find(|&(.., on)| on) {
+            Some((variable, value, _)) => {
+                let expected = "a setting of this allocator: only bfc follows it";
+                Err(Error::Configuration { variable, value: value.into(), expected })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for AllocatorConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CpuConfig")
+        f.debug_struct("AllocatorConfig")
             .field("name", &self.name)
             .field("limit", &self.limit)
             .field("node", &self.node)
