@@ -10,7 +10,7 @@ use orlop_alloc::backing::{HugePages, Mmap};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Pool, Pow2};
-use orlop_alloc::{AllocatorRef, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_benches::peers::{self, MutexMap, Peer, ReadyTlsf};
 use orlop_benches::scenes::{self, Contender, Known, Touch};
 use orlop_benches::{Named, Results, operations, traces};
@@ -69,7 +69,7 @@ impl Bench<'_> {
 
     fn known(&mut self, name: &str, trace: &Trace) {
         let (operations, mut slots) = (operations(trace), vec![None; trace.slots()]);
-        let allocator = Caching::builder(Mmap::new()).build().erase();
+        let allocator = Caching::new(Mmap::new()).into_ref().erase();
         let mut known = Known::new(&allocator, &operations, &mut scenes::slots(trace));
         self.run("addresses known", name, trace, || known.pass(&operations, &mut slots));
     }
@@ -87,13 +87,13 @@ fn main() {
         let peak = usize::try_from(trace.peak().bytes).expect("the traces fit in memory");
         let bfc = |policy| Bfc::builder(Mmap::new()).policy(policy);
         bench.known(name, trace);
-        bench.orlop("orlop caching", name, trace, &Caching::builder(Mmap::new()).build().erase());
-        bench.context("orlop caching, context", name, trace, Caching::builder(Mmap::new()).build().erase());
-        bench.orlop("orlop pow2", name, trace, &Pow2::new(Mmap::new()).erase());
-        bench.context("orlop pow2, context", name, trace, Pow2::new(Mmap::new()).erase());
-        bench.orlop("orlop pool", name, trace, &Pool::builder(Mmap::new()).build().erase());
-        bench.orlop("orlop bfc", name, trace, &bfc(BfcPolicy::tensorflow()).build().erase());
-        let fixed = bfc(BfcPolicy::tensorflow_fixed()).limit(2 * peak).build().erase();
+        bench.orlop("orlop caching", name, trace, &Caching::new(Mmap::new()).into_ref().erase());
+        bench.context("orlop caching, context", name, trace, Caching::new(Mmap::new()).into_ref().erase());
+        bench.orlop("orlop pow2", name, trace, &Pow2::new(Mmap::new()).into_ref().erase());
+        bench.context("orlop pow2, context", name, trace, Pow2::new(Mmap::new()).into_ref().erase());
+        bench.orlop("orlop pool", name, trace, &Pool::new(Mmap::new()).into_ref().erase());
+        bench.orlop("orlop bfc", name, trace, &bfc(BfcPolicy::tensorflow()).build().into_ref().erase());
+        let fixed = bfc(BfcPolicy::tensorflow_fixed()).limit(2 * peak).build().into_ref().erase();
         bench.orlop("orlop bfc, ready pool", name, trace, &fixed);
         bench.peer("map pow2, mutex", name, trace, &MutexMap::pow2());
         bench.peer("map exact, mutex", name, trace, &MutexMap::exact());
@@ -117,7 +117,7 @@ fn main() {
 /// The rest of the story of the caching engine, beside the others where that says something.
 fn scenes(traces: &[Named]) {
     const WINDOW: Duration = Duration::from_millis(300);
-    let caching = |huge| Caching::builder(Mmap::new().huge_pages(huge)).build().erase();
+    let caching = |huge| Caching::new(Mmap::new().huge_pages(huge)).into_ref().erase();
     let print = |what: &str, figures: &[f64]| {
         let each: Vec<String> = figures.iter().map(|figure| format!("{figure:.2}")).collect();
         let worst = figures.iter().copied().fold(0.0, f64::max);
@@ -139,8 +139,8 @@ fn scenes(traces: &[Named]) {
         print(what, &pairs().flat_map(run).collect::<Vec<_>>());
     };
     both("orlop caching", &|| Contender::Orlop(caching(HugePages::System)));
-    both("orlop pow2", &|| Contender::Orlop(Pow2::new(Mmap::new()).erase()));
-    both("orlop bfc", &|| Contender::Orlop(Bfc::builder(Mmap::new()).build().erase()));
+    both("orlop pow2", &|| Contender::Orlop(Pow2::new(Mmap::new()).into_ref().erase()));
+    both("orlop bfc", &|| Contender::Orlop(Bfc::new(Mmap::new()).into_ref().erase()));
     let map: &'static MutexMap = Box::leak(Box::new(MutexMap::pow2()));
     both("map pow2, mutex", &|| Contender::Peer(map));
     both("system", &|| Contender::Peer(Box::leak(Box::new(peers::system()))));

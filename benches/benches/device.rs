@@ -9,7 +9,7 @@
 //! blocks: what memory itself costs.
 
 use criterion::{BatchSize, Criterion, Throughput};
-use orlop_alloc::{AllocatorRef, Block, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceAllocator, DeviceBlock, DeviceRequest, Engine, NullDevice, Policy, TorchConf};
 use std::hint::black_box;

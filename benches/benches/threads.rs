@@ -1,6 +1,7 @@
 //! Threads side by side, as many as there are processors: each replays a trace of its own, and all share one
 //! allocator.
 
+use orlop_alloc::Allocator;
 use orlop_alloc::backing::Mmap;
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
@@ -33,9 +34,9 @@ fn main() {
     let heads: Vec<String> =
         counts.iter().map(|count| format!("{:>18}", format!("{count} threads"))).collect();
     println!("{:<18} {}", "", heads.join(" "));
-    print("orlop caching", &|| Contender::Orlop(Caching::builder(Mmap::new()).build().erase()));
-    print("orlop pow2", &|| Contender::Orlop(Pow2::new(Mmap::new()).erase()));
-    print("orlop bfc", &|| Contender::Orlop(Bfc::builder(Mmap::new()).build().erase()));
+    print("orlop caching", &|| Contender::Orlop(Caching::new(Mmap::new()).into_ref().erase()));
+    print("orlop pow2", &|| Contender::Orlop(Pow2::new(Mmap::new()).into_ref().erase()));
+    print("orlop bfc", &|| Contender::Orlop(Bfc::new(Mmap::new()).into_ref().erase()));
     let map: &'static MutexMap = Box::leak(Box::new(MutexMap::pow2()));
     print("map pow2, mutex", &|| Contender::Peer(map));
     let system: &'static _ = Box::leak(Box::new(peers::system()));

@@ -5,7 +5,7 @@
 use criterion::{Criterion, Throughput};
 use orlop_alloc::backing::Mmap;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::{AllocatorRef, Event, Observer, Request, Tag};
+use orlop_alloc::{Allocator, AllocatorRef, Event, Observer, Request, Tag};
 use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, EventOrder};
 use orlop_trace::recorder::Recorder;
 use std::hint::black_box;
@@ -42,7 +42,7 @@ fn pairs(allocator: &AllocatorRef) -> [f64; 2] {
 
 /// Windows of half a millisecond, as criterion's means are of little use where a machine is shared.
 fn recording() {
-    let allocator = Caching::builder(Mmap::new()).build().erase();
+    let allocator = Caching::new(Mmap::new()).into_ref().erase();
     println!("ns per event: best and median of windows of a thousand");
     let observers: [(&str, Option<Arc<dyn Observer>>); 5] = [
         ("no observer", None),
@@ -61,7 +61,7 @@ fn recording() {
 
 fn files(criterion: &mut Criterion) {
     let recorder = Recorder::new();
-    let allocator = Caching::builder(Mmap::new()).build().erase();
+    let allocator = Caching::new(Mmap::new()).into_ref().erase();
     allocator.add_observer(recorder.observer());
     let tags: Vec<Tag> = (0..50).map(|layer| Tag::new(&format!("layer {layer}"))).collect();
     let mut blocks = Vec::new();

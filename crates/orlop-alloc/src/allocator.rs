@@ -320,6 +320,15 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     fn verify(&self) -> Result<()> {
         Ok(())
     }
+
+    /// Puts the allocator behind a handle, with statistics: [`AllocatorRef::new`] as a method.
+    #[must_use]
+    fn into_ref(self) -> AllocatorRef<Self>
+    where
+        Self: Sized,
+    {
+        AllocatorRef::new(self)
+    }
 }
 
 /// Implements `counter`, `close` and `set_statistics` of an engine whose blocks and handles are counted in

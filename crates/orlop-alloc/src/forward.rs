@@ -7,7 +7,8 @@
 /// For adaptors whose `allocate` hands out the upstream's blocks unchanged. The methods after `except` are
 /// left out: those that the adaptor implements, and those whose default it keeps. `allocate` is never
 /// forwarded. Neither are the methods that count blocks (`counter`, `deallocate_counted`, `close`,
-/// `take_cached`, `give_cached`): the handle over an adaptor counts.
+/// `take_cached`, `give_cached`): the handle over an adaptor counts. Nor is `into_ref`, which creates that
+/// handle.
 ///
 /// A method that the trait gains later is forwarded by every adaptor, so that none drops it by accident. The
 /// testkit's `check_forwarding` finds an adaptor that drops one all the same.
@@ -15,7 +16,7 @@
 /// ```
 /// use orlop_alloc::backing::System;
 /// use orlop_alloc::engine::Direct;
-/// use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Result};
+/// use orlop_alloc::{Allocator, RawBlock, Request, Result};
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// /// Counts requests.
@@ -39,8 +40,8 @@
 ///     orlop_alloc::forward!(inner; except name);
 /// }
 ///
-/// let counted = Requests { inner: Direct::engine(System::new()), count: AtomicU64::new(0) };
-/// let allocator = AllocatorRef::new(counted);
+/// let counted = Requests { inner: Direct::new(System::new()), count: AtomicU64::new(0) };
+/// let allocator = counted.into_ref();
 /// drop(allocator.allocate(&Request::new(100))?);
 /// assert_eq!(allocator.count.load(Ordering::Relaxed), 1);
 /// # Ok::<(), orlop_alloc::Error>(())

@@ -28,7 +28,7 @@ fn work(allocator: &AllocatorRef, blocks: &mut Vec<Block>) -> bool {
 
 #[test]
 fn the_child_goes_on_with_what_the_parent_had() {
-    let allocator = Caching::builder(Mmap::new()).build().erase();
+    let allocator = Caching::new(Mmap::new()).into_ref().erase();
     let (used, over) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
         // Another thread has blocks and a cache, and is idle.
@@ -123,7 +123,10 @@ fn fork_meanwhile(allocator: &AllocatorRef, times: usize) -> usize {
 
 #[test]
 fn a_fork_safe_allocator_works_whatever_other_threads_do() {
-    let allocator = Caching::builder(Mmap::new()).fork_safe(true).build().erase();
+    let allocator = Caching::new(Mmap::new()).into_ref();
+    allocator.hold_over_forks().unwrap();
+    allocator.hold_over_forks().unwrap();
+    let allocator = allocator.erase();
     assert_eq!(fork_meanwhile(&allocator, 50), 50);
     allocator.verify().unwrap();
     assert_eq!(allocator.stats().live(), 0);
@@ -137,6 +140,8 @@ fn so_does_that_of_a_context_and_so_do_several() {
     let context = Context::with(Device::CPU, AllocatorConfig::new().fork_safe());
     let outer = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
     assert_eq!(fork_meanwhile(&outer, 10), 10);
-    let other = Caching::builder(Mmap::new()).fork_safe(true).build().erase();
+    let other = Caching::new(Mmap::new()).into_ref();
+    other.hold_over_forks().unwrap();
+    let other = other.erase();
     assert_eq!(fork_meanwhile(&other, 5) + fork_meanwhile(&outer, 5), 10);
 }

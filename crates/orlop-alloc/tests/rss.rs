@@ -3,7 +3,7 @@
 
 use orlop_alloc::backing::{HugePages, Mmap};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::{Block, Request};
+use orlop_alloc::{Allocator, Block, Request};
 use std::fs;
 use std::sync::{Barrier, mpsc};
 use std::thread;
@@ -34,7 +34,7 @@ fn after_trimming_all_the_process_is_as_small_as_before() {
     // First the threads, their stacks and the test's own allocations.
     let before_threads = Barrier::new(THREADS + 1);
     let (used, over) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
-    let allocator = Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build().erase();
+    let allocator = Caching::new(Mmap::new().huge_pages(HugePages::Never)).into_ref().erase();
     let (to_next, blocks) = mpsc::channel::<Block>();
     thread::scope(|scope| {
         for number in 0..THREADS {

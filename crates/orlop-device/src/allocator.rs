@@ -8,8 +8,8 @@ use crate::policy::Policy;
 use crate::stats::DeviceStats;
 use orlop_alloc::engine_support::{guarded, trace_guarded};
 use orlop_alloc::{
-    Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
-    RegionWatch, Request, Result, Semantics, Usage,
+    Access, Allocator, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal, RegionWatch, Request,
+    Result, Semantics, Usage,
 };
 use orlop_core::{Device, MemoryKind};
 use orlop_sync::Mutex;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// A caching allocator for a device.
 ///
 /// ```
-/// use orlop_alloc::Request;
+/// use orlop_alloc::{Allocator, Request};
 /// use orlop_device::{DeviceAllocator, NullDevice, Policy};
 /// use orlop_core::Device;
 ///
@@ -67,12 +67,6 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let engine = Engine::new(backing, policy);
         let inner = Mutex::new(Inner { engine, unused: Vec::new() });
         Self { name, device, access, inner, callbacks: Callbacks::default() }
-    }
-
-    /// Puts the allocator behind a handle.
-    #[must_use]
-    pub fn into_ref(self) -> AllocatorRef<Self> {
-        AllocatorRef::new(self)
     }
 
     /// Returns the statistics of the engine, under PyTorch's names.

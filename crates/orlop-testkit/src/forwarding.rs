@@ -83,7 +83,7 @@ pub fn check_forwarding<A: Allocator>(
         assert!(FORWARDED.contains(name), "{name} is not a method that adaptors forward");
     }
     let calls = Calls::default();
-    let mut adaptor = wrap(ForwardingMock { memory: Direct::engine(System::new()), calls: calls.clone() });
+    let mut adaptor = wrap(ForwardingMock { memory: Direct::new(System::new()), calls: calls.clone() });
     // What the adaptor calls while it is made counts for nothing.
     take(&calls);
     let mut missing = Vec::new();
@@ -139,7 +139,7 @@ fn probe<A: Allocator>(adaptor: &mut A, method: &str) -> Result<bool> {
         "device_memory" => adaptor.device_memory() == Some(MEMORY),
         "find" => adaptor.find(0x1000).is_some_and(|found| found.granted == SIZE),
         "has_raw_deleter" => adaptor.has_raw_deleter(),
-        "is_over" => adaptor.is_over(&Direct::new(System::new()).erase()),
+        "is_over" => adaptor.is_over(&Direct::new(System::new()).into_ref().erase()),
         "name" => adaptor.name() == NAME,
         "has_opaque_handles" => adaptor.has_opaque_handles(),
         "reset_peak" => {

@@ -23,9 +23,10 @@
 //! ```
 //! use orlop_alloc::backing::System;
 //! use orlop_alloc::engine::Direct;
+//! use orlop_alloc::Allocator;
 //! use orlop_testkit::{SuiteProfile, conformance};
 //!
-//! conformance("direct", SuiteProfile::strict(), || Direct::new(System::new()).erase());
+//! conformance("direct", SuiteProfile::strict(), || Direct::new(System::new()).into_ref().erase());
 //! ```
 //!
 //! An allocator that is generic over its backing lets the suite count regions and fail requests for them:
@@ -33,10 +34,11 @@
 //! ```
 //! use orlop_alloc::backing::System;
 //! use orlop_alloc::bfc::Bfc;
+//! use orlop_alloc::Allocator;
 //! use orlop_testkit::{SuiteProfile, conformance_over};
 //! use std::sync::Arc;
 //!
-//! let make = |backing| Bfc::builder(backing).build().erase();
+//! let make = |backing| Bfc::new(backing).into_ref().erase();
 //! conformance_over("bfc", SuiteProfile::strict(), || Arc::new(System::new()), make);
 //! ```
 

@@ -110,20 +110,20 @@ fn stress(allocator: &AllocatorRef) {
 
 #[test]
 fn caching() {
-    stress(&Caching::builder(Mmap::new()).build().erase());
+    stress(&Caching::new(Mmap::new()).into_ref().erase());
 }
 
 #[test]
 fn bfc() {
-    stress(&Bfc::builder(Mmap::new()).build().erase());
+    stress(&Bfc::new(Mmap::new()).into_ref().erase());
 }
 
 #[test]
 fn pow2() {
-    stress(&Pow2::new(Mmap::new()).erase());
+    stress(&Pow2::new(Mmap::new()).into_ref().erase());
 }
 
 #[test]
 fn pool() {
-    stress(&Pool::builder(Mmap::new()).build().erase());
+    stress(&Pool::new(Mmap::new()).into_ref().erase());
 }

@@ -33,7 +33,7 @@ fn step(number: i32, arena: &AllocatorRef) -> tensor::Result<Tensor> {
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     // The engine's own methods, such as `reset`, need the typed handle; requests go through the erased one.
     // Both are counted handles to the same arena.
-    let arena = Arena::new(System::new(), 64 << 10);
+    let arena = Arena::new(System::new(), 64 << 10).into_ref();
     let allocator = arena.clone().erase();
 
     for number in 1..=3 {

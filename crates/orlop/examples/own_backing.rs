@@ -65,7 +65,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let quota = Arc::new(Quota { left: AtomicUsize::new(8 << 20) });
     let context = Context::new();
     // Every kind on the CPU that has no allocator of its own is served by this one.
-    let engine = Caching::builder(Arc::clone(&quota)).name("caching over quota").build();
+    let engine = Caching::builder(Arc::clone(&quota)).name("caching over quota").build().into_ref();
     context.register(Device::CPU, MemoryKind::Default, engine)?;
     let block = context.allocate(Device::CPU, &Request::new(1 << 20).kind(MemoryKind::KvCache))?;
     let left = quota.left.load(Relaxed) as u64;
@@ -80,7 +80,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let quota = Arc::new(Quota { left: AtomicUsize::new(1 << 30) });
     let base = || -> BackingRef { Arc::clone(&quota) as BackingRef };
     conformance_over("quota", SuiteProfile::strict(), base, |backing| {
-        Caching::builder(backing).build().erase()
+        Caching::new(backing).into_ref().erase()
     });
     let used = (1 << 30) - quota.left.load(Relaxed);
     println!("the conformance suite passed; {used} bytes of the quota are still in use");

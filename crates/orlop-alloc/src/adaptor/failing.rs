@@ -58,10 +58,10 @@ fn uniform(seed: u64, call: u64) -> f64 {
 ///
 /// ```
 /// use orlop_alloc::adaptor::{Failing, Rule};
-/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request};
 ///
-/// let engine = Failing::new(Direct::engine(System::new()), [Rule::Nth(2)]);
-/// let allocator = AllocatorRef::new(engine);
+/// let engine = Failing::new(Direct::new(System::new()), [Rule::Nth(2)]);
+/// let allocator = engine.into_ref();
 /// let outcome: Vec<bool> = (0..3).map(|_| allocator.allocate(&Request::new(64)).is_ok()).collect();
 /// assert_eq!(outcome, [true, false, true]);
 /// ```
@@ -151,8 +151,8 @@ mod tests {
     use orlop_core::Device;
 
     fn failing(rules: &[Rule]) -> AllocatorRef<Failing<Direct<Null>>> {
-        let engine = Direct::engine(Null::new(Device::CPU));
-        AllocatorRef::new(Failing::new(engine, rules.iter().copied()))
+        let engine = Direct::new(Null::new(Device::CPU));
+        Failing::new(engine, rules.iter().copied()).into_ref()
     }
 
     fn failed_calls(rules: &[Rule], calls: u64) -> Vec<u64> {

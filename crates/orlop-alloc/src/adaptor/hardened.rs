@@ -45,10 +45,10 @@ const FILLED: usize = 240;
 ///
 /// ```
 /// use orlop_alloc::adaptor::Hardened;
-/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request};
 ///
-/// let engine = Hardened::builder(Direct::engine(System::new())).quarantine(1 << 20).build();
-/// let allocator = AllocatorRef::new(engine);
+/// let engine = Hardened::builder(Direct::new(System::new())).quarantine(1 << 20).build();
+/// let allocator = engine.into_ref();
 /// let block = allocator.allocate(&Request::new(100))?;
 /// let behind = block.as_ptr().as_ptr().wrapping_add(100);
 /// // SAFETY: none. This is the error to be found.

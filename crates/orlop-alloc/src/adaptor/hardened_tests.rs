@@ -4,10 +4,10 @@ use super::*;
 use crate::backing::{Null, System};
 use crate::caching::Caching;
 use crate::engine::Direct;
-use crate::{AllocatorRef, Block};
+use crate::{Allocator, AllocatorRef, Block};
 
 fn hardened() -> HardenedBuilder<Direct<System>> {
-    Hardened::builder(Direct::engine(System::new()))
+    Hardened::builder(Direct::new(System::new()))
 }
 
 fn write(allocator: &AllocatorRef<impl Allocator>, bytes: usize, offset: usize) -> Block {
@@ -22,7 +22,7 @@ fn write(allocator: &AllocatorRef<impl Allocator>, bytes: usize, offset: usize) 
 
 #[test]
 fn a_write_behind_the_block_is_found_when_it_comes_back() {
-    let allocator = AllocatorRef::new(hardened().build());
+    let allocator = hardened().build().into_ref();
     for bytes in [1, 7, 64, 100, 5000] {
         let block = write(&allocator, bytes, bytes - 1);
         assert_eq!((block.len(), block.capacity()), (bytes, bytes));
@@ -43,7 +43,7 @@ fn a_write_behind_the_block_is_found_when_it_comes_back() {
 
 #[test]
 fn what_was_returned_is_poison_and_writes_to_it_are_found() {
-    let allocator = AllocatorRef::new(hardened().quarantine(1 << 16).build());
+    let allocator = hardened().quarantine(1 << 16).build().into_ref();
     let block = write(&allocator, 1000, 0);
     let ptr = block.as_ptr();
     drop(block);
@@ -61,8 +61,8 @@ fn what_was_returned_is_poison_and_writes_to_it_are_found() {
 #[test]
 #[cfg_attr(miri, ignore = "compares megabytes byte by byte")]
 fn the_quarantine_is_bounded_and_makes_room() {
-    let engine = Caching::builder(System::new()).limit(1 << 20).build_engine();
-    let allocator = AllocatorRef::new(Hardened::builder(engine).quarantine(1 << 20).build());
+    let engine = Caching::builder(System::new()).limit(1 << 20).build();
+    let allocator = Hardened::builder(engine).quarantine(1 << 20).build().into_ref();
     for _ in 0..100 {
         drop(allocator.allocate(&Request::new(50_000)).unwrap());
     }
@@ -79,7 +79,7 @@ fn the_quarantine_is_bounded_and_makes_room() {
 
 #[test]
 fn guarded_blocks_end_at_a_page() {
-    let allocator = AllocatorRef::new(hardened().guard_pages(2).build());
+    let allocator = hardened().guard_pages(2).build().into_ref();
     let blocks: Vec<_> =
         (1..40).map(|n| allocator.allocate(&Request::new(100 * n).zeroed()).unwrap()).collect();
     let guarded = allocator.guarded.lock().by_address.len();
@@ -100,9 +100,8 @@ fn guarded_blocks_end_at_a_page() {
 
 #[test]
 fn memory_that_nobody_reaches_passes() {
-    let engine =
-        Hardened::builder(Direct::engine(Null::new(Device::cuda(0)))).quarantine(1000).guard_pages(1);
-    let allocator = AllocatorRef::new(engine.build());
+    let engine = Hardened::builder(Direct::new(Null::new(Device::cuda(0)))).quarantine(1000).guard_pages(1);
+    let allocator = engine.build().into_ref();
     let block = allocator.allocate(&Request::new(100)).unwrap();
     assert_eq!(block.len(), 100);
     drop(block);

@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 ///
 /// ```
 /// use orlop_alloc::adaptor::Limit;
-/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request};
 ///
-/// let allocator = AllocatorRef::new(Limit::new(Direct::engine(System::new()), 1000));
+/// let allocator = Limit::new(Direct::new(System::new()), 1000).into_ref();
 /// let first = allocator.allocate(&Request::new(600))?;
 /// assert!(allocator.allocate(&Request::new(600)).is_err());
 /// drop(first);
@@ -194,7 +194,6 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::AllocatorRef;
     use crate::backing::{Null, System};
     use crate::bfc::Bfc;
     use crate::engine::Direct;
@@ -210,7 +209,7 @@ mod tests {
 
     #[test]
     fn counts_granted_bytes_exactly() {
-        let allocator = AllocatorRef::new(Limit::new(Bfc::builder(System::new()).build_engine(), 2048));
+        let allocator = Limit::new(Bfc::new(System::new()), 2048).into_ref();
         let block = allocator.allocate(&Request::new(1000)).unwrap();
         assert_eq!(allocator.used(), 1024);
         // 1000 bytes would fit, the 1024 granted for them do; 1025 do not.
@@ -224,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_grant_above_the_limit_goes_back_upstream() {
-        let upstream = Bfc::builder(System::new()).build();
-        let allocator = AllocatorRef::new(Limit::new(upstream.clone(), 1000));
+        let upstream = Bfc::new(System::new()).into_ref();
+        let allocator = Limit::new(upstream.clone(), 1000).into_ref();
         let refused = report(allocator.allocate(&Request::new(1000)).unwrap_err());
         assert_eq!((refused.requested, refused.rounded, refused.reserved), (1000, 1024, 0));
         assert_eq!((allocator.used(), upstream.stats().live()), (0, 0));
@@ -234,7 +233,7 @@ mod tests {
 
     #[test]
     fn raw_frees_are_counted_and_refused_ones_are_not() {
-        let allocator = AllocatorRef::new(Limit::new(Bfc::builder(System::new()).build_engine(), 4096));
+        let allocator = Limit::new(Bfc::new(System::new()), 4096).into_ref();
         let ptr = allocator.allocate(&Request::new(100)).unwrap().into_raw_ptr().unwrap();
         // SAFETY: given away just now, freed once; the second time it is refused before anything is touched.
         unsafe { allocator.free(ptr, None) }.unwrap();
@@ -246,8 +245,8 @@ mod tests {
 
     #[test]
     fn an_upstream_failure_and_overflow_leave_nothing_reserved() {
-        let null = Direct::engine(Null::with_limit(Device::CPU, 100));
-        let allocator = AllocatorRef::new(Limit::new(null, usize::MAX));
+        let null = Direct::new(Null::with_limit(Device::CPU, 100));
+        let allocator = Limit::new(null, usize::MAX).into_ref();
         assert_eq!(report(allocator.allocate(&Request::new(101)).unwrap_err()).refusal, Refusal::Backing);
         let _block = allocator.allocate(&Request::new(10)).unwrap();
         assert_eq!(
@@ -262,7 +261,7 @@ mod tests {
     #[test]
     fn threads_never_pass_the_limit_together() {
         const LIMIT: usize = 10_000;
-        let allocator = AllocatorRef::new(Limit::new(Direct::new(System::new()).erase(), LIMIT));
+        let allocator = Limit::new(Direct::new(System::new()).into_ref().erase(), LIMIT).into_ref();
         let held = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for thread in 0..4 {

@@ -30,9 +30,9 @@
 //! use orlop_alloc::adaptor::{Limit, Tracking};
 //! use orlop_alloc::backing::System;
 //! use orlop_alloc::engine::Direct;
-//! use orlop_alloc::{AllocatorRef, Request};
+//! use orlop_alloc::{Allocator, Request};
 //!
-//! let allocator = AllocatorRef::new(Tracking::new(Limit::new(Direct::new(System::new()).erase(), 1 << 20)));
+//! let allocator = Tracking::new(Limit::new(Direct::new(System::new()), 1 << 20)).into_ref();
 //! let block = allocator.allocate(&Request::new(1000))?;
 //! assert_eq!(allocator.live().len(), 1);
 //! assert!(allocator.allocate(&Request::new(2 << 20)).is_err());

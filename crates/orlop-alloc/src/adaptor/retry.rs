@@ -29,18 +29,18 @@ type Callback = dyn Fn(&Request, u32, &OutOfMemory) -> Decision + Send + Sync;
 ///
 /// ```
 /// use orlop_alloc::adaptor::{Decision, Limit, Retry};
-/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Block, Request};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Block, Request};
 /// use std::sync::{Arc, Mutex};
 ///
 /// let cache: Arc<Mutex<Vec<Block>>> = Arc::default();
-/// let limited = Limit::new(Direct::engine(System::new()), 1000);
-/// let allocator = AllocatorRef::new(Retry::new(limited, 3, {
+/// let limited = Limit::new(Direct::new(System::new()), 1000);
+/// let allocator = Retry::new(limited, 3, {
 ///     let cache = cache.clone();
 ///     move |_, _, _| {
 ///         let freed = cache.lock().map(|mut cache| cache.pop());
 ///         if matches!(freed, Ok(Some(_))) { Decision::Retry } else { Decision::GiveUp }
 ///     }
-/// }));
+/// }).into_ref();
 /// let old = allocator.allocate(&Request::new(800))?;
 /// if let Ok(mut cache) = cache.lock() {
 ///     cache.push(old);
@@ -150,7 +150,7 @@ mod tests {
 
     fn retrying(max_retries: u32, give_up_at: u32) -> (AllocatorRef<Retry<Failing<Direct<Null>>>>, Log) {
         let log = Log::default();
-        let engine = Failing::new(Direct::engine(Null::new(Device::cuda(0))), []);
+        let engine = Failing::new(Direct::new(Null::new(Device::cuda(0))), []);
         let callback = {
             let log = log.clone();
             move |request: &Request, attempt: u32, report: &OutOfMemory| {
@@ -158,7 +158,7 @@ mod tests {
                 if attempt >= give_up_at { Decision::GiveUp } else { Decision::Retry }
             }
         };
-        (AllocatorRef::new(Retry::new(engine, max_retries, callback)), log)
+        (Retry::new(engine, max_retries, callback).into_ref(), log)
     }
 
     #[test]

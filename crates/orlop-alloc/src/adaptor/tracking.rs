@@ -119,9 +119,9 @@ impl Returned {
 ///
 /// ```
 /// use orlop_alloc::adaptor::Tracking;
-/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request, Tag};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request, Tag};
 ///
-/// let allocator = AllocatorRef::new(Tracking::new(Direct::engine(System::new())));
+/// let allocator = Tracking::new(Direct::new(System::new())).into_ref();
 /// let block = allocator.allocate(&Request::new(100).tag(Tag::new("embedding")))?;
 /// for live in allocator.live() {
 ///     println!("{} bytes for {} are still alive", live.requested, live.tag);

@@ -3,11 +3,11 @@
 use super::*;
 use crate::backing::{Null, System};
 use crate::engine::Direct;
-use crate::{AllocatorRef, Block};
+use crate::{Allocator, AllocatorRef, Block};
 use orlop_core::Device;
 
 fn tracked() -> AllocatorRef<Tracking<Direct<System>>> {
-    AllocatorRef::new(Tracking::new(Direct::engine(System::new())))
+    Tracking::new(Direct::new(System::new())).into_ref()
 }
 
 #[test]
@@ -45,8 +45,8 @@ fn gives_a_raw_deleter_to_an_engine_without() {
 
 #[test]
 fn refuses_what_upstream_must_not_see() {
-    let tracking = Tracking::new(Direct::engine(System::new()));
-    let elsewhere = Direct::engine(System::new());
+    let tracking = Tracking::new(Direct::new(System::new()));
+    let elsewhere = Direct::new(System::new());
     let foreign = elsewhere.allocate(&Request::new(100)).unwrap();
     let record = foreign.record();
     // SAFETY: breaks the promise on purpose: the tracker must refuse before upstream is asked.
@@ -79,7 +79,7 @@ fn names_what_is_alive_by_tag() {
 
 #[test]
 fn works_where_memory_cannot_be_touched_and_from_many_threads() {
-    let allocator = AllocatorRef::new(Tracking::new(Direct::new(Null::new(Device::cuda(0))).erase()));
+    let allocator = Tracking::new(Direct::new(Null::new(Device::cuda(0))).into_ref().erase()).into_ref();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 ///
 /// ```
 /// use orlop_alloc::adaptor::{Limit, Waiting};
-/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request};
 /// use std::time::Duration;
 ///
-/// let limited = Limit::new(Direct::engine(System::new()), 1000);
-/// let allocator = AllocatorRef::new(Waiting::new(limited, Duration::from_secs(10)));
+/// let limited = Limit::new(Direct::new(System::new()), 1000);
+/// let allocator = Waiting::new(limited, Duration::from_secs(10)).into_ref();
 /// let block = allocator.allocate(&Request::new(800))?;
 /// std::thread::scope(|scope| {
 ///     let second = scope.spawn(|| allocator.allocate(&Request::new(800)));
@@ -189,7 +189,7 @@ mod tests {
     use std::thread;
 
     fn waiting(limit: usize, patience: Duration) -> AllocatorRef<Waiting<Limit<Direct<Null>>>> {
-        AllocatorRef::new(Waiting::new(Limit::new(Direct::engine(Null::new(Device::CPU)), limit), patience))
+        Waiting::new(Limit::new(Direct::new(Null::new(Device::CPU)), limit), patience).into_ref()
     }
 
     #[test]

@@ -11,9 +11,9 @@ use std::ptr::NonNull;
 /// ```
 /// use allocator_api2::vec::Vec;
 /// use orlop_alloc::bare::CollectionAllocator;
-/// use orlop_alloc::{backing::Mmap, caching::Caching};
+/// use orlop_alloc::{Allocator, backing::Mmap, caching::Caching};
 ///
-/// let allocator = Caching::builder(Mmap::new()).build();
+/// let allocator = Caching::new(Mmap::new()).into_ref();
 /// let mut numbers = Vec::new_in(CollectionAllocator::new(allocator.clone().erase()));
 /// numbers.extend(0..1000u64);
 /// assert!(allocator.stats().live() >= 8000);
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn collections_use_it_and_return_everything() {
         let allocators: [AllocatorRef; 2] =
-            [Caching::builder(System::new()).build().erase(), Direct::new(System::new()).erase()];
+            [Caching::new(System::new()).into_ref().erase(), Direct::new(System::new()).into_ref().erase()];
         for allocator in allocators {
             let mut rows: Vec<Vec<u32, CollectionAllocator>, CollectionAllocator> =
                 Vec::new_in(CollectionAllocator::new(allocator.clone()));
@@ -114,10 +114,10 @@ mod tests {
 
     #[test]
     fn unavailable_memory_is_an_error() {
-        let device = CollectionAllocator::new(Direct::new(Null::new(Device::cuda(0))));
+        let device = CollectionAllocator::new(Direct::new(Null::new(Device::cuda(0))).into_ref());
         assert!(device.allocate(Layout::new::<u64>()).is_err());
         assert_eq!(device.allocator.stats().live(), 0);
-        let small = CollectionAllocator::new(AllocatorRef::new(Arena::engine(System::new(), 1000)));
+        let small = CollectionAllocator::new(Arena::new(System::new(), 1000).into_ref());
         assert!(small.allocate(Layout::from_size_align(isize::MAX as usize - 4096, 4096).unwrap()).is_err());
         assert!(small.allocate(Layout::from_size_align(0, 64).unwrap()).is_ok());
     }

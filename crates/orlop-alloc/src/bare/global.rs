@@ -172,7 +172,7 @@ impl SystemScope {
 
 fn engine() -> &'static Caching<Mmap> {
     let mmap = || Mmap::new().huge_pages(HugePages::System);
-    ENGINE.get_or_init(|| Caching::builder(mmap()).name("global").build_engine())
+    ENGINE.get_or_init(|| Caching::builder(mmap()).name("global").build())
 }
 
 /// # Safety

@@ -3,7 +3,6 @@
 use super::Bfc;
 use super::heap::Heap;
 use super::policy::{BfcPolicy, RegionGrowth};
-use crate::AllocatorRef;
 use crate::backing::{Backing, Shielded};
 use orlop_sync::GrowableHeap;
 use std::sync::Arc;
@@ -17,13 +16,12 @@ pub struct BfcBuilder<B: Backing> {
     limit: usize,
     name: Option<Box<str>>,
     clock: Option<Arc<AtomicU64>>,
-    statistics: bool,
 }
 
 impl<B: Backing> BfcBuilder<B> {
     pub(super) fn new(backing: B) -> Self {
         let policy = BfcPolicy::tensorflow();
-        Self { backing, policy, limit: usize::MAX, name: None, clock: None, statistics: true }
+        Self { backing, policy, limit: usize::MAX, name: None, clock: None }
     }
 
     /// Sets the policy.
@@ -55,16 +53,9 @@ impl<B: Backing> BfcBuilder<B> {
         self
     }
 
-    /// Turns byte statistics off: see [`AllocatorRef::with_statistics`].
+    /// Builds the engine.
     #[must_use]
-    pub fn without_statistics(mut self) -> Self {
-        self.statistics = false;
-        self
-    }
-
-    /// Builds the engine itself, to be put under an adaptor.
-    #[must_use]
-    pub fn build_engine(self) -> Bfc<B> {
+    pub fn build(self) -> Bfc<B> {
         let granule = self.policy.granule;
         let (device, access) = (self.backing.device(), self.backing.access());
         // As in TensorFlow, the first region is rounded up; a single region for the whole limit is rounded
@@ -87,12 +78,5 @@ impl<B: Backing> BfcBuilder<B> {
             backpedalled: AtomicBool::new(false),
             clock: self.clock,
         }
-    }
-
-    /// Builds the engine behind a handle.
-    #[must_use]
-    pub fn build(self) -> AllocatorRef<Bfc<B>> {
-        let statistics = self.statistics;
-        AllocatorRef::with_statistics(self.build_engine(), statistics)
     }
 }

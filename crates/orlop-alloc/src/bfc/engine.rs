@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// ```
 /// use orlop_alloc::backing::System;
 /// use orlop_alloc::bfc::{Bfc, BfcPolicy};
-/// use orlop_alloc::Request;
+/// use orlop_alloc::{Allocator, Request};
 ///
-/// let allocator = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(64 << 20).build();
+/// let engine = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(64 << 20).build();
+/// let allocator = engine.into_ref();
 /// let block = allocator.allocate(&Request::new(1000))?;
 /// assert_eq!((block.len(), block.capacity()), (1000, 1024));
 /// # Ok::<(), orlop_alloc::Error>(())
@@ -45,6 +46,12 @@ pub struct Bfc<B: Backing = BackingRef> {
 }
 
 impl<B: Backing> Bfc<B> {
+    /// Creates an engine with TensorFlow's policy and no limit.
+    #[must_use]
+    pub fn new(backing: B) -> Self {
+        Self::builder(backing).build()
+    }
+
     /// Returns a builder with TensorFlow's policy and no limit.
     pub fn builder(backing: B) -> BfcBuilder<B> {
         BfcBuilder::new(backing)

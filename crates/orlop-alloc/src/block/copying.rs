@@ -66,10 +66,10 @@ impl Block {
     /// Allocates a block from `allocator` with the same bytes, kind, alignment, tag and stream.
     ///
     /// ```
-    /// use orlop_alloc::{backing::System, engine::Direct, Request, Tag};
+    /// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request, Tag};
     /// use orlop_core::MemoryKind;
     ///
-    /// let allocator = Direct::new(System::new());
+    /// let allocator = Direct::new(System::new()).into_ref();
     /// let request = Request::new(100).kind(MemoryKind::Persistent).tag(Tag::new("weights"));
     /// let mut block = allocator.allocate(&request)?;
     /// block.bytes_mut()?.fill(7);
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_clone_keeps_what_the_block_is() {
-        let allocator = Bfc::builder(System::new()).build();
+        let allocator = Bfc::new(System::new()).into_ref();
         let request = Request::new(1000)
             .kind(MemoryKind::KvCache)
             .align(Alignment::new(4096).unwrap())
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn empty_blocks_can_be_cloned_and_copied() {
-        let allocator = Direct::new(System::new());
+        let allocator = Direct::new(System::new()).into_ref();
         let empty = allocator.allocate(&Request::new(0).kind(MemoryKind::Workspace)).unwrap();
         let mut copy = empty.try_clone_in(&allocator).unwrap();
         copy.copy_from(&empty).unwrap();
@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn sizes_must_agree_and_bytes_must_be_in_reach() {
-        let (host, device) = (Direct::new(System::new()), Direct::new(Null::new(Device::cuda(0))));
+        let (host, device) =
+            (Direct::new(System::new()).into_ref(), Direct::new(Null::new(Device::cuda(0))).into_ref());
         let mut small = host.allocate(&Request::new(10)).unwrap();
         let large = host.allocate_copy(&Request::new(0), &[5; 20]).unwrap();
         let error = small.copy_from(&large).unwrap_err();

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::backing::System;
     use crate::engine::Direct;
-    use crate::{AllocatorRef, Request};
+    use crate::{Allocator, AllocatorRef, Request};
 
     fn block(allocator: &AllocatorRef<Direct<System>>) -> MemoryBlock {
         allocator.allocate(&Request::new(64)).expect("memory").share()
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_last_owner_returns_it() {
-        let allocator = Direct::new(System::new());
+        let allocator = Direct::new(System::new()).into_ref();
         let first = block(&allocator);
         let others: Vec<_> = (0..10).map(|_| first.clone()).collect();
         assert_eq!((first.owners(), first.is_unique()), (11, false));
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_block_again_only_when_alone() {
-        let allocator = Direct::new(System::new());
+        let allocator = Direct::new(System::new()).into_ref();
         let first = block(&allocator);
         let second = first.clone();
         let first = first.try_into_block().unwrap_err();
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_handle_from_a_block_while_there_is_one() {
-        let allocator = Direct::new(System::new());
+        let allocator = Direct::new(System::new()).into_ref();
         let first = block(&allocator);
         let handle = first.allocator().unwrap();
         assert!(handle.same_as(&allocator) && first.is_from(&handle) && !allocator.is_unique());
@@ -256,13 +256,13 @@ mod tests {
         // SAFETY: no bytes.
         let foreign = unsafe { Block::borrowed(record) }.share();
         assert!(foreign.allocator().is_none() && foreign.allocator_name().is_none() && !foreign.is_simple());
-        let empty = Direct::new(System::new()).allocate(&Request::new(0)).unwrap();
+        let empty = Direct::new(System::new()).into_ref().allocate(&Request::new(0)).unwrap();
         assert!(empty.allocator().is_none());
     }
 
     #[test]
     fn owners_on_many_threads() {
-        let allocator = Direct::new(System::new());
+        let allocator = Direct::new(System::new()).into_ref();
         let first = block(&allocator);
         std::thread::scope(|scope| {
             for _ in 0..4 {

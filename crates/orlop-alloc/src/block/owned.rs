@@ -146,9 +146,9 @@ impl Block {
     /// `Context::grow_in_place` of `orlop-context`.
     ///
     /// ```
-    /// use orlop_alloc::{Request, backing::System, engine::Arena};
+    /// use orlop_alloc::{Allocator, Request, backing::System, engine::Arena};
     ///
-    /// let arena = Arena::new(System::new(), 4096);
+    /// let arena = Arena::new(System::new(), 4096).into_ref();
     /// let mut block = arena.allocate(&Request::new(100))?;
     /// assert!(block.grow_in_place(1000) && block.len() == 1000);
     /// let last = arena.allocate(&Request::new(100))?;
@@ -330,6 +330,7 @@ const _: () = assert!(size_of::<Option<Block>>() == size_of::<usize>());
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::Allocator;
     use crate::backing::System;
     use crate::engine::Direct;
     use std::sync::Arc;
@@ -338,7 +339,7 @@ mod tests {
     /// A record that was used for another block is reset.
     #[test]
     fn foreign_memory_has_no_owner_whatever_its_record_was() {
-        let allocator = Direct::new(System::new());
+        let allocator = Direct::new(System::new()).into_ref();
         let mut bytes = vec![7u8; 64];
         let (ptr, freed) = (NonNull::from(bytes.as_mut_slice()).cast(), Arc::new(AtomicU64::new(0)));
         let used = || {

@@ -214,7 +214,7 @@ unsafe impl orlop_sync::Linked for Record {
 /// ```compile_fail
 /// use orlop_alloc::{Allocator, Request, backing::System, engine::Direct};
 ///
-/// let mut block = Allocator::allocate(&Direct::engine(System::new()), &Request::new(100)).unwrap();
+/// let mut block = Allocator::allocate(&Direct::new(System::new()), &Request::new(100)).unwrap();
 /// block.granted = 1 << 40;
 /// ```
 #[derive(Debug)]

@@ -24,9 +24,9 @@ use std::slice;
 /// A block of `T` values that are dropped with it. It dereferences to a slice.
 ///
 /// ```
-/// use orlop_alloc::{backing::System, engine::Direct};
+/// use orlop_alloc::{Allocator, backing::System, engine::Direct};
 ///
-/// let allocator = Direct::new(System::new());
+/// let allocator = Direct::new(System::new()).into_ref();
 /// let mut names = allocator.allocate_typed(3, |index| format!("layer {index}"))?;
 /// names[1].push_str(", quantised");
 /// assert_eq!(names.join("; "), "layer 0; layer 1, quantised; layer 2");
@@ -229,7 +229,7 @@ mod tests {
     use std::rc::Rc;
 
     fn allocator() -> AllocatorRef {
-        Bfc::builder(System::new()).build().erase()
+        Bfc::new(System::new()).into_ref().erase()
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         assert!(
             matches!(error, Error::TooManyElements { count, element_bytes: 8 } if count == usize::MAX / 2)
         );
-        let device = Direct::new(Null::new(Device::cuda(1)));
+        let device = Direct::new(Null::new(Device::cuda(1))).into_ref();
         let error = device.allocate_typed(4, |_| String::new()).unwrap_err();
         assert!(matches!(error, Error::NotHostAccessible { device } if device == Device::cuda(1)));
         assert_eq!(device.stats().live(), 0);

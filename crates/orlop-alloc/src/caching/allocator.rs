@@ -10,8 +10,8 @@ use super::thread_cache::ThreadCache;
 use super::token::Token;
 use crate::backing::Backing;
 use crate::{
-    AllocationId, Allocator, Error, LookupResult, OutOfMemory, RawBlock, RegionWatch, Request, Result,
-    Semantics, StreamUses, Tag, TagUse, Usage,
+    AllocationId, Allocator, AllocatorRef, Error, LookupResult, OutOfMemory, RawBlock, RegionWatch, Request,
+    Result, Semantics, StreamUses, Tag, TagUse, Usage,
 };
 use orlop_core::Device;
 use orlop_sync::{OwnerState, thread_slot};
@@ -222,6 +222,34 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
             }
         });
         broken.map_or(Ok(()), Err)
+    }
+}
+
+impl<B: Backing> AllocatorRef<Caching<B>> {
+    /// Makes the engine work in the child of a `fork`, whatever other threads were doing. Without this, it
+    /// works there only if no other thread was inside a call. It has no effect where there is no `fork`.
+    ///
+    /// A fork then waits until no thread is inside the engine, and keeps all threads out of it until it is
+    /// done (`pthread_atfork`): the child can allocate, free, trim and verify.
+    ///
+    /// - Fork handlers that were registered before the first such call run while the engine is locked: they
+    ///   must not use it.
+    /// - A fork locks engines in the reverse order of these calls. Call it for an engine before another
+    ///   engine takes memory from it.
+    /// - Private memory is copied when parent or child writes to it. Memory shared between processes, and
+    ///   devices, are the same for both, and the engine does not handle them.
+    /// - Adaptors, and engines of other kinds, have locks of their own.
+    /// - The slots of threads that are not in the child stay taken; what they had cached comes back at a
+    ///   trim. There is no [`Maintenance`](super::Maintenance) thread in the child.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForkHandlers`] if the system registers no more handlers.
+    pub fn hold_over_forks(&self) -> Result<()> {
+        #[cfg(all(unix, not(loom)))]
+        // SAFETY: an engine behind a handle does not move.
+        unsafe { self.begin_forks() }?;
+        Ok(())
     }
 }
 

@@ -5,7 +5,6 @@ use super::classes::GRANULE;
 use crate::backing::{Backing, Shielded};
 use crate::bfc::heap::Heap;
 use crate::bfc::{BfcPolicy, RegionGrowth, Split};
-use crate::{AllocatorRef, Result};
 use crossbeam_utils::CachePadded;
 use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters, thread_slot::SLOTS};
 use std::num::NonZeroUsize;
@@ -21,22 +20,12 @@ pub struct CachingBuilder<B> {
     limit: usize,
     slack: usize,
     learns: bool,
-    fork_safe: bool,
-    statistics: bool,
     name: Box<str>,
 }
 
 impl<B: Backing> CachingBuilder<B> {
     pub(super) fn new(backing: B) -> Self {
-        Self {
-            backing,
-            limit: usize::MAX,
-            slack: SLACK,
-            learns: true,
-            fork_safe: false,
-            statistics: true,
-            name: "caching".into(),
-        }
+        Self { backing, limit: usize::MAX, slack: SLACK, learns: true, name: "caching".into() }
     }
 
     /// Sets the limit of reserved bytes.
@@ -63,34 +52,6 @@ impl<B: Backing> CachingBuilder<B> {
         self
     }
 
-    /// Sets whether the child of a `fork` gets a working allocator, whatever other threads were doing. Off by
-    /// default. It applies to [`CachingBuilder::build`] and [`CachingBuilder::try_build`] only, and has no
-    /// effect where there is no `fork`.
-    ///
-    /// A fork then waits until no thread is inside the engine, and keeps all threads out of it until it is
-    /// done (`pthread_atfork`): the child can allocate, free, trim and verify. Without this, that holds only
-    /// for forks while no other thread is inside a call.
-    ///
-    /// - Fork handlers that were registered before the first such engine was made run while it is locked:
-    ///   they must not use it.
-    /// - Private memory is copied when parent or child writes to it. Memory shared between processes, and
-    ///   devices, are the same for both, and the engine does not handle them.
-    /// - Adaptors, and engines of other kinds, have locks of their own.
-    /// - The slots of threads that are not in the child stay taken; what they had cached comes back at a
-    ///   trim. There is no [`Maintenance`](super::Maintenance) thread in the child.
-    #[must_use]
-    pub fn fork_safe(mut self, on: bool) -> Self {
-        self.fork_safe = on;
-        self
-    }
-
-    /// Sets whether bytes are counted: see [`AllocatorRef::with_statistics`]. On by default.
-    #[must_use]
-    pub fn statistics(mut self, on: bool) -> Self {
-        self.statistics = on;
-        self
-    }
-
     /// Sets the name.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
@@ -98,9 +59,9 @@ impl<B: Backing> CachingBuilder<B> {
         self
     }
 
-    /// Builds the engine itself, to be put under an adaptor.
+    /// Builds the engine.
     #[must_use]
-    pub fn build_engine(self) -> Caching<B> {
+    pub fn build(self) -> Caching<B> {
         let policy = BfcPolicy {
             name: "caching",
             granule: GRANULE,
@@ -109,7 +70,7 @@ impl<B: Backing> CachingBuilder<B> {
             release_when_stuck: true,
         };
         Caching {
-            counters: ShardedCounters::new(self.statistics),
+            counters: ShardedCounters::new(true),
             heap: GrowableHeap::new(Heap::new(policy, self.backing.device(), self.backing.access())),
             backing: Shielded::new(self.backing),
             limit: self.limit,
@@ -124,44 +85,5 @@ impl<B: Backing> CachingBuilder<B> {
             fork_number: std::sync::atomic::AtomicU64::new(0),
             name: self.name,
         }
-    }
-
-    /// Builds the engine behind a handle. If [`fork_safe`](CachingBuilder::fork_safe) was set and the fork
-    /// handlers cannot be registered, that is traced; [`CachingBuilder::try_build`] returns the error.
-    #[must_use]
-    pub fn build(self) -> AllocatorRef<Caching<B>> {
-        let (allocator, registered) = self.build_registered();
-        if let Err(error) = registered {
-            tracing::error!(
-                %error,
-                "the fork handlers were not registered: a forked child must not use the allocator"
-            );
-        }
-        allocator
-    }
-
-    /// Builds the engine behind a handle.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ForkHandlers`](crate::Error::ForkHandlers) if [`fork_safe`](CachingBuilder::fork_safe) was
-    /// set and the fork handlers cannot be registered.
-    pub fn try_build(self) -> Result<AllocatorRef<Caching<B>>> {
-        let (allocator, registered) = self.build_registered();
-        registered.map(|()| allocator)
-    }
-
-    fn build_registered(self) -> (AllocatorRef<Caching<B>>, Result<()>) {
-        let (fork_safe, statistics) = (self.fork_safe, self.statistics);
-        let allocator = AllocatorRef::with_statistics(self.build_engine(), statistics);
-        #[cfg(all(unix, not(loom)))]
-        if fork_safe {
-            // SAFETY: an engine behind a handle does not move.
-            let registered = unsafe { allocator.hold_over_forks() };
-            return (allocator, registered);
-        }
-        #[cfg(any(not(unix), loom))]
-        let _there_are_no_forks = fork_safe;
-        (allocator, Ok(()))
     }
 }

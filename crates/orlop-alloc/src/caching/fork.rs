@@ -107,14 +107,18 @@ impl LockPointers {
 }
 
 impl<B: Backing> Caching<B> {
-    /// Makes every fork wait until no thread is inside the engine.
+    /// Adds the engine to the list, unless it is there.
     ///
     /// # Safety
     ///
     /// The engine does not move any more.
-    pub(super) unsafe fn hold_over_forks(&self) -> Result<()> {
+    pub(super) unsafe fn begin_forks(&self) -> Result<()> {
         register_handlers()?;
         let mut engines = engines();
+        // Relaxed: it is written under the list's lock.
+        if self.fork_number.load(Ordering::Relaxed) != GLOBAL {
+            return Ok(());
+        }
         let number = engines.last().map_or(GLOBAL, |last| last.number) + 1;
         // SAFETY: it does not move (guaranteed by the caller), and its destructor calls `end_forks`.
         engines.push(Engine { number, pointers: unsafe { LockPointers::of(self) } });
@@ -134,7 +138,7 @@ impl<B: Backing> Caching<B> {
 
 impl GlobalAllocator {
     /// Makes the global allocator work in the child of a fork, whatever other threads were doing: see
-    /// [`CachingBuilder::fork_safe`](crate::caching::CachingBuilder::fork_safe).
+    /// [`AllocatorRef::hold_over_forks`](crate::AllocatorRef::hold_over_forks).
     ///
     /// # Errors
     ///

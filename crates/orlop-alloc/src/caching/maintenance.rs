@@ -140,9 +140,10 @@ impl<B: Backing> fmt::Debug for MaintenanceBuilder<B> {
 /// ```
 /// use orlop_alloc::backing::Mmap;
 /// use orlop_alloc::caching::{Caching, Maintenance};
+/// use orlop_alloc::Allocator;
 /// use std::time::Duration;
 ///
-/// let allocator = Caching::builder(Mmap::new()).build();
+/// let allocator = Caching::new(Mmap::new()).into_ref();
 /// let maintenance = Maintenance::builder(allocator.clone())
 ///     .every(Duration::from_millis(500))
 ///     .on_pressure(|pressure| eprintln!("memory is short: {pressure:?}"))
@@ -199,7 +200,7 @@ mod tests {
     use std::sync::mpsc;
 
     fn allocator() -> AllocatorRef<Caching<Mmap>> {
-        Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build()
+        Caching::new(Mmap::new().huge_pages(HugePages::Never)).into_ref()
     }
 
     fn reserved(allocator: &AllocatorRef<Caching<Mmap>>) -> u64 {

@@ -70,9 +70,9 @@ const UNCACHED: usize = CLASSES;
 /// ```
 /// use orlop_alloc::backing::Mmap;
 /// use orlop_alloc::caching::Caching;
-/// use orlop_alloc::Request;
+/// use orlop_alloc::{Allocator, Request};
 ///
-/// let allocator = Caching::builder(Mmap::new()).build();
+/// let allocator = Caching::new(Mmap::new()).into_ref();
 /// let block = allocator.allocate(&Request::new(10_000))?;
 /// assert!(block.capacity() <= 10_000 + 10_000 / 32 + 64);
 /// # Ok::<(), orlop_alloc::Error>(())
@@ -106,6 +106,12 @@ pub struct Caching<B: Backing = BackingRef> {
 }
 
 impl<B: Backing> Caching<B> {
+    /// Creates an engine with the defaults of [`Caching::builder`].
+    #[must_use]
+    pub fn new(backing: B) -> Self {
+        Self::builder(backing).build()
+    }
+
     /// Returns a builder without a limit.
     pub fn builder(backing: B) -> CachingBuilder<B> {
         CachingBuilder::new(backing)

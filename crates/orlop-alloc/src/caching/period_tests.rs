@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 
 fn allocator() -> AllocatorRef<Caching<Mmap>> {
-    Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build()
+    Caching::new(Mmap::new().huge_pages(HugePages::Never)).into_ref()
 }
 
 /// One allocation of a period: its bytes, and the number of further allocations before its free.
@@ -346,7 +346,7 @@ fn a_loop_around_a_few_blocks_needs_no_plan() {
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; `divergences_harm_no_block` goes the same ways")]
 fn without_learning_there_are_no_plans() {
-    let allocator = Caching::builder(Mmap::new()).learning(false).build();
+    let allocator = Caching::builder(Mmap::new()).learning(false).build().into_ref();
     for _ in 0..8 {
         for step in layers() {
             drop(allocator.allocate(&Request::new(step.bytes)).unwrap());

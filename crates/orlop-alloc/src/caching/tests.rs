@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 
 fn small_pages() -> AllocatorRef<Caching<Mmap>> {
-    Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build()
+    Caching::new(Mmap::new().huge_pages(HugePages::Never)).into_ref()
 }
 
 fn reserved<B: Backing>(allocator: &AllocatorRef<Caching<B>>) -> u64 {
@@ -153,7 +153,7 @@ fn a_bare_address_is_freed_once() {
 
 #[test]
 fn a_limit_holds_and_what_is_cached_makes_room() {
-    let allocator = Caching::builder(System::new()).limit(4 << 20).build();
+    let allocator = Caching::builder(System::new()).limit(4 << 20).build().into_ref();
     for bytes in [3 << 20, 2 << 20, 1 << 20, 3 << 20] {
         drop(allocator.allocate(&Request::new(bytes)).unwrap());
         assert!(reserved(&allocator) <= 4 << 20);
@@ -166,7 +166,7 @@ fn a_limit_holds_and_what_is_cached_makes_room() {
 /// A growth although enough bytes are free, in pieces, shrinks what may be cached unmerged.
 #[test]
 fn fragmentation_tightens_the_slack() {
-    let engine = Caching::builder(Null::new(Device::CPU)).slack(NonZeroUsize::MIN).build_engine();
+    let engine = Caching::builder(Null::new(Device::CPU)).slack(NonZeroUsize::MIN).build();
     let before = engine.slack.load(Ordering::Relaxed);
     let mut blocks: Vec<_> = (0..64).map(|_| engine.allocate(&Request::new(64 << 10)).unwrap()).collect();
     for index in (0..32).rev() {
@@ -193,7 +193,7 @@ fn alignments_and_kinds() {
         assert!(align.is_aligned(block.as_ptr().as_ptr().addr()));
         allocator.verify().unwrap();
     }
-    let device = Caching::builder(Null::new(Device::cuda(0))).build();
+    let device = Caching::new(Null::new(Device::cuda(0))).into_ref();
     for _ in 0..3 {
         assert!(device.allocate(&Request::new(100).kind(MemoryKind::HostPinned)).is_err());
     }

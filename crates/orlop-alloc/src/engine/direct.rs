@@ -2,7 +2,7 @@
 
 use super::region_source::RegionSource;
 use crate::backing::{Backing, BackingRef};
-use crate::{Allocator, AllocatorRef, RawBlock, RegionWatch, Request, Result, Semantics, Usage};
+use crate::{Allocator, RawBlock, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::Device;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -17,14 +17,8 @@ pub struct Direct<B: Backing = BackingRef> {
 impl<B: Backing> Direct<B> {
     /// Creates an engine over this backing, with the backing's name.
     #[must_use]
-    pub fn engine(backing: B) -> Self {
+    pub fn new(backing: B) -> Self {
         Self { name: backing.name().into(), source: RegionSource::new(backing) }
-    }
-
-    /// Creates a handle of an engine over this backing.
-    #[must_use]
-    pub fn new(backing: B) -> AllocatorRef<Self> {
-        AllocatorRef::new(Self::engine(backing))
     }
 }
 

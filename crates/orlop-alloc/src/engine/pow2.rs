@@ -10,9 +10,7 @@
 
 use super::region_source::RegionSource;
 use crate::backing::{Backing, BackingRef};
-use crate::{
-    Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage,
-};
+use crate::{Allocator, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage};
 use orlop_core::{Alignment, Device};
 use orlop_sync::{OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
@@ -61,14 +59,8 @@ impl Cache {
 impl<B: Backing> Pow2<B> {
     /// Creates an engine over this backing.
     #[must_use]
-    pub fn engine(backing: B) -> Self {
+    pub fn new(backing: B) -> Self {
         Self { source: RegionSource::new(backing), counters: ShardedCounters::default() }
-    }
-
-    /// Creates a handle of an engine over this backing.
-    #[must_use]
-    pub fn new(backing: B) -> AllocatorRef<Self> {
-        AllocatorRef::new(Self::engine(backing))
     }
 
     /// Takes a cached block of at least the bucket's size from another slot, and moves a few more of that
@@ -320,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_block_is_found_again_also_one_bucket_up_and_in_other_slots() {
-        let pool = Pow2::new(System::new());
+        let pool = Pow2::new(System::new()).into_ref();
         let first = pool.allocate(&Request::new(100)).unwrap();
         let address = first.as_ptr();
         drop(first);
@@ -335,7 +327,7 @@ mod tests {
 
     #[test]
     fn trim_stops_at_the_target() {
-        let pool = Pow2::new(System::new());
+        let pool = Pow2::new(System::new()).into_ref();
         let blocks: Vec<_> = (0..8).map(|_| pool.allocate(&Request::new(1 << 20)).unwrap()).collect();
         drop(blocks);
         assert_eq!(pool.trim(3 << 20), 5 << 20);

@@ -12,8 +12,7 @@
 use super::arena::{Arena, Reset};
 use crate::backing::Backing;
 use crate::{
-    Allocator, AllocatorRef, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Semantics,
-    Usage,
+    Allocator, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Semantics, Usage,
 };
 use orlop_core::Device;
 use orlop_sync::{
@@ -33,12 +32,12 @@ const _: () = assert!(SLOTS <= 1 << 8);
 /// use orlop_alloc::backing::System;
 /// use orlop_context::Budget;
 /// use orlop_alloc::engine::ThreadArenas;
-/// use orlop_alloc::Request;
+/// use orlop_alloc::{Allocator, Request};
 /// use orlop_context::Context;
 /// use orlop_core::{Device, MemoryKind};
 ///
 /// let context = Context::new();
-/// let arenas = ThreadArenas::new(System::new(), 1 << 20);
+/// let arenas = ThreadArenas::new(System::new(), 1 << 20).into_ref();
 /// context.register(Device::CPU, MemoryKind::Workspace, arenas.clone())?;
 /// context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(64 << 20))?;
 /// std::thread::scope(|scope| {
@@ -68,15 +67,9 @@ impl<B: Backing + Clone> ThreadArenas<B> {
     /// Creates an engine whose arenas reserve `bytes` bytes each at their first request, and larger segments
     /// later as needed.
     #[must_use]
-    pub fn engine(backing: B, bytes: usize) -> Self {
+    pub fn new(backing: B, bytes: usize) -> Self {
         let arenas = (0..SLOTS).map(|_| OnceLock::new()).collect();
         Self { backing, bytes, arenas, watches: Mutex::default() }
-    }
-
-    /// Creates a handle of an engine.
-    #[must_use]
-    pub fn new(backing: B, bytes: usize) -> AllocatorRef<Self> {
-        AllocatorRef::new(Self::engine(backing, bytes))
     }
 
     /// Frees everything in the calling thread's arena: see [`Arena::reset`].
@@ -123,7 +116,7 @@ impl<B: Backing + Clone> ThreadArenas<B> {
     fn make(&self, slot: usize) -> &Arena<B> {
         let watches = self.watches.lock();
         self.arenas[slot].get_or_init(|| {
-            let arena = Arena::engine(self.backing.clone(), self.bytes);
+            let arena = Arena::new(self.backing.clone(), self.bytes);
             watches.all().iter().for_each(|watch| arena.watch_regions(watch));
             arena
         })

@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn an_account_ends_also_with_a_deleter_that_panics() {
         let mut bytes = [0u8; 64];
-        let account = AllocatorRef::new(ExternalAccount::new(Device::CPU, "foreign"));
+        let account = ExternalAccount::new(Device::CPU, "foreign").into_ref();
         let adopt = |bytes: &mut [u8; 64]| {
             let mut record = Record::new(NonNull::from(bytes).cast(), 64, Device::CPU, Access::Host);
             record.requested = 64;

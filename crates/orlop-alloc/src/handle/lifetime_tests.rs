@@ -22,15 +22,15 @@ const ROUNDS: usize = if cfg!(miri) { 1 } else { 50 };
 
 /// Runs the test with one allocator of each engine.
 fn each(test: impl Fn(AllocatorRef)) {
-    test(Caching::builder(System::new()).build().erase());
-    test(Pow2::new(System::new()).erase());
-    test(Pool::builder(System::new()).build().erase());
-    test(Bfc::builder(System::new()).build().erase());
-    test(Direct::new(System::new()).erase());
+    test(Caching::new(System::new()).into_ref().erase());
+    test(Pow2::new(System::new()).into_ref().erase());
+    test(Pool::new(System::new()).into_ref().erase());
+    test(Bfc::new(System::new()).into_ref().erase());
+    test(Direct::new(System::new()).into_ref().erase());
     // To the cell, these are the same as `Direct`. Under Miri each takes seconds.
     if !cfg!(miri) {
-        test(Arena::new(System::new(), 1 << 12).erase());
-        test(AllocatorRef::new(Limit::new(Caching::builder(System::new()).build(), 1 << 30)).erase());
+        test(Arena::new(System::new(), 1 << 12).into_ref().erase());
+        test(Limit::new(Caching::new(System::new()).into_ref(), 1 << 30).into_ref().erase());
     }
 }
 

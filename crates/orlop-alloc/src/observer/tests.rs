@@ -108,12 +108,12 @@ fn allocators() -> Vec<AllocatorRef> {
     let mmap = || Mmap::new().huge_pages(HugePages::Never);
     let steps = BfcPolicy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..BfcPolicy::tensorflow() };
     vec![
-        Caching::builder(mmap()).build().erase(),
-        Caching::builder(System::new()).limit(64 << 20).build().erase(),
-        AllocatorRef::new(Limit::new(Caching::builder(mmap()).build(), 128 << 20)).erase(),
-        Bfc::builder(System::new()).limit(64 << 20).build().erase(),
-        Bfc::builder(System::new()).policy(steps).limit(64 << 20).build().erase(),
-        Arena::new(System::new(), 1 << 16).erase(),
+        Caching::new(mmap()).into_ref().erase(),
+        Caching::builder(System::new()).limit(64 << 20).build().into_ref().erase(),
+        Limit::new(Caching::new(mmap()).into_ref(), 128 << 20).into_ref().erase(),
+        Bfc::builder(System::new()).limit(64 << 20).build().into_ref().erase(),
+        Bfc::builder(System::new()).policy(steps).limit(64 << 20).build().into_ref().erase(),
+        Arena::new(System::new(), 1 << 16).into_ref().erase(),
     ]
 }
 
@@ -199,8 +199,10 @@ fn a_later_observer_receives_existing_regions() {
 
 #[test]
 fn engines_whose_blocks_are_regions_report_them() {
-    let pool = Pool::builder(System::new()).bound(8).fixed_bound().build().erase();
-    for allocator in [Direct::new(System::new()).erase(), Pow2::new(System::new()).erase(), pool] {
+    let pool = Pool::builder(System::new()).bound(8).fixed_bound().build().into_ref().erase();
+    for allocator in
+        [Direct::new(System::new()).into_ref().erase(), Pow2::new(System::new()).into_ref().erase(), pool]
+    {
         let map = watch(&allocator);
         let mut blocks = Vec::new();
         run(&allocator, &mut blocks, STEPS, 17, || {
@@ -214,14 +216,14 @@ fn engines_whose_blocks_are_regions_report_them() {
 
 #[test]
 fn calls_beside_the_handle_are_reported() {
-    let caching = Caching::builder(Mmap::new()).build();
+    let caching = Caching::new(Mmap::new()).into_ref();
     let map = watch(&caching.clone().erase());
     drop(caching.allocate(&Request::new(8 << 20)).unwrap());
     for _ in 0..3 {
         caching.decay();
         assert_eq!(map.ranges().sum(), caching.usage().reserved);
     }
-    let arena = Arena::new(System::new(), 4096);
+    let arena = Arena::new(System::new(), 4096).into_ref();
     let map = watch(&arena.clone().erase());
     for _ in 0..2 {
         drop([100, 10_000].map(|bytes| arena.allocate(&Request::new(bytes)).unwrap()));
@@ -249,7 +251,7 @@ impl Observer for Count {
 #[test]
 fn observers_beside_others_receive_existing_regions() {
     let steps = BfcPolicy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..BfcPolicy::tensorflow() };
-    let allocator = Bfc::builder(System::new()).policy(steps).limit(64 << 20).build().erase();
+    let allocator = Bfc::builder(System::new()).policy(steps).limit(64 << 20).build().into_ref().erase();
     let _kept = allocator.allocate(&Request::new(1000)).unwrap();
     let counts: [Arc<Count>; 2] = Default::default();
     counts.iter().for_each(|count| drop(allocator.add_observer(Arc::clone(count) as Arc<dyn Observer>)));
@@ -279,7 +281,9 @@ impl Observer for Greedy {
 
 #[test]
 fn an_observer_may_allocate_from_what_it_observes() {
-    for allocator in [Direct::new(System::new()).erase(), Pow2::new(System::new()).erase()] {
+    for allocator in
+        [Direct::new(System::new()).into_ref().erase(), Pow2::new(System::new()).into_ref().erase()]
+    {
         let greedy = Arc::new(Greedy {
             allocator: Mutex::new(Some(allocator.clone())),
             kept: Mutex::default(),

@@ -35,11 +35,11 @@ fn over(visitor: Visitor) -> Visited<Mmap> {
 fn an_allocator_does_not_grow_below_its_visitor() {
     type Make = fn(Visited<Mmap>) -> AllocatorRef;
     let engines: [(&str, Make); 5] = [
-        ("direct", |backing| Direct::new(backing).erase()),
-        ("pow2", |backing| Pow2::new(backing).erase()),
-        ("bfc", |backing| Bfc::builder(backing).build().erase()),
-        ("caching", |backing| Caching::builder(backing).build().erase()),
-        ("arena", |backing| Arena::new(backing, 4096).erase()),
+        ("direct", |backing| Direct::new(backing).into_ref().erase()),
+        ("pow2", |backing| Pow2::new(backing).into_ref().erase()),
+        ("bfc", |backing| Bfc::new(backing).into_ref().erase()),
+        ("caching", |backing| Caching::new(backing).into_ref().erase()),
+        ("arena", |backing| Arena::new(backing, 4096).into_ref().erase()),
     ];
     for (name, make) in engines {
         let (slot, refused) = (Slot::default(), Arc::new(AtomicU32::new(0)));
@@ -94,7 +94,7 @@ fn a_visitor_that_panics_refuses_the_region() {
     };
     let backing =
         Visited::new(Mmap::new().huge_pages(HugePages::Never), vec![Arc::new(told), Arc::new(strict)]);
-    let allocator = Caching::builder(backing).build();
+    let allocator = Caching::new(backing).into_ref();
     assert!(allocator.allocate(&Request::new(1000)).unwrap_err().is_out_of_memory());
     assert_eq!((*balance.lock().unwrap(), allocator.stats().usage.reserved), (0, 0));
     welcome.store(true, Ordering::Relaxed);
@@ -149,7 +149,7 @@ fn a_pinner_that_panics() {
     };
     let moody = Arc::new(Moody::default());
     assert!(orlop_alloc::backing::set_pinner(moody.clone()));
-    let direct = Direct::new(Pinned::new(Arc::new(over(Arc::new(count)))));
+    let direct = Direct::new(Pinned::new(Arc::new(over(Arc::new(count))))).into_ref();
     moody.panics.store(true, Ordering::Relaxed);
     assert!(direct.allocate(&Request::new(4096)).unwrap_err().is_out_of_memory());
     assert_eq!(GIVEN.load(Ordering::Relaxed), 0);
@@ -167,10 +167,10 @@ fn a_pinner_that_panics() {
 /// A callback of a log, a retry or an observer loses nothing else.
 #[test]
 fn a_retry_that_panics_gives_up() {
-    let retry = Retry::new(Limit::new(Direct::engine(System::new()), 100), 3, |_, _, _| -> Decision {
+    let retry = Retry::new(Limit::new(Direct::new(System::new()), 100), 3, |_, _, _| -> Decision {
         resume_unwind(Box::new("retry"))
     });
-    let allocator = AllocatorRef::new(retry);
+    let allocator = retry.into_ref();
     assert!(allocator.allocate(&Request::new(101)).unwrap_err().is_out_of_memory());
     assert!(allocator.allocate(&Request::new(100)).is_ok());
     assert_eq!(allocator.retries(), 0);
@@ -179,7 +179,7 @@ fn a_retry_that_panics_gives_up() {
 /// The maintenance survives a panic, and a hook may end it.
 #[test]
 fn a_maintenance_survives_its_hooks() {
-    let allocator = Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build();
+    let allocator = Caching::new(Mmap::new().huge_pages(HugePages::Never)).into_ref();
     let (sender, told) = mpsc::channel();
     let own = Arc::new(Mutex::new(None::<Maintenance>));
     let mut calls = 0;
@@ -224,12 +224,11 @@ fn destructors_of_threads_use_allocators() {
         static LATE: RefCell<Vec<Late>> = const { RefCell::new(Vec::new()) };
     }
     let engines = [
-        Caching::builder(System::new()).build().erase(),
-        Bfc::builder(System::new()).build().erase(),
-        Pow2::new(System::new()).erase(),
-        Direct::new(System::new()).erase(),
-        AllocatorRef::new(Hardened::builder(Direct::engine(System::new())).quarantine(1 << 12).build())
-            .erase(),
+        Caching::new(System::new()).into_ref().erase(),
+        Bfc::new(System::new()).into_ref().erase(),
+        Pow2::new(System::new()).into_ref().erase(),
+        Direct::new(System::new()).into_ref().erase(),
+        Hardened::builder(Direct::new(System::new())).quarantine(1 << 12).build().into_ref().erase(),
     ];
     for allocator in engines {
         let theirs = allocator.clone();
@@ -268,10 +267,10 @@ fn a_backing_that_panics_does_not_zero() {
         }
     }
     let engines = [
-        Bfc::builder(Nervous(System::new())).build().erase(),
-        Caching::builder(Nervous(System::new())).build().erase(),
-        Pow2::new(Nervous(System::new())).erase(),
-        Pool::builder(Nervous(System::new())).build().erase(),
+        Bfc::new(Nervous(System::new())).into_ref().erase(),
+        Caching::new(Nervous(System::new())).into_ref().erase(),
+        Pow2::new(Nervous(System::new())).into_ref().erase(),
+        Pool::new(Nervous(System::new())).into_ref().erase(),
     ];
     for allocator in engines {
         let mut dirty = allocator.allocate(&Request::new(1000)).unwrap();

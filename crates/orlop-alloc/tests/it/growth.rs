@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Returns an allocator whose last block can grow in place.
 fn upstream() -> AllocatorRef {
-    Arena::new(System::new(), 1 << 16).erase()
+    Arena::new(System::new(), 1 << 16).into_ref().erase()
 }
 
 /// Returns a block that grew from 1000 to 3000 bytes without moving.
@@ -25,10 +25,10 @@ fn grown<A: Allocator>(allocator: &AllocatorRef<A>) -> Block {
 
 #[test]
 fn adaptors_that_count_nothing_hand_growth_on() {
-    drop(grown(&AllocatorRef::new(Retry::new(upstream(), 1, |_, _, _| Decision::GiveUp))));
-    drop(grown(&AllocatorRef::new(Waiting::new(upstream(), Duration::from_secs(1)))));
+    drop(grown(&Retry::new(upstream(), 1, |_, _, _| Decision::GiveUp).into_ref()));
+    drop(grown(&Waiting::new(upstream(), Duration::from_secs(1)).into_ref()));
     let caching =
-        AllocatorRef::new(Retry::new(Caching::builder(System::new()).build(), 1, |_, _, _| Decision::GiveUp));
+        Retry::new(Caching::new(System::new()).into_ref(), 1, |_, _, _| Decision::GiveUp).into_ref();
     drop(grown(&caching));
     assert_eq!(caching.inner().stats().live(), 0);
 }
@@ -36,7 +36,7 @@ fn adaptors_that_count_nothing_hand_growth_on() {
 #[test]
 fn a_limit_counts_growth_or_refuses_it() {
     let upstream = upstream();
-    let allocator = AllocatorRef::new(Limit::new(upstream.clone(), 4096));
+    let allocator = Limit::new(upstream.clone(), 4096).into_ref();
     let mut block = grown(&allocator);
     assert_eq!(allocator.used(), block.capacity());
     // 4000 bytes would fit, but they are rounded up to a multiple of 256.
@@ -53,7 +53,7 @@ fn a_limit_counts_growth_or_refuses_it() {
 
 #[test]
 fn a_refusal_upstream_leaves_nothing_charged() {
-    let allocator = AllocatorRef::new(Limit::new(upstream(), 1 << 15));
+    let allocator = Limit::new(upstream(), 1 << 15).into_ref();
     let mut first = grown(&allocator);
     let last = allocator.allocate(&Request::new(100)).expect("there is memory");
     assert!(!first.grow_in_place(4000), "it is not the last");
@@ -62,7 +62,7 @@ fn a_refusal_upstream_leaves_nothing_charged() {
 
 #[test]
 fn tracking_knows_the_new_size() {
-    let allocator = AllocatorRef::new(Tracking::new(upstream()));
+    let allocator = Tracking::new(upstream()).into_ref();
     let block = grown(&allocator);
     let (id, capacity) = (block.id(), block.capacity());
     let live = allocator.live();
@@ -77,8 +77,8 @@ fn tracking_knows_the_new_size() {
 /// As their documentation says.
 #[test]
 fn failing_and_hardened_refuse_growth() {
-    let failing = AllocatorRef::new(Failing::new(upstream(), []));
-    let hardened = AllocatorRef::new(Hardened::builder(upstream()).build());
+    let failing = Failing::new(upstream(), []).into_ref();
+    let hardened = Hardened::builder(upstream()).build().into_ref();
     for mut block in [failing.allocate(&Request::new(1000)), hardened.allocate(&Request::new(1000))]
         .map(|block| block.expect("there is memory"))
     {

@@ -51,7 +51,7 @@ unsafe impl Allocator for Handles {
 
 fn handles(opaque: bool) -> (Handles, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
-    (Handles { inner: Direct::engine(Null::new(DEVICE)), asked: Arc::clone(&asked), opaque }, asked)
+    (Handles { inner: Direct::new(Null::new(DEVICE)), asked: Arc::clone(&asked), opaque }, asked)
 }
 
 /// Allocates two empty blocks. Returns how many requests reached the allocator, and whether the blocks have
@@ -70,13 +70,13 @@ fn take_two(asked: &AtomicUsize, allocate: impl Fn(&Request) -> Result<orlop_all
 #[test]
 fn opaque_allocators_are_asked_for_no_bytes_and_others_are_not() {
     let (engine, asked) = handles(true);
-    let allocator = AllocatorRef::new(engine);
+    let allocator = engine.into_ref();
     assert_eq!(take_two(&asked, |request| allocator.allocate(request)), (2, true));
     let stats = allocator.stats();
     assert_eq!((stats.totals.all.allocations, stats.totals.all.frees), (2, 2), "they are counted");
     assert_eq!(stats.usage.regions, 0, "and came back");
     let (engine, asked) = handles(false);
-    let allocator = AllocatorRef::new(engine);
+    let allocator = engine.into_ref();
     assert_eq!(take_two(&asked, |request| allocator.allocate(request)).0, 0);
     assert_eq!(allocator.stats().totals.all.allocations, 0);
 }
@@ -85,11 +85,11 @@ fn opaque_allocators_are_asked_for_no_bytes_and_others_are_not() {
 fn adaptors_pass_it_on() {
     type Stack = fn(Handles) -> AllocatorRef;
     let stacks: [(&str, Stack); 5] = [
-        ("limit", |it| AllocatorRef::new(Limit::new(it, 1 << 20)).erase()),
-        ("retry", |it| AllocatorRef::new(Retry::new(it, 1, |_, _, _| panic!("no retry"))).erase()),
-        ("tracking", |it| AllocatorRef::new(Tracking::new(it)).erase()),
-        ("waiting", |it| AllocatorRef::new(Waiting::new(it, Duration::ZERO)).erase()),
-        ("hardened", |it| AllocatorRef::new(Hardened::new(it, Hardening::full().guard_pages(0))).erase()),
+        ("limit", |it| Limit::new(it, 1 << 20).into_ref().erase()),
+        ("retry", |it| Retry::new(it, 1, |_, _, _| panic!("no retry")).into_ref().erase()),
+        ("tracking", |it| Tracking::new(it).into_ref().erase()),
+        ("waiting", |it| Waiting::new(it, Duration::ZERO).into_ref().erase()),
+        ("hardened", |it| Hardened::new(it, Hardening::full().guard_pages(0)).into_ref().erase()),
     ];
     for (name, stack) in stacks {
         for opaque in [true, false] {
@@ -107,7 +107,7 @@ fn contexts_ask_too_with_and_without_budgets() {
     for budget in [None, Some(Budget::hard(1 << 20))] {
         let (engine, asked) = handles(true);
         let context = Context::with(DEVICE, AllocatorConfig::new());
-        context.register(DEVICE, MemoryKind::Default, AllocatorRef::new(engine)).unwrap();
+        context.register(DEVICE, MemoryKind::Default, engine.into_ref()).unwrap();
         if let Some(budget) = budget {
             context.set_budget(DEVICE, MemoryKind::KvCache, budget).unwrap();
         }

@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::{Pool, PoolBuilder, Rounding};
-use orlop_alloc::{AllocatorRef, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Request};
 
 fn pool() -> PoolBuilder<System> {
     Pool::builder(System::new())
@@ -22,7 +22,7 @@ fn cycle(pool: &AllocatorRef<Pool<System>>, sizes: usize, rounds: usize) {
 /// request in 500 misses, the bound grows by a tenth, and by at least 100.
 #[test]
 fn a_bound_that_is_too_small_grows() {
-    let growing = pool().bound(8).build();
+    let growing = pool().bound(8).build().into_ref();
     // 16 sizes for 8 places: each round has 8 evictions and 16 misses.
     cycle(&growing, 16, 124);
     assert_eq!((growing.bound(), growing.evictions()), (8, 124 * 8));
@@ -36,7 +36,7 @@ fn a_bound_that_is_too_small_grows() {
 
 #[test]
 fn a_large_bound_grows_by_a_tenth() {
-    let growing = pool().bound(1000).build();
+    let growing = pool().bound(1000).build().into_ref();
     cycle(&growing, 1999, 1);
     assert_eq!((growing.bound(), growing.evictions()), (1000, 999));
     drop(growing.allocate(&Request::new(1 << 20)).unwrap());
@@ -46,12 +46,12 @@ fn a_large_bound_grows_by_a_tenth() {
 
 #[test]
 fn a_bound_stays_where_it_is_fixed_or_large_enough() {
-    let fixed = pool().bound(8).fixed_bound().build();
+    let fixed = pool().bound(8).fixed_bound().build().into_ref();
     cycle(&fixed, 16, 500);
     assert_eq!((fixed.bound(), fixed.evictions()), (8, 4000));
     assert_eq!(fixed.stats().usage.regions, 8);
     // A thousand evictions are few among the many puts whose block is found again.
-    let calm = pool().bound(8).build();
+    let calm = pool().bound(8).build().into_ref();
     for _ in 0..63 {
         for _ in 0..9_000 {
             drop(calm.allocate(&Request::new(64)).unwrap());
@@ -65,7 +65,7 @@ fn a_bound_stays_where_it_is_fixed_or_large_enough() {
 #[test]
 fn requests_are_rounded_as_asked() {
     let capacity = |rounding, bytes| {
-        let pool = pool().rounding(rounding).build();
+        let pool = pool().rounding(rounding).build().into_ref();
         let block = pool.allocate(&Request::new(bytes)).unwrap();
         (block.len(), block.capacity())
     };
@@ -80,7 +80,7 @@ fn requests_are_rounded_as_asked() {
 
 #[test]
 fn what_rounds_to_one_size_shares_its_blocks() {
-    let pool = pool().rounding(Rounding::Custom(|bytes| bytes.next_multiple_of(1000))).build();
+    let pool = pool().rounding(Rounding::Custom(|bytes| bytes.next_multiple_of(1000))).build().into_ref();
     let first = pool.allocate(&Request::new(1500)).unwrap();
     let address = first.as_ptr();
     drop(first);

@@ -4,7 +4,7 @@ use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::{Null, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::engine::{Direct, Pow2};
-use orlop_alloc::{Allocator, AllocatorRef, Request};
+use orlop_alloc::{Allocator, Request};
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
 use orlop_sync::{OwnerState, ShardedCounters, thread_slot::ThreadSlot};
@@ -47,7 +47,7 @@ fn the_peak_is_right_when_others_free() {
 /// After an absurd request the size of the next region stayed absurd.
 #[test]
 fn an_absurd_request_leaves_no_trace() {
-    let allocator = Bfc::builder(System::new()).build();
+    let allocator = Bfc::new(System::new()).into_ref();
     assert!(allocator.allocate(&Request::new(1 << 60)).is_err());
     assert!(allocator.allocate(&Request::new(1000)).is_ok());
 }
@@ -56,7 +56,7 @@ fn an_absurd_request_leaves_no_trace() {
 #[test]
 fn nothing_is_wasted_and_nothing_split_off_for_that() {
     let policy = BfcPolicy::tensorflow().max_waste_share(1e-12, 1 << 20);
-    let allocator = Bfc::builder(System::new()).policy(policy).limit(1 << 20).build();
+    let allocator = Bfc::builder(System::new()).policy(policy).limit(1 << 20).build().into_ref();
     let blocks: Vec<_> = std::iter::from_fn(|| allocator.allocate(&Request::new(4096)).ok()).collect();
     assert_eq!(blocks.len(), 256);
     allocator.verify().unwrap();
@@ -128,7 +128,8 @@ fn borrowing_covers_rounding() {
 #[test]
 fn remainders_lose_their_stamp_too() {
     let clock = Arc::new(AtomicU64::new(9));
-    let allocator = Bfc::builder(Null::new(Device::CPU)).limit(64 << 10).clock(Arc::clone(&clock)).build();
+    let allocator =
+        Bfc::builder(Null::new(Device::CPU)).limit(64 << 10).clock(Arc::clone(&clock)).build().into_ref();
     drop(allocator.allocate(&Request::new(64 << 10)).unwrap());
     let small = allocator.allocate(&Request::new(8 << 10)).unwrap();
     // Stamped 10: not for a request that accepts memory freed by 5, until everything before 1000 is safe.
@@ -143,7 +144,7 @@ fn remainders_lose_their_stamp_too() {
 #[test]
 fn regions_with_unsafe_stamps_stay() {
     let clock = Arc::new(AtomicU64::new(0));
-    let allocator = Bfc::builder(System::new()).clock(clock).build();
+    let allocator = Bfc::builder(System::new()).clock(clock).build().into_ref();
     drop(allocator.allocate(&Request::new(1000)).unwrap());
     assert_eq!(allocator.trim(0), 0);
     allocator.set_safe_frontier(1000);
@@ -153,7 +154,7 @@ fn regions_with_unsafe_stamps_stay() {
 /// The queue of stamped chunks grew with every free while the frontier did not move.
 #[test]
 fn the_queue_of_stamps_is_bounded() {
-    let allocator = Bfc::builder(System::new()).clock(Arc::default()).build();
+    let allocator = Bfc::builder(System::new()).clock(Arc::default()).build().into_ref();
     let pairs = if cfg!(miri) { 20 } else { 20_000 };
     for _ in 0..pairs {
         drop(allocator.allocate(&Request::new(1000)).unwrap());
@@ -165,13 +166,13 @@ fn the_queue_of_stamps_is_bounded() {
 /// Blocks outlive handles and adaptors, and their memory is released with the last of them.
 #[test]
 fn blocks_outlive_handles_and_adaptors() {
-    let inner = Pow2::new(System::new()).erase();
-    let outer = AllocatorRef::new(Limit::new(inner.clone(), 1 << 20));
+    let inner = Pow2::new(System::new()).into_ref().erase();
+    let outer = Limit::new(inner.clone(), 1 << 20).into_ref();
     let mut block = outer.allocate(&Request::new(1000)).unwrap();
     drop((inner, outer));
     block.bytes_mut().unwrap().fill(7);
     drop(block);
-    let direct = Direct::new(System::new());
+    let direct = Direct::new(System::new()).into_ref();
     assert!(
         direct.is_unique()
             && !{
@@ -186,7 +187,7 @@ fn blocks_outlive_handles_and_adaptors() {
 fn what_is_left_behind_a_grown_block_was_freed_when_it_was() {
     let clock = Arc::new(AtomicU64::new(4));
     let builder = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow_fixed()).limit(1 << 16);
-    let allocator = builder.clock(clock).build();
+    let allocator = builder.clock(clock).build().into_ref();
     drop(allocator.allocate(&Request::new(1024)).unwrap());
     let mut block = allocator.allocate(&Request::new(1024).freed_before(5)).unwrap();
     assert!(block.grow_in_place(2048));

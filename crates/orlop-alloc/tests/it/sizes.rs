@@ -46,7 +46,7 @@ fn engines_know_the_size_of_a_live_block() {
 /// The caching engine serves a periodic workload from a plan, which places blocks itself.
 #[test]
 fn blocks_of_a_plan_have_sizes_too() {
-    let allocator = Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build().erase();
+    let allocator = Caching::new(Mmap::new().huge_pages(HugePages::Never)).into_ref().erase();
     // A period of layers with a few live blocks at a time, which is learned after about 50.
     let layers: Vec<usize> = (0..6)
         .flat_map(|layer| [80, 300, 40, 120, 300, 16].map(|pages| (pages + layer) * 4096 - 100))
@@ -72,7 +72,7 @@ fn adaptors_and_budgets_pass_the_question_on() {
     assert_eq!(size_of_block(&limited, &block), Some(128));
     // If the engine does not know sizes, an adaptor that tracks blocks does.
     let arena = registry.make("arena", &AllocatorConfig::new()).unwrap();
-    let tracked = AllocatorRef::new(Limit::new(Tracking::new(arena), 1 << 20)).erase();
+    let tracked = Limit::new(Tracking::new(arena), 1 << 20).into_ref().erase();
     let block = tracked.allocate(&Request::new(100)).unwrap();
     assert_eq!(size_of_block(&tracked, &block), Some(block.capacity()));
     let context = Context::with(Device::CPU, AllocatorConfig::new().named("pool"));

@@ -10,7 +10,7 @@ use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request};
 use orlop_core::Device;
 
 fn allocator() -> AllocatorRef<Caching<Null>> {
-    Caching::builder(Null::new(Device::CPU)).build()
+    Caching::new(Null::new(Device::CPU)).into_ref()
 }
 
 fn block(allocator: &AllocatorRef<Caching<Null>>, bytes: usize) -> Block {

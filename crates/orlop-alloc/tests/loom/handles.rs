@@ -3,7 +3,7 @@
 use loom::thread;
 use orlop_alloc::backing::Null;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{AllocatorRef, MemoryBlock, Request};
+use orlop_alloc::{Allocator, AllocatorRef, MemoryBlock, Request};
 use orlop_core::Device;
 
 fn shared_block(allocator: &AllocatorRef<Direct<Null>>) -> MemoryBlock {
@@ -15,7 +15,7 @@ fn shared_block(allocator: &AllocatorRef<Direct<Null>>) -> MemoryBlock {
 #[test]
 fn an_owner_asks_while_the_other_and_the_last_handle_go() {
     loom::model(|| {
-        let allocator = Direct::new(Null::new(Device::CPU));
+        let allocator = Direct::new(Null::new(Device::CPU)).into_ref();
         let block = shared_block(&allocator);
         let theirs = block.clone();
         let other = thread::spawn(move || {

@@ -9,7 +9,7 @@
 //! Budgets do not bound it: the memory exists already, and refusing to count it would not free any.
 
 use super::Context;
-use orlop_alloc::{AllocatorRef, Block, ExternalAccount, RegionDelivery};
+use orlop_alloc::{Allocator, AllocatorRef, Block, ExternalAccount, RegionDelivery};
 use orlop_core::Device;
 use std::sync::OnceLock;
 
@@ -95,7 +95,7 @@ impl Context {
         let changing = self.changing();
         let mut delivery = RegionDelivery::default();
         let account = place.get_or_init(|| {
-            let account = AllocatorRef::new(ExternalAccount::new(device, name));
+            let account = ExternalAccount::new(device, name).into_ref();
             delivery = self.inner.observers.add_to(&account.clone().erase());
             account
         });

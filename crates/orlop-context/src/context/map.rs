@@ -73,13 +73,13 @@ pub struct AllocatorUse {
 ///
 /// ```
 /// use orlop_alloc::engine::Arena;
-/// use orlop_alloc::{Request, backing::System};
+/// use orlop_alloc::{Allocator, Request, backing::System};
 /// use orlop_context::Context;
 /// use orlop_core::{Device, MemoryKind};
 ///
 /// let context = Context::new();
 /// let weights = context.allocate(Device::CPU, &Request::new(3 << 20).kind(MemoryKind::Persistent))?;
-/// let arena = Arena::new(System::new(), 1 << 20).erase();
+/// let arena = Arena::new(System::new(), 1 << 20).into_ref().erase();
 /// let scratch = context.allocate_from(&arena, &Request::new(1 << 18).kind(MemoryKind::Workspace))?;
 ///
 /// let map = context.memory_map();

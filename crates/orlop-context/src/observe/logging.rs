@@ -25,11 +25,11 @@ enum Sink {
 /// log that is off costs nothing.
 ///
 /// ```
-/// use orlop_alloc::{Request, backing::System, engine::Direct};
+/// use orlop_alloc::{Allocator, Request, backing::System, engine::Direct};
 /// use orlop_context::observe::Logging;
 /// use std::sync::Arc;
 ///
-/// let allocator = Direct::new(System::new()).erase();
+/// let allocator = Direct::new(System::new()).into_ref().erase();
 /// let log = Arc::new(Logging::to_writer(std::io::BufWriter::new(std::io::stderr())));
 /// log.attach(&allocator);
 /// drop(allocator.allocate(&Request::new(100))?);

@@ -15,11 +15,11 @@
 //! ([`AllocatorRef::stats`](orlop_alloc::AllocatorRef::stats)) do not.
 //!
 //! ```
-//! use orlop_alloc::{AllocatorRef, Request, backing::System, caching::Caching};
+//! use orlop_alloc::{Allocator, Request, backing::System, caching::Caching};
 //! use orlop_context::observe::Statistics;
 //! use std::sync::Arc;
 //!
-//! let allocator = Caching::builder(System::new()).build();
+//! let allocator = Caching::new(System::new()).into_ref();
 //! let statistics = Arc::new(Statistics::new());
 //! allocator.add_observer(statistics.clone());
 //! let ((), phase) = statistics.measure(|| {

@@ -201,11 +201,12 @@ mod tests {
     use super::*;
     use orlop_alloc::backing::System;
     use orlop_alloc::bfc::Bfc;
-    use orlop_alloc::{AllocatorRef, Request};
+    use orlop_alloc::{Allocator, AllocatorRef, Request};
     use std::sync::Arc;
 
     fn counted(limit: usize) -> (AllocatorRef<Bfc<System>>, Arc<Statistics>) {
-        let (allocator, statistics) = (Bfc::builder(System::new()).limit(limit).build(), Arc::default());
+        let (allocator, statistics) =
+            (Bfc::builder(System::new()).limit(limit).build().into_ref(), Arc::default());
         allocator.add_observer(Arc::clone(&statistics) as Arc<dyn Observer>);
         (allocator, statistics)
     }

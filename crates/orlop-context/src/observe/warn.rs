@@ -103,11 +103,11 @@ type Callback = Box<dyn Fn(&Warning) + Send + Sync>;
 /// Warns of large allocations, single and in total, by `tracing::warn!` and a callback.
 ///
 /// ```
-/// use orlop_alloc::{Request, backing::System, engine::Direct};
+/// use orlop_alloc::{Allocator, Request, backing::System, engine::Direct};
 /// use orlop_context::observe::{TotalMemory, Warn};
 /// use std::sync::Arc;
 ///
-/// let allocator = Direct::new(System::new());
+/// let allocator = Direct::new(System::new()).into_ref();
 /// let warn = Arc::new(Warn::builder().memory(TotalMemory::Bytes(10_000)).build());
 /// allocator.add_observer(warn.clone());
 /// let _block = allocator.allocate(&Request::new(1001))?;
@@ -294,14 +294,14 @@ mod tests {
     use super::*;
     use orlop_alloc::backing::Null;
     use orlop_alloc::engine::Direct;
-    use orlop_alloc::{AllocatorRef, Request};
+    use orlop_alloc::{Allocator, AllocatorRef, Request};
     use orlop_sync::Mutex;
     use std::sync::Arc;
 
     type Seen = Arc<Mutex<Vec<Warning>>>;
 
     fn watched(device: Device, builder: WarnBuilder) -> (AllocatorRef<Direct<Null>>, Arc<Warn>) {
-        let (allocator, warn) = (Direct::new(Null::new(device)), Arc::new(builder.build()));
+        let (allocator, warn) = (Direct::new(Null::new(device)).into_ref(), Arc::new(builder.build()));
         allocator.add_observer(Arc::clone(&warn) as Arc<dyn Observer>);
         (allocator, warn)
     }

@@ -28,10 +28,8 @@ pub fn register_builtin(registry: &Registry) {
     let factories = [
         Factory::new("caching", 110, caching),
         Factory::new("bfc", 100, growing),
-        Factory::new("pool", 70, |config| {
-            limited(Pool::builder(config.backing_or_default()?).build_engine(), config)
-        }),
-        Factory::new("pow2", 60, |config| limited(Pow2::engine(config.backing_or_default()?), config)),
+        Factory::new("pool", 70, |config| limited(Pool::new(config.backing_or_default()?), config)),
+        Factory::new("pow2", 60, |config| limited(Pow2::new(config.backing_or_default()?), config)),
         Factory::new("arena", 30, arena),
         Factory::new("direct", 50, |config| direct(config.backing_or_default()?, config)),
         Factory::new("bfc-fixed", 20, fixed),
@@ -43,7 +41,7 @@ pub fn register_builtin(registry: &Registry) {
 
 fn caching(config: &AllocatorConfig) -> Result<AllocatorRef> {
     let builder = Caching::builder(config.backing_or_default()?);
-    handle(builder.limit(config.limit.unwrap_or(usize::MAX)).build_engine(), config)
+    handle(builder.limit(config.limit.unwrap_or(usize::MAX)).build(), config)
 }
 
 fn growing(config: &AllocatorConfig) -> Result<AllocatorRef> {
@@ -58,7 +56,7 @@ fn fixed(config: &AllocatorConfig) -> Result<AllocatorRef> {
 fn bfc(policy: BfcPolicy, limit: usize, config: &AllocatorConfig) -> Result<AllocatorRef> {
     let policy = if config.release_when_stuck { policy.releasing_when_stuck() } else { policy };
     let builder = Bfc::builder(config.backing_or_default()?).policy(policy);
-    let engine = builder.limit(config.limit.unwrap_or(limit)).build_engine();
+    let engine = builder.limit(config.limit.unwrap_or(limit)).build();
     Ok(AllocatorRef::with_statistics(engine, config.statistics).erase())
 }
 
@@ -78,7 +76,7 @@ fn arena(config: &AllocatorConfig) -> Result<AllocatorRef> {
 }
 
 fn direct<B: Backing + 'static>(backing: B, config: &AllocatorConfig) -> Result<AllocatorRef> {
-    limited(Direct::engine(backing), config)
+    limited(Direct::new(backing), config)
 }
 
 /// Wraps an engine without a limit of its own in a handle, with a limit adaptor if a limit is set.

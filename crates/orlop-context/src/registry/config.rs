@@ -211,9 +211,8 @@ impl AllocatorConfig {
         self
     }
 
-    /// Makes the allocator work in the child of a fork: see
-    /// [`CachingBuilder::fork_safe`](orlop_alloc::caching::CachingBuilder::fork_safe). Only the caching
-    /// engine supports this, with no adaptor but warnings; with other settings it is an error.
+    /// Makes the allocator work in the child of a fork: see [`AllocatorRef::hold_over_forks`]. Only the
+    /// caching engine supports this, with no adaptor but warnings; with other settings it is an error.
     ///
     /// It applies to the allocator of the default kind, and to the kinds that it serves. The one for pinned
     /// memory ([`AllocatorConfig::make_pinned`]) is not fork-safe: pages are not pinned in a child. It must
@@ -347,8 +346,9 @@ impl AllocatorConfig {
     fn make_for_forks(&self, name: &str) -> Result<AllocatorRef> {
         self.check_fork_safe(name)?;
         let builder = Caching::builder(self.backing_or_default()?).limit(self.limit.unwrap_or(usize::MAX));
-        let builder = builder.fork_safe(true).statistics(self.statistics);
-        Ok(builder.try_build()?.erase())
+        let allocator = AllocatorRef::with_statistics(builder.build(), self.statistics);
+        allocator.hold_over_forks()?;
+        Ok(allocator.erase())
     }
 
     /// Creates the allocator for pinned host memory: BFC over regions that are pinned if the process has a
@@ -362,7 +362,7 @@ impl AllocatorConfig {
         let pinned = Pinned::new(self.backing_or_default()?);
         // Guard pages beside the backing would not be pinned.
         let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
-        let engine = Bfc::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build_engine();
+        let engine = Bfc::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build();
         let allocator = AllocatorRef::with_statistics(engine, self.statistics).erase();
         Ok(Self { hardening, statistics: self.statistics, ..Self::new() }.harden(allocator))
     }

@@ -92,10 +92,12 @@ impl Entry {
 ///
 /// ```
 /// use orlop_context::registry::{AllocatorConfig, Factory, Registration, Registry};
-/// use orlop_alloc::{engine::Direct, Request};
+/// use orlop_alloc::{Allocator, engine::Direct, Request};
 ///
 /// let registry = Registry::new();
-/// let plain = Factory::new("plain", 10, |options| Ok(Direct::new(options.backing_or_default()?).erase()));
+/// let plain = Factory::new("plain", 10, |options| {
+///     Ok(Direct::new(options.backing_or_default()?).into_ref().erase())
+/// });
 /// assert_eq!(registry.register(plain.clone()), Registration::New);
 /// assert!(matches!(registry.register(plain), Registration::AlreadyRegistered { .. }));
 ///
@@ -162,6 +164,7 @@ impl Registry {
     ///
     /// ```
     /// use orlop_alloc::engine::Direct;
+    /// use orlop_alloc::Allocator;
     /// use orlop_context::registry::{Factory, Registry};
     ///
     /// /// Registers the backend's factories. The program calls this once, before its first allocation.
@@ -169,7 +172,7 @@ impl Registry {
     /// pub fn register(registry: &Registry) {
     ///     registry.register_all([Factory::new("mine", 5, |options| {
     ///         options.refuse_bfc_settings()?;
-    ///         Ok(Direct::new(options.backing_or_default()?).erase())
+    ///         Ok(Direct::new(options.backing_or_default()?).into_ref().erase())
     ///     })]);
     /// }
     ///
@@ -315,12 +318,15 @@ pub fn registry() -> &'static Registry {
 ///
 /// ```
 /// use orlop_alloc::engine::Direct;
+/// use orlop_alloc::Allocator;
 /// use orlop_context::register_allocator;
 /// use orlop_context::registry::{Registration, registry};
 ///
 /// /// What a backend offers: called once by the program.
 /// fn init() -> Registration {
-///     register_allocator!("mine", -1, |options| Ok(Direct::new(options.backing_or_default()?).erase()))
+///     register_allocator!("mine", -1, |options| {
+///         Ok(Direct::new(options.backing_or_default()?).into_ref().erase())
+///     })
 /// }
 /// assert_eq!(init(), Registration::New);
 /// assert!(registry().registered().iter().any(|entry| &*entry.name == "mine"));

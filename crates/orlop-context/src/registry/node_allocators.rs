@@ -173,9 +173,9 @@ impl fmt::Debug for NodeAllocators {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use orlop_alloc::Request;
     use orlop_alloc::backing::{Mmap, System};
     use orlop_alloc::engine::Direct;
+    use orlop_alloc::{Allocator, Request};
     use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
 
@@ -185,8 +185,8 @@ mod tests {
         let allocators = NodeAllocators::with_nodes(nodes, move |node| {
             count.fetch_add(1, Ordering::Relaxed);
             Ok(node.map_or_else(
-                || Direct::new(System::new()).erase(),
-                |node| Direct::new(Mmap::new().node(node)).erase(),
+                || Direct::new(System::new()).into_ref().erase(),
+                |node| Direct::new(Mmap::new().node(node)).into_ref().erase(),
             ))
         });
         (allocators, made)
@@ -230,7 +230,7 @@ mod tests {
         let allocators =
             NodeAllocators::with_nodes(2, move |_| match calls.fetch_add(1, Ordering::Relaxed) {
                 0 => Err(Error::NoRawDeleter),
-                _ => Ok(Direct::new(System::new()).erase()),
+                _ => Ok(Direct::new(System::new()).into_ref().erase()),
             });
         assert!(allocators.for_node(Some(1)).is_err());
         assert!(allocators.for_node(Some(1)).is_ok());
@@ -253,7 +253,7 @@ mod tests {
                     Some(0) => {
                         assert!(matches!(allocators.for_node(Some(0)), Err(Error::Reentrant { .. })));
                         assert!(calls.fetch_add(1, Ordering::Relaxed) > 0, "the first time");
-                        Ok(Direct::new(System::new()).erase())
+                        Ok(Direct::new(System::new()).into_ref().erase())
                     }
                     _ => allocators.for_node(None).cloned(),
                 }

@@ -122,11 +122,11 @@ impl Observer for Sum {
 fn observers_see_all_that_is_counted() {
     let gone = Arc::new(AtomicUsize::new(0));
     let (context, sum) = (context(), Arc::new(Sum::default()));
-    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let arena = Arena::new(System::new(), 1 << 16).into_ref().erase();
     let early = context.allocate_from(&arena, &request(64)).unwrap();
     drop(early);
     context.add_observer(Arc::clone(&sum) as Arc<dyn Observer>);
-    let late = Arena::new(System::new(), 1 << 16).erase();
+    let late = Arena::new(System::new(), 1 << 16).into_ref().erase();
     let blocks = [
         context.adopt(foreign(1000, KIND, &gone)),
         context.allocate_from(&arena, &request(64)).unwrap(),
@@ -143,7 +143,7 @@ fn observers_see_all_that_is_counted() {
 #[test]
 fn an_arena_that_is_passed_counts_as_long_as_it_is_there() {
     let context = context();
-    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let arena = Arena::new(System::new(), 1 << 16).into_ref().erase();
     let block = context.allocate_from(&arena, &request(5000)).unwrap();
     let direct = arena.allocate(&request(1000)).unwrap();
     let map = context.memory_map();
@@ -162,12 +162,12 @@ fn each_byte_counts_once() {
     // Registered and explicit; explicit with an adaptor over it; registered for two kinds; an adaptor over a
     // registered one.
     let context = context();
-    let engine = Bfc::builder(System::new()).build().erase();
+    let engine = Bfc::new(System::new()).into_ref().erase();
     context.register(Device::CPU, MemoryKind::Default, engine.clone()).unwrap();
     context.register(Device::CPU, KIND, engine.clone()).unwrap();
-    let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(engine.clone(), 1 << 20)).erase();
-    let arena = Arena::new(System::new(), 1 << 16).erase();
-    let over_arena = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(arena.clone(), 1 << 20)).erase();
+    let over = orlop_alloc::adaptor::Limit::new(engine.clone(), 1 << 20).into_ref().erase();
+    let arena = Arena::new(System::new(), 1 << 16).into_ref().erase();
+    let over_arena = orlop_alloc::adaptor::Limit::new(arena.clone(), 1 << 20).into_ref().erase();
     let blocks: Vec<Block> = [&engine, &over, &arena, &over_arena]
         .into_iter()
         .map(|allocator| context.allocate_from(allocator, &request(1024)).unwrap())
@@ -180,9 +180,9 @@ fn each_byte_counts_once() {
 #[test]
 fn what_was_registered_before_counts_on() {
     let context = context();
-    context.register(Device::CPU, KIND, Direct::new(System::new())).unwrap();
+    context.register(Device::CPU, KIND, Direct::new(System::new()).into_ref()).unwrap();
     let block = context.allocate(Device::CPU, &request(1 << 16)).unwrap();
-    context.register(Device::CPU, KIND, Direct::new(System::new())).unwrap();
+    context.register(Device::CPU, KIND, Direct::new(System::new()).into_ref()).unwrap();
     assert_eq!(context.stats(Device::CPU).kind(KIND).live_bytes, block.capacity() as u64);
 }
 
@@ -190,7 +190,7 @@ fn what_was_registered_before_counts_on() {
 fn a_budget_holds_for_what_is_passed() {
     let context = context();
     context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
-    let arena = Arena::new(System::new(), 1 << 20).erase();
+    let arena = Arena::new(System::new(), 1 << 20).into_ref().erase();
     let held = context.allocate_from(&arena, &request(6000)).unwrap();
     assert_eq!(context.budget_status(Device::CPU, KIND).live, 6000);
     for refused in [
@@ -210,7 +210,7 @@ fn a_budget_holds_for_what_is_passed() {
     let serving = context.allocator(Device::CPU, KIND).unwrap();
     let block = context.allocate_from(&serving, &request(6000)).unwrap();
     assert_eq!(context.budget_status(Device::CPU, KIND).live, block.capacity() as u64);
-    let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(serving, 1 << 20)).erase();
+    let over = orlop_alloc::adaptor::Limit::new(serving, 1 << 20).into_ref().erase();
     let more = context.allocate_from(&over, &request(100)).unwrap();
     assert_eq!(context.budget_status(Device::CPU, KIND).live, (block.capacity() + more.capacity()) as u64);
 }
@@ -220,7 +220,7 @@ fn what_is_passed_borrows_and_repays() {
     let context = context();
     context.set_budget(Device::CPU, KIND, Budget::hard(1000)).unwrap();
     context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4000)).unwrap();
-    let arena = Arena::new(System::new(), 1 << 20).erase();
+    let arena = Arena::new(System::new(), 1 << 20).into_ref().erase();
     let block = context.allocate_from(&arena, &request(3000)).unwrap();
     assert_eq!(context.budget_status(Device::CPU, MemoryKind::KvCache).lent, 2000);
     drop(block);
@@ -230,7 +230,7 @@ fn what_is_passed_borrows_and_repays() {
 #[test]
 fn arenas_of_threads_are_one_workspace() {
     let context = context();
-    let arenas = ThreadArenas::new(System::new(), 1 << 16);
+    let arenas = ThreadArenas::new(System::new(), 1 << 16).into_ref();
     context.register(Device::CPU, KIND, arenas.clone()).unwrap();
     context.set_budget(Device::CPU, KIND, Budget::hard(20_000)).unwrap();
     let mine = context.allocate(Device::CPU, &request(6000)).unwrap();
@@ -273,7 +273,7 @@ fn an_allocator_that_is_missing_is_named_by_its_kind() {
 #[test]
 fn every_block_has_a_name_of_its_own() {
     use std::sync::mpsc::channel;
-    let allocator = Pow2::new(System::new());
+    let allocator = Pow2::new(System::new()).into_ref();
     let ((ask, asked), (answer, answered)) = (channel(), channel());
     std::thread::scope(|scope| {
         let there = allocator.clone();
@@ -310,7 +310,7 @@ fn what_comes_by_a_gate_is_charged_once() {
 fn an_arena_that_was_passed_and_is_registered_is_charged_once() {
     let context = context();
     context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
-    let arena = Arena::new(System::new(), 1 << 20).erase();
+    let arena = Arena::new(System::new(), 1 << 20).into_ref().erase();
     drop(context.allocate_from(&arena, &request(1000)).unwrap());
     context.register(Device::CPU, KIND, arena.clone()).unwrap();
     let block = context.allocate(Device::CPU, &request(1 << 16)).unwrap();
@@ -326,8 +326,8 @@ fn an_arena_that_was_passed_and_is_registered_is_charged_once() {
 fn what_is_passed_twice_over_is_charged_once() {
     let context = context();
     context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
-    let arena = Arena::new(System::new(), 1 << 20).erase();
-    let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(arena.clone(), 1 << 20)).erase();
+    let arena = Arena::new(System::new(), 1 << 20).into_ref().erase();
+    let over = orlop_alloc::adaptor::Limit::new(arena.clone(), 1 << 20).into_ref().erase();
     for order in [[&arena, &over], [&over, &arena]] {
         let blocks = order.map(|allocator| context.allocate_from(allocator, &request(1000)).unwrap());
         let map = context.memory_map();
@@ -361,15 +361,16 @@ fn arenas_of_threads_are_as_pinned_as_their_memory() {
         }
     }
     let backing = AllPinned(System::new());
-    let (one, many) = (Arena::new(backing.clone(), 1 << 16), ThreadArenas::new(backing, 1 << 16));
+    let (one, many) =
+        (Arena::new(backing.clone(), 1 << 16).into_ref(), ThreadArenas::new(backing, 1 << 16).into_ref());
     assert!(one.semantics().pinned && many.semantics().pinned);
     assert!(many.allocate(&request(100)).unwrap().is_pinned());
 }
 
 #[test]
 fn a_block_that_grows_may_be_the_largest() {
-    let arena = Arena::new(System::new(), 1 << 16).erase();
-    for allocator in [arena, Caching::builder(System::new()).build().erase()] {
+    let arena = Arena::new(System::new(), 1 << 16).into_ref().erase();
+    for allocator in [arena, Caching::new(System::new()).into_ref().erase()] {
         let mut block = allocator.allocate(&request(1 << 10)).unwrap();
         assert!(block.grow_in_place(1 << 12), "{}", allocator.name());
         assert_eq!(allocator.stats().totals.largest, block.capacity() as u64, "{}", allocator.name());
@@ -390,7 +391,7 @@ impl Observer for Regions {
 /// Each observer of an arena receives each region once, however many contexts share the arena.
 #[test]
 fn observers_of_several_contexts_see_a_shared_arena_once() {
-    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let arena = Arena::new(System::new(), 1 << 16).into_ref().erase();
     let contexts = [context(), context()];
     let told = [Arc::new(Regions::default()), Arc::new(Regions::default())];
     for (context, told) in contexts.iter().zip(&told) {
@@ -457,11 +458,11 @@ fn a_last_handle_that_goes_meanwhile_ends_with_nothing_locked() {
     let (watched, trimmed): (Arc<Hook>, Arc<Hook>) = Default::default();
     let context = context();
     let hooked = Hooked {
-        inner: Direct::engine(System::new()),
+        inner: Direct::new(System::new()),
         watched: Arc::clone(&watched),
         trimmed: Arc::clone(&trimmed),
     };
-    let hooked = AllocatorRef::new(hooked).erase();
+    let hooked = hooked.into_ref().erase();
     drop(context.allocate_from(&hooked, &request(64)).unwrap());
     *watched.lock().unwrap() = Some(Box::new(move || drop(hooked)));
     let (ended, end) = std::sync::mpsc::channel();
@@ -479,7 +480,7 @@ fn a_last_handle_that_goes_meanwhile_ends_with_nothing_locked() {
 fn what_was_registered_and_is_passed_stays_in_the_budget() {
     let context = context();
     context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
-    let [former, current] = [(), ()].map(|()| Arena::new(System::new(), 1 << 20).erase());
+    let [former, current] = [(), ()].map(|()| Arena::new(System::new(), 1 << 20).into_ref().erase());
     context.register(Device::CPU, KIND, former.clone()).unwrap();
     // It is recorded as a registered allocator.
     let early = context.allocate_from(&former, &request(1000)).unwrap();
@@ -503,7 +504,7 @@ fn what_was_registered_and_is_passed_stays_in_the_budget() {
 #[test]
 fn what_was_registered_before_there_were_budgets_is_counted_when_it_is_passed() {
     let context = context();
-    let [former, current] = [(), ()].map(|()| Arena::new(System::new(), 1 << 20).erase());
+    let [former, current] = [(), ()].map(|()| Arena::new(System::new(), 1 << 20).into_ref().erase());
     context.register(Device::CPU, KIND, former.clone()).unwrap();
     drop(context.allocate_from(&former, &request(1000)).unwrap());
     context.register(Device::CPU, KIND, current).unwrap();
@@ -519,7 +520,7 @@ fn what_was_registered_before_there_were_budgets_is_counted_when_it_is_passed() 
 fn an_allocator_without_statistics_counts_where_it_is_registered() {
     let context = context();
     context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
-    let silent = AllocatorRef::with_statistics(Direct::engine(System::new()), false).erase();
+    let silent = AllocatorRef::with_statistics(Direct::new(System::new()), false).erase();
     let _passed = context.allocate_from(&silent, &request(6000)).unwrap();
     assert_eq!(context.budget_status(Device::CPU, KIND).live, 0);
     assert!(context.allocate_from(&silent, &request(12_000)).is_err(), "a request alone is bounded");
@@ -531,8 +532,8 @@ fn an_allocator_without_statistics_counts_where_it_is_registered() {
 
 #[test]
 fn statistics_show_what_they_lack() {
-    let plain = AllocatorRef::new(Direct::engine(System::new())).erase();
-    let silent = AllocatorRef::with_statistics(Direct::engine(System::new()), false).erase();
+    let plain = Direct::new(System::new()).into_ref().erase();
+    let silent = AllocatorRef::with_statistics(Direct::new(System::new()), false).erase();
     drop(plain.allocate(&request(100)).unwrap());
     let table = plain.stats().to_string();
     assert!(!table.contains("statistics") && !table.contains("pinned"), "{table}");

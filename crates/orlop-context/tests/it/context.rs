@@ -4,7 +4,7 @@ use orlop_alloc::adaptor::Hardening;
 use orlop_alloc::backing::{Null, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{AllocatorRef, Block, Error, LadderStep, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error, LadderStep, Request};
 use orlop_alloc::{Event, Observer, Refusal};
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::ByteSize;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 const MIB: u64 = 1 << if cfg!(miri) { 10 } else { 20 };
 
 fn fixed(bytes: usize) -> AllocatorRef {
-    Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(bytes).build().erase()
+    Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(bytes).build().into_ref().erase()
 }
 
 fn mib(count: usize) -> Request {
@@ -27,7 +27,7 @@ fn mib(count: usize) -> Request {
 #[test]
 fn kinds_fall_back_to_the_default_one() {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
-    let default = Direct::new(System::new()).erase();
+    let default = Direct::new(System::new()).into_ref().erase();
     let weights = fixed(64 << 20);
     context.register(Device::CPU, MemoryKind::Default, default.clone()).unwrap();
     context.register(Device::CPU, MemoryKind::Persistent, weights.clone()).unwrap();
@@ -38,7 +38,7 @@ fn kinds_fall_back_to_the_default_one() {
 #[test]
 fn who_serves_is_known_also_behind_a_budget() {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
-    let (default, weights) = (Direct::new(System::new()).erase(), fixed(64 << 20));
+    let (default, weights) = (Direct::new(System::new()).into_ref().erase(), fixed(64 << 20));
     let serves =
         |kind, allocator: &AllocatorRef| context.is_served_by(Device::CPU, kind, |it| it.same_as(allocator));
     assert!(!serves(MemoryKind::Default, &default) && context.devices().is_empty());
@@ -61,7 +61,7 @@ fn an_unknown_device_is_a_typed_error_naming_both() {
     let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::KvCache)).unwrap_err();
     assert!(matches!(error, Error::NoAllocator { device, .. } if device == Device::cuda(3)));
     // The device is known, but has no default kind.
-    let persistent = Bfc::builder(Null::new(Device::cuda(3))).build();
+    let persistent = Bfc::new(Null::new(Device::cuda(3))).into_ref();
     context.register(Device::cuda(3), MemoryKind::Persistent, persistent).unwrap();
     let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::KvCache)).unwrap_err();
     let expected = (Device::cuda(3), MemoryKind::KvCache);
@@ -74,12 +74,12 @@ fn an_unknown_device_is_a_typed_error_naming_both() {
 fn devices_made_elsewhere_are_served() {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
     let device = Device::custom(7, 1);
-    context.register(device, MemoryKind::Default, Bfc::builder(Null::new(device)).build()).unwrap();
+    context.register(device, MemoryKind::Default, Bfc::new(Null::new(device)).into_ref()).unwrap();
     let block = context.allocate(device, &mib(3)).unwrap();
     assert_eq!((block.device(), block.bytes().is_err()), (device, true));
     assert_eq!(context.stats(device).totals.all.requested_bytes, 3 * MIB);
     let misplaced =
-        context.register(Device::CPU, MemoryKind::Default, Bfc::builder(Null::new(device)).build());
+        context.register(Device::CPU, MemoryKind::Default, Bfc::new(Null::new(device)).into_ref());
     assert!(matches!(misplaced, Err(Error::WrongDevice { .. })));
 }
 
@@ -201,7 +201,7 @@ fn caches_of_other_kinds_are_given_back_for_one_in_need() {
     let device = Device::custom(1, 0);
     let backing: orlop_alloc::backing::BackingRef = Arc::new(Null::with_limit(device, 16 * MIB));
     let context = Context::with(Device::CPU, AllocatorConfig::new());
-    let engine = || Bfc::builder(Arc::clone(&backing)).policy(BfcPolicy::tensorflow()).build();
+    let engine = || Bfc::builder(Arc::clone(&backing)).policy(BfcPolicy::tensorflow()).build().into_ref();
     context.register(device, MemoryKind::Default, engine()).unwrap();
     context.register(device, MemoryKind::Workspace, engine()).unwrap();
     drop(context.allocate(device, &request.kind(MemoryKind::Workspace)).unwrap());
@@ -314,11 +314,11 @@ fn a_hardened_context_finds_writes_after_the_return() {
     let block = context.allocate(Device::CPU, &Request::new(1000)).unwrap();
     let ptr = block.as_ptr();
     drop(block);
-    orlop_alloc::Allocator::verify(&allocator).unwrap();
+    Allocator::verify(&allocator).unwrap();
     // SAFETY: the memory is in quarantine, so it exists; the write is the mistake to be detected.
     unsafe { ptr.write(1) };
-    assert!(matches!(orlop_alloc::Allocator::verify(&allocator), Err(Error::Overwritten { .. })));
-    orlop_alloc::Allocator::trim(&allocator, 0);
+    assert!(matches!(Allocator::verify(&allocator), Err(Error::Overwritten { .. })));
+    Allocator::trim(&allocator, 0);
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn guard_pages_keep_to_what_is_said_of_memory() {
         let blocks: Vec<_> =
             (0..3).map(|_| context.allocate(Device::CPU, &Request::new(100).kind(kind)).unwrap()).collect();
         assert!(blocks.iter().all(|block| block.bytes().is_ok()));
-        orlop_alloc::Allocator::usage(&context.allocator(Device::CPU, kind).unwrap()).reserved
+        Allocator::usage(&context.allocator(Device::CPU, kind).unwrap()).reserved
     };
     let limited = regions(guarded.clone().limit(1 << 20), MemoryKind::Default);
     assert!(limited < 3 * 4096, "{limited}");
@@ -358,7 +358,7 @@ fn bare_addresses_that_come_twice_or_from_elsewhere_are_found_without_hardening(
     let foreign = unsafe { allocator.free(std::ptr::NonNull::from(&mut elsewhere).cast(), None) };
     assert!(matches!(foreign, Err(Error::ForeignPointer { .. })), "{foreign:?}");
     assert_eq!(context.stats(Device::CPU).refused_frees, 4);
-    orlop_alloc::Allocator::verify(&allocator).unwrap();
+    Allocator::verify(&allocator).unwrap();
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn only_the_caching_engine_is_held_over_forks() {
     let config = || AllocatorConfig::new().fork_safe();
     for good in [config(), config().named("caching"), config().warned()] {
         let allocator = good.make().unwrap();
-        assert!(orlop_alloc::Allocator::name(&allocator).contains("caching"));
+        assert!(Allocator::name(&allocator).contains("caching"));
     }
     for bad in
         [config().named("bfc"), config().node(0), config().hardened(Hardening::new()), config().logged()]

@@ -45,7 +45,7 @@ fn the_factory_of_the_highest_priority_makes_the_default() {
         return;
     }
     let registered = register_allocator!("mine", 200, |options| {
-        Ok(Direct::new(options.backing_or_default()?).erase())
+        Ok(Direct::new(options.backing_or_default()?).into_ref().erase())
     });
     assert_eq!(registered, Registration::New);
     // Below the built-in factories: it does not change the default.
@@ -66,7 +66,7 @@ fn a_factory_by_a_built_in_name_takes_its_place() {
     }
     let better = register_allocator!("bfc", 101, |options| {
         let visited = options.backing.clone().expect("visitors are in the backing");
-        Ok(Direct::new(visited).erase())
+        Ok(Direct::new(visited).into_ref().erase())
     });
     assert_eq!(better, Registration::New);
     let visitor: Visitor = Arc::new(|_, _, _| {});
@@ -91,7 +91,7 @@ fn the_process_default_is_what_the_registry_keeps() {
     assert_eq!(other.stats(Device::CPU).totals.all.live_bytes, 0);
     // The default is in use now.
     let late = register_allocator!("late", 300, |options| {
-        Ok(Direct::new(options.backing_or_default()?).erase())
+        Ok(Direct::new(options.backing_or_default()?).into_ref().erase())
     });
     assert_eq!(late, Registration::Late);
     assert!(default_of(&Context::current()).same_as(&default));
@@ -117,7 +117,7 @@ fn the_process_default_is_set_once_and_before_it_is_asked_for() {
         return;
     }
     let mine = Context::with(Device::cuda(3), AllocatorConfig::new());
-    let allocator = Direct::new(System::new()).erase();
+    let allocator = Direct::new(System::new()).into_ref().erase();
     mine.register(Device::CPU, MemoryKind::Default, allocator.clone()).unwrap();
     mine.clone().set_process_default().unwrap();
     let seen = std::thread::spawn(Context::current).join().expect("no panic");

@@ -5,7 +5,7 @@ use orlop_alloc::backing::{Mmap, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::Arena;
-use orlop_alloc::{AllocatorRef, Block, Error, OutOfMemory, Refusal, Request, Tag};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error, OutOfMemory, Refusal, Request, Tag};
 use orlop_context::Context;
 use orlop_context::{AllocatorConfig, Budget, Pressure};
 use orlop_core::{ByteSize, Device, MemoryKind};
@@ -71,23 +71,31 @@ fn check_tags(allocator: &AllocatorRef) {
 
 #[test]
 fn the_caching_engine_names_tags() {
-    check_tags(&Caching::builder(Mmap::new()).limit(4 << 20).build().erase());
+    check_tags(&Caching::builder(Mmap::new()).limit(4 << 20).build().into_ref().erase());
 }
 
 #[test]
 fn the_bfc_engine_names_tags() {
-    check_tags(&Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(4 << 20).build().erase());
+    check_tags(
+        &Bfc::builder(System::new())
+            .policy(BfcPolicy::tensorflow())
+            .limit(4 << 20)
+            .build()
+            .into_ref()
+            .erase(),
+    );
 }
 
 #[test]
 fn tracking_names_tags_over_any_engine() {
-    let inner = AllocatorRef::new(Arena::with_limit(System::new(), 4 << 20, 4 << 20));
-    check_tags(&AllocatorRef::new(orlop_alloc::adaptor::Tracking::new(inner)).erase());
+    let inner = Arena::with_limit(System::new(), 4 << 20, 4 << 20).into_ref();
+    check_tags(&orlop_alloc::adaptor::Tracking::new(inner).into_ref().erase());
 }
 
 #[test]
 fn an_error_in_one_line_and_in_full() {
-    let allocator = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(1 << 16).build();
+    let allocator =
+        Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(1 << 16).build().into_ref();
     let _held = allocator.allocate(&Request::new(1 << 15).kind(KV)).unwrap();
     let error = allocator.allocate(&Request::new(1 << 16)).unwrap_err();
     assert_eq!(error.to_string().lines().count(), 1);
@@ -121,7 +129,7 @@ fn a_budget_speaks_of_the_context_only() {
 #[test]
 fn a_limit_is_named_where_free_pieces_are_too_small() {
     let filled = |limit| {
-        let allocator = Caching::builder(Mmap::new()).limit(limit).build().erase();
+        let allocator = Caching::builder(Mmap::new()).limit(limit).build().into_ref().erase();
         let sizes = [24, 4, 4, 4, 4, 4, 4].map(|mebibytes: usize| mebibytes << 20);
         let mut blocks: Vec<_> =
             sizes.iter().map(|&bytes| allocator.allocate(&Request::new(bytes)).ok()).collect();
@@ -140,7 +148,7 @@ fn a_limit_is_named_where_free_pieces_are_too_small() {
 
 fn limited(bytes: usize) -> Context {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
-    let engine = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(bytes).build();
+    let engine = Bfc::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(bytes).build().into_ref();
     context.register(Device::CPU, MemoryKind::Default, engine).expect("the same device");
     context
 }

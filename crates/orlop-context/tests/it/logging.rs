@@ -6,7 +6,7 @@ use orlop_alloc::adaptor::Tracking;
 use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct};
-use orlop_alloc::{AllocatorRef, Block, Observer, Request, Tag};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Observer, Request, Tag};
 use orlop_context::observe::{LogAction, LogRecord, Logging, Statistics, TotalMemory, Warn};
 use orlop_core::StreamId;
 use std::io::{self, Write};
@@ -50,7 +50,7 @@ impl Write for Broken {
 }
 
 fn logged(log: Logging) -> (AllocatorRef, Arc<Logging>) {
-    let (allocator, log) = (Direct::new(System::new()).erase(), Arc::new(log));
+    let (allocator, log) = (Direct::new(System::new()).into_ref().erase(), Arc::new(log));
     log.attach(&allocator);
     (allocator, log)
 }
@@ -108,7 +108,7 @@ fn a_failing_sink_is_counted_and_harms_nobody() {
 
 #[test]
 fn a_callback_gets_values_and_may_allocate() {
-    let allocator = AllocatorRef::new(Tracking::new(Direct::engine(System::new()))).erase();
+    let allocator = Tracking::new(Direct::new(System::new())).into_ref().erase();
     let seen: Arc<Mutex<Vec<(LogAction, usize)>>> = Arc::default();
     // The callback allocates from the allocator that it logs.
     let handle: Arc<Mutex<Option<AllocatorRef>>> = Arc::default();
@@ -161,7 +161,7 @@ fn a_writer_that_uses_its_log_is_refused() {
 
 /// Returns an allocator whose last block can grow in place, and a block that grew from 1000 to 3000 bytes.
 fn grown(observer: Arc<dyn Observer>) -> (AllocatorRef, Block) {
-    let allocator = Arena::new(System::new(), 1 << 16).erase();
+    let allocator = Arena::new(System::new(), 1 << 16).into_ref().erase();
     allocator.add_observer(observer);
     let mut block = allocator.allocate(&Request::new(1000)).unwrap();
     assert!(block.grow_in_place(3000));
@@ -218,7 +218,7 @@ fn the_fast_path_is_closed_only_for_observers_of_blocks() {
             false
         }
     }
-    let allocator = Caching::builder(System::new()).build().erase();
+    let allocator = Caching::new(System::new()).into_ref().erase();
     let is_open = || {
         // The engine caches a size when it was freed a few times.
         (0..1000).for_each(|_| drop(allocator.allocate(&Request::new(100)).unwrap()));

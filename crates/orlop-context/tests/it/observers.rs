@@ -4,7 +4,7 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, AllocatorRef, Block, Event, Observer, RawBlock, RegionWatch, Request, Usage};
+use orlop_alloc::{Allocator, Block, Event, Observer, RawBlock, RegionWatch, Request, Usage};
 use orlop_context::observe::Subscription;
 use orlop_context::profile::LeakCheck;
 use orlop_context::{AllocatorConfig, Context};
@@ -108,8 +108,8 @@ unsafe impl Allocator for Remembers {
 
 #[test]
 fn a_check_in_every_step_leaves_nothing_behind() {
-    let engine = Direct::engine(System::new());
-    let allocator = AllocatorRef::new(Remembers { engine, watches: Mutex::default() });
+    let engine = Direct::new(System::new());
+    let allocator = Remembers { engine, watches: Mutex::default() }.into_ref();
     let alive = || allocator.watches.lock().unwrap().iter().filter(|watch| watch.strong_count() > 0).count();
     let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.register(Device::CPU, MemoryKind::Default, allocator.clone()).unwrap();

@@ -90,8 +90,8 @@ fn without_a_pinner_it_is_plain_memory_and_says_so() {
 #[test]
 fn another_allocator_that_serves_the_kind_does_not_pin() {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
-    context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new())).unwrap();
-    context.register(Device::CPU, KIND, Pow2::new(System::new())).unwrap();
+    context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new()).into_ref()).unwrap();
+    context.register(Device::CPU, KIND, Pow2::new(System::new()).into_ref()).unwrap();
     let error = context.allocate_pinned(&pinned()).unwrap_err();
     assert!(matches!(&error, Error::NotPinned { allocator } if &**allocator == "pow2"), "{error}");
     assert!(error.to_string().contains("pinner"), "{error}");
@@ -136,28 +136,28 @@ fn every_engine_and_adaptor_over_pinned_memory_says_so() {
     }
     let pins = Arc::new(Pins::default());
     let memory = || Pinned::new(Arc::new(System::new()));
-    let before = Bfc::builder(memory()).build();
+    let before = Bfc::new(memory()).into_ref();
     assert!(!before.semantics().pinned, "no pinner yet");
     assert!(set_pinner(pins.clone()));
     let engines: [AllocatorRef; 6] = [
         before.erase(),
-        Caching::builder(memory()).build().erase(),
-        Pool::builder(memory()).build().erase(),
-        Pow2::new(memory()).erase(),
-        Arena::new(memory(), 1 << 16).erase(),
-        Direct::new(memory()).erase(),
+        Caching::new(memory()).into_ref().erase(),
+        Pool::new(memory()).into_ref().erase(),
+        Pow2::new(memory()).into_ref().erase(),
+        Arena::new(memory(), 1 << 16).into_ref().erase(),
+        Direct::new(memory()).into_ref().erase(),
     ];
     for engine in engines {
-        let limited = AllocatorRef::new(Limit::new(engine.clone(), 1 << 20));
-        let tracked = AllocatorRef::new(Tracking::new(limited));
+        let limited = Limit::new(engine.clone(), 1 << 20).into_ref();
+        let tracked = Tracking::new(limited).into_ref();
         let full = Hardening::full();
-        let hardened = AllocatorRef::new(Hardened::new(tracked.clone(), full.guard_pages(0)));
+        let hardened = Hardened::new(tracked.clone(), full.guard_pages(0)).into_ref();
         for allocator in [engine.clone(), tracked.clone().erase(), hardened.erase()] {
             let block = allocator.allocate(&pinned()).unwrap();
             assert!(block.is_pinned() && pins.holds(&block), "{}", allocator.name());
         }
         // Guard pages would not be pinned.
-        let guarded = AllocatorRef::new(Hardened::new(tracked, full.guard_pages(1)));
+        let guarded = Hardened::new(tracked, full.guard_pages(1)).into_ref();
         assert!(!guarded.semantics().pinned && !guarded.allocate(&pinned()).unwrap().is_pinned());
         let context = Context::with(Device::CPU, AllocatorConfig::new());
         context.register(Device::CPU, KIND, engine).unwrap();

@@ -5,7 +5,7 @@
 use orlop_alloc::adaptor::Tracking;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{AllocatorRef, Block, Event, Observer, Request, Tag};
+use orlop_alloc::{Allocator, Block, Event, Observer, Request, Tag};
 use orlop_context::profile::{LeakCheck, MemorySteps, StepOrder, StepTable, of_shape};
 use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{DType, Device, MemoryKind, Shape};
@@ -17,7 +17,7 @@ const KIB: usize = 1 << 10;
 /// Over an engine that grants exactly the requested bytes.
 fn context() -> Context {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
-    context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new())).unwrap();
+    context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new()).into_ref()).unwrap();
     context
 }
 
@@ -96,7 +96,7 @@ fn several_at_a_time_beside_another_observer() {
 
 #[test]
 fn bare_addresses_and_refused_frees() {
-    let allocator = AllocatorRef::new(Tracking::new(Direct::engine(System::new()))).erase();
+    let allocator = Tracking::new(Direct::new(System::new())).into_ref().erase();
     let check = LeakCheck::on_allocator(&allocator);
     let kept = allocator.allocate(&Request::new(KIB)).unwrap();
     let ptr = allocator.allocate(&Request::new(KIB)).unwrap().into_raw_ptr().unwrap();

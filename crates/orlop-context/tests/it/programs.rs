@@ -30,12 +30,12 @@ impl Dice {
 
 fn engine(dice: &mut Dice) -> AllocatorRef {
     match dice.roll(6) {
-        0 => Caching::builder(Mmap::new()).build().erase(),
-        1 => Bfc::builder(System::new()).build().erase(),
-        2 => Pool::builder(System::new()).build().erase(),
-        3 => Pow2::new(System::new()).erase(),
-        4 => ThreadArenas::new(System::new(), 1 << 16).erase(),
-        _ => Direct::new(System::new()).erase(),
+        0 => Caching::new(Mmap::new()).into_ref().erase(),
+        1 => Bfc::new(System::new()).into_ref().erase(),
+        2 => Pool::new(System::new()).into_ref().erase(),
+        3 => Pow2::new(System::new()).into_ref().erase(),
+        4 => ThreadArenas::new(System::new(), 1 << 16).into_ref().erase(),
+        _ => Direct::new(System::new()).into_ref().erase(),
     }
 }
 
@@ -73,7 +73,7 @@ fn program(seed: u64) {
         let request = if dice.roll(2) == 0 { request.tag(Tag::new("programs")) } else { request };
         match dice.roll(16) {
             0..=3 => blocks.extend(context.allocate(Device::CPU, &request).ok()),
-            4 if arenas.len() < 4 => arenas.push(Arena::new(System::new(), 1 << 16).erase()),
+            4 if arenas.len() < 4 => arenas.push(Arena::new(System::new(), 1 << 16).into_ref().erase()),
             5..=6 if !arenas.is_empty() => {
                 let arena = &arenas[dice.roll(arenas.len())];
                 blocks.extend(context.allocate_from(arena, &request).ok());

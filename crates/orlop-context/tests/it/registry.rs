@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 /// A factory whose allocators are on a device with this index, to tell them apart.
 fn on_device(name: &str, priority: i32, index: u16) -> Factory {
-    Factory::new(name, priority, move |_| Ok(Direct::new(Null::new(Device::cuda(index))).erase()))
+    Factory::new(name, priority, move |_| Ok(Direct::new(Null::new(Device::cuda(index))).into_ref().erase()))
 }
 
 fn made(registry: &Registry, name: &str) -> u16 {
@@ -43,7 +43,7 @@ fn a_second_registration_changes_nothing_and_says_where_the_first_was() {
     let first = registry.register(on_device("x", 3, 1));
     assert_eq!(first, Registration::New);
     let Registration::AlreadyRegistered { at } = orlop_context::register_allocator!(registry, "x", 3, |_| {
-        Ok(Direct::new(Null::new(Device::cuda(9))).erase())
+        Ok(Direct::new(Null::new(Device::cuda(9))).into_ref().erase())
     }) else {
         panic!("registered twice")
     };

@@ -1,7 +1,7 @@
 //! The memory of a device, as the context and the profiles report it.
 
 use orlop_alloc::adaptor::{Limit, Tracking};
-use orlop_alloc::{AllocatorRef, DeviceMemory, DeviceOps, Error, HostOps, Request};
+use orlop_alloc::{Allocator, DeviceMemory, DeviceOps, Error, HostOps, Request};
 use orlop_context::Context;
 use orlop_context::profile::MemorySteps;
 use orlop_core::{Device, MemoryKind};
@@ -20,7 +20,7 @@ fn an_allocator_reports_the_memory_of_its_device() {
     assert!(matches!(context.device_memory(GPU), Err(Error::MemoryUnknown { device: GPU })));
     // Adaptors forward it.
     let limited = Limit::new(Tracking::new(allocator(1 << 30)), 1 << 30);
-    context.register(GPU, MemoryKind::Default, AllocatorRef::new(limited)).unwrap();
+    context.register(GPU, MemoryKind::Default, limited.into_ref()).unwrap();
     assert_eq!(context.device_memory(GPU).unwrap(), DeviceMemory { total: 1 << 30, free: 1 << 30 });
     let block = context.allocate(GPU, &Request::new(100)).unwrap();
     let free = (1 << 30) - (2 << 20);

@@ -1,6 +1,6 @@
 //! Private pools of a device: memory of a captured graph, which is lent to other requests only if allowed.
 
-use orlop_alloc::{AllocatorRef, Error, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Error, Request};
 use orlop_core::Device;
 use orlop_device::{DeviceAllocator, DeviceError, NullDevice, Policy, PoolId, StreamFilter, TorchConf};
 
@@ -33,7 +33,7 @@ fn a_pool_that_lends_serves_others_before_they_fail() {
     drop((lent, small));
     allocator.use_pool_on_oom(POOL, false).unwrap();
     assert!(fails(), "the pool does not lend any more");
-    orlop_alloc::Allocator::verify(&allocator).unwrap();
+    Allocator::verify(&allocator).unwrap();
 }
 
 #[test]

@@ -49,6 +49,7 @@ impl SmallestPool {
 /// ```
 /// use orlop_alloc::backing::Null;
 /// use orlop_alloc::bfc::{Bfc, BfcPolicy};
+/// use orlop_alloc::Allocator;
 /// use orlop_core::Device;
 /// use orlop_lab::cpu_bench::smallest_pool;
 /// use orlop_trace::formats::text::Trace;
@@ -57,7 +58,7 @@ impl SmallestPool {
 /// let trace = Trace::parse("a,0,256\na,1,256\na,2,256\nf,0\nf,2\na,3,512\n".as_bytes())?;
 /// let pool = smallest_pool(&trace, |bytes| {
 ///     let builder = Bfc::builder(Null::new(Device::CPU)).policy(BfcPolicy::tensorflow_fixed());
-///     Ok(builder.limit(bytes).build().erase())
+///     Ok(builder.limit(bytes).build().into_ref().erase())
 /// })?;
 /// assert_eq!((pool.peak_live, pool.bytes), (768, 1024));
 /// # Ok::<(), orlop_lab::LabError>(())
@@ -136,7 +137,7 @@ mod tests {
     use orlop_core::Device;
 
     fn fixed<B: Backing + 'static>(backing: B, bytes: usize) -> AllocatorRef {
-        Bfc::builder(backing).policy(BfcPolicy::tensorflow_fixed()).limit(bytes).build().erase()
+        Bfc::builder(backing).policy(BfcPolicy::tensorflow_fixed()).limit(bytes).build().into_ref().erase()
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "a search asks for an allocator that may fail to be made")]
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn an_allocator_without_bounds_fits_and_one_without_memory_never_does() {
-        let any = |_| Ok(Direct::new(System::new()).erase());
+        let any = |_| Ok(Direct::new(System::new()).into_ref().erase());
         assert_eq!(smallest_pool(&trace("a,0,100\na,1,1000\n"), any).unwrap().bytes, 1280);
         let error = smallest_pool(&trace("a,0,100\n"), |_| null(0)).unwrap_err();
         assert!(matches!(error, LabError::NoPoolFits { times: 64, .. }), "{error}");

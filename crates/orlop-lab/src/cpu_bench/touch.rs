@@ -89,14 +89,15 @@ pub(super) fn touch_all(block: &mut Block) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orlop_alloc::Request;
     use orlop_alloc::backing::System;
     use orlop_alloc::engine::Direct;
+    use orlop_alloc::{Allocator, Request};
 
     #[test]
     fn each_pattern_writes_its_bytes() {
         let touched = |bytes: usize, touch: fn(&mut Block) -> Result<(), Error>| {
-            let mut block = Direct::new(System::new()).allocate(&Request::new(bytes).zeroed()).unwrap();
+            let mut block =
+                Direct::new(System::new()).into_ref().allocate(&Request::new(bytes).zeroed()).unwrap();
             touch(&mut block).unwrap();
             let marked = block.bytes().unwrap().iter().enumerate().filter(|&(_, &byte)| byte == MARK);
             marked.map(|(at, _)| at).collect::<Vec<_>>()

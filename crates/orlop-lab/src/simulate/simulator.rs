@@ -5,7 +5,7 @@ use super::folded_streams::FoldedStreams;
 use super::rules::AllocatorRules;
 use orlop_alloc::backing::Null;
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
-use orlop_alloc::{AllocatorRef, Block, Error, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice};
 use orlop_trace::history::WorkBlock;
@@ -91,8 +91,12 @@ impl Simulator {
             None => {
                 let limit = usize::try_from(memory).unwrap_or(usize::MAX);
                 let backing = Null::with_limit(Device::CPU, memory);
-                let allocator =
-                    Bfc::builder(backing).policy(BfcPolicy::tensorflow()).limit(limit).build().erase();
+                let allocator = Bfc::builder(backing)
+                    .policy(BfcPolicy::tensorflow())
+                    .limit(limit)
+                    .build()
+                    .into_ref()
+                    .erase();
                 Self::Bfc { allocator, blocks: (0..blocks).map(|_| None).collect() }
             }
         }

@@ -1,6 +1,6 @@
 //! Recordings of real allocators: the analysis yields the allocator's own figures.
 
-use orlop_alloc::{AllocatorRef, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_core::Device;
 use orlop_device::{DeviceAllocator, NullDevice, Policy, TorchConf};
 use orlop_lab::analyze::{SiteNaming, SnapshotInfo};

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 fn engines() -> [AllocatorRef; 4] {
     [
-        Direct::new(System::new()).erase(),
-        Bfc::builder(System::new()).build().erase(),
-        Pool::builder(System::new()).build().erase(),
-        Pow2::new(System::new()).erase(),
+        Direct::new(System::new()).into_ref().erase(),
+        Bfc::new(System::new()).into_ref().erase(),
+        Pool::new(System::new()).into_ref().erase(),
+        Pow2::new(System::new()).into_ref().erase(),
     ]
 }
 
@@ -78,7 +78,7 @@ fn passes_are_reported_in_order() {
 #[test]
 fn address_space_replays_unless_it_is_touched() {
     let trace = Trace::parse("a,0,80000000000\na,1,40000000000\nf,0\n".as_bytes()).unwrap();
-    let allocator = Bfc::builder(Null::new(Device::CPU)).build().erase();
+    let allocator = Bfc::new(Null::new(Device::CPU)).into_ref().erase();
     let report = Replay::new(&trace).touch(TouchPattern::None).run(&allocator).unwrap();
     assert_eq!(report.peak_live, 120_000_000_000);
     for threads in [1, 4] {
@@ -94,7 +94,7 @@ fn address_space_replays_unless_it_is_touched() {
 fn a_full_allocator_is_reported_with_the_operation() {
     let trace = Trace::parse("a,0,1000\nf,0\na,1,1000\na,2,5000\n".as_bytes()).unwrap();
     for threads in [1, 3] {
-        let allocator = Bfc::builder(System::new()).limit(4096).build().erase();
+        let allocator = Bfc::builder(System::new()).limit(4096).build().into_ref().erase();
         let error = Replay::new(&trace).threads(threads).repeat(5).run(&allocator).unwrap_err();
         assert!(matches!(error, LabError::Replay { operation: 4, operations: 4, .. }), "{error}");
         assert!(error.is_out_of_memory());
@@ -121,7 +121,7 @@ fn an_empty_trace_has_no_cost() {
 fn page_faults_and_resident_memory_follow_touched_pages() {
     // 32 MiB, mapped and unmapped in each pass.
     let trace = Trace::parse("a,0,33554432\nf,0\n".as_bytes()).unwrap();
-    let allocator = Direct::new(orlop_alloc::backing::named("mmap-4k").unwrap()).erase();
+    let allocator = Direct::new(orlop_alloc::backing::named("mmap-4k").unwrap()).into_ref().erase();
     let run = |touch| Replay::new(&trace).touch(touch).repeat(3).run(&allocator).unwrap();
     let (none, all) = (run(TouchPattern::None), run(TouchPattern::All));
     if let (Some(none), Some(all)) = (none.page_faults, all.page_faults) {

@@ -1,8 +1,8 @@
 //! The six traces in `testdata`: the figures of their README, and TensorFlow's figures for them.
 
-use orlop_alloc::AllocatorRef;
 use orlop_alloc::backing::Null;
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
+use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_core::Device;
 use orlop_lab::Result;
 use orlop_lab::analyze::TraceInfo;
@@ -28,7 +28,7 @@ fn read(name: &str) -> Trace {
 #[expect(clippy::unnecessary_wraps, reason = "a search asks for an allocator that may fail to be made")]
 fn fixed(bytes: usize) -> Result<AllocatorRef> {
     let builder = Bfc::builder(Null::new(Device::CPU)).policy(BfcPolicy::tensorflow_fixed());
-    Ok(builder.limit(bytes).build().erase())
+    Ok(builder.limit(bytes).build().into_ref().erase())
 }
 
 #[test]

@@ -179,7 +179,7 @@ mod tests {
     use crate::{Result, TensorOptions};
     use orlop_alloc::backing::System;
     use orlop_alloc::engine::Direct;
-    use orlop_alloc::{Event, Observer};
+    use orlop_alloc::{Allocator, Event, Observer};
     use std::sync::{Arc, Mutex};
 
     /// Uses a storage while memory is freed, once.
@@ -201,7 +201,7 @@ mod tests {
     /// The other owner of a lazy copy's block is dropped during the copy.
     #[test]
     fn a_copied_block_is_freed_after_the_write() {
-        let allocator = Direct::new(System::new()).erase();
+        let allocator = Direct::new(System::new()).into_ref().erase();
         let storage = Storage::new(100, &TensorOptions::new().allocator(&allocator)).unwrap();
         let mut clone = Some(storage.lazy_clone().unwrap());
         let reenters = Arc::new(Reenters::default());

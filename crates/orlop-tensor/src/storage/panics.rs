@@ -11,7 +11,7 @@ use super::{Storage, StorageHook, set_storage_hook};
 use crate::{Result, Tensor, TensorOptions};
 use orlop_alloc::backing::{Backing, Region, System};
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Access, AllocatorRef, Block, DeviceOps, DevicePtr, Event, Observer, Request};
+use orlop_alloc::{Access, Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Event, Observer, Request};
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use std::cell::Cell;
@@ -152,7 +152,7 @@ impl World {
         static BACKING: OnceLock<AllocatorRef> = OnceLock::new();
         static OBSERVED: OnceLock<AllocatorRef> = OnceLock::new();
         static CONTEXT: OnceLock<Context> = OnceLock::new();
-        let new = |device| Direct::new(Panicking(System::new(), device)).erase();
+        let new = |device| Direct::new(Panicking(System::new(), device)).into_ref().erase();
         match self {
             Self::Backing => {
                 let allocator = BACKING.get_or_init(|| new(Device::CPU));
@@ -409,7 +409,8 @@ fn memory_that_a_device_may_use_is_kept() {
 
     static ALLOCATOR: OnceLock<AllocatorRef> = OnceLock::new();
     let device = Device::custom(97, 0);
-    let allocator = ALLOCATOR.get_or_init(|| Direct::new(Panicking(System::new(), device)).erase());
+    let allocator =
+        ALLOCATOR.get_or_init(|| Direct::new(Panicking(System::new(), device)).into_ref().erase());
     let context = Context::new();
     context.register(device, MemoryKind::Default, allocator.clone()).unwrap();
     context.register_ops(device, Arc::new(Lost));

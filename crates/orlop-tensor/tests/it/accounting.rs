@@ -35,7 +35,7 @@ fn vectors_and_what_they_become_are_counted_where_they_are_made() {
 #[test]
 fn an_arena_for_tensors_is_counted_and_bounded() {
     let context = context();
-    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let arena = Arena::new(System::new(), 1 << 16).into_ref().erase();
     context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(10_000)).unwrap();
     let options = TensorOptions::from(DType::U8).kind(MemoryKind::Workspace).allocator(&arena);
     let first = context.scope(|| Tensor::empty([6000], options)).unwrap();
@@ -113,7 +113,7 @@ fn mapped_weights_are_persistent_memory() {
 #[test]
 fn an_allocator_that_tensors_use_is_not_kept() {
     let context = context();
-    let arena: AllocatorRef = Arena::new(System::new(), 1 << 12).erase();
+    let arena: AllocatorRef = Arena::new(System::new(), 1 << 12).into_ref().erase();
     let tensor = Tensor::zeros([64], TensorOptions::new().allocator(&arena).context(&context)).unwrap();
     assert!(arena.is_unique());
     drop(arena);
@@ -148,7 +148,7 @@ fn growing_in_place_needs_no_more_than_the_difference() {
         context.allocator(Device::CPU, MemoryKind::KvCache).unwrap().verify().unwrap();
     });
     // Also in an arena that was passed; lazy copies keep their memory alive.
-    let arena = Arena::new(System::new(), 1 << 20).erase();
+    let arena = Arena::new(System::new(), 1 << 20).into_ref().erase();
     context.scope(|| {
         let storage = Storage::new(60 << 10, &options.allocator(&arena)).unwrap();
         storage.resize(90 << 10).unwrap();
@@ -164,8 +164,8 @@ fn growing_in_place_needs_no_more_than_the_difference() {
 /// An adaptor counts growth in place, or refuses it.
 #[test]
 fn growing_in_place_behind_a_limit() {
-    let arena = Arena::new(System::new(), 1 << 20).erase();
-    let limited = AllocatorRef::new(Limit::new(arena, 100 << 10));
+    let arena = Arena::new(System::new(), 1 << 20).into_ref().erase();
+    let limited = Limit::new(arena, 100 << 10).into_ref();
     let used = || limited.used();
     let allocator = limited.clone().erase();
     let storage = Storage::new(60 << 10, &TensorOptions::new().allocator(&allocator)).unwrap();

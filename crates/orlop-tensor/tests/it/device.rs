@@ -1,6 +1,7 @@
 //! Tensors on a device that the crate does not know.
 
 use crate::mock_device::{FAR, MockBacking, with_device};
+use orlop_alloc::Allocator;
 use orlop_alloc::Error as AllocError;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
@@ -74,7 +75,7 @@ fn lazy_copies_and_resizing_there() {
 #[test]
 fn a_device_without_operations_is_a_typed_error() {
     let context = Context::new();
-    context.register(FAR, MemoryKind::Default, Direct::new(MockBacking(System::new()))).unwrap();
+    context.register(FAR, MemoryKind::Default, Direct::new(MockBacking(System::new())).into_ref()).unwrap();
     let tensor = Tensor::empty([4], TensorOptions::new().device(FAR).context(&context)).unwrap();
     assert!(matches!(context.scope(|| tensor.fill_(1.0)), Err(Error::Alloc(AllocError::NoDeviceOps { .. }))));
 }

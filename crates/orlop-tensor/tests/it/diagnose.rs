@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{AllocationId, AllocatorRef, Tag};
+use orlop_alloc::{AllocationId, Allocator, Tag};
 use orlop_context::Context;
 use orlop_context::profile::{LeakCheck, MemorySteps};
 use orlop_core::{DType, MemoryFormat, MemoryKind, Overlap, StreamId};
@@ -53,7 +53,7 @@ fn diagnosis_during_a_write() {
 #[test]
 fn flags_and_owners() {
     // An allocator that honours streams: others return an error for `record_stream`.
-    let allocator = AllocatorRef::new(RecordingMock::new(Direct::engine(System::new())).0).erase();
+    let allocator = RecordingMock::new(Direct::new(System::new())).0.into_ref().erase();
     let tensor = Tensor::zeros([2, 3], options().allocator(&allocator)).unwrap();
     let lazy = tensor.lazy_clone().unwrap();
     let diagnosis = lazy.diagnose();

@@ -115,12 +115,12 @@ impl HostileState {
 type Engine = (&'static str, fn() -> AllocatorRef);
 
 const ENGINES: [Engine; 6] = [
-    ("direct", || Direct::new(System::new()).erase()),
-    ("bfc", || Bfc::builder(System::new()).build().erase()),
-    ("caching", || Caching::builder(System::new()).build().erase()),
-    ("pool", || Pool::builder(System::new()).build().erase()),
-    ("pow2", || Pow2::new(System::new()).erase()),
-    ("arena", || Arena::new(System::new(), 4096).erase()),
+    ("direct", || Direct::new(System::new()).into_ref().erase()),
+    ("bfc", || Bfc::new(System::new()).into_ref().erase()),
+    ("caching", || Caching::new(System::new()).into_ref().erase()),
+    ("pool", || Pool::new(System::new()).into_ref().erase()),
+    ("pow2", || Pow2::new(System::new()).into_ref().erase()),
+    ("arena", || Arena::new(System::new(), 4096).into_ref().erase()),
 ];
 
 /// Creates something, and returns the operation on it.
@@ -199,7 +199,7 @@ impl StorageHook for Hook {
             self.0.strike();
             orlop_tensor::set_storage_hook(FAR.device_type(), ours.unwrap());
         }
-        let null = Direct::new(orlop_alloc::backing::Null::new(FAR));
+        let null = Direct::new(orlop_alloc::backing::Null::new(FAR)).into_ref();
         null.allocate(request)
     }
 }
@@ -208,7 +208,7 @@ impl StorageHook for Hook {
 fn storage_hooks() {
     watched(|| {
         for action in ALL {
-            let allocator = Caching::builder(System::new()).build().erase();
+            let allocator = Caching::new(System::new()).into_ref().erase();
             let state = HostileState::new(action, &allocator);
             drop(allocator);
             let hook = Arc::new(Hook(Arc::clone(&state), AtomicU32::new(0)));

@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::{Backing, Region, System};
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Access, DeviceOps, DevicePtr};
+use orlop_alloc::{Access, Allocator, DeviceOps, DevicePtr};
 use orlop_context::Context;
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::ptr::NonNull;
@@ -89,7 +89,7 @@ unsafe impl DeviceOps for MockDeviceOps {
 pub(crate) fn with_device(test: impl FnOnce(&MockDeviceOps)) {
     let (context, ops) = (Context::new(), Arc::new(MockDeviceOps::default()));
     context
-        .register(FAR, MemoryKind::Default, Direct::new(MockBacking(System::new())))
+        .register(FAR, MemoryKind::Default, Direct::new(MockBacking(System::new())).into_ref())
         .expect("the first registration");
     context.register_ops(FAR, Arc::clone(&ops) as Arc<dyn DeviceOps>);
     context.scope(|| test(&ops));

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
 use crate::mock_device::{FAR, with_device};
+use orlop_alloc::Allocator;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Arena;
 use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, Strides, dispatch};
@@ -137,7 +138,7 @@ fn nothing_is_lost_on_the_way() {
 /// The tensor gets the allocator and the alignment that are set.
 #[test]
 fn memory_that_is_named_is_gone_to() {
-    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let arena = Arena::new(System::new(), 1 << 16).into_ref().erase();
     let tensor = Tensor::arange(0.0, 8.0, 1.0, DType::I16).unwrap();
     let moved = tensor.to(TensorOptions::new().allocator(&arena)).unwrap();
     assert!(moved.storage().unwrap().block().unwrap().is_from(&arena));

@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::{Arena, Direct};
-use orlop_alloc::{AllocatorRef, Block, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_context::Context;
 use orlop_context::{AllocatorConfig, Budget};
 use orlop_core::{DType, Device, MemoryKind};
@@ -18,7 +18,7 @@ fn allocations(context: &Context) -> u64 {
 }
 
 fn arena() -> AllocatorRef {
-    Arena::new(System::new(), 1 << 16).erase()
+    Arena::new(System::new(), 1 << 16).into_ref().erase()
 }
 
 /// Returns `true` if the storage's memory is from this allocator.
@@ -78,7 +78,7 @@ fn the_first_write_after_a_lazy_clone_copies_in_the_arena() {
 #[test]
 fn a_context_that_is_not_current_is_kept_too() {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
-    context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new())).unwrap();
+    context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new()).into_ref()).unwrap();
     let storage = Storage::new(100, &TensorOptions::new().context(&context)).unwrap();
     let clone = storage.lazy_clone().unwrap();
     assert_eq!(allocations(&context), 1);
@@ -114,7 +114,7 @@ fn the_contexts_budget_applies_to_what_grows() {
 fn memory_that_comes_late_is_as_the_options_said() {
     let arena = arena();
     // Old bytes where the new ones will be.
-    let allocator = Arena::new(System::new(), 1 << 16);
+    let allocator = Arena::new(System::new(), 1 << 16).into_ref();
     for handle in [arena.clone(), allocator.clone().erase()] {
         Storage::new(4096, &TensorOptions::new().allocator(&handle)).unwrap().write().unwrap().fill(9);
     }
@@ -161,7 +161,7 @@ fn what_is_made_empty_grows_where_it_was_to_be() {
 
 #[test]
 fn what_was_refused_can_be_tried_again() {
-    let limited = AllocatorRef::new(Arena::with_limit(System::new(), 4096, 4096)).erase();
+    let limited = Arena::with_limit(System::new(), 4096, 4096).into_ref().erase();
     let storage = Storage::unbound(&TensorOptions::new().zeroed().allocator(&limited)).unwrap();
     assert!(storage.bind(1 << 20).is_err() && storage.is_unbound());
     storage.bind(1000).unwrap();

@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{AllocatorRef, Block, Error as AllocError, Request};
+use orlop_alloc::{Allocator, Block, Error as AllocError, Request};
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};
@@ -220,7 +220,7 @@ fn stream_uses_without_honour_are_errors() {
     assert!(refused(outside.record_stream(stream)));
     // No bytes, so there is nothing to wait for.
     Tensor::zeros([0], DType::F32).unwrap().record_stream(stream).unwrap();
-    let honoured = AllocatorRef::new(RecordingMock::new(Direct::engine(System::new())).0).erase();
+    let honoured = RecordingMock::new(Direct::new(System::new())).0.into_ref().erase();
     let tensor = Tensor::zeros([4], TensorOptions::new().allocator(&honoured)).unwrap();
     tensor.record_stream(stream).unwrap();
     assert!(tensor.storage().unwrap().block().unwrap().uses.iter().eq([stream]));
@@ -318,7 +318,7 @@ fn what_is_immutable_is_not_resized_into_what_is_not() {
 
 #[test]
 fn a_clone_of_an_empty_storage_grows_where_the_storage_does() {
-    let direct = Direct::new(System::new()).erase();
+    let direct = Direct::new(System::new()).into_ref().erase();
     let storage = Storage::new(64, &TensorOptions::new().allocator(&direct)).unwrap();
     storage.reset().unwrap();
     let clone = storage.lazy_clone().unwrap();

@@ -7,7 +7,7 @@ use crate::mock_device::{FAR, with_device};
 use orlop_alloc::backing::{Null, Pinned};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{AllocatorRef, Error as AllocError};
+use orlop_alloc::{Allocator, AllocatorRef, Error as AllocError};
 use orlop_context::Context;
 use orlop_core::{DType, Device, MemoryFormat, MemoryKind};
 use orlop_tensor::{Error, Result, Storage, Tensor, TensorOptions};
@@ -121,11 +121,11 @@ fn refused(allocator: &AllocatorRef) {
 fn address_space_is_never_touched() {
     with_device(|_| {
         for device in [Device::CPU, FAR] {
-            refused(&Direct::new(Null::new(device)).erase());
-            refused(&Caching::builder(Null::new(device)).build().erase());
+            refused(&Direct::new(Null::new(device)).into_ref().erase());
+            refused(&Caching::new(Null::new(device)).into_ref().erase());
         }
         // A backing that pins memory does not report its accessibility.
-        refused(&Direct::new(Pinned::new(Arc::new(Null::new(Device::CPU)))).erase());
+        refused(&Direct::new(Pinned::new(Arc::new(Null::new(Device::CPU)))).into_ref().erase());
     });
 }
 
@@ -133,7 +133,9 @@ fn address_space_is_never_touched() {
 #[test]
 fn a_context_of_address_space() {
     let context = Context::new();
-    context.register(Device::CPU, MemoryKind::Default, Direct::new(Null::new(Device::CPU))).unwrap();
+    context
+        .register(Device::CPU, MemoryKind::Default, Direct::new(Null::new(Device::CPU)).into_ref())
+        .unwrap();
     context.scope(|| {
         let storage = Storage::new(64, &TensorOptions::new()).unwrap();
         let clone = storage.lazy_clone().unwrap();

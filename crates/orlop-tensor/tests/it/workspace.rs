@@ -1,5 +1,6 @@
 //! Tensors in an arena.
 
+use orlop_alloc::Allocator;
 use orlop_alloc::Error as AllocError;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::{Arena, Reset};
@@ -8,7 +9,7 @@ use orlop_tensor::{Tensor, TensorOptions};
 
 #[test]
 fn a_reset_never_leaves_a_tensor_dangling() {
-    let arena = Arena::new(System::new(), 1 << 16);
+    let arena = Arena::new(System::new(), 1 << 16).into_ref();
     let handle = arena.clone().erase();
     let options = TensorOptions::from(DType::F32).kind(MemoryKind::Workspace).allocator(&handle);
     let first = Tensor::full([100], 1.0, options).unwrap();
@@ -26,7 +27,7 @@ fn a_reset_never_leaves_a_tensor_dangling() {
 #[test]
 fn a_tensor_keeps_the_arena_alive() {
     let tensor = {
-        let arena = Arena::new(System::new(), 1 << 12).erase();
+        let arena = Arena::new(System::new(), 1 << 12).into_ref().erase();
         Tensor::full([64], 3, TensorOptions::from(DType::I32).allocator(&arena)).unwrap()
     };
     assert_eq!(tensor.to_vec::<i32>().unwrap(), [3; 64]);
@@ -34,7 +35,7 @@ fn a_tensor_keeps_the_arena_alive() {
 
 #[test]
 fn steps_reuse_the_same_memory() {
-    let arena = Arena::new(System::new(), 1 << 16);
+    let arena = Arena::new(System::new(), 1 << 16).into_ref();
     let handle = arena.clone().erase();
     let mut places = Vec::new();
     for _ in 0..3 {

@@ -323,7 +323,7 @@ mod tests {
     use orlop_alloc::engine::Direct;
 
     fn model() -> AllocatorModel {
-        AllocatorModel::new(Direct::new(System::new()).erase(), SuiteProfile::strict())
+        AllocatorModel::new(Direct::new(System::new()).into_ref().erase(), SuiteProfile::strict())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{Suite, SuiteSetup};
 use crate::fault::{ConformanceFault, rule};
 use crate::recording_mock::{RecordedCall, RecordingMock};
-use orlop_alloc::{Allocator as _, AllocatorRef, Error, Request};
+use orlop_alloc::{Allocator as _, Error, Request};
 use orlop_core::{MemoryKind, StreamId};
 
 /// A use is recorded if the allocator honours streams, and an error if not.
@@ -30,7 +30,7 @@ pub(super) fn honoured_or_refused(suite: &Suite<'_>) -> Result<(), ConformanceFa
 pub(super) fn delivered(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let SuiteSetup { allocator, backing } = suite.setup();
     let (spy, log) = RecordingMock::new(allocator);
-    let watched = AllocatorRef::new(spy);
+    let watched = spy.into_ref();
     let block = watched.allocate(&Request::new(1000).stream(StreamId::new(7)))?;
     let plain = watched.allocate(&Request::new(1000))?;
     for stream in [3, 7, 5, 3] {

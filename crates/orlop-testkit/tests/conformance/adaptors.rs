@@ -110,7 +110,7 @@ fn an_adaptor_that_drops_a_method_is_found() {
 #[test]
 fn requests_and_stream_uses_pass_every_adaptor() {
     for (name, adapt) in ADAPTORS {
-        let (spy, log) = RecordingMock::new(Direct::engine(System::new()));
+        let (spy, log) = RecordingMock::new(Direct::new(System::new()));
         let allocator = adapt(AllocatorRef::new(spy).erase());
         let request = Request::new(1000)
             .align(Alignment::PLANNED)
@@ -143,7 +143,7 @@ fn requests_and_stream_uses_pass_every_adaptor() {
 #[test]
 fn bare_pointers_pass_every_adaptor() {
     for (name, adapt) in ADAPTORS {
-        let (spy, log) = RecordingMock::new(Bfc::builder(System::new()).build_engine());
+        let (spy, log) = RecordingMock::new(Bfc::new(System::new()));
         let allocator = adapt(AllocatorRef::new(spy).erase());
         assert!(allocator.has_raw_deleter(), "{name}");
         let ptr = allocator.allocate(&Request::new(1000)).unwrap().into_raw_ptr().unwrap();
@@ -165,7 +165,7 @@ fn bare_pointers_pass_every_adaptor() {
 #[test]
 fn trim_reaches_the_engine_under_every_adaptor() {
     for (name, adapt) in ADAPTORS {
-        let allocator = adapt(Bfc::builder(System::new()).build().erase());
+        let allocator = adapt(Bfc::new(System::new()).into_ref().erase());
         drop(allocator.allocate(&Request::new(1000)).unwrap());
         assert!(allocator.stats().usage.reserved > 0, "{name}");
         assert_eq!(allocator.trim(0), 2 << 20, "{name}");
@@ -177,10 +177,9 @@ fn trim_reaches_the_engine_under_every_adaptor() {
 #[test]
 fn programs_survive_failures_above_the_engine() {
     let third = NonZeroU64::new(3).map(Rule::Every).unwrap();
-    let engines = [Direct::new(System::new()).erase(), Bfc::builder(System::new()).build().erase()];
+    let engines = [Direct::new(System::new()).into_ref().erase(), Bfc::new(System::new()).into_ref().erase()];
     for engine in engines {
-        let failing =
-            AllocatorRef::new(Failing::new(engine.clone(), [third, Rule::LargerThan(50_000)])).erase();
+        let failing = Failing::new(engine.clone(), [third, Rule::LargerThan(50_000)]).into_ref().erase();
         let mut model = AllocatorModel::new(failing, SuiteProfile::strict());
         let mut refused = 0;
         for step in 0..300usize {
@@ -203,7 +202,7 @@ fn programs_survive_failures_above_the_engine() {
 #[test]
 fn a_limit_holds_under_programs() {
     const LIMIT: usize = 100_000;
-    let limit = AllocatorRef::new(Limit::new(Bfc::builder(System::new()).build_engine(), LIMIT));
+    let limit = Limit::new(Bfc::new(System::new()), LIMIT).into_ref();
     let mut model = AllocatorModel::new(limit.clone().erase(), SuiteProfile::strict().limited());
     for step in 0..400usize {
         model.step(&ProgramOp::Allocate(ProgramRequest::new(1 + step * 997 % 20_000))).unwrap();

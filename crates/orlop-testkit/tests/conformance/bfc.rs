@@ -28,7 +28,7 @@ impl EnginePair {
         let policy = BfcPolicy::tensorflow();
         let policy = if limits.collects_garbage { policy.releasing_when_stuck() } else { policy };
         let null = Null::with_limit(Device::CPU, limits.backing);
-        let engine = Bfc::builder(null).policy(policy).limit(limits.limit).build();
+        let engine = Bfc::builder(null).policy(policy).limit(limits.limit).build().into_ref();
         let reference = ReferenceBfc::new(Null::FIRST_ADDRESS as u64, limits.limit as u64, limits.backing);
         let reference = if limits.collects_garbage { reference.collecting_garbage() } else { reference };
         Self { engine, reference }
@@ -144,8 +144,11 @@ fn a_chunk_is_split_at_twice_the_size_or_128_mib_of_waste() {
     ] {
         // One region, with a hole at its start, and nothing else free.
         let limit = 4096 * MIB;
-        let engine =
-            Bfc::builder(Null::new(Device::CPU)).policy(BfcPolicy::tensorflow_fixed()).limit(limit).build();
+        let engine = Bfc::builder(Null::new(Device::CPU))
+            .policy(BfcPolicy::tensorflow_fixed())
+            .limit(limit)
+            .build()
+            .into_ref();
         let keep = engine.allocate(&Request::new(hole)).unwrap();
         let _rest = [256, limit - hole - 256].map(|bytes| engine.allocate(&Request::new(bytes)).unwrap());
         assert_eq!(keep.capacity(), hole);

@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::{BackingRef, System};
 use orlop_alloc::bfc::Bfc;
-use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
+use orlop_alloc::{Allocator, RawBlock, Request, Result, Usage};
 use orlop_core::{Alignment, Device, MemoryKind};
 use orlop_testkit::{SuiteProfile, conformance_over};
 use std::panic::catch_unwind;
@@ -76,9 +76,7 @@ unsafe impl Allocator for FlawedAllocator {
 }
 
 fn passes(flaw: InjectedFlaw) -> bool {
-    let make = move |backing| {
-        AllocatorRef::new(FlawedAllocator { inner: Bfc::builder(backing).build_engine(), flaw }).erase()
-    };
+    let make = move |backing| FlawedAllocator { inner: Bfc::new(backing), flaw }.into_ref().erase();
     catch_unwind(|| conformance_over("broken", SuiteProfile::strict(), || Arc::new(System::new()), make))
         .is_ok()
 }

@@ -1,7 +1,7 @@
 //! The device engine as an allocator, under each policy, alone and under an adaptor.
 
-use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Tracking;
+use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_core::Device;
 use orlop_device::{DeviceAllocator, HostPages, NullDevice, Policy, TorchConf};
 use orlop_testkit::{SuiteProfile, conformance};
@@ -53,6 +53,6 @@ fn over_pages_of_the_host() {
 
 #[test]
 fn under_an_adaptor() {
-    let make = || AllocatorRef::new(Tracking::new(over(&Policy::orlop(), 1 << 40))).erase();
+    let make = || Tracking::new(over(&Policy::orlop(), 1 << 40)).into_ref().erase();
     conformance("tracking(orlop)", SuiteProfile::strict(), make);
 }

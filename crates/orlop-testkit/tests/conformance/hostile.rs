@@ -1,12 +1,12 @@
 //! Every engine and adaptor against hostile user code.
 
 use crate::matrix::ADAPTORS;
-use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Hardened;
 use orlop_alloc::backing::{BackingRef, HugePages, Mmap, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
+use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_core::Device;
 use orlop_device::{DeviceAllocator, HostPages, NullDevice, Policy as DevicePolicy, TorchConf};
 use orlop_testkit::{SuiteProfile, hostile, hostile_over};
@@ -32,26 +32,28 @@ macro_rules! engines {
 }
 
 engines! {
-    direct: SuiteProfile::strict(), system, |backing| Direct::new(backing).erase();
-    bfc: SuiteProfile::strict(), system, |backing| Bfc::builder(backing).build().erase();
+    direct: SuiteProfile::strict(), system, |backing| Direct::new(backing).into_ref().erase();
+    bfc: SuiteProfile::strict(), system, |backing| Bfc::new(backing).into_ref().erase();
     bfc_releasing: SuiteProfile::strict().limited(), system, |backing| {
         let policy = BfcPolicy::tensorflow().releasing_when_stuck();
-        Bfc::builder(backing).policy(policy).limit(8 << 20).build().erase()
+        Bfc::builder(backing).policy(policy).limit(8 << 20).build().into_ref().erase()
     };
-    caching: SuiteProfile::strict(), system, |backing| Caching::builder(backing).build().erase();
-    caching_in_place: SuiteProfile::strict(), pages, |backing| Caching::builder(backing).build().erase();
+    caching: SuiteProfile::strict(), system, |backing| Caching::new(backing).into_ref().erase();
+    caching_in_place: SuiteProfile::strict(), pages, |backing| Caching::new(backing).into_ref().erase();
     caching_limited: SuiteProfile::strict().limited(), pages, |backing| {
-        Caching::builder(backing).limit(8 << 20).build().erase()
+        Caching::builder(backing).limit(8 << 20).build().into_ref().erase()
     };
-    pool: SuiteProfile::strict(), system, |backing| Pool::builder(backing).build().erase();
+    pool: SuiteProfile::strict(), system, |backing| Pool::new(backing).into_ref().erase();
     pool_of_two: SuiteProfile::strict(), system, |backing| {
-        Pool::builder(backing).bound(2).fixed_bound().build().erase()
+        Pool::builder(backing).bound(2).fixed_bound().build().into_ref().erase()
     };
-    pow2: SuiteProfile::strict(), system, |backing| Pow2::new(backing).erase();
-    arena: SuiteProfile::strict().without_reuse(), system, |backing| Arena::new(backing, 64 << 10).erase();
+    pow2: SuiteProfile::strict(), system, |backing| Pow2::new(backing).into_ref().erase();
+    arena: SuiteProfile::strict().without_reuse(), system, |backing| {
+        Arena::new(backing, 64 << 10).into_ref().erase()
+    };
     hardened: SuiteProfile::strict(), system, |backing| {
-        let inner = Bfc::builder(backing).build_engine();
-        AllocatorRef::new(Hardened::builder(inner).quarantine(1 << 16).guard_pages(7).build()).erase()
+        let inner = Bfc::new(backing);
+        Hardened::builder(inner).quarantine(1 << 16).guard_pages(7).build().into_ref().erase()
     };
 }
 
@@ -61,9 +63,9 @@ fn under_every_adaptor() {
         for (engine, make) in [
             (
                 "caching",
-                (|backing| Caching::builder(backing).build().erase()) as fn(BackingRef) -> AllocatorRef,
+                (|backing| Caching::new(backing).into_ref().erase()) as fn(BackingRef) -> AllocatorRef,
             ),
-            ("bfc", |backing| Bfc::builder(backing).build().erase()),
+            ("bfc", |backing| Bfc::new(backing).into_ref().erase()),
         ] {
             let name = format!("{adaptor}({engine})");
             hostile_over(&name, SuiteProfile::strict(), system, move |backing| adapt(make(backing)));

@@ -3,12 +3,12 @@
 //! Whole suites along both axes (each engine over each backing, each engine under each adaptor), random
 //! programs for all other combinations. A failure names its combination: `adaptor(engine)/backing`.
 
-use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::{Decision, Failing, Hardened, Limit, Retry, Tracking, Waiting};
 use orlop_alloc::backing::{BackingRef, HugePages, Mmap, Null, Pinned, System, Visited};
 use orlop_alloc::bfc::{Bfc, BfcPolicy, RegionGrowth, Split};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding};
+use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_context::observe::{Logging, Statistics, Warn};
 use orlop_core::{Alignment, Device};
 use orlop_testkit::suite::programs_over;
@@ -38,32 +38,28 @@ const BASES: &[BackingCase] = &[
 pub(crate) type AdaptorCase = (&'static str, fn(AllocatorRef) -> AllocatorRef);
 
 pub(crate) const ADAPTORS: &[AdaptorCase] = &[
-    ("failing", |upstream| AllocatorRef::new(Failing::new(upstream, [])).erase()),
-    ("limit", |upstream| AllocatorRef::new(Limit::new(upstream, usize::MAX >> 1)).erase()),
+    ("failing", |upstream| Failing::new(upstream, []).into_ref().erase()),
+    ("limit", |upstream| Limit::new(upstream, usize::MAX >> 1).into_ref().erase()),
     ("observed", |upstream| {
         Arc::new(Logging::to_writer(std::io::sink())).attach(&upstream);
         upstream.add_observer(Arc::new(Statistics::new()));
         upstream.add_observer(Arc::new(Warn::new()));
         upstream
     }),
-    ("retry", |upstream| AllocatorRef::new(Retry::new(upstream, 2, |_, _, _| Decision::Retry)).erase()),
-    ("tracking", |upstream| AllocatorRef::new(Tracking::new(upstream)).erase()),
-    ("waiting", |upstream| AllocatorRef::new(Waiting::new(upstream, Duration::from_millis(1))).erase()),
+    ("retry", |upstream| Retry::new(upstream, 2, |_, _, _| Decision::Retry).into_ref().erase()),
+    ("tracking", |upstream| Tracking::new(upstream).into_ref().erase()),
+    ("waiting", |upstream| Waiting::new(upstream, Duration::from_millis(1)).into_ref().erase()),
     ("limit(tracking(retry))", |upstream| {
         let tracking = Tracking::new(Retry::new(upstream, 2, |_, _, _| Decision::Retry));
-        AllocatorRef::new(Limit::new(tracking, usize::MAX >> 1)).erase()
+        Limit::new(tracking, usize::MAX >> 1).into_ref().erase()
     }),
-    ("tracking(limit)", |upstream| {
-        AllocatorRef::new(Tracking::new(Limit::new(upstream, usize::MAX >> 1))).erase()
-    }),
+    ("tracking(limit)", |upstream| Tracking::new(Limit::new(upstream, usize::MAX >> 1)).into_ref().erase()),
 ];
 
 /// Adaptors that change requests, or hold memory: they run programs, not the suites.
 const CHANGING: &[AdaptorCase] = &[
-    ("hardened", |upstream| {
-        AllocatorRef::new(Hardened::builder(upstream).quarantine(1 << 16).build()).erase()
-    }),
-    ("guarded", |upstream| AllocatorRef::new(Hardened::builder(upstream).guard_pages(7).build()).erase()),
+    ("hardened", |upstream| Hardened::builder(upstream).quarantine(1 << 16).build().into_ref().erase()),
+    ("guarded", |upstream| Hardened::builder(upstream).guard_pages(7).build().into_ref().erase()),
 ];
 
 /// Runs `check` for each name and reports all that failed.
@@ -146,23 +142,24 @@ fn policy(change: fn(&mut BfcPolicy)) -> BfcPolicy {
 }
 
 engines! {
-    direct: SuiteProfile::strict(), |backing| Direct::new(backing).erase();
+    direct: SuiteProfile::strict(), |backing| Direct::new(backing).into_ref().erase();
 
-    bfc: SuiteProfile::strict(), |backing| Bfc::builder(backing).build().erase();
+    bfc: SuiteProfile::strict(), |backing| Bfc::new(backing).into_ref().erase();
     bfc_limited: SuiteProfile::strict().limited(), |backing| {
         let policy = BfcPolicy::tensorflow().releasing_when_stuck();
-        Bfc::builder(backing).policy(policy).limit(16 << 20).build().erase()
+        Bfc::builder(backing).policy(policy).limit(16 << 20).build().into_ref().erase()
     };
     bfc_fixed: SuiteProfile::strict().limited(), |backing| {
-        Bfc::builder(backing).policy(BfcPolicy::tensorflow_fixed()).limit((12 << 20) + 100).build().erase()
+        let builder = Bfc::builder(backing).policy(BfcPolicy::tensorflow_fixed());
+        builder.limit((12 << 20) + 100).build().into_ref().erase()
     };
     central_steps: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| policy.growth = RegionGrowth::Steps { step: 64 << 10 });
-        Bfc::builder(backing).policy(policy).build().erase()
+        Bfc::builder(backing).policy(policy).build().into_ref().erase()
     };
     central_remainder: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| policy.split = Split::Remainder { at_least: 512 });
-        Bfc::builder(backing).policy(policy.releasing_when_stuck()).build().erase()
+        Bfc::builder(backing).policy(policy.releasing_when_stuck()).build().into_ref().erase()
     };
     central_fine: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| {
@@ -170,37 +167,39 @@ engines! {
             policy.split = Split::Remainder { at_least: 1 };
             policy.growth = RegionGrowth::Doubling { first: 4096 };
         });
-        Bfc::builder(backing).policy(policy).build().erase()
+        Bfc::builder(backing).policy(policy).build().into_ref().erase()
     };
     // No stamp is ever declared safe: freed memory may still be in use.
     central_clocked: SuiteProfile::strict().without_full_trim(), |backing| {
-        Bfc::builder(backing).clock(Arc::default()).build().erase()
+        Bfc::builder(backing).clock(Arc::default()).build().into_ref().erase()
     };
     central_uncounted: SuiteProfile::strict().uncounted(), |backing| {
-        Bfc::builder(backing).without_statistics().build().erase()
+        AllocatorRef::with_statistics(Bfc::new(backing), false).erase()
     };
 
-    caching: SuiteProfile::strict(), |backing| Caching::builder(backing).build().erase();
+    caching: SuiteProfile::strict(), |backing| Caching::new(backing).into_ref().erase();
     caching_tight: SuiteProfile::strict(), |backing| {
-        Caching::builder(backing).slack(NonZeroUsize::MAX).build().erase()
+        Caching::builder(backing).slack(NonZeroUsize::MAX).build().into_ref().erase()
     };
     caching_loose: SuiteProfile::strict(), |backing| {
-        Caching::builder(backing).slack(NonZeroUsize::MIN).build().erase()
+        Caching::builder(backing).slack(NonZeroUsize::MIN).build().into_ref().erase()
     };
     caching_limited: SuiteProfile::strict().limited(), |backing| {
-        Caching::builder(backing).limit(16 << 20).build().erase()
+        Caching::builder(backing).limit(16 << 20).build().into_ref().erase()
     };
 
-    pool: SuiteProfile::strict(), |backing| Pool::builder(backing).build().erase();
+    pool: SuiteProfile::strict(), |backing| Pool::new(backing).into_ref().erase();
     pool_pow2_small: SuiteProfile::strict(), |backing| {
-        Pool::builder(backing).rounding(Rounding::Pow2).bound(3).fixed_bound().build().erase()
+        Pool::builder(backing).rounding(Rounding::Pow2).bound(3).fixed_bound().build().into_ref().erase()
     };
-    pool_of_none: SuiteProfile::strict(), |backing| Pool::builder(backing).bound(0).build().erase();
+    pool_of_none: SuiteProfile::strict(), |backing| {
+        Pool::builder(backing).bound(0).build().into_ref().erase()
+    };
 
-    pow2: SuiteProfile::strict(), |backing| Pow2::new(backing).erase();
+    pow2: SuiteProfile::strict(), |backing| Pow2::new(backing).into_ref().erase();
 
-    arena: SuiteProfile::strict().without_reuse(), |backing| Arena::new(backing, 64 << 10).erase();
+    arena: SuiteProfile::strict().without_reuse(), |backing| Arena::new(backing, 64 << 10).into_ref().erase();
     arena_limited: SuiteProfile::strict().without_reuse().limited(), |backing| {
-        AllocatorRef::new(Arena::with_limit(backing, 1 << 20, 24 << 20)).erase()
+        Arena::with_limit(backing, 1 << 20, 24 << 20).into_ref().erase()
     };
 }

@@ -19,7 +19,7 @@ impl StampedEngine {
     fn new(bytes: usize) -> Self {
         let clock = Arc::new(AtomicU64::new(0));
         let builder = Bfc::builder(Null::new(Device::cuda(0))).policy(BfcPolicy::tensorflow_fixed());
-        Self { engine: builder.limit(bytes).clock(clock.clone()).build(), clock }
+        Self { engine: builder.limit(bytes).clock(clock.clone()).build().into_ref(), clock }
     }
 
     fn get(&self, bytes: usize) -> Block {
@@ -189,7 +189,11 @@ fn chunks_merge_by_and_by_as_the_frontier_moves() {
 fn free_regions_go_when_stuck_and_only_then() {
     const MIB: usize = 1 << 20;
     let engine = |policy: BfcPolicy| {
-        Bfc::builder(Null::with_limit(Device::cuda(0), 6 * MIB as u64)).policy(policy).limit(6 * MIB).build()
+        Bfc::builder(Null::with_limit(Device::cuda(0), 6 * MIB as u64))
+            .policy(policy)
+            .limit(6 * MIB)
+            .build()
+            .into_ref()
     };
     for (policy, succeeds) in
         [(BfcPolicy::tensorflow(), false), (BfcPolicy::tensorflow().releasing_when_stuck(), true)]
@@ -216,7 +220,7 @@ fn free_regions_go_when_stuck_and_only_then() {
 #[test]
 fn the_engine_grows_again_after_a_trim_in_a_tight_backing() {
     const MIB: usize = 1 << 20;
-    let engine = Bfc::builder(Null::with_limit(Device::cuda(0), 9 * MIB as u64)).build();
+    let engine = Bfc::new(Null::with_limit(Device::cuda(0), 9 * MIB as u64)).into_ref();
     for _ in 0..5 {
         let mut blocks: Vec<Block> = Vec::new();
         while let Ok(block) = engine.allocate(&Request::new(MIB)) {
@@ -233,7 +237,7 @@ fn the_engine_grows_again_after_a_trim_in_a_tight_backing() {
 #[test]
 fn a_backing_without_anything_is_given_up() {
     for bytes in [1, 2304, 2305, 100_000] {
-        let engine = Bfc::builder(Null::with_limit(Device::CPU, 0)).limit(bytes.max(256)).build();
+        let engine = Bfc::builder(Null::with_limit(Device::CPU, 0)).limit(bytes.max(256)).build().into_ref();
         assert!(engine.allocate(&Request::new(bytes.min(256))).is_err());
         assert!(engine.allocate(&Request::new(bytes)).is_err());
     }

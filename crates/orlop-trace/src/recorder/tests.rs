@@ -8,12 +8,12 @@ use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{AllocatorRef, Request, Tag};
+use orlop_alloc::{Allocator, AllocatorRef, Request, Tag};
 use orlop_core::StreamId;
 use orlop_device::{DeviceAllocator, NullDevice, Policy};
 
 fn watched(recorder: &Recorder) -> AllocatorRef {
-    let allocator = Caching::builder(System::new()).build().erase();
+    let allocator = Caching::new(System::new()).into_ref().erase();
     allocator.add_observer(recorder.observer());
     allocator
 }
@@ -67,7 +67,7 @@ fn the_lifetime_of_a_block_is_recorded() {
 #[test]
 fn failures_and_annotations_are_recorded() {
     let recorder = Recorder::new();
-    let allocator = AllocatorRef::new(Limit::new(Direct::new(System::new()), 100)).erase();
+    let allocator = Limit::new(Direct::new(System::new()).into_ref(), 100).into_ref().erase();
     allocator.add_observer(recorder.observer());
     recorder.annotate("step 1");
     assert!(allocator.allocate(&Request::new(1000).tag(Tag::new("big"))).is_err());
@@ -162,7 +162,7 @@ fn the_recorders_own_memory_is_not_recorded() {
 #[test]
 fn regions_that_are_delivered_while_recording_are_known() {
     let recorder = Recorder::new();
-    let allocator = AllocatorRef::new(Direct::new(System::new())).erase();
+    let allocator = Direct::new(System::new()).into_ref().erase();
     allocator.add_observer(recorder.observer());
     let busy = RecordingGuard::begin();
     let block = allocator.allocate(&Request::new(100)).unwrap();

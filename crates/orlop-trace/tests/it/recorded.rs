@@ -26,12 +26,12 @@ fn a_recording_is_a_workload() {
 #[cfg(feature = "backtrace")]
 #[test]
 fn call_sites_are_recorded_on_request() {
-    use orlop_alloc::backing::System;
     use orlop_alloc::caching::Caching;
+    use orlop_alloc::{Allocator, backing::System};
     use orlop_trace::history::{EventAction, HistoryEvent};
     use orlop_trace::recorder::Backtraces;
     let recorder = Recorder::builder().backtraces(Backtraces { every: 0, min_bytes: 100 }).build();
-    let allocator = Caching::builder(System::new()).build().erase();
+    let allocator = Caching::new(System::new()).into_ref().erase();
     allocator.add_observer(recorder.observer());
     for bytes in [99, 100] {
         drop(allocator.allocate(&Request::new(bytes)).unwrap());

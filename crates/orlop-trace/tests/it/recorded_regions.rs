@@ -31,9 +31,9 @@ fn allocators() -> Vec<AllocatorRef> {
         torch("expandable_segments:True"),
         torch("max_split_size_mb:20,garbage_collection_threshold:0.6,per_process_memory_fraction:0.8"),
         device(Policy::orlop()),
-        Caching::builder(Mmap::new()).build().erase(),
-        Caching::builder(System::new()).limit(128 * MIB).build().erase(),
-        Bfc::builder(System::new()).limit(128 * MIB).build().erase(),
+        Caching::new(Mmap::new()).into_ref().erase(),
+        Caching::builder(System::new()).limit(128 * MIB).build().into_ref().erase(),
+        Bfc::builder(System::new()).limit(128 * MIB).build().into_ref().erase(),
     ]
 }
 
@@ -351,7 +351,7 @@ fn threads_agree_on_the_order() {
     let allocators = [
         torch("expandable_segments:True"),
         device(Policy::orlop()),
-        Caching::builder(Mmap::new()).build().erase(),
+        Caching::new(Mmap::new()).into_ref().erase(),
     ];
     for allocator in allocators {
         let recorder = watched(&allocator);

@@ -15,8 +15,8 @@ use crate::Refusal;
 use crate::backing::{Backing, BackingRef, Region, Shielded};
 use crate::block::Records;
 use crate::{
-    Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionWatch, RegionWatches,
-    Request, Result, Semantics, Usage,
+    Allocator, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionWatch, RegionWatches, Request,
+    Result, Semantics, Usage,
 };
 use orlop_core::{Alignment, Device};
 use orlop_sync::{CentralHeap as _, GrowableHeap, HeapGrowth, Mutex};
@@ -73,11 +73,11 @@ impl<B: Backing> Arena<B> {
     /// Creates an arena that reserves `bytes` bytes at the first request, and larger segments later as
     /// needed.
     #[must_use]
-    pub fn engine(backing: B, bytes: usize) -> Self {
+    pub fn new(backing: B, bytes: usize) -> Self {
         Self::with_limit(backing, bytes, usize::MAX)
     }
 
-    /// Creates an arena as [`Arena::engine`] does, which reserves at most `limit` bytes.
+    /// Creates an arena as [`Arena::new`] does, which reserves at most `limit` bytes.
     #[must_use]
     pub fn with_limit(backing: B, bytes: usize, limit: usize) -> Self {
         let segments = Segments {
@@ -96,12 +96,6 @@ impl<B: Backing> Arena<B> {
             segments: GrowableHeap::new(segments),
             records: Records::new(),
         }
-    }
-
-    /// Creates a handle of an arena.
-    #[must_use]
-    pub fn new(backing: B, bytes: usize) -> AllocatorRef<Self> {
-        AllocatorRef::new(Self::engine(backing, bytes))
     }
 
     /// Returns the bytes allocated since the last rewind, including padding.
@@ -308,7 +302,7 @@ mod tests {
 
     #[test]
     fn reset_refuses_with_live_blocks_and_rewinds_without() {
-        let arena = Arena::new(System::new(), 4096);
+        let arena = Arena::new(System::new(), 4096).into_ref();
         let block = arena.allocate(&Request::new(100)).unwrap();
         assert!(matches!(arena.reset(), Err(Error::ArenaInUse { live: 1 })));
         let address = block.as_ptr();
@@ -319,7 +313,7 @@ mod tests {
 
     #[test]
     fn renew_leaves_live_blocks_their_memory() {
-        let arena = Arena::new(System::new(), 4096);
+        let arena = Arena::new(System::new(), 4096).into_ref();
         let mut old = arena.allocate(&Request::new(1000)).unwrap();
         old.bytes_mut().unwrap().fill(7);
         assert_eq!(arena.renew(), Reset::Renewed { live: 1 });
@@ -333,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_loop_settles_on_one_segment() {
-        let arena = Arena::new(System::new(), 1024);
+        let arena = Arena::new(System::new(), 1024).into_ref();
         for _ in 0..3 {
             let blocks: Vec<_> = (0..10).map(|_| arena.allocate(&Request::new(1000)).unwrap()).collect();
             drop(blocks);
@@ -345,7 +339,7 @@ mod tests {
 
     #[test]
     fn the_limit_holds() {
-        let arena = AllocatorRef::new(Arena::with_limit(System::new(), 1024, 2048));
+        let arena = Arena::with_limit(System::new(), 1024, 2048).into_ref();
         let _first = arena.allocate(&Request::new(1024)).unwrap();
         let error = arena.allocate(&Request::new(4096)).unwrap_err();
         assert!(error.is_out_of_memory());

@@ -2,7 +2,6 @@
 
 use super::Pool;
 use super::bound::Bound;
-use crate::AllocatorRef;
 use crate::backing::Backing;
 use crate::engine::region_source::RegionSource;
 use orlop_core::Alignment;
@@ -65,9 +64,9 @@ impl<B: Backing> PoolBuilder<B> {
         self
     }
 
-    /// Creates the engine, for use under an adaptor.
+    /// Builds the engine.
     #[must_use]
-    pub fn build_engine(self) -> Pool<B> {
+    pub fn build(self) -> Pool<B> {
         let bound = Bound::new(self.bound, self.grows);
         Pool {
             source: RegionSource::new(self.backing),
@@ -75,11 +74,5 @@ impl<B: Backing> PoolBuilder<B> {
             bound: Mutex::new(bound),
             counters: ShardedCounters::default(),
         }
-    }
-
-    /// Creates a handle of the engine.
-    #[must_use]
-    pub fn build(self) -> AllocatorRef<Pool<B>> {
-        AllocatorRef::new(self.build_engine())
     }
 }

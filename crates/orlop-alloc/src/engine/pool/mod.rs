@@ -47,6 +47,12 @@ pub struct Pool<B: Backing = BackingRef> {
 }
 
 impl<B: Backing> Pool<B> {
+    /// Creates a pool with the defaults of [`Pool::builder`].
+    #[must_use]
+    pub fn new(backing: B) -> Self {
+        Self::builder(backing).build()
+    }
+
     /// Creates a builder with multiples of 64 bytes and a bound of 4096 blocks that grows.
     pub fn builder(backing: B) -> PoolBuilder<B> {
         PoolBuilder { backing, rounding: Rounding::Multiple(ALIGN), bound: 4096, grows: true }
@@ -318,7 +324,7 @@ mod tests {
 
     #[test]
     fn exact_sizes_are_reused_and_others_are_not() {
-        let pool = Pool::builder(System::new()).build();
+        let pool = Pool::new(System::new()).into_ref();
         let address = pool.allocate(&Request::new(1000)).map(|block| block.as_ptr()).unwrap();
         assert_eq!(pool.allocate(&Request::new(1024)).unwrap().as_ptr(), address);
         assert_ne!(pool.allocate(&Request::new(1025)).unwrap().as_ptr(), address);
@@ -326,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_oldest_block_is_evicted() {
-        let pool = Pool::builder(System::new()).bound(2).fixed_bound().build();
+        let pool = Pool::builder(System::new()).bound(2).fixed_bound().build().into_ref();
         let blocks: Vec<_> = [64, 128, 192].map(|bytes| pool.allocate(&Request::new(bytes)).unwrap()).into();
         drop(blocks);
         assert_eq!((pool.evictions(), pool.stats().usage.reserved), (1, 128 + 192));

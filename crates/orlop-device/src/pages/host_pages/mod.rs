@@ -45,7 +45,7 @@ const GRANULE: usize = 2 << 20;
 /// out of memory.
 ///
 /// ```
-/// use orlop_alloc::Request;
+/// use orlop_alloc::{Allocator, Request};
 /// use orlop_device::{DeviceAllocator, HostPages, Policy};
 ///
 /// # if cfg!(not(target_os = "linux")) || cfg!(miri) {

@@ -96,7 +96,7 @@ fn visitor(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<Hostil
 /// Puts an adaptor before the allocator of a setup.
 fn under<A: Allocator>(setup: HostileSetup, adapt: impl FnOnce(AllocatorRef) -> A) -> Option<HostileSetup> {
     let HostileSetup { allocator, counts, kept } = setup;
-    Some(HostileSetup { allocator: AllocatorRef::new(adapt(allocator)).erase(), counts, kept })
+    Some(HostileSetup { allocator: adapt(allocator).into_ref().erase(), counts, kept })
 }
 
 fn retry(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {

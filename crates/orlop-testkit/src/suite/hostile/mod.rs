@@ -88,9 +88,10 @@ impl HostileFactory {
 /// ```
 /// use orlop_alloc::backing::System;
 /// use orlop_alloc::engine::Direct;
+/// use orlop_alloc::Allocator;
 /// use orlop_testkit::{SuiteProfile, hostile};
 ///
-/// hostile("direct", SuiteProfile::strict(), || Direct::new(System::new()).erase());
+/// hostile("direct", SuiteProfile::strict(), || Direct::new(System::new()).into_ref().erase());
 /// ```
 ///
 /// # Panics
