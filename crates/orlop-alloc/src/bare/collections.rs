@@ -6,7 +6,7 @@ use allocator_api2::alloc::{AllocError, Allocator as ApiAllocator};
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// An allocator for the collections of `allocator_api2`, and for others that allocate_layout its allocators.
+/// An allocator for the collections of `allocator_api2`, and for others that take its allocators.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
