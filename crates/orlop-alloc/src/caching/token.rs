@@ -17,6 +17,8 @@ const CLASS: u32 = 32;
 const SLOT: u32 = 44;
 const NOTE: u32 = 50;
 
+const SLOT_AND_CLASS: usize = (1 << (NOTE - CLASS)) - 1;
+
 /// Notes are below this.
 pub(super) const NOTES: usize = 1 << (64 - NOTE);
 
@@ -49,6 +51,18 @@ impl Token {
     #[inline(always)]
     pub(super) fn class(self) -> usize {
         (self.0 >> CLASS) & 0xfff
+    }
+
+    /// Returns the class if the block was handed out by the slot of [`Token::slot_bits`], and a number above all
+    /// classes if not: one comparison for both.
+    #[inline(always)]
+    pub(super) fn class_of_slot(self, slot_bits: usize) -> usize {
+        ((self.0 >> CLASS) & SLOT_AND_CLASS).wrapping_sub(slot_bits)
+    }
+
+    /// Returns the bits of a slot for [`Token::class_of_slot`].
+    pub(super) fn slot_bits(slot: usize) -> usize {
+        slot << (SLOT - CLASS)
     }
 
     #[inline(always)]

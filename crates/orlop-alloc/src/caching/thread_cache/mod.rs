@@ -39,6 +39,8 @@ pub(in crate::caching) struct ThreadCache {
     peak_live: usize,
     /// The index of the thread slot, set at the first use.
     slot: usize,
+    /// [`Token::slot_bits`] of the slot: above all tokens at first.
+    slot_bits: usize,
     plan: Option<ThreadPlan>,
     learner: Option<Box<PeriodLearner>>,
     /// Misses of large classes until the next attempt to learn.
@@ -68,6 +70,7 @@ impl Default for ThreadCache {
             fast_put_below: CLASSES,
             peak_live: 0,
             slot: usize::MAX,
+            slot_bits: usize::MAX / 2,
             plan: None,
             learner: None,
             pause: 0,
@@ -186,10 +189,7 @@ impl ThreadCache {
             // SAFETY: guaranteed by the caller.
             return record.tag == Tag::NONE && unsafe { self.put_planned(place, token) };
         }
-        if token.owner_slot() != self.slot
-            || token.class() >= self.fast_put_below
-            || self.cached >= self.max_cached
-        {
+        if token.class_of_slot(self.slot_bits) >= self.fast_put_below || self.cached >= self.max_cached {
             return false;
         }
         // SAFETY: the class is less than `fast_put_below`, which is at most `CLASSES`; guaranteed by the
@@ -305,6 +305,7 @@ impl ThreadCache {
 
     pub(in crate::caching) fn set_slot(&mut self, slot: usize) {
         self.slot = slot;
+        self.slot_bits = Token::slot_bits(slot);
     }
 
     /// Returns the bytes in the stacks.
