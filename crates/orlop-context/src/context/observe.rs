@@ -16,7 +16,10 @@ impl ObserverList {
 
     /// Replaces the observers. Returns the previous list, to be dropped with no lock held.
     fn set(&self, observers: Vec<Arc<dyn Observer>>) -> Option<Arc<[Arc<dyn Observer>]>> {
-        self.0.set((!observers.is_empty()).then(|| observers.into()))
+        let before = self.0.set((!observers.is_empty()).then(|| observers.into()));
+        // A thread may be reading the list: the cell must not keep it and drop it under a lock later.
+        self.0.settle();
+        before
     }
 
     /// Reports an event of the context itself.
