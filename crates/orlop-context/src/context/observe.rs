@@ -64,7 +64,8 @@ impl Context {
         drop(delivery);
     }
 
-    /// Removes an observer from all allocators of this context.
+    /// Removes an observer from all allocators of this context; also from those that another context with the
+    /// same observer uses.
     pub fn remove_observer(&self, observer: &Arc<dyn Observer>) {
         let changing = self.changing();
         let mut observers = self.inner.observers.all();

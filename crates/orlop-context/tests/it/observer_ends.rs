@@ -4,6 +4,7 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::bfc::Bfc;
+use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{AllocatorRef, Error, Event, Observer, RegionAction, Request, Tag};
 use orlop_context::observe::{LogSwitch, Logging};
@@ -193,4 +194,59 @@ fn a_refusal_by_a_budget_has_tags_of_the_refused_kind_only() {
     let large = Request::new(1 << 16).kind(MemoryKind::Workspace);
     let Err(Error::OutOfMemory(report)) = context.allocate(Device::CPU, &large) else { panic!() };
     assert!(report.by_tag.is_empty(), "{report}");
+}
+
+/// Counts blocks, and is used by several threads.
+#[derive(Default)]
+struct Blocks(AtomicU64);
+
+impl Observer for Blocks {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Allocated { .. } = event {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn threads_that_add_remove_and_switch_leave_the_fast_path_as_the_list_says() {
+    let allocator = Caching::builder(System::new()).build().erase();
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
+    context.register(Device::CPU, MemoryKind::Default, allocator.clone()).unwrap();
+    let (shared, switch) = (Arc::<Blocks>::default(), LogSwitch::new());
+    let log = Arc::new(Logging::to_callback(|_| {}).switched_by(switch.clone()));
+    log.attach(&allocator);
+    let request = Request::new(100);
+    let rounds = if cfg!(miri) { 3 } else { 300 };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (allocator, context, switch, shared) = (&allocator, &context, &switch, &shared);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let observer = shared.clone() as Arc<dyn Observer>;
+                    match (thread + round) % 4 {
+                        0 => context.add_observer(observer),
+                        1 => context.remove_observer(&observer),
+                        2 => drop(allocator.add_observer(Arc::new(Blocks::default()))),
+                        _ => switch.set_enabled(round % 2 == 0),
+                    }
+                    drop(context.allocate(Device::CPU, &request).unwrap());
+                    for other in allocator.observers() {
+                        drop(allocator.remove_observer(&other));
+                    }
+                }
+            });
+        }
+    });
+    switch.set_enabled(false);
+    context.remove_observer(&(shared.clone() as Arc<dyn Observer>));
+    assert!(allocator.observers().is_empty() && context.observers().is_empty());
+    for _ in 0..2 {
+        drop(allocator.allocate(&request).unwrap());
+    }
+    assert!(allocator.allocate_cached(&request).is_some());
+    // The engine may keep the watch, but not the observer.
+    assert_eq!(Arc::strong_count(&shared), 1);
+    drop(allocator.add_observer(shared.clone()));
+    assert!(allocator.allocate_cached(&request).is_none());
 }
