@@ -118,5 +118,9 @@ unsafe impl<C: Charge> Allocator for Charged<C> {
         Some(self.upstream.stats().totals)
     }
 
-    forward!(upstream; except deallocate, deallocate_raw, grow_in_place);
+    fn reset_peak(&self) {
+        self.upstream.reset_peaks();
+    }
+
+    forward!(upstream; except deallocate, grow_in_place, reset_peak, deallocate_raw);
 }

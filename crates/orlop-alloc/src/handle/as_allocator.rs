@@ -85,7 +85,7 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         // SAFETY: guaranteed by the caller.
         match unsafe { cell.allocator.deallocate_raw(ptr, requested) } {
             Ok(found) => {
-                if let Some(watches) = cell.watches.get() {
+                if let Some(watches) = cell.watches.cloned() {
                     let (address, allocator) = (ptr.as_ptr().addr(), cell.allocator.name());
                     watches.observe_block(&Event::RawFreed { address, found: &found, allocator });
                     watches.deliver();
@@ -100,7 +100,7 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
             }
             Err(error) => {
                 let error = cell.refuse(error);
-                if let Some(watches) = cell.watches.get() {
+                if let Some(watches) = cell.watches.cloned() {
                     let allocator = cell.allocator.name();
                     let address = ptr.as_ptr().addr();
                     let event = Event::FreeRefused { error: &error, address, block: None, allocator };

@@ -34,7 +34,7 @@ use super::release_fns::ReleaseFns;
 use super::weak::WeakLink;
 use crate::observer::{Event, Watch, WatchList};
 use crate::shield::report;
-use crate::{Allocator, Block, Error, LookupResult, RawBlock, Request, Result, Stats};
+use crate::{Allocator, Block, Error, LookupResult, RawBlock, Refusal, Request, Result, Stats};
 use orlop_core::MemoryKind;
 use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals, thread_slot};
 use std::ptr::NonNull;
@@ -62,7 +62,8 @@ pub(crate) struct AllocatorCell<A: ?Sized> {
     pub(super) counters: Option<ShardedCounters>,
     pub(super) refused_frees: AtomicU64,
     /// The observers, with the region events that they have not received yet: one relaxed load while there
-    /// are none.
+    /// are none. Observers run on a clone of the list: the cell would keep a removed observer, even one that
+    /// removes itself, as long as a guard exists.
     pub(super) watches: SwapCell<Arc<WatchList>>,
     /// The link of weak handles.
     pub(super) link: WeakLink,
@@ -133,7 +134,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     #[inline(always)]
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
         if self.counters.is_none()
-            && let Some(watches) = self.watches.get()
+            && let Some(watches) = self.watches.cloned()
             && let Some(raw) = self.head.allocator().take_cached(request)
         {
             notify_allocated(&watches, &raw);
@@ -144,7 +145,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
                 if let Some(counters) = &self.counters {
                     counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
                 }
-                if let Some(watches) = self.watches.get() {
+                if let Some(watches) = self.watches.cloned() {
                     notify_allocated(&watches, &raw);
                 }
                 Ok(raw)
@@ -156,7 +157,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     #[cold]
     fn fail(&self, request: &Request, error: Error) -> Error {
         let error = self.complete_report(error);
-        if let Some(watches) = self.watches.get() {
+        if let Some(watches) = self.watches.cloned() {
             let allocator = watches.allocator();
             watches.observe(&Event::RequestFailed { request, error: &error, allocator });
         }
@@ -179,7 +180,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
                 (raw.granted.saturating_sub(granted), raw.requested.saturating_sub(requested));
             counters.enter(thread_slot::current()).count_growth(raw.kind, more, more_requested, raw.granted);
         }
-        if let Some(watches) = self.watches.get() {
+        if let Some(watches) = self.watches.cloned() {
             watches.deliver();
             let allocator = watches.allocator();
             watches.observe_block(&Event::Grown { block: raw, requested, granted, allocator });
@@ -189,13 +190,15 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
 
     /// Replaces the list of watches by what `change` returns for the current one, and opens or closes the
     /// fast path accordingly. Returns `false` if `change` returned `None`: nothing is changed then. It may be
-    /// called several times.
+    /// called several times. Former lists are added to `former`, to be dropped with no lock held.
     pub(super) fn change_watches(
         &self,
+        former: &mut Vec<Arc<WatchList>>,
         mut change: impl FnMut(Option<&WatchList>) -> Option<Vec<Watch>>,
     ) -> bool {
         loop {
             let current = self.watches.cloned();
+            former.extend(current.clone());
             let Some(next) = change(current.as_deref()) else { return false };
             let next = WatchList::new(next);
             let is_open = self.counters.is_none() && !next.as_ref().is_some_and(|next| next.watches_blocks());
@@ -208,6 +211,8 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
                 is_current
             });
             if replaced.is_ok() {
+                // Another thread may be reading the list at this moment. It does not run observers meanwhile.
+                self.watches.settle();
                 return true;
             }
         }
@@ -221,7 +226,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
 
     /// Delivers the region events of the last call, for calls that are not about one block.
     pub(super) fn deliver_regions(&self) {
-        if let Some(watches) = self.watches.get() {
+        if let Some(watches) = self.watches.cloned() {
             watches.deliver();
         }
     }
@@ -337,10 +342,11 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
             if report.by_kind.is_empty() {
                 report.fill(&self.totals());
             }
-            if report.by_tag.is_empty() {
+            // The report of a budget has tags of one kind, if there are any.
+            if report.by_tag.is_empty() && report.refusal != Refusal::Budget {
                 report.set_tags(self.allocator.tag_uses());
             }
-            if let Some(watches) = self.watches.get() {
+            if let Some(watches) = self.watches.cloned() {
                 // Regions that were given back for the request come first.
                 watches.deliver();
                 watches.observe(&Event::OutOfMemory { report });

@@ -150,7 +150,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         let cell = self.cell();
         raw.set_owner(self.owner());
         let block = Block::new(raw);
-        if let Some(watches) = cell.watches.get() {
+        if let Some(watches) = cell.watches.cloned() {
             notify_allocated(&watches, block.raw());
         }
         block
@@ -201,7 +201,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         let regions = Arc::new(RegionWatch::new(Arc::clone(&observer), cell.allocator.name()));
         let watch = Watch::new(Arc::clone(&observer), Arc::clone(&regions));
         cell.allocator.watch_regions(&regions);
-        let added = cell.change_watches(|now| {
+        let mut former = Vec::new();
+        let added = cell.change_watches(&mut former, |now| {
             if now.is_some_and(|now| now.find(&observer).is_some()) {
                 return None;
             }
@@ -210,25 +211,22 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         });
         if !added {
             // Another thread added it meanwhile.
-            regions.end();
-            return RegionDelivery::default();
+            regions.cancel();
         }
-        RegionDelivery::of(regions)
+        RegionDelivery::of(vec![regions], former)
     }
 
     /// Removes an observer, which receives the recorded region events when the result is dropped: see
     /// [`AllocatorRef::add_observer`]. Another thread that is inside a call may still report that.
     pub fn remove_observer(&self, observer: &Arc<dyn Observer>) -> RegionDelivery {
-        let mut removed = None;
-        self.cell().change_watches(|now| {
+        let (mut removed, mut former) = (None, Vec::new());
+        self.cell().change_watches(&mut former, |now| {
             removed = Some(Arc::clone(now?.find(observer)?.regions()));
             let others = now?.watches().iter().filter(|watch| !Arc::ptr_eq(watch.observer(), observer));
             Some(others.cloned().collect())
         });
-        removed.map_or_else(RegionDelivery::default, |watch| {
-            watch.end();
-            RegionDelivery::of(watch)
-        })
+        removed.iter().for_each(|watch: &Arc<RegionWatch>| watch.end());
+        RegionDelivery::of(removed.into_iter().collect(), former)
     }
 
     /// Returns `true` if the observer was added and not removed.

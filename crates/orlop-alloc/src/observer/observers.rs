@@ -81,9 +81,7 @@ impl WatchList {
     /// Delivers the recorded region events and ends all watches.
     pub(crate) fn end(&self) {
         self.watches.iter().for_each(|watch| watch.regions.end());
-        drop(RegionDelivery {
-            watches: self.watches.iter().map(|watch| Arc::clone(&watch.regions)).collect(),
-        });
+        self.watches.iter().for_each(|watch| watch.regions.deliver_or_end());
     }
 }
 
@@ -91,25 +89,27 @@ impl WatchList {
 /// no lock held.
 #[derive(Debug, Default)]
 pub struct RegionDelivery {
-    pub(super) watches: Vec<Arc<RegionWatch>>,
+    watches: Vec<Arc<RegionWatch>>,
+    /// Former lists: they may be the last owners of observers, whose destructors may run any code.
+    lists: Vec<Arc<WatchList>>,
 }
 
 impl RegionDelivery {
-    pub(crate) fn of(watch: Arc<RegionWatch>) -> Self {
-        Self { watches: vec![watch] }
+    pub(crate) fn of(watches: Vec<Arc<RegionWatch>>, lists: Vec<Arc<WatchList>>) -> Self {
+        Self { watches, lists }
     }
 
     /// Appends what `other` delivers.
     pub fn append(&mut self, mut other: Self) {
         self.watches.append(&mut other.watches);
+        self.lists.append(&mut other.lists);
     }
 }
 
 impl Drop for RegionDelivery {
     fn drop(&mut self) {
         for watch in &self.watches {
-            watch.deliver();
-            watch.release_if_ended();
+            watch.deliver_or_end();
         }
     }
 }

@@ -172,6 +172,7 @@ impl RegionWatch {
             let _guard = DeliveryGuard(self);
             observer.get().notify(&Event::Region { event: &event, allocator: &self.allocator });
         }
+        self.release_if_ended();
     }
 
     /// Takes the next event, unless another thread is delivering. The caller must clear `delivering`
@@ -190,13 +191,27 @@ impl RegionWatch {
         event
     }
 
-    /// Releases the observer if the watch has ended.
-    pub(super) fn release_if_ended(&self) {
+    /// Releases the observer if the watch has ended. A thread that is delivering does so when it has
+    /// delivered all.
+    fn release_if_ended(&self) {
         if self.has_ended() {
-            let observer = self.pending_events.lock().observer.take();
+            let mut pending_events = self.pending_events.lock();
+            let observer = if pending_events.delivering { None } else { pending_events.observer.take() };
+            drop(pending_events);
             // With no lock held: a destructor may run arbitrary code.
             drop(observer);
         }
+    }
+
+    /// Delivers the recorded events. If the watch has ended, it releases the observer.
+    pub(super) fn deliver_or_end(&self) {
+        if self.has_ended() { self.deliver_pending() } else { self.deliver() }
+    }
+
+    /// Ends a watch that was never used: its events are not delivered.
+    pub(crate) fn cancel(&self) {
+        self.end();
+        self.pending_events.lock().events.clear();
     }
 
     /// Ends the watch: nothing more is recorded.
@@ -301,7 +316,7 @@ impl RegionWatches {
     /// not come through a handle.
     #[must_use = "dropping it delivers the events: not under a lock"]
     pub fn delivery(&self) -> RegionDelivery {
-        RegionDelivery { watches: self.watches.clone() }
+        RegionDelivery::of(self.watches.clone(), Vec::new())
     }
 
     /// Returns the watches, for an engine that creates another one inside.

@@ -16,7 +16,10 @@ impl ObserverList {
 
     /// Replaces the observers. Returns the previous list, to be dropped with no lock held.
     fn set(&self, observers: Vec<Arc<dyn Observer>>) -> Option<Arc<[Arc<dyn Observer>]>> {
-        self.0.set((!observers.is_empty()).then(|| observers.into()))
+        let before = self.0.set((!observers.is_empty()).then(|| observers.into()));
+        // A thread may be reading the list: the cell must not keep it and drop it under a lock later.
+        self.0.settle();
+        before
     }
 
     /// Reports an event of the context itself.
@@ -61,7 +64,8 @@ impl Context {
         drop(delivery);
     }
 
-    /// Removes an observer from all allocators of this context.
+    /// Removes an observer from all allocators of this context; also from those that another context with the
+    /// same observer uses.
     pub fn remove_observer(&self, observer: &Arc<dyn Observer>) {
         let changing = self.changing();
         let mut observers = self.inner.observers.all();

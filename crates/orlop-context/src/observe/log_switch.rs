@@ -6,10 +6,11 @@
 //! A log that is off must not close the fast path of its allocator. So the switch adds the log as an observer
 //! when it is turned on, and removes it when it is turned off.
 
-use orlop_alloc::{AllocatorRef, Observer, WeakAllocator};
+use super::Logging;
+use orlop_alloc::{AllocatorRef, Observer, RegionDelivery, WeakAllocator};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Switches one or more logs ([`Logging`](super::Logging)) on and off, and sets the step of their lines. A
 /// clone is a handle to the same switch. Initially on, at step 0.
@@ -40,23 +41,36 @@ struct SwitchState {
     attached: Mutex<Vec<AttachedLog>>,
 }
 
-/// A log and the allocator that it is for.
+/// A log and the allocator that it is for. A log that is on belongs to its allocator: it is flushed and
+/// dropped with that.
 struct AttachedLog {
     allocator: WeakAllocator,
-    log: Arc<dyn Observer>,
+    log: Weak<Logging>,
+    /// The log while it is off.
+    off: Option<Arc<Logging>>,
+}
+
+/// What switching a log used: drop it with no lock held, as each part may be the last owner by then.
+struct Switched {
+    _delivery: RegionDelivery,
+    _allocator: AllocatorRef,
+    log: Arc<Logging>,
 }
 
 impl AttachedLog {
-    /// Adds or removes the log. Returns the handle that it used: drop it with no lock held, as it may be the
-    /// last one by then.
+    /// Adds or removes the log.
     #[must_use]
-    fn switch(&self, enabled: bool) -> Option<AllocatorRef> {
-        let allocator = self.allocator.upgrade()?;
-        drop(match enabled {
-            true => allocator.add_observer(Arc::clone(&self.log)),
-            false => allocator.remove_observer(&self.log),
-        });
-        Some(allocator)
+    fn switch(&mut self, enabled: bool) -> Option<Switched> {
+        let (allocator, log) = (self.allocator.upgrade()?, self.log.upgrade()?);
+        let observer = Arc::clone(&log) as Arc<dyn Observer>;
+        let delivery = if enabled {
+            self.off = None;
+            allocator.add_observer(observer)
+        } else {
+            self.off = Some(Arc::clone(&log));
+            allocator.remove_observer(&observer)
+        };
+        Some(Switched { _delivery: delivery, _allocator: allocator, log })
     }
 }
 
@@ -68,26 +82,32 @@ impl LogSwitch {
         Self { state: Arc::new(SwitchState { enabled, step, attached: Mutex::default() }) }
     }
 
-    pub(super) fn attach(&self, allocator: &AllocatorRef, log: Arc<dyn Observer>) {
+    pub(super) fn attach(&self, allocator: &AllocatorRef, log: &Arc<Logging>) {
         let mut attached = self.state.attached.lock().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<_> = attached.extract_if(.., |known| known.allocator.is_gone()).collect();
-        let new = AttachedLog { allocator: allocator.downgrade(), log };
+        let off = Some(Arc::clone(log));
+        let mut new = AttachedLog { allocator: allocator.downgrade(), log: Arc::downgrade(log), off };
         let used = if self.enabled() { new.switch(true) } else { None };
         attached.push(new);
         drop(attached);
         drop((gone, used));
     }
 
-    /// Switches the log on or off. Concurrent allocations may be logged or not.
+    /// Switches the log on or off, and flushes it when it is switched off. Concurrent allocations may be
+    /// logged or not.
     pub fn set_enabled(&self, enabled: bool) {
         if self.enabled() == enabled {
             return;
         }
-        let attached = self.state.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attached = self.state.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<_> = attached.extract_if(.., |known| known.allocator.is_gone()).collect();
         self.state.enabled.store(enabled, Ordering::Relaxed);
-        let used: Vec<_> = attached.iter().filter_map(|known| known.switch(enabled)).collect();
+        let used: Vec<_> = attached.iter_mut().filter_map(|known| known.switch(enabled)).collect();
         drop(attached);
-        drop(used);
+        drop(gone);
+        if !enabled {
+            used.iter().for_each(|switched| switched.log.flush_from_outside());
+        }
     }
 
     /// Returns `true` if the log is on.

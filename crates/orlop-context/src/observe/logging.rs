@@ -47,7 +47,7 @@ pub struct Logging {
 
 impl Logging {
     /// Creates a log that writes CSV to `writer`, the header first. Lines are buffered as the writer buffers
-    /// them, and flushed by [`Logging::flush`] and when the log is dropped.
+    /// them, and flushed by [`Logging::flush`], when the log is switched off, and when it is dropped.
     ///
     /// The writer is locked while it writes. It may use an allocator that is logged; that is not logged then.
     /// Using this log from inside fails and is counted, as are errors and panics of the writer.
@@ -83,7 +83,7 @@ impl Logging {
 
     /// Logs `allocator` from now on, while the switch is on. Does not keep the allocator alive.
     pub fn attach(self: &Arc<Self>, allocator: &AllocatorRef) {
-        self.switch.attach(allocator, Arc::clone(self) as Arc<dyn Observer>);
+        self.switch.attach(allocator, self);
     }
 
     /// Returns the number of records that the sink accepted.
@@ -101,6 +101,13 @@ impl Logging {
     /// Flushes the writer. Returns `false` if that failed, which is counted.
     pub fn flush(&self) -> bool {
         self.write(|writer| writer.flush())
+    }
+
+    /// Flushes the writer, unless this thread is inside a log.
+    pub(super) fn flush_from_outside(&self) {
+        if !LOGGING.get() {
+            self.flush();
+        }
     }
 
     /// Runs `action` on the writer, if there is one. Returns `false` if it failed.

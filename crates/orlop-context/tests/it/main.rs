@@ -9,6 +9,7 @@ mod environment;
 mod holders;
 mod logging;
 mod logs;
+mod observer_ends;
 mod observers;
 mod pinning;
 mod profile;
