@@ -9,7 +9,8 @@
 //! | interface | engines implement the trait, users hold a handle | [`Allocator`], [`AllocatorRef`] |
 //! | backings | the sources of regions | [`backing`] |
 //! | engines | divide regions into blocks | [`caching`] (default), [`bfc`], [`engine`] |
-//! | adaptors | limits, logs, statistics over any allocator | [`adaptor`] |
+//! | adaptors | limits, tracking, hardening, retry over any allocator | [`adaptor`] |
+//! | observers | recorders, statistics, logs: [`AllocatorRef::add_observer`] | [`Observer`], [`Event`] |
 //! | bare | a global allocator for Rust, and one for collections | [`bare`] |
 //! | support | the parts of engines and backends in other crates | [`engine_support`] |
 //!

@@ -12,6 +12,8 @@
 //! | [`backings`] | backings that count, fail on request, and return dirty memory |
 //! | [`device`] | a mock device that checks its engine; random programs for device engines |
 //! | [`forwarding`] | a check that an adaptor forwards what it does not implement |
+//! | [`fake_device`] | host memory that is declared as device memory |
+//! | `child`, `aborts` | tests that change or abort the whole process, in a child |
 //! | [`recording_mock`] | an adaptor that records its calls |
 //! | [`bfc`] | a reference implementation of TensorFlow's BFC |
 //! | [`views`] | programs of views, with PyTorch's results |

@@ -10,7 +10,6 @@
 //! | `coalesce` | splitting and merging of chunks |
 //! | `regions` | regions: adding, extending, shortening, removing |
 //! | `leases` | free chunks that an engine takes as a whole and subdivides itself |
-//! | `place` | offsets for blocks with known lifetimes |
 //! | `watch` | region events for observers |
 //! | `stamps` | timestamped free |
 //! | `inspect` | invariants and reports |

@@ -17,9 +17,9 @@
 //! | `allocate` | the steps of a request, from the thread cache to a refusal |
 //! | `free` | the ways of a freed block: thread cache, plan, remote free list, heap |
 //! | `allocator` | the [`Allocator`](crate::Allocator) implementation, with both fast paths |
-//! | `thread_cache`, `tags` | a thread's cache; its counts by tag |
+//! | `thread_cache`, `tags` | a thread's cache, with what it learned of periods; its counts by tag |
 //! | `token` | the engine's word in the record of a block |
-//! | `learn`, `plan`, `follow` | periods: learning one, its plan, starting and ending the plan |
+//! | `plan`, `follow` | the plan of a period; starting and ending it |
 //! | `index`, `classes` | the heap's index of free chunks; the size classes |
 //! | `growth`, `release` | obtaining memory from the backing, and giving it back |
 //! | `maintenance`, `fork` | giving back at intervals; the child of a `fork` |

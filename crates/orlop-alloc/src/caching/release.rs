@@ -1,4 +1,4 @@
-//! Giving free memory back: wholly free regions, the ends of lines, pages of free chunks.
+//! Giving free memory back: wholly free regions, the ends of reservations, pages of free chunks.
 
 use super::Caching;
 use super::index::ClassIndex;

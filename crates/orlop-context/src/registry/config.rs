@@ -41,7 +41,8 @@ const FOR_NODES: &str = "pool";
 const FOR_FORKS: &str = "caching";
 
 /// The settings of an allocator: of the CPU's in a context, and of those that a
-/// [`Registry`](super::Registry) creates. Only [`AllocatorConfig::from_env`] reads the environment.
+/// [`Registry`](super::Registry) creates. Only [`AllocatorConfig::from_env`] reads the environment, except
+/// `ORLOP_CPU_BACKING`, which [`AllocatorConfig::backing_or_default`] reads if no backing is set.
 ///
 /// | variable | value |
 /// |---|---|

@@ -1,7 +1,8 @@
 //! What an engine needs of a device: memory, addresses that pages can be mapped into, and streams.
 //!
-//! The engine decides, a backing executes. CUDA's is one; [`NullDevice`](crate::NullDevice) is another:
-//! addresses without memory, so that a recording of 80 GB replays through the same engine on a laptop.
+//! The engine decides, a backing executes. [`HostPages`](crate::HostPages) is one: the host's memory in pages
+//! that move. [`NullDevice`](crate::NullDevice) is another: addresses without memory, so that a recording of
+//! 80 GB replays through the same engine on a laptop.
 //!
 //! | module | what it holds |
 //! |---|---|
