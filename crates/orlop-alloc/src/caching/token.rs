@@ -53,8 +53,8 @@ impl Token {
         (self.0 >> CLASS) & 0xfff
     }
 
-    /// Returns the class if the block was handed out by the slot of [`Token::slot_bits`], and a number above all
-    /// classes if not: one comparison for both.
+    /// Returns the class if the block was handed out by the slot of [`Token::slot_bits`], and a number above
+    /// all classes if not: one comparison for both.
     #[inline(always)]
     pub(super) fn class_of_slot(self, slot_bits: usize) -> usize {
         ((self.0 >> CLASS) & SLOT_AND_CLASS).wrapping_sub(slot_bits)
