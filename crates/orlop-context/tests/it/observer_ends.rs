@@ -6,7 +6,7 @@ use orlop_alloc::backing::System;
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{AllocatorRef, Error, Event, Observer, RegionAction, Request, Tag};
+use orlop_alloc::{Allocator as _, AllocatorRef, Error, Event, Observer, RegionAction, Request, Tag};
 use orlop_context::observe::{LogSwitch, Logging};
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
@@ -38,7 +38,7 @@ impl Write for Lines {
 #[test]
 fn a_log_is_flushed_and_dropped_with_its_allocator() {
     let (lines, switch) = (Lines::default(), LogSwitch::new());
-    let allocator = Direct::new(System::new()).erase();
+    let allocator = Direct::new(System::new()).into_ref().erase();
     let log = Logging::to_writer(BufWriter::new(lines.clone())).switched_by(switch.clone());
     Arc::new(log).attach(&allocator);
     drop(allocator.allocate(&Request::new(100)).unwrap());
@@ -105,7 +105,7 @@ impl Observer for Holder {
 fn an_observer_that_removes_itself_inside_an_event_is_dropped_at_once() {
     let (done, is_done) = sync_channel(1);
     std::thread::spawn(move || {
-        let allocator = Direct::new(System::new()).erase();
+        let allocator = Direct::new(System::new()).into_ref().erase();
         let context = Context::with(Device::CPU, AllocatorConfig::new());
         context.register(Device::CPU, MemoryKind::Default, allocator.clone()).unwrap();
         let (seen, ended) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
@@ -156,7 +156,7 @@ fn the_last_regions_are_reported_if_another_thread_is_inside_the_observer() {
     let (inside, is_inside) = sync_channel(1);
     let (go, may_go) = sync_channel(1);
     let slow = Arc::new(Slow { inside, go: Mutex::new(may_go), releases: AtomicU64::new(0) });
-    let allocator = Direct::new(System::new());
+    let allocator = Direct::new(System::new()).into_ref();
     drop(allocator.add_observer(slow.clone()));
     let [first, last] = [(); 2].map(|()| allocator.allocate(&Request::new(100)).unwrap());
     drop(allocator);
@@ -173,7 +173,7 @@ fn the_last_regions_are_reported_if_another_thread_is_inside_the_observer() {
 #[test]
 fn a_gate_restarts_the_peaks_of_the_allocator_behind() {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
-    let allocator = Direct::new(System::new()).erase();
+    let allocator = Direct::new(System::new()).into_ref().erase();
     context.register(Device::CPU, MemoryKind::Default, allocator.clone()).unwrap();
     context.set_budget(Device::CPU, MemoryKind::Default, Budget::hard(1 << 20)).unwrap();
     drop(context.allocate(Device::CPU, &Request::new(1 << 16)).unwrap());
@@ -186,7 +186,7 @@ fn a_gate_restarts_the_peaks_of_the_allocator_behind() {
 #[test]
 fn a_refusal_by_a_budget_has_tags_of_the_refused_kind_only() {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
-    let allocator = Bfc::builder(System::new()).build().erase();
+    let allocator = Bfc::new(System::new()).into_ref().erase();
     context.register(Device::CPU, MemoryKind::Default, allocator).unwrap();
     context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(1 << 10).strict()).unwrap();
     let weights = Request::new(1 << 16).kind(MemoryKind::Persistent).tag(Tag::new("weights"));
@@ -210,7 +210,7 @@ impl Observer for Blocks {
 
 #[test]
 fn threads_that_add_remove_and_switch_leave_the_fast_path_as_the_list_says() {
-    let allocator = Caching::builder(System::new()).build().erase();
+    let allocator = Caching::new(System::new()).into_ref().erase();
     let context = Context::with(Device::CPU, AllocatorConfig::new());
     context.register(Device::CPU, MemoryKind::Default, allocator.clone()).unwrap();
     let (shared, switch) = (Arc::<Blocks>::default(), LogSwitch::new());
