@@ -19,7 +19,7 @@
 
 use super::thread_slot::{self, OWNED, SLOTS};
 use crate::ordering;
-use crate::primitives::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::primitives::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::primitives::{Backoff, Mutex, fence};
 use crossbeam_utils::CachePadded;
 use std::fmt;
@@ -36,6 +36,8 @@ pub struct SwapCell<T> {
     readers: OnceLock<Box<[CachePadded<AtomicUsize>; SLOTS]>>,
     /// Replaced values that may still have readers: from `Box::into_raw`; owned.
     replaced: Mutex<Vec<NonNull<T>>>,
+    /// Whether `replaced` has values: a hint that saves taking the lock.
+    has_replaced: AtomicBool,
 }
 
 // SAFETY: the cell owns its values, several threads can have references to one, and any thread may drop it:
@@ -164,10 +166,28 @@ impl<T> SwapCell<T> {
         Ok(before)
     }
 
+    /// Drops replaced values that have no reader any more. It costs one relaxed load if there are none: for
+    /// readers with long guards to call when the guard is dropped, with no lock held.
+    #[inline]
+    pub fn release_replaced(&self) {
+        // Relaxed: a hint. A thread that replaced the value itself sees its own store.
+        if self.has_replaced.load(Ordering::Relaxed) {
+            self.release_slow();
+        }
+    }
+
+    #[cold]
+    fn release_slow(&self) {
+        let mut replaced = self.replaced.lock();
+        let unread = self.take_unread(&mut replaced);
+        drop(replaced);
+        drop(unread);
+    }
+
     /// Waits until replaced values have no readers and drops them. It gives up after a bounded number of
     /// attempts, so it serves values whose guards are short-lived.
     pub fn settle(&self) {
-        const TRIES: usize = if cfg!(loom) { 2 } else { 1000 };
+        const TRIES: usize = if cfg!(loom) { 2 } else { 50 };
         let backoff = Backoff::new();
         for _ in 0..TRIES {
             let mut replaced = self.replaced.lock();
@@ -187,7 +207,9 @@ impl<T> SwapCell<T> {
         let counts = self.readers.get().into_iter().flat_map(|readers| readers.iter());
         // Each load comes after the swap and its fence: both happened under the lock that this thread holds.
         // A reader that counts later gets the new value.
-        if counts.into_iter().any(|count| count.load(Ordering::SeqCst) != 0) {
+        let is_read = counts.into_iter().any(|count| count.load(Ordering::SeqCst) != 0);
+        self.has_replaced.store(is_read && !replaced.is_empty(), Ordering::Relaxed);
+        if is_read {
             return Vec::new();
         }
         // SAFETY: each is from `Box::into_raw` and in the list once; no reader has a reference to it.
@@ -227,6 +249,7 @@ impl<T> Default for SwapCell<T> {
             current: AtomicPtr::new(ptr::null_mut()),
             readers: OnceLock::new(),
             replaced: Mutex::default(),
+            has_replaced: AtomicBool::new(false),
         }
     }
 }
@@ -250,8 +273,10 @@ mod tests {
         let guard = cell.get().unwrap();
         assert_eq!(cell.set(None).as_deref(), Some(&7));
         assert_eq!((**guard, Arc::strong_count(&value)), (7, 2));
+        cell.release_replaced();
+        assert_eq!(Arc::strong_count(&value), 2, "it has a reader");
         drop(guard);
-        cell.settle();
+        cell.release_replaced();
         assert!(cell.get().is_none() && Arc::strong_count(&value) == 1);
         for _ in 0..1000 {
             cell.set(Some(Arc::clone(&value)));

@@ -36,7 +36,9 @@ use crate::observer::{Event, Watch, WatchList};
 use crate::shield::report;
 use crate::{Allocator, Block, Error, LookupResult, RawBlock, Refusal, Request, Result, Stats};
 use orlop_core::MemoryKind;
-use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals, thread_slot};
+use orlop_sync::{
+    BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, SwapGuard, Totals, thread_slot,
+};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -134,10 +136,10 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     #[inline(always)]
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
         if self.counters.is_none()
-            && let Some(watches) = self.watches.cloned()
+            && let Some(watches) = self.watches.get()
             && let Some(raw) = self.head.allocator().take_cached(request)
         {
-            notify_allocated(&watches, &raw);
+            self.notify_allocated(watches, &raw);
             return Ok(raw);
         }
         match self.allocator.allocate(request) {
@@ -145,13 +147,22 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
                 if let Some(counters) = &self.counters {
                     counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
                 }
-                if let Some(watches) = self.watches.cloned() {
-                    notify_allocated(&watches, &raw);
+                if let Some(watches) = self.watches.get() {
+                    self.notify_allocated(watches, &raw);
                 }
                 Ok(raw)
             }
             Err(error) => Err(self.fail(request, error)),
         }
+    }
+
+    /// Reports an allocated block to the observers. The list is borrowed while they run, which costs no
+    /// reference count; if one of them removes an observer, the former list is dropped afterwards.
+    #[cold]
+    fn notify_allocated(&self, watches: SwapGuard<'_, Arc<WatchList>>, block: &RawBlock) {
+        notify_allocated(&watches, block);
+        drop(watches);
+        self.watches.release_replaced();
     }
 
     #[cold]
@@ -211,7 +222,8 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
                 is_current
             });
             if replaced.is_ok() {
-                // Another thread may be reading the list at this moment. It does not run observers meanwhile.
+                // Another thread may be reading the list at this moment. One that runs observers meanwhile
+                // releases it later.
                 self.watches.settle();
                 return true;
             }

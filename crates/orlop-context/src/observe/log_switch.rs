@@ -7,7 +7,7 @@
 //! when it is turned on, and removes it when it is turned off.
 
 use super::Logging;
-use orlop_alloc::{AllocatorRef, Observer, RegionDelivery, WeakAllocator};
+use orlop_alloc::{AllocatorRef, Event, Observer, RegionDelivery, WeakAllocator};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -41,13 +41,25 @@ struct SwitchState {
     attached: Mutex<Vec<AttachedLog>>,
 }
 
-/// A log and the allocator that it is for. A log that is on belongs to its allocator: it is flushed and
-/// dropped with that.
+/// A log and the allocator that it is for, which owns the log: it is flushed and dropped with that. (If the
+/// switch owned it, the two would own each other.)
 struct AttachedLog {
     allocator: WeakAllocator,
     log: Weak<Logging>,
-    /// The log while it is off.
-    off: Option<Arc<Logging>>,
+    parked: Weak<ParkedLog>,
+}
+
+/// A log that is off, in its allocator's list of observers. It leaves the fast path open.
+struct ParkedLog {
+    _log: Arc<Logging>,
+}
+
+impl Observer for ParkedLog {
+    fn observe(&self, _: &Event<'_>) {}
+
+    fn watches_blocks(&self) -> bool {
+        false
+    }
 }
 
 /// What switching a log used: drop it with no lock held, as each part may be the last owner by then.
@@ -63,14 +75,23 @@ impl AttachedLog {
     fn switch(&mut self, enabled: bool) -> Option<Switched> {
         let (allocator, log) = (self.allocator.upgrade()?, self.log.upgrade()?);
         let observer = Arc::clone(&log) as Arc<dyn Observer>;
-        let delivery = if enabled {
-            self.off = None;
-            allocator.add_observer(observer)
+        let mut delivery;
+        if enabled {
+            delivery = allocator.add_observer(observer);
+            if let Some(parked) = self.parked.upgrade() {
+                delivery.append(allocator.remove_observer(&(parked as Arc<dyn Observer>)));
+            }
         } else {
-            self.off = Some(Arc::clone(&log));
-            allocator.remove_observer(&observer)
-        };
+            delivery = self.park(&allocator, &log);
+            delivery.append(allocator.remove_observer(&observer));
+        }
         Some(Switched { _delivery: delivery, _allocator: allocator, log })
+    }
+
+    fn park(&mut self, allocator: &AllocatorRef, log: &Arc<Logging>) -> RegionDelivery {
+        let parked = Arc::new(ParkedLog { _log: Arc::clone(log) });
+        self.parked = Arc::downgrade(&parked);
+        allocator.add_observer(parked)
     }
 }
 
@@ -85,9 +106,9 @@ impl LogSwitch {
     pub(super) fn attach(&self, allocator: &AllocatorRef, log: &Arc<Logging>) {
         let mut attached = self.state.attached.lock().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<_> = attached.extract_if(.., |known| known.allocator.is_gone()).collect();
-        let off = Some(Arc::clone(log));
-        let mut new = AttachedLog { allocator: allocator.downgrade(), log: Arc::downgrade(log), off };
-        let used = if self.enabled() { new.switch(true) } else { None };
+        let (weak, log) = (allocator.downgrade(), Arc::downgrade(log));
+        let mut new = AttachedLog { allocator: weak, log, parked: Weak::new() };
+        let used = new.switch(self.enabled());
         attached.push(new);
         drop(attached);
         drop((gone, used));
