@@ -64,8 +64,9 @@ pub(crate) struct AllocatorCell<A: ?Sized> {
     pub(super) counters: Option<ShardedCounters>,
     pub(super) refused_frees: AtomicU64,
     /// The observers, with the region events that they have not received yet: one relaxed load while there
-    /// are none. Observers run on a clone of the list: the cell would keep a removed observer, even one that
-    /// removes itself, as long as a guard exists.
+    /// are none. The cell keeps a removed list, even if an observer removes itself, as long as a guard
+    /// exists: so observers run on a clone of the list or, on allocations, the former list is dropped
+    /// afterwards.
     pub(super) watches: SwapCell<Arc<WatchList>>,
     /// The link of weak handles.
     pub(super) link: WeakLink,

@@ -6,12 +6,13 @@
 //! by which handles and blocks outlive each other are those of every other allocator.
 
 use super::destroy_owner;
+use crate::allocator::counted_by;
 use crate::block::recycle_record;
 use crate::{
     AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
 };
 use orlop_core::Device;
-use orlop_sync::{BlockCounter, OwnerState, ShardedCounters, thread_slot};
+use orlop_sync::{OwnerState, ShardedCounters, thread_slot};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
@@ -90,16 +91,7 @@ unsafe impl Allocator for ExternalAccount {
         resume_unwind(panic)
     }
 
-    fn counter(&self) -> Option<&dyn BlockCounter> {
-        Some(&self.counters)
-    }
-
-    unsafe fn close(this: NonNull<Self>) -> OwnerState {
-        // SAFETY: the account exists until it is closed (guaranteed by the caller).
-        let counters = NonNull::from(unsafe { &this.as_ref().counters });
-        // SAFETY: guaranteed by the caller.
-        unsafe { ShardedCounters::close(counters) }
-    }
+    counted_by!(counters);
 
     fn device(&self) -> Device {
         self.device

@@ -5,7 +5,7 @@
 //! The peak of a step starts at the bytes live at its start, as if the allocators' peaks were reset there,
 //! but separately for every step.
 
-use super::shapes::{self, ShapeRecording, ShapeStats, ShapeTotals, TensorShape};
+use super::shapes::{self, ShapeRecording, ShapeStats, ShapeTotals};
 use super::step_table::StepTable;
 use crate::Context;
 use crate::observe::Subscription;
@@ -305,36 +305,18 @@ impl StepState {
         self.finished.push(step);
     }
 
-    fn shape_of(&self, block: &RawBlock) -> Option<TensorShape> {
-        if self.with_shapes { shapes::of_block(block) } else { None }
-    }
-
-    fn note_allocated(&mut self, kind: MemoryKind, granted: usize, shape: Option<&TensorShape>) {
-        let bytes = as_u64(granted);
+    /// Adds `bytes` live bytes: of a new block, or, with `allocations: 0`, of one that grew.
+    fn note_more(&mut self, allocations: u64, block: &RawBlock, bytes: usize) {
+        let (kind, bytes) = (block.kind, as_u64(bytes));
+        let shape = if self.with_shapes { shapes::of_block(block) } else { None };
         self.live.all += bytes;
         self.live.kinds[kind.index()] += bytes;
         for OpenStep { step, shapes, .. } in &mut self.open {
-            if let Some(shape) = shape {
-                shapes.add(shape.clone(), 1, bytes);
+            if let Some(shape) = &shape {
+                shapes.add(shape.clone(), allocations, bytes);
             }
             for (stats, live) in both(step, kind, &self.live) {
-                stats.allocations += 1;
-                stats.allocated_bytes += bytes;
-                stats.peak_bytes = stats.peak_bytes.max(live);
-            }
-        }
-    }
-
-    /// A block grew by `more` granted bytes.
-    fn note_grown(&mut self, kind: MemoryKind, more: usize, shape: Option<&TensorShape>) {
-        let bytes = as_u64(more);
-        self.live.all += bytes;
-        self.live.kinds[kind.index()] += bytes;
-        for OpenStep { step, shapes, .. } in &mut self.open {
-            if let Some(shape) = shape {
-                shapes.add(shape.clone(), 0, bytes);
-            }
-            for (stats, live) in both(step, kind, &self.live) {
+                stats.allocations += allocations;
                 stats.allocated_bytes += bytes;
                 stats.peak_bytes = stats.peak_bytes.max(live);
             }
@@ -365,15 +347,9 @@ fn both<'a>(step: &'a mut StepMemory, kind: MemoryKind, live: &LiveBytes) -> [(&
 impl Observer for Recorder {
     fn observe(&self, event: &Event<'_>) {
         match event {
-            Event::Allocated { block, .. } => {
-                let mut state = self.state();
-                let shape = state.shape_of(block);
-                state.note_allocated(block.kind, block.granted, shape.as_ref());
-            }
+            Event::Allocated { block, .. } => self.state().note_more(1, block, block.granted),
             Event::Grown { block, granted, .. } => {
-                let mut state = self.state();
-                let shape = state.shape_of(block);
-                state.note_grown(block.kind, block.granted.saturating_sub(*granted), shape.as_ref());
+                self.state().note_more(0, block, block.granted.saturating_sub(*granted));
             }
             Event::Freed { block, .. } => self.state().note_freed(block.kind, block.granted),
             Event::RawFreed { found, .. } => self.state().note_freed(found.kind, found.granted),
