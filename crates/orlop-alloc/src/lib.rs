@@ -21,6 +21,11 @@
 //! [`backing::Backing`]. Free: `Block::drop` → [`Allocator::deallocate`] with the streams that used the
 //! block.
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod adaptor;
 mod allocator;
 pub mod backing;
