@@ -40,6 +40,18 @@ pub(crate) fn doc(shell: &Shell) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
+/// Makes the packages of all published members, without building them.
+///
+/// `--offline`: the index was read when the workspace was built, and nothing is published.
+pub(crate) fn package(shell: &Shell) -> Result<Outcome> {
+    let members = members(shell)?;
+    let published: Vec<&str> =
+        members.iter().filter(|member| member.is_published()).map(|member| member.name.as_str()).collect();
+    let mut command = shell.cargo(&["package", "--quiet", "--no-verify", "--offline", "--allow-dirty"]);
+    shell.run("package", command.args(package_args(&published)))?;
+    Ok(Outcome::Passed(format!("{} packages", published.len())))
+}
+
 /// Checks bans, licences and sources of all dependencies. Advisories need a database that is not available
 /// everywhere.
 pub(crate) fn deny(shell: &Shell, report: &mut Report) {

@@ -44,6 +44,7 @@ use crate::Allocator;
 
 mod charged;
 mod failing;
+mod guard_pages;
 mod hardened;
 mod hardening;
 mod limit;
