@@ -61,6 +61,8 @@ pub use orlop_sync::{Account, AllocationId, BlockCounter, OwnerState, Totals};
 /// For macros of this crate only.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::Allocator;
+    pub use crate::backing::Backing;
     pub use orlop_core::{Alignment, Device};
     pub use std::sync::Arc;
     pub use std::vec::Vec;

@@ -1,12 +1,14 @@
 //! Blocks on pages of their own, each ending at an inaccessible page: an access behind such a block, or after
 //! its return, stops the process.
 
-use super::hardened::{FILLER, bytes_behind};
 use crate::backing::{Backing, HugePages, Mmap, Reservation};
 use crate::{Access, RawBlock, Record, Request};
 use orlop_core::Device;
 use orlop_sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
+
+/// The value of the bytes behind a block and its canary.
+pub(super) const FILLER: u8 = 0xA5;
 
 /// The guarded blocks of an allocator on the CPU.
 #[derive(Debug)]
@@ -100,4 +102,15 @@ impl GuardPages {
         unsafe { self.pages.release_addresses(pages.reservation, pages.bytes) };
         Ok(intact)
     }
+}
+
+/// Returns the `count` bytes of a block from `offset` on.
+///
+/// # Safety
+///
+/// The bytes belong to the block and are initialised, and no valid user accesses them while the slice is
+/// live.
+pub(super) unsafe fn bytes_behind(block: &mut RawBlock, offset: usize, count: usize) -> &mut [u8] {
+    // SAFETY: guaranteed by the caller.
+    unsafe { std::slice::from_raw_parts_mut(block.ptr.as_ptr().wrapping_add(offset), count) }
 }

@@ -15,8 +15,8 @@
 //! A double free needs no adaptor: a [`Block`](crate::Block) can be dropped once, and engines that free by
 //! bare address look it up. Bare addresses cannot be freed here, because the size behind them is unknown.
 
-use super::guard_pages::GuardPages;
-use super::hardening::{HardenedBuilder, Hardening};
+use super::guard_pages::{FILLER, GuardPages, bytes_behind};
+use super::hardening::Hardening;
 use super::name_over;
 use crate::shield::report;
 use crate::{Access, Allocator, Error, RawBlock, Request, Result, Semantics, Usage, forward};
@@ -27,9 +27,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The value of the bytes of returned blocks.
 pub const POISON: u8 = 0xDD;
-
-/// The value of the bytes behind a block and its canary.
-pub(super) const FILLER: u8 = 0xA5;
 
 /// The bytes added to each request: a canary, which encodes the number of granted bytes.
 const CANARY: usize = 16;
@@ -86,7 +83,7 @@ struct Returned {
 impl<A: Allocator> Hardened<A> {
     /// Returns a builder with canaries and poison on.
     pub fn builder(inner: A) -> HardenedBuilder<A> {
-        HardenedBuilder::new(inner)
+        HardenedBuilder { inner, hardening: Hardening::new() }
     }
 
     /// Creates an adaptor over `inner` with these settings.
@@ -212,15 +209,47 @@ impl<A: Allocator> Hardened<A> {
     }
 }
 
-/// Returns the `count` bytes of a block from `offset` on.
-///
-/// # Safety
-///
-/// The bytes belong to the block and are initialised, and no valid user accesses them while the slice is
-/// live.
-pub(super) unsafe fn bytes_behind(block: &mut RawBlock, offset: usize, count: usize) -> &mut [u8] {
-    // SAFETY: guaranteed by the caller.
-    unsafe { std::slice::from_raw_parts_mut(block.ptr.as_ptr().wrapping_add(offset), count) }
+/// The builder of a [`Hardened`]. Canaries are always on, poison by default.
+#[derive(Debug, Clone)]
+pub struct HardenedBuilder<A> {
+    inner: A,
+    hardening: Hardening,
+}
+
+impl<A: Allocator> HardenedBuilder<A> {
+    /// Replaces all settings.
+    #[must_use]
+    pub fn hardening(mut self, hardening: Hardening) -> Self {
+        self.hardening = hardening;
+        self
+    }
+
+    /// As [`Hardening::poison`].
+    #[must_use]
+    pub fn poison(mut self, on: bool) -> Self {
+        self.hardening = self.hardening.poison(on);
+        self
+    }
+
+    /// As [`Hardening::quarantine`]. None by default.
+    #[must_use]
+    pub fn quarantine(mut self, bytes: usize) -> Self {
+        self.hardening = self.hardening.quarantine(bytes);
+        self
+    }
+
+    /// As [`Hardening::guard_pages`]. None by default.
+    #[must_use]
+    pub fn guard_pages(mut self, one_in: u64) -> Self {
+        self.hardening = self.hardening.guard_pages(one_in);
+        self
+    }
+
+    /// Creates the adaptor.
+    #[must_use]
+    pub fn build(self) -> Hardened<A> {
+        Hardened::new(self.inner, self.hardening)
+    }
 }
 
 // SAFETY: 1. blocks are the upstream's, shortened, or have pages of their own. 2. both are initialised. 3.
@@ -263,7 +292,7 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
                 Err(other) => block = other,
                 Ok(true) => return Ok(()),
                 Ok(false) => {
-                    // The block is gone all the same, and must not stay counted.
+                    // Its pages are released, so the free cannot be refused: a refused block stays counted.
                     let error = self.overwritten(address, "behind the block");
                     report(|| tracing::error!(allocator = &*self.name, %error, "found at its return"));
                     return Ok(());

@@ -19,7 +19,7 @@ pub(crate) enum GrowthOutcome {
     Extended { region: Index, bytes: usize },
 }
 
-/// Memory that was removed from the heap and is to be given back to the backing.
+/// Memory that was removed from the heap and is to be released to the backing.
 #[derive(Debug)]
 pub(crate) enum RemovedMemory {
     /// A region, or a whole reservation of which it is the committed part.
@@ -37,12 +37,12 @@ impl RemovedMemory {
         }
     }
 
-    /// Gives the memory back.
+    /// Releases the memory.
     ///
     /// # Safety
     ///
     /// 1. It was obtained from `backing`;
-    /// 2. it is given back only once.
+    /// 2. it is released only once.
     pub(crate) unsafe fn release(self, backing: &impl Backing) {
         match self {
             // SAFETY: guaranteed by the caller; memory that was removed from the heap is unused.
@@ -59,7 +59,7 @@ impl RemovedMemory {
 
 impl<I: FreeIndex> Heap<I> {
     /// Returns the bytes that the regions span. A limit bounds this and not the reserved bytes: parts that
-    /// were given back to the backing can be committed again at any moment.
+    /// were decommitted can be committed again at any moment.
     pub(crate) fn spanned(&self) -> usize {
         self.regions.iter().map(|(_, map)| map.region.bytes).sum()
     }

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 /// Lengths of a reservation, in the order in which they are tried.
 const RESERVATIONS: [usize; 3] = [1 << 40, 1 << 36, 1 << 32];
 
-/// If a request still finds no chunk after this many extensions, growth is not what it lacks.
+/// If a request still finds no chunk after this many extensions, more memory does not help it.
 const MAX_EXTENSIONS: u32 = 64;
 
 /// The minimum that is committed in one step, in bytes.
@@ -48,8 +48,8 @@ enum GrowthStep {
     MergeAll,
     /// End all plans, if the heap has grown much beside them.
     EndPlans,
-    /// Commit more of the reservation, or reserve a region. If neither is possible: end all plans, else release wholly free
-    /// regions and try once more.
+    /// Commit more of the reservation, or reserve a region. If neither is possible: end all plans, else
+    /// release wholly free regions and try once more.
     Extend,
     /// Return an out-of-memory error.
     Refuse,
@@ -95,8 +95,8 @@ impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for GrowthSteps<'_, B> {
                 }
                 GrowthStep::Extend => {
                     if let Some(outcome) = engine.extend(heap, wanted) {
-                        // The step is repeated: another thread may take the free end of the region before this
-                        // memory is added to it.
+                        // The step is repeated: another thread may take the free end of the region before
+                        // this memory is added to it.
                         self.extensions += 1;
                         if self.extensions == MAX_EXTENSIONS {
                             self.step = GrowthStep::Refuse;
@@ -205,7 +205,8 @@ impl<B: Backing> Caching<B> {
         None
     }
 
-    /// Commits more of the reservation, so that `need` bytes are free at the end of the region. The growth lock is held.
+    /// Commits more of the reservation, so that `need` bytes are free at the end of the region. The growth
+    /// lock is held.
     fn commit_more(&self, growing: &GrowingRegion, need: usize, room: usize) -> Option<GrowthOutcome> {
         let &GrowingRegion { index, ref reservation, committed, free, .. } = growing;
         for step in step_sizes(need.saturating_sub(free), committed) {

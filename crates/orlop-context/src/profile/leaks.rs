@@ -82,7 +82,7 @@ impl LeakCheck {
         Self { live, _subscription: subscription, _recording: recording }
     }
 
-    /// Returns the live blocks. The check goes on.
+    /// Returns the live blocks. The check continues.
     pub fn so_far(&self) -> Leaks {
         let mut blocks: Vec<LiveBlock> = self.live.blocks.iter().map(|entry| entry.value().clone()).collect();
         blocks.sort_unstable_by_key(|block| block.order);

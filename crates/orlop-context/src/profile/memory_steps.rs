@@ -1,7 +1,7 @@
 //! The memory that each step of a program uses.
 //!
-//! A step is whatever the program declares: a forward pass, a layer, a batch. Everything that happens in the
-//! context meanwhile, on any thread, counts for the step; steps may be nested, and then it counts for each.
+//! A step is declared by the program: a forward pass, a layer, a batch. Everything that happens in the
+//! context during the step, on any thread, counts for it; steps may be nested, and then it counts for each.
 //! The peak of a step starts at the bytes live at its start, as if the allocators' peaks were reset there,
 //! but separately for every step.
 
@@ -29,9 +29,9 @@ pub struct StepStats {
     pub allocated_bytes: u64,
     /// Freed bytes.
     pub freed_bytes: u64,
-    /// LiveBytes bytes at the start.
+    /// Live bytes at the start.
     pub live_before: u64,
-    /// LiveBytes bytes at the end.
+    /// Live bytes at the end.
     pub live_after: u64,
     /// The peak of live bytes. Over all kinds: the peak of their sum.
     pub peak_bytes: u64,
