@@ -1,4 +1,4 @@
-//! The cell that contains an allocator as long as it is needed.
+//! The cell that an allocator lives in, as long as it is needed.
 //!
 //! # Who may access the cell
 //!
@@ -390,7 +390,7 @@ pub(super) unsafe fn destroy<A: ?Sized>(cell: NonNull<AllocatorCell<A>>) {
     let watches = cell.watches.cloned();
     drop(cell);
     if let Some(watches) = watches {
-        // A destroyed engine has released all its regions; an upstream with other handles has not.
+        // An engine that is destroyed gives everything back; one that has other handles lives on.
         watches.end();
     }
 }

@@ -62,7 +62,7 @@ impl Observer for ParkedLog {
     }
 }
 
-/// The handles that switching a log used. Drop them with no lock held: each may be the last one.
+/// What switching a log used: drop it with no lock held, as each part may be the last owner by then.
 struct Switched {
     _delivery: RegionDelivery,
     _allocator: AllocatorRef,

@@ -233,7 +233,7 @@ impl MockMemory {
 }
 
 impl PhysicalMemory {
-    /// Checks that the host has observed the completion of all work on the memory.
+    /// Checks that the host knows all work on the memory to be done.
     fn is_quiet(&self, call: &'static str, address: usize, timeline: &Timeline) -> Result<(), DeviceFault> {
         match self.uses.iter().find(|&&(_, work)| !timeline.is_done(work)) {
             Some((_, work)) => {
