@@ -41,8 +41,9 @@ pub struct StepMemory {
     pub all: StepStats,
     /// By kind, at [`MemoryKind::index`].
     pub kinds: [StepStats; MemoryKind::COUNT],
-    /// By shape, the largest in bytes first, if [`MemorySteps::record_shapes`](super::MemorySteps::record_shapes) is on. Memory that is not for
-    /// a tensor is left out.
+    /// By shape, the largest in bytes first, if
+    /// [`MemorySteps::record_shapes`](super::MemorySteps::record_shapes) is on. Memory that is not for a tensor
+    /// is left out.
     pub shapes: Vec<ShapeStats>,
     /// The index of the step in the profile, from zero, in the order in which steps started.
     pub order: u64,
