@@ -65,8 +65,8 @@ pub(crate) struct AllocatorCell<A: ?Sized> {
     pub(super) refused_frees: AtomicU64,
     /// The observers, with the region events that they have not received yet: one relaxed load while there
     /// are none. The cell keeps a removed list, even if an observer removes itself, as long as a guard
-    /// exists: so observers run on a clone of the list or, on allocations, the former list is dropped
-    /// afterwards.
+    /// exists: so observers run on a clone of the list or, on allocations and frees, the former list is
+    /// dropped afterwards.
     pub(super) watches: SwapCell<Arc<WatchList>>,
     /// The link of weak handles.
     pub(super) link: WeakLink,
@@ -252,44 +252,72 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
     pub(super) unsafe fn give(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> OwnerState {
-        // Cloned rather than borrowed, because the cell may be destroyed meanwhile. SAFETY: the block is not
-        // counted out yet (guaranteed by the caller).
-        match unsafe { this.as_ref() }.watches.cloned() {
+        // SAFETY: the block is not counted out yet (guaranteed by the caller).
+        let cell = unsafe { this.as_ref() };
+        let Some(watches) = cell.watches.get() else {
             // SAFETY: guaranteed by the caller.
-            None => unsafe { Self::give_unobserved(this, raw, refused) },
-            // SAFETY: as above.
-            Some(watches) => unsafe { Self::give_observed(this, &watches, raw, refused) },
-        }
+            return unsafe { Self::give_unobserved(this, raw, refused) };
+        };
+        cell.notify_freed(watches, &raw);
+        // SAFETY: guaranteed by the caller.
+        unsafe { Self::give_observed(this, raw, refused) }
     }
 
+    /// Reports a block as freed. The list is borrowed as in `notify_allocated`, and released before the
+    /// engine gets the block: from then on the cell may be destroyed.
+    #[cold]
+    fn notify_freed(&self, watches: SwapGuard<'_, Arc<WatchList>>, block: &RawBlock) {
+        watches.observe_block(&Event::Freed { block, allocator: watches.allocator() });
+        drop(watches);
+        self.watches.release_replaced();
+    }
+
+    /// Frees a block that was reported as freed.
+    ///
     /// # Safety
     ///
     /// As for [`Allocator::deallocate`].
     #[cold]
-    unsafe fn give_observed(
-        this: NonNull<Self>,
-        watches: &WatchList,
-        raw: RawBlock,
-        refused: &mut Option<Error>,
-    ) -> OwnerState {
+    unsafe fn give_observed(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> OwnerState {
         // SAFETY: the block is not counted out yet (guaranteed by the caller).
         let cell = unsafe { this.as_ref() };
-        let (address, allocator) = (raw.address(), watches.allocator());
-        let found =
-            LookupResult { requested: raw.requested, granted: raw.granted, id: raw.id, kind: raw.kind };
-        watches.observe_block(&Event::Freed { block: &raw, allocator });
         let left = match &cell.counters {
             Some(_) => Some(raw),
             // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
             None => unsafe { (cell.head.release_fns.give_cached)(cell.head.allocator.cast(), raw) },
         };
-        // SAFETY: guaranteed by the caller; `give_cached` returned the block unchanged.
-        let state =
-            left.map_or(OwnerState::InUse, |raw| unsafe { Self::give_unobserved(this, raw, refused) });
-        // The block was counted out: the cell may have been destroyed, but not the watches.
-        watches.deliver();
-        if let Some(error) = refused {
-            watches.observe(&Event::FreeRefused { error, address, block: Some(&found), allocator });
+        match left {
+            // The cell may be destroyed by now. A block that is cached changes no region.
+            None => OwnerState::InUse,
+            // SAFETY: guaranteed by the caller; `give_cached` returned the block unchanged.
+            Some(raw) => unsafe { Self::give_and_deliver(this, raw, refused) },
+        }
+    }
+
+    /// Frees a block that was reported as freed. Then reports what that did to regions, and a refusal.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::deallocate`].
+    unsafe fn give_and_deliver(
+        this: NonNull<Self>,
+        raw: RawBlock,
+        refused: &mut Option<Error>,
+    ) -> OwnerState {
+        // Cloned, because the cell may be destroyed before the events are delivered. SAFETY: the block is not
+        // counted out yet (guaranteed by the caller).
+        let watches = unsafe { this.as_ref() }.watches.cloned();
+        let address = raw.address();
+        let found =
+            LookupResult { requested: raw.requested, granted: raw.granted, id: raw.id, kind: raw.kind };
+        // SAFETY: guaranteed by the caller.
+        let state = unsafe { Self::give_unobserved(this, raw, refused) };
+        if let Some(watches) = watches {
+            watches.deliver();
+            if let Some(error) = refused {
+                let (block, allocator) = (Some(&found), watches.allocator());
+                watches.observe(&Event::FreeRefused { error, address, block, allocator });
+            }
         }
         state
     }

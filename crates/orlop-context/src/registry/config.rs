@@ -22,12 +22,10 @@
 //! With hardening, the allocator is behind an adaptor that detects writes outside of blocks; so is the one
 //! for pinned memory. Warnings and logs are observers of its handle.
 
-use super::environment::{self, FORK_SAFE};
-use super::registry;
-use crate::observe::{LogSwitch, Logging, Warn};
+use super::{builtin, environment, registry};
+use crate::observe::{LogSwitch, Warn};
 use orlop_alloc::adaptor::{Hardened, Hardening};
 use orlop_alloc::backing::{BackingRef, Pinned, Visitor};
-use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::{AllocatorRef, Error, Result};
 use std::fmt;
@@ -56,8 +54,12 @@ const FOR_FORKS: &str = "caching";
 /// | `ORLOP_CPU_STATISTICS` | `0`: [`AllocatorConfig::statistics`] |
 /// | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
 ///
-/// An empty variable counts as not set. A value that cannot be parsed, and a setting that the chosen
-/// allocator does not support, is an error when the allocator is created: nothing is ignored.
+/// An empty variable counts as not set. A value that cannot be parsed, a setting that the chosen allocator
+/// does not support, and a variable `ORLOP_CPU…` that is not in the table, is an error when the allocator is
+/// created: nothing is ignored. The error names the variable if the setting is the environment's.
+///
+/// `ORLOP_CPU_BACKING` names the default backing. Allocators with memory of their own, such as `system`, do
+/// not use it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct AllocatorConfig {
@@ -78,12 +80,16 @@ pub struct AllocatorConfig {
     /// True to count bytes, which is the default: see [`AllocatorRef::with_statistics`]. Budgets have
     /// accounts of their own and apply without it.
     pub statistics: bool,
-    name: Option<Box<str>>,
+    pub(super) name: Option<Box<str>>,
     /// The first invalid setting: variable, value, accepted values. It is an error when the allocator is
     /// created.
-    misread: Option<(&'static str, Box<str>, &'static str)>,
+    pub(super) misread: Option<(&'static str, Box<str>, &'static str)>,
+    /// Variables of the environment that are no settings. They are an error too.
+    pub(super) unknown_variables: Box<[Box<str>]>,
+    /// The settings as they were read from the environment, if they were.
+    pub(super) environment: Option<Arc<Self>>,
     hardening: Option<Hardening>,
-    fork_safe: bool,
+    pub(super) fork_safe: bool,
     warned: bool,
     pub(super) visitors: Vec<Visitor>,
     log: Option<LogSwitch>,
@@ -102,6 +108,8 @@ impl Default for AllocatorConfig {
             statistics: true,
             name: None,
             misread: None,
+            unknown_variables: Box::default(),
+            environment: None,
             hardening: None,
             fork_safe: false,
             warned: false,
@@ -261,8 +269,13 @@ impl AllocatorConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownName`] and [`Error::Configuration`] for settings that cannot be followed.
+    /// [`Error::UnknownName`], [`Error::Configuration`] and [`Error::UnknownVariables`] for settings that
+    /// cannot be followed.
     pub fn make(&self) -> Result<AllocatorRef> {
+        self.make_by_rule().map_err(|error| self.name_variable(error))
+    }
+
+    fn make_by_rule(&self) -> Result<AllocatorRef> {
         let name = match (&self.name, self.node) {
             (Some(name), _) => Some(&**name),
             (None, _) if self.fork_safe => Some(FOR_FORKS),
@@ -296,9 +309,15 @@ impl AllocatorConfig {
         name: &str,
         make: impl FnOnce(&Self) -> Result<AllocatorRef>,
     ) -> Result<AllocatorRef> {
-        if let Some((variable, value, expected)) = self.misread.clone() {
-            return Err(Error::Configuration { variable, value, expected });
-        }
+        self.make_complete(name, make).map_err(|error| self.name_variable(error))
+    }
+
+    fn make_complete(
+        &self,
+        name: &str,
+        make: impl FnOnce(&Self) -> Result<AllocatorRef>,
+    ) -> Result<AllocatorRef> {
+        self.check_read()?;
         // Not the registry's factory of that name: a program may have replaced it.
         let engine = if self.fork_safe {
             self.make_for_forks(name)?
@@ -319,8 +338,7 @@ impl AllocatorConfig {
             allocator.add_observer(Arc::new(Warn::new()));
         }
         if let Some(switch) = &self.log {
-            let log = Arc::new(Logging::to_writer(std::io::stderr()).switched_by(switch.clone()));
-            log.attach(&allocator);
+            switch.standard_error().attach(&allocator);
         }
         Ok(allocator)
     }
@@ -338,16 +356,18 @@ impl AllocatorConfig {
     /// pinner, and over ordinary host memory if not. [`Semantics::pinned`](orlop_alloc::Semantics::pinned)
     /// tells which.
     ///
+    /// The settings apply to it as to the allocator of [`AllocatorConfig::make`]: the limit bounds each of
+    /// the two. The name chooses only the other's engine, and [`AllocatorConfig::fork_safe`] has no meaning
+    /// here.
+    ///
     /// # Errors
     ///
     /// As for [`AllocatorConfig::make`].
     pub fn make_pinned(&self) -> Result<AllocatorRef> {
-        let pinned = Pinned::new(self.backing_or_default()?);
-        // Guard pages beside the backing would not be pinned.
-        let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
-        let engine = Bfc::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build();
-        let allocator = AllocatorRef::with_statistics(engine, self.statistics).erase();
-        Ok(Self { hardening, statistics: self.statistics, ..Self::new() }.harden(allocator))
+        // Guard pages beside the backing, which would not be pinned, are ruled out by the backing.
+        let pinned: BackingRef = Arc::new(Pinned::new(self.backing_or_default()?));
+        let config = Self { backing: Some(pinned), visitors: Vec::new(), fork_safe: false, ..self.clone() };
+        config.complete("pinned", builtin::pinned)
     }
 
     /// Returns an error for settings that are not fork-safe: another engine, or adaptors with locks.
@@ -364,7 +384,7 @@ impl AllocatorConfig {
         };
         let expected = "the caching engine, without adaptors that lock";
         other.map_or(Ok(()), |value| {
-            Err(Error::Configuration { variable: FORK_SAFE, value: value.into(), expected })
+            Err(Error::Configuration { variable: "fork_safe", value: value.into(), expected })
         })
     }
 
