@@ -102,7 +102,9 @@ fn a_log_is_attached_once_and_detached_whether_it_is_on_or_off() {
         log.detach(&allocator);
         assert_eq!((allocator.observers().len(), other.observers().len()), (0, 1));
         log.switch().set_enabled(true);
-        [&allocator, &other].map(|allocator| drop(allocator.allocate(&Request::new(100)).unwrap()));
+        for allocator in [&allocator, &other] {
+            drop(allocator.allocate(&Request::new(100)).unwrap());
+        }
         // The header, and the two lines of the other allocator.
         assert_eq!((lines.count(), allocator.observers().len()), (3, 0));
     }
