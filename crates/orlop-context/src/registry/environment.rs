@@ -67,8 +67,8 @@ fn unknown_variables() -> Box<[Box<str>]> {
         };
         name.strip_prefix("ORLOP_").is_some_and(looks) && settings().all(|setting| setting != name)
     };
-    let names = env::vars_os().map(|(name, _)| Box::from(name.to_string_lossy()));
-    let mut unknown: Vec<Box<str>> = names.filter(|name: &Box<str>| is_unknown(name)).collect();
+    let names = env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    let mut unknown: Vec<_> = names.filter(|name| is_unknown(name)).map(String::into_boxed_str).collect();
     unknown.sort_unstable();
     unknown.into()
 }

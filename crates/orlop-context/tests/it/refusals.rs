@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex};
 
 const KIB: usize = 1 << 10;
 
+/// A way to allocate in a context.
+type Way<'a> = dyn Fn(&Request) -> orlop_alloc::Result<Block> + 'a;
+
 /// Writes events down, with the requested bytes.
 #[derive(Default)]
 struct Events(Mutex<Vec<(&'static str, usize)>>);
@@ -67,14 +70,14 @@ fn each_way_to_a_budget_reports_a_refusal_once() {
     let request = Request::new(32 * KIB);
     let gate = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
     let explicit = Direct::new(System::new()).into_ref().erase();
-    let ways: [&dyn Fn(&Request) -> orlop_alloc::Result<Block>; 4] = [
+    let ways: [&Way; 4] = [
         &|request| context.allocate(Device::CPU, request),
         &|request| gate.allocate(request),
         &|request| context.allocate_from(&gate, request),
         &|request| context.allocate_from(&explicit, request),
     ];
     for (way, allocate) in ways.iter().enumerate() {
-        for request in [request.clone(), request.clone().no_retry()] {
+        for request in [request, request.no_retry()] {
             assert!(allocate(&request).is_err());
             assert_eq!(events.take(), refused(32 * KIB), "way {way}, retry: {}", request.retry);
         }
