@@ -113,8 +113,8 @@ pub enum Event<'a> {
 /// Events of blocks close the fast path of the allocator: each allocation and free then passes the observer.
 /// An observer that needs none of them says so ([`Observer::watches_blocks`]) and costs nothing there.
 ///
-/// An observer is not asked for anything: events that happen under a lock have the time of the library's own
-/// [`EventClock`].
+/// An observer receives events and returns nothing: events that happen under a lock have the time of the
+/// library's own [`EventClock`].
 ///
 /// ```compile_fail
 /// use orlop_alloc::{Event, Observer};

@@ -1,7 +1,7 @@
 //! Explicit allocators: those passed for single requests, such as an arena. They are counted, and bounded by
 //! the budgets.
 //!
-//! A context learns of such an allocator when [`Context::allocate_from`] first gets it, and keeps a weak
+//! A context registers such an allocator when [`Context::allocate_from`] first receives it, and keeps a weak
 //! handle: its memory is counted as long as it exists, and no longer. All its live blocks count, as with
 //! registered allocators; if two contexts get the same allocator, both count it.
 //!

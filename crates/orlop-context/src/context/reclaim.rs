@@ -109,7 +109,7 @@ struct MemoryInUse {
 }
 
 impl MemoryInUse {
-    /// Returns the bytes freed until `now`. Freed blocks count whether or not their memory was given back.
+    /// Returns the bytes freed until `now`. Freed blocks count whether or not their memory was released.
     fn freed_until(self, now: Self) -> u64 {
         self.live.saturating_sub(now.live).max(self.reserved.saturating_sub(now.reserved))
     }
@@ -127,8 +127,8 @@ impl MemoryInUse {
 
 impl Inner {
     /// Runs the kind's callbacks, in the order of their registration, until they freed enough. Returns the
-    /// freed bytes by `measure`. CallbackGuard a callback it does nothing, because a callback may allocate
-    /// and must not be called for that.
+    /// freed bytes by `measure`. Inside a callback it does nothing, because a callback may allocate and must
+    /// not be called for that.
     fn run_callbacks(&self, pressure: &Pressure, measure: impl Fn() -> MemoryInUse) -> u64 {
         let Some(_guard) = CallbackGuard::enter() else { return 0 };
         let callbacks = {

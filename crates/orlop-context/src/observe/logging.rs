@@ -1,6 +1,6 @@
 //! A log of allocations and frees that can be switched on while the program runs.
 //!
-//! A failing or panicking sink is counted, and the allocation goes on.
+//! A failing or panicking sink is counted; the allocation continues.
 
 use super::{LogAction, LogRecord, LogSwitch};
 use orlop_alloc::engine_support::{guarded, trace_guarded};
