@@ -1,3 +1,5 @@
+//! A safe handle on the simulated CUDA driver, for tests: see the README, which follows.
+//!
 #![doc = include_str!("../README.md")]
 
 mod config;

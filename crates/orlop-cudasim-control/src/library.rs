@@ -15,8 +15,8 @@ const SONAME: &CStr = c"libcuda.so";
 
 /// Returns the path of the built library.
 ///
-/// It is looked for beside the running program, where cargo puts the libraries of a test, and then in the output
-/// folder of the build of this crate.
+/// It is looked for beside the running program, where cargo puts the libraries of a test, and then in the
+/// output folder of the build of this crate.
 pub(crate) fn path() -> Result<PathBuf> {
     if cfg!(not(target_os = "linux")) {
         return Err(Error::Unsupported);
@@ -126,7 +126,8 @@ fn loader_message() -> String {
     if message.is_null() {
         return String::new();
     }
-    // SAFETY: not null, therefore a terminated string that is valid until this thread's next call of the loader.
+    // SAFETY: not null, therefore a terminated string that is valid until this thread's next call of the
+    // loader.
     unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()
 }
 
