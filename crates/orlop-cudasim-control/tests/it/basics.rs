@@ -3,6 +3,7 @@
 use crate::support::{OK, allocate, at, start, start_with};
 use cudarc::driver::{result, sys};
 use orlop_cudasim_control::{LiveKind, SimulationConfig};
+use std::ptr;
 use sys::CUresult::{CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY};
 
 #[test]
@@ -73,6 +74,8 @@ fn fills_of_each_width_and_in_rows() {
     assert_eq!(cu!(cuMemsetD8_v2(address, 0, 64)), OK);
     assert_eq!(cu!(cuMemsetD16_v2(address, 0x0102, 2)), OK);
     assert_eq!(cu!(cuMemsetD32_v2(address + 8, 0x0A0B_0C0D, 2)), OK);
+    // The stream is not ordered with the default stream, that the fills above run in.
+    context.synchronize().expect("a wait");
     assert_eq!(cu!(cuMemsetD2D8Async(address + 32, 8, 9, 3, 2, stream.cu_stream())), OK);
     assert_eq!(cu!(cuMemsetD32_v2(address + 2, 0, 1)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(cu!(cuCtxSynchronize()), OK);
@@ -92,13 +95,25 @@ fn rows_and_slices_are_copied() {
     let numbers: Vec<u8> = (0..=255).chain(0..=255).collect();
     driver.write(at(from), &numbers).expect("it is there");
     assert_eq!(cu!(cuMemsetD8_v2(to, 0, 512)), OK);
-    // SAFETY: zero is a valid value of every field.
-    let mut rows: sys::CUDA_MEMCPY2D = unsafe { std::mem::zeroed() };
-    (rows.srcMemoryType, rows.dstMemoryType) =
-        (sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, sys::CUmemorytype::CU_MEMORYTYPE_DEVICE);
-    (rows.srcDevice, rows.srcPitch, rows.srcXInBytes, rows.srcY) = (from, 16, 2, 1);
-    (rows.dstDevice, rows.dstPitch) = (to, 4);
-    (rows.WidthInBytes, rows.Height) = (4, 3);
+    let device = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
+    let mut rows = sys::CUDA_MEMCPY2D {
+        srcXInBytes: 2,
+        srcY: 1,
+        srcMemoryType: device,
+        srcHost: ptr::null(),
+        srcDevice: from,
+        srcArray: ptr::null_mut(),
+        srcPitch: 16,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: device,
+        dstHost: ptr::null_mut(),
+        dstDevice: to,
+        dstArray: ptr::null_mut(),
+        dstPitch: 4,
+        WidthInBytes: 4,
+        Height: 3,
+    };
     assert_eq!(cu!(cuMemcpy2DAsync_v2(&raw const rows, stream.cu_stream())), OK);
     assert_eq!(cu!(cuStreamSynchronize(stream.cu_stream())), OK);
     let copied = driver.read(at(to), 13).expect("it is there");
@@ -107,15 +122,34 @@ fn rows_and_slices_are_copied() {
     rows.dstPitch = 3;
     assert_eq!(cu!(cuMemcpy2D_v2(&raw const rows)), CUDA_ERROR_INVALID_VALUE);
 
-    // SAFETY: zero is a valid value of every field.
-    let mut slices: sys::CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
     let mut host = [0u8; 8];
-    slices.srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
-    slices.dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
-    (slices.srcDevice, slices.srcPitch, slices.srcHeight) = (from, 8, 4);
-    slices.dstHost = host.as_mut_ptr().cast();
-    (slices.dstPitch, slices.dstHeight) = (2, 2);
-    (slices.WidthInBytes, slices.Height, slices.Depth) = (2, 2, 2);
+    let slices = sys::CUDA_MEMCPY3D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: device,
+        srcHost: ptr::null(),
+        srcDevice: from,
+        srcArray: ptr::null_mut(),
+        reserved0: ptr::null_mut(),
+        srcPitch: 8,
+        srcHeight: 4,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_HOST,
+        dstHost: host.as_mut_ptr().cast(),
+        dstDevice: 0,
+        dstArray: ptr::null_mut(),
+        reserved1: ptr::null_mut(),
+        dstPitch: 2,
+        dstHeight: 2,
+        WidthInBytes: 2,
+        Height: 2,
+        Depth: 2,
+    };
     assert_eq!(cu!(cuMemcpy3DAsync_v2(&raw const slices, stream.cu_stream())), OK);
     assert_eq!(host, [0, 1, 8, 9, 32, 33, 40, 41]);
 }
@@ -126,7 +160,7 @@ fn managed_and_pinned_memory_and_what_a_pointer_is() {
     let mut managed = 0;
     assert_eq!(cu!(cuMemAllocManaged(&raw mut managed, 4096, 1)), OK);
     let pinned = crate::support::allocate_pinned(8192);
-    let mut more = std::ptr::null_mut();
+    let mut more = ptr::null_mut();
     assert_eq!(cu!(cuMemHostAlloc(&raw mut more, 1, 0)), CUDA_ERROR_OUT_OF_MEMORY);
     assert_eq!(driver.counts().pinned, 8192);
     let device = allocate(256);

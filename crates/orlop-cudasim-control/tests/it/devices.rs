@@ -86,8 +86,9 @@ fn handles_for_other_processes_are_refused_with_a_code() {
 fn codes_have_names_and_descriptions() {
     let _driver = driver(&SimulationConfig::new());
     let code = sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
-    let name = result::DriverError(code).error_name().expect("a name");
+    let error = result::DriverError(code);
+    let name = error.error_name().expect("a name");
     assert_eq!(name.to_str(), Ok("CUDA_ERROR_STREAM_CAPTURE_ISOLATION"));
-    let text = result::DriverError(code).error_string().expect("a description");
+    let text = error.error_string().expect("a description");
     assert!(text.to_string_lossy().contains("uncaptured work"));
 }

@@ -188,7 +188,8 @@ unsafe extern "C" fn meet(data: *mut c_void) {
 fn a_host_function_may_wait_for_a_thread_that_calls_the_driver() {
     let (driver, context) = start();
     let stream = context.new_stream().expect("a stream");
-    let ((arrived, arrival), (release, released)) = (mpsc::sync_channel(1), mpsc::sync_channel(1));
+    let ((arrived, arrival), (release, released)) =
+        (mpsc::sync_channel::<()>(1), mpsc::sync_channel::<()>(1));
     let mut pair = (arrived, std::sync::Mutex::new(released));
     let data = (&raw mut pair).cast();
     assert_eq!(cu!(cuLaunchHostFunc(stream.cu_stream(), Some(meet), data)), OK);
@@ -221,7 +222,7 @@ fn a_program_runs_the_same_way_every_time_and_another_seed_runs_another_way() {
         }
         context.synchronize().expect("a wait");
         let bytes = driver.read(at(buffers[0]), 1 << 16).expect("it is there");
-        (polls, buffers, driver.now(), driver.races(), driver.all_calls(), bytes)
+        (polls, buffers, driver.now(), driver.races(), driver.all_calls(), bytes[0])
     };
     let first = run(1);
     assert_eq!(run(1), first);

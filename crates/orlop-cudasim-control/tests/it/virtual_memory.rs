@@ -20,7 +20,7 @@ fn properties() -> sys::CUmemAllocationProp {
 
 fn create(pages: usize) -> Result<sys::CUmemGenericAllocationHandle, sys::CUresult> {
     let mut handle = 0;
-    match cu!(cuMemCreate(&raw mut handle, pages * PAGE, &raw const properties(), 0)) {
+    match cu!(cuMemCreate(&raw mut handle, pages * PAGE, &properties(), 0)) {
         OK => Ok(handle),
         code => Err(code),
     }
@@ -131,12 +131,12 @@ fn limits_and_arguments_are_checked() {
     let (driver, _context) = start_with(&SimulationConfig::new().memory(4 << 20));
     let mut granularity = 0;
     let option = sys::CUmemAllocationGranularity_flags_enum::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-    let asked = cu!(cuMemGetAllocationGranularity(&raw mut granularity, &raw const properties(), option));
+    let asked = cu!(cuMemGetAllocationGranularity(&raw mut granularity, &properties(), option));
     assert_eq!((asked, granularity), (OK, PAGE));
     let page = create(2).expect("memory");
     assert_eq!(create(1), Err(CUDA_ERROR_OUT_OF_MEMORY));
     let mut handle = 0;
-    let odd = cu!(cuMemCreate(&raw mut handle, PAGE + 1, &raw const properties(), 0));
+    let odd = cu!(cuMemCreate(&raw mut handle, PAGE + 1, &properties(), 0));
     assert_eq!(odd, CUDA_ERROR_INVALID_VALUE);
     let range = reserve(2);
     // Not reserved, not aligned, beyond the handle's memory, mapped already.
