@@ -7,6 +7,11 @@ mod driver;
 mod error;
 mod kernel;
 mod library;
+#[cfg(target_os = "linux")]
+mod loader;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_loader.rs"]
+mod loader;
 mod report;
 
 pub use config::{DriverOptions, SimulationConfig};

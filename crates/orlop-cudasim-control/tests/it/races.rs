@@ -94,6 +94,36 @@ fn the_host_races_on_pinned_memory_that_a_copy_still_uses() {
 }
 
 #[test]
+fn a_wait_for_the_device_covers_streams_that_are_gone() {
+    let (driver, context) = start();
+    let address = at(allocate(64));
+    let other = context.new_stream().expect("a stream");
+    for is_awaited in [true, false] {
+        let stream = context.new_stream().expect("a stream");
+        driver.run_kernel(handle(&stream), write("gone", address, 64)).expect("ok");
+        drop(stream);
+        driver.advance(std::time::Duration::from_millis(1));
+        if is_awaited {
+            assert_eq!(cu!(cuCtxSynchronize()), OK);
+        }
+        driver.run_kernel(handle(&other), write("other", address, 64)).expect("ok");
+        assert_eq!(driver.take_races().is_empty(), is_awaited);
+        assert_eq!(cu!(cuCtxSynchronize()), OK);
+    }
+    // The legacy default stream comes after blocking streams that are gone, and not after others.
+    for flags in [0, 1] {
+        let mut stream = std::ptr::null_mut();
+        assert_eq!(cu!(cuStreamCreate(&raw mut stream, flags)), OK);
+        driver.run_kernel(stream.expose_provenance() as u64, write("gone", address, 64)).expect("ok");
+        assert_eq!(cu!(cuStreamDestroy_v2(stream)), OK);
+        driver.advance(std::time::Duration::from_millis(1));
+        driver.run_kernel(0, write("legacy", address, 64)).expect("ok");
+        assert_eq!(driver.take_races().len(), usize::try_from(flags).expect("small"));
+        assert_eq!(cu!(cuCtxSynchronize()), OK);
+    }
+}
+
+#[test]
 fn a_free_in_stream_order_races_with_later_use_elsewhere() {
     let (driver, context) = start();
     let (a, b) = (context.new_stream().expect("a stream"), context.new_stream().expect("a stream"));
