@@ -11,7 +11,7 @@ use crate::backing::DeviceBacking;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Takes the best fitting free chunk of other streams out of its index; the request's stream waits for
-    /// the chunk's. `None` during a capture: a wait would draw a stream into it, or end it.
+    /// the chunk's.
     pub(crate) fn steal(&mut self, request: &PoolRequest) -> Option<Index> {
         if self.private.is_capturing() {
             return None;
@@ -30,9 +30,13 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it
-    /// does not: memory of the other stream is not for it then.
+    /// does not: memory of the other stream is not for it then. It does not during a capture: a wait would
+    /// draw a stream into it, or end it.
     #[must_use]
     pub(crate) fn wait_for(&mut self, stream: u32, other: u32) -> bool {
+        if self.private.is_capturing() {
+            return false;
+        }
         let waits = self.backing.wait_for(self.streams.id(stream), self.streams.id(other));
         self.stats.num_stream_waits += u64::from(waits);
         waits

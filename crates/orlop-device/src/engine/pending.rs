@@ -105,6 +105,10 @@ impl<B: DeviceBacking> Engine<B> {
         if self.pending.is_empty() && self.pending.without_events.is_empty() {
             return;
         }
+        // No event of before it may be queried during a capture, and none can be recorded.
+        if self.private.is_capturing() {
+            return;
+        }
         self.retry_events();
         if self.policy.extensions.poll_one { self.poll_one() } else { self.poll_all() }
     }
@@ -156,12 +160,34 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Removes the oldest event of a stream, which is complete.
     fn pop_event(&mut self, stream: usize) {
-        let Some((_, chunk)) = self.pending.queues[stream].events.pop_front() else { return };
+        self.remove_event(stream, 0);
+    }
+
+    /// Removes a complete event of a stream.
+    fn remove_event(&mut self, stream: usize, place: usize) {
+        let Some((_, chunk)) = self.pending.queues[stream].events.remove(place) else { return };
         self.pending.count -= 1;
         let passed = &mut self.chunks[chunk];
         passed.events -= 1;
         if passed.events == 0 && passed.note == 0 {
             self.make_free(chunk);
+        }
+    }
+
+    /// Waits for the events of blocks of these pools.
+    pub(crate) fn wait_for_pools(&mut self, pools: [u16; 2]) {
+        self.stats.num_sync_all_streams += 1;
+        self.retry_events();
+        for place in 0..self.pending.order.len() {
+            let stream = self.pending.order[place] as usize;
+            let mut place = 0;
+            while let Some(&(event, chunk)) = self.pending.queues[stream].events.get(place) {
+                if pools.contains(&self.chunks[chunk].pool) && self.backing.synchronize(event) {
+                    self.remove_event(stream, place);
+                } else {
+                    place += 1;
+                }
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Release: free memory is returned to the device, by age, for a larger request, or all of it.
 
 use super::chunks::{Chunk, ChunkState, Index};
+use super::private_pools::PoolId;
 use super::{Engine, LARGE, PoolRequest};
 use crate::backing::DeviceBacking;
 use orlop_alloc::RegionAction;
@@ -15,10 +16,31 @@ const CANDIDATES: usize = 1 << 8;
 impl<B: DeviceBacking> Engine<B> {
     /// Waits for all streams and releases all free regions and pages (PyTorch: `empty_cache`). The peak that
     /// limits reserved bytes is that from now on.
+    ///
+    /// During a capture, in which neither is legal, it does nothing.
     pub fn empty_cache(&mut self) {
+        if self.private.is_capturing() {
+            return;
+        }
         self.index_last_freed();
         self.release_cached(0);
         self.lower_high_water(0);
+    }
+
+    /// Releases all free memory of a private pool without users, after waiting for the streams that used its
+    /// blocks (PyTorch: `empty_cache` of a pool). Returns the released bytes: 0 for a pool with users, for
+    /// one that does not exist, and during a capture.
+    pub fn empty_pool(&mut self, id: PoolId) -> u64 {
+        let before = self.stats.reserved_bytes.all.current;
+        if let Some(pools) = self.private.unused(id).filter(|_| !self.private.is_capturing()) {
+            self.index_last_freed();
+            self.wait_for_pools(pools);
+            for pool in pools {
+                self.release_pool_memory(pool.into(), 0);
+            }
+            self.drop_empty_private();
+        }
+        before - self.stats.reserved_bytes.all.current
     }
 
     /// Lowers the peak that limits reserved bytes, to `target` bytes or the active bytes.
@@ -128,9 +150,12 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Releases the free region of a stream at an address, or the pages of the free chunk around this range:
-    /// to follow a recorded allocator that did so, by PyTorch's rules. Returns `false` if there is none;
-    /// complete events are polled.
+    /// to follow a recorded allocator that did so, by PyTorch's rules. Returns `false` if there is none, and
+    /// during a capture; complete events are polled.
     pub fn release_segment(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
+        if self.private.is_capturing() {
+            return false;
+        }
         self.poll();
         let stream = self.streams.number(stream);
         let free = self.pools.iter().filter_map(|pool| pool.stream(stream)).map(|of| &of.free);
@@ -158,7 +183,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Waits for all streams and releases free regions and pages until at most `target` bytes are reserved.
     pub(crate) fn release_cached(&mut self, target: u64) {
         self.wait_for_all();
-        if self.policy.mixes_streams() && !self.private.is_capturing() {
+        if self.policy.mixes_streams() {
             // Regions and pages that lie in free chunks of several streams are whole only together.
             self.merge_streams(0);
         }
@@ -277,10 +302,10 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Waits until all work of a stream is complete: then its free chunks are unused. Returns `false` if the
-    /// backing panicked.
+    /// backing panicked, and during a capture, which a wait would end: what needs the wait is not done then.
     #[must_use]
     pub(crate) fn finish(&self, stream: u32) -> bool {
-        self.backing.finish(self.streams.id(stream))
+        !self.private.is_capturing() && self.backing.finish(self.streams.id(stream))
     }
 
     /// Makes the middle of a free chunk a chunk without pages, which merges with such neighbours. The caller

@@ -135,7 +135,8 @@ impl WatchedDevice for MockDevice {
         self.use_bytes(address, bytes, stream, false);
     }
 
-    /// During a capture, no event may be queried, no stream may wait for another and no page may move.
+    /// During a capture, no event may be recorded, queried or waited for, and no memory may be released or
+    /// moved.
     fn set_capturing(&self, is_capturing: bool) {
         self.state().is_capturing = is_capturing;
     }
@@ -165,6 +166,7 @@ unsafe impl DeviceBacking for MockDevice {
 
     unsafe fn release(&self, address: usize, bytes: usize) {
         let mut state = self.state();
+        state.refuse_in_capture("release");
         let MockState { memory, timeline, .. } = &mut *state;
         let released = memory.release(address, bytes, timeline);
         state.note(released);
@@ -182,6 +184,7 @@ unsafe impl DeviceBacking for MockDevice {
 
     unsafe fn release_addresses(&self, address: usize, bytes: usize) {
         let mut state = self.state();
+        state.refuse_in_capture("release_addresses");
         let released = state.memory.release_range(address, bytes);
         state.note(released);
         state.may_panic();
@@ -198,6 +201,7 @@ unsafe impl DeviceBacking for MockDevice {
 
     unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) {
         let mut state = self.state();
+        state.refuse_in_capture("unmap");
         let MockState { memory, timeline, .. } = &mut *state;
         let unmapped = memory.unmap(address, bytes, page, timeline);
         state.note(unmapped);
@@ -223,7 +227,10 @@ unsafe impl DeviceBacking for MockDevice {
     }
 
     fn record(&self, stream: StreamId) -> EventId {
-        self.enter().timeline.record(stream)
+        let mut state = self.enter();
+        // In a capturing stream it would be a node of the graph.
+        state.refuse_in_capture("record");
+        state.timeline.record(stream)
     }
 
     fn is_done(&self, event: EventId) -> bool {
@@ -240,6 +247,7 @@ unsafe impl DeviceBacking for MockDevice {
 
     fn synchronize(&self, event: EventId) {
         let mut state = self.enter();
+        state.refuse_in_capture("synchronize");
         let was_live = state.timeline.complete(event);
         state.note_event("synchronize", event, was_live);
     }
