@@ -201,7 +201,7 @@ impl TorchRun {
                 block.map_or(Ok(()), |&block| self.engine.record_stream(block, stream))?;
             }
             TorchOperation::EventsDone(done) => self.engine.backing().set_events_done(done),
-            TorchOperation::EmptyCache => self.engine.empty_cache(),
+            TorchOperation::EmptyCache => self.engine.empty_cache()?,
             TorchOperation::MemoryFraction(fraction) => self.engine.set_memory_fraction(fraction),
             TorchOperation::BeginPool { pool, stream } => {
                 self.engine.begin_allocate_to_pool(pool, StreamFilter::only([stream]))?;
@@ -209,9 +209,7 @@ impl TorchRun {
             TorchOperation::EndPool(pool) => self.engine.end_allocate_to_pool(pool)?,
             TorchOperation::ReleasePool(pool) => self.engine.release_pool(pool)?,
             TorchOperation::PoolOnOom(pool, allowed) => self.engine.use_pool_on_oom(pool, allowed)?,
-            TorchOperation::EmptyPool(pool) => {
-                self.engine.empty_pool(pool);
-            }
+            TorchOperation::EmptyPool(pool) => self.engine.empty_pool(pool)?,
             // PyTorch's answers are those without the marks: during a capture it queries events and releases
             // memory, which the recorded device allowed. This engine does neither, so it is not told.
             TorchOperation::Capture(_) => {}

@@ -38,6 +38,7 @@ impl<B: DeviceBacking> Engine<B> {
             return false;
         }
         let waits = self.backing.wait_for(self.streams.id(stream), self.streams.id(other));
+        let waits = self.noted(waits).is_ok();
         self.stats.num_stream_waits += u64::from(waits);
         waits
     }
