@@ -114,13 +114,15 @@ impl<B: DeviceBacking> Engine<B> {
         {
             return Some(chunk);
         }
-        // 3. The best fit among the free chunks of other streams. The request's stream waits for the other,
-        //    on the device.
+        // 3. The best fit among the free chunks of other streams, and among the blocks that they may still
+        //    use. The request's stream waits for them, on the device.
         if self.policy.extensions.steal
             && let Some(chunk) = self.steal(request)
         {
             return Some(chunk);
         }
+        // The others become free when their events are complete.
+        self.record_unrecorded();
         // 4. Callbacks, which may free memory.
         if self.run_callbacks()
             && let Some(chunk) = self.search(request)
