@@ -167,6 +167,24 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         self.change(Engine::mark_capture_end)
     }
 
+    /// [`Engine::retire_stream`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn retire_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
+        self.change(|engine| engine.retire_stream(stream))
+    }
+
+    /// [`Engine::adopt_foreign_stream`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn adopt_foreign_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
+        self.change(|engine| engine.adopt_foreign_stream(stream))
+    }
+
     /// [`Engine::release_pool`].
     ///
     /// # Errors

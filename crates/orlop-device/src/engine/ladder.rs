@@ -25,10 +25,23 @@ impl<B: DeviceBacking> Engine<B> {
         if let Some(loss) = self.backing.loss() {
             return Err(loss.into());
         }
+        if self.streams.has_foreign && self.streams.is_foreign(stream) {
+            return self.allocate_foreign(request, stream);
+        }
+        self.allocate_on(&request, stream)
+    }
+
+    /// Allocates a block from the memory of a stream.
+    #[inline(always)]
+    pub(crate) fn allocate_on(
+        &mut self,
+        request: &DeviceRequest,
+        stream: u32,
+    ) -> Result<DeviceBlock, DeviceError> {
         let Some(size) = self.policy.round(request.bytes) else {
             return Err(self.out_of_memory(request.bytes, usize::MAX));
         };
-        let pool = self.pool_for(&request, size);
+        let pool = self.pool_for(request, size);
         let pooled = PoolRequest { size, stream, pool };
         if pool == LARGE && stream == self.watched_stream {
             return self.allocate_planned(&pooled, request.bytes);

@@ -10,12 +10,11 @@
 //! Events of one stream complete in order, so each stream has a queue.
 
 use super::chunks::{ChunkState, Index};
-use crate::DeviceError;
 use crate::backing::{CallFailure, DeviceBacking, EventId, GuardedDevice};
 use crate::engine::Engine;
 use crate::policy::Extensions;
-use orlop_core::{Device, StreamId};
-use std::collections::{HashMap, HashSet, VecDeque};
+use orlop_core::Device;
+use std::collections::{HashMap, VecDeque};
 
 /// The bit of [`Chunk::note`](super::chunks::Chunk::note) that stands for the streams in
 /// [`PendingFrees::more`].
@@ -42,6 +41,8 @@ pub(crate) struct PendingFrees {
     pub(crate) without_events: Vec<Index>,
     /// Blocks whose events are recorded when their memory is wanted.
     pub(crate) unrecorded: Vec<Index>,
+    /// The number of retired streams whose events were not complete when numbers were last collected.
+    pub(crate) stuck: usize,
 }
 
 #[derive(Debug, Default)]
@@ -58,8 +59,22 @@ impl PendingFrees {
     }
 
     /// Returns the recorded events that are not known to be complete.
-    pub(crate) fn events(&self) -> HashSet<EventId> {
-        self.queues.iter().flat_map(|queue| &queue.events).map(|&(event, _)| event).collect()
+    pub(crate) fn events(&self) -> HashMap<EventId, u32> {
+        let queues = (0..).zip(&self.queues);
+        queues
+            .flat_map(|(stream, queue)| queue.events.iter().map(move |&(event, _)| (event, stream)))
+            .collect()
+    }
+
+    /// Removes the queue of a stream if it is empty. Returns `false` if it is not.
+    pub(crate) fn drop_queue(&mut self, stream: u32) -> bool {
+        let Some(queue) = self.queues.get_mut(stream as usize) else { return true };
+        if !queue.events.is_empty() {
+            return false;
+        }
+        *queue = Queue::default();
+        self.order.retain(|&other| other != stream);
+        true
     }
 }
 
@@ -86,7 +101,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Removes the note that a stream uses a chunk. Returns `false` if there is none.
-    fn remove_use(&mut self, chunk: Index, stream: u32) -> bool {
+    pub(crate) fn remove_use(&mut self, chunk: Index, stream: u32) -> bool {
         let uses = &mut self.chunks[chunk].note;
         if stream < MORE {
             let bit = 1 << stream;
@@ -120,7 +135,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.chunks[chunk].state = ChunkState::Pending;
         if self.private.is_capturing() {
             self.pending.without_events.push(chunk);
-        } else if self.is_lazy() {
+        } else if self.is_lazy() && !self.users(chunk).any(|user| self.streams.is_foreign(user)) {
             self.pending.unrecorded.push(chunk);
             if self.pending.unrecorded.len() >= MAX_UNRECORDED {
                 self.record_unrecorded();
@@ -167,7 +182,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Tries again for blocks whose events could not all be recorded.
-    fn retry_events(&mut self) {
+    pub(crate) fn retry_events(&mut self) {
         if !self.pending.without_events.is_empty() {
             let chunks = std::mem::take(&mut self.pending.without_events);
             self.record_events(&chunks);
@@ -180,22 +195,6 @@ impl<B: DeviceBacking> Engine<B> {
             let chunks = std::mem::take(&mut self.pending.unrecorded);
             self.record_events(&chunks);
         }
-    }
-
-    /// Records an event for all blocks that were freed while a stream may still use them. Call it before the
-    /// stream is destroyed: later none can be recorded in it.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Backing`] if that failed. It is tried again at each request.
-    pub fn retire_stream(&mut self, stream: StreamId) -> Result<(), DeviceError> {
-        let stream = self.streams.number(stream);
-        self.failures.begin();
-        let is_user = |&&chunk: &&Index| self.users(chunk).any(|user| user == stream);
-        if self.pending.unrecorded.iter().any(|chunk| is_user(&chunk)) {
-            self.record_unrecorded();
-        }
-        self.failures.first().map_or(Ok(()), |failure| Err(failure.into()))
     }
 
     /// Queries events, and frees the blocks that waited for them.
