@@ -3,7 +3,7 @@
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::private_pools::PoolId;
 use crate::backing::DeviceBacking;
-use crate::engine::Engine;
+use crate::engine::{DeviceBlock, Engine};
 use orlop_alloc::{Error, Result};
 use orlop_core::StreamId;
 use std::collections::HashSet;
@@ -66,7 +66,7 @@ impl<B: DeviceBacking> Engine<B> {
                 let state = match chunk.state {
                     ChunkState::Live => DeviceChunkState::Live,
                     ChunkState::Pending => DeviceChunkState::Pending,
-                    ChunkState::Free | ChunkState::LastFreed => DeviceChunkState::Free,
+                    ChunkState::Free | ChunkState::LastFreed | ChunkState::Claimed => DeviceChunkState::Free,
                     ChunkState::Leaked => DeviceChunkState::Leaked,
                     ChunkState::Unmapped | ChunkState::Vacant => {
                         segments.extend(open.take());
@@ -91,6 +91,16 @@ impl<B: DeviceBacking> Engine<B> {
         }
         segments.sort_by_key(|segment| segment.address);
         segments
+    }
+
+    /// Returns the live block that an address lies in. The time is proportional to the number of chunks in its
+    /// region.
+    #[must_use]
+    pub fn block_at(&self, address: usize) -> Option<DeviceBlock> {
+        let region = self.regions.around(address)?;
+        let mut chunks = self.chunks.walk(region.first);
+        let (index, chunk) = chunks.find(|(_, chunk)| address - chunk.address < chunk.size)?;
+        (chunk.state == ChunkState::Live).then_some(DeviceBlock(index))
     }
 
     /// Returns the number of regions, and of reservations that have pages.

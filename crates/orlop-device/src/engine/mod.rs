@@ -9,7 +9,9 @@
 //! | `pending` | freed blocks that other streams may still use |
 //! | `split_merge` | chunks taken out of their index and put back: search, split, merge |
 //! | `grow` | new memory: regions, or pages at the end of a range of addresses |
-//! | `release` | memory that is released to the device |
+//! | `release` | what is released to the device: by age, for a larger request, or all |
+//! | `release_memory` | how: a region, the pages of a chunk, a range |
+//! | `slow_path` | the engine while the device is called without its lock |
 //! | `whole_regions` | wholly free regions, which are released before the engine grows beyond the peak |
 //! | `other_streams` | a chunk of another stream, which the request's stream waits for |
 //! | `stream_borders` | free neighbours of different streams, and how they merge |
@@ -32,7 +34,9 @@ mod pending;
 mod pools;
 mod private_pools;
 mod release;
+mod release_memory;
 mod retire;
+mod slow_path;
 mod split_merge;
 mod stream_borders;
 mod stream_table;
@@ -43,7 +47,9 @@ pub use self::inspect::{DeviceChunk, DeviceChunkState, DeviceSegment};
 pub use self::private_pools::{PoolId, StreamFilter};
 
 pub(crate) use self::chunks::{Chunk, ChunkState, Index, NONE};
+pub(crate) use self::ladder::CacheMiss;
 pub(crate) use self::pools::{Region, at};
+pub(crate) use self::slow_path::{EngineLock, SlowPath};
 
 use self::chunks::Chunks;
 use self::failures::CallFailures;
@@ -61,6 +67,7 @@ use orlop_alloc::RegionWatches;
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// The pool for small requests. The common pools come first; private ones follow.
 pub(crate) const SMALL: u16 = 0;
@@ -125,7 +132,7 @@ pub(crate) struct PoolRequest {
 /// # Ok::<(), orlop_device::DeviceError>(())
 /// ```
 pub struct Engine<B: DeviceBacking> {
-    pub(crate) backing: GuardedDevice<B>,
+    pub(crate) backing: Arc<GuardedDevice<B>>,
     pub(crate) policy: Policy,
     /// The maximum of reserved bytes.
     pub(crate) limit: Option<u64>,
@@ -158,7 +165,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Creates an engine over a device, by the rules of a policy. Invalid sizes in the policy are rounded up.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
-        let (policy, backing) = (policy.normalized(), GuardedDevice::new(backing));
+        let (policy, backing) = (policy.normalized(), Arc::new(GuardedDevice::new(backing)));
         let pool = |small: bool| {
             let kind = if small { policy.small_index } else { IndexKind::Ordered };
             Pool::new(small, None, kind, policy.granule)

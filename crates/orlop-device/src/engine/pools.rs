@@ -4,6 +4,7 @@ use super::chunks::{Chunks, Index};
 use super::free_index::FreeChunks;
 use crate::policy::IndexKind;
 use orlop_alloc::engine_support::{FreeChunk, SortedRuns};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Free memory for one class of requests: small or large, of one lifetime, common or private.
@@ -109,22 +110,34 @@ impl Region {
 pub(crate) struct Regions {
     places: Vec<Option<Region>>,
     vacant: Vec<Index>,
+    by_address: BTreeMap<usize, Index>,
 }
 
 impl Regions {
     pub(crate) fn insert(&mut self, region: Region) -> Option<Index> {
-        if let Some(index) = self.vacant.pop() {
-            self.places[index as usize] = Some(region);
-            return Some(index);
-        }
-        let index = Index::try_from(self.places.len()).ok()?;
-        self.places.push(Some(region));
+        let address = region.address;
+        let index = match self.vacant.pop() {
+            Some(index) => {
+                self.places[index as usize] = Some(region);
+                index
+            }
+            None => {
+                let index = Index::try_from(self.places.len()).ok()?;
+                self.places.push(Some(region));
+                index
+            }
+        };
+        self.by_address.insert(address, index);
         Some(index)
     }
 
     pub(crate) fn remove(&mut self, index: Index) -> Option<Region> {
         let region = self.places.get_mut(index as usize)?.take();
-        if region.is_some() {
+        if let Some(region) = &region {
+            // A replay can have two at one address.
+            if self.by_address.get(&region.address) == Some(&index) {
+                self.by_address.remove(&region.address);
+            }
             self.vacant.push(index);
         }
         region
@@ -133,6 +146,12 @@ impl Regions {
     #[inline]
     pub(crate) fn get(&self, index: Index) -> Option<&Region> {
         self.places.get(index as usize)?.as_ref()
+    }
+
+    /// Returns the region that an address lies in.
+    pub(crate) fn around(&self, address: usize) -> Option<&Region> {
+        let (_, &index) = self.by_address.range(..=address).next_back()?;
+        self.get(index).filter(|region| address - region.address < region.bytes)
     }
 
     /// Sets the lowest chunk of a region.

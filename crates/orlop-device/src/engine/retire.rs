@@ -11,6 +11,7 @@
 //! it waits for.
 
 use super::chunks::{ChunkState, Index};
+use super::ladder::CacheMiss;
 use super::{DeviceBlock, DeviceRequest, Engine};
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
@@ -48,7 +49,7 @@ impl<B: DeviceBacking> Engine<B> {
             return Err(DeviceError::DuringCapture);
         }
         self.failures.begin();
-        if !self.wait_for(to, from) && !self.finish(from) {
+        if !self.wait_for(to, from) && !self.waited_for(from) {
             let failure = self.failures.first().or(self.backing.loss());
             return Err(failure.map_or(DeviceError::DuringCapture, DeviceError::from));
         }
@@ -60,6 +61,12 @@ impl<B: DeviceBacking> Engine<B> {
         }
         self.move_memory(from, to);
         Ok(())
+    }
+
+    /// Waits for a stream on the host. Returns `false` if that failed.
+    fn waited_for(&mut self, stream: u32) -> bool {
+        let finished = self.backing.finish(self.streams.id(stream));
+        self.noted(finished).is_ok()
     }
 
     /// Notes that a stream is foreign: its owner keeps it until all blocks that were allocated for it or used
@@ -83,21 +90,33 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(())
     }
 
-    /// Allocates a block for a foreign stream, from the memory of the default stream.
+    /// Allocates a block for a foreign stream, from the cached memory of the default stream.
     #[cold]
     pub(crate) fn allocate_foreign(
         &mut self,
-        request: DeviceRequest,
+        request: &DeviceRequest,
         foreign: u32,
-    ) -> Result<DeviceBlock, DeviceError> {
+    ) -> Result<DeviceBlock, CacheMiss> {
         let default = self.streams.default_number();
-        let block = self.allocate_on(&request, default)?;
+        match self.allocate_on(request, default) {
+            Ok(block) => self.lend(block, foreign).map_err(CacheMiss::Refused),
+            Err(CacheMiss::Request { request, requested, logged, .. }) => {
+                Err(CacheMiss::Request { request, requested, logged, foreign })
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// Makes a block of the default stream one of a foreign stream, which waits for the default stream.
+    pub(crate) fn lend(&mut self, block: DeviceBlock, foreign: u32) -> Result<DeviceBlock, DeviceError> {
+        let default = self.streams.default_number();
+        self.failures.begin();
         if self.wait_for(foreign, default) {
             self.chunks[block.0].stream = foreign;
             return Ok(block);
         }
-        self.free(block)?;
         let failure = self.failures.first().or(self.backing.loss());
+        self.free(block)?;
         Err(failure.map_or(DeviceError::DuringCapture, DeviceError::from))
     }
 

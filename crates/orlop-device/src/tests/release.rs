@@ -1,7 +1,7 @@
 //! Which memory is released to the device, and when.
 
 use super::{MIB, engine, on, reserved_mib, torch};
-use crate::engine::{ChunkState, PoolRequest};
+use crate::engine::{ChunkState, PoolRequest, SlowPath};
 use crate::{DeviceAllocator, DeviceRequest, NullDevice, Policy, StreamFilter};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Alignment, Device, StreamId};
@@ -78,8 +78,8 @@ fn a_region_with_a_live_block_stays() {
     let behind = engine.chunks[part.0].next;
     assert_eq!(engine.chunks[behind].state, ChunkState::Free);
     for chunk in [whole.0, part.0, behind] {
-        assert!(!engine.release_region(chunk));
-        assert!(!engine.release_range(chunk));
+        assert!(!SlowPath::new(&mut engine).release_region(chunk));
+        assert!(!SlowPath::new(&mut engine).release_range(chunk));
     }
     assert_eq!((reserved_mib(engine.stats()), engine.stats().num_corrupt_releases), (40, 6));
     assert!(engine.verify().is_err());
@@ -94,7 +94,7 @@ fn pages_are_not_released_as_blocks_that_are_never_split() {
     let first = engine.allocate(on(60, 0)).unwrap();
     engine.free(first).unwrap();
     let request = PoolRequest { size: 40 * MIB, stream: 0, pool: 1 };
-    assert!(!engine.release_oversize(&request));
+    assert!(!SlowPath::new(&mut engine).release_oversize(&request));
     assert_eq!((reserved_mib(engine.stats()), engine.stats().segment.all.current), (60, 0));
     engine.verify().unwrap();
 }
