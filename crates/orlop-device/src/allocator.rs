@@ -225,6 +225,15 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         self.change(|engine| engine.mark_capture_end())
     }
 
+    /// [`Engine::adopt_foreign_stream`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn adopt_foreign_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
+        self.change(|engine| engine.adopt_foreign_stream(self.device_stream(stream)))
+    }
+
     /// [`Engine::release_pool`].
     ///
     /// # Errors

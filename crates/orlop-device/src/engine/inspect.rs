@@ -145,7 +145,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[must_use]
     pub fn metadata(&self) -> usize {
         let places = self.free_by_address.len() * size_of::<(usize, Index)>();
-        self.chunks.bytes() + self.borders.bytes() + self.period.bytes() + places
+        self.chunks.bytes() + self.streams.bytes() + self.borders.bytes() + self.period.bytes() + places
     }
 
     /// Verifies the invariants of the crate by walking all metadata.
@@ -197,6 +197,8 @@ impl<B: DeviceBacking> Engine<B> {
         let mut indexed: HashSet<Index> = HashSet::new();
         for (number, pool) in (0_u16..).zip(&self.pools) {
             for (stream, of) in pool.streams() {
+                let is_empty = of.free.is_empty() && of.unmapped.iter().next().is_none();
+                rule(is_empty || !self.streams.is_vacant(stream), "a vacant number has no memory")?;
                 let free = of.free.all(&self.chunks).into_iter().map(|index| (index, ChunkState::Free));
                 let unmapped = of.unmapped.iter().map(|place| (place.chunk, ChunkState::Unmapped));
                 for (index, state) in free.chain(unmapped) {

@@ -23,6 +23,8 @@ pub(crate) enum CacheMiss {
         requested: usize,
         /// Of the watched stream: its number in the log, and its planned address, which was not tried yet.
         logged: Option<(u32, Option<usize>)>,
+        /// The foreign stream that it is for, served from the memory of the default stream; or `NONE`.
+        foreign: u32,
     },
 }
 
@@ -50,6 +52,19 @@ impl<B: DeviceBacking> Engine<B> {
         if let Some(loss) = self.backing.loss() {
             return Err(CacheMiss::Refused(loss.into()));
         }
+        if self.streams.has_foreign && self.streams.is_foreign(stream) {
+            return self.allocate_foreign(request, stream);
+        }
+        self.allocate_on(request, stream)
+    }
+
+    /// Allocates a block of the cached memory of a stream.
+    #[inline(always)]
+    pub(crate) fn allocate_on(
+        &mut self,
+        request: &DeviceRequest,
+        stream: u32,
+    ) -> Result<DeviceBlock, CacheMiss> {
         let requested = request.bytes;
         let Some(size) = self.policy.round(requested) else {
             return Err(CacheMiss::Refused(self.out_of_memory(requested, usize::MAX)));
@@ -61,7 +76,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
         match self.best_fit(&request, requested) {
             Some(block) => Ok(block),
-            None => Err(CacheMiss::Request { request, requested, logged: None }),
+            None => Err(CacheMiss::Request { request, requested, logged: None, foreign: NONE }),
         }
     }
 
@@ -154,14 +169,17 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     #[cold]
     #[inline(never)]
     pub(crate) fn allocate(&mut self, miss: &CacheMiss) -> Result<DeviceBlock, DeviceError> {
-        let (request, requested, logged) = match miss {
+        let (request, requested, logged, foreign) = match miss {
             CacheMiss::Refused(error) => return Err(*error),
-            CacheMiss::Request { request, requested, logged } => (request, *requested, *logged),
+            CacheMiss::Request { request, requested, logged, foreign } => {
+                (request, *requested, *logged, *foreign)
+            }
         };
-        match logged {
+        let block = match logged {
             Some((number, address)) => self.allocate_planned(request, requested, number, address),
             None => self.allocate_elsewhere(request, requested),
-        }
+        }?;
+        if foreign == NONE { Ok(block) } else { self.lend(block, foreign) }
     }
 
     /// Allocates a block of the chunk that the other steps of the ladder find. If a call of the device fails,

@@ -18,7 +18,8 @@
 //! | `private_pools` | pools of captured graphs |
 //! | `failures` | failed calls of the device |
 //! | `chunks`, `free_index` | data: the table of chunks, free chunks by size |
-//! | `pools` | data: pools, regions and the numbers of streams |
+//! | `retire` | streams that end, and foreign ones |
+//! | `pools`, `stream_table` | data: pools and regions; the numbers of streams |
 //! | `inspect`, `watch` | segments and invariants; region events for observers |
 
 mod chunks;
@@ -34,9 +35,11 @@ mod pools;
 mod private_pools;
 mod release;
 mod release_memory;
+mod retire;
 mod slow_path;
 mod split_merge;
 mod stream_borders;
+mod stream_table;
 mod watch;
 mod whole_regions;
 
@@ -51,9 +54,10 @@ pub(crate) use self::slow_path::{EngineLock, SlowPath};
 use self::chunks::Chunks;
 use self::failures::CallFailures;
 use self::pending::PendingFrees;
-use self::pools::{Pool, Regions, StreamTable};
+use self::pools::{Pool, Regions};
 use self::private_pools::PrivatePools;
 use self::stream_borders::StreamBorders;
+use self::stream_table::StreamTable;
 use self::whole_regions::WholeRegions;
 use crate::backing::{DeviceBacking, GuardedDevice};
 use crate::period::StreamPeriod;
@@ -171,6 +175,7 @@ impl<B: DeviceBacking> Engine<B> {
         let watched_stream = if policy.extensions.plan_periods { 0 } else { NONE };
         let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
         let keeps_whole_regions = policy.extensions.hold_to_peak.is_some() && !paged;
+        let default_stream = StreamId::default_of(backing.device());
         let mut engine = Self {
             backing,
             policy,
@@ -178,7 +183,7 @@ impl<B: DeviceBacking> Engine<B> {
             chunks: Chunks::default(),
             regions: Regions::default(),
             pools,
-            streams: StreamTable::default(),
+            streams: StreamTable::new(default_stream),
             pending: PendingFrees::default(),
             borders: StreamBorders::default(),
             private: PrivatePools::default(),
@@ -301,10 +306,17 @@ impl<B: DeviceBacking> Drop for Engine<B> {
     fn drop(&mut self) {
         self.note_all_gone();
         // Blocks were freed while their streams ran.
-        let ids = (0..self.streams.count()).map(|stream| self.streams.id(stream));
-        let running = ids.filter(|&stream| self.backing.finish(stream).is_err()).count();
-        for event in self.pending.events() {
-            self.backing.forget(event);
+        let is_capturing = self.private.is_capturing();
+        let is_running = |stream: &StreamId| is_capturing || self.backing.finish(*stream).is_err();
+        let mut running = self.streams.existing().filter(is_running).count();
+        for (event, stream) in self.pending.events() {
+            // Nothing can be recorded in a stream that has ended, but its events can be waited for.
+            let is_over = self.streams.is_retired(stream) || self.streams.is_foreign(stream);
+            let waited = is_over && !is_capturing && self.backing.synchronize(event).is_ok();
+            running += usize::from(is_over && !waited);
+            if !waited {
+                self.backing.forget(event);
+            }
         }
         if running > 0 || self.is_lost() {
             // Streams that could not be waited for may use any of it: it is leaked, not released.

@@ -11,11 +11,10 @@
 
 use super::chunks::{Chunk, ChunkState, Index};
 use super::slow_path::SlowPath;
-use crate::DeviceError;
 use crate::backing::{DeviceBacking, EventId};
 use crate::engine::Engine;
 use crate::policy::Extensions;
-use orlop_core::{Device, StreamId};
+use orlop_core::Device;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The bit of [`Chunk::note`](super::chunks::Chunk::note) that stands for the streams in
@@ -43,6 +42,8 @@ pub(crate) struct PendingFrees {
     pub(crate) without_events: Vec<Index>,
     /// Blocks whose events are recorded when their memory is wanted.
     pub(crate) unrecorded: Vec<Index>,
+    /// The number of retired streams whose events were not complete when numbers were last collected.
+    pub(crate) stuck: usize,
 }
 
 #[derive(Debug, Default)]
@@ -59,8 +60,22 @@ impl PendingFrees {
     }
 
     /// Returns the recorded events that are not known to be complete.
-    pub(crate) fn events(&self) -> HashSet<EventId> {
-        self.queues.iter().flat_map(|queue| &queue.events).map(|&(event, _)| event).collect()
+    pub(crate) fn events(&self) -> HashMap<EventId, u32> {
+        let queues = (0..).zip(&self.queues);
+        queues
+            .flat_map(|(stream, queue)| queue.events.iter().map(move |&(event, _)| (event, stream)))
+            .collect()
+    }
+
+    /// Removes the queue of a stream if it is empty. Returns `false` if it is not.
+    pub(crate) fn drop_queue(&mut self, stream: u32) -> bool {
+        let Some(queue) = self.queues.get_mut(stream as usize) else { return true };
+        if !queue.events.is_empty() {
+            return false;
+        }
+        *queue = Queue::default();
+        self.order.retain(|&other| other != stream);
+        true
     }
 }
 
@@ -87,7 +102,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Removes the note that a stream uses a chunk. Returns `false` if there is none.
-    fn remove_use(&mut self, chunk: Index, stream: u32) -> bool {
+    pub(crate) fn remove_use(&mut self, chunk: Index, stream: u32) -> bool {
         let uses = &mut self.chunks[chunk].note;
         if stream < MORE {
             let bit = 1 << stream;
@@ -121,7 +136,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.chunks[chunk].state = ChunkState::Pending;
         if self.private.is_capturing() {
             self.pending.without_events.push(chunk);
-        } else if self.is_lazy() {
+        } else if self.is_lazy() && !self.users(chunk).any(|user| self.streams.is_foreign(user)) {
             self.pending.unrecorded.push(chunk);
             if self.pending.unrecorded.len() >= MAX_UNRECORDED {
                 self.record_unrecorded();
@@ -168,7 +183,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Tries again for blocks whose events could not all be recorded.
-    fn retry_events(&mut self) {
+    pub(crate) fn retry_events(&mut self) {
         if !self.pending.without_events.is_empty() {
             let chunks = std::mem::take(&mut self.pending.without_events);
             self.record_events(&chunks);
@@ -181,22 +196,6 @@ impl<B: DeviceBacking> Engine<B> {
             let chunks = std::mem::take(&mut self.pending.unrecorded);
             self.record_events(&chunks);
         }
-    }
-
-    /// Records an event for all blocks that were freed while a stream may still use them. Call it before the
-    /// stream is destroyed: later none can be recorded in it.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Backing`] if that failed. It is tried again at each request.
-    pub fn retire_stream(&mut self, stream: StreamId) -> Result<(), DeviceError> {
-        let stream = self.streams.number(stream);
-        self.failures.begin();
-        let is_user = |&&chunk: &&Index| self.users(chunk).any(|user| user == stream);
-        if self.pending.unrecorded.iter().any(|chunk| is_user(&chunk)) {
-            self.record_unrecorded();
-        }
-        self.failures.first().map_or(Ok(()), |failure| Err(failure.into()))
     }
 
     /// Queries events, and frees the blocks that waited for them.

@@ -1,10 +1,9 @@
-//! Pools, which have free chunks by stream; regions; and the numbers of streams.
+//! Pools, which have free chunks by stream, and regions.
 
 use super::chunks::{Chunks, Index};
 use super::free_index::FreeChunks;
 use crate::policy::IndexKind;
 use orlop_alloc::engine_support::{FreeChunk, SortedRuns};
-use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -163,41 +162,14 @@ impl Regions {
         }
     }
 
+    /// Makes all regions of a stream those of another.
+    pub(crate) fn change_stream(&mut self, from: u32, to: u32) {
+        for region in self.places.iter_mut().flatten().filter(|region| region.stream == from) {
+            region.stream = to;
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Index, &Region)> + '_ {
         (0..).zip(&self.places).filter_map(|(index, region)| Some((index, region.as_ref()?)))
-    }
-}
-
-/// The numbers of streams: small ones, in order of first use.
-#[derive(Debug, Default)]
-pub(crate) struct StreamTable {
-    ids: Vec<StreamId>,
-    last: u32,
-}
-
-impl StreamTable {
-    /// Returns the number of a stream. Programs have few, and mostly use the same again.
-    #[inline]
-    pub(crate) fn number(&mut self, stream: StreamId) -> u32 {
-        if self.ids.get(self.last as usize) == Some(&stream) {
-            return self.last;
-        }
-        let place = self.ids.iter().position(|&id| id == stream).unwrap_or_else(|| {
-            self.ids.push(stream);
-            self.ids.len() - 1
-        });
-        // The ids of 2^32 streams would fill the memory first.
-        self.last = u32::try_from(place).unwrap_or(0);
-        self.last
-    }
-
-    /// Returns the number of streams.
-    pub(crate) fn count(&self) -> u32 {
-        u32::try_from(self.ids.len()).unwrap_or(u32::MAX)
-    }
-
-    #[inline]
-    pub(crate) fn id(&self, number: u32) -> StreamId {
-        self.ids.get(number as usize).copied().unwrap_or_default()
     }
 }

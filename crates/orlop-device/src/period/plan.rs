@@ -8,7 +8,7 @@
 //! and then no more.
 
 use crate::backing::DeviceBacking;
-use crate::engine::{CacheMiss, DeviceBlock, Engine, LARGE, PoolRequest, SlowPath};
+use crate::engine::{CacheMiss, DeviceBlock, Engine, LARGE, NONE, PoolRequest, SlowPath};
 use crate::engine::{Chunk, ChunkState, Index};
 use crate::engine::{Region, at};
 use crate::error::DeviceError;
@@ -61,7 +61,12 @@ impl<B: DeviceBacking> Engine<B> {
         let block = match planned {
             // Pages are missing there.
             Some((address, (_, missing))) if missing > 0 => {
-                return Err(CacheMiss::Request { request, requested, logged: Some((number, Some(address))) });
+                return Err(CacheMiss::Request {
+                    request,
+                    requested,
+                    logged: Some((number, Some(address))),
+                    foreign: NONE,
+                });
             }
             Some((address, (chunk, _))) => {
                 let chunk = self.take_free_at(&request, chunk, address);
@@ -70,7 +75,12 @@ impl<B: DeviceBacking> Engine<B> {
             None => None,
         };
         let Some(block) = block.or_else(|| self.best_fit(&request, requested)) else {
-            return Err(CacheMiss::Request { request, requested, logged: Some((number, None)) });
+            return Err(CacheMiss::Request {
+                request,
+                requested,
+                logged: Some((number, None)),
+                foreign: NONE,
+            });
         };
         self.chunks[block.0].after = number;
         self.plan_if_moved();
