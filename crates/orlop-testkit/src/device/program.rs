@@ -312,7 +312,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         if !is_foreign {
             match self.engine.retire_stream(id) {
                 Err(DeviceError::DuringCapture) if self.captures > 0 => return Ok(()),
-                Err(error) => return self.check_failure(Err(error)),
+                Err(error) => return self.check_failure::<()>(Err(error)),
                 Ok(()) => {}
             }
             for block in &mut self.live {
