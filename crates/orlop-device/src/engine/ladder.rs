@@ -52,7 +52,7 @@ impl<B: DeviceBacking> Engine<B> {
         if let Some(loss) = self.backing.loss() {
             return Err(CacheMiss::Refused(loss.into()));
         }
-        if self.streams.has_foreign && self.streams.is_foreign(stream) {
+        if self.streams.has_ended && self.streams.is_foreign(stream) {
             return self.allocate_foreign(request, stream);
         }
         self.allocate_on(request, stream)

@@ -283,6 +283,9 @@ impl<B: DeviceBacking> Engine<B> {
         let passed = &mut self.chunks[chunk];
         passed.events -= 1;
         if passed.events == 0 && passed.note == 0 {
+            if self.streams.is_retired(passed.stream) {
+                passed.stream = self.streams.default_number();
+            }
             self.make_free(chunk);
         }
     }

@@ -120,13 +120,17 @@ impl<B: DeviceBacking> Engine<B> {
         Err(failure.map_or(DeviceError::DuringCapture, DeviceError::from))
     }
 
-    /// Makes a block of a foreign stream one of the default stream that the foreign one uses, before it is
-    /// freed.
+    /// Makes the memory of a block the default stream's, before it is freed, if the block's stream was retired
+    /// or is foreign. A foreign one then counts as another stream that uses it.
     #[cold]
     pub(crate) fn disown(&mut self, index: Index) {
-        let foreign = self.chunks[index].stream;
+        let stream = self.chunks[index].stream;
+        if self.streams.is_foreign(stream) {
+            self.add_use(index, stream);
+        } else if !self.streams.is_retired(stream) {
+            return;
+        }
         self.chunks[index].stream = self.streams.default_number();
-        self.add_use(index, foreign);
     }
 
     /// Makes the free memory of a stream that of another, which waited for it.

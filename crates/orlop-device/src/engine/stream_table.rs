@@ -30,8 +30,8 @@ pub(crate) struct StreamTable {
     vacant: Vec<u32>,
     /// The numbers of retired streams.
     pub(crate) retired: Vec<u32>,
-    /// Whether there is a foreign stream, or was one.
-    pub(crate) has_foreign: bool,
+    /// Whether a stream was retired or is foreign.
+    pub(crate) has_ended: bool,
     default: StreamId,
 }
 
@@ -44,7 +44,7 @@ impl StreamTable {
             last: 0,
             vacant: Vec::new(),
             retired: Vec::new(),
-            has_foreign: false,
+            has_ended: false,
             default,
         }
     }
@@ -104,7 +104,7 @@ impl StreamTable {
     pub(crate) fn set_foreign(&mut self, number: u32) {
         if self.ids[number as usize] != self.default {
             self.states[number as usize] = NumberState::Foreign;
-            self.has_foreign = true;
+            self.has_ended = true;
         }
     }
 
@@ -116,6 +116,7 @@ impl StreamTable {
     /// Notes that a stream has ended. `default` is the number that stands for it.
     pub(crate) fn retire(&mut self, number: u32, default: u32) {
         self.states[number as usize] = NumberState::Retired;
+        self.has_ended = true;
         self.retired.push(number);
         self.last = default;
     }

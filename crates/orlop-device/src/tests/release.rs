@@ -143,6 +143,23 @@ fn nothing_is_released_during_a_capture() {
     assert_eq!(allocator.usage().reserved, 0);
 }
 
+/// Neither by garbage collection, nor for a request larger than what is free.
+#[test]
+fn nothing_is_collected_during_a_capture() {
+    let mut engine = engine(torch("garbage_collection_threshold:0.3,max_split_size_mb:32"), 200);
+    engine.set_memory_fraction(0.99);
+    let blocks = [40, 40, 40].map(|mib| engine.allocate(on(mib, 1)).unwrap());
+    blocks.into_iter().for_each(|block| engine.free(block).unwrap());
+    engine.mark_capture_begin();
+    engine.allocate(on(100, 1)).unwrap_err();
+    engine.allocate(on(100, 2)).unwrap_err();
+    assert_eq!((engine.stats().num_device_free, reserved_mib(engine.stats())), (0, 120));
+    engine.mark_capture_end().unwrap();
+    engine.allocate(on(100, 1)).unwrap();
+    assert!(engine.stats().num_device_free > 0);
+    engine.verify().unwrap();
+}
+
 /// A wait would add one of the two streams to the capture.
 #[test]
 fn no_stream_waits_for_another_during_a_capture() {
