@@ -168,14 +168,15 @@ fn copy_there(to: &BlockElements<'_>, from: &BlockElements<'_>) -> Result<()> {
 
 /// Copies elements of a device to the host. Returns their bytes and the layout in them.
 fn fetch(from: &BlockElements<'_>) -> Result<(Vec<u8>, Layout)> {
-    // A layout that repeats elements spans fewer bytes than they would have when packed.
-    if from.span <= from.packed_bytes() {
+    // A layout that repeats elements spans fewer bytes than they would have when packed. A device without room
+    // for them can still be read.
+    let packed = (from.span > from.packed_bytes()).then(|| temporary(from.device(), from.packed_bytes()));
+    let Some(Ok(packed)) = packed else {
         let mut bytes = host::zeros(from.span)?;
         // SAFETY: the vector is as long as the span, which is inside the block; a guard holds the block.
         unsafe { transfer(ByteRun::Host(&mut bytes), from.run(), from.span) }?;
         return Ok((bytes, from.layout.clone()));
-    }
-    let packed = temporary(from.device(), from.packed_bytes())?;
+    };
     let packed = BlockElements::whole(&packed, from.packed(), from.dtype)?;
     copy_there(&packed, from)?;
     let mut bytes = host::zeros(packed.span)?;
@@ -217,7 +218,14 @@ fn send_run(to: &BlockElements<'_>, from: ByteRun<'_>) -> Result<()> {
         // write guard holds the block.
         return unsafe { transfer(to.run(), from, to.span) };
     }
-    let packed = temporary(to.device(), to.packed_bytes())?;
+    let Ok(packed) = temporary(to.device(), to.packed_bytes()) else {
+        // Run by run: slow, but without memory of the device.
+        let (size, packed) = (to.dtype.size(), to.packed());
+        return StridedLoops::with((&to.layout, size), Some((&packed, size)), |loops| {
+            // SAFETY: the source has the packed elements; a write guard holds the block.
+            unsafe { copy_elements((to.run(), to.dtype), (from, to.dtype), loops) }
+        })?;
+    };
     let packed = BlockElements::whole(&packed, to.packed(), to.dtype)?;
     // SAFETY: the source has the packed elements; the block is new.
     unsafe { transfer(packed.run(), from, packed.span) }?;

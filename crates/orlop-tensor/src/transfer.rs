@@ -86,7 +86,8 @@ pub(crate) unsafe fn transfer(mut to: ByteRun<'_>, mut from: ByteRun<'_>, bytes:
     })
 }
 
-/// Copies or casts elements between two ranges of one device, which is not the CPU.
+/// Copies or casts elements between two ranges, of which the first is not on the CPU. The second may be if
+/// the dtypes are the same.
 ///
 /// # Errors
 ///

@@ -132,7 +132,7 @@ mod tests {
     const ITEM: usize = 2;
 
     fn stream() -> StreamId {
-        StreamId::new(3)
+        StreamId::from_raw(3)
     }
 
     fn first(bytes: &mut [u8]) -> NonNull<u8> {
