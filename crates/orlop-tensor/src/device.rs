@@ -8,6 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::host;
+use crate::storage::StorageCell;
 use crate::tensor::{TensorImpl, copy_or_cast, pattern};
 use crate::transfer::{self, ByteRun, check_reachable, copy_elements, transfer};
 use orlop_alloc::{Error as AllocError, MemoryBlock, Request, StridedLoops};
@@ -90,11 +91,11 @@ pub(crate) fn copy(
     layout: &Layout,
 ) -> Result<()> {
     let to = BlockElements::new(to, &to.layout, to_memory)?;
-    let from = BlockElements::new(from, layout, from_memory)?;
+    let (source, from) = (from.storage(), BlockElements::new(from, layout, from_memory)?);
     if to.layout.is_empty() {
         return Ok(());
     }
-    if to.is_dense() && from.is_like(&to.layout, to.dtype) {
+    if to.is_dense() && from.is_like(&to.layout, to.dtype) && !from.device().is_cpu() {
         // SAFETY: both ranges are inside their blocks, which are distinct (the writer's has no other owner)
         // and held by guards; dense layouts with the same strides span the same number of bytes.
         let copied = unsafe { transfer(to.run(), from.run(), to.span) };
@@ -108,7 +109,7 @@ pub(crate) fn copy(
         }
     }
     if from.device().is_cpu() && !to.device().is_cpu() {
-        return send(&to, from);
+        return send(&to, from, source.cell());
     }
     let (mut bytes, layout) = fetch(&from)?;
     if to.device().is_cpu() {
@@ -185,10 +186,12 @@ fn fetch(from: &BlockElements<'_>) -> Result<(Vec<u8>, Layout)> {
     Ok((bytes, packed.layout))
 }
 
-/// Copies elements of the host to a device.
-fn send(to: &BlockElements<'_>, from: BlockElements<'_>) -> Result<()> {
+/// Copies elements of a storage of the host to a device.
+fn send(to: &BlockElements<'_>, from: BlockElements<'_>, storage: &StorageCell) -> Result<()> {
     if from.is_like(&to.packed(), to.dtype) {
-        return send_run(to, from.run());
+        let is_kept = storage.keeps_for_streams(from.block);
+        let kept = ByteRun::Kept(from.block, from.start, storage);
+        return send_run(to, if is_kept { kept } else { from.run() });
     }
     let (mut bytes, packed) = (host::zeros(to.packed_bytes())?, to.packed());
     // SAFETY: the vector has the span of the packed layout, which does not overlap itself; the source is inside

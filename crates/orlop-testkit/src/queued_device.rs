@@ -4,7 +4,9 @@
 //! before it has to be, so memory that is reused too early, and bytes that are read too early, have wrong
 //! contents in every run.
 
-use orlop_alloc::{Access, Allocator, DeviceOps, DevicePtr, Error, Result, StridedLoops, kernels};
+use orlop_alloc::{
+    Access, Allocator, AllocatorRef, DeviceOps, DevicePtr, Error, Result, StridedLoops, kernels,
+};
 use orlop_context::Context;
 use orlop_core::{DType, Device, Layout, MemoryKind, Shape, StreamId};
 use orlop_device::{DeviceAllocator, DeviceBacking, EventId, Policy};
@@ -15,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A device over host memory with streams, which are queues of work. Work of a stream runs when a test
 /// advances the stream, when the host waits for it, or when another stream that waits for it runs.
+///
+/// For the CPU it serves as host memory that streams use, such as pinned memory.
 ///
 /// It is a [`DeviceBacking`] and implements [`DeviceOps`], so that allocators defer reuse by the same streams.
 /// Released memory is overwritten, and freed with the device. Clones are handles to the same device.
@@ -130,6 +134,12 @@ impl QueuedDevice {
         Self { device, queues: Arc::new(Mutex::new(Queues { memory, ..Queues::default() })) }
     }
 
+    /// Creates a caching allocator over the device.
+    #[must_use]
+    pub fn allocator(&self) -> AllocatorRef {
+        DeviceAllocator::new(self.clone(), Policy::orlop()).into_ref().erase()
+    }
+
     /// Creates a context with the device: a caching allocator over it, and its operations.
     ///
     /// # Panics
@@ -139,10 +149,7 @@ impl QueuedDevice {
     #[expect(clippy::expect_used, reason = "the context is new")]
     pub fn context(&self) -> Context {
         let context = Context::new();
-        let allocator = DeviceAllocator::new(self.clone(), Policy::orlop());
-        context
-            .register(self.device, MemoryKind::Default, allocator.into_ref())
-            .expect("nothing is registered");
+        context.register(self.device, MemoryKind::Default, self.allocator()).expect("nothing is registered");
         context.register_ops(self.device, Arc::new(self.clone()));
         context
     }
@@ -197,14 +204,15 @@ fn offsets(loops: StridedLoops<'_>) -> Vec<(usize, usize)> {
     all
 }
 
-// SAFETY: 1. work accesses the given elements only. 2. pageable sources and patterns are copied by the call.
+// SAFETY: 1. work accesses the given elements only. 2. sources that are not kept, and patterns, are copied by
+// the call.
 // 3. waiting runs the work.
 unsafe impl DeviceOps for QueuedDevice {
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()> {
         let (to, source) = (WorkAddress::of(to.ptr), WorkAddress::of(from.ptr));
         let mut queues = self.queues();
         queues.calls.copies += 1;
-        if from.device.is_cpu() && !from.is_pinned {
+        if from.device.is_cpu() && !from.is_kept {
             // SAFETY: the source is valid during the call, and initialised host memory.
             let staged = unsafe { std::slice::from_raw_parts(source.at(0), bytes) }.to_vec();
             return queues.submit(stream, move || {
@@ -373,7 +381,7 @@ unsafe impl DeviceBacking for QueuedDevice {
     }
 
     fn access(&self) -> Access {
-        Access::Device
+        if self.device.is_cpu() { Access::Host } else { Access::Device }
     }
 
     fn name(&self) -> &str {

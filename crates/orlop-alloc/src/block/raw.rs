@@ -184,7 +184,10 @@ impl Record {
         let own = self.own_stream();
         // Recorded after the wait: if that fails, the next use waits.
         if stream != own && !self.uses.iter().any(|known| known == stream) {
-            ops.wait_for(stream, own)?;
+            // The host's own work is done.
+            if own != StreamId::HOST {
+                ops.wait_for(stream, own)?;
+            }
             self.uses.record(stream);
         }
         Ok(true)
@@ -197,7 +200,7 @@ impl Record {
     }
 
     /// Returns `true` if the allocator of a live block reuses it only after the streams that used it.
-    fn honours_streams(&self) -> bool {
+    pub(crate) fn honours_streams(&self) -> bool {
         // SAFETY: the block is live, so the cell of its owner exists.
         self.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().stream_ordered)
     }

@@ -50,6 +50,61 @@ fn a_sent_tensor_may_change_and_end_before_it_arrives() {
     });
 }
 
+/// Host memory whose allocator waits for streams is read by the stream itself. Whoever writes it next waits.
+#[test]
+fn kept_host_memory_is_not_changed_before_it_is_read() {
+    let pinned = QueuedDevice::new(Device::CPU, 64 << 20).allocator();
+    with_device(|device, _| {
+        let make = || {
+            let here = Tensor::empty([1000], TensorOptions::from(DType::I32).allocator(&pinned)).unwrap();
+            here.copy_(&numbers(1000)).unwrap();
+            here
+        };
+        let waits = || device.calls().synchronizations;
+        let here = make();
+        let there = here.to_device(FAR).unwrap();
+        assert_eq!(here.to_vec::<i32>().unwrap()[999], 999);
+        assert_eq!((device.pending(OWN), waits()), (1, 0), "reading does not wait");
+        let uses: Vec<_> = here.storage().unwrap().block().unwrap().uses.iter().collect();
+        assert_eq!(uses, [OWN]);
+        here.fill_(-1).unwrap();
+        assert_eq!((device.pending(OWN), waits()), (0, 1));
+        here.fill_(-2).unwrap();
+        assert_eq!(waits(), 1, "once");
+        assert_eq!(vec_of(&there), (0..1000).collect::<Vec<_>>());
+        // A clone that becomes the only owner of the memory writes it in place.
+        let here = make();
+        let (there, before) = (here.to_device(FAR).unwrap(), waits());
+        let clone = here.lazy_clone().unwrap();
+        drop(here);
+        clone.fill_(-1).unwrap();
+        assert_eq!((vec_of(&there), waits()), ((0..1000).collect::<Vec<_>>(), before + 2));
+        // Shared and exported memory is written without the storage: it is read at once.
+        let here = make();
+        let clone = here.lazy_clone().unwrap();
+        let there = here.to_device(FAR).unwrap();
+        drop(here);
+        clone.fill_(-1).unwrap();
+        assert_eq!(vec_of(&there), (0..1000).collect::<Vec<_>>());
+        let here = make();
+        let address = here.storage().unwrap().as_mut_ptr().unwrap().cast::<i32>();
+        let there = here.to_device(FAR).unwrap();
+        // SAFETY: the first of its elements, which nothing else accesses.
+        unsafe { address.write(-1) };
+        assert_eq!(vec_of(&there), (0..1000).collect::<Vec<_>>());
+        // A block that leaves its storage is not being read.
+        let here = make();
+        let there = here.to_device(FAR).unwrap();
+        let storage = here.storage().unwrap().clone();
+        drop(here);
+        let before = waits();
+        let mut block = storage.into_block().unwrap();
+        assert_eq!(waits(), before + 1);
+        block.bytes_mut().unwrap().fill(0);
+        assert_eq!(vec_of(&there), (0..1000).collect::<Vec<_>>());
+    });
+}
+
 #[test]
 fn what_a_stream_still_reads_is_not_reused() {
     with_device(|device, context| {
@@ -88,10 +143,12 @@ fn a_stream_reuses_its_own_memory_in_order() {
 fn reading_waits_for_its_stream_only() {
     with_device(|device, context| {
         let (busy, here) = (side(), numbers(10));
-        let _kept = context.on_stream(FAR, busy, || Tensor::full([10], 1, far(DType::I32)).unwrap());
         let there = here.to_device(FAR).unwrap();
+        let kept = context.on_stream(FAR, busy, || Tensor::full([10], 1, far(DType::I32)).unwrap());
+        let (pending, waits) = (device.pending(busy), device.calls().synchronizations);
         let back = there.to_device(Device::CPU).unwrap();
-        assert_eq!((device.pending(busy), device.calls().synchronizations), (1, 1));
+        assert_eq!((device.pending(busy), device.calls().synchronizations), (pending, waits + 1));
+        assert!(pending > 0 && kept.is_defined());
         assert_eq!(back.as_slice::<i32>().unwrap()[..], here.as_slice::<i32>().unwrap()[..]);
     });
 }
