@@ -1,8 +1,8 @@
 //! Copies and fills of tensors on devices other than the CPU.
 //!
 //! On one device, elements are copied, cast and filled by its operations, over any strides. Between a device
-//! and the host, bytes travel in one run: elements that are not adjacent are packed before it, where they are,
-//! and unpacked after it, where they go. The host casts; devices cast if they can, else the host does.
+//! and the host, bytes travel in one run: elements that are not adjacent are packed before it, where they
+//! are, and unpacked after it, where they go. The host casts; devices cast if they can, else the host does.
 //!
 //! Nothing here waits for a device, except for bytes that the host is about to read.
 
@@ -169,8 +169,8 @@ fn copy_there(to: &BlockElements<'_>, from: &BlockElements<'_>) -> Result<()> {
 
 /// Copies elements of a device to the host. Returns their bytes and the layout in them.
 fn fetch(from: &BlockElements<'_>) -> Result<(Vec<u8>, Layout)> {
-    // A layout that repeats elements spans fewer bytes than they would have when packed. A device without room
-    // for them can still be read.
+    // A layout that repeats elements spans fewer bytes than they would have when packed. A device without
+    // room for them can still be read.
     let packed = (from.span > from.packed_bytes()).then(|| temporary(from.device(), from.packed_bytes()));
     let Some(Ok(packed)) = packed else {
         let mut bytes = host::zeros(from.span)?;
@@ -194,8 +194,8 @@ fn send(to: &BlockElements<'_>, from: BlockElements<'_>, storage: &StorageCell) 
         return send_run(to, if is_kept { kept } else { from.run() });
     }
     let (mut bytes, packed) = (host::zeros(to.packed_bytes())?, to.packed());
-    // SAFETY: the vector has the span of the packed layout, which does not overlap itself; the source is inside
-    // its block, on the host (`check_reachable`), held by a read guard.
+    // SAFETY: the vector has the span of the packed layout, which does not overlap itself; the source is
+    // inside its block, on the host (`check_reachable`), held by a read guard.
     unsafe {
         copy_or_cast(first(&mut bytes), &packed, to.dtype, from.first(), &from.layout, from.dtype);
     };

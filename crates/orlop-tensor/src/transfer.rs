@@ -5,8 +5,8 @@
 //!
 //! A device accesses memory until its stream is done. The host does not wait for that: the stream is recorded
 //! on the blocks, and dropping them defers their reuse. It waits, for this stream only, if the destination is
-//! host memory, and if an allocator does not wait for streams. If waiting fails or panics, the end is unknown,
-//! and the memory is leaked.
+//! host memory, and if an allocator does not wait for streams. If waiting fails or panics, the end is
+//! unknown, and the memory is leaked.
 
 use crate::error::Result;
 use crate::storage::StorageCell;

@@ -1,6 +1,6 @@
 //! [`QueuedDevice`]: a device whose streams run only when a test advances them.
 //!
-//! A real device hides missing waits: its work is usually done when somebody looks. Here nothing is done
+//! A real device hides missing waits: its work is usually done when a test looks. Here nothing is done
 //! before it has to be, so memory that is reused too early, and bytes that are read too early, have wrong
 //! contents in every run.
 
@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 ///
 /// For the CPU it serves as host memory that streams use, such as pinned memory.
 ///
-/// It is a [`DeviceBacking`] and implements [`DeviceOps`], so that allocators defer reuse by the same streams.
-/// Released memory is overwritten, and freed with the device. Clones are handles to the same device.
+/// It is a [`DeviceBacking`] and implements [`DeviceOps`], so that allocators defer reuse by the same
+/// streams. Released memory is overwritten, and freed with the device. Clones are handles to the same device.
 #[derive(Clone)]
 pub struct QueuedDevice {
     device: Device,
@@ -304,8 +304,8 @@ unsafe impl DeviceOps for QueuedDevice {
     }
 }
 
-// SAFETY: 1. regions are boxes of their own, freed with the device only. 2. an event is complete when the work
-// before it has run; waiting is work too. 3. `allocate` alone fails, without an effect.
+// SAFETY: 1. regions are boxes of their own, freed with the device only. 2. an event is complete when the
+// work before it has run; waiting is work too. 3. `allocate` alone fails, without an effect.
 unsafe impl DeviceBacking for QueuedDevice {
     fn allocate(&self, bytes: usize) -> Option<usize> {
         let mut queues = self.queues();

@@ -19,8 +19,8 @@ fn check_host(to: DevicePtr, from: DevicePtr) -> Result<()> {
     Err(Error::NoCopyPath { from: from.device, to: to.device })
 }
 
-// SAFETY: 1. the kernels read and write the given elements only, during the call. 2. and 3. so nothing is left
-// to be done when a call returns.
+// SAFETY: 1. the kernels read and write the given elements only, during the call. 2. and 3. so nothing is
+// left to be done when a call returns.
 unsafe impl DeviceOps for HostOps {
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, _: StreamId) -> Result<()> {
         check_host(to, from)?;

@@ -91,8 +91,8 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     /// # Safety
     ///
     /// Both ranges are valid until the stream has done the copy and do not overlap; a host source that is not
-    /// kept only until the call returns. Until then, work that is not ordered with the stream does not write to
-    /// either of them or read the destination.
+    /// kept only until the call returns. Until then, work that is not ordered with the stream does not write
+    /// to either of them or read the destination.
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()>;
 
     /// Copies an element of `item` bytes at every step of the loops. Both addresses are those of the first
@@ -125,8 +125,8 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
         })
     }
 
-    /// Casts an element at every step of the loops, by the rules of [`orlop_core::cast()`]. Both addresses are
-    /// those of the first element and on this device.
+    /// Casts an element at every step of the loops, by the rules of [`orlop_core::cast()`]. Both addresses
+    /// are those of the first element and on this device.
     ///
     /// # Errors
     ///

@@ -104,8 +104,8 @@ pub unsafe fn cast(
 /// Casts along loops, on several threads if that pays.
 ///
 /// # Safety
-/// As for [`cast`](cast()): at each step of the loops there is an element of `src_dtype` at `src` and room for
-/// one of `dst_dtype` at `dst`.
+/// As for [`cast`](cast()): at each step of the loops there is an element of `src_dtype` at `src` and room
+/// for one of `dst_dtype` at `dst`.
 pub(crate) unsafe fn cast_loops(
     dims: &mut [LoopDim],
     dst: *mut u8,

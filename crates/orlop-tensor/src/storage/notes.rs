@@ -1,5 +1,5 @@
-//! Rarely used data of a storage: the messages of refused accesses, the origin of later memory, and the streams
-//! that read it.
+//! Rarely used data of a storage: the messages of refused accesses, the origin of later memory, and the
+//! streams that read it.
 
 use super::memory::Origin;
 use orlop_alloc::DeviceOps;

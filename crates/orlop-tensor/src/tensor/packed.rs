@@ -37,8 +37,8 @@ impl PackedIndex for i64 {
 
 /// The elements of a tensor of `N` dimensions, as a kernel argument: see [`Tensor::packed_accessor32`].
 ///
-/// The element at `index` is at `data + size_of::<T>() * Σ index[i] * strides[i]`. The layout in memory is that
-/// of PyTorch's `GenericPackedTensorAccessor`, and of this C declaration, without padding:
+/// The element at `index` is at `data + size_of::<T>() * Σ index[i] * strides[i]`. The layout in memory is
+/// that of PyTorch's `GenericPackedTensorAccessor`, and of this C declaration, without padding:
 ///
 /// ```c
 /// struct { T *data; I sizes[N]; I strides[N]; };

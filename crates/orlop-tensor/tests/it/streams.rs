@@ -50,7 +50,7 @@ fn a_sent_tensor_may_change_and_end_before_it_arrives() {
     });
 }
 
-/// Host memory whose allocator waits for streams is read by the stream itself. Whoever writes it next waits.
+/// Host memory whose allocator waits for streams is read by the stream itself. The next writer waits.
 #[test]
 fn kept_host_memory_is_not_changed_before_it_is_read() {
     let pinned = QueuedDevice::new(Device::CPU, 64 << 20).allocator();
