@@ -142,16 +142,14 @@ impl QueuedDevice {
 
     /// Creates a context with the device: a caching allocator over it, and its operations.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Never: the context is new.
-    #[must_use]
-    #[expect(clippy::expect_used, reason = "the context is new")]
-    pub fn context(&self) -> Context {
+    /// Those of [`Context::register`].
+    pub fn context(&self) -> Result<Context> {
         let context = Context::new();
-        context.register(self.device, MemoryKind::Default, self.allocator()).expect("nothing is registered");
+        context.register(self.device, MemoryKind::Default, self.allocator())?;
         context.register_ops(self.device, Arc::new(self.clone()));
-        context
+        Ok(context)
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {

@@ -103,7 +103,7 @@ unsafe impl DeviceOps for HostOps {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use orlop_core::{Device, Layout, Shape, Strides};

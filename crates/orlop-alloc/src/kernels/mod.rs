@@ -19,10 +19,10 @@ mod dense;
 mod moves;
 pub(crate) mod nest;
 mod parallel;
-#[cfg(any(all(test, not(loom)), miri, not(target_arch = "x86_64")))]
+#[cfg(any(test, miri, not(target_arch = "x86_64")))]
 mod portable;
 mod strided;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 mod to_integers;
 mod transpose;

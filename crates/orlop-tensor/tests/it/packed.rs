@@ -6,15 +6,17 @@ use orlop_testkit::fake_device::FakeDeviceBacking;
 
 /// A view of one byte of storage: expanded, so that its sizes and strides are anything.
 fn view(sizes: &[usize], strides: &[usize]) -> Tensor {
-    let storage = Storage::new(1, &TensorOptions::new()).unwrap();
-    let layout = Layout::new(Shape::new(sizes).unwrap(), Strides::new(strides).unwrap(), 0).unwrap();
-    Tensor::from_storage(storage, layout, DType::U8).unwrap()
+    let storage = Storage::new(1, &TensorOptions::new()).expect("a byte");
+    let (sizes, strides) =
+        (Shape::new(sizes).expect("no overflow"), Strides::new(strides).expect("no overflow"));
+    let layout = Layout::new(sizes, strides, 0).expect("as many strides as sizes");
+    Tensor::from_storage(storage, layout, DType::U8).expect("as long as the storage")
 }
 
 #[test]
 fn every_element_is_where_its_index_says() {
     let all = Tensor::arange(0.0, 120.0, 1.0, DType::F32).unwrap().view([2, 3, 4, 5]).unwrap();
-    let part = all.permute(&[2, 0, 3, 1]).unwrap().slice(2, Some(1), None, 2).unwrap();
+    let part = all.permute([2, 0, 3, 1]).unwrap().slice(2, Some(1), None, 2).unwrap();
     let (narrow, wide) =
         (part.packed_accessor32::<f32, 4>().unwrap(), part.packed_accessor64::<f32, 4>().unwrap());
     assert_eq!((narrow.sizes, narrow.strides), ([4, 2, 2, 3], [5, 60, 2, 20]));
@@ -89,7 +91,7 @@ fn a_writing_kernel_gets_memory_of_its_own() {
     assert_ne!(reads.data, writes.data);
     let third = second.lazy_clone().unwrap();
     assert_ne!(third.packed_accessor32::<i32, 1>().unwrap().data, writes.data);
-    let expanded = first.select(0, 0).unwrap().expand(&[3]).unwrap();
+    let expanded = first.select(0, 0).unwrap().expand([3]).unwrap();
     assert!(matches!(expanded.packed_accessor32_mut::<i32, 1>(), Err(Error::InternalOverlap)));
     assert!(matches!(first.packed_accessor32::<f32, 1>(), Err(Error::DTypeMismatch { .. })));
     assert!(matches!(first.packed_accessor64::<i32, 2>(), Err(Error::RankMismatch { .. })));

@@ -21,16 +21,16 @@ fn far(dtype: DType) -> TensorOptions<'static> {
 
 fn with_device(test: impl FnOnce(&QueuedDevice, &Context)) {
     let device = QueuedDevice::new(FAR, 64 << 20);
-    let context = device.context();
+    let context = device.context().expect("a new context");
     context.scope(|| test(&device, &context));
 }
 
 fn numbers(count: i32) -> Tensor {
-    Tensor::from_vec([count], (0..count).collect::<Vec<i32>>()).unwrap()
+    Tensor::from_vec([count], (0..count).collect::<Vec<i32>>()).expect("as many as sizes")
 }
 
 fn vec_of(tensor: &Tensor) -> Vec<i32> {
-    tensor.to_vec().unwrap()
+    tensor.to_vec().expect("readable")
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_copy_to_another_device_keeps_dtype_and_format() {
     with_device(|device, _| {
         let image = Tensor::arange(0.0, 120.0, 1.0, DType::I16).unwrap().view([2, 3, 4, 5]).unwrap();
         let last = image.contiguous(MemoryFormat::ChannelsLast).unwrap();
-        let permuted = image.permute(&[3, 1, 0, 2]).unwrap();
+        let permuted = image.permute([3, 1, 0, 2]).unwrap();
         let part = image.slice(3, Some(1), None, 2).unwrap();
         for tensor in [&image, &last, &permuted, &part] {
             let before = device.calls();
@@ -230,7 +230,7 @@ fn strided_tensors_are_copied_and_filled_there() {
         here.slice(1, Some(1), None, 3).unwrap().copy_(&ones).unwrap();
         assert_eq!(vec_of(&there), vec_of(&here));
         // Repeated elements travel once.
-        let wide = numbers(4).to_device(FAR).unwrap().unsqueeze(0).unwrap().expand(&[1000, 4]).unwrap();
+        let wide = numbers(4).to_device(FAR).unwrap().unsqueeze(0).unwrap().expand([1000, 4]).unwrap();
         assert_eq!(vec_of(&wide), [0, 1, 2, 3].repeat(1000));
     });
 }
@@ -361,7 +361,7 @@ fn a_failed_operation_is_an_error_and_loses_nothing() {
 #[test]
 fn a_full_device_is_read_and_written() {
     let device = QueuedDevice::new(FAR, 4 << 20);
-    device.context().scope(|| {
+    device.context().unwrap().scope(|| {
         let there = Storage::new((4 << 20) - 512, &far(DType::U8)).unwrap();
         let there = Tensor::from_storage(
             there,
