@@ -9,7 +9,7 @@ use orlop_alloc::{
 };
 use orlop_context::Context;
 use orlop_core::{DType, Device, Layout, MemoryKind, Shape, StreamId};
-use orlop_device::{DeviceAllocator, DeviceBacking, EventId, Policy};
+use orlop_device::{BackingError, DeviceAllocator, DeviceBacking, EventId, Policy};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -305,41 +305,47 @@ unsafe impl DeviceOps for QueuedDevice {
 // SAFETY: 1. regions are boxes of their own, freed with the device only. 2. an event is complete when the
 // work before it has run; waiting is work too. 3. `allocate` alone fails, without an effect.
 unsafe impl DeviceBacking for QueuedDevice {
-    fn allocate(&self, bytes: usize) -> Option<usize> {
+    fn allocate(&self, bytes: usize) -> Result<usize, BackingError> {
         let mut queues = self.queues();
         let used: usize = queues.regions.iter().map(|region| size_of_val(&**region)).sum();
         if (used + bytes) as u64 > queues.memory {
-            return None;
+            return Err(BackingError::OutOfMemory);
         }
         // Regions begin at multiples of 512 bytes.
         let words = vec![u64::from_ne_bytes([DIRTY; 8]); bytes.div_ceil(8) + 64].into_boxed_slice();
         let address = words.as_ptr().expose_provenance().next_multiple_of(512);
         queues.regions.push(words);
-        Some(address)
+        Ok(address)
     }
 
-    unsafe fn release(&self, address: usize, bytes: usize) {
+    unsafe fn release(&self, address: usize, bytes: usize) -> Result<(), BackingError> {
         let _queues = self.queues();
         // SAFETY: memory of a region, which exists as long as the device (guaranteed by the caller).
         unsafe { WorkAddress(address).at(0).write_bytes(DIRTY, bytes) };
+        Ok(())
     }
 
-    unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> bool {
-        let Some(to) = NonNull::new(WorkAddress(address).at(0)) else { return false };
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.fill(to, &[0], bytes, stream) }.is_ok()
+    unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> Result<(), BackingError> {
+        let to = WorkAddress(address);
+        let mut queues = self.queues();
+        queues.calls.fills += 1;
+        let work = move || {
+            // SAFETY: the engine's memory, which the stream alone uses (guaranteed by the caller).
+            unsafe { to.at(0).write_bytes(0, bytes) };
+        };
+        queues.submit(stream, work).map_err(|_| BackingError::Unsupported)
     }
 
-    fn record(&self, stream: StreamId) -> EventId {
+    fn record(&self, stream: StreamId) -> Result<EventId, BackingError> {
         let mut queues = self.queues();
         let position = queues.position(stream);
         queues.recorded += 1;
         let event = queues.recorded;
         queues.events.insert(event, position);
-        EventId(event)
+        Ok(EventId(event))
     }
 
-    fn is_done(&self, EventId(event): EventId) -> bool {
+    fn query(&self, EventId(event): EventId) -> Result<bool, BackingError> {
         let mut queues = self.queues();
         let done = queues
             .events
@@ -348,26 +354,28 @@ unsafe impl DeviceBacking for QueuedDevice {
         if done {
             queues.events.remove(&event);
         }
-        done
+        Ok(done)
     }
 
-    fn synchronize(&self, EventId(event): EventId) {
+    fn synchronize(&self, EventId(event): EventId) -> Result<(), BackingError> {
         let mut queues = self.queues();
         queues.calls.synchronizations += 1;
         if let Some(position) = queues.events.remove(&event) {
             queues.run_until(position);
         }
+        Ok(())
     }
 
     fn forget(&self, EventId(event): EventId) {
         self.queues().events.remove(&event);
     }
 
-    fn wait(&self, stream: StreamId, EventId(event): EventId) {
+    fn wait(&self, stream: StreamId, EventId(event): EventId) -> Result<(), BackingError> {
         let mut queues = self.queues();
         if let Some(position) = queues.events.remove(&event) {
             queues.streams.entry(stream).or_default().work.push_back(Work::Wait(position));
         }
+        Ok(())
     }
 
     fn memory(&self) -> u64 {
