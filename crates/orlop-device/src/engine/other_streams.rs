@@ -11,8 +11,7 @@ use crate::backing::DeviceBacking;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Takes the best fitting chunk that only other streams may still use: a free chunk of another stream, or
-    /// a pending block without events. The request's stream waits for these streams. `None` during a capture:
-    /// a wait would draw a stream into it, or end it.
+    /// a pending block without events. The request's stream waits for these streams.
     pub(crate) fn steal(&mut self, request: &PoolRequest) -> Option<Index> {
         if self.private.is_capturing() {
             return None;
@@ -73,9 +72,13 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it
-    /// does not: memory of the other stream is not for it then.
+    /// does not: memory of the other stream is not for it then. It does not during a capture: a wait would
+    /// draw a stream into it, or end it.
     #[must_use]
     pub(crate) fn wait_for(&mut self, stream: u32, other: u32) -> bool {
+        if self.private.is_capturing() {
+            return false;
+        }
         let waits = self.backing.wait_for(self.streams.id(stream), self.streams.id(other));
         let waits = self.noted(waits).is_ok();
         self.stats.num_stream_waits += u64::from(waits);

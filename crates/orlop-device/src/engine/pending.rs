@@ -204,6 +204,10 @@ impl<B: DeviceBacking> Engine<B> {
         if self.pending.is_empty() && self.pending.without_events.is_empty() {
             return;
         }
+        // No event of before it may be queried during a capture, and none can be recorded.
+        if self.private.is_capturing() {
+            return;
+        }
         self.retry_events();
         if self.policy.extensions.poll_one { self.poll_one() } else { self.poll_all() }
     }
@@ -259,13 +263,50 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Removes the oldest event of a stream, which is complete, and frees the blocks that waited for it.
     fn pop_event(&mut self, stream: usize) {
-        let Some(&(event, _)) = self.pending.queues[stream].events.front() else { return };
-        while let Some((_, chunk)) = self.pending.queues[stream].events.pop_front_if(|next| next.0 == event) {
+        self.end_event(stream, 0);
+    }
+
+    /// Removes a complete event of a stream, and frees the blocks that waited for it. One of them is at
+    /// `place`.
+    fn end_event(&mut self, stream: usize, mut place: usize) {
+        let events = &self.pending.queues[stream].events;
+        let Some(&(event, _)) = events.get(place) else { return };
+        while place > 0 && events[place - 1].0 == event {
+            place -= 1;
+        }
+        while let Some(&(next, chunk)) = self.pending.queues[stream].events.get(place)
+            && next == event
+        {
+            self.pending.queues[stream].events.remove(place);
             self.pending.count -= 1;
             let passed = &mut self.chunks[chunk];
             passed.events -= 1;
             if passed.events == 0 && passed.note == 0 {
                 self.make_free(chunk);
+            }
+        }
+    }
+
+    /// Waits for the events of blocks of these pools.
+    pub(crate) fn wait_for_pools(&mut self, pools: [u16; 2]) {
+        self.stats.num_sync_all_streams += 1;
+        self.record_unrecorded();
+        self.retry_events();
+        for place in 0..self.pending.order.len() {
+            let stream = self.pending.order[place] as usize;
+            let mut next = 0;
+            while let Some(&(event, chunk)) = self.pending.queues[stream].events.get(next) {
+                let is_theirs = pools.contains(&self.chunks[chunk].pool);
+                if is_theirs
+                    && let waited = self.backing.synchronize(event)
+                    && self.noted(waited).is_ok()
+                {
+                    self.end_event(stream, next);
+                    // Blocks of other pools may have waited for the same event.
+                    next = 0;
+                } else {
+                    next += 1;
+                }
             }
         }
     }

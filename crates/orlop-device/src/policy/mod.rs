@@ -189,6 +189,11 @@ impl Policy {
         steal || search_after_wait || hold_to_peak.is_some()
     }
 
+    /// Returns `true` if private pools can lend free memory: not by PyTorch's rules with expandable segments.
+    pub(crate) fn lends_pools(&self) -> bool {
+        self.growth == Growth::Regions || self.extensions.hold_to_peak.is_some()
+    }
+
     /// Returns the policy with valid sizes, since its fields can be set to anything: the granule is a power
     /// of two, and pages are multiples of it.
     pub(crate) fn normalized(mut self) -> Self {
