@@ -32,7 +32,7 @@ pub enum Error {
     /// [`Error::backend_error`] returns by its type.
     #[error("{0}")]
     Backend(#[source] Box<dyn StdError + Send + Sync>),
-    /// The context has no operations to copy, fill and zero memory of this device.
+    /// The context has no operations for memory of this device.
     #[error("no device operations are registered for {device}")]
     NoDeviceOps {
         /// The device.

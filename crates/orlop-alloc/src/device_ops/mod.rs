@@ -37,13 +37,13 @@ pub struct DevicePtr {
     pub ptr: NonNull<u8>,
     /// The device that the address is on.
     pub device: Device,
-    /// True for host memory that the caller keeps, unchanged if it is a source, until the stream has done its
-    /// work. False if it does so only during the call. Other devices' memory is always kept.
+    /// For a source in host memory: true if the caller keeps it, unchanged, until the stream has done its
+    /// work; false if only during the call. All other memory is kept until then.
     pub is_kept: bool,
 }
 
 impl DevicePtr {
-    /// Describes an address on a device. Host memory is not kept after the call.
+    /// Describes an address on a device. A source in host memory is not kept after the call.
     #[must_use]
     pub const fn new(ptr: NonNull<u8>, device: Device) -> Self {
         Self { ptr, device, is_kept: false }
