@@ -11,7 +11,7 @@ use orlop_alloc::{
     Access, Allocator, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal, RegionWatch, Request,
     Result, Semantics, Usage,
 };
-use orlop_core::{Device, MemoryKind};
+use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_sync::Mutex;
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -35,6 +35,8 @@ pub struct DeviceAllocator<B: DeviceBacking> {
     name: Box<str>,
     device: Device,
     access: Access,
+    /// The stream of requests that name none.
+    default_stream: StreamId,
     inner: Mutex<Inner<B>>,
     callbacks: Callbacks,
 }
@@ -66,7 +68,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let (name, device, access) = (policy.name.into(), backing.device(), backing.access());
         let engine = Engine::new(backing, policy);
         let inner = Mutex::new(Inner { engine, unused: Vec::new() });
-        Self { name, device, access, inner, callbacks: Callbacks::default() }
+        let default_stream = StreamId::default_of(device);
+        Self { name, device, access, default_stream, inner, callbacks: Callbacks::default() }
     }
 
     /// Returns the statistics of the engine, under PyTorch's names.
@@ -149,6 +152,12 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         self.change(|engine| engine.use_pool_on_oom(id, allowed))
     }
 
+    /// Returns the device's stream for a stream of a request or of a use: the host has none on a device.
+    #[inline]
+    fn device_stream(&self, stream: StreamId) -> StreamId {
+        if stream == StreamId::HOST { self.default_stream } else { stream }
+    }
+
     /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
     #[cold]
     fn run_callbacks(&self) -> bool {
@@ -197,7 +206,8 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let aligned = inner.engine.policy().granule.min(REGION_ALIGN);
         let slack = request.align.bytes().saturating_sub(aligned);
         let bytes = request.bytes.saturating_add(slack);
-        let sized = DeviceRequest { bytes, stream: request.stream, long_lived };
+        let stream = self.device_stream(request.stream);
+        let sized = DeviceRequest { bytes, stream, long_lived };
         let mut block = inner.engine.allocate(sized);
         if let Err(error) = &block {
             drop(inner);
@@ -217,7 +227,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let (start, size) = (inner.engine.address(block), inner.engine.size(block));
         let address = if slack == 0 { start } else { request.align.round_up(start)? };
         // SAFETY: a new block of the engine, which has no user yet.
-        if request.zeroed && !unsafe { inner.engine.backing.zero(start, size, request.stream) } {
+        if request.zeroed && !unsafe { inner.engine.backing.zero(start, size, stream) } {
             // It cannot fail: the block is live.
             let _freed = inner.engine.free(block);
             return Err(Error::CannotZero { device: self.device });
@@ -233,6 +243,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
             unused.unwrap_or_else(|| Box::new(Record::new(ptr, granted, self.device, self.access)));
         (record.ptr, record.granted, record.token) = (ptr, granted, block.token());
         record.assign(request);
+        record.stream = stream;
         Ok(RawBlock::new(record))
     }
 
@@ -243,7 +254,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
             return Err(foreign(&block));
         }
         for stream in block.uses.iter() {
-            inner.engine.record_stream(own, stream).map_err(|_| foreign(&block))?;
+            inner.engine.record_stream(own, self.device_stream(stream)).map_err(|_| foreign(&block))?;
         }
         inner.engine.free(own).map_err(|_| foreign(&block))?;
         // SAFETY: it is a block of this allocator, whose records are boxes.

@@ -125,10 +125,13 @@ impl TorchOperation {
             "a" => Self::Allocate {
                 id: number(&mut words)?,
                 bytes: number(&mut words)?,
-                stream: StreamId::new(number(&mut words)?),
+                stream: StreamId::from_raw(number(&mut words)?),
             },
             "f" => Self::Free { id: number(&mut words)? },
-            "r" => Self::RecordStream { id: number(&mut words)?, stream: StreamId::new(number(&mut words)?) },
+            "r" => Self::RecordStream {
+                id: number(&mut words)?,
+                stream: StreamId::from_raw(number(&mut words)?),
+            },
             "q" => Self::EventsDone(number::<u8>(&mut words)? == 1),
             "e" => Self::EmptyCache,
             "m" => Self::MemoryFraction(number(&mut words)?),

@@ -120,7 +120,7 @@ mod tests {
             .kind(MemoryKind::KvCache)
             .align(Alignment::new(4096).unwrap())
             .tag(Tag::new("copying test"))
-            .stream(StreamId::new(3));
+            .stream(StreamId::from_raw(3));
         let mut block = allocator.allocate(&request).unwrap();
         for (index, byte) in block.bytes_mut().unwrap().iter_mut().enumerate() {
             *byte = index.to_le_bytes()[0];

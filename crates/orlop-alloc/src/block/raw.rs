@@ -88,7 +88,7 @@ impl Record {
             tag: Tag::NONE,
             requested: 0,
             id: AllocationId::NONE,
-            stream: StreamId::DEFAULT,
+            stream: StreamId::HOST,
             uses: StreamUses::new(),
             sharers: AtomicU32::new(0),
             owner: None,

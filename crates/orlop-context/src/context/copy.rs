@@ -73,12 +73,12 @@ mod tests {
         let context = Context::new();
         let mut block = context.allocate(Device::CPU, &Request::new(1000)).unwrap();
         block.bytes_mut().unwrap().fill(3);
-        let mut copy = context.duplicate(&block, Device::CPU, StreamId::DEFAULT).unwrap();
+        let mut copy = context.duplicate(&block, Device::CPU, StreamId::HOST).unwrap();
         assert_eq!(copy.bytes().unwrap(), block.bytes().unwrap());
-        context.zero(&mut copy, StreamId::DEFAULT).unwrap();
+        context.zero(&mut copy, StreamId::HOST).unwrap();
         assert!(copy.bytes().unwrap().iter().all(|&byte| byte == 0));
         let mut other = context.allocate(Device::CPU, &Request::new(999)).unwrap();
-        let error = context.copy(&mut other, &block, StreamId::DEFAULT).unwrap_err();
+        let error = context.copy(&mut other, &block, StreamId::HOST).unwrap_err();
         assert!(matches!(error, Error::SizeMismatch { source_bytes: 1000, destination_bytes: 999 }));
     }
 }

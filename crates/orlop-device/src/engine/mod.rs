@@ -111,7 +111,7 @@ pub(crate) struct PoolRequest {
 ///
 /// let device = NullDevice::new(Device::cuda(0), 8 << 30);
 /// let mut engine = Engine::new(device, Policy::torch(&TorchConf::default()));
-/// let block = engine.allocate(DeviceRequest::new(1000, StreamId::DEFAULT))?;
+/// let block = engine.allocate(DeviceRequest::new(1000, StreamId::default_of(Device::cuda(0))))?;
 /// assert_eq!(engine.size(block), 1024);
 /// assert_eq!(engine.stats().reserved_bytes.all.current, 2 << 20);
 /// engine.free(block)?;

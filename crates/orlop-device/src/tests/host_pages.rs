@@ -76,10 +76,10 @@ impl Program {
         match step {
             Step::Allocate(bytes, stream) => {
                 // It may fail: the memory is small.
-                let _full = self.allocate(bytes, StreamId::new(stream));
+                let _full = self.allocate(bytes, StreamId::from_raw(stream));
             }
             Step::Use(which, stream) if some > 0 => {
-                self.engine.record_stream(self.live[which % some].0, StreamId::new(stream)).unwrap();
+                self.engine.record_stream(self.live[which % some].0, StreamId::from_raw(stream)).unwrap();
             }
             Step::Free(which) if some > 0 => self.free(which % some),
             Step::Use(..) | Step::Free(_) => {}
@@ -181,7 +181,10 @@ fn the_largest_request_takes_all_free_pages() {
     let mut program = Program::new(Policy::orlop(), memory as u64);
     let mut random = Random::new(1);
     for round in 0..8 {
-        while program.allocate(MIB + random.below(4 * MIB), StreamId::new(random.below(3) as u64)).is_ok() {}
+        while program
+            .allocate(MIB + random.below(4 * MIB), StreamId::from_raw(random.below(3) as u64))
+            .is_ok()
+        {}
         for _ in 0..program.live.len() / 2 {
             program.free(random.below(program.live.len()));
         }
@@ -191,7 +194,7 @@ fn the_largest_request_takes_all_free_pages() {
         let whole = usize::try_from(engine.whole_free_pages()).unwrap() + memory - reserved;
         assert!(whole >= 8 * PAGE && engine.largest_free() < whole as u64, "it is fragmented: {whole}");
         let mut bytes = whole;
-        while program.allocate(bytes, StreamId::DEFAULT).is_err() {
+        while program.allocate(bytes, StreamId::HOST).is_err() {
             bytes -= MIB / 2;
         }
         assert!(bytes * 100 >= whole * 98, "round {round}: {bytes} of {whole}");

@@ -36,7 +36,7 @@ fn the_slack_of_a_huge_request_does_not_overflow() {
     let mut engine = engine(policy, 64);
     engine.allocate(on(5, 0)).unwrap();
     let max = isize::MAX.unsigned_abs() / MIB * MIB;
-    assert!(engine.allocate(DeviceRequest::new(max, StreamId::new(0))).is_err());
+    assert!(engine.allocate(DeviceRequest::new(max, StreamId::from_raw(0))).is_err());
     engine.verify().unwrap();
 }
 
@@ -132,7 +132,7 @@ fn trim_releases_no_more_than_requested() {
 fn nothing_is_released_during_a_capture() {
     let allocator = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch("")).into_ref();
     drop(allocator.allocate(&Request::new(30 * MIB)).unwrap());
-    allocator.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::new(5)])).unwrap();
+    allocator.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::from_raw(5)])).unwrap();
     assert_eq!(allocator.trim(0), 0);
     allocator.end_allocate_to_pool((1, 1)).unwrap();
     assert_eq!(allocator.trim(20 << 20), 30 << 20);
@@ -148,7 +148,7 @@ fn no_stream_waits_for_another_during_a_capture() {
         engine.free(first).unwrap();
         engine.free(second).unwrap();
         let waits = engine.backing().waits();
-        engine.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::new(1)])).unwrap();
+        engine.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::from_raw(1)])).unwrap();
         // In the common pools, and twice in the private one.
         let blocks = [on(5, 3), on(4, 1), on(4, 1)].map(|request| engine.allocate(request).unwrap());
         blocks.into_iter().for_each(|block| engine.free(block).unwrap());

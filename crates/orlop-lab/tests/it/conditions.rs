@@ -143,7 +143,7 @@ impl Recorded {
         let [site, _] = self.sites;
         let got = self
             .engine
-            .allocate(DeviceRequest::new(usize::try_from(bytes).expect("a size"), StreamId::DEFAULT));
+            .allocate(DeviceRequest::new(usize::try_from(bytes).expect("a size"), StreamId::from_raw(0)));
         self.regions(site);
         match got {
             Ok(block) => {

@@ -3,7 +3,7 @@
 use super::WatchedDevice;
 use super::random::Random;
 use crate::fault::{ConformanceFault, equal, rule};
-use orlop_core::StreamId;
+use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, Growth, PoolId, StreamFilter};
 use std::collections::BTreeMap;
 
@@ -49,7 +49,11 @@ struct ProgramBlock {
 
 /// Returns the default stream, or another one whose id is as large as a handle.
 fn stream(number: usize) -> StreamId {
-    if number == 0 { StreamId::DEFAULT } else { StreamId::new(0x1000 + 0x10 * number as u64) }
+    if number == 0 {
+        StreamId::default_of(Device::cuda(0))
+    } else {
+        StreamId::from_raw(0x1000 + 0x10 * number as u64)
+    }
 }
 
 impl<B: WatchedDevice> DeviceProgram<B> {

@@ -68,7 +68,7 @@ impl Timeline {
     }
 
     pub(super) fn id(&self, stream: usize) -> u64 {
-        self.streams.get(stream).map_or(0, |stream| stream.get())
+        self.streams.get(stream).map_or(0, |stream| stream.raw())
     }
 
     /// Submits work to a stream.

@@ -90,7 +90,7 @@ impl AllocatorModel {
             ProgramOp::Trim(target) => self.trim(target)?,
             ProgramOp::RecordStream { block, stream } => {
                 if let Some(live) = self.number(block).and_then(|at| self.live.get(at)) {
-                    let recorded = live.block.record_stream(StreamId::new(stream));
+                    let recorded = live.block.record_stream(StreamId::from_raw(stream));
                     let waits = live.block.is_empty() || self.allocator.semantics().stream_ordered;
                     rule("a use is recorded exactly if it is honoured", recorded.is_ok() == waits)?;
                 }

@@ -143,7 +143,7 @@ fn a_panic_of_the_backing_is_an_error_of_the_request() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages(), Policy::torch(&TorchConf::default())] {
         let device = MockDevice::new(64 << 20, true, 0);
         let allocator = DeviceAllocator::new(device.clone(), policy).into_ref();
-        let other = StreamId::new(1);
+        let other = StreamId::from_raw(1);
         let used_elsewhere = allocator.allocate(&Request::new(8 << 20)).unwrap();
         used_elsewhere.record_stream(other).unwrap();
         device.panic_one_in(1);
@@ -172,7 +172,7 @@ fn an_engine_that_cannot_wait_in_the_end_gives_nothing_back() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
         let device = MockDevice::new(64 << 20, true, 0);
         let mut engine = Engine::new(device.clone(), policy);
-        engine.allocate(DeviceRequest::new(8 << 20, StreamId::DEFAULT)).unwrap();
+        engine.allocate(DeviceRequest::new(8 << 20, StreamId::default_of(Device::cuda(0)))).unwrap();
         device.panic_one_in(1);
         drop(engine);
         device.fault().unwrap();

@@ -19,7 +19,7 @@ impl RecorderInner {
             ticks: self.clock.ticks(),
             address: block.ptr.addr().get() as u64,
             bytes: block.requested as u64,
-            stream: block.stream.get(),
+            stream: block.stream.raw(),
             text: block.tag.number(),
             site: 0,
             thread,
@@ -41,7 +41,7 @@ impl RecorderInner {
     #[cold]
     fn uses(&self, block: &RawBlock, record: EventRecord) {
         for stream in block.uses.iter() {
-            self.rings.push(&EventRecord { action: EventAction::Use, stream: stream.get(), ..record });
+            self.rings.push(&EventRecord { action: EventAction::Use, stream: stream.raw(), ..record });
         }
     }
 
@@ -66,7 +66,7 @@ impl RecorderInner {
         self.rings.push(&EventRecord {
             address: block.ptr.addr().get() as u64,
             bytes: requested as u64,
-            stream: block.stream.get(),
+            stream: block.stream.raw(),
             text: block.tag.number(),
             kind: block.kind,
             ..record
@@ -119,7 +119,7 @@ impl RecorderInner {
             _ => return,
         };
         let ticks = event.at.unwrap_or_else(|| self.clock.ticks());
-        let (address, bytes, stream) = (event.address as u64, event.bytes as u64, event.stream.get());
+        let (address, bytes, stream) = (event.address as u64, event.bytes as u64, event.stream.raw());
         let thread = thread::number();
         let record = EventRecord::mark(ticks, action, event.device, thread.unwrap_or(0));
         let record =

@@ -79,7 +79,7 @@ proptest! {
                     return Operation::Free { id };
                 }
                 live.insert(id);
-                Operation::Allocate { id, bytes: bytes.into(), stream: orlop_core::StreamId::new(stream) }
+                Operation::Allocate { id, bytes: bytes.into(), stream: orlop_core::StreamId::from_raw(stream) }
             })
             .collect();
         let text: String = operations.iter().map(|operation| format!("{operation}\n")).collect();
