@@ -18,9 +18,9 @@ pub(crate) use self::streams::{StreamTarget, resolve};
 
 use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;
-use orlop_alloc::engine_support::trace_guarded;
 use cudarc::driver::CudaContext;
 use orlop_alloc::DeviceMemory;
+use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::{Device, StreamId};
 use std::fmt;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -215,7 +215,9 @@ impl Drop for DeviceState {
         // SAFETY: the context is current.
         let finished = unsafe { call!(scope.driver(), cuCtxSynchronize()) };
         if let Err(failure) = finished {
-            trace_guarded(|| tracing::error!(%failure, "the work of a device that is closed was not finished"));
+            trace_guarded(
+                || tracing::error!(%failure, "the work of a device that is closed was not finished"),
+            );
         }
         self.events.destroy(&scope);
     }

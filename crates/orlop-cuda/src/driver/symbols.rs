@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 use std::ffi::{c_char, c_void};
 
 macro_rules! symbols {
-    (called: $($name:ident($($argument:ty),* $(,)?);)+ by cudarc: $($other:ident)+) => {
+    (called { $($name:ident($($argument:ty),* $(,)?);)+ } by_cudarc { $($other:ident)+ }) => {
         /// Addresses of the driver's functions.
         #[expect(non_snake_case, reason = "the names are the driver's")]
         #[derive(Debug, Clone, Copy)]
@@ -52,7 +52,7 @@ macro_rules! symbols {
 }
 
 symbols! {
-    called:
+    called {
     cuInit(u32);
     cuDriverGetVersion(*mut i32);
     cuGetErrorName(i32, *mut *const c_char);
@@ -96,7 +96,8 @@ symbols! {
     cuMemsetD8Async(DeviceAddress, u8, usize, Handle);
     cuMemsetD16Async(DeviceAddress, u16, usize, Handle);
     cuMemsetD32Async(DeviceAddress, u32, usize, Handle);
-    by cudarc:
+    } by_cudarc {
     cuDeviceGet cuDeviceGetName cuDeviceTotalMem_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2
     cuGetErrorString
+    }
 }
