@@ -39,7 +39,6 @@ pub mod diagnose;
 mod error;
 mod host;
 pub mod interchange;
-mod kernels;
 #[cfg(feature = "safetensors")]
 mod map;
 mod plain;

@@ -98,7 +98,7 @@ impl Move for MoveRun {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

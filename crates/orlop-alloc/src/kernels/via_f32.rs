@@ -205,7 +205,7 @@ fn codes() -> [u8; 256] {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
