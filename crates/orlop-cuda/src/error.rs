@@ -2,7 +2,7 @@
 
 use crate::driver::abi;
 use orlop_core::{Device, StreamId};
-pub use stub::{BackingError, DriverFailure};
+pub use orlop_device::{BackingError, DriverFailure};
 
 /// Every failure of this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -153,23 +153,5 @@ mod tests {
         for code in [4, 214, 700, 702, 710, 715, 719] {
             assert_eq!(of(code), BackingError::Lost(failure("cuCall", code, "NAME")), "{code}");
         }
-    }
-}
-mod stub {
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum BackingError {
-        OutOfMemory,
-        Unsupported,
-        Capturing,
-        Failed(DriverFailure),
-        Lost(DriverFailure),
-        Panicked,
-    }
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-    #[error("{call}")]
-    pub struct DriverFailure {
-        pub call: &'static str,
-        pub code: i32,
-        pub name: &'static str,
     }
 }
