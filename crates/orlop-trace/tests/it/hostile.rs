@@ -79,12 +79,8 @@ proptest! {
                     return Operation::Free { id };
                 }
                 live.insert(id);
-<<<<<<< HEAD
-                Operation::Allocate { id, bytes: bytes.into(), stream: orlop_core::StreamId::from_raw(stream) }
-=======
                 let stream = orlop_core::StreamId::from_raw(stream);
                 Operation::Allocate { id, bytes: bytes.into(), stream }
->>>>>>> h-c-streams
             })
             .collect();
         let text: String = operations.iter().map(|operation| format!("{operation}\n")).collect();
