@@ -2,7 +2,7 @@
 
 use crate::driver::abi;
 use orlop_core::{Device, StreamId};
-pub use orlop_device::{BackingError, DriverFailure};
+use orlop_device::{BackingError, DriverFailure};
 
 /// Every failure of this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

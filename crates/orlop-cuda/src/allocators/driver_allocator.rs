@@ -5,8 +5,8 @@ use crate::driver::{abi, call};
 use crate::error::CudaError;
 use crate::memory;
 use orlop_alloc::{
-    Access, Allocator, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal, Request, Result, Semantics,
-    Usage,
+    Access, Allocator, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal, Request, Result,
+    Semantics, Usage,
 };
 use orlop_core::{Device, StreamId};
 use std::ptr::{self, NonNull};
@@ -147,14 +147,14 @@ unsafe impl Allocator for DriverAllocator {
         let slack = request.align.bytes().saturating_sub(DRIVER_ALIGN);
         let bytes = request.bytes.max(1).saturating_add(slack);
         let start = self.take(bytes, stream).map_err(|error| self.refuse(request, error))?;
-        let made = (|| {
+        let made = (|| -> Result<(usize, NonNull<u8>)> {
             let start = usize::try_from(start).map_err(|_| CudaError::OutOfMemory { call: "addresses" })?;
             let address = request.align.round_up(start)?;
             if request.zeroed {
                 // SAFETY: allocated above, for this stream.
                 unsafe { memory::zero(address, request.bytes, stream) }?;
             }
-            let ptr = NonNull::new(ptr::with_exposed_provenance_mut(address));
+            let ptr = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address));
             ptr.ok_or(Error::ForeignPointer { address }).map(|ptr| (start, ptr))
         })();
         let (start, ptr) = match made {

@@ -21,7 +21,8 @@ impl PinnedAllocator {
     /// Creates an allocator of memory that is pinned for all devices.
     #[must_use]
     pub fn new(device: &CudaDevice) -> Self {
-        let policy = Policy { name: "cuda-pinned", ..Policy::orlop_without_pages() };
+        let mut policy = Policy::orlop_without_pages();
+        policy.name = "cuda-pinned";
         Self { engine: DeviceAllocator::new(PinnedMemory::new(device), policy) }
     }
 
@@ -48,7 +49,6 @@ unsafe impl Allocator for PinnedAllocator {
     fn semantics(&self) -> Semantics {
         Semantics { pinned: true, ..self.engine.semantics() }
     }
-
 
     forward!(engine; except semantics);
 }

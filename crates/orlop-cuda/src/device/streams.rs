@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A stream of a device, under an id that blocks carry.
 ///
-/// Clones are the same stream. When the last one is dropped, the stream is no longer known by its id, and a
-/// stream that orlop created is destroyed. Work that it was given still runs, and blocks that it used are
+/// Clones are the same stream. When the last one is dropped, the stream is no longer known by its id, and if
+/// nothing else refers to it, it is destroyed. Work that it was given still runs, and blocks that it used are
 /// reused only after that work.
 #[derive(Clone)]
 pub struct DeviceStream {
@@ -32,10 +32,8 @@ pub struct DeviceStream {
 pub(crate) struct StreamEntry {
     id: StreamId,
     device: Arc<DeviceState>,
-    /// cudarc's stream. It owns the driver's if it was adopted.
+    /// cudarc's stream, which owns the driver's unless that is borrowed.
     stream: Arc<CudaStream>,
-    /// True if the driver's stream was created, and is destroyed, here.
-    is_created: bool,
 }
 
 /// What an id stands for.
@@ -176,17 +174,6 @@ impl Drop for StreamEntry {
             }
         }
         streams.sweep();
-        drop(table);
-        if last.is_ok()
-            && self.is_created
-            && let Ok(scope) = self.device.enter()
-        {
-            // SAFETY: it was created by this crate, and is destroyed once; its work goes on.
-            let destroyed = unsafe { call!(scope.driver(), cuStreamDestroy_v2(self.handle())) };
-            if let Err(failure) = destroyed {
-                trace_guarded(|| tracing::error!(stream = %self.id, %failure, "a stream was not destroyed"));
-            }
-        }
     }
 }
 
@@ -197,15 +184,17 @@ impl CudaDevice {
     ///
     /// Failures of the driver.
     pub fn create_stream(&self) -> Result<DeviceStream, CudaError> {
-        let mut handle = std::ptr::null_mut();
         let scope = self.state().enter()?;
-        // SAFETY: it writes one handle.
-        unsafe { call!(scope.driver(), cuStreamCreate(&raw mut handle, abi::STREAM_NON_BLOCKING)) }?;
-        drop(scope);
-        // SAFETY: the stream is this context's, and is destroyed after the wrapper's last use: both are in
-        // the entry, and only references to the wrapper are handed out.
-        let stream = unsafe { self.context().wrap_borrowed_stream(handle.cast()) };
-        Ok(self.add_stream(stream, true))
+        // cudarc keeps the errors of drops, and returns them from the next call, whatever that is.
+        if let Err(error) = self.context().check_err() {
+            let error = scope.driver().failure_of("a drop of cudarc", error);
+            trace_guarded(|| tracing::warn!(%error, "an earlier error of cudarc"));
+        }
+        // Not `new_stream`, which waits for the device the first time. The fork waits for the work of the
+        // default stream so far, on the device.
+        let stream = self.context().default_stream().fork();
+        let stream = stream.map_err(|error| scope.driver().failure_of("CudaStream::fork", error))?;
+        Ok(self.add_stream(stream))
     }
 
     /// Adopts a stream of cudarc, which is kept as long as the result.
@@ -217,7 +206,7 @@ impl CudaDevice {
         if stream.context().cu_ctx() != self.context().cu_ctx() {
             return Err(CudaError::OtherContext { device: self.device() });
         }
-        Ok(self.add_stream(stream, false))
+        Ok(self.add_stream(stream))
     }
 
     /// Borrows a stream that other code destroys.
@@ -225,32 +214,37 @@ impl CudaDevice {
     /// # Safety
     ///
     /// `stream` is a `CUstream` of the device's context ([`CudaDevice::context`]), and exists until the last
-    /// clone of the result was dropped.
+    /// clone of the result was dropped, and the last of [`DeviceStream::cudarc`].
     #[must_use]
     pub unsafe fn borrow_stream(&self, stream: cudarc::driver::sys::CUstream) -> DeviceStream {
-        // SAFETY: guaranteed by the caller; only references to the wrapper are handed out.
+        // SAFETY: guaranteed by the caller.
         let stream = unsafe { self.context().wrap_borrowed_stream(stream) };
-        self.add_stream(stream, false)
+        self.add_stream(stream)
     }
 
-    fn add_stream(&self, stream: Arc<CudaStream>, is_created: bool) -> DeviceStream {
+    fn add_stream(&self, stream: Arc<CudaStream>) -> DeviceStream {
         let id = StreamId::unique();
-        let entry = Arc::new(StreamEntry { id, device: Arc::clone(self.state()), stream, is_created });
+        let entry = Arc::new(StreamEntry { id, device: Arc::clone(self.state()), stream });
         table().get().live.insert(id, Arc::downgrade(&entry));
         DeviceStream { entry }
     }
 }
 
 impl DeviceStream {
+    pub(crate) fn device(&self) -> &Arc<DeviceState> {
+        &self.entry.device
+    }
+
     /// Returns the id, for requests, recorded uses, and operations.
     #[must_use]
     pub fn id(&self) -> StreamId {
         self.entry.id
     }
 
-    /// Returns the stream as one of cudarc, for launches.
+    /// Returns the stream as one of cudarc, for launches. Work that it is given after the last
+    /// [`DeviceStream`] was dropped is not waited for by blocks that were used under its id.
     #[must_use]
-    pub fn cudarc(&self) -> &CudaStream {
+    pub fn cudarc(&self) -> &Arc<CudaStream> {
         &self.entry.stream
     }
 

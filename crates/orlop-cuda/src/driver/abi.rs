@@ -13,8 +13,6 @@ pub(crate) type DeviceAddress = u64;
 
 /// `CUDA_SUCCESS`.
 pub(crate) const SUCCESS: i32 = 0;
-/// `CUDA_ERROR_INVALID_VALUE`.
-pub(crate) const INVALID_VALUE: i32 = 1;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) const OUT_OF_MEMORY: i32 = 2;
 /// `CUDA_ERROR_NO_DEVICE`.
@@ -24,8 +22,6 @@ pub(crate) const NOT_READY: i32 = 600;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
-/// `CU_STREAM_NON_BLOCKING`.
-pub(crate) const STREAM_NON_BLOCKING: u32 = 1;
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
 pub(crate) const HOST_ALLOC_PORTABLE: u32 = 1;
 /// `CU_MEM_ATTACH_GLOBAL`.

@@ -8,7 +8,8 @@
 pub(crate) mod abi;
 mod symbols;
 
-use crate::error::{CudaError, DriverFailure, failure};
+use crate::error::{CudaError, failure};
+use orlop_device::DriverFailure;
 use std::ffi::CStr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use symbols::Symbols;

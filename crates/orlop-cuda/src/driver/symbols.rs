@@ -79,8 +79,6 @@ symbols! {
     cuMemMap(DeviceAddress, usize, usize, u64, u64);
     cuMemUnmap(DeviceAddress, usize);
     cuMemSetAccess(DeviceAddress, usize, *const AccessDescriptor, usize);
-    cuStreamCreate(*mut Handle, u32);
-    cuStreamDestroy_v2(Handle);
     cuStreamSynchronize(Handle);
     cuStreamWaitEvent(Handle, Handle, u32);
     cuStreamIsCapturing(Handle, *mut i32);
@@ -98,6 +96,6 @@ symbols! {
     cuMemsetD32Async(DeviceAddress, u32, usize, Handle);
     } by_cudarc {
     cuDeviceGet cuDeviceGetName cuDeviceTotalMem_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2
-    cuGetErrorString
+    cuGetErrorString cuStreamCreate cuStreamDestroy_v2
     }
 }

@@ -189,8 +189,7 @@ impl DevicePages {
             unsafe { undo(&scope, &mut mapped, to, bytes) };
             return result;
         }
-        let moved: Vec<usize> = mapped.range(from..from + bytes).map(|(&at, _)| at).collect();
-        moved.into_iter().for_each(|at| drop(mapped.remove(&at)));
+        mapped.retain(|at, _| !(from..from + bytes).contains(at));
         Ok(())
     }
 }
@@ -255,7 +254,8 @@ unsafe fn remove(
         if let Some(handle) = handle {
             // SAFETY: a whole page, not in use (guaranteed by the caller).
             let unmapped = unsafe { call!(scope.driver(), cuMemUnmap(at as u64, bytes)) };
-            unmapped.map_err(|failure| if is_changed { CudaError::Failed(failure) } else { failure.into() })?;
+            unmapped
+                .map_err(|failure| if is_changed { CudaError::Failed(failure) } else { failure.into() })?;
             mapped.remove(&at);
             // SAFETY: mapped nowhere, and not used again.
             unsafe { call!(scope.driver(), cuMemRelease(handle)) }.map_err(CudaError::Failed)?;

@@ -156,9 +156,8 @@ impl OnStream<'_> {
     ///
     /// [`DeviceOps::fill`].
     unsafe fn fill_by_doubling(&self, to: usize, pattern: &[u8], total: usize) -> Result<(), CudaError> {
-        let part = [4, 2, 1].into_iter().find(|&part| {
-            pattern.len().is_multiple_of(part) && to.is_multiple_of(part)
-        });
+        let part =
+            [4, 2, 1].into_iter().find(|&part| pattern.len().is_multiple_of(part) && to.is_multiple_of(part));
         let part = part.unwrap_or(1);
         for (number, bytes) in pattern.chunks_exact(part).enumerate() {
             // SAFETY: inside the first repetition.
@@ -206,7 +205,9 @@ unsafe impl DeviceOps for CudaOps {
             // SAFETY: as above.
             CopyPath::Out { pinned: true } => unsafe { on.copy_out(to.ptr, from_address, bytes) },
             // SAFETY: as above.
-            CopyPath::In { pinned: false } => unsafe { self.staging.copy_in(&on, to_address, from.ptr, bytes) },
+            CopyPath::In { pinned: false } => unsafe {
+                self.staging.copy_in(&on, to_address, from.ptr, bytes)
+            },
             // SAFETY: as above.
             CopyPath::Out { pinned: false } => unsafe {
                 self.staging.copy_out(&on, to.ptr, from_address, bytes)

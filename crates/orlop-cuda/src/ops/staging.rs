@@ -127,9 +127,7 @@ impl StagingBuffer {
         let mut start = std::ptr::null_mut();
         let scope = device.state().enter()?;
         // SAFETY: it writes one pointer.
-        unsafe {
-            call!(scope.driver(), cuMemHostAlloc(&raw mut start, 2 * HALF, abi::HOST_ALLOC_PORTABLE))
-        }?;
+        unsafe { call!(scope.driver(), cuMemHostAlloc(&raw mut start, 2 * HALF, abi::HOST_ALLOC_PORTABLE)) }?;
         drop(scope);
         if start.is_null() {
             return Err(CudaError::OutOfMemory { call: "cuMemHostAlloc" });

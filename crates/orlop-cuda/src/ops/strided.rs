@@ -28,7 +28,9 @@ impl Planes {
     fn of(run: usize, dims: &[LoopDim]) -> Option<Self> {
         let valid = |pitch: usize| (run..=MAX_PITCH).contains(&pitch);
         match *dims {
-            [] => Some(Self { to_pitch: run, from_pitch: run, rows: 1, to_plane: 1, from_plane: 1, count: 1 }),
+            [] => {
+                Some(Self { to_pitch: run, from_pitch: run, rows: 1, to_plane: 1, from_plane: 1, count: 1 })
+            }
             [rows] => (valid(rows.dst) && valid(rows.src)).then_some(Self {
                 to_pitch: rows.dst,
                 from_pitch: rows.src,
