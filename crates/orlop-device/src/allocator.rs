@@ -1,6 +1,6 @@
 //! The engine behind a lock, as an [`Allocator`].
 
-use crate::backing::{DeviceBacking, REGION_ALIGN};
+use crate::backing::{BackingError, DeviceBacking, REGION_ALIGN};
 use crate::engine::{DeviceBlock, DeviceRequest, Engine};
 use crate::engine::{PoolId, StreamFilter};
 use crate::error::DeviceError;
@@ -97,8 +97,18 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 
     /// [`Engine::empty_cache`].
-    pub fn empty_cache(&self) {
-        self.change(Engine::empty_cache);
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn empty_cache(&self) -> Result<(), DeviceError> {
+        self.change(Engine::empty_cache)
+    }
+
+    /// [`Engine::loss`].
+    #[must_use]
+    pub fn loss(&self) -> Option<DeviceError> {
+        self.inner.lock().engine.loss()
     }
 
     /// [`Engine::set_memory_fraction`].
@@ -174,10 +184,12 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 
     #[cold]
-    fn refuse(&self, request: &Request, error: &DeviceError) -> Error {
+    fn refuse(&self, request: &Request, error: DeviceError) -> Error {
+        if !matches!(error, DeviceError::OutOfMemory { .. }) {
+            return error.into();
+        }
         let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
-        if let DeviceError::OutOfMemory { rounded, largest_free, reserved, cached, live, limit, .. } = *error
-        {
+        if let DeviceError::OutOfMemory { rounded, largest_free, reserved, cached, live, limit, .. } = error {
             (report.largest_free, report.free, report.live) = (largest_free, cached, live);
             (report.reserved, report.limit) = (reserved, Some(limit));
             report.rounded = usize::try_from(rounded).unwrap_or(usize::MAX);
@@ -209,9 +221,10 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let stream = self.device_stream(request.stream);
         let sized = DeviceRequest { bytes, stream, long_lived };
         let mut block = inner.engine.allocate(sized);
-        if let Err(error) = &block {
+        if let Err(error) = block {
             drop(inner);
-            if !request.retry || !self.run_callbacks() {
+            let may_help = request.retry && matches!(error, DeviceError::OutOfMemory { .. });
+            if !may_help || !self.run_callbacks() {
                 return Err(self.refuse(request, error));
             }
             inner = self.inner.lock();
@@ -221,16 +234,24 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
             Ok(block) => block,
             Err(error) => {
                 drop(inner);
-                return Err(self.refuse(request, &error));
+                return Err(self.refuse(request, error));
             }
         };
         let (start, size) = (inner.engine.address(block), inner.engine.size(block));
         let address = if slack == 0 { start } else { request.align.round_up(start)? };
-        // SAFETY: a new block of the engine, which has no user yet.
-        if request.zeroed && !unsafe { inner.engine.backing.zero(start, size, stream) } {
-            // It cannot fail: the block is live.
-            let _freed = inner.engine.free(block);
-            return Err(Error::CannotZero { device: self.device });
+        if request.zeroed {
+            // SAFETY: a new block of the engine, which has no user yet.
+            let zeroed = unsafe { inner.engine.backing.zero(start, size, stream) };
+            if let Err(failure) = zeroed {
+                let error = match failure.error {
+                    BackingError::Unsupported => Error::CannotZero { device: self.device },
+                    _ => DeviceError::from(failure).into(),
+                };
+                let _returned = inner.engine.noted(zeroed);
+                // It cannot fail: the block is live.
+                let _freed = inner.engine.free(block);
+                return Err(error);
+            }
         }
         let Some(ptr) = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)) else {
             // No region begins at address zero; if one did, the block would be leaked, not handed out.
@@ -298,7 +319,10 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
 
     fn trim(&self, target: u64) -> u64 {
         let mut inner = self.inner.lock();
-        let released = inner.engine.trim(target);
+        let before = inner.engine.stats().reserved_bytes.all.current;
+        // Failed calls are counted and traced; what does not depend on them is released.
+        let _noted = inner.engine.trim(target);
+        let released = before - inner.engine.stats().reserved_bytes.all.current;
         if released > 0 {
             inner.unused = Vec::new();
         }

@@ -1,5 +1,6 @@
 //! The errors of a device engine.
 
+use crate::backing::BackingError;
 use crate::engine::PoolId;
 use orlop_core::ByteSize;
 use std::io::ErrorKind;
@@ -32,6 +33,16 @@ pub enum DeviceError {
         largest_free: u64,
         /// The limit of reserved bytes.
         limit: u64,
+    },
+    /// A call of the device failed. If the device is lost, so is all further use of the engine, except that
+    /// its blocks can be freed.
+    #[error("{call} of the device failed: {error}")]
+    Backing {
+        /// The function of [`DeviceBacking`](crate::DeviceBacking).
+        call: &'static str,
+        /// Its error.
+        #[source]
+        error: BackingError,
     },
     /// A block is not live: it was freed already, or is another engine's.
     #[error("block {block} is not live: it was freed already, or is another engine's")]

@@ -173,7 +173,7 @@ impl TorchRun {
                 block.map_or(Ok(()), |&block| self.engine.record_stream(block, stream))?;
             }
             TorchOperation::EventsDone(done) => self.engine.backing().set_events_done(done),
-            TorchOperation::EmptyCache => self.engine.empty_cache(),
+            TorchOperation::EmptyCache => self.engine.empty_cache()?,
             TorchOperation::MemoryFraction(fraction) => self.engine.set_memory_fraction(fraction),
         }
         Ok(None)

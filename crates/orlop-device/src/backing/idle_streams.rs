@@ -46,7 +46,7 @@ impl IdleStreams {
         EventId(self.events.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn is_done(&self) -> bool {
+    pub(crate) fn query(&self) -> bool {
         self.queries.fetch_add(1, Ordering::Relaxed);
         self.done.load(Ordering::Relaxed)
     }

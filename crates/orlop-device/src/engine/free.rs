@@ -43,7 +43,7 @@ impl<B: DeviceBacking> Engine<B> {
                 self.chunks[index].state = ChunkState::Pending;
                 self.pending.without_events.push(index);
             } else {
-                self.record_events(index);
+                let _retried_if_not = self.record_events(index);
             }
         } else if self.policy.extensions.keep_last_freed {
             self.count_inactive(index);

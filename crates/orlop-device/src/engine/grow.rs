@@ -82,10 +82,12 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     fn grow_by_region(&mut self, request: &PoolRequest, bytes: usize) -> Option<Index> {
-        let address = self.backing.allocate(bytes)?;
+        let address = self.backing.allocate(bytes);
+        let address = self.allocated(address)?;
         let Some(index) = self.add_region(request, address, bytes, None, ChunkState::Live) else {
             // SAFETY: it was allocated above, and is used nowhere.
-            unsafe { self.backing.release(address, bytes) };
+            let released = unsafe { self.backing.release(address, bytes) };
+            let _noted = self.noted(released);
             return None;
         };
         let small = self.pools[request.pool as usize].small;
@@ -157,10 +159,12 @@ impl<B: DeviceBacking> Engine<B> {
         let memory = usize::try_from(self.backing.memory()).ok()?;
         let page = self.page(request.pool);
         let bytes = memory.checked_add(memory / 8)?.max(request.size).checked_next_multiple_of(page)?;
-        let address = self.backing.reserve_addresses(bytes)?;
+        let address = self.backing.reserve_addresses(bytes);
+        let address = self.allocated(address)?;
         let Some(index) = self.add_region(request, address, bytes, Some(page), ChunkState::Unmapped) else {
             // SAFETY: they were reserved above, and are used nowhere.
-            unsafe { self.backing.release_addresses(address, bytes) };
+            let released = unsafe { self.backing.release_addresses(address, bytes) };
+            let _noted = self.noted(released);
             return None;
         };
         self.put_unmapped(index);
@@ -188,9 +192,8 @@ impl<B: DeviceBacking> Engine<B> {
         // Ranges, and chunks without pages in them, begin and end at multiples of the page.
         let bytes = bytes.checked_next_multiple_of(page)?.min(size);
         // SAFETY: the chunk has no pages; it begins and ends at a multiple of the page, and `bytes` is one.
-        if !unsafe { self.backing.map(address, bytes, page) } {
-            return None;
-        }
+        let mapped = unsafe { self.backing.map(address, bytes, page) };
+        self.allocated(mapped)?;
         self.count_mapped(pool, bytes);
         self.note(RegionAction::Mapped, region, address, bytes);
         self.take_unmapped(index);

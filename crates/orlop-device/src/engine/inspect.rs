@@ -42,6 +42,7 @@ pub struct DeviceChunk {
 
 /// The state of a [`DeviceChunk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DeviceChunkState {
     /// In a block.
     Live,
@@ -49,6 +50,8 @@ pub enum DeviceChunkState {
     Pending,
     /// Free.
     Free,
+    /// Its release failed: it stays reserved and is never used again.
+    Leaked,
 }
 
 impl<B: DeviceBacking> Engine<B> {
@@ -64,6 +67,7 @@ impl<B: DeviceBacking> Engine<B> {
                     ChunkState::Live => DeviceChunkState::Live,
                     ChunkState::Pending => DeviceChunkState::Pending,
                     ChunkState::Free | ChunkState::LastFreed => DeviceChunkState::Free,
+                    ChunkState::Leaked => DeviceChunkState::Leaked,
                     ChunkState::Unmapped | ChunkState::Vacant => {
                         segments.extend(open.take());
                         continue;
@@ -144,7 +148,7 @@ impl<B: DeviceBacking> Engine<B> {
             if holds { Ok(()) } else { Err(Error::Corrupt { address: 0, rule }) }
         };
         let mut seen = 0;
-        let (mut reserved, mut live, mut active) = (0, 0, 0);
+        let (mut reserved, mut live, mut active, mut leaked) = (0, 0, 0, 0);
         for (number, region) in self.regions.iter() {
             let (mut at, mut before) = (region.address, NONE);
             for (index, chunk) in self.chunks.walk(region.first) {
@@ -161,6 +165,7 @@ impl<B: DeviceBacking> Engine<B> {
                 }
                 let bytes = chunk.size as u64;
                 reserved += if chunk.state == ChunkState::Unmapped { 0 } else { bytes };
+                leaked += if chunk.state == ChunkState::Leaked { bytes } else { 0 };
                 live += if chunk.state == ChunkState::Live { bytes } else { 0 };
                 active +=
                     if matches!(chunk.state, ChunkState::Live | ChunkState::Pending) { bytes } else { 0 };
@@ -173,6 +178,7 @@ impl<B: DeviceBacking> Engine<B> {
         rule(reserved == self.stats.reserved_bytes.all.current, "reserved bytes are those of the regions")?;
         rule(live == self.stats.allocated_bytes.all.current, "live bytes are those of the blocks")?;
         rule(active == self.stats.active_bytes.all.current, "active bytes are live or pending")?;
+        rule(leaked == self.stats.leaked_bytes, "leaked bytes are those of the failed releases")?;
         rule(self.stats.num_corrupt_releases == 0, "only wholly free regions are released")?;
         self.verify_indexes(&rule)
     }

@@ -15,12 +15,17 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::OutOfMemory`] with the figures. The engine remains usable.
+    /// [`DeviceError::OutOfMemory`] with the figures, or [`DeviceError::Backing`] if a call of the device
+    /// failed. The engine remains usable, unless the device is lost: then every request fails with that
+    /// error.
     #[inline]
     pub fn allocate(&mut self, request: DeviceRequest) -> Result<DeviceBlock, DeviceError> {
         let stream = self.streams.number(request.stream);
         if !self.private.is_capturing() {
             self.poll();
+        }
+        if let Some(loss) = self.backing.loss() {
+            return Err(loss.into());
         }
         let Some(size) = self.policy.round(request.bytes) else {
             return Err(self.out_of_memory(request.bytes, usize::MAX));
@@ -72,73 +77,90 @@ impl<B: DeviceBacking> Engine<B> {
                 self.chunks[block.0].stream = stream;
                 Ok(block)
             }
-            None => Err(self.out_of_memory(requested, size)),
+            None => Err(self.refusal(requested, size)),
         }
     }
 
     /// Finds a chunk for a request and takes it out of its index: the whole ladder.
     #[inline]
     fn find_chunk(&mut self, request: &PoolRequest) -> Option<Index> {
-        // 1. The best fit among the free chunks of the request's stream.
-        if let Some(chunk) = self.search(request) {
+        // 1. The best fit among the free chunks of the request's stream. Most requests end there: what
+        //    follows is not in the code of their path.
+        self.search(request).or_else(|| self.find_elsewhere(request))
+    }
+
+    /// The other steps of the ladder. If a call of the device fails, so does the request where it would have
+    /// got new memory, and wherever the device is lost.
+    #[cold]
+    #[inline(never)]
+    fn find_elsewhere(&mut self, request: &PoolRequest) -> Option<Index> {
+        self.failures.begin();
+        let found = self.climb(request);
+        if let Some(chunk) = found
+            && self.is_lost()
+        {
+            // Nothing is reused once the device is lost.
+            self.put(chunk);
+            return None;
+        }
+        found
+    }
+
+    fn climb(&mut self, request: &PoolRequest) -> Option<Index> {
+        // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too
+        //    small stays so: hence before another stream's chunk is cut.
+        if self.whole_regions.is_kept()
+            && self.is_beyond_peak(request, request.size)
+            && self.merge_streams_for(request)
+            && let Some(chunk) = self.search(request)
+        {
             return Some(chunk);
         }
-        // Most requests end there: what follows is not in the code of their path.
-        out_of_line(|| {
-            // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too
-            //    small stays so: hence before another stream's chunk is cut.
-            if self.whole_regions.is_kept()
-                && self.is_beyond_peak(request, request.size)
-                && self.merge_streams_for(request)
-                && let Some(chunk) = self.search(request)
-            {
-                return Some(chunk);
-            }
-            // 3. The best fit among the free chunks of other streams. The request's stream waits for the
-            //    other, on the device.
-            if self.policy.extensions.steal
-                && let Some(chunk) = self.steal(request)
-            {
-                return Some(chunk);
-            }
-            // 4. Callbacks, which may free memory.
-            if self.run_callbacks()
-                && let Some(chunk) = self.search(request)
-            {
-                return Some(chunk);
-            }
-            // 5. Garbage collection: with a limit and a threshold, old regions are released.
-            self.collect_garbage();
-            // 6. Growth: a new region, or new pages. Beyond the peak the policy may merge, release or move
-            //    first.
-            if let Some(chunk) = self.grow(request) {
-                return Some(chunk);
-            }
-            // 7. Large regions that are never split are released, and growth is tried again.
-            if self.release_oversize(request)
-                && let Some(chunk) = self.grow(request)
-            {
-                return Some(chunk);
-            }
-            // What follows waits for streams, which would end a capture.
-            if self.private.is_capturing() {
-                return None;
-            }
-            // 8. All streams are waited for; a block that was pending may fit.
-            if self.policy.extensions.search_after_wait
-                && let Some(chunk) = self.search_after_wait(request)
-            {
-                return Some(chunk);
-            }
-            // 9. All streams are waited for, all free memory is released, and growth is tried a last time.
-            self.release_cached(0);
-            self.stats.num_alloc_retries += 1;
-            if let Some(chunk) = self.grow(request) {
-                return Some(chunk);
-            }
-            // 10. Free memory of private pools that lend theirs.
-            self.search_lending_pools(request)
-        })
+        // 3. The best fit among the free chunks of other streams. The request's stream waits for the other,
+        //    on the device.
+        if self.policy.extensions.steal
+            && let Some(chunk) = self.steal(request)
+        {
+            return Some(chunk);
+        }
+        // 4. Callbacks, which may free memory.
+        if self.run_callbacks()
+            && let Some(chunk) = self.search(request)
+        {
+            return Some(chunk);
+        }
+        // 5. Garbage collection: with a limit and a threshold, old regions are released.
+        self.collect_garbage();
+        // 6. Growth: a new region, or new pages. Beyond the peak the policy may merge, release or move first.
+        if let Some(chunk) = self.grow(request) {
+            return Some(chunk);
+        }
+        // 7. Large regions that are never split are released, and growth is tried again.
+        if !self.failures.is_final()
+            && self.release_oversize(request)
+            && let Some(chunk) = self.grow(request)
+        {
+            return Some(chunk);
+        }
+        // What follows waits for streams, which would end a capture; and if the device did not refuse memory
+        // but failed, more room does not help.
+        if self.private.is_capturing() || self.failures.is_final() {
+            return None;
+        }
+        // 8. All streams are waited for; a block that was pending may fit.
+        if self.policy.extensions.search_after_wait
+            && let Some(chunk) = self.search_after_wait(request)
+        {
+            return Some(chunk);
+        }
+        // 9. All streams are waited for, all free memory is released, and growth is tried a last time.
+        self.release_cached(0);
+        self.stats.num_alloc_retries += 1;
+        if let Some(chunk) = self.grow(request) {
+            return Some(chunk);
+        }
+        // 10. Free memory of private pools that lend theirs.
+        self.search_lending_pools(request)
     }
 
     /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
@@ -172,7 +194,16 @@ impl<B: DeviceBacking> Engine<B> {
         PoolRequest { pool, ..*request }
     }
 
-    /// Counts a failure, and returns it with the figures.
+    /// Returns the error of a request that found no chunk: the first failed call, or out of memory.
+    #[cold]
+    fn refusal(&mut self, requested: usize, size: usize) -> DeviceError {
+        match self.failures.first() {
+            Some(failure) => failure.into(),
+            None => self.out_of_memory(requested, size),
+        }
+    }
+
+    /// Counts a request that finds no memory, and returns the error with the figures.
     #[cold]
     fn out_of_memory(&mut self, requested: usize, size: usize) -> DeviceError {
         self.stats.num_ooms += 1;
@@ -184,16 +215,9 @@ impl<B: DeviceBacking> Engine<B> {
             live: self.stats.allocated_bytes.all.current,
             pending: active - self.stats.allocated_bytes.all.current,
             reserved,
-            cached: reserved - active,
+            cached: reserved - active - self.stats.leaked_bytes,
             largest_free: self.largest_free(),
             limit: self.limit.unwrap_or(u64::MAX).min(self.backing.memory()),
         }
     }
-}
-
-/// Calls a closure that is rarely needed, in a function of its own.
-#[cold]
-#[inline(never)]
-fn out_of_line<R>(rare: impl FnOnce() -> R) -> R {
-    rare()
 }

@@ -14,11 +14,13 @@
 //! | `other_streams` | a chunk of another stream, which the request's stream waits for |
 //! | `stream_borders` | free neighbours of different streams, and how they merge |
 //! | `private_pools` | pools of captured graphs |
+//! | `failures` | failed calls of the device |
 //! | `chunks`, `free_index` | data: the table of chunks, free chunks by size |
 //! | `pools` | data: pools, regions and the numbers of streams |
 //! | `inspect`, `watch` | segments and invariants; region events for observers |
 
 mod chunks;
+mod failures;
 mod free;
 mod free_index;
 mod grow;
@@ -41,6 +43,7 @@ pub(crate) use self::chunks::{Chunk, ChunkState, Index, NONE};
 pub(crate) use self::pools::{Region, at};
 
 use self::chunks::Chunks;
+use self::failures::CallFailures;
 use self::pending::PendingFrees;
 use self::pools::{Pool, Regions, StreamTable};
 use self::private_pools::PrivatePools;
@@ -139,6 +142,7 @@ pub struct Engine<B: DeviceBacking> {
     /// The chunk that was freed last and is in no index, or `NONE`.
     pub(crate) last_freed: Index,
     pub(crate) stats: DeviceStats,
+    pub(crate) failures: CallFailures,
     /// The peak of active bytes since the engine was new, or released its free memory: the limit of reserved
     /// bytes. Resetting the peaks in `stats` does not reset it.
     pub(crate) high_water: u64,
@@ -177,6 +181,7 @@ impl<B: DeviceBacking> Engine<B> {
             whole_regions: WholeRegions::new(keeps_whole_regions),
             last_freed: NONE,
             stats: DeviceStats::default(),
+            failures: CallFailures::default(),
             high_water: 0,
             callbacks: Vec::new(),
             watches: RegionWatches::default(),
@@ -247,11 +252,39 @@ impl<B: DeviceBacking> Engine<B> {
         self.chunks.get(block.0).map_or(0, |chunk| chunk.size)
     }
 
-    fn unmap_run(&self, (address, bytes): (usize, usize), page: usize) {
-        if bytes > 0 {
-            // SAFETY: all of it is mapped; the engine is dropped, so there are no blocks; all streams are
-            // done.
-            unsafe { self.backing.unmap(address, bytes, page) };
+    /// Unmaps a run of pages. Returns `false` if that failed.
+    fn unmap_run(&self, (address, bytes): (usize, usize), page: usize) -> bool {
+        // SAFETY: all of it is mapped; the engine is dropped, so there are no blocks; all streams are done.
+        bytes == 0 || unsafe { self.backing.unmap(address, bytes, page) }.is_ok()
+    }
+
+    /// Releases a region when the engine is dropped. What cannot be released is leaked; the failures are
+    /// traced.
+    fn release_at_end(&self, region: &Region) {
+        let is_leaked = |chunk: &Chunk| chunk.state == ChunkState::Leaked;
+        let Some(page) = region.page else {
+            if !self.chunks.get(region.first).is_some_and(is_leaked) {
+                // SAFETY: it came from `allocate` and was not released; all streams are done.
+                let _traced = unsafe { self.backing.release(region.address, region.bytes) };
+            }
+            return;
+        };
+        // Pages end where chunks do only before a chunk without pages: runs of pages are unmapped, not
+        // chunks.
+        let mut run = (region.address, 0);
+        let mut is_empty = true;
+        for (_, chunk) in self.chunks.walk(region.first) {
+            if !matches!(chunk.state, ChunkState::Unmapped | ChunkState::Leaked) {
+                run.1 += chunk.size;
+                continue;
+            }
+            is_empty &= self.unmap_run(run, page) && !is_leaked(chunk);
+            run = (chunk.address + chunk.size, 0);
+        }
+        is_empty &= self.unmap_run(run, page);
+        if is_empty {
+            // SAFETY: it came from `reserve_addresses`, whole; its pages are gone.
+            let _traced = unsafe { self.backing.release_addresses(region.address, region.bytes) };
         }
     }
 }
@@ -261,34 +294,17 @@ impl<B: DeviceBacking> Drop for Engine<B> {
     fn drop(&mut self) {
         self.note_all_gone();
         // Blocks were freed while their streams ran.
-        let running = (0..self.streams.count()).filter(|&stream| !self.finish(stream)).count();
+        let ids = (0..self.streams.count()).map(|stream| self.streams.id(stream));
+        let running = ids.filter(|&stream| self.backing.finish(stream).is_err()).count();
         for event in self.pending.events() {
             self.backing.forget(event);
         }
-        if running > 0 {
+        if running > 0 || self.is_lost() {
             // Streams that could not be waited for may use any of it: it is leaked, not released.
             return;
         }
         for (_, region) in self.regions.iter() {
-            let Some(page) = region.page else {
-                // SAFETY: it came from `allocate` and was not released; all streams are done.
-                unsafe { self.backing.release(region.address, region.bytes) };
-                continue;
-            };
-            // Pages end where chunks do only before a chunk without pages: runs of pages are unmapped, not
-            // chunks.
-            let mut run = (region.address, 0);
-            for (_, chunk) in self.chunks.walk(region.first) {
-                if chunk.state != ChunkState::Unmapped {
-                    run.1 += chunk.size;
-                    continue;
-                }
-                self.unmap_run(run, page);
-                run = (chunk.address + chunk.size, 0);
-            }
-            self.unmap_run(run, page);
-            // SAFETY: it came from `reserve_addresses`, whole; its pages are gone.
-            unsafe { self.backing.release_addresses(region.address, region.bytes) };
+            self.release_at_end(region);
         }
     }
 }

@@ -34,6 +34,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[must_use]
     pub(crate) fn wait_for(&mut self, stream: u32, other: u32) -> bool {
         let waits = self.backing.wait_for(self.streams.id(stream), self.streams.id(other));
+        let waits = self.noted(waits).is_ok();
         self.stats.num_stream_waits += u64::from(waits);
         waits
     }

@@ -4,7 +4,7 @@
 //! events are complete. Events of one stream complete in order, so each stream has a queue.
 
 use super::chunks::{ChunkState, Index};
-use crate::backing::{DeviceBacking, EventId, GuardedDevice};
+use crate::backing::{CallFailure, DeviceBacking, EventId, GuardedDevice};
 use crate::engine::Engine;
 use std::collections::{HashMap, VecDeque};
 
@@ -63,15 +63,16 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Records an event in each stream that uses a chunk. Streams in which none could be recorded stay in the
-    /// chunk's note.
-    pub(crate) fn record_events(&mut self, chunk: Index) {
+    /// chunk's note, and it stays pending until they can. Returns `false` if there are such.
+    pub(crate) fn record_events(&mut self, chunk: Index) -> bool {
         let uses = std::mem::take(&mut self.chunks[chunk].note);
         let few = (0..MORE).filter(|&stream| uses & (1 << stream) != 0);
         let more = if uses & (1 << MORE) == 0 { None } else { self.pending.more.remove(&chunk) };
         let streams: Vec<u32> = few.chain(more.unwrap_or_default()).collect();
         self.chunks[chunk].state = ChunkState::Pending;
         for stream in streams {
-            let Some(event) = self.backing.record(self.streams.id(stream)) else {
+            let event = self.backing.record(self.streams.id(stream));
+            let Ok(event) = self.noted(event) else {
                 self.add_use(chunk, stream);
                 continue;
             };
@@ -87,16 +88,20 @@ impl<B: DeviceBacking> Engine<B> {
             self.pending.count += 1;
             self.chunks[chunk].events += 1;
         }
-        if self.chunks[chunk].note != 0 {
+        let is_complete = self.chunks[chunk].note == 0;
+        if !is_complete {
             self.pending.without_events.push(chunk);
         }
+        is_complete
     }
 
-    /// Tries again for blocks whose events could not all be recorded.
+    /// Tries again for blocks whose events could not all be recorded, until that fails again.
     fn retry_events(&mut self) {
-        for chunk in std::mem::take(&mut self.pending.without_events) {
-            self.record_events(chunk);
-        }
+        let mut chunks = std::mem::take(&mut self.pending.without_events).into_iter();
+        while let Some(chunk) = chunks.next()
+            && self.record_events(chunk)
+        {}
+        self.pending.without_events.extend(chunks);
     }
 
     /// Queries events, and frees the blocks that waited for them.
@@ -113,15 +118,16 @@ impl<B: DeviceBacking> Engine<B> {
     /// PyTorch's order is that of a hash table. The order decides which chunks merge first, and so shows in
     /// the counts of splits.
     fn poll_all(&mut self) {
-        self.pop_while(GuardedDevice::is_done);
+        self.pop_while(GuardedDevice::query);
     }
 
     /// Removes the oldest events of each stream as long as they are complete.
-    fn pop_while(&mut self, is_complete: impl Fn(&GuardedDevice<B>, EventId) -> bool) {
+    fn pop_while(&mut self, is_complete: impl Fn(&GuardedDevice<B>, EventId) -> Result<bool, CallFailure>) {
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
             while let Some(&(event, _)) = self.pending.queues[stream].events.front()
-                && is_complete(&self.backing, event)
+                && let complete = is_complete(&self.backing, event)
+                && self.noted(complete) == Ok(true)
             {
                 self.pop_event(stream);
             }
@@ -137,10 +143,13 @@ impl<B: DeviceBacking> Engine<B> {
             return;
         };
         self.pending.turn = (stream + 1) % queues;
-        let queue = &mut self.pending.queues[stream];
+        let queue = &self.pending.queues[stream];
         let ahead = queue.reach.min(queue.events.len() - 1);
         let event = queue.events[ahead].0;
-        if self.backing.is_done(event) {
+        let complete = self.backing.query(event);
+        let is_complete = self.noted(complete) == Ok(true);
+        let queue = &mut self.pending.queues[stream];
+        if is_complete {
             queue.reach = ahead * 2 + 1;
             for _ in 0..ahead {
                 if let Some(&(before, _)) = self.pending.queues[stream].events.front() {
@@ -169,6 +178,6 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn wait_for_all(&mut self) {
         self.stats.num_sync_all_streams += 1;
         self.retry_events();
-        self.pop_while(GuardedDevice::synchronize);
+        self.pop_while(|backing, event| backing.synchronize(event).map(|()| true));
     }
 }

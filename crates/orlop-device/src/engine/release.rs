@@ -2,7 +2,8 @@
 
 use super::chunks::{Chunk, ChunkState, Index};
 use super::{Engine, LARGE, PoolRequest};
-use crate::backing::DeviceBacking;
+use crate::DeviceError;
+use crate::backing::{BackingError, DeviceBacking};
 use orlop_alloc::RegionAction;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::StreamId;
@@ -15,10 +16,21 @@ const CANDIDATES: usize = 1 << 8;
 impl<B: DeviceBacking> Engine<B> {
     /// Waits for all streams and releases all free regions and pages (PyTorch: `empty_cache`). The peak that
     /// limits reserved bytes is that from now on.
-    pub fn empty_cache(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Backing`] if a call of the device failed. What does not depend on it is released.
+    pub fn empty_cache(&mut self) -> Result<(), DeviceError> {
+        self.failures.begin();
         self.index_last_freed();
         self.release_cached(0);
         self.lower_high_water(0);
+        self.first_failure()
+    }
+
+    /// Returns the first failure of a release as an error.
+    fn first_failure(&self) -> Result<(), DeviceError> {
+        self.failures.first().map_or(Ok(()), |failure| Err(failure.into()))
     }
 
     /// Lowers the peak that limits reserved bytes, to `target` bytes or the active bytes.
@@ -32,14 +44,20 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// If more is reserved it waits for all streams, and lowers the peak that limits reserved bytes. During a
     /// capture, which a wait would end, it does nothing.
-    pub fn trim(&mut self, target: u64) -> u64 {
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Backing`] if a call of the device failed. What does not depend on it is released.
+    pub fn trim(&mut self, target: u64) -> Result<u64, DeviceError> {
+        self.failures.begin();
         let before = self.stats.reserved_bytes.all.current;
         if before > target && !self.private.is_capturing() {
             self.index_last_freed();
             self.release_cached(target);
             self.lower_high_water(target);
         }
-        before - self.stats.reserved_bytes.all.current
+        self.first_failure()?;
+        Ok(before - self.stats.reserved_bytes.all.current)
     }
 
     /// Returns `true` if there is garbage collection: only with a limit.
@@ -214,7 +232,8 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Releases the region of a free chunk. Returns `false`, and the region stays, if the chunk is not free
-    /// or is not all of its region (the rest may have blocks), or if its stream could not be waited for.
+    /// or is not all of its region (the rest may have blocks), or if its stream could not be waited for, or
+    /// the release failed.
     pub(crate) fn release_region(&mut self, index: Index) -> bool {
         let chunk = self.chunks[index];
         let Chunk { address, size, pool, region, stream, .. } = chunk;
@@ -228,6 +247,17 @@ impl<B: DeviceBacking> Engine<B> {
         if !self.finish(stream) {
             return false;
         }
+        // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and
+        // size, and no neighbours. It is free, so that no stream uses it but its own, which is done; and it
+        // is taken out of its index, whatever the call returns, unless that had no effect.
+        let released = unsafe { self.backing.release(address, size) };
+        if let Err(error) = self.noted(released) {
+            if !error.had_no_effect() {
+                self.take(index);
+                self.leak(index);
+            }
+            return false;
+        }
         let small = self.pools[pool as usize].small;
         self.take(index);
         self.note(RegionAction::Released, region, address, size);
@@ -239,10 +269,14 @@ impl<B: DeviceBacking> Engine<B> {
             self.stats.oversize_segments.sub(1);
         }
         self.stats.num_device_free += 1;
-        // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and
-        // size, and no neighbours. It was free, so that no stream used it but its own, which is done.
-        unsafe { self.backing.release(address, size) };
         true
+    }
+
+    /// Keeps a chunk that is in no index, and whose release failed, out of use for ever.
+    pub(crate) fn leak(&mut self, index: Index) {
+        let chunk = &mut self.chunks[index];
+        chunk.state = ChunkState::Leaked;
+        self.stats.leaked_bytes += chunk.size as u64;
     }
 
     /// Counts and traces that memory was to be released that is not wholly free. It stays.
@@ -266,28 +300,41 @@ impl<B: DeviceBacking> Engine<B> {
         if !self.finish(stream) {
             return None;
         }
-        let unmapped = self.carve_unmapped(index, begin, end)?;
-        let small = self.pools[pool as usize].small;
-        self.stats.reserved_bytes.sub(small, (end - begin) as u64);
-        self.stats.num_device_free += 1;
-        self.note(RegionAction::Unmapped, region, begin, end - begin);
+        let carved = self.carve(index, begin, end)?;
         // SAFETY: the pages lay in a free chunk; the stream that it was kept for is done.
-        unsafe { self.backing.unmap(begin, end - begin, page) };
-        Some(unmapped)
+        let unmapped = unsafe { self.backing.unmap(begin, end - begin, page) };
+        match self.noted(unmapped) {
+            Ok(()) => {
+                let small = self.pools[pool as usize].small;
+                self.stats.reserved_bytes.sub(small, (end - begin) as u64);
+                self.stats.num_device_free += 1;
+                self.note(RegionAction::Unmapped, region, begin, end - begin);
+                self.make_unmapped(carved);
+                Some(carved)
+            }
+            Err(error) => {
+                if error.had_no_effect() {
+                    self.insert_free(carved);
+                } else {
+                    self.leak(carved);
+                }
+                None
+            }
+        }
     }
 
     /// Waits until all work of a stream is complete: then its free chunks are unused. Returns `false` if the
-    /// backing panicked.
+    /// call failed.
     #[must_use]
-    pub(crate) fn finish(&self, stream: u32) -> bool {
-        self.backing.finish(self.streams.id(stream))
+    pub(crate) fn finish(&mut self, stream: u32) -> bool {
+        let finished = self.backing.finish(self.streams.id(stream));
+        self.noted(finished).is_ok()
     }
 
-    /// Makes the middle of a free chunk a chunk without pages, which merges with such neighbours. The caller
-    /// unmaps or moves the pages.
-    pub(crate) fn carve_unmapped(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
+    /// Cuts the middle out of a free chunk. It is in no index: the caller unmaps or moves its pages.
+    pub(crate) fn carve(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
         self.take(index);
-        let Chunk { address, size, region, .. } = self.chunks[index];
+        let Chunk { address, size, .. } = self.chunks[index];
         let before = begin - address;
         let after = address + size - end;
         if before > 0 {
@@ -306,6 +353,14 @@ impl<B: DeviceBacking> Engine<B> {
             self.inherit_border(index, back);
             self.put(back);
         }
+        self.chunks[index].state = ChunkState::Live;
+        Some(index)
+    }
+
+    /// Makes a chunk that is in no index, and whose pages are gone, a chunk without pages. It merges with
+    /// such neighbours.
+    pub(crate) fn make_unmapped(&mut self, index: Index) {
+        let region = self.chunks[index].region;
         let made_for = self.regions.get(region).map(|region| (region.stream, region.pool));
         let chunk = &mut self.chunks[index];
         chunk.state = ChunkState::Unmapped;
@@ -315,7 +370,6 @@ impl<B: DeviceBacking> Engine<B> {
         }
         self.merge_around(index, ChunkState::Unmapped);
         self.put_unmapped(index);
-        Some(index)
     }
 
     /// Releases a range of addresses. Returns `false`, and it stays, if there are pages in it.
@@ -327,11 +381,17 @@ impl<B: DeviceBacking> Engine<B> {
         if chunk.state != ChunkState::Unmapped || !chunk.is_whole() || !is_all {
             return self.keep_corrupt(address);
         }
+        // SAFETY: the chunk is all of the range, as it was reserved, and has no pages. It is removed below,
+        // unless the call had no effect.
+        let released = unsafe { self.backing.release_addresses(address, size) };
+        let released = self.noted(released);
+        if released.is_err_and(BackingError::had_no_effect) {
+            return false;
+        }
+        // Where it failed, addresses are lost, and no memory.
         self.take_unmapped(index);
         self.chunks.remove(index);
         self.regions.remove(region);
-        // SAFETY: the chunk is all of the range, as it was reserved, and has no pages.
-        unsafe { self.backing.release_addresses(address, size) };
         true
     }
 }

@@ -91,12 +91,13 @@ impl<B: DeviceBacking> Engine<B> {
             }
         };
         if !may_map || !self.fill_with_new(claim) {
-            // A move waits for streams, which would end a capture.
-            if !self.private.is_capturing() {
+            // If a call failed, no page moves in place of new ones. A move waits for streams, which would end
+            // a capture.
+            if !self.failures.is_final() && !self.private.is_capturing() {
                 self.fill_by_remap(claim);
             }
-            let at_any_cost = purpose == PagePurpose::Request;
-            let complete = claim.holes.is_empty() || (at_any_cost && self.fill_with_new(claim));
+            let may_exceed = purpose == PagePurpose::Request && !self.failures.is_final();
+            let complete = claim.holes.is_empty() || (may_exceed && self.fill_with_new(claim));
             if !complete {
                 self.abandon(claim);
                 return None;
@@ -175,8 +176,12 @@ impl<B: DeviceBacking> Engine<B> {
     fn fill_with_new(&mut self, claim: &mut PageClaim) -> bool {
         let Chunk { pool, region, .. } = self.chunks[claim.chunk];
         while let Some(&Hole { address, bytes }) = claim.holes.first() {
+            if !self.is_within_limit(bytes) {
+                return false;
+            }
             // SAFETY: nothing is mapped in a hole of the claim; its ends are multiples of the page.
-            if !self.is_within_limit(bytes) || !unsafe { self.backing.map(address, bytes, claim.page) } {
+            let mapped = unsafe { self.backing.map(address, bytes, claim.page) };
+            if self.allocated(mapped).is_none() {
                 return false;
             }
             self.count_mapped(pool, bytes);
@@ -223,23 +228,23 @@ impl<B: DeviceBacking> Engine<B> {
         let streams: BTreeSet<u32> = sources.iter().map(|&(index, _)| self.chunks[index].stream).collect();
         let running: BTreeSet<u32> = streams.into_iter().filter(|&stream| !self.finish(stream)).collect();
         sources.retain(|&(index, _)| !running.contains(&self.chunks[index].stream));
-        let small = self.pools[self.chunks[claim.chunk].pool as usize].small;
         for (index, pages) in sources {
             let bytes = pages.bytes.min(claim.missing());
-            let from_small = self.pools[self.chunks[index].pool as usize].small;
-            if bytes == 0 || self.carve_unmapped(index, pages.address, pages.address + bytes).is_none() {
-                continue;
+            if bytes == 0 {
+                break;
             }
-            if from_small != small {
-                self.stats.reserved_bytes.transfer(from_small, bytes as u64);
+            if let Some(source) = self.carve(index, pages.address, pages.address + bytes) {
+                self.move_pages(claim, source);
             }
-            self.move_pages(claim, self.chunks[index].region, Hole { address: pages.address, bytes });
         }
     }
 
-    /// Moves pages of a region, which no longer belong to a chunk, into the first holes.
-    fn move_pages(&mut self, claim: &mut PageClaim, from: Index, mut pages: Hole) {
+    /// Moves the pages of a chunk that is in no index into the first holes, which have room for them.
+    fn move_pages(&mut self, claim: &mut PageClaim, source: Index) {
+        let Chunk { address, size, region: from, pool: of, .. } = self.chunks[source];
         let Chunk { pool, region: to, .. } = self.chunks[claim.chunk];
+        let [from_small, small] = [of, pool].map(|pool| self.pools[pool as usize].small);
+        let mut pages = Hole { address, bytes: size };
         while pages.bytes > 0
             && let Some(hole) = claim.holes.first_mut()
         {
@@ -247,25 +252,55 @@ impl<B: DeviceBacking> Engine<B> {
             let bytes = bytes.min(pages.bytes);
             // SAFETY: the pages were in a free chunk whose stream was waited for; nothing is mapped in the
             // hole.
-            if !unsafe { self.backing.remap(pages.address, address, bytes, claim.page) } {
-                // They cannot move: they are returned to the device, and new ones are mapped instead.
-                // SAFETY: as above.
-                unsafe { self.backing.unmap(pages.address, pages.bytes, claim.page) };
-                let small = self.pools[pool as usize].small;
-                self.stats.reserved_bytes.sub(small, pages.bytes as u64);
-                self.stats.num_device_free += 1;
-                self.note(RegionAction::Unmapped, from, pages.address, pages.bytes);
-                return;
+            let moved = unsafe { self.backing.remap(pages.address, address, bytes, claim.page) };
+            if self.noted(moved).is_err() {
+                return self.drop_pages(source, pages, claim.page);
             }
-            self.stats.remapped_bytes += bytes as u64;
-            self.note_move(claim.chunk);
+            let hole = &mut claim.holes[0];
             *hole = Hole { address: hole.address + bytes, bytes: hole.bytes - bytes };
             if hole.bytes == 0 {
                 claim.holes.remove(0);
             }
+            if from_small != small {
+                self.stats.reserved_bytes.transfer(from_small, bytes as u64);
+            }
+            self.stats.remapped_bytes += bytes as u64;
+            self.note_move(claim.chunk);
             self.note(RegionAction::Unmapped, from, pages.address, bytes);
             self.note(RegionAction::Mapped, to, address, bytes);
             pages = Hole { address: pages.address + bytes, bytes: pages.bytes - bytes };
+        }
+        self.make_unmapped(source);
+    }
+
+    /// Returns pages to the device that cannot move: the last ones of a chunk that is in no index. New ones
+    /// are mapped in their place.
+    fn drop_pages(&mut self, source: Index, pages: Hole, page: usize) {
+        let Chunk { address, pool, region, .. } = self.chunks[source];
+        let small = self.pools[pool as usize].small;
+        // SAFETY: they were in a free chunk whose stream was waited for, and could not be moved.
+        let unmapped = unsafe { self.backing.unmap(pages.address, pages.bytes, page) };
+        if self.noted(unmapped).is_ok() {
+            self.stats.reserved_bytes.sub(small, pages.bytes as u64);
+            self.stats.num_device_free += 1;
+            self.note(RegionAction::Unmapped, region, pages.address, pages.bytes);
+            return self.make_unmapped(source);
+        }
+        // Their contents may be lost, so that even pages that were certainly not unmapped cannot be used.
+        let moved = pages.address - address;
+        if moved == 0 {
+            return self.leak(source);
+        }
+        match self.cut_back(source, moved, ChunkState::Live) {
+            Some(rest) => {
+                self.leak(rest);
+                self.make_unmapped(source);
+            }
+            None => {
+                // There are 2^32 chunks: the addresses of pages that moved are leaked with the others.
+                self.stats.reserved_bytes.add(small, moved as u64);
+                self.leak(source);
+            }
         }
     }
 

@@ -59,6 +59,7 @@ impl<B: DeviceBacking> Engine<B> {
         let planned = address.and_then(|address| self.take_at(request, address));
         let block = match planned {
             Some(chunk) => Ok(self.hand_out(chunk, request.size, requested)),
+            None if let Some(loss) = self.loss() => Err(loss),
             None => self.allocate_best_fit(request, requested),
         };
         match block {

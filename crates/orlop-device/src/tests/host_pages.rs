@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use super::{MIB, torch};
-use crate::{DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, HostPages, Policy};
+use crate::{
+    BackingError, DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, HostPages, Policy,
+};
 use orlop_core::StreamId;
 use orlop_testkit::device::Random;
 use orlop_testkit::pattern;
@@ -84,7 +86,7 @@ impl Program {
             Step::Free(which) if some > 0 => self.free(which % some),
             Step::Use(..) | Step::Free(_) => {}
             Step::EventsDone(done) => self.engine.backing().set_events_done(done),
-            Step::Empty => self.engine.empty_cache(),
+            Step::Empty => self.engine.empty_cache().unwrap(),
             Step::Refuse(calls) => self.engine.backing().refuse(calls),
         }
         self.engine.verify().unwrap();
@@ -107,7 +109,7 @@ impl Program {
             self.free(0);
         }
         self.engine.backing().refuse(0);
-        self.engine.empty_cache();
+        self.engine.empty_cache().unwrap();
         let memory = self.engine.backing();
         memory.prove();
         assert_eq!(memory.used(), 0);
@@ -208,11 +210,11 @@ fn the_largest_request_takes_all_free_pages() {
 fn requests_beyond_the_memory_are_refused() {
     let memory = HostPages::new(3 << 20).unwrap();
     assert_eq!(memory.memory(), 4 << 20, "rounded up");
-    assert_eq!(memory.allocate(5 << 20), None);
+    assert_eq!(memory.allocate(5 << 20), Err(BackingError::OutOfMemory));
     let address = memory.allocate(4 << 20).unwrap();
-    assert_eq!(memory.allocate(1), None);
+    assert_eq!(memory.allocate(1), Err(BackingError::OutOfMemory));
     // SAFETY: allocated above, and not used.
-    unsafe { memory.release(address, 4 << 20) };
+    unsafe { memory.release(address, 4 << 20) }.unwrap();
     assert_eq!(memory.used(), 0);
     let error = HostPages::new(u64::MAX).unwrap_err();
     assert!(matches!(error, DeviceError::NoMovablePages { bytes: u64::MAX, .. }), "{error}");
@@ -226,21 +228,21 @@ fn any_whole_pages_can_be_moved() {
     let to = memory.reserve_addresses(1 << 20).unwrap();
     let step = 64 << 10;
     // SAFETY: reserved above, without pages.
-    assert!(unsafe { memory.map(from, 4 * step, step) });
+    unsafe { memory.map(from, 4 * step, step) }.unwrap();
     (0..4).for_each(|part| fill(from + part * step, step, part as u64));
     for part in [2, 0, 3, 1] {
         // SAFETY: mapped above and not moved yet; nothing is mapped there.
-        assert!(unsafe { memory.remap(from + part * step, to + (3 - part) * step, step, step) });
+        unsafe { memory.remap(from + part * step, to + (3 - part) * step, step, step) }.unwrap();
         check(to + (3 - part) * step, step, part as u64);
         memory.prove();
     }
     // SAFETY: less than a page, which is refused.
-    assert!(!unsafe { memory.map(from, 100, 100) });
+    assert!(unsafe { memory.map(from, 100, 100) }.is_err());
     // SAFETY: mapped above.
-    unsafe { memory.unmap(to, 4 * step, step) };
+    unsafe { memory.unmap(to, 4 * step, step) }.unwrap();
     for range in [from, to] {
         // SAFETY: reserved above, without pages.
-        unsafe { memory.release_addresses(range, 1 << 20) };
+        unsafe { memory.release_addresses(range, 1 << 20) }.unwrap();
     }
     assert_eq!((memory.used(), memory.resident().unwrap()), (0, 0));
 }

@@ -126,7 +126,7 @@ proptest! {
                     Some(&(_, 2, name)) if !run.live.contains_key(&(2000 + name % 9)) => {
                         run.allocate(2000 + name % 9, 1 + name % (20 * MIB), 1 + (name % 3) as u64);
                     }
-                    Some(&(_, 3, _)) => run.engine.empty_cache(),
+                    Some(&(_, 3, _)) => run.engine.empty_cache().unwrap(),
                     Some(&(_, 4, _)) => {
                         if let Some(&block) = run.live.get(&number) {
                             run.engine.record_stream(block, StreamId::from_raw(7)).expect("it is live");

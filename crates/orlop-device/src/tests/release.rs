@@ -23,7 +23,7 @@ fn a_block_that_is_never_split_is_not_stolen_for_a_smaller_one() {
     assert_eq!(engine.stats().num_stream_steals, 1);
     engine.free(small).unwrap();
     engine.free(large).unwrap();
-    engine.empty_cache();
+    engine.empty_cache().unwrap();
     engine.verify().unwrap();
     assert_eq!(engine.backing().used(), 0);
 }
@@ -118,11 +118,11 @@ fn trim_releases_no_more_than_requested() {
                 engine.free(block).unwrap();
             }
         }
-        assert_eq!(engine.trim(400 << 20), 0, "{name}");
-        assert_eq!(engine.trim(310 << 20) >> 20, released, "{name}");
+        assert_eq!(engine.trim(400 << 20).unwrap(), 0, "{name}");
+        assert_eq!(engine.trim(310 << 20).unwrap() >> 20, released, "{name}");
         assert_eq!(reserved_mib(engine.stats()), 400 - released, "{name}");
         engine.verify().unwrap();
-        engine.trim(0);
+        engine.trim(0).unwrap();
         assert_eq!(reserved_mib(engine.stats()), 100, "{name}: as far as live blocks allow");
         engine.verify().unwrap();
     }
@@ -152,7 +152,7 @@ fn no_stream_waits_for_another_during_a_capture() {
         // In the common pools, and twice in the private one.
         let blocks = [on(5, 3), on(4, 1), on(4, 1)].map(|request| engine.allocate(request).unwrap());
         blocks.into_iter().for_each(|block| engine.free(block).unwrap());
-        engine.empty_cache();
+        engine.empty_cache().unwrap();
         assert_eq!(engine.backing().waits(), waits);
         engine.end_allocate_to_pool((1, 1)).unwrap();
         engine.verify().unwrap();
@@ -171,7 +171,7 @@ fn memory_of_several_streams_is_released_together() {
     assert_eq!(reserved_mib(engine.stats()), 20);
     engine.free(first).unwrap();
     engine.free(second).unwrap();
-    engine.empty_cache();
+    engine.empty_cache().unwrap();
     engine.verify().unwrap();
     assert_eq!(engine.backing().used(), 0);
 }

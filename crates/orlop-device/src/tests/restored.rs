@@ -34,7 +34,7 @@ fn segments_too_large_to_be_split_are_counted() {
     let restored = second.restore(&first.segments()).unwrap();
     assert_eq!(second.stats().oversize_segments.current, 1);
     second.free(restored[&first.address(block)]).unwrap();
-    second.empty_cache();
+    second.empty_cache().unwrap();
     assert_eq!(second.stats().oversize_segments.current, 0);
     assert_eq!((second.backing().used(), second.stats().segment.all.current), (0, 0));
 }
@@ -94,7 +94,7 @@ fn segments_may_share_a_granule_of_addresses() {
         segment(AT + 4 * MIB, &[MIB / 2], DeviceChunkState::Free),
     ];
     engine.restore(&segments).unwrap();
-    engine.empty_cache();
+    engine.empty_cache().unwrap();
     let kept = AT + MIB..AT + 4 * MIB;
     for _ in 0..40 {
         let block =

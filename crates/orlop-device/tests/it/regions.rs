@@ -178,7 +178,7 @@ fn emptying_the_cache_is_reported() {
     let map = watch(&device.clone().erase());
     drop(device.allocate(&Request::new(8 << 20)).unwrap());
     assert_eq!(map.0.lock().bytes(), 20 << 20);
-    device.empty_cache();
+    device.empty_cache().unwrap();
     assert_eq!(map.0.lock().bytes(), 0);
 }
 

@@ -175,7 +175,7 @@ impl Recorded {
 
     fn empty_cache(&mut self) {
         let (event, [_, site]) = (self.history.events.len(), self.sites);
-        self.engine.empty_cache();
+        self.engine.empty_cache().expect("a simulated device does not fail");
         self.regions(site);
         if self.history.events.len() > event {
             self.calls.push(u32::try_from(event).expect("a few events"));

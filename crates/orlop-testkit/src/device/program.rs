@@ -83,6 +83,12 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         program
     }
 
+    /// Returns the engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine<B> {
+        &self.engine
+    }
+
     /// Runs steps.
     ///
     /// # Errors
@@ -135,8 +141,11 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let stream = stream(self.random.below(self.streams));
         let mut request = DeviceRequest::new(requested, stream);
         request.long_lived = self.random.one_in(8);
+        let loss = self.engine.loss();
         let block = match self.engine.allocate(request) {
+            Ok(_) if loss.is_some() => return rule("a lost device serves no request", false),
             Ok(block) => block,
+            Err(error) if loss.is_some() => return rule("a request says why", loss == Some(error)),
             Err(error) => return self.check_refusal(requested, error),
         };
         let (address, bytes) = (self.engine.address(block), self.engine.size(block));
@@ -158,10 +167,13 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     /// Checks that a policy that searches again after a wait refuses a request only if nothing fits: neither
     /// a free chunk nor, together, the free pages and the rest of the device.
     fn check_refusal(&self, requested: usize, error: DeviceError) -> Result<(), ConformanceFault> {
+        let device = self.engine.backing();
+        if matches!(error, DeviceError::Backing { .. }) && !device.never_fails() {
+            return rule("an engine knows its last failed call", self.engine.last_failure().is_some());
+        }
         let DeviceError::OutOfMemory { rounded, limit, reserved, pending, .. } = error else {
             return Err(error.into());
         };
-        let device = self.engine.backing();
         let policy = self.engine.policy();
         let is_limited = limit < device.memory() || !device.never_fails();
         if is_limited || !self.underway.is_empty() || !policy.extensions.search_after_wait {
@@ -190,7 +202,10 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     fn do_something_else(&mut self) -> Result<(), ConformanceFault> {
         let is_capturing = !self.underway.is_empty();
         match self.random.below(10) {
-            0 if !is_capturing => self.engine.empty_cache(),
+            0 if !is_capturing => {
+                let emptied = self.engine.empty_cache();
+                self.check_failure(emptied)?;
+            }
             1 => self.trim()?,
             2 if self.random.one_in(4) => {
                 let fraction = self.random.pick(&[0.05, 0.5, 1.0, -1.0, f64::NAN]);
@@ -217,7 +232,18 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let before = self.reserved();
         let target = before / 4 * self.random.below(5) as u64;
         let released = self.engine.trim(target);
-        equal("released bytes", before - self.reserved(), released)
+        if let Ok(released) = released {
+            equal("released bytes", before - self.reserved(), released)?;
+        }
+        self.check_failure(released)
+    }
+
+    /// Checks that only a device whose calls can fail fails a release.
+    fn check_failure<R>(&self, result: Result<R, DeviceError>) -> Result<(), ConformanceFault> {
+        match result {
+            Err(DeviceError::Backing { .. }) if !self.engine.backing().never_fails() => Ok(()),
+            result => Ok(result.map(drop)?),
+        }
     }
 
     fn reserved(&self) -> u64 {
@@ -293,14 +319,23 @@ impl<B: WatchedDevice> DeviceProgram<B> {
             for pool in std::mem::take(&mut self.pools) {
                 self.engine.release_pool(pool)?;
             }
-            self.engine.empty_cache();
+            let emptied = self.engine.empty_cache();
+            self.check_failure(emptied)?;
             self.engine.verify()?;
             self.check()?;
-            let stats = self.engine.stats();
-            for (name, stat) in stats.by_pool() {
-                equal(name, 0, stat.all.current)?;
+            if self.engine.loss().is_some() {
+                return Ok(());
             }
-            equal("oversize segments", 0, stats.oversize_segments.current)?;
+            let stats = self.engine.stats();
+            let is_leaking = stats.leaked_bytes > 0;
+            for (name, stat) in stats.by_pool() {
+                match name {
+                    "reserved_bytes" => equal(name, stats.leaked_bytes, stat.all.current)?,
+                    "segment" if is_leaking => {}
+                    _ => equal(name, 0, stat.all.current)?,
+                }
+            }
+            rule("no oversize segment is left", is_leaking || stats.oversize_segments.current == 0)?;
         }
         Ok(())
     }

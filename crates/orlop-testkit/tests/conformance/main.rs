@@ -6,6 +6,7 @@ mod adaptors;
 mod bfc;
 mod broken;
 mod device;
+mod device_failures;
 mod device_programs;
 mod hostile;
 mod matrix;
