@@ -82,8 +82,9 @@ impl CudaDevice {
     /// Those of [`Driver::load`]; [`CudaError::NoSuchDevice`]; failures of the driver.
     pub fn new(ordinal: u16) -> Result<Self, CudaError> {
         let driver = Driver::load()?;
-        if ordinal >= driver.device_count() {
-            return Err(CudaError::NoSuchDevice { ordinal, count: driver.device_count() });
+        let count = driver.initialise()?;
+        if ordinal >= count {
+            return Err(CudaError::NoSuchDevice { ordinal, count });
         }
         if let Some(state) = device_in_use(ordinal) {
             return Ok(Self { state });

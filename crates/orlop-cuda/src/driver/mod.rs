@@ -14,6 +14,17 @@ use std::ffi::CStr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use symbols::Symbols;
 
+/// Calls a function of the driver and checks its result.
+macro_rules! call {
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let driver: &$crate::Driver = $driver;
+        let function = driver.symbols.$name;
+        let code = function($($argument),*);
+        driver.check(stringify!($name), code)
+    }};
+}
+pub(crate) use call;
+
 /// The loaded CUDA driver.
 ///
 /// ```
@@ -29,7 +40,6 @@ use symbols::Symbols;
 pub struct Driver {
     pub(crate) symbols: Symbols,
     version: u32,
-    devices: u16,
 }
 
 impl Driver {
@@ -63,23 +73,32 @@ impl Driver {
         }
         // SAFETY: the library is present, and by its name it is a CUDA driver.
         let symbols = unsafe { Symbols::resolve() }?;
-        let mut driver = Self { symbols, version: 0, devices: 0 };
+        let mut driver = Self { symbols, version: 0 };
+        driver.initialise()?;
+        let mut version = 0;
+        // SAFETY: it writes one number.
+        unsafe { call!(&driver, cuDriverGetVersion(&raw mut version)) }?;
+        driver.version = u32::try_from(version).unwrap_or(0);
+        Ok(driver)
+    }
+
+    /// Initialises the driver, and checks that there is a device. Returns the number of devices. Later calls
+    /// do no harm.
+    pub(crate) fn initialise(&self) -> Result<u16, CudaError> {
         // SAFETY: the only flag is 0.
-        let code = unsafe { (driver.symbols.cuInit)(0) };
-        match driver.check("cuInit", code) {
+        match unsafe { call!(self, cuInit(0)) } {
             Err(DriverFailure { code: abi::NO_DEVICE, .. }) => return Err(CudaError::NoDevice),
             result => result?,
         }
-        let (mut version, mut count) = (0, 0);
+        let count = self.count()?;
+        if count == 0 { Err(CudaError::NoDevice) } else { Ok(count) }
+    }
+
+    fn count(&self) -> Result<u16, CudaError> {
+        let mut count = 0;
         // SAFETY: it writes one number.
-        let code = unsafe { (driver.symbols.cuDriverGetVersion)(&raw mut version) };
-        driver.check("cuDriverGetVersion", code)?;
-        // SAFETY: it writes one number.
-        let code = unsafe { (driver.symbols.cuDeviceGetCount)(&raw mut count) };
-        driver.check("cuDeviceGetCount", code)?;
-        driver.version = u32::try_from(version).unwrap_or(0);
-        driver.devices = u16::try_from(count).unwrap_or(0);
-        if driver.devices == 0 { Err(CudaError::NoDevice) } else { Ok(driver) }
+        unsafe { call!(self, cuDeviceGetCount(&raw mut count)) }?;
+        Ok(u16::try_from(count).unwrap_or(0))
     }
 
     /// Returns the version of CUDA that the driver supports: 1000 times the major version and 10 times the
@@ -89,10 +108,10 @@ impl Driver {
         self.version
     }
 
-    /// Returns the number of devices.
+    /// Returns the number of devices; 0 if the driver does not say.
     #[must_use]
     pub fn device_count(&self) -> u16 {
-        self.devices
+        self.count().unwrap_or(0)
     }
 
     /// Turns a result code into a result.
@@ -120,14 +139,3 @@ impl Driver {
         name.to_str().unwrap_or("CUDA_ERROR_UNKNOWN")
     }
 }
-
-/// Calls a function of the driver and checks its result.
-macro_rules! call {
-    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
-        let driver: &$crate::Driver = $driver;
-        let function = driver.symbols.$name;
-        let code = function($($argument),*);
-        driver.check(stringify!($name), code)
-    }};
-}
-pub(crate) use call;

@@ -44,10 +44,6 @@ macro_rules! symbols {
                 })
             }
         }
-
-        /// The names of all functions that are resolved.
-        #[cfg(test)]
-        pub(crate) const NAMES: &[&str] = &[$(stringify!($name),)+ $(stringify!($other),)+];
     };
 }
 
