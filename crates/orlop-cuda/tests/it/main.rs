@@ -3,3 +3,4 @@
 
 mod devices;
 mod machine;
+mod operations;
