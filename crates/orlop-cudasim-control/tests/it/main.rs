@@ -1,0 +1,5 @@
+//! The simulated driver through cudarc's own loading path.
+
+mod support;
+
+mod basics;

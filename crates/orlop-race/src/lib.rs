@@ -1,0 +1,10 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod accesses;
+mod clock;
+mod order;
+
+pub use accesses::{AccessKind, AccessMap};
+pub use clock::VectorClock;
+pub use order::{HOST_QUEUE, WorkId, WorkOrder};
