@@ -111,6 +111,15 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         self.inner.lock().engine.loss()
     }
 
+    /// [`Engine::empty_pool`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn empty_pool(&self, id: PoolId) -> Result<(), DeviceError> {
+        self.change(|engine| engine.empty_pool(id))
+    }
+
     /// [`Engine::set_memory_fraction`].
     pub fn set_memory_fraction(&self, fraction: f64) {
         self.change(|engine| engine.set_memory_fraction(fraction));
@@ -142,6 +151,20 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Those of the engine.
     pub fn end_allocate_to_pool(&self, id: PoolId) -> Result<(), DeviceError> {
         self.change(|engine| engine.end_allocate_to_pool(id))
+    }
+
+    /// [`Engine::mark_capture_begin`].
+    pub fn mark_capture_begin(&self) {
+        self.change(Engine::mark_capture_begin);
+    }
+
+    /// [`Engine::mark_capture_end`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn mark_capture_end(&self) -> Result<(), DeviceError> {
+        self.change(Engine::mark_capture_end)
     }
 
     /// [`Engine::release_pool`].

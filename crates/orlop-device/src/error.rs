@@ -59,6 +59,9 @@ pub enum DeviceError {
     /// The maximum number of private pools is reached.
     #[error("there are too many private pools")]
     TooManyPools,
+    /// No capture is in progress.
+    #[error("no capture is in progress")]
+    NoCapture,
     /// Only an engine without memory can be restored.
     #[error("only a new engine can be restored: this one has memory")]
     NotNew,

@@ -30,6 +30,12 @@ impl IdleStreams {
         self.done.store(done, Ordering::Relaxed);
     }
 
+    /// Returns the number of recorded events.
+    #[cfg(test)]
+    pub(crate) fn events(&self) -> u64 {
+        self.events.load(Ordering::Relaxed)
+    }
+
     /// Returns the number of queries.
     #[cfg(test)]
     pub(crate) fn queries(&self) -> u64 {

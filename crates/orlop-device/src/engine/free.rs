@@ -39,12 +39,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.stats.oversize_allocations.sub(1);
         }
         if uses != 0 {
-            if self.private.is_capturing() {
-                self.chunks[index].state = ChunkState::Pending;
-                self.pending.without_events.push(index);
-            } else {
-                let _retried_if_not = self.record_events(index);
-            }
+            self.free_later(index);
         } else if self.policy.extensions.keep_last_freed {
             self.count_inactive(index);
             let before = std::mem::replace(&mut self.last_freed, index);

@@ -3,7 +3,7 @@
 //! with all other steps; and [`Engine::hand_out`] makes the chunk a block.
 //!
 //! Most requests end with the last-freed block or on the first rung. A policy leaves rungs out (PyTorch's has
-//! neither 2, nor 3, nor 8); none changes their order. Requests of a stream with a period plan first try
+//! neither 2, nor 3, nor 9); none changes their order. Requests of a stream with a period plan first try
 //! their planned address ([`Engine::allocate_planned`]).
 
 use super::{COMMON, DeviceBlock, DeviceRequest, Engine, Index, LARGE, LONG_LIVED, NONE, PoolRequest, SMALL};
@@ -21,9 +21,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     pub fn allocate(&mut self, request: DeviceRequest) -> Result<DeviceBlock, DeviceError> {
         let stream = self.streams.number(request.stream);
-        if !self.private.is_capturing() {
-            self.poll();
-        }
+        self.poll();
         if let Some(loss) = self.backing.loss() {
             return Err(loss.into());
         }
@@ -42,7 +40,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline(always)]
     fn pool_for(&self, request: &DeviceRequest, size: usize) -> u16 {
         let is_small = size <= self.policy.small_limit;
-        if let Some((small, large)) = self.private.captures(request.stream) {
+        if let Some((small, large)) = self.private.route(request.stream) {
             return if is_small { small } else { large };
         }
         let pool = if is_small { SMALL } else { LARGE };
@@ -116,13 +114,15 @@ impl<B: DeviceBacking> Engine<B> {
         {
             return Some(chunk);
         }
-        // 3. The best fit among the free chunks of other streams. The request's stream waits for the other,
-        //    on the device.
+        // 3. The best fit among the free chunks of other streams, and among the blocks that they may still
+        //    use. The request's stream waits for them, on the device.
         if self.policy.extensions.steal
             && let Some(chunk) = self.steal(request)
         {
             return Some(chunk);
         }
+        // The others become free when their events are complete.
+        self.record_unrecorded();
         // 4. Callbacks, which may free memory.
         if self.run_callbacks()
             && let Some(chunk) = self.search(request)
@@ -142,25 +142,28 @@ impl<B: DeviceBacking> Engine<B> {
         {
             return Some(chunk);
         }
-        // What follows waits for streams, which would end a capture; and if the device did not refuse memory
-        // but failed, more room does not help.
-        if self.private.is_capturing() || self.failures.is_final() {
+        if self.failures.is_final() {
+            // The device did not refuse memory, but failed: more room does not help.
             return None;
         }
-        // 8. All streams are waited for; a block that was pending may fit.
+        // 8. Free memory of private pools that lend theirs.
+        if let Some(chunk) = self.search_lending_pools(request) {
+            return Some(chunk);
+        }
+        // What follows waits for streams and releases memory: neither is legal during a capture.
+        if self.private.is_capturing() {
+            return None;
+        }
+        // 9. All streams are waited for; a block that was pending may fit.
         if self.policy.extensions.search_after_wait
             && let Some(chunk) = self.search_after_wait(request)
         {
             return Some(chunk);
         }
-        // 9. All streams are waited for, all free memory is released, and growth is tried a last time.
+        // 10. All streams are waited for, all free memory is released, and growth is tried a last time.
         self.release_cached(0);
         self.stats.num_alloc_retries += 1;
-        if let Some(chunk) = self.grow(request) {
-            return Some(chunk);
-        }
-        // 10. Free memory of private pools that lend theirs.
-        self.search_lending_pools(request)
+        self.grow(request)
     }
 
     /// Runs all pressure callbacks. Returns `true` if one of them freed memory.

@@ -1,6 +1,7 @@
 //! Release: free memory is returned to the device, by age, for a larger request, or all of it.
 
 use super::chunks::{Chunk, ChunkState, Index};
+use super::private_pools::PoolId;
 use super::{Engine, LARGE, PoolRequest};
 use crate::DeviceError;
 use crate::backing::{BackingError, DeviceBacking};
@@ -17,10 +18,15 @@ impl<B: DeviceBacking> Engine<B> {
     /// Waits for all streams and releases all free regions and pages (PyTorch: `empty_cache`). The peak that
     /// limits reserved bytes is that from now on.
     ///
+    /// During a capture, in which neither is legal, it does nothing.
+    ///
     /// # Errors
     ///
     /// [`DeviceError::Backing`] if a call of the device failed. What does not depend on it is released.
     pub fn empty_cache(&mut self) -> Result<(), DeviceError> {
+        if self.private.is_capturing() {
+            return Ok(());
+        }
         self.failures.begin();
         self.index_last_freed();
         self.release_cached(0);
@@ -31,6 +37,27 @@ impl<B: DeviceBacking> Engine<B> {
     /// Returns the first failure of a release as an error.
     fn first_failure(&self) -> Result<(), DeviceError> {
         self.failures.first().map_or(Ok(()), |failure| Err(failure.into()))
+    }
+
+    /// Waits for the streams that used blocks of a private pool without users, and releases all its free
+    /// memory (PyTorch: `empty_cache` of a pool). Does nothing for a pool with users, for one that does not
+    /// exist, and during a capture.
+    ///
+    /// # Errors
+    ///
+    /// As for [`empty_cache`](Self::empty_cache).
+    pub fn empty_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
+        let Some(pools) = self.private.unused(id).filter(|_| !self.private.is_capturing()) else {
+            return Ok(());
+        };
+        self.failures.begin();
+        self.index_last_freed();
+        self.wait_for_pools(pools);
+        for pool in pools {
+            self.release_pool_memory(pool.into(), 0);
+        }
+        self.drop_empty_private();
+        self.first_failure()
     }
 
     /// Lowers the peak that limits reserved bytes, to `target` bytes or the active bytes.
@@ -146,9 +173,12 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Releases the free region of a stream at an address, or the pages of the free chunk around this range:
-    /// to follow a recorded allocator that did so, by PyTorch's rules. Returns `false` if there is none;
-    /// complete events are polled.
+    /// to follow a recorded allocator that did so, by PyTorch's rules. Returns `false` if there is none, and
+    /// during a capture; complete events are polled.
     pub fn release_segment(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
+        if self.private.is_capturing() {
+            return false;
+        }
         self.poll();
         let stream = self.streams.number(stream);
         let free = self.pools.iter().filter_map(|pool| pool.stream(stream)).map(|of| &of.free);
@@ -176,7 +206,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Waits for all streams and releases free regions and pages until at most `target` bytes are reserved.
     pub(crate) fn release_cached(&mut self, target: u64) {
         self.wait_for_all();
-        if self.policy.mixes_streams() && !self.private.is_capturing() {
+        if self.policy.mixes_streams() {
             // Regions and pages that lie in free chunks of several streams are whole only together.
             self.merge_streams(0);
         }
@@ -324,9 +354,12 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Waits until all work of a stream is complete: then its free chunks are unused. Returns `false` if the
-    /// call failed.
+    /// call failed, and during a capture, which a wait would end: what needs the wait is not done then.
     #[must_use]
     pub(crate) fn finish(&mut self, stream: u32) -> bool {
+        if self.private.is_capturing() {
+            return false;
+        }
         let finished = self.backing.finish(self.streams.id(stream));
         self.noted(finished).is_ok()
     }

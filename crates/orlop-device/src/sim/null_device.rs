@@ -99,6 +99,12 @@ impl NullDevice {
         self.state().completions.complete(stream, events);
     }
 
+    /// Returns the number of recorded events.
+    #[cfg(test)]
+    pub(crate) fn events(&self) -> u64 {
+        self.streams.events()
+    }
+
     /// Returns the number of queries for events.
     #[cfg(test)]
     pub(crate) fn queries(&self) -> u64 {

@@ -133,8 +133,12 @@ fn nothing_is_released_during_a_capture() {
     let allocator = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch("")).into_ref();
     drop(allocator.allocate(&Request::new(30 * MIB)).unwrap());
     allocator.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::from_raw(5)])).unwrap();
+    allocator.mark_capture_begin();
     assert_eq!(allocator.trim(0), 0);
-    allocator.end_allocate_to_pool((1, 1)).unwrap();
+    allocator.empty_cache().unwrap();
+    assert_eq!(allocator.usage().reserved, 30 << 20);
+    allocator.mark_capture_end().unwrap();
+    assert!(allocator.mark_capture_end().is_err(), "there is none");
     assert_eq!(allocator.trim(20 << 20), 30 << 20);
     assert_eq!(allocator.usage().reserved, 0);
 }
@@ -149,11 +153,13 @@ fn no_stream_waits_for_another_during_a_capture() {
         engine.free(second).unwrap();
         let waits = engine.backing().waits();
         engine.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::from_raw(1)])).unwrap();
+        engine.mark_capture_begin();
         // In the common pools, and twice in the private one.
         let blocks = [on(5, 3), on(4, 1), on(4, 1)].map(|request| engine.allocate(request).unwrap());
         blocks.into_iter().for_each(|block| engine.free(block).unwrap());
         engine.empty_cache().unwrap();
         assert_eq!(engine.backing().waits(), waits);
+        engine.mark_capture_end().unwrap();
         engine.end_allocate_to_pool((1, 1)).unwrap();
         engine.verify().unwrap();
     }

@@ -1,6 +1,7 @@
 //! Streams: which uses of a block count.
 
-use crate::{DeviceAllocator, NullDevice, Policy};
+use super::{engine, on, torch};
+use crate::{DeviceAllocator, Engine, NullDevice, Policy};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
 
@@ -40,4 +41,108 @@ fn default_streams_of_two_devices_are_two_streams() {
     assert!(block.stream_uses().next().is_none());
     block.record_stream(peer).unwrap();
     assert!(block.stream_uses().eq([peer]));
+}
+
+/// Two streams hand blocks to each other; each is also used by the other one. Returns the number of events,
+/// queries and device-side waits for `rounds` hand-overs, after the engine has warmed up.
+fn hand_over(policy: Policy, rounds: u64) -> [u64; 3] {
+    let mut engine = engine(policy, 64);
+    let counts = |engine: &Engine<NullDevice>| {
+        let device = engine.backing();
+        [device.events(), device.queries(), device.waits()]
+    };
+    let mut before = [0; 3];
+    for round in 0..rounds + 8 {
+        if round == 8 {
+            before = counts(&engine);
+        }
+        let (own, other) = (1 + round % 2, 1 + (round + 1) % 2);
+        let block = engine.allocate(on(20, own)).unwrap();
+        engine.record_stream(block, StreamId::from_raw(other)).unwrap();
+        engine.free(block).unwrap();
+    }
+    let after = counts(&engine);
+    [0, 1, 2].map(|place| after[place] - before[place])
+}
+
+#[test]
+fn a_hand_over_takes_at_most_one_event() {
+    for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
+        let [events, queries, waits] = hand_over(policy, 100);
+        assert!(events <= 100 && waits == events, "{events} events, {waits} waits");
+        assert_eq!(queries, 0, "the host needs not know");
+    }
+    let [events, queries, waits] = hand_over(torch(""), 100);
+    assert_eq!((events, waits), (100, 0), "PyTorch records when a block is freed");
+    assert!(queries >= 100);
+}
+
+#[test]
+fn one_stream_needs_no_events() {
+    let mut engine = engine(Policy::orlop(), 64);
+    let mut step = || {
+        for bytes in [1, 9, 3, 30, 2, 17] {
+            let block = engine.allocate(on(bytes, 1)).unwrap();
+            engine.free(block).unwrap();
+        }
+        (engine.backing().events(), engine.backing().queries())
+    };
+    // Growth beyond the peak waits for the stream whose pages it moves.
+    let warm = step();
+    assert!((0..100).all(|_| step() == warm));
+}
+
+/// All of a block that is handed over belongs to the stream that waited: the rest of it, too.
+#[test]
+fn the_rest_of_a_block_that_is_handed_over_stays_with_the_stream_that_waited() {
+    let mut engine = engine(Policy::orlop(), 20);
+    let block = engine.allocate(on(20, 1)).unwrap();
+    engine.record_stream(block, StreamId::from_raw(2)).unwrap();
+    engine.free(block).unwrap();
+    let first = engine.allocate(on(8, 3)).unwrap();
+    assert_eq!(engine.backing().waits(), 2, "the third stream waits for both");
+    let second = engine.allocate(on(8, 3)).unwrap();
+    assert_eq!(engine.backing().waits(), 2);
+    engine.free(first).unwrap();
+    engine.free(second).unwrap();
+    engine.verify().unwrap();
+}
+
+/// One event in each stream serves all blocks that it may still use, and is recorded before the engine grows.
+#[test]
+fn growth_records_one_event_for_many_blocks() {
+    let mut engine = engine(Policy::orlop(), 1000);
+    engine.backing().set_events_done(false);
+    let blocks: Vec<_> = (0..40).map(|_| engine.allocate(on(2, 1)).unwrap()).collect();
+    for block in blocks {
+        engine.record_stream(block, StreamId::from_raw(2)).unwrap();
+        engine.free(block).unwrap();
+    }
+    assert_eq!(engine.backing().events(), 0);
+    let large = engine.allocate(on(100, 1)).unwrap();
+    assert_eq!((engine.backing().events(), engine.backing().waits()), (1, 0));
+    engine.backing().set_events_done(true);
+    let small = engine.allocate(on(80, 1)).unwrap();
+    assert_eq!(engine.stats().reserved_bytes.all.current, 180 << 20, "they are one chunk");
+    assert_eq!(engine.backing().events(), 1);
+    engine.free(large).unwrap();
+    engine.free(small).unwrap();
+    engine.verify().unwrap();
+}
+
+/// A stream that is destroyed has its events first.
+#[test]
+fn a_retired_stream_has_its_events() {
+    let mut engine = engine(Policy::orlop(), 64);
+    let retired = StreamId::from_raw(2);
+    let block = engine.allocate(on(20, 1)).unwrap();
+    engine.record_stream(block, retired).unwrap();
+    engine.free(block).unwrap();
+    engine.retire_stream(StreamId::from_raw(3)).unwrap();
+    assert_eq!(engine.backing().events(), 0);
+    engine.retire_stream(retired).unwrap();
+    assert_eq!(engine.backing().events(), 1);
+    let again = engine.allocate(on(20, 1)).unwrap();
+    assert_eq!((engine.backing().events(), engine.backing().waits()), (1, 0), "the event is complete");
+    engine.free(again).unwrap();
 }

@@ -132,6 +132,7 @@ impl MockDevice {
         leak: impl FnOnce(&mut MockMemory),
     ) -> Result<(), BackingError> {
         let (mut state, error) = self.begin(call);
+        state.refuse_in_capture(call);
         let MockState { memory, timeline, .. } = &mut *state;
         match error {
             None => {
@@ -190,7 +191,8 @@ impl WatchedDevice for MockDevice {
         self.use_bytes(address, bytes, stream, false);
     }
 
-    /// During a capture, no event may be queried, no stream may wait for another and no page may move.
+    /// During a capture, no event may be recorded, queried or waited for, and no memory may be released or
+    /// moved.
     fn set_capturing(&self, is_capturing: bool) {
         self.state().is_capturing = is_capturing;
     }
@@ -285,7 +287,10 @@ unsafe impl DeviceBacking for MockDevice {
     }
 
     fn record(&self, stream: StreamId) -> Result<EventId, BackingError> {
-        Ok(self.enter("record")?.timeline.record(stream))
+        let mut state = self.enter("record")?;
+        // In a capturing stream it would be a node of the graph.
+        state.refuse_in_capture("record");
+        Ok(state.timeline.record(stream))
     }
 
     fn query(&self, event: EventId) -> Result<bool, BackingError> {
@@ -302,6 +307,7 @@ unsafe impl DeviceBacking for MockDevice {
 
     fn synchronize(&self, event: EventId) -> Result<(), BackingError> {
         let mut state = self.enter("synchronize")?;
+        state.refuse_in_capture("synchronize");
         let was_live = state.timeline.complete(event);
         state.note_event("synchronize", event, was_live);
         Ok(())

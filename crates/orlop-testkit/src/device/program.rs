@@ -33,7 +33,10 @@ pub struct DeviceProgram<B: WatchedDevice> {
     ends: BTreeMap<usize, usize>,
     /// The private pools, once for each user.
     pools: Vec<PoolId>,
-    underway: Vec<PoolId>,
+    /// The pools that requests go to.
+    routes: Vec<PoolId>,
+    /// The number of captures in progress.
+    captures: usize,
     next_pool: u64,
     step: usize,
 }
@@ -69,7 +72,8 @@ impl<B: WatchedDevice> DeviceProgram<B> {
             live: Vec::new(),
             ends: BTreeMap::new(),
             pools: Vec::new(),
-            underway: Vec::new(),
+            routes: Vec::new(),
+            captures: 0,
             next_pool: 1 << 32,
             step: 0,
         };
@@ -176,7 +180,8 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         };
         let policy = self.engine.policy();
         let is_limited = limit < device.memory() || !device.never_fails();
-        if is_limited || !self.underway.is_empty() || !policy.extensions.search_after_wait {
+        if is_limited || !self.routes.is_empty() || self.captures > 0 || !policy.extensions.search_after_wait
+        {
             return Ok(());
         }
         equal("pending bytes after a wait", 0, pending)?;
@@ -200,9 +205,8 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     }
 
     fn do_something_else(&mut self) -> Result<(), ConformanceFault> {
-        let is_capturing = !self.underway.is_empty();
-        match self.random.below(10) {
-            0 if !is_capturing => {
+        match self.random.below(13) {
+            0 => {
                 let emptied = self.engine.empty_cache();
                 self.check_failure(emptied)?;
             }
@@ -211,8 +215,8 @@ impl<B: WatchedDevice> DeviceProgram<B> {
                 let fraction = self.random.pick(&[0.05, 0.5, 1.0, -1.0, f64::NAN]);
                 self.engine.set_memory_fraction(fraction.unwrap_or(1.0));
             }
-            3 => self.begin_capture()?,
-            4 | 5 => self.end_capture()?,
+            3 => self.begin_route()?,
+            4 | 5 => self.end_route()?,
             6 if !self.pools.is_empty() => {
                 let pool = self.pools.swap_remove(self.random.below(self.pools.len()));
                 self.engine.release_pool(pool)?;
@@ -221,8 +225,11 @@ impl<B: WatchedDevice> DeviceProgram<B> {
                 let pool = self.pools[self.random.below(self.pools.len())];
                 self.engine.use_pool_on_oom(pool, self.random.one_in(2))?;
             }
-            8 if !is_capturing => self.give_back(),
+            8 => self.give_back(),
             9 => self.engine.reset_peaks(),
+            10 => self.empty_pool()?,
+            11 => self.begin_capture(),
+            12 => self.end_capture()?,
             _ => {}
         }
         Ok(())
@@ -250,7 +257,13 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         self.engine.stats().reserved_bytes.all.current
     }
 
-    fn begin_capture(&mut self) -> Result<(), ConformanceFault> {
+    fn empty_pool(&mut self) -> Result<(), ConformanceFault> {
+        let pool = self.random.below(3) as u64;
+        let emptied = self.engine.empty_pool((self.next_pool.saturating_sub(pool), 1));
+        self.check_failure(emptied)
+    }
+
+    fn begin_route(&mut self) -> Result<(), ConformanceFault> {
         let known = self.random.one_in(2).then(|| self.random.pick(&self.pools)).flatten();
         let pool = known.unwrap_or_else(|| {
             self.next_pool += 1;
@@ -260,17 +273,27 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let streams = if self.random.one_in(2) { StreamFilter::All } else { of_one };
         self.engine.begin_allocate_to_pool(pool, streams)?;
         self.pools.push(pool);
-        self.underway.push(pool);
-        self.engine.backing().set_capturing(true);
+        self.routes.push(pool);
         Ok(())
     }
 
+    fn end_route(&mut self) -> Result<(), ConformanceFault> {
+        self.routes.pop().map_or(Ok(()), |pool| Ok(self.engine.end_allocate_to_pool(pool)?))
+    }
+
+    fn begin_capture(&mut self) {
+        self.engine.mark_capture_begin();
+        self.captures += 1;
+        self.engine.backing().set_capturing(true);
+    }
+
     fn end_capture(&mut self) -> Result<(), ConformanceFault> {
-        if let Some(pool) = self.underway.pop() {
-            self.engine.end_allocate_to_pool(pool)?;
-            self.engine.backing().set_capturing(!self.underway.is_empty());
-        }
-        Ok(())
+        let Some(left) = self.captures.checked_sub(1) else {
+            return rule("only a capture can end", self.engine.mark_capture_end().is_err());
+        };
+        self.captures = left;
+        self.engine.backing().set_capturing(left > 0);
+        Ok(self.engine.mark_capture_end()?)
     }
 
     /// Releases memory as a recorded PyTorch did: a segment, or a free part of one.
@@ -307,8 +330,11 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     ///
     /// The first violated rule.
     pub fn finish(mut self, ending: ProgramEnd) -> Result<(), ConformanceFault> {
-        while !self.underway.is_empty() {
+        while self.captures > 0 {
             self.end_capture()?;
+        }
+        while !self.routes.is_empty() {
+            self.end_route()?;
         }
         while !self.live.is_empty() {
             self.free(self.live.len() - 1)?;

@@ -92,10 +92,10 @@ fn a_request_fails_with_the_error_of_the_device() {
         for error in ERRORS {
             let device = MockDevice::new(256 << 20, true, 0);
             let mut engine = Engine::new(device.clone(), policy.clone());
-            let request = DeviceRequest::new(3 << 20, StreamId::DEFAULT);
+            let request = DeviceRequest::new(3 << 20, StreamId::from_raw(0));
             let kept = engine.allocate(request).unwrap();
             device.fail_nth(1, error);
-            let large = DeviceRequest::new(30 << 20, StreamId::DEFAULT);
+            let large = DeviceRequest::new(30 << 20, StreamId::from_raw(0));
             let refused = engine.allocate(large).map_err(|error| match error {
                 DeviceError::Backing { error, .. } => error,
                 _ => BackingError::OutOfMemory,
@@ -126,7 +126,7 @@ fn a_lost_device() {
         let allocator = DeviceAllocator::new(device.clone(), policy).into_ref();
         let request = Request::new(8 << 20);
         let (first, second) = (allocator.allocate(&request).unwrap(), allocator.allocate(&request).unwrap());
-        second.record_stream(StreamId::new(7)).unwrap();
+        second.record_stream(StreamId::from_raw(7)).unwrap();
         device.fail_nth(1, BackingError::Lost(INJECTED));
         let loss = DeviceError::Backing { call: "zero", error: BackingError::Lost(INJECTED) };
         let refused = allocator.allocate(&Request::new(1000).zeroed());
