@@ -4,6 +4,7 @@ use crate::device::{self, CudaDevice, StreamTarget, resolve};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
 use crate::memory;
+use orlop_alloc::engine_support::trace_guarded;
 use orlop_alloc::{
     Access, Allocator, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal, Request, Result,
     Semantics, Usage,
@@ -180,10 +181,13 @@ unsafe impl Allocator for DriverAllocator {
         let uses = block.uses.iter().map(|stream| self.stream(stream)).filter(|&other| other != stream);
         // SAFETY: a block of this allocator, returned once (guaranteed by the caller).
         let given = unsafe { self.give(start as u64, stream, uses) };
-        // The record is freed in any case. Memory that was not given back stays counted.
         // SAFETY: every block of this allocator has a box from `allocate`.
         drop(unsafe { block.into_record() });
-        given?;
+        if let Err(error) = given {
+            // The block is gone; its memory stays counted as reserved.
+            trace_guarded(|| tracing::error!(%error, bytes, "device memory leaked"));
+            return Ok(());
+        }
         self.reserved.fetch_sub(bytes as u64, Ordering::Relaxed);
         self.blocks.fetch_sub(1, Ordering::Relaxed);
         Ok(())

@@ -34,23 +34,32 @@ impl PinnedAllocator {
     }
 }
 
-// SAFETY: blocks are the engine's, unchanged, and return to it. A stream of a request, other than the host's,
-// is one more use of the block.
+// SAFETY: blocks are the engine's, with the stream of the request in their records while they are live.
 unsafe impl Allocator for PinnedAllocator {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         // The host accesses every block first. If chunks belonged to streams, the host would wait for them.
-        let block = self.engine.allocate(&request.stream(StreamId::HOST))?;
-        if request.stream != StreamId::HOST {
-            block.uses.record(request.stream);
-        }
+        let mut block = self.engine.allocate(&request.stream(StreamId::HOST))?;
+        // SAFETY: 1. the stream is no part of the memory's description; 2. `deallocate` restores it.
+        unsafe { block.record_mut() }.stream = request.stream;
         Ok(block)
+    }
+
+    unsafe fn deallocate(&self, mut block: RawBlock) -> Result<()> {
+        // The stream of the request is one more user.
+        if block.stream != StreamId::HOST {
+            block.uses.record(block.stream);
+        }
+        // SAFETY: it is as the engine handed it out.
+        unsafe { block.record_mut() }.stream = StreamId::HOST;
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.engine.deallocate(block) }
     }
 
     fn semantics(&self) -> Semantics {
         Semantics { pinned: true, ..self.engine.semantics() }
     }
 
-    forward!(engine; except semantics);
+    forward!(engine; except deallocate, semantics);
 }
 
 impl From<PinnedAllocator> for orlop_alloc::AllocatorRef {

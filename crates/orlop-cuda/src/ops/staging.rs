@@ -178,12 +178,13 @@ impl Drop for StagingBuffer {
     /// The driver waits for the device before it frees pinned memory.
     fn drop(&mut self) {
         self.busy.iter_mut().filter_map(Option::take).for_each(device::forget);
-        let Ok(scope) = self.device.state().enter() else { return };
         let start = std::ptr::with_exposed_provenance_mut(self.start);
-        // SAFETY: allocated in `new`, and freed once.
-        let freed = unsafe { call!(scope.driver(), cuMemFreeHost(start)) };
-        if let Err(failure) = freed {
-            trace_guarded(|| tracing::error!(%failure, "pinned memory leaked"));
+        let freed = self.device.state().enter().and_then(|scope| {
+            // SAFETY: allocated in `new`, and freed once.
+            Ok(unsafe { call!(scope.driver(), cuMemFreeHost(start)) }?)
+        });
+        if let Err(error) = freed {
+            trace_guarded(|| tracing::error!(%error, "pinned memory leaked"));
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The CUDA backend over the simulated driver.
 #![cfg(all(target_os = "linux", not(any(miri, loom))))]
 
-mod conformance;
 mod devices;
 mod failures;
 mod machine;
