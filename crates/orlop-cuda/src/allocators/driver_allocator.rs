@@ -110,15 +110,17 @@ impl DriverAllocator {
             }
             FreeOrder::Stream => {
                 // A stream that is gone is replaced by the default one, which waits for its work.
-                let gone = !matches!(resolve(stream)?, StreamTarget::Stream { .. });
-                let on = if gone { self.device.default_stream() } else { stream };
-                for other in uses.chain(gone.then_some(stream)) {
+                let (target, on, gone) = match resolve(stream)? {
+                    target @ StreamTarget::Stream { .. } => (target, stream, None),
+                    _ => (resolve(self.device.default_stream())?, self.device.default_stream(), Some(stream)),
+                };
+                let StreamTarget::Stream { device, handle, _entry } = target else {
+                    return Err(CudaError::UnknownStream { stream });
+                };
+                for other in uses.chain(gone) {
                     let event = device::record(other)?;
                     device::wait(on, event).inspect_err(|_| device::forget(event))?;
                 }
-                let StreamTarget::Stream { device, handle, .. } = resolve(on)? else {
-                    return Err(CudaError::UnknownStream { stream });
-                };
                 let scope = device.enter()?;
                 // SAFETY: guaranteed by the caller; the stream waits for all others.
                 Ok(unsafe { call!(scope.driver(), cuMemFreeAsync(address, handle)) }?)

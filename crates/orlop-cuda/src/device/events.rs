@@ -182,12 +182,8 @@ pub(crate) fn synchronize(event: EventId) -> Result<(), CudaError> {
 /// Makes a stream wait for an event, on its device, and forgets the event. The host's own stream waits here.
 pub(crate) fn wait(stream: StreamId, event: EventId) -> Result<(), CudaError> {
     match resolve(stream)? {
-        StreamTarget::Host => synchronize(event),
-        // Nothing runs there any more.
-        StreamTarget::Ended(_) => {
-            forget(event);
-            Ok(())
-        }
+        // Whoever follows that stream later has to come after the event: only the host can wait for it.
+        StreamTarget::Host | StreamTarget::Ended(_) => synchronize(event),
         StreamTarget::Stream { device, handle: stream, .. } => {
             let Some((of, handle)) = find(event) else { return Ok(()) };
             let scope = device.enter()?;
