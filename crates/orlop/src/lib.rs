@@ -12,6 +12,10 @@
     doc = "| [`device`] | allocators for devices; `device::register` offers them by name | `orlop-device` |"
 )]
 #![cfg_attr(
+    feature = "cuda",
+    doc = "| [`cuda`] | CUDA: devices, streams, allocators, copies; `cuda::install` gives them to a context | `orlop-cuda` |"
+)]
+#![cfg_attr(
     feature = "plan",
     doc = "| [`plan`] | static memory plans: lifetimes in, offsets out | `orlop-plan` |"
 )]
@@ -57,6 +61,8 @@ pub mod memory {
     pub use orlop_context::*;
 }
 pub use orlop_core as types;
+#[cfg(feature = "cuda")]
+pub use orlop_cuda as cuda;
 #[cfg(feature = "device")]
 pub use orlop_device as device;
 #[cfg(feature = "lab")]

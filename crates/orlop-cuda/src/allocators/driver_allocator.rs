@@ -1,0 +1,229 @@
+//! [`DriverAllocator`]: blocks that the driver allocates and frees one by one.
+
+use crate::device::{self, CudaDevice, StreamTarget, resolve};
+use crate::driver::{abi, call};
+use crate::error::CudaError;
+use crate::memory;
+use orlop_alloc::engine_support::trace_guarded;
+use orlop_alloc::{
+    Access, Allocator, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal, Request, Result,
+    Semantics, Usage,
+};
+use orlop_core::{Device, StreamId};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Addresses of the driver are multiples of this many bytes.
+const DRIVER_ALIGN: usize = 256;
+
+/// An allocator without a cache of its own.
+///
+/// As [stream-ordered](Self::stream_ordered), the driver has the cache: a pool of the device, from which
+/// memory is allocated and to which it returns in the order of a stream, without waiting. As
+/// [direct](Self::direct), every block is allocated and freed at once, and both wait for the device: for
+/// debugging, and for blocks that live as long as the program.
+#[derive(Debug)]
+pub struct DriverAllocator {
+    device: CudaDevice,
+    order: FreeOrder,
+    reserved: AtomicU64,
+    peak: AtomicU64,
+    blocks: AtomicU64,
+}
+
+/// When a freed block returns to the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FreeOrder {
+    /// At once, after a wait.
+    Direct,
+    /// In the order of its stream.
+    Stream,
+}
+
+impl DriverAllocator {
+    /// Creates an allocator that calls `cuMemAlloc` and `cuMemFree` for each block.
+    #[must_use]
+    pub fn direct(device: &CudaDevice) -> Self {
+        Self::new(device, FreeOrder::Direct)
+    }
+
+    /// Creates an allocator that calls `cuMemAllocAsync` and `cuMemFreeAsync` for each block.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Unsupported`] if the device has no memory pools; failures of the driver.
+    pub fn stream_ordered(device: &CudaDevice) -> Result<Self, CudaError> {
+        device.state().require(abi::ATTRIBUTE_MEMORY_POOLS, "memory pools")?;
+        Ok(Self::new(device, FreeOrder::Stream))
+    }
+
+    fn new(device: &CudaDevice, order: FreeOrder) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { device: device.clone(), order, reserved: zero(), peak: zero(), blocks: zero() }
+    }
+
+    /// The host's stream stands for the device's default stream.
+    fn stream(&self, stream: StreamId) -> StreamId {
+        if stream == StreamId::HOST { self.device.default_stream() } else { stream }
+    }
+
+    fn take(&self, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
+        let mut address = 0;
+        match self.order {
+            FreeOrder::Direct => {
+                let scope = self.device.state().enter()?;
+                // SAFETY: it writes one address.
+                unsafe { call!(scope.driver(), cuMemAlloc_v2(&raw mut address, bytes)) }?;
+            }
+            FreeOrder::Stream => {
+                let StreamTarget::Stream { device, handle, .. } = resolve(stream)? else {
+                    return Err(CudaError::UnknownStream { stream });
+                };
+                let scope = device.enter()?;
+                // SAFETY: it writes one address; the target keeps the stream.
+                unsafe { call!(scope.driver(), cuMemAllocAsync(&raw mut address, bytes, handle)) }?;
+            }
+        }
+        Ok(address)
+    }
+
+    /// Gives memory back after the work that `uses` have now.
+    ///
+    /// # Safety
+    ///
+    /// It came from `take` for `stream`, is given back once, and no other stream uses it.
+    unsafe fn give(
+        &self,
+        address: u64,
+        stream: StreamId,
+        uses: impl Iterator<Item = StreamId>,
+    ) -> Result<(), CudaError> {
+        match self.order {
+            FreeOrder::Direct => {
+                for stream in uses.chain([stream]) {
+                    let event = device::record(stream)?;
+                    device::synchronize(event).inspect_err(|_| device::forget(event))?;
+                }
+                let scope = self.device.state().enter()?;
+                // SAFETY: guaranteed by the caller; its streams were waited for.
+                Ok(unsafe { call!(scope.driver(), cuMemFree_v2(address)) }?)
+            }
+            FreeOrder::Stream => {
+                // A stream that is gone is replaced by the default one, which waits for its work.
+                let (target, on, gone) = match resolve(stream)? {
+                    target @ StreamTarget::Stream { .. } => (target, stream, None),
+                    _ => (resolve(self.device.default_stream())?, self.device.default_stream(), Some(stream)),
+                };
+                let StreamTarget::Stream { device, handle, _entry } = target else {
+                    return Err(CudaError::UnknownStream { stream });
+                };
+                for other in uses.chain(gone) {
+                    let event = device::record(other)?;
+                    device::wait(on, event).inspect_err(|_| device::forget(event))?;
+                }
+                let scope = device.enter()?;
+                // SAFETY: guaranteed by the caller; the stream waits for all others.
+                Ok(unsafe { call!(scope.driver(), cuMemFreeAsync(address, handle)) }?)
+            }
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, request: &Request, error: CudaError) -> Error {
+        if !matches!(error, CudaError::OutOfMemory { .. }) {
+            return error.into();
+        }
+        let mut report = OutOfMemory::new(Refusal::Backing, self.name(), self.device(), request);
+        report.reserved = self.reserved.load(Ordering::Relaxed);
+        report.live = report.reserved;
+        report.into()
+    }
+}
+
+// SAFETY: 1. blocks are the driver's; alignments beyond its own are cut out of larger ones. 2. they are the
+// device's. 3. zeros are written on the request's stream, or the request fails. 4. the driver may be called
+// from any thread. 5. nothing refers to `self`. 6. there is no counter.
+unsafe impl Allocator for DriverAllocator {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        request.kind.check_on(self.device())?;
+        let stream = self.stream(request.stream);
+        let slack = request.align.bytes().saturating_sub(DRIVER_ALIGN);
+        let bytes = request.bytes.max(1).saturating_add(slack);
+        let start = self.take(bytes, stream).map_err(|error| self.refuse(request, error))?;
+        let made = (|| -> Result<(usize, NonNull<u8>)> {
+            let start = usize::try_from(start).map_err(|_| CudaError::OutOfMemory { call: "addresses" })?;
+            let address = request.align.round_up(start)?;
+            if request.zeroed {
+                // SAFETY: allocated above, for this stream.
+                unsafe { memory::zero(address, request.bytes, stream) }?;
+            }
+            let ptr = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address));
+            ptr.ok_or(Error::ForeignPointer { address }).map(|ptr| (start, ptr))
+        })();
+        let (start, ptr) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                // SAFETY: allocated above, and used by this stream only.
+                unsafe { self.give(start, stream, std::iter::empty()) }?;
+                return Err(error);
+            }
+        };
+        let reserved = self.reserved.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        self.peak.fetch_max(reserved, Ordering::Relaxed);
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        let granted = bytes - (ptr.as_ptr().addr() - start);
+        let mut record = Box::new(Record::new(ptr, granted, self.device(), Access::Device).token(start));
+        record.assign(request);
+        Ok(RawBlock::new(record))
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let (start, stream) = (block.token, self.stream(block.stream));
+        let bytes = block.granted + (block.address() - start);
+        let uses = block.uses.iter().map(|stream| self.stream(stream)).filter(|&other| other != stream);
+        // SAFETY: a block of this allocator, returned once (guaranteed by the caller).
+        let given = unsafe { self.give(start as u64, stream, uses) };
+        // SAFETY: every block of this allocator has a box from `allocate`.
+        drop(unsafe { block.into_record() });
+        if let Err(error) = given {
+            // The block is gone; its memory stays counted as reserved.
+            trace_guarded(|| tracing::error!(%error, bytes, "device memory leaked"));
+            return Ok(());
+        }
+        self.reserved.fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.blocks.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn device(&self) -> Device {
+        self.device.device()
+    }
+
+    fn name(&self) -> &str {
+        match self.order {
+            FreeOrder::Direct => "cuda-direct",
+            FreeOrder::Stream => "cuda-stream-ordered",
+        }
+    }
+
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        self.device.memory().ok()
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            reserved: self.reserved.load(Ordering::Relaxed),
+            peak_reserved: self.peak.load(Ordering::Relaxed),
+            regions: self.blocks.load(Ordering::Relaxed),
+            ..Usage::default()
+        }
+    }
+
+    fn reset_peak(&self) {
+        self.peak.store(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn semantics(&self) -> Semantics {
+        Semantics { stream_ordered: true, ..Semantics::default() }
+    }
+}

@@ -1,0 +1,66 @@
+//! Allocators over CUDA's memory.
+//!
+//! | allocator | memory | a freed block |
+//! |---|---|---|
+//! | [`caching_allocator`] | the device's, in pages or regions | is reused after the streams that used it |
+//! | [`DriverAllocator::stream_ordered`] | the driver's pools | returns to them in the order of its stream |
+//! | [`DriverAllocator::direct`] | `cuMemAlloc` for each block | is released when its streams are done |
+//! | [`PinnedAllocator`] | the host's, locked for copies | is reused after the streams that used it |
+
+mod driver_allocator;
+mod pinned;
+
+pub use self::driver_allocator::DriverAllocator;
+pub use self::pinned::PinnedAllocator;
+
+use crate::device::CudaDevice;
+use crate::error::CudaError;
+use crate::memory::CudaMemory;
+use orlop_device::{DeviceAllocator, DeviceBacking as _, Policy};
+
+/// Creates a caching allocator with orlop's policy: [`Policy::orlop`] where the device can map pages,
+/// [`Policy::orlop_without_pages`] where not.
+///
+/// Dropping a block waits for nothing. Its memory is reused by the same stream at once, and by others when the
+/// streams that used it are done; events, which are recorded and queried for that, come from a pool.
+///
+/// ```no_run
+/// use orlop_alloc::{Allocator, Request};
+/// use orlop_cuda::{CudaDevice, caching_allocator};
+///
+/// let device = CudaDevice::new(0)?;
+/// let (compute, copies) = (device.create_stream()?, device.create_stream()?);
+/// let allocator = caching_allocator(&device)?.into_ref();
+/// let block = allocator.allocate(&Request::new(1 << 20).stream(compute.id()))?;
+/// block.record_stream(copies.id())?;
+/// drop(block); // Reused after the work that both streams have now.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// Failures of the driver.
+pub fn caching_allocator(device: &CudaDevice) -> Result<DeviceAllocator<CudaMemory>, CudaError> {
+    let memory = CudaMemory::new(device)?;
+    let policy = if memory.has_pages() { Policy::orlop() } else { Policy::orlop_without_pages() };
+    let policy = memory.fit(policy);
+    Ok(DeviceAllocator::new(memory, policy))
+}
+
+/// Creates a caching allocator with another policy, such as [`Policy::torch`]. It has pages if the policy and
+/// the device have them.
+///
+/// # Errors
+///
+/// Failures of the driver.
+pub fn caching_allocator_with(
+    device: &CudaDevice,
+    policy: Policy,
+) -> Result<DeviceAllocator<CudaMemory>, CudaError> {
+    let memory = match policy.growth {
+        orlop_device::Growth::Pages { .. } => CudaMemory::new(device)?,
+        _ => CudaMemory::in_regions(device),
+    };
+    let policy = memory.fit(policy);
+    Ok(DeviceAllocator::new(memory, policy))
+}

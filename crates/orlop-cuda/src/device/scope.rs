@@ -1,0 +1,67 @@
+//! [`DriverScope`]: the state of a thread that the driver keeps, switched for a call and restored.
+
+use super::DeviceState;
+use crate::driver::{Driver, abi, call};
+use crate::error::CudaError;
+use orlop_alloc::engine_support::trace_guarded;
+use std::marker::PhantomData;
+
+/// A device's context is current on the calling thread, and the thread's calls do not end a capture of another
+/// thread. Dropping it restores what was.
+///
+/// Memory is allocated, and events are queried, on whatever thread needs it, while another thread may capture.
+/// The driver refuses such calls then, and ends the capture, unless the thread has relaxed its mode.
+#[must_use = "what was current is restored when it is dropped"]
+pub(crate) struct DriverScope<'a> {
+    driver: &'static Driver,
+    /// The context to restore, if another one is current.
+    previous: Option<abi::Handle>,
+    mode: i32,
+    /// It belongs to a thread, and the device exists as long as it.
+    of: PhantomData<(&'a DeviceState, *const ())>,
+}
+
+impl<'a> DriverScope<'a> {
+    /// Makes the context of a device current.
+    pub(crate) fn enter(device: &'a DeviceState) -> Result<Self, CudaError> {
+        let mut scope = Self::of_caller(device.driver)?;
+        let wanted: abi::Handle = device.context.cu_ctx().cast();
+        if scope.previous == Some(wanted) {
+            scope.previous = None;
+            return Ok(scope);
+        }
+        // SAFETY: the context exists as long as the device.
+        unsafe { call!(scope.driver, cuCtxSetCurrent(wanted)) }?;
+        Ok(scope)
+    }
+
+    /// Keeps the thread's context, to be restored.
+    pub(crate) fn of_caller(driver: &'static Driver) -> Result<Self, CudaError> {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: it writes one handle.
+        unsafe { call!(driver, cuCtxGetCurrent(&raw mut current)) }?;
+        let mut mode = abi::CAPTURE_MODE_RELAXED;
+        // SAFETY: it exchanges one number.
+        unsafe { call!(driver, cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
+        Ok(Self { driver, previous: Some(current), mode, of: PhantomData })
+    }
+
+    pub(crate) fn driver(&self) -> &'static Driver {
+        self.driver
+    }
+}
+
+impl Drop for DriverScope<'_> {
+    fn drop(&mut self) {
+        let mut mode = self.mode;
+        // SAFETY: it exchanges one number.
+        let restored = unsafe { call!(self.driver, cuThreadExchangeStreamCaptureMode(&raw mut mode)) };
+        let switched = self.previous.map_or(Ok(()), |previous| {
+            // SAFETY: it was current when the scope began; whoever destroys it meanwhile gets an error here.
+            unsafe { call!(self.driver, cuCtxSetCurrent(previous)) }
+        });
+        for failure in [restored, switched].into_iter().filter_map(Result::err) {
+            trace_guarded(|| tracing::error!(%failure, "the CUDA state of the thread was not restored"));
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The streams of all devices, by their ids.
+//!
+//! A [`StreamId`] is a number that blocks and engines carry. This table says which stream of the driver it is.
+//! An id stays meaningful after its stream: when the last [`DeviceStream`] of a stream is dropped, an event
+//! is recorded in it, and whoever asks for the id later gets that event. So a block that such a stream used
+//! is reused after the stream's work, whenever it is freed, and the driver's stream can be destroyed at once.
+//! Ids are never reused; those of streams whose work is complete are kept as ranges of numbers.
+
+use super::events::{self, COMPLETE};
+use super::{CudaDevice, DeviceState, device_in_use};
+use crate::driver::{abi, call};
+use crate::error::CudaError;
+use cudarc::driver::CudaStream;
+use orlop_alloc::engine_support::trace_guarded;
+use orlop_core::{DeviceType, StreamId};
+use orlop_device::EventId;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// A stream of a device, under an id that blocks carry.
+///
+/// Clones are the same stream. When the last one is dropped, the stream is no longer known by its id, and if
+/// nothing else refers to it, it is destroyed. Work that it was given still runs, and blocks that it used are
+/// reused only after that work.
+#[derive(Clone)]
+pub struct DeviceStream {
+    entry: Arc<StreamEntry>,
+}
+
+/// A stream in the table.
+pub(crate) struct StreamEntry {
+    id: StreamId,
+    device: Arc<DeviceState>,
+    /// cudarc's stream, which owns the driver's unless that is borrowed.
+    stream: Arc<CudaStream>,
+}
+
+/// What an id stands for.
+pub(crate) enum StreamTarget {
+    /// The host, whose work is complete when a call returns.
+    Host,
+    /// A stream of the driver.
+    Stream {
+        device: Arc<DeviceState>,
+        handle: abi::Handle,
+        /// Keeps it. `None` for default streams, which always exist.
+        _entry: Option<Arc<StreamEntry>>,
+    },
+    /// A stream that is gone, with the event that completes after its work.
+    Ended(EventId),
+}
+
+#[derive(Default)]
+struct StreamTable {
+    live: HashMap<StreamId, Weak<StreamEntry>>,
+    /// Streams that are gone, and whose work may still run.
+    ended: HashMap<StreamId, EventId>,
+    /// The first and last numbers of ranges of ids whose streams are gone, and their work complete.
+    complete: BTreeMap<u64, u64>,
+}
+
+static STREAMS: Mutex<Option<StreamTable>> = Mutex::new(None);
+
+/// The table, locked.
+struct TableGuard(MutexGuard<'static, Option<StreamTable>>);
+
+fn table() -> TableGuard {
+    TableGuard(STREAMS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl TableGuard {
+    fn get(&mut self) -> &mut StreamTable {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl StreamTable {
+    /// Adds an id to the ranges of completed ones.
+    fn complete(&mut self, id: StreamId) {
+        let (mut first, mut last) = (id.raw(), id.raw());
+        if let Some((&start, &end)) = self.complete.range(..first).next_back()
+            && end + 1 == first
+        {
+            first = start;
+        }
+        if let Some(end) = self.complete.remove(&(last + 1)) {
+            last = end;
+        }
+        self.complete.insert(first, last);
+    }
+
+    fn is_complete(&self, id: StreamId) -> bool {
+        self.complete.range(..=id.raw()).next_back().is_some_and(|(_, &last)| id.raw() <= last)
+    }
+
+    /// Removes the streams that are gone and whose work is complete.
+    fn sweep(&mut self) {
+        let done: Vec<StreamId> = self
+            .ended
+            .iter()
+            .filter(|&(_, &event)| matches!(events::query(event), Ok(true)))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in done {
+            self.ended.remove(&id);
+            self.complete(id);
+        }
+    }
+}
+
+/// Returns what an id stands for.
+pub(crate) fn resolve(id: StreamId) -> Result<StreamTarget, CudaError> {
+    if id == StreamId::HOST {
+        return Ok(StreamTarget::Host);
+    }
+    if let Some(device) = id.default_device() {
+        let cuda = device.device_type() == DeviceType::Cuda;
+        let device = cuda.then(|| device_in_use(device.index())).flatten();
+        let device = device.ok_or(CudaError::UnknownStream { stream: id })?;
+        return Ok(StreamTarget::Stream { device, handle: std::ptr::null_mut(), _entry: None });
+    }
+    loop {
+        let mut table = table();
+        let table = table.get();
+        match table.live.get(&id).map(Weak::upgrade) {
+            Some(Some(entry)) => {
+                let (device, handle) = (Arc::clone(&entry.device), entry.handle());
+                return Ok(StreamTarget::Stream { device, handle, _entry: Some(entry) });
+            }
+            // Its last handle is being dropped by another thread, which is about to put it among the ended.
+            Some(None) => {}
+            None if table.is_complete(id) => return Ok(StreamTarget::Ended(COMPLETE)),
+            None => {
+                let ended = table.ended.get(&id).copied();
+                return ended.map(StreamTarget::Ended).ok_or(CudaError::UnknownStream { stream: id });
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+impl StreamEntry {
+    fn handle(&self) -> abi::Handle {
+        self.stream.cu_stream().cast()
+    }
+
+    /// Returns an event that completes after all work of the stream. If none can be recorded, waits.
+    fn last_event(&self) -> Result<EventId, CudaError> {
+        // SAFETY: the stream exists until its owner is dropped, after this.
+        unsafe { self.device.record(self.handle()) }.or_else(|error| {
+            let scope = self.device.enter()?;
+            // SAFETY: as above.
+            unsafe { call!(scope.driver(), cuStreamSynchronize(self.handle())) }.map_err(|_| error)?;
+            Ok(COMPLETE)
+        })
+    }
+}
+
+impl Drop for StreamEntry {
+    fn drop(&mut self) {
+        let last = self.last_event();
+        let mut table = table();
+        let streams = table.get();
+        streams.live.remove(&self.id);
+        match last {
+            Ok(COMPLETE) => streams.complete(self.id),
+            Ok(event) => {
+                streams.ended.insert(self.id, event);
+            }
+            // The id is unknown from here on: a block that the stream used is never reused.
+            Err(ref error) => {
+                trace_guarded(|| tracing::error!(stream = %self.id, %error, "a stream was lost"));
+            }
+        }
+        streams.sweep();
+    }
+}
+
+impl CudaDevice {
+    /// Creates a stream. It does not wait for the default stream, nor the default stream for it.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver.
+    pub fn create_stream(&self) -> Result<DeviceStream, CudaError> {
+        let scope = self.state().enter()?;
+        // cudarc keeps the errors of drops, and returns them from the next call, whatever that is.
+        if let Err(error) = self.context().check_err() {
+            let error = scope.driver().failure_of("a drop of cudarc", error);
+            trace_guarded(|| tracing::warn!(%error, "an earlier error of cudarc"));
+        }
+        // Not `new_stream`, which waits for the device the first time. The fork waits for the work of the
+        // default stream so far, on the device.
+        let stream = self.context().default_stream().fork();
+        let stream = stream.map_err(|error| scope.driver().failure_of("CudaStream::fork", error))?;
+        Ok(self.add_stream(stream))
+    }
+
+    /// Adopts a stream of cudarc, which is kept as long as the result.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::OtherContext`] if it is a stream of another context.
+    pub fn adopt_stream(&self, stream: Arc<CudaStream>) -> Result<DeviceStream, CudaError> {
+        if stream.context().cu_ctx() != self.context().cu_ctx() {
+            return Err(CudaError::OtherContext { device: self.device() });
+        }
+        Ok(self.add_stream(stream))
+    }
+
+    /// Borrows a stream that other code destroys.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is a `CUstream` of the device's context ([`CudaDevice::context`]), and exists until the last
+    /// clone of the result was dropped, and the last of [`DeviceStream::cudarc`].
+    #[must_use]
+    pub unsafe fn borrow_stream(&self, stream: cudarc::driver::sys::CUstream) -> DeviceStream {
+        // SAFETY: guaranteed by the caller.
+        let stream = unsafe { self.context().wrap_borrowed_stream(stream) };
+        self.add_stream(stream)
+    }
+
+    fn add_stream(&self, stream: Arc<CudaStream>) -> DeviceStream {
+        let id = StreamId::unique();
+        let entry = Arc::new(StreamEntry { id, device: Arc::clone(self.state()), stream });
+        table().get().live.insert(id, Arc::downgrade(&entry));
+        DeviceStream { entry }
+    }
+}
+
+impl DeviceStream {
+    pub(crate) fn device(&self) -> &Arc<DeviceState> {
+        &self.entry.device
+    }
+
+    /// Returns the id, for requests, recorded uses, and operations.
+    #[must_use]
+    pub fn id(&self) -> StreamId {
+        self.entry.id
+    }
+
+    /// Returns the stream as one of cudarc, for launches. Work that it is given after the last
+    /// [`DeviceStream`] was dropped is not waited for by blocks that were used under its id.
+    #[must_use]
+    pub fn cudarc(&self) -> &Arc<CudaStream> {
+        &self.entry.stream
+    }
+
+    /// Waits, on the host, for all work of the stream.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver, those of earlier work included.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        let scope = self.entry.device.enter()?;
+        // SAFETY: the entry keeps the stream.
+        Ok(unsafe { call!(scope.driver(), cuStreamSynchronize(self.entry.handle())) }?)
+    }
+
+    /// Makes this stream wait, on the device, for the work that another was given so far.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::UnknownStream`]; failures of the driver.
+    pub fn wait_for(&self, other: StreamId) -> Result<(), CudaError> {
+        let event = events::record(other)?;
+        events::wait(self.id(), event).inspect_err(|_| events::forget(event))
+    }
+}
+
+impl fmt::Debug for DeviceStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.entry.device.device();
+        f.debug_struct("DeviceStream").field("id", &self.entry.id).field("device", &device).finish()
+    }
+}

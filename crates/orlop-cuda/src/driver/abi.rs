@@ -1,0 +1,166 @@
+//! Structures and numbers of the driver's C interface that this crate passes.
+//!
+//! cudarc declares them too, but differently for each toolkit version that is selected by its features. The
+//! layout is the same in all of them, so these declarations fit whatever a program selects.
+
+use std::ffi::c_void;
+
+/// A handle of the driver: a stream, an event, a context.
+pub(crate) type Handle = *mut c_void;
+
+/// An address on a device.
+pub(crate) type DeviceAddress = u64;
+
+/// `CUDA_SUCCESS`.
+pub(crate) const SUCCESS: i32 = 0;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) const OUT_OF_MEMORY: i32 = 2;
+/// `CUDA_ERROR_NO_DEVICE`.
+pub(crate) const NO_DEVICE: i32 = 100;
+/// `CUDA_ERROR_NOT_READY`.
+pub(crate) const NOT_READY: i32 = 600;
+
+/// `CU_EVENT_DISABLE_TIMING`.
+pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
+/// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
+pub(crate) const HOST_ALLOC_PORTABLE: u32 = 1;
+/// `CU_MEM_ATTACH_GLOBAL`.
+pub(crate) const ATTACH_GLOBAL: u32 = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+pub(crate) const CAPTURE_MODE_RELAXED: i32 = 2;
+/// `CU_STREAM_CAPTURE_STATUS_NONE`.
+pub(crate) const CAPTURE_STATUS_NONE: i32 = 0;
+
+/// `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY`.
+pub(crate) const ATTRIBUTE_MANAGED_MEMORY: i32 = 83;
+/// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
+pub(crate) const ATTRIBUTE_VIRTUAL_MEMORY: i32 = 102;
+/// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`.
+pub(crate) const ATTRIBUTE_MEMORY_POOLS: i32 = 115;
+
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+pub(crate) const POINTER_MEMORY_TYPE: i32 = 2;
+/// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
+pub(crate) const POINTER_DEVICE_ORDINAL: i32 = 9;
+
+/// `CU_MEMORYTYPE_HOST`.
+pub(crate) const MEMORY_TYPE_HOST: i32 = 1;
+/// `CU_MEMORYTYPE_DEVICE`.
+pub(crate) const MEMORY_TYPE_DEVICE: i32 = 2;
+
+/// `CUmemLocation`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct MemoryLocation {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    kind: i32,
+    id: i32,
+}
+
+/// `CUmemAllocationProp`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AllocationProperties {
+    /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+    kind: i32,
+    handle_types: i32,
+    location: MemoryLocation,
+    win32: *mut c_void,
+    flags: [u8; 8],
+}
+
+impl AllocationProperties {
+    /// Returns the properties of memory on a device that is not exported.
+    pub(crate) fn on_device(ordinal: i32) -> Self {
+        let location = MemoryLocation { kind: 1, id: ordinal };
+        Self { kind: 1, handle_types: 0, location, win32: std::ptr::null_mut(), flags: [0; 8] }
+    }
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AccessDescriptor {
+    location: MemoryLocation,
+    /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+    flags: i32,
+}
+
+impl AccessDescriptor {
+    /// Returns the right of a device to read and write.
+    pub(crate) fn read_write(ordinal: i32) -> Self {
+        Self { location: MemoryLocation { kind: 1, id: ordinal }, flags: 3 }
+    }
+}
+
+/// `CUDA_MEMCPY3D`, for memory that is addressed by rows of a pitch.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Copy3D {
+    pub(crate) from: CopySide,
+    pub(crate) to: CopySide,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+}
+
+/// One side of a [`Copy3D`].
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct CopySide {
+    x: usize,
+    y: usize,
+    z: usize,
+    level: usize,
+    kind: i32,
+    host: *mut c_void,
+    device: DeviceAddress,
+    array: *mut c_void,
+    reserved: *mut c_void,
+    pitch: usize,
+    height: usize,
+}
+
+impl CopySide {
+    /// Returns a side on the device, or on the host, with rows of `pitch` bytes and planes of `height` rows.
+    pub(crate) fn new(address: usize, on_host: bool, pitch: usize, height: usize) -> Self {
+        let null = std::ptr::null_mut();
+        let host = if on_host { std::ptr::with_exposed_provenance_mut(address) } else { null };
+        Self {
+            x: 0,
+            y: 0,
+            z: 0,
+            level: 0,
+            kind: if on_host { MEMORY_TYPE_HOST } else { MEMORY_TYPE_DEVICE },
+            host,
+            device: if on_host { 0 } else { address as DeviceAddress },
+            array: null,
+            reserved: null,
+            pitch,
+            height,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cudarc::driver::sys;
+    use std::mem::offset_of;
+
+    #[test]
+    fn layouts_are_those_of_cudarc() {
+        assert_eq!(size_of::<AllocationProperties>(), size_of::<sys::CUmemAllocationProp>());
+        assert_eq!(
+            offset_of!(AllocationProperties, location),
+            offset_of!(sys::CUmemAllocationProp, location)
+        );
+        assert_eq!(size_of::<AccessDescriptor>(), size_of::<sys::CUmemAccessDesc>());
+        assert_eq!(size_of::<Copy3D>(), size_of::<sys::CUDA_MEMCPY3D>());
+        assert_eq!(
+            offset_of!(Copy3D, to) + offset_of!(CopySide, pitch),
+            offset_of!(sys::CUDA_MEMCPY3D, dstPitch)
+        );
+        assert_eq!(offset_of!(Copy3D, width), offset_of!(sys::CUDA_MEMCPY3D, WidthInBytes));
+    }
+}

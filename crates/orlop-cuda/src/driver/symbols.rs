@@ -1,0 +1,97 @@
+//! The functions of the driver that this crate, and what it uses of cudarc, calls: all resolved at once.
+//!
+//! cudarc resolves each function at its first call, and panics if the library lacks it. So a driver that is
+//! too old is found here, when it is loaded. Calls go through this table, which returns plain numbers: a
+//! result code that is newer than these declarations is then an unknown number, and no invalid `enum`.
+
+use super::abi::{AccessDescriptor, AllocationProperties, Copy3D, DeviceAddress, Handle};
+use crate::error::CudaError;
+use cudarc::driver::sys;
+use std::ffi::{c_char, c_void};
+
+macro_rules! symbols {
+    (called { $($name:ident($($argument:ty),* $(,)?);)+ } by_cudarc { $($other:ident)+ }) => {
+        /// Addresses of the driver's functions.
+        #[expect(non_snake_case, reason = "the names are the driver's")]
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) struct Symbols {
+            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> i32,)+
+        }
+
+        impl Symbols {
+            /// Resolves all functions in the library that cudarc loads.
+            ///
+            /// # Safety
+            ///
+            /// 1. The library is present ([`sys::is_culib_present`]): cudarc panics otherwise.
+            /// 2. It is a CUDA driver: its functions have the signatures that NVIDIA documents.
+            pub(crate) unsafe fn resolve() -> Result<Self, CudaError> {
+                // SAFETY: guaranteed by the caller (1).
+                let library = unsafe { sys::culib() };
+                $(
+                    let name = concat!(stringify!($other), "\0").as_bytes();
+                    // SAFETY: only looked up. (The type is that of some function.)
+                    let found = unsafe { library.get::<unsafe extern "C" fn()>(name) };
+                    found.map_err(|_| CudaError::DriverTooOld { symbol: stringify!($other) })?;
+                )+
+                Ok(Self {
+                    $($name: {
+                        let name = concat!(stringify!($name), "\0").as_bytes();
+                        // SAFETY: the signature is the documented one (2). cudarc never unloads the library.
+                        let found = unsafe { library.get(name) };
+                        *found.map_err(|_| CudaError::DriverTooOld { symbol: stringify!($name) })?
+                    },)+
+                })
+            }
+        }
+    };
+}
+
+symbols! {
+    called {
+    cuInit(u32);
+    cuDriverGetVersion(*mut i32);
+    cuGetErrorName(i32, *mut *const c_char);
+    cuDeviceGetCount(*mut i32);
+    cuDeviceGetAttribute(*mut i32, i32, i32);
+    cuCtxGetCurrent(*mut Handle);
+    cuCtxSetCurrent(Handle);
+    cuCtxSynchronize();
+    cuThreadExchangeStreamCaptureMode(*mut i32);
+    cuMemGetInfo_v2(*mut usize, *mut usize);
+    cuMemAlloc_v2(*mut DeviceAddress, usize);
+    cuMemFree_v2(DeviceAddress);
+    cuMemAllocManaged(*mut DeviceAddress, usize, u32);
+    cuMemAllocAsync(*mut DeviceAddress, usize, Handle);
+    cuMemFreeAsync(DeviceAddress, Handle);
+    cuMemHostAlloc(*mut *mut c_void, usize, u32);
+    cuMemFreeHost(*mut c_void);
+    cuPointerGetAttribute(*mut c_void, i32, DeviceAddress);
+    cuMemGetAllocationGranularity(*mut usize, *const AllocationProperties, i32);
+    cuMemAddressReserve(*mut DeviceAddress, usize, usize, DeviceAddress, u64);
+    cuMemAddressFree(DeviceAddress, usize);
+    cuMemCreate(*mut u64, usize, *const AllocationProperties, u64);
+    cuMemRelease(u64);
+    cuMemMap(DeviceAddress, usize, usize, u64, u64);
+    cuMemUnmap(DeviceAddress, usize);
+    cuMemSetAccess(DeviceAddress, usize, *const AccessDescriptor, usize);
+    cuStreamSynchronize(Handle);
+    cuStreamWaitEvent(Handle, Handle, u32);
+    cuStreamIsCapturing(Handle, *mut i32);
+    cuEventCreate(*mut Handle, u32);
+    cuEventDestroy_v2(Handle);
+    cuEventRecord(Handle, Handle);
+    cuEventQuery(Handle);
+    cuEventSynchronize(Handle);
+    cuMemcpyHtoDAsync_v2(DeviceAddress, *const c_void, usize, Handle);
+    cuMemcpyDtoHAsync_v2(*mut c_void, DeviceAddress, usize, Handle);
+    cuMemcpyDtoDAsync_v2(DeviceAddress, DeviceAddress, usize, Handle);
+    cuMemcpy3DAsync_v2(*const Copy3D, Handle);
+    cuMemsetD8Async(DeviceAddress, u8, usize, Handle);
+    cuMemsetD16Async(DeviceAddress, u16, usize, Handle);
+    cuMemsetD32Async(DeviceAddress, u32, usize, Handle);
+    } by_cudarc {
+    cuDeviceGet cuDeviceGetName cuDeviceTotalMem_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2
+    cuGetErrorString cuStreamCreate cuStreamDestroy_v2
+    }
+}

@@ -1,0 +1,157 @@
+//! The errors of this crate, and the meaning of the driver's result codes.
+
+use crate::driver::abi;
+use orlop_core::{Device, StreamId};
+use orlop_device::{BackingError, DriverFailure};
+
+/// Every failure of this crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    /// The process has no CUDA driver: the library cannot be loaded.
+    #[error("there is no CUDA driver: libcuda is not installed, or not in the loader's path")]
+    DriverNotFound,
+    /// The driver lacks a function.
+    #[error("the CUDA driver is too old: it has no {symbol}")]
+    DriverTooOld {
+        /// The name of the function.
+        symbol: &'static str,
+    },
+    /// There is a driver, and no device.
+    #[error("there is no CUDA device")]
+    NoDevice,
+    /// The driver has fewer devices.
+    #[error("there is no device cuda:{ordinal}: the driver has {count}")]
+    NoSuchDevice {
+        /// The number of the device.
+        ordinal: u16,
+        /// The number of devices.
+        count: u16,
+    },
+    /// The process uses the device through another context already. Memory, streams and events of two
+    /// contexts cannot be mixed.
+    #[error("{device} is in use through another CUDA context")]
+    OtherContext {
+        /// The device.
+        device: Device,
+    },
+    /// A stream that was neither created nor adopted here: see
+    /// [`CudaDevice::adopt_stream`](crate::CudaDevice::adopt_stream).
+    #[error("stream {stream} is not known: adopt it first")]
+    UnknownStream {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// Memory of the wrong device, or none of any device.
+    #[error("the memory at {address:#x} is not memory of {device}")]
+    NotOnDevice {
+        /// The device.
+        device: Device,
+        /// The address.
+        address: usize,
+    },
+    /// The device, or this version of orlop, does not support it.
+    #[error("{device} does not support {what}")]
+    Unsupported {
+        /// The device.
+        device: Device,
+        /// The missing feature.
+        what: &'static str,
+    },
+    /// There is not enough memory.
+    #[error("out of memory in {call}")]
+    OutOfMemory {
+        /// The driver's function.
+        call: &'static str,
+    },
+    /// A call that is illegal while a stream captures.
+    #[error("{call} is illegal while a stream captures")]
+    Capturing {
+        /// The driver's function.
+        call: &'static str,
+    },
+    /// A call of the driver failed; the device still works.
+    #[error("{0}")]
+    Failed(DriverFailure),
+    /// A call failed and every later one will: the device, or the process's use of it, is lost.
+    #[error("the device is lost: {0}")]
+    Lost(DriverFailure),
+}
+
+/// [`orlop_alloc::Error::backend_error`] returns it by type.
+impl From<CudaError> for orlop_alloc::Error {
+    fn from(error: CudaError) -> Self {
+        Self::backend(error)
+    }
+}
+
+impl From<DriverFailure> for CudaError {
+    fn from(failure: DriverFailure) -> Self {
+        match meaning(failure.code) {
+            Meaning::OutOfMemory => Self::OutOfMemory { call: failure.call },
+            Meaning::Capturing => Self::Capturing { call: failure.call },
+            Meaning::Lost => Self::Lost(failure),
+            Meaning::Other => Self::Failed(failure),
+        }
+    }
+}
+
+impl From<CudaError> for BackingError {
+    fn from(error: CudaError) -> Self {
+        match error {
+            CudaError::OutOfMemory { .. } => Self::OutOfMemory,
+            CudaError::Capturing { .. } => Self::Capturing,
+            CudaError::Failed(failure) => Self::Failed(failure),
+            CudaError::Lost(failure) => Self::Lost(failure),
+            CudaError::UnknownStream { .. } => Self::Failed(failure("a stream", 400, "UNKNOWN_STREAM")),
+            _ => Self::Unsupported,
+        }
+    }
+}
+
+/// Creates the description of a failed call.
+pub(crate) fn failure(call: &'static str, code: i32, name: &'static str) -> DriverFailure {
+    DriverFailure { call, code, name }
+}
+
+/// The meaning of a result code for a user of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    OutOfMemory,
+    Capturing,
+    Lost,
+    Other,
+}
+
+/// Returns the meaning of a result code. The driver's documentation says of the lost ones that the process
+/// must be terminated and relaunched, or that the context cannot be used.
+fn meaning(code: i32) -> Meaning {
+    match code {
+        abi::OUT_OF_MEMORY => Meaning::OutOfMemory,
+        // CUDA_ERROR_STREAM_CAPTURE_*, CUDA_ERROR_CAPTURED_EVENT.
+        900..=908 => Meaning::Capturing,
+        // Deinitialised; device unavailable; uncorrectable errors of memory and links; destroyed context.
+        4 | 46 | 214 | 220 | 709 => Meaning::Lost,
+        // Illegal address, timeout, assertion, and errors of the hardware's execution.
+        700 | 702 | 710 | 714..=719 | 721 => Meaning::Lost,
+        _ => Meaning::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_become_the_errors_that_engines_know() {
+        let of = |code| BackingError::from(CudaError::from(failure("cuCall", code, "NAME")));
+        assert_eq!(of(2), BackingError::OutOfMemory);
+        assert_eq!(of(900), BackingError::Capturing);
+        assert_eq!(of(908), BackingError::Capturing);
+        assert_eq!(of(1), BackingError::Failed(failure("cuCall", 1, "NAME")));
+        assert_eq!(of(909), BackingError::Failed(failure("cuCall", 909, "NAME")));
+        for code in [4, 214, 700, 702, 710, 715, 719] {
+            assert_eq!(of(code), BackingError::Lost(failure("cuCall", code, "NAME")), "{code}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The init functions of this crate: allocators by name, and a device in a context.
+
+use crate::allocators::{DriverAllocator, PinnedAllocator, caching_allocator, caching_allocator_with};
+use crate::device::CudaDevice;
+use crate::driver::Driver;
+use crate::error::CudaError;
+use crate::memory::CudaMemory;
+use crate::ops::CudaOps;
+use orlop_alloc::{Allocator, AllocatorRef, Result};
+use orlop_context::registry::{Factory, Registry};
+use orlop_context::{AllocatorConfig, Context};
+use orlop_core::{Device, MemoryKind};
+use orlop_device::{DeviceAllocator, Policy, TorchConf};
+use std::sync::Arc;
+
+/// Below all factories for the CPU: the one of the highest priority is its default.
+const PRIORITY: i32 = -100;
+
+/// The settings that no allocator of a device follows.
+const OWN_MEMORY: &str = "a setting of this allocator: it has the memory of a CUDA device";
+
+/// Registers the allocators of every CUDA device by name, with the number of the device after a colon. Returns
+/// the number of devices.
+///
+/// | name | allocator | limit |
+/// |---|---|---|
+/// | `cuda:0` | [`caching_allocator`] | of reserved bytes |
+/// | `cuda-torch:0` | [`caching_allocator_with`] PyTorch's policy, `PYTORCH_CUDA_ALLOC_CONF` included | same |
+/// | `cuda-stream-ordered:0` | [`DriverAllocator::stream_ordered`] | refused |
+/// | `cuda-direct:0` | [`DriverAllocator::direct`] | refused |
+/// | `cuda-managed:0` | a caching allocator over [`CudaMemory::managed`] | of reserved bytes |
+/// | `cuda-pinned:0` | [`PinnedAllocator`], of host memory | refused |
+///
+/// A device is opened when the first of its allocators is created.
+///
+/// # Errors
+///
+/// Those of [`Driver::load`]: without a driver, nothing is registered.
+#[track_caller]
+pub fn register(registry: &Registry) -> Result<u16, CudaError> {
+    let count = Driver::load()?.device_count();
+    for ordinal in 0..count {
+        let factory = |name: &str, make: MakeFn| {
+            Factory::new(&format!("{name}:{ordinal}"), PRIORITY, move |config| {
+                config.refuse_backing(OWN_MEMORY)?;
+                config.refuse_node(OWN_MEMORY)?;
+                config.refuse_bfc_settings()?;
+                make(&CudaDevice::new(ordinal)?, config)
+            })
+        };
+        registry.register_all([
+            factory("cuda", |device, config| limited(caching_allocator(device)?, config)),
+            factory("cuda-torch", |device, config| limited(torch(device)?, config)),
+            factory("cuda-managed", |device, config| {
+                let memory = CudaMemory::managed(device)?;
+                limited(DeviceAllocator::new(memory, Policy::orlop_without_pages()), config)
+            }),
+            factory("cuda-stream-ordered", |device, config| {
+                unlimited(DriverAllocator::stream_ordered(device)?, config)
+            }),
+            factory("cuda-direct", |device, config| unlimited(DriverAllocator::direct(device), config)),
+            factory("cuda-pinned", |device, config| unlimited(PinnedAllocator::new(device), config)),
+        ]);
+    }
+    Ok(count)
+}
+
+type MakeFn = fn(&CudaDevice, &AllocatorConfig) -> Result<AllocatorRef>;
+
+fn torch(device: &CudaDevice) -> Result<DeviceAllocator<CudaMemory>> {
+    let conf = std::env::var("PYTORCH_CUDA_ALLOC_CONF").unwrap_or_default();
+    let conf = conf.parse::<TorchConf>().map_err(orlop_alloc::Error::backend)?;
+    Ok(caching_allocator_with(device, Policy::torch(&conf))?)
+}
+
+fn limited(allocator: DeviceAllocator<CudaMemory>, config: &AllocatorConfig) -> Result<AllocatorRef> {
+    if let Some(limit) = config.limit {
+        let total = allocator.device_memory().map_or(0, |memory| memory.total);
+        #[expect(clippy::cast_precision_loss, reason = "a share of the memory")]
+        allocator.set_memory_fraction((limit as f64 / total.max(1) as f64).min(1.0));
+    }
+    unlimited(allocator, config)
+}
+
+fn unlimited(allocator: impl Allocator, config: &AllocatorConfig) -> Result<AllocatorRef> {
+    Ok(AllocatorRef::with_statistics(allocator, config.statistics).erase())
+}
+
+/// Gives a context a device: its caching allocator for all kinds, its operations, and pinned memory for
+/// [`MemoryKind::HostPinned`] on the CPU.
+///
+/// ```no_run
+/// use orlop_alloc::Request;
+/// use orlop_context::Context;
+/// use orlop_cuda::{CudaDevice, install};
+///
+/// let (context, device) = (Context::new(), CudaDevice::new(0)?);
+/// install(&context, &device)?;
+/// let block = context.allocate(device.device(), &Request::new(1 << 20))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// Failures of the driver.
+pub fn install(context: &Context, device: &CudaDevice) -> Result<()> {
+    let allocator = caching_allocator(device)?.into_ref().erase();
+    context.register(device.device(), MemoryKind::Default, allocator)?;
+    context.register(Device::CPU, MemoryKind::HostPinned, PinnedAllocator::new(device))?;
+    context.register_ops(device.device(), Arc::new(CudaOps::new(device)));
+    context.set_stream(device.device(), device.default_stream());
+    Ok(())
+}

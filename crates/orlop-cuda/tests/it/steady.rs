@@ -1,0 +1,128 @@
+//! What a warmed program costs: calls of the driver, and pinned bytes.
+
+use crate::machine::Machine;
+use orlop_alloc::{Allocator, Request};
+use orlop_core::StreamId;
+use orlop_cuda::{PinnedAllocator, caching_allocator};
+use orlop_cudasim_control::SimulationConfig;
+
+#[test]
+fn a_warmed_step_calls_nothing() {
+    let machine = Machine::new(&SimulationConfig::new());
+    let stream = machine.device.create_stream().unwrap();
+    let allocator = caching_allocator(&machine.device).unwrap().into_ref();
+    let step = || {
+        let sizes = [1000, 1 << 20, 5 << 20, 512, 300_000];
+        let request = |bytes| Request::new(bytes).stream(stream.id());
+        let blocks: Vec<_> = sizes.iter().map(|&bytes| allocator.allocate(&request(bytes)).unwrap()).collect();
+        drop(blocks);
+    };
+    (0..4).for_each(|_| step());
+    drop(machine.take_calls());
+    (0..100).for_each(|_| step());
+    assert_eq!(machine.all_calls().len(), 0, "{:?}", machine.all_calls());
+}
+
+#[test]
+fn a_hand_over_between_streams_takes_one_event_and_no_wait() {
+    let machine = Machine::new(&SimulationConfig::new());
+    let (one, two) = (machine.device.create_stream().unwrap(), machine.device.create_stream().unwrap());
+    let allocator = caching_allocator(&machine.device).unwrap().into_ref();
+    let request = Request::new(1 << 20).stream(one.id());
+    let step = || {
+        let block = allocator.allocate(&request).unwrap();
+        machine.write(&one, &block);
+        block.record_stream(two.id()).unwrap();
+        drop(block);
+    };
+    (0..20).for_each(|_| step());
+    let waits = machine.counts().waits;
+    drop(machine.take_calls());
+    (0..100).for_each(|_| step());
+    let calls = machine.all_calls();
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    assert_eq!((machine.counts().waits, of("cuEventCreate"), of("cuMemCreate")), (waits, 0, 0), "{calls:?}");
+    assert!(of("cuEventRecord") <= 100 && of("cuEventQuery") <= 100, "{calls:?}");
+}
+
+/// Log-uniform sizes from 4 KiB to 64 MiB.
+struct Sizes(u64);
+
+impl Sizes {
+    fn uniform(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn next(&mut self) -> usize {
+        (4096.0 * (self.uniform() * 16384_f64.ln()).exp()) as usize
+    }
+}
+
+/// The ledger of pinned memory: what it holds over what was requested. PyTorch's rounds to powers of two.
+#[test]
+fn pinned_bytes_over_requested_ones() {
+    const BLOCKS: usize = 128;
+    let machine = Machine::new(&SimulationConfig::new().poison(false));
+    let allocator = PinnedAllocator::new(&machine.device).into_ref();
+    let mut sizes = Sizes(0x9e37_79b9_7f4a_7c15);
+    let (mut blocks, mut torch) = (Vec::new(), 0);
+    for _ in 0..BLOCKS {
+        let bytes = sizes.next();
+        torch += bytes.next_power_of_two() as u64;
+        blocks.push(allocator.allocate(&Request::new(bytes)).unwrap());
+    }
+    let requested = |blocks: &[orlop_alloc::Block]| blocks.iter().map(|block| block.len() as u64).sum::<u64>();
+    let ratio = |bytes: u64, of: u64| bytes as f64 / of as f64;
+    let live = requested(&blocks);
+    let ledger = allocator.ledger();
+    let filled = ratio(ledger.reserved_bytes.all.current, live);
+    let rounded = ratio(ledger.allocated_bytes.all.current, live);
+    println!("pinned: {filled:.3} reserved, {rounded:.4} rounded, powers of two: {:.3}", ratio(torch, live));
+    let mut peak = live;
+    for _ in 0..2000 {
+        let which = (sizes.uniform() * BLOCKS as f64) as usize;
+        drop(blocks.swap_remove(which));
+        blocks.push(allocator.allocate(&Request::new(sizes.next())).unwrap());
+        peak = peak.max(requested(&blocks));
+    }
+    let replaced = ratio(allocator.ledger().reserved_bytes.all.peak, peak);
+    println!("after 2,000 random replacements: {replaced:.3} of the peak");
+    assert!(filled <= 1.13 && rounded <= 1.01, "{filled} {rounded}");
+    assert!(replaced <= 1.3, "{replaced}");
+}
+
+#[test]
+fn a_pinned_block_is_not_handed_out_while_a_copy_reads_it() {
+    let machine = Machine::new(&SimulationConfig::new());
+    let stream = machine.device.create_stream().unwrap();
+    let allocator = PinnedAllocator::new(&machine.device).into_ref();
+    let run = |block: &orlop_alloc::Block| {
+        let address = block.as_ptr().as_ptr().addr();
+        let run = orlop_cudasim_control::KernelRun::new("dma").reads(address, block.len());
+        machine.run_kernel(crate::machine::handle(&stream), run).unwrap();
+    };
+    for _ in 0..50 {
+        let mut block = allocator.allocate(&Request::new(100_000)).unwrap();
+        assert_eq!(block.stream(), StreamId::HOST);
+        let address = block.as_ptr().as_ptr().addr();
+        let write = orlop_cudasim_control::KernelAccess::write(address, block.len());
+        machine.host_access("host", write).unwrap();
+        block.bytes_mut().unwrap().fill(1);
+        run(&block);
+        block.record_stream(stream.id()).unwrap();
+        drop(block);
+    }
+    assert_eq!(machine.races(), []);
+    // A block that was requested for a stream waits for it too.
+    for _ in 0..50 {
+        let block = allocator.allocate(&Request::new(100_000).stream(stream.id())).unwrap();
+        let address = block.as_ptr().as_ptr().addr();
+        let write = orlop_cudasim_control::KernelAccess::write(address, block.len());
+        machine.host_access("host", write).unwrap();
+        run(&block);
+    }
+    assert_eq!(machine.races(), []);
+}
