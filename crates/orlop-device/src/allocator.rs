@@ -1,8 +1,8 @@
 //! The engine behind two locks, as an [`Allocator`].
 //!
 //! Requests that cached memory serves, frees and figures take the engine's lock, for a short time. What calls
-//! the device and may wait takes the growth lock first, and gives up the engine's lock during these calls: see
-//! [`SlowPath`].
+//! the device and may wait takes the growth lock first, and gives up the engine's lock during these calls:
+//! see [`SlowPath`].
 
 use crate::backing::{BackingError, DeviceBacking, GuardedDevice, REGION_ALIGN};
 use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, Engine, EngineLock, SlowPath};
@@ -68,6 +68,9 @@ struct Inner<B: DeviceBacking> {
     #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
     unused: Vec<Box<Record>>,
 }
+
+/// The locked engine, and what a slow path returned for a request.
+type Served<'a, B> = (MutexGuard<'a, Inner<B>>, Result<DeviceBlock, DeviceError>);
 
 /// The caller holds the growth lock.
 impl<B: DeviceBacking> EngineLock<B> for MutexGuard<'_, Inner<B>> {
@@ -269,7 +272,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         mut inner: MutexGuard<'a, Inner<B>>,
         mut miss: CacheMiss,
         request: &DeviceRequest,
-    ) -> Result<(MutexGuard<'a, Inner<B>>, Result<DeviceBlock, DeviceError>)> {
+    ) -> Result<Served<'a, B>> {
         let growing = match self.growth.try_lock() {
             Some(growing) => growing,
             None => {

@@ -93,8 +93,8 @@ impl<B: DeviceBacking> Engine<B> {
         segments
     }
 
-    /// Returns the live block that an address lies in. The time is proportional to the number of chunks in its
-    /// region.
+    /// Returns the live block that an address lies in. The time is proportional to the number of chunks in
+    /// its region.
     #[must_use]
     pub fn block_at(&self, address: usize) -> Option<DeviceBlock> {
         let region = self.regions.around(address)?;

@@ -1,8 +1,8 @@
 //! The engine on its slow paths: growth, release and waits, which call the device without the engine's lock.
 //!
 //! A call that allocates, releases, maps or waits can take long, so [`SlowPath::call`] unlocks the engine
-//! meanwhile, and other threads allocate cached memory and free blocks. One thread at a time is on a slow path:
-//! the owner of the lock holds another one for that, the growth lock. So around a call
+//! meanwhile, and other threads allocate cached memory and free blocks. One thread at a time is on a slow
+//! path: the owner of the lock holds another one for that, the growth lock. So around a call
 //!
 //! 1. no other thread grows, releases, moves or waits: regions, reservations, pages and chunks without pages
 //!    are as before;

@@ -189,9 +189,9 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         {
             let Hole { address, bytes } = *hole;
             let bytes = bytes.min(pages.bytes);
+            let (from, page) = (pages.address, claim.page);
             // SAFETY: the pages were in a free chunk whose stream was waited for; nothing is mapped in the
             // hole.
-            let (from, page) = (pages.address, claim.page);
             let moved = self.call(|backing| unsafe { backing.remap(from, address, bytes, page) });
             if self.noted(moved).is_err() {
                 return self.drop_pages(source, pages, claim.page);

@@ -45,6 +45,7 @@ fn default_streams_of_two_devices_are_two_streams() {
 
 /// Two streams hand blocks to each other; each is also used by the other one. Returns the number of events,
 /// queries and device-side waits for `rounds` hand-overs, after the engine has warmed up.
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 fn hand_over(policy: Policy, rounds: u64) -> [u64; 3] {
     let mut engine = engine(policy, 64);
     let counts = |engine: &Engine<NullDevice>| {
