@@ -14,23 +14,8 @@ impl RecorderInner {
     #[inline]
     pub(super) fn block(&self, block: &RawBlock, action: EventAction) {
         let Some(thread) = thread::number() else { return self.skip() };
-<<<<<<< HEAD
-        let mut record = EventRecord {
-            ticks: self.clock.ticks(),
-            address: block.ptr.addr().get() as u64,
-            bytes: block.requested as u64,
-            stream: block.stream.raw(),
-            text: block.tag.number(),
-            site: 0,
-            thread,
-            device: device_number(block.device),
-            action,
-            kind: block.kind,
-        };
-=======
         let ticks = self.clock.ticks();
         let mut site = 0;
->>>>>>> main
         if action == EventAction::Allocate {
             if self.backtraces != Backtraces::NONE {
                 site = self.site(block.requested as u64);
@@ -47,11 +32,7 @@ impl RecorderInner {
     fn uses(&self, block: &RawBlock, ticks: u64, thread: u32) {
         let record = EventRecord::of_block(block, ticks, thread, EventAction::Use);
         for stream in block.uses.iter() {
-<<<<<<< HEAD
-            self.rings.push(&EventRecord { action: EventAction::Use, stream: stream.raw(), ..record });
-=======
             self.rings.push(&EventRecord { stream: stream.raw(), ..record });
->>>>>>> main
         }
     }
 
