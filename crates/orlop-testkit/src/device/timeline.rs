@@ -1,7 +1,7 @@
 //! [`Timeline`]: the order of work in streams, the host and events, as vector clocks.
 //!
 //! A stream's clock contains, for each stream, how much of its work is done before the next work of this
-//! stream. Work that the host submits begins after everything that the host knows to be done.
+//! stream. Work that the host submits begins after everything whose completion the host has observed.
 
 use orlop_core::StreamId;
 use orlop_device::EventId;
@@ -49,7 +49,7 @@ pub(super) struct StreamWork {
 pub(super) struct Timeline {
     streams: Vec<StreamId>,
     clocks: Vec<StreamProgress>,
-    /// The work that the host knows to be done.
+    /// The work whose completion the host has observed.
     host: StreamProgress,
     events: HashMap<u64, StreamProgress>,
     recorded: u64,
@@ -82,7 +82,7 @@ impl Timeline {
         earlier.stream == later.stream || earlier.position <= self.clocks[later.stream].at(earlier.stream)
     }
 
-    /// Returns `true` if the host knows the work to be done.
+    /// Returns `true` if the host has observed that the work is complete.
     pub(super) fn is_done(&self, work: StreamWork) -> bool {
         work.position <= self.host.at(work.stream)
     }
@@ -94,12 +94,12 @@ impl Timeline {
         EventId(self.recorded)
     }
 
-    /// Returns whether the host knows the event to be done, or `None` if it has ended.
+    /// Returns whether the host has observed that the event is complete, or `None` if it has ended.
     pub(super) fn poll(&self, EventId(event): EventId) -> Option<bool> {
         self.events.get(&event).map(|clock| self.host.covers(clock))
     }
 
-    /// Ends an event, which the host then knows to be done. Returns `false` if it has ended before.
+    /// Ends an event, whose work the host then counts as complete. Returns `false` if it has ended before.
     pub(super) fn complete(&mut self, EventId(event): EventId) -> bool {
         let clock = self.events.remove(&event);
         clock.is_some_and(|clock| {
