@@ -6,7 +6,7 @@ use super::Violation;
 use crate::workspace::Member;
 
 /// Each crate with its direct layers. It may use those, and everything below them.
-const LAYERS: [(&str, &[&str]); 17] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
     ("orlop-plan", &["orlop-core"]),
@@ -22,8 +22,10 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("orlop-torch", &["orlop-cuda"]),
     ("orlop", &["orlop-cuda", "orlop-lab", "orlop-onnx"]),
     ("orlop-cli", &["orlop"]),
-    ("orlop-testkit", &["orlop-tensor", "orlop-device"]),
-    ("orlop-cudasim", &[]),
+    ("orlop-race", &[]),
+    ("orlop-testkit", &["orlop-tensor", "orlop-device", "orlop-race"]),
+    ("orlop-cudasim", &["orlop-race"]),
+    ("orlop-cudasim-control", &["orlop-cudasim"]),
 ];
 
 /// Crates that see only their direct layer: the program uses only what the facade offers.

@@ -42,8 +42,8 @@ pub struct StepMemory {
     /// By kind, at [`MemoryKind::index`].
     pub kinds: [StepStats; MemoryKind::COUNT],
     /// By shape, the largest in bytes first, if
-    /// [`MemorySteps::record_shapes`](super::MemorySteps::record_shapes) is on. Memory that is not for a tensor
-    /// is left out.
+    /// [`MemorySteps::record_shapes`](super::MemorySteps::record_shapes) is on. Memory that is not for a
+    /// tensor is left out.
     pub shapes: Vec<ShapeStats>,
     /// The index of the step in the profile, from zero, in the order in which steps started.
     pub order: u64,

@@ -1,0 +1,173 @@
+//! Events: points in a stream that others wait for.
+
+use crate::call::DriverGuard;
+use crate::capture::NodeSet;
+use crate::codes::{Failure, Outcome};
+use crate::driver::Driver;
+use crate::streams::Submission;
+use crate::work::Work;
+use orlop_race::{HOST_QUEUE, VectorClock};
+
+/// `CU_EVENT_DISABLE_TIMING`.
+const DISABLE_TIMING: u32 = 2;
+
+/// The last record of an event.
+#[derive(Debug, Clone)]
+pub(crate) enum Recorded {
+    Never,
+    /// In a stream, at a position.
+    InStream {
+        stream: u64,
+        position: u64,
+        clock: VectorClock,
+    },
+    /// While a stream captured: a point in the capture.
+    InCapture {
+        capture: u64,
+        nodes: NodeSet,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    pub(crate) device: usize,
+    flags: u32,
+    pub(crate) recorded: Recorded,
+    generation: u64,
+    /// When its last record completed.
+    completed_at: Option<u64>,
+}
+
+impl Driver {
+    pub(crate) fn create_event(&mut self, device: usize, flags: u32) -> Outcome<u64> {
+        if flags & !0b1111 != 0 {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let handle = self.handle();
+        let event = Event { device, flags, recorded: Recorded::Never, generation: 0, completed_at: None };
+        self.events.insert(handle, event);
+        Ok(handle)
+    }
+
+    pub(crate) fn event(&self, handle: u64) -> Outcome<&Event> {
+        self.events.get(&handle).ok_or(Failure::INVALID_HANDLE)
+    }
+
+    /// Records an event in a stream, or in the capture of the stream.
+    pub(crate) fn record_event(&mut self, handle: u64, stream: u64) -> Outcome {
+        let device = self.event(handle)?.device;
+        let found = self.stream(stream)?;
+        if found.device != device {
+            return Err(Failure::INVALID_HANDLE);
+        }
+        if let Some((capture, nodes)) = found.capture.clone() {
+            self.check_capture(capture)?;
+            let event = self.events.get_mut(&handle).ok_or(Failure::INVALID_HANDLE)?;
+            event.recorded = Recorded::InCapture { capture, nodes };
+            return Ok(());
+        }
+        let event = self.events.get_mut(&handle).ok_or(Failure::INVALID_HANDLE)?;
+        event.generation += 1;
+        event.completed_at = None;
+        let generation = event.generation;
+        let work = Work::Record { event: handle, generation };
+        self.submit(stream, Submission::new("cuEventRecord", work, Vec::new()))?;
+        let found = self.stream(stream)?;
+        let (position, queue) = (found.submitted, found.queue);
+        let clock = self.order.record(queue);
+        if let Some(event) = self.events.get_mut(&handle) {
+            event.recorded = Recorded::InStream { stream, position, clock };
+        }
+        Ok(())
+    }
+
+    pub(crate) fn complete_record(&mut self, handle: u64, generation: u64, end: u64) {
+        if let Some(event) = self.events.get_mut(&handle)
+            && event.generation == generation
+        {
+            event.completed_at = Some(end);
+        }
+    }
+
+    /// Orders the later work of a stream after the last record of an event.
+    pub(crate) fn wait_event(&mut self, stream: u64, handle: u64) -> Outcome {
+        let recorded = self.event(handle)?.recorded.clone();
+        let (capture, queue) = {
+            let found = self.stream(stream)?;
+            (found.capture.as_ref().map(|(capture, _)| *capture), found.queue)
+        };
+        match (capture, recorded) {
+            (_, Recorded::Never) => Ok(()),
+            (None, Recorded::InStream { stream: other, position, clock }) => {
+                self.order.wait(queue, &clock);
+                let done = self.is_done(other, position);
+                if done {
+                    return Ok(());
+                }
+                let submission = Submission::new("cuStreamWaitEvent", Work::Nothing, Vec::new());
+                self.push(stream, submission, vec![(other, position)])
+            }
+            // Not even through an event may captured work depend on work outside of the capture.
+            (Some(capture), Recorded::InStream { .. }) => {
+                self.invalidate(capture);
+                Err(Failure::STREAM_CAPTURE_ISOLATION)
+            }
+            (own, Recorded::InCapture { capture, nodes }) => self.join_capture(stream, own, capture, &nodes),
+        }
+    }
+
+    fn is_done(&self, stream: u64, position: u64) -> bool {
+        self.streams.get(&stream).is_none_or(|stream| stream.completed >= position)
+    }
+
+    /// Returns whether the last record of an event has completed; then the host comes after it.
+    pub(crate) fn query_event(&mut self, handle: u64) -> Outcome {
+        match self.event(handle)?.recorded.clone() {
+            Recorded::Never => Ok(()),
+            Recorded::InCapture { .. } => Err(Failure::CAPTURED_EVENT),
+            Recorded::InStream { stream, position, clock } => {
+                if !self.is_done(stream, position) {
+                    return Err(Failure::NOT_READY);
+                }
+                self.order.wait(HOST_QUEUE, &clock);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the milliseconds between the completed records of two events.
+    pub(crate) fn elapsed(&self, start: u64, end: u64) -> Outcome<f32> {
+        let (start, end) = (self.event(start)?, self.event(end)?);
+        for event in [start, end] {
+            let is_timed = event.flags & DISABLE_TIMING == 0;
+            match event.recorded {
+                Recorded::InCapture { .. } => return Err(Failure::CAPTURED_EVENT),
+                Recorded::InStream { .. } if is_timed && start.device == end.device => {}
+                _ => return Err(Failure::INVALID_HANDLE),
+            }
+        }
+        let (Some(from), Some(to)) = (start.completed_at, end.completed_at) else {
+            return Err(Failure::NOT_READY);
+        };
+        #[allow(clippy::cast_possible_truncation)] // The driver's type; microseconds fit well.
+        let milliseconds = (std::time::Duration::from_nanos(to.abs_diff(from)).as_secs_f64() * 1e3) as f32;
+        Ok(if to < from { -milliseconds } else { milliseconds })
+    }
+}
+
+impl DriverGuard {
+    /// Waits until the last record of an event has completed.
+    pub(crate) fn synchronize_event(&mut self, handle: u64) -> Outcome {
+        let device = self.event(handle)?.device;
+        match self.event(handle)?.recorded.clone() {
+            Recorded::Never => return Ok(()),
+            Recorded::InCapture { .. } => return Err(Failure::CAPTURED_EVENT),
+            Recorded::InStream { stream, position, clock } => {
+                self.wait_until(|driver| driver.is_done(stream, position))?;
+                self.order.wait(HOST_QUEUE, &clock);
+            }
+        }
+        self.trim_pools(device);
+        self.devices[device].sticky.map_or(Ok(()), Err)
+    }
+}

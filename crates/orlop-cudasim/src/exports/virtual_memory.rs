@@ -1,0 +1,117 @@
+//! Virtual memory management.
+
+use crate::abi::{AccessDescription, AllocationProperties, In, LOCATION_DEVICE, MemoryLocation, Out};
+use crate::call::{DriverGuard, calls};
+use crate::codes::{Failure, Outcome};
+
+/// Returns the device of an allocation's properties.
+fn device_of(driver: &DriverGuard, properties: &AllocationProperties) -> Outcome<usize> {
+    // `CU_MEM_ALLOCATION_TYPE_PINNED`; handles for other processes are not simulated.
+    if properties.kind != 1 || properties.location.kind != LOCATION_DEVICE {
+        return Err(Failure::INVALID_VALUE);
+    }
+    if properties.handle_types != 0 {
+        return Err(Failure::NOT_SUPPORTED);
+    }
+    driver.device(properties.location.id)
+}
+
+calls! {
+    fn cuMemGetAllocationGranularity(
+        bytes: Out<usize>,
+        properties: In<AllocationProperties>,
+        option: i32,
+    ) Init |driver| {
+        device_of(driver, &properties.get()?)?;
+        // `CU_MEM_ALLOC_GRANULARITY_MINIMUM` or `_RECOMMENDED`.
+        if option != 0 && option != 1 {
+            return Err(Failure::INVALID_VALUE);
+        }
+        bytes.set(driver.config.granularity)
+    }
+
+    fn cuMemAddressReserve(
+        address: Out<usize>,
+        bytes: usize,
+        alignment: usize,
+        _wanted: usize,
+        flags: u64,
+    ) Init |driver| {
+        if flags != 0 || address.is_null() {
+            return Err(Failure::INVALID_VALUE);
+        }
+        address.set(driver.reserve_addresses(bytes, alignment)?)
+    }
+
+    fn cuMemAddressFree(address: usize, bytes: usize) Init |driver| { driver.free_addresses(address, bytes) }
+
+    fn cuMemCreate(
+        handle: Out<u64>,
+        bytes: usize,
+        properties: In<AllocationProperties>,
+        flags: u64,
+    ) Init |driver| {
+        if flags != 0 || handle.is_null() {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let device = device_of(driver, &properties.get()?)?;
+        handle.set(driver.create_physical(bytes, device)?)
+    }
+
+    fn cuMemRelease(handle: u64) Init |driver| { driver.release_physical(handle) }
+
+    fn cuMemMap(address: usize, bytes: usize, offset: usize, handle: u64, flags: u64) Init |driver| {
+        if flags != 0 {
+            return Err(Failure::INVALID_VALUE);
+        }
+        driver.map_memory(address, bytes, offset, handle)
+    }
+
+    fn cuMemUnmap(address: usize, bytes: usize) Init |driver| { driver.unmap_memory(address, bytes) }
+
+    fn cuMemSetAccess(
+        address: usize,
+        bytes: usize,
+        descriptions: In<AccessDescription>,
+        count: usize,
+    ) Init |driver| {
+        let descriptions = descriptions.list(count)?;
+        let own = driver.locate(address).ok_or(Failure::INVALID_VALUE)?.device;
+        let mut access = None;
+        for description in &descriptions {
+            if description.location.kind != LOCATION_DEVICE {
+                return Err(Failure::INVALID_VALUE);
+            }
+            let device = driver.device(description.location.id)?;
+            if device == own {
+                access = Some(description.flags);
+            } else if !driver.config.has_peer_access {
+                return Err(Failure::INVALID_DEVICE);
+            }
+        }
+        match access {
+            Some(access) => driver.set_access(address, bytes, access),
+            None if descriptions.is_empty() => Err(Failure::INVALID_VALUE),
+            None => Ok(()),
+        }
+    }
+
+    fn cuMemGetAccess(flags: Out<u64>, location: In<MemoryLocation>, address: usize) Init |driver| {
+        let device = driver.device(location.get()?.id)?;
+        flags.set(u64::try_from(driver.access_of(address, device)?).unwrap_or(0))
+    }
+
+    fn cuMemRetainAllocationHandle(handle: Out<u64>, address: usize) Init |driver| {
+        handle.set(driver.retain_physical(address)?)
+    }
+
+    fn cuMemGetAllocationPropertiesFromHandle(
+        properties: Out<AllocationProperties>,
+        handle: u64,
+    ) Init |driver| {
+        let device = driver.device_of_physical(handle)?;
+        let id = i32::try_from(device).unwrap_or(i32::MAX);
+        let location = MemoryLocation { kind: LOCATION_DEVICE, id };
+        properties.set(AllocationProperties { kind: 1, handle_types: 0, location, win32: 0, flags: [0; 8] })
+    }
+}

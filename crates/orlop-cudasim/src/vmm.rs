@@ -1,0 +1,263 @@
+//! Virtual memory management: reservations, physical memory, and its mappings.
+
+use crate::codes::{Failure, Outcome};
+use crate::driver::Driver;
+use crate::memory::{Located, SimMemory};
+use crate::work::MemoryAccess;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_*`.
+const PROT_READ: i32 = 1;
+const PROT_READ_WRITE: i32 = 3;
+
+#[derive(Debug)]
+struct PhysicalAllocation {
+    device: usize,
+    bytes: usize,
+    /// Where it is in the file.
+    offset: usize,
+    /// References by handle and by mapping; it is freed with the last.
+    handles: u64,
+    mappings: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Mapping {
+    bytes: usize,
+    handle: u64,
+    /// Where its bytes are in the file.
+    place: usize,
+    device: usize,
+    access: i32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct VirtualMemory {
+    /// Bytes by start.
+    reservations: BTreeMap<usize, usize>,
+    physical: HashMap<u64, PhysicalAllocation>,
+    mappings: BTreeMap<usize, Mapping>,
+}
+
+impl VirtualMemory {
+    pub(crate) fn reservations(&self) -> Vec<Range<usize>> {
+        self.reservations.iter().map(|(&start, &bytes)| start..start + bytes).collect()
+    }
+
+    /// Returns the physical memory that is not freed: bytes and device.
+    pub(crate) fn physical(&self) -> impl Iterator<Item = (u64, usize, usize)> {
+        self.physical.iter().map(|(&handle, found)| (handle, found.bytes, found.device))
+    }
+
+    fn mapping(&self, address: usize) -> Option<(usize, &Mapping)> {
+        let (&start, found) = self.mappings.range(..=address).next_back()?;
+        (address - start < found.bytes).then_some((start, found))
+    }
+
+    pub(crate) fn locate(&self, address: usize) -> Option<Located> {
+        let (start, found) = self.mapping(address)?;
+        let (bytes, device, id) = (found.bytes, found.device, found.handle);
+        Some(Located { start, bytes, kind: SimMemory::Mapped, device, pool: 0, flags: 0, id })
+    }
+
+    pub(crate) fn is_accessible(&self, address: usize, bytes: usize) -> bool {
+        self.has_access(address, bytes, PROT_READ)
+    }
+
+    pub(crate) fn is_writable(&self, address: usize, bytes: usize) -> bool {
+        self.has_access(address, bytes, PROT_READ_WRITE)
+    }
+
+    fn has_access(&self, address: usize, bytes: usize, access: i32) -> bool {
+        let (mut at, end) = (address, address.saturating_add(bytes));
+        while at < end {
+            match self.mapping(at) {
+                Some((start, found)) if found.access & access == access => at = start + found.bytes,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    pub(crate) fn places(&self, address: usize, bytes: usize) -> Vec<Range<usize>> {
+        let (mut at, end) = (address, address.saturating_add(bytes));
+        let mut places: Vec<Range<usize>> = Vec::new();
+        while at < end {
+            let Some((start, found)) = self.mapping(at) else { break };
+            let next = (start + found.bytes).min(end);
+            let place = found.place + (at - start)..found.place + (next - start);
+            match places.last_mut() {
+                Some(last) if last.end == place.start => last.end = place.end,
+                _ => places.push(place),
+            }
+            at = next;
+        }
+        places
+    }
+
+    /// Returns the starts of the mappings that make up a range exactly.
+    fn exact(&self, address: usize, bytes: usize) -> Outcome<Vec<usize>> {
+        let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(Failure::INVALID_VALUE)?;
+        let (mut at, mut starts) = (address, Vec::new());
+        for (&start, found) in self.mappings.range(address..end) {
+            if start != at {
+                return Err(Failure::INVALID_VALUE);
+            }
+            starts.push(start);
+            at = start + found.bytes;
+        }
+        if at == end { Ok(starts) } else { Err(Failure::INVALID_VALUE) }
+    }
+}
+
+impl Driver {
+    fn needs_vmm(&self) -> Outcome {
+        if self.config.has_vmm { Ok(()) } else { Err(Failure::NOT_SUPPORTED) }
+    }
+
+    fn is_granular(&self, bytes: usize) -> bool {
+        bytes > 0 && bytes.is_multiple_of(self.config.granularity)
+    }
+
+    pub(crate) fn reserve_addresses(&mut self, bytes: usize, alignment: usize) -> Outcome<usize> {
+        self.needs_vmm()?;
+        let is_power = alignment == 0 || alignment.is_power_of_two();
+        if !self.is_granular(bytes) || !is_power {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let start = self.memory.reserve(bytes, alignment.max(self.config.granularity))?;
+        self.vmm.reservations.insert(start, bytes);
+        Ok(start)
+    }
+
+    pub(crate) fn free_addresses(&mut self, address: usize, bytes: usize) -> Outcome {
+        if self.vmm.reservations.get(&address) != Some(&bytes) {
+            return Err(Failure::INVALID_VALUE);
+        }
+        if self.vmm.mappings.range(address..address + bytes).next().is_some() {
+            return Err(Failure::INVALID_VALUE);
+        }
+        self.vmm.reservations.remove(&address);
+        self.memory.unreserve(address..address + bytes);
+        Ok(())
+    }
+
+    pub(crate) fn create_physical(&mut self, bytes: usize, device: usize) -> Outcome<u64> {
+        self.needs_vmm()?;
+        if !self.is_granular(bytes) {
+            return Err(Failure::INVALID_VALUE);
+        }
+        self.charge(device, bytes)?;
+        let taken = self.memory.take_physical(bytes, self.config.has_poison);
+        let offset = taken.inspect_err(|_| self.uncharge(device, bytes))?;
+        let handle = self.handle();
+        let created = PhysicalAllocation { device, bytes, offset, handles: 1, mappings: 0 };
+        self.vmm.physical.insert(handle, created);
+        Ok(handle)
+    }
+
+    pub(crate) fn release_physical(&mut self, handle: u64) -> Outcome {
+        let found = self.vmm.physical.get_mut(&handle).filter(|found| found.handles > 0);
+        found.ok_or(Failure::INVALID_VALUE)?.handles -= 1;
+        self.free_unused(handle);
+        Ok(())
+    }
+
+    pub(crate) fn retain_physical(&mut self, address: usize) -> Outcome<u64> {
+        let (_, mapping) = self.vmm.mapping(address).ok_or(Failure::INVALID_VALUE)?;
+        let handle = mapping.handle;
+        self.vmm.physical.get_mut(&handle).ok_or(Failure::INVALID_VALUE)?.handles += 1;
+        Ok(handle)
+    }
+
+    pub(crate) fn device_of_physical(&self, handle: u64) -> Outcome<usize> {
+        let found = self.vmm.physical.get(&handle).filter(|found| found.handles > 0);
+        found.map(|found| found.device).ok_or(Failure::INVALID_VALUE)
+    }
+
+    fn free_unused(&mut self, handle: u64) {
+        let Some(found) = self.vmm.physical.get(&handle) else { return };
+        if found.handles == 0 && found.mappings == 0 {
+            let (device, bytes, offset) = (found.device, found.bytes, found.offset);
+            self.vmm.physical.remove(&handle);
+            self.races.past.forget(offset..offset + bytes);
+            self.memory.put_physical(offset, bytes);
+            self.uncharge(device, bytes);
+        }
+    }
+
+    pub(crate) fn map_memory(&mut self, address: usize, bytes: usize, offset: usize, handle: u64) -> Outcome {
+        let end = address.checked_add(bytes).ok_or(Failure::INVALID_VALUE)?;
+        let granularity = self.config.granularity;
+        let reservation = self.vmm.reservations.range(..=address).next_back();
+        let is_reserved = reservation.is_some_and(|(start, reserved)| end <= start + reserved);
+        let is_aligned = address.is_multiple_of(granularity) && self.is_granular(bytes);
+        if !is_reserved || !is_aligned || !offset.is_multiple_of(granularity) {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let before = self.vmm.mappings.range(..end).next_back();
+        if before.is_some_and(|(start, found)| start + found.bytes > address) {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let found = self.vmm.physical.get_mut(&handle).filter(|found| found.handles > 0);
+        let found = found.ok_or(Failure::INVALID_VALUE)?;
+        if offset.checked_add(bytes).is_none_or(|end| end > found.bytes) {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let place = found.offset + offset;
+        if !self.memory.arena()?.map_physical(address, place, bytes) {
+            return Err(Failure::OUT_OF_MEMORY);
+        }
+        found.mappings += 1;
+        let mapping = Mapping { bytes, handle, place, device: found.device, access: 0 };
+        self.vmm.mappings.insert(address, mapping);
+        Ok(())
+    }
+
+    pub(crate) fn set_access(&mut self, address: usize, bytes: usize, access: i32) -> Outcome {
+        if ![0, PROT_READ, PROT_READ_WRITE].contains(&access) {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let starts = self.vmm.exact(address, bytes)?;
+        let protection = match access {
+            0 => libc::PROT_NONE,
+            PROT_READ => libc::PROT_READ,
+            _ => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        if !self.memory.arena()?.protect(address, bytes, protection) {
+            return Err(Failure::OUT_OF_MEMORY);
+        }
+        for start in starts {
+            if let Some(mapping) = self.vmm.mappings.get_mut(&start) {
+                mapping.access = access;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the access of a device to an address.
+    pub(crate) fn access_of(&self, address: usize, device: usize) -> Outcome<i32> {
+        let (_, found) = self.vmm.mapping(address).ok_or(Failure::INVALID_VALUE)?;
+        Ok(if found.device == device { found.access } else { 0 })
+    }
+
+    /// Unmaps whole mappings. It does not wait for streams: work on the range that the host does not know to
+    /// be done is a race.
+    pub(crate) fn unmap_memory(&mut self, address: usize, bytes: usize) -> Outcome {
+        let starts = self.vmm.exact(address, bytes)?;
+        self.host_access("cuMemUnmap", MemoryAccess::write(address, bytes));
+        if !self.memory.arena()?.unmap(address, bytes) {
+            return Err(Failure::OUT_OF_MEMORY);
+        }
+        for start in starts {
+            if let Some(mapping) = self.vmm.mappings.remove(&start) {
+                if let Some(found) = self.vmm.physical.get_mut(&mapping.handle) {
+                    found.mappings -= 1;
+                }
+                self.free_unused(mapping.handle);
+            }
+        }
+        Ok(())
+    }
+}

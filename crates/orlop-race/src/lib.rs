@@ -1,0 +1,12 @@
+//! Vector clocks and a happens-before race check: see the README, which follows.
+//!
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod accesses;
+mod clock;
+mod order;
+
+pub use accesses::{AccessKind, AccessMap};
+pub use clock::VectorClock;
+pub use order::{HOST_QUEUE, WorkId, WorkOrder};
