@@ -150,6 +150,12 @@ pub enum Error {
         /// The accepted values.
         expected: &'static str,
     },
+    /// Environment variables look like settings, and are none: misspelled ones would go unnoticed.
+    #[error("no setting has the name {}", names.join(" or "))]
+    UnknownVariables {
+        /// Their names, sorted.
+        names: Box<[Box<str>]>,
+    },
     /// The system cannot register another fork handler.
     #[error("no fork handlers can be registered: error {code}")]
     ForkHandlers {

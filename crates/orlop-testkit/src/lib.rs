@@ -44,6 +44,11 @@
 //! conformance_over("bfc", SuiteProfile::strict(), || Arc::new(System::new()), make);
 //! ```
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(unix)]
 pub mod aborts;
 pub mod backings;
