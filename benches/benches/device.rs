@@ -49,7 +49,7 @@ fn policies() -> [(&'static str, Policy); 3] {
 }
 
 fn ask(bytes: usize) -> DeviceRequest {
-    DeviceRequest::new(bytes, StreamId::DEFAULT)
+    DeviceRequest::new(bytes, StreamId::default_of(Device::cuda(0)))
 }
 
 fn hot(criterion: &mut Criterion) {

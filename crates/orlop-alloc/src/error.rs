@@ -1,7 +1,7 @@
 //! Errors, with the figures that a caller needs to act on them.
 
 use crate::OutOfMemory;
-use orlop_core::{Device, MemoryKind, StreamId};
+use orlop_core::{DType, Device, MemoryKind, StreamId};
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub enum Error {
     /// [`Error::backend_error`] returns by its type.
     #[error("{0}")]
     Backend(#[source] Box<dyn StdError + Send + Sync>),
-    /// The context has no operations to copy, fill and zero memory of this device.
+    /// The context has no operations for memory of this device.
     #[error("no device operations are registered for {device}")]
     NoDeviceOps {
         /// The device.
@@ -70,6 +70,14 @@ pub enum Error {
         from: Device,
         /// The destination's device.
         to: Device,
+    },
+    /// The device's operations do not cast between these types.
+    #[error("the device's operations cannot cast {from} to {to}")]
+    CannotCast {
+        /// The dtype of the source.
+        from: DType,
+        /// The dtype of the destination.
+        to: DType,
     },
     /// The allocator is not on the device that it was registered for.
     #[error("an allocator on {actual} cannot serve {device}")]

@@ -11,6 +11,7 @@
 //! | engines | divide regions into blocks | [`caching`] (default), [`bfc`], [`engine`] |
 //! | adaptors | limits, tracking, hardening, retry over any allocator | [`adaptor`] |
 //! | observers | recorders, statistics, logs: [`AllocatorRef::add_observer`] | [`Observer`], [`Event`] |
+//! | operations | copies, fills and casts of a device; of the host | [`DeviceOps`], [`kernels`] |
 //! | bare | a global allocator for Rust, and one for collections | [`bare`] |
 //! | support | the parts of engines and backends in other crates | [`engine_support`] |
 //!
@@ -40,6 +41,7 @@ mod error;
 mod forward;
 mod handle;
 mod host;
+pub mod kernels;
 mod observer;
 mod report;
 mod shield;
@@ -48,10 +50,11 @@ pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
 pub use self::block::{
     Access, Block, Deleter, MemoryBlock, RawBlock, Record, Request, StreamUses, Tag, TypedBlock,
 };
-pub use self::device_ops::{DeviceMemory, DeviceOps, DevicePtr, HostOps};
+pub use self::device_ops::{DeviceMemory, DeviceOps, DevicePtr, HostOps, StridedLoops};
 pub use self::error::{Error, Result};
 pub use self::handle::{AllocatorRef, ExternalAccount, WeakAllocator};
 pub use self::host::{numa, os_thread_id, system_memory};
+pub use self::kernels::LoopDim;
 pub use self::observer::{
     Event, EventClock, Observer, RegionAction, RegionDelivery, RegionEvent, RegionWatch, RegionWatches,
 };

@@ -158,7 +158,7 @@ fn pools(segments: &SegmentsInfo) -> String {
 }
 
 fn stream(stream: u64) -> String {
-    orlop::types::StreamId::new(stream).to_string()
+    orlop::types::StreamId::from_raw(stream).to_string()
 }
 
 fn live_text(text: &mut String, when: &str, live: &LiveMemory) {

@@ -1,5 +1,6 @@
 //! The errors of a device engine.
 
+use crate::backing::BackingError;
 use crate::engine::PoolId;
 use orlop_core::ByteSize;
 use std::io::ErrorKind;
@@ -33,6 +34,16 @@ pub enum DeviceError {
         /// The limit of reserved bytes.
         limit: u64,
     },
+    /// A call of the device failed. If the device is lost, so is all further use of the engine, except that
+    /// its blocks can be freed.
+    #[error("{call} of the device failed: {error}")]
+    Backing {
+        /// The function of [`DeviceBacking`](crate::DeviceBacking).
+        call: &'static str,
+        /// Its error.
+        #[source]
+        error: BackingError,
+    },
     /// A block is not live: it was freed already, or is another engine's.
     #[error("block {block} is not live: it was freed already, or is another engine's")]
     NotLive {
@@ -48,6 +59,12 @@ pub enum DeviceError {
     /// The maximum number of private pools is reached.
     #[error("there are too many private pools")]
     TooManyPools,
+    /// No capture is in progress.
+    #[error("no capture is in progress")]
+    NoCapture,
+    /// The call would make a stream wait, which is illegal while one captures.
+    #[error("a stream captures: no stream can wait for another before the end of the capture")]
+    DuringCapture,
     /// Only an engine without memory can be restored.
     #[error("only a new engine can be restored: this one has memory")]
     NotNew,

@@ -68,7 +68,7 @@ mod stats;
 mod tests;
 
 pub use self::allocator::DeviceAllocator;
-pub use self::backing::{DeviceBacking, EventId};
+pub use self::backing::{BackingError, DeviceBacking, DriverFailure, EventId};
 pub use self::engine::{
     DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, PoolId, StreamFilter,
 };

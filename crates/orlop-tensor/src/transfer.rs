@@ -3,13 +3,16 @@
 //! How a block can be accessed depends on its [`Access`] and not on its device: address space can be
 //! registered for the CPU too. Memory that the CPU cannot access, or that nothing can access, is an error.
 //!
-//! A device accesses memory until its stream is done. If waiting for the stream fails or panics, the end is
+//! A device accesses memory until its stream is done. The host does not wait for that: the stream is recorded
+//! on the blocks, and dropping them defers their reuse. It waits, for this stream only, if the destination is
+//! host memory, and if an allocator does not wait for streams. If waiting fails or panics, the end is
 //! unknown, and the memory is leaked.
 
 use crate::error::Result;
-use orlop_alloc::{Access, DeviceOps, DevicePtr, Error as AllocError, MemoryBlock};
+use crate::storage::StorageCell;
+use orlop_alloc::{Access, DeviceOps, DevicePtr, Error as AllocError, MemoryBlock, StridedLoops};
 use orlop_context::Context;
-use orlop_core::{Device, StreamId};
+use orlop_core::{DType, Device, StreamId};
 use std::mem;
 use std::ptr::NonNull;
 
@@ -17,6 +20,9 @@ use std::ptr::NonNull;
 pub(crate) enum ByteRun<'a> {
     /// In a block, at this offset.
     Block(&'a MemoryBlock, usize),
+    /// In a block of host memory, at this offset, which is kept until the stream has read it. Writers of the
+    /// storage wait for that.
+    Kept(&'a MemoryBlock, usize, &'a StorageCell),
     /// In host memory outside any block. It is left empty (leaked) if the device may still be using it.
     Host(&'a mut Vec<u8>),
 }
@@ -24,7 +30,7 @@ pub(crate) enum ByteRun<'a> {
 impl ByteRun<'_> {
     fn device(&self) -> Device {
         match self {
-            Self::Block(block, _) => block.device,
+            Self::Block(block, _) | Self::Kept(block, ..) => block.device,
             Self::Host(_) => Device::CPU,
         }
     }
@@ -32,19 +38,19 @@ impl ByteRun<'_> {
     fn place(&mut self) -> Result<DevicePtr> {
         let device = self.device();
         let ptr = match self {
-            Self::Block(block, start) => {
+            Self::Block(block, start) | Self::Kept(block, start, _) => {
                 check_reachable(block)?;
                 // SAFETY: inside the block (guaranteed by the caller of `transfer`).
                 unsafe { block.ptr.add(*start) }
             }
             Self::Host(bytes) => NonNull::from(bytes.as_mut_slice()).cast(),
         };
-        Ok(DevicePtr { ptr, device })
+        Ok(DevicePtr { ptr, device, is_kept: matches!(self, Self::Kept(..)) })
     }
 
     fn keep_for_good(&mut self) {
         match self {
-            Self::Block(block, _) => mem::forget(block.clone()),
+            Self::Block(block, _) | Self::Kept(block, ..) => mem::forget(block.clone()),
             Self::Host(bytes) => mem::forget(mem::take(*bytes)),
         }
     }
@@ -59,7 +65,7 @@ pub(crate) fn check_reachable(block: &MemoryBlock) -> Result<()> {
     }
 }
 
-/// Copies `bytes` bytes and waits for the copy.
+/// Copies `bytes` bytes. If the destination is host memory, they are there when this returns.
 ///
 /// # Errors
 ///
@@ -69,7 +75,7 @@ pub(crate) fn check_reachable(block: &MemoryBlock) -> Result<()> {
 /// # Safety
 ///
 /// Both ranges have at least `bytes` bytes and do not overlap; nothing else writes the source or accesses the
-/// destination.
+/// destination, other than by streams that the caller orders.
 pub(crate) unsafe fn transfer(mut to: ByteRun<'_>, mut from: ByteRun<'_>, bytes: usize) -> Result<()> {
     let (to_place, from_place) = (to.place()?, from.place()?);
     let worker = if to_place.device.is_cpu() { from_place.device } else { to_place.device };
@@ -78,13 +84,41 @@ pub(crate) unsafe fn transfer(mut to: ByteRun<'_>, mut from: ByteRun<'_>, bytes:
         unsafe { to_place.ptr.copy_from_nonoverlapping(from_place.ptr, bytes) };
         return Ok(());
     }
-    work(worker, &mut [to, from], |ops, stream| {
-        // SAFETY: guaranteed by the caller until the stream is done; if that is never known, both are leaked.
+    submit(worker, &mut [to, from], |ops, stream| {
+        // SAFETY: guaranteed by the caller until the stream is done, for which the ranges are kept.
         unsafe { ops.copy(to_place, from_place, bytes, stream) }
     })
 }
 
-/// Lets a device write `pattern` `count` times into a block, from `start`, and waits for it.
+/// Copies or casts elements between two ranges, of which the first is not on the CPU. The second may be if
+/// the dtypes are the same.
+///
+/// # Errors
+///
+/// Those of [`transfer`]; [`CannotCast`](AllocError::CannotCast).
+///
+/// # Safety
+///
+/// As for [`transfer`], for the elements that the loops reach from the starts of the ranges; those of the
+/// destination do not overlap.
+pub(crate) unsafe fn copy_elements(
+    mut to: (ByteRun<'_>, DType),
+    mut from: (ByteRun<'_>, DType),
+    loops: StridedLoops<'_>,
+) -> Result<()> {
+    let (to_place, from_place) = (to.0.place()?, from.0.place()?);
+    let (to_dtype, from_dtype) = (to.1, from.1);
+    submit(to_place.device, &mut [to.0, from.0], |ops, stream| {
+        if to_dtype == from_dtype {
+            // SAFETY: guaranteed by the caller until the stream is done, for which the ranges are kept.
+            return unsafe { ops.copy_strided(to_place, from_place, to_dtype.size(), loops, stream) };
+        }
+        // SAFETY: as above.
+        unsafe { ops.cast((to_place.ptr, to_dtype), (from_place.ptr, from_dtype), loops, stream) }
+    })
+}
+
+/// Writes `pattern` at every step of the loops, counted from `start` in the block, which is not on the CPU.
 ///
 /// # Errors
 ///
@@ -92,44 +126,76 @@ pub(crate) unsafe fn transfer(mut to: ByteRun<'_>, mut from: ByteRun<'_>, bytes:
 ///
 /// # Safety
 ///
-/// The range is inside the block, and nothing else accesses it.
-pub(crate) unsafe fn fill(block: &MemoryBlock, start: usize, pattern: &[u8], count: usize) -> Result<()> {
+/// The elements are inside the block and do not overlap, and nothing else accesses them, other than by
+/// streams that the caller orders.
+pub(crate) unsafe fn fill(
+    block: &MemoryBlock,
+    start: usize,
+    pattern: &[u8],
+    loops: StridedLoops<'_>,
+) -> Result<()> {
     let mut run = ByteRun::Block(block, start);
     let to = run.place()?.ptr;
-    work(block.device, &mut [run], |ops, stream| match pattern.iter().all(|&byte| byte == 0) {
-        // SAFETY: guaranteed by the caller until the stream is done; if that is never known, the block is
-        // leaked.
-        true => unsafe { ops.zero(to, pattern.len() * count, stream) },
+    let is_zero = pattern.iter().all(|&byte| byte == 0);
+    submit(block.device, &mut [run], |ops, stream| match *loops.dims() {
+        [] if is_zero => {
+            // SAFETY: guaranteed by the caller until the stream is done, for which the block is kept.
+            unsafe { ops.zero(to, pattern.len(), stream) }
+        }
+        [run] if is_zero && run.dst == pattern.len() => {
+            // SAFETY: as above.
+            unsafe { ops.zero(to, pattern.len() * run.size, stream) }
+        }
         // SAFETY: as above.
-        false => unsafe { ops.fill(to, pattern, count, stream) },
+        _ => unsafe { ops.fill_strided(to, pattern, loops, stream) },
     })
 }
 
-/// Runs a device operation on these ranges, and waits for it.
-fn work(
+/// Memory that a device may be using when a call ends early.
+struct InFlight<'a, 'b> {
+    runs: &'a mut [ByteRun<'b>],
+    /// Which of the ranges their allocators keep until the stream is done.
+    is_kept: [bool; 2],
+}
+
+impl Drop for InFlight<'_, '_> {
+    fn drop(&mut self) {
+        let lost = self.runs.iter_mut().zip(self.is_kept).filter(|(_, is_kept)| !is_kept);
+        lost.for_each(|(run, _)| run.keep_for_good());
+    }
+}
+
+/// Submits an operation on these ranges, the destination first, to the current stream of a device. Waits for
+/// it if the destination is host memory or an allocator does not wait for streams.
+fn submit(
     device: Device,
     runs: &mut [ByteRun<'_>],
     launch: impl FnOnce(&dyn DeviceOps, StreamId) -> orlop_alloc::Result<()>,
 ) -> Result<()> {
-    /// The ranges that the device may be using.
-    struct InFlight<'a, 'b>(&'a mut [ByteRun<'b>]);
-
-    impl Drop for InFlight<'_, '_> {
-        fn drop(&mut self) {
-            self.0.iter_mut().for_each(ByteRun::keep_for_good);
-        }
-    }
-
     Context::with_current(|context| {
         let (ops, stream) = (context.ops(device)?, context.stream(device));
-        let in_flight = InFlight(runs);
-        if let Err(error) = launch(&*ops, stream) {
-            // The operation was not started.
-            mem::forget(in_flight);
-            return Err(error.into());
+        let (mut is_kept, mut waits) = ([false; 2], false);
+        for (index, run) in runs.iter().enumerate().take(is_kept.len()) {
+            match run {
+                ByteRun::Block(block, _) if !block.device.is_cpu() => {
+                    is_kept[index] = block.acquire_for(&*ops, stream)?;
+                    waits |= !is_kept[index];
+                }
+                ByteRun::Kept(block, _, cell) => {
+                    is_kept[index] = block.acquire_for(&*ops, stream)?;
+                    cell.add_reader(stream, &ops);
+                }
+                // A source has been read when the operation returns, and a guard holds it until then.
+                ByteRun::Block(..) | ByteRun::Host(_) => waits |= index == 0,
+            }
         }
-        ops.synchronize(stream)?;
-        mem::forget(in_flight);
-        Ok(())
+        let in_flight = InFlight { runs, is_kept };
+        let launched = launch(&*ops, stream);
+        // After an error, a part may have been submitted.
+        let done = if waits { ops.synchronize(stream) } else { Ok(()) };
+        if done.is_ok() {
+            mem::forget(in_flight);
+        }
+        Ok(launched.and(done)?)
     })
 }

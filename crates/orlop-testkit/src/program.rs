@@ -66,7 +66,7 @@ impl ProgramRequest {
         let mut request = Request::new(self.bytes)
             .align(alignment(self.align_log2))
             .kind(self.kind)
-            .stream(StreamId::new(self.stream))
+            .stream(StreamId::from_raw(self.stream))
             .tag(tag);
         if self.zeroed {
             request = request.zeroed();

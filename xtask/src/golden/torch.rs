@@ -23,10 +23,6 @@ pub(super) fn allocator(files: &[PathBuf]) -> Result<Tally> {
 fn program(path: &Path, tally: &mut Tally) -> std::result::Result<(), GoldenError> {
     let program = TorchProgram::read(path)?;
     let name = &program.name;
-    if let Some(operation) = program.unsupported() {
-        tally.notes.push(format!("{name}: not compared: private pools are not replayed yet ({operation})"));
-        return Ok(());
-    }
     let comparison = program.compare()?;
     let by_order = comparison.by_event_order.len();
     for _ in comparison.differences.len() + by_order..comparison.answers {

@@ -22,7 +22,11 @@ impl Block {
     }
 
     /// Overwrites this block's bytes with those of `source`, which must have the same length, by `ops` on
-    /// `stream`; complete when this returns.
+    /// `stream`.
+    ///
+    /// The host waits only if it has to: for a copy to host memory, and for blocks whose allocators do not
+    /// wait for streams. Otherwise the copy may not be done when this returns; both blocks can be dropped,
+    /// and a source in host memory can be changed.
     ///
     /// # Errors
     ///
@@ -32,25 +36,37 @@ impl Block {
         if self.len() != source.len() {
             return Err(Error::SizeMismatch { source_bytes: source.len(), destination_bytes: self.len() });
         }
-        self.check_reachable()?;
         source.check_reachable()?;
-        let place = |block: &Self| DevicePtr { ptr: block.as_ptr(), device: block.device() };
-        // SAFETY: two different blocks of `len` bytes each: valid, disjoint, one borrowed exclusively and the
-        // other shared until the stream was synchronized below.
-        unsafe { ops.copy(place(self), place(source), source.len(), stream) }?;
-        ops.synchronize(stream)
+        let is_kept = self.is_kept_for(ops, stream)?;
+        // A source in host memory has been read when the call returns.
+        let is_source_kept = source.device().is_cpu() || source.is_kept_for(ops, stream)?;
+        let place = |block: &Self| DevicePtr::new(block.as_ptr(), block.device());
+        finish(ops, stream, is_kept && is_source_kept, || {
+            // SAFETY: two different blocks of `len` bytes each: valid, disjoint, one borrowed exclusively and
+            // the other shared until the stream was synchronized, or kept by their allocators.
+            unsafe { ops.copy(place(self), place(source), source.len(), stream) }
+        })
     }
 
-    /// Zeroes this block's bytes by `ops` on `stream`; complete when this returns.
+    /// Zeroes this block's bytes by `ops` on `stream`. The host waits as for [`Block::copy_by`].
     ///
     /// # Errors
     ///
     /// [`Error::NotHostAccessible`] for a block without accessible bytes, and errors of the backend.
     pub fn zero_by(&mut self, ops: &dyn DeviceOps, stream: StreamId) -> Result<()> {
+        let is_kept = self.is_kept_for(ops, stream)?;
+        finish(ops, stream, is_kept, || {
+            // SAFETY: the block's own bytes, borrowed exclusively until the stream was synchronized, or kept
+            // by their allocator.
+            unsafe { ops.zero(self.as_ptr(), self.len(), stream) }
+        })
+    }
+
+    /// Returns `true` if the host need not wait for work of `stream` on this block: it cannot access it, and
+    /// its allocator defers its reuse.
+    fn is_kept_for(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<bool> {
         self.check_reachable()?;
-        // SAFETY: the block's own bytes, borrowed exclusively until the stream was synchronized below.
-        unsafe { ops.zero(self.as_ptr(), self.len(), stream) }?;
-        ops.synchronize(stream)
+        Ok(!self.device().is_cpu() && self.acquire_for(ops, stream)?)
     }
 
     /// Returns an error for a block without accessible bytes: bare address space, or device memory on the
@@ -89,6 +105,17 @@ impl Block {
     }
 }
 
+/// Submits work, and waits for it unless its memory is kept. After an error a part may have been submitted.
+fn finish(
+    ops: &dyn DeviceOps,
+    stream: StreamId,
+    is_kept: bool,
+    submit: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let submitted = submit();
+    if is_kept { submitted } else { submitted.and(ops.synchronize(stream)) }
+}
+
 impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Allocates a block and copies `bytes` into it. The length of `bytes` replaces the request's size.
     ///
@@ -120,7 +147,7 @@ mod tests {
             .kind(MemoryKind::KvCache)
             .align(Alignment::new(4096).unwrap())
             .tag(Tag::new("copying test"))
-            .stream(StreamId::new(3));
+            .stream(StreamId::from_raw(3));
         let mut block = allocator.allocate(&request).unwrap();
         for (index, byte) in block.bytes_mut().unwrap().iter_mut().enumerate() {
             *byte = index.to_le_bytes()[0];

@@ -102,6 +102,26 @@ impl MemoryBlock {
         self.record_use(stream)
     }
 
+    /// Prepares the block for work of `ops` on `stream`: see [`Block::acquire_for`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Block::acquire_for`].
+    pub fn acquire_for(
+        &self,
+        ops: &dyn crate::DeviceOps,
+        stream: orlop_core::StreamId,
+    ) -> crate::Result<bool> {
+        Record::acquire_for(self, ops, stream)
+    }
+
+    /// Returns `true` if the memory is reused only after the streams that used it: see
+    /// [`Block::record_stream`].
+    #[must_use]
+    pub fn honours_streams(&self) -> bool {
+        Record::honours_streams(self)
+    }
+
     /// Returns `true` if the block may be copied lazily: see [`Block::is_simple`].
     #[must_use]
     pub fn is_simple(&self) -> bool {

@@ -178,6 +178,22 @@ impl Block {
         self.raw.record_use(stream)
     }
 
+    /// Prepares the block for work of `ops` on `stream`. Records the stream, as [`Block::record_stream`]
+    /// does, so that dropping the block defers the reuse of its memory. The first time for a stream other
+    /// than the block's own, the stream waits for the work submitted to that so far: memory that was reused
+    /// may still be in use there, and so may its first contents.
+    ///
+    /// Returns `false` if the memory is not kept until the stream has done its work: the allocator does not
+    /// wait for streams, or the memory is foreign. Then synchronize with the stream before the block is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DeviceOps::wait_for`](crate::DeviceOps::wait_for).
+    pub fn acquire_for(&self, ops: &dyn crate::DeviceOps, stream: StreamId) -> Result<bool> {
+        self.raw.acquire_for(ops, stream)
+    }
+
     /// Returns `true` if dropping the block returns memory to an allocator of this crate.
     #[must_use]
     pub fn has_allocator(&self) -> bool {

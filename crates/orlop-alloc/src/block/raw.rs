@@ -1,7 +1,7 @@
 //! Raw blocks and their records: what engines, adaptors and handles exchange.
 
 use crate::handle::CellHead;
-use crate::{AllocationId, Deleter, Error, Request, Result, StreamUses, Tag};
+use crate::{AllocationId, Deleter, DeviceOps, Error, Request, Result, StreamUses, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use orlop_sync::atomic::AtomicU32;
 use std::ops::{Deref, Range};
@@ -88,7 +88,7 @@ impl Record {
             tag: Tag::NONE,
             requested: 0,
             id: AllocationId::NONE,
-            stream: StreamId::DEFAULT,
+            stream: StreamId::HOST,
             uses: StreamUses::new(),
             sharers: AtomicU32::new(0),
             owner: None,
@@ -167,16 +167,42 @@ impl Record {
         if self.granted == 0 {
             return Ok(());
         }
-        // SAFETY: the block is live, so the cell of its owner exists.
-        let honoured =
-            self.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().stream_ordered);
-        if !honoured {
+        if !self.honours_streams() {
             return Err(Error::StreamsNotHonoured { device: self.device, stream });
         }
-        if stream != self.stream {
+        if stream != self.own_stream() {
             self.uses.record(stream);
         }
         Ok(())
+    }
+
+    /// See [`Block::acquire_for`](crate::Block::acquire_for).
+    pub(crate) fn acquire_for(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<bool> {
+        if self.granted == 0 || !self.honours_streams() {
+            return Ok(self.granted == 0);
+        }
+        let own = self.own_stream();
+        // Recorded after the wait: if that fails, the next use waits.
+        if stream != own && !self.uses.iter().any(|known| known == stream) {
+            // The host's own work is done.
+            if own != StreamId::HOST {
+                ops.wait_for(stream, own)?;
+            }
+            self.uses.record(stream);
+        }
+        Ok(true)
+    }
+
+    /// Returns the stream that a live block was allocated for: the default one of its device if the request
+    /// named none.
+    fn own_stream(&self) -> StreamId {
+        if self.stream == StreamId::HOST { StreamId::default_of(self.device) } else { self.stream }
+    }
+
+    /// Returns `true` if the allocator of a live block reuses it only after the streams that used it.
+    pub(crate) fn honours_streams(&self) -> bool {
+        // SAFETY: the block is live, so the cell of its owner exists.
+        self.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().stream_ordered)
     }
 
     /// Checks that the host can access the bytes.

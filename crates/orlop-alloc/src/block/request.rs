@@ -50,7 +50,7 @@ impl Request {
             kind: MemoryKind::Default,
             zeroed: false,
             retry: true,
-            stream: StreamId::DEFAULT,
+            stream: StreamId::HOST,
             freed_before: 0,
             tag: Tag::NONE,
         }

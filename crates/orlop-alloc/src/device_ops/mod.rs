@@ -1,12 +1,32 @@
-//! Device operations: copy, fill and zero. The tensor layer reaches devices through this trait and never sees
-//! a backend.
+//! Device operations: copies, fills and casts. The tensor layer reaches devices through this trait and never
+//! sees a backend.
+//!
+//! # Asynchronous work
+//!
+//! Operations of a device are ordered by stream and may return before they are done. Who keeps the memory
+//! until then is decided per side:
+//!
+//! - Device memory is kept by the caller. [`Block::acquire_for`] records the stream on a block, so that
+//!   dropping it defers its reuse, and says if the allocator does not wait for streams; then the caller waits
+//!   ([`DeviceOps::synchronize`]).
+//! - A host source has been read when the call returns, so the caller may change or free it: the operations
+//!   copy it elsewhere, or wait. If the caller keeps it, as it should keep pinned memory
+//!   ([`DevicePtr::kept`]), it is read when the stream comes to it.
+//! - A host destination has its bytes when [`DeviceOps::synchronize`] has returned for the stream. Nothing
+//!   else has to be waited for.
+//!
+//! [`Block::acquire_for`]: crate::Block::acquire_for
 
 mod device_memory;
+mod host_ops;
+mod loops;
 
 pub use self::device_memory::DeviceMemory;
+pub use self::host_ops::HostOps;
+pub use self::loops::StridedLoops;
 
-use crate::Result;
-use orlop_core::{Device, StreamId};
+use crate::{Error, Result};
+use orlop_core::{DType, Device, StreamId};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 
@@ -17,28 +37,115 @@ pub struct DevicePtr {
     pub ptr: NonNull<u8>,
     /// The device that the address is on.
     pub device: Device,
+    /// For a source in host memory: true if the caller keeps it, unchanged, until the stream has done its
+    /// work; false if only during the call. All other memory is kept until then.
+    pub is_kept: bool,
+}
+
+impl DevicePtr {
+    /// Describes an address on a device. A source in host memory is not kept after the call.
+    #[must_use]
+    pub const fn new(ptr: NonNull<u8>, device: Device) -> Self {
+        Self { ptr, device, is_kept: false }
+    }
+
+    /// Describes host memory that the caller keeps until the stream has done its work.
+    #[must_use]
+    pub const fn kept(ptr: NonNull<u8>) -> Self {
+        Self { ptr, device: Device::CPU, is_kept: true }
+    }
+
+    /// Returns the place `bytes` bytes further.
+    ///
+    /// # Safety
+    ///
+    /// It is inside the same block, or at its end.
+    #[must_use]
+    pub const unsafe fn add(self, bytes: usize) -> Self {
+        // SAFETY: guaranteed by the caller.
+        Self { ptr: unsafe { self.ptr.add(bytes) }, ..self }
+    }
 }
 
 /// Memory operations of a device. On a stream they are ordered with the stream's other work and may return
 /// before they are done; on the CPU they are done when they return.
 ///
+/// A backend has to copy and fill runs of bytes. Strided operations are made of runs unless the backend does
+/// better; casts are refused unless it has them.
+///
 /// # Safety
 ///
-/// An implementation reads and writes only the bytes that its arguments name.
+/// 1. An implementation reads and writes only the bytes that its arguments name, from the call until the
+///    stream has done the work, also if the call fails or panics.
+/// 2. It has read a host source that is not [kept](DevicePtr::is_kept), and `pattern`, when the call returns.
+/// 3. When [`DeviceOps::synchronize`] has returned `Ok`, all work submitted to the stream before is done, and
+///    the host sees what it wrote.
 pub unsafe trait DeviceOps: Debug + Send + Sync {
     /// Copies `bytes` bytes. At least one of the addresses is on this device; operations of a device other
     /// than the CPU can also copy between it and the CPU.
     ///
     /// # Errors
     ///
-    /// [`Error::NoCopyPath`](crate::Error::NoCopyPath) if it cannot copy between these devices; the backend's
-    /// own errors.
+    /// [`Error::NoCopyPath`] if it cannot copy between these devices; the backend's own errors.
     ///
     /// # Safety
     ///
-    /// Both ranges are valid until the stream has done the copy and do not overlap. Until then, work that is
-    /// not ordered with the stream does not write to either of them or read the destination.
+    /// Both ranges are valid until the stream has done the copy and do not overlap; a host source that is not
+    /// kept only until the call returns. Until then, work that is not ordered with the stream does not write
+    /// to either of them or read the destination.
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()>;
+
+    /// Copies an element of `item` bytes at every step of the loops. Both addresses are those of the first
+    /// element. The default copies each run of adjacent elements with [`DeviceOps::copy`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DeviceOps::copy`]. Some elements may have been copied.
+    ///
+    /// # Safety
+    ///
+    /// Those of [`DeviceOps::copy`], for the elements at all steps; no two elements of the destination
+    /// overlap.
+    unsafe fn copy_strided(
+        &self,
+        to: DevicePtr,
+        from: DevicePtr,
+        item: usize,
+        loops: StridedLoops<'_>,
+        stream: StreamId,
+    ) -> Result<()> {
+        let (run, outer) = loops.with_run(item);
+        outer.try_for_each_part(0, |to_offset, from_offset, _| {
+            // SAFETY: the elements of a step are inside (guaranteed by the caller).
+            let to = unsafe { to.add(to_offset) };
+            // SAFETY: as above.
+            let from = unsafe { from.add(from_offset) };
+            // SAFETY: a run of the elements (guaranteed by the caller).
+            unsafe { self.copy(to, from, run, stream) }
+        })
+    }
+
+    /// Casts an element at every step of the loops, by the rules of [`orlop_core::cast()`]. Both addresses
+    /// are those of the first element and on this device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CannotCast`], before anything is submitted, if it does not cast between these types: the
+    /// caller then casts on the host. The backend's own errors.
+    ///
+    /// # Safety
+    ///
+    /// Those of [`DeviceOps::copy_strided`], with the sizes of the dtypes.
+    unsafe fn cast(
+        &self,
+        to: (NonNull<u8>, DType),
+        from: (NonNull<u8>, DType),
+        loops: StridedLoops<'_>,
+        stream: StreamId,
+    ) -> Result<()> {
+        let _ = (loops, stream);
+        Err(Error::CannotCast { from: from.1, to: to.1 })
+    }
 
     /// Fills memory with `count` consecutive repetitions of `pattern`.
     ///
@@ -51,6 +158,37 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     /// `to .. to + pattern.len() * count` is valid, and accessed only by this stream until it has done the
     /// fill.
     unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, stream: StreamId) -> Result<()>;
+
+    /// Writes `pattern` at every step of the loops, whose source is not used; `to` is the address of the
+    /// first element. The default fills each run of adjacent elements with [`DeviceOps::fill`].
+    ///
+    /// # Errors
+    ///
+    /// The backend's own. Some elements may have been written.
+    ///
+    /// # Safety
+    ///
+    /// As for [`DeviceOps::fill`], for the elements at all steps, which do not overlap.
+    unsafe fn fill_strided(
+        &self,
+        to: NonNull<u8>,
+        pattern: &[u8],
+        loops: StridedLoops<'_>,
+        stream: StreamId,
+    ) -> Result<()> {
+        loops.try_for_each_part(1, |outer, _, inner| {
+            let (run, within) = match *inner.dims() {
+                [dim] if dim.dst == pattern.len() => (dim.size, StridedLoops::once()),
+                _ => (1, inner),
+            };
+            within.try_for_each_part(0, |offset, _, _| {
+                // SAFETY: the elements of a step are inside (guaranteed by the caller).
+                let to = unsafe { to.add(outer + offset) };
+                // SAFETY: a run of the elements (guaranteed by the caller).
+                unsafe { self.fill(to, pattern, run, stream) }
+            })
+        })
+    }
 
     /// Writes zeros.
     ///
@@ -66,6 +204,17 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
         unsafe { self.fill(to, &[0], bytes, stream) }
     }
 
+    /// Makes work submitted to `stream` from now on wait for the work submitted to `earlier` so far. The
+    /// default waits on the host.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DeviceOps::synchronize`].
+    fn wait_for(&self, stream: StreamId, earlier: StreamId) -> Result<()> {
+        let _ = stream;
+        self.synchronize(earlier)
+    }
+
     /// Waits until all work submitted to `stream` is done.
     ///
     /// # Errors
@@ -77,47 +226,5 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     /// unknown.
     fn memory(&self) -> Option<DeviceMemory> {
         None
-    }
-}
-
-/// The operations of the CPU.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct HostOps;
-
-// SAFETY: reads and writes the given ranges only.
-unsafe impl DeviceOps for HostOps {
-    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, _: StreamId) -> Result<()> {
-        if !to.device.is_cpu() || !from.device.is_cpu() {
-            return Err(crate::Error::NoCopyPath { from: from.device, to: to.device });
-        }
-        // SAFETY: both are host memory, valid and disjoint (guaranteed by the caller).
-        unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
-        Ok(())
-    }
-
-    unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, _: StreamId) -> Result<()> {
-        if let [byte] = *pattern {
-            // SAFETY: valid and accessed by this call only, for `count` bytes (guaranteed by the caller).
-            unsafe { to.write_bytes(byte, count) };
-            return Ok(());
-        }
-        let total = pattern.len().saturating_mul(count);
-        // SAFETY: valid and accessed by this call only, for `total` bytes (guaranteed by the caller);
-        // initialised, because it belongs to a host block.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), total) };
-        if !pattern.is_empty() {
-            for part in bytes.chunks_exact_mut(pattern.len()) {
-                part.copy_from_slice(pattern);
-            }
-        }
-        Ok(())
-    }
-
-    fn synchronize(&self, _: StreamId) -> Result<()> {
-        Ok(())
-    }
-
-    fn memory(&self) -> Option<DeviceMemory> {
-        crate::host::system_memory::now()
     }
 }

@@ -82,7 +82,7 @@ impl RegionEvent {
     /// Creates an event on the default stream. The time is set when it is recorded.
     #[must_use]
     pub fn new(action: RegionAction, address: usize, bytes: usize, device: Device) -> Self {
-        Self { action, already: false, address, bytes, device, stream: StreamId::DEFAULT, at: None }
+        Self { action, already: false, address, bytes, device, stream: StreamId::HOST, at: None }
     }
 
     /// Sets the stream.

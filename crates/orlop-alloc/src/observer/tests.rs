@@ -133,12 +133,12 @@ fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64,
     for step in 0..steps {
         let large = dice.below(8) == 0;
         let bytes = 1 + dice.below(if large { 24 << 20 } else { 64 << 10 });
-        let request =
-            Request::new(usize::try_from(bytes).unwrap_or_default()).stream(StreamId::new(dice.below(3)));
+        let request = Request::new(usize::try_from(bytes).unwrap_or_default())
+            .stream(StreamId::from_raw(dice.below(3)));
         if let Ok(block) = allocator.allocate(&request) {
             if dice.below(4) == 0 {
                 // Refused by engines without streams.
-                let _recorded = block.record_stream(StreamId::new(dice.below(3)));
+                let _recorded = block.record_stream(StreamId::from_raw(dice.below(3)));
             }
             blocks.push(block);
         }

@@ -18,9 +18,9 @@ fn each_stream_is_recorded_once() {
         let uses = Arc::new(StreamUses::new());
         let other = {
             let uses = Arc::clone(&uses);
-            thread::spawn(move || (uses.record(StreamId::new(1)), uses.record(StreamId::new(2))))
+            thread::spawn(move || (uses.record(StreamId::from_raw(1)), uses.record(StreamId::from_raw(2))))
         };
-        let mine = uses.record(StreamId::new(1));
+        let mine = uses.record(StreamId::from_raw(1));
         let (theirs, second) = other.join().unwrap();
         assert!(mine ^ theirs, "exactly one of two recordings is the first");
         assert!(second);
@@ -34,7 +34,7 @@ fn a_reader_sees_whole_nodes() {
         let uses = Arc::new(StreamUses::new());
         let recorder = {
             let uses = Arc::clone(&uses);
-            thread::spawn(move || uses.record(StreamId::new(9)))
+            thread::spawn(move || uses.record(StreamId::from_raw(9)))
         };
         let reader = {
             let uses = Arc::clone(&uses);

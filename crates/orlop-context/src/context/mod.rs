@@ -315,13 +315,14 @@ impl Context {
     #[must_use]
     pub fn stream(&self, device: Device) -> StreamId {
         scope::stream(self.id(), device).unwrap_or_else(|| {
-            self.inner.routes.get(device).map_or(StreamId::DEFAULT, |routes| StreamId::new(routes.stream()))
+            let set = self.inner.routes.get(device).map_or(StreamId::HOST, |routes| routes.stream());
+            if set == StreamId::HOST { StreamId::default_of(device) } else { set }
         })
     }
 
     /// Sets the context's stream for `device`.
     pub fn set_stream(&self, device: Device, stream: StreamId) {
-        self.inner.routes.get_or_new(device).set_stream(stream.get());
+        self.inner.routes.get_or_new(device).set_stream(stream);
     }
 
     /// Runs `f` with another current stream for `device`, on this thread.

@@ -9,7 +9,7 @@ use super::external::ExternalAccounts;
 
 use dashmap::DashMap;
 use orlop_alloc::{Allocator as _, AllocatorRef, DeviceOps, MemoryBlock};
-use orlop_core::{Device, MemoryKind};
+use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_sync::RetainingCell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +36,7 @@ pub(super) struct DeviceRoutes {
     /// By kind, the registered allocator: the source of the statistics.
     registered: [RetainingCell<AllocatorRef>; MemoryKind::COUNT],
     pub(super) ops: RetainingCell<Arc<dyn DeviceOps>>,
+    /// The number of the current stream; that of [`StreamId::HOST`] stands for the default stream.
     stream: AtomicU64,
     accounts: OnceLock<Arc<BudgetAccounts>>,
     /// Every gate ever created, because any of them may still have live blocks.
@@ -129,13 +130,13 @@ impl DeviceRoutes {
         self.accounts.get_or_init(|| Arc::new(BudgetAccounts::new(Arc::clone(&self.explicit))))
     }
 
-    /// Returns the number of the stream. Relaxed: it orders no other memory accesses.
-    pub(super) fn stream(&self) -> u64 {
-        self.stream.load(Ordering::Relaxed)
+    /// Returns the stream that was set. Relaxed: it orders no other memory accesses.
+    pub(super) fn stream(&self) -> StreamId {
+        StreamId::from_raw(self.stream.load(Ordering::Relaxed))
     }
 
-    pub(super) fn set_stream(&self, stream: u64) {
-        self.stream.store(stream, Ordering::Relaxed);
+    pub(super) fn set_stream(&self, stream: StreamId) {
+        self.stream.store(stream.raw(), Ordering::Relaxed);
     }
 }
 

@@ -81,7 +81,7 @@ impl fmt::Display for LogRecord {
         if self.stream.is_default() {
             f.write_str("0,")?;
         } else {
-            write!(f, "{:#x},", self.stream.get())?;
+            write!(f, "{:#x},", self.stream.raw())?;
         }
         write_field(f, self.tag.name())?;
         write!(f, ",{}", self.step)
@@ -116,7 +116,7 @@ mod tests {
             action: LogAction::Free,
             pointer: 0xff0,
             bytes: 8,
-            stream: StreamId::DEFAULT,
+            stream: StreamId::HOST,
             tag: Tag::NONE,
             step: 0,
         };

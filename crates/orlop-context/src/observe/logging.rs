@@ -216,11 +216,11 @@ impl Observer for Logging {
                 self.log(LogAction::Free, block.address(), block.requested, block.stream, block.tag);
             }
             Event::RawFreed { address, found, .. } => {
-                self.log(LogAction::Free, *address, found.requested, StreamId::DEFAULT, Tag::NONE);
+                self.log(LogAction::Free, *address, found.requested, StreamId::HOST, Tag::NONE);
             }
             Event::FreeRefused { address, block, .. } => {
                 let bytes = block.map_or(0, |found| found.requested);
-                self.log(LogAction::FreeRefused, *address, bytes, StreamId::DEFAULT, Tag::NONE);
+                self.log(LogAction::FreeRefused, *address, bytes, StreamId::HOST, Tag::NONE);
             }
             _ => {}
         }

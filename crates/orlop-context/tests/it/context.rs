@@ -221,15 +221,16 @@ fn scopes_nest_and_streams_are_per_thread() {
         assert!(Context::current().same_as(&outer));
     });
     let device = Device::cuda(0);
-    outer.set_stream(device, StreamId::new(5));
-    outer.on_stream(device, StreamId::new(9), || {
-        assert_eq!(outer.stream(device), StreamId::new(9));
-        assert_eq!(inner.stream(device), StreamId::DEFAULT);
+    outer.set_stream(device, StreamId::from_raw(5));
+    outer.on_stream(device, StreamId::from_raw(9), || {
+        assert_eq!(outer.stream(device), StreamId::from_raw(9));
+        assert_eq!(inner.stream(device), StreamId::default_of(device));
+        assert_eq!(inner.stream(Device::CPU), StreamId::HOST);
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(outer.stream(device), StreamId::new(5)));
+            scope.spawn(|| assert_eq!(outer.stream(device), StreamId::from_raw(5)));
         });
     });
-    assert_eq!(outer.stream(device), StreamId::new(5));
+    assert_eq!(outer.stream(device), StreamId::from_raw(5));
 }
 
 #[test]

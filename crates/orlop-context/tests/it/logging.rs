@@ -61,8 +61,9 @@ fn writes_lines_that_rmm_tools_read() {
     let sink = Shared::default();
     let (allocator, log) = logged(Logging::to_writer(sink.clone()));
     log.switch().set_step(7);
-    let block =
-        allocator.allocate(&Request::new(100).stream(StreamId::new(0x20)).tag(Tag::new("a,\"b\""))).unwrap();
+    let block = allocator
+        .allocate(&Request::new(100).stream(StreamId::from_raw(0x20)).tag(Tag::new("a,\"b\"")))
+        .unwrap();
     let address = format!("{:#x}", block.as_ptr().as_ptr().addr());
     drop(block);
     assert!(allocator.allocate(&Request::new(usize::MAX)).is_err());

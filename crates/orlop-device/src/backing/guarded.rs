@@ -1,27 +1,29 @@
 //! The backing as an engine calls it: user code, called with the engine locked and in the middle of a change.
 //!
-//! A panic ends at the call. An allocation that panics counts as refused; a release that panics counts as
-//! done; a stream that could not be waited for counts as running, and the memory that it may use stays
-//! reserved.
+//! A panic ends at the call and is an error. Once the device is lost the backing is not called again, except
+//! to forget events: every call returns the failure that lost it.
 
-use crate::backing::{DeviceBacking, EventId};
+use crate::backing::{BackingError, CallFailure, DeviceBacking, EventId};
 use orlop_alloc::engine_support::{guarded, trace_guarded};
 use orlop_core::{Device, StreamId};
 use std::fmt;
+use std::sync::OnceLock;
 
-/// A backing whose panics end at the call. Properties that cannot change are read once.
+/// A backing whose panics are errors. Properties that cannot change are read once.
 pub(crate) struct GuardedDevice<B> {
     inner: B,
     has_pages: bool,
     memory: u64,
     device: Device,
+    /// The failure by which the device was lost.
+    loss: OnceLock<CallFailure>,
 }
 
 impl<B: DeviceBacking> GuardedDevice<B> {
     /// Wraps a backing. These calls are not guarded: there is no memory yet.
     pub(crate) fn new(inner: B) -> Self {
         let (has_pages, memory, device) = (inner.has_pages(), inner.memory(), inner.device());
-        Self { inner, has_pages, memory, device }
+        Self { inner, has_pages, memory, device, loss: OnceLock::new() }
     }
 
     pub(crate) fn inner(&self) -> &B {
@@ -40,119 +42,137 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         self.device
     }
 
-    /// Calls the backing. `None` if it panicked.
-    fn call<R>(&self, what: &'static str, call: impl FnOnce(&B) -> R) -> Option<R> {
-        let result = guarded(|| call(&self.inner));
-        if result.is_none() {
-            self.report(what);
+    /// Returns the failure by which the device was lost.
+    #[inline]
+    pub(crate) fn loss(&self) -> Option<CallFailure> {
+        self.loss.get().copied()
+    }
+
+    /// Calls the backing, unless the device is lost.
+    fn call<R>(
+        &self,
+        name: &'static str,
+        call: impl FnOnce(&B) -> Result<R, BackingError>,
+    ) -> Result<R, CallFailure> {
+        if let Some(loss) = self.loss() {
+            return Err(loss);
         }
-        result
+        let result = guarded(|| call(&self.inner)).unwrap_or(Err(BackingError::Panicked));
+        result.map_err(|error| self.failed(CallFailure { call: name, error }))
     }
 
     #[cold]
-    fn report(&self, what: &'static str) {
-        trace_guarded(|| tracing::error!(backing = self.inner.name(), what, "the device's backing panicked"));
+    fn failed(&self, failure: CallFailure) -> CallFailure {
+        let CallFailure { call, error } = failure;
+        if !error.is_answer() {
+            trace_guarded(|| {
+                tracing::error!(backing = self.inner.name(), call, %error, "a call of the device failed");
+            });
+        }
+        // Threads that lose the device at the same time report the first failure.
+        if failure.is_loss() { *self.loss.get_or_init(|| failure) } else { failure }
     }
 
-    pub(crate) fn allocate(&self, bytes: usize) -> Option<usize> {
-        self.call("allocate", |inner| inner.allocate(bytes)).flatten()
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<usize, CallFailure> {
+        self.call("allocate", |inner| inner.allocate(bytes))
     }
 
     /// # Safety
     ///
     /// [`DeviceBacking::release`].
-    pub(crate) unsafe fn release(&self, address: usize, bytes: usize) {
+    pub(crate) unsafe fn release(&self, address: usize, bytes: usize) -> Result<(), CallFailure> {
         // SAFETY: guaranteed by the caller.
-        self.call("release", |inner| unsafe { inner.release(address, bytes) });
+        self.call("release", |inner| unsafe { inner.release(address, bytes) })
     }
 
-    pub(crate) fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
-        self.call("reserve_addresses", |inner| inner.reserve_addresses(bytes)).flatten()
+    pub(crate) fn reserve_addresses(&self, bytes: usize) -> Result<usize, CallFailure> {
+        self.call("reserve_addresses", |inner| inner.reserve_addresses(bytes))
     }
 
     /// # Safety
     ///
     /// [`DeviceBacking::release_addresses`].
-    pub(crate) unsafe fn release_addresses(&self, address: usize, bytes: usize) {
+    pub(crate) unsafe fn release_addresses(&self, address: usize, bytes: usize) -> Result<(), CallFailure> {
         // SAFETY: guaranteed by the caller.
-        self.call("release_addresses", |inner| unsafe { inner.release_addresses(address, bytes) });
+        self.call("release_addresses", |inner| unsafe { inner.release_addresses(address, bytes) })
     }
 
     /// # Safety
     ///
     /// [`DeviceBacking::map`].
-    pub(crate) unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> bool {
+    pub(crate) unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> Result<(), CallFailure> {
         // SAFETY: guaranteed by the caller.
-        self.call("map", |inner| unsafe { inner.map(address, bytes, page) }).unwrap_or(false)
+        self.call("map", |inner| unsafe { inner.map(address, bytes, page) })
     }
 
     /// # Safety
     ///
     /// [`DeviceBacking::unmap`].
-    pub(crate) unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) {
+    pub(crate) unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) -> Result<(), CallFailure> {
         // SAFETY: guaranteed by the caller.
-        self.call("unmap", |inner| unsafe { inner.unmap(address, bytes, page) });
+        self.call("unmap", |inner| unsafe { inner.unmap(address, bytes, page) })
     }
 
     /// # Safety
     ///
     /// [`DeviceBacking::remap`].
-    pub(crate) unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> bool {
+    pub(crate) unsafe fn remap(
+        &self,
+        from: usize,
+        to: usize,
+        bytes: usize,
+        page: usize,
+    ) -> Result<(), CallFailure> {
         // SAFETY: guaranteed by the caller.
-        self.call("remap", |inner| unsafe { inner.remap(from, to, bytes, page) }).unwrap_or(false)
+        self.call("remap", |inner| unsafe { inner.remap(from, to, bytes, page) })
     }
 
     /// # Safety
     ///
     /// [`DeviceBacking::zero`].
-    pub(crate) unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> bool {
+    pub(crate) unsafe fn zero(
+        &self,
+        address: usize,
+        bytes: usize,
+        stream: StreamId,
+    ) -> Result<(), CallFailure> {
         // SAFETY: guaranteed by the caller.
-        self.call("zero", |inner| unsafe { inner.zero(address, bytes, stream) }).unwrap_or(false)
+        self.call("zero", |inner| unsafe { inner.zero(address, bytes, stream) })
     }
 
-    /// Records an event in a stream. `None` if it panicked.
-    pub(crate) fn record(&self, stream: StreamId) -> Option<EventId> {
+    pub(crate) fn record(&self, stream: StreamId) -> Result<EventId, CallFailure> {
         self.call("record", |inner| inner.record(stream))
     }
 
-    pub(crate) fn is_done(&self, event: EventId) -> bool {
-        self.call("is_done", |inner| inner.is_done(event)).unwrap_or(false)
+    pub(crate) fn query(&self, event: EventId) -> Result<bool, CallFailure> {
+        self.call("query", |inner| inner.query(event))
     }
 
-    /// Waits for an event. Returns `false` if that panicked; the event still exists.
-    pub(crate) fn synchronize(&self, event: EventId) -> bool {
-        self.call("synchronize", |inner| inner.synchronize(event)).is_some()
+    /// Waits for an event. If that fails, the event still exists.
+    pub(crate) fn synchronize(&self, event: EventId) -> Result<(), CallFailure> {
+        self.call("synchronize", |inner| inner.synchronize(event))
     }
 
     pub(crate) fn forget(&self, event: EventId) {
-        self.call("forget", |inner| inner.forget(event));
+        if guarded(|| self.inner.forget(event)).is_none() {
+            self.failed(CallFailure { call: "forget", error: BackingError::Panicked });
+        }
     }
 
-    /// Waits, on the host, for all work that a stream was given so far. Returns `false` if it may still run.
-    #[must_use]
-    pub(crate) fn finish(&self, stream: StreamId) -> bool {
-        let Some(event) = self.record(stream) else { return false };
-        let finished = self.synchronize(event);
-        if !finished {
-            self.forget(event);
-        }
-        finished
+    /// Waits, on the host, for all work that a stream was given so far. If that fails it may still run.
+    pub(crate) fn finish(&self, stream: StreamId) -> Result<(), CallFailure> {
+        let event = self.record(stream)?;
+        self.synchronize(event).inspect_err(|_| self.forget(event))
     }
 
-    /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it
-    /// does not.
-    #[must_use]
-    pub(crate) fn wait_for(&self, stream: StreamId, other: StreamId) -> bool {
-        let Some(event) = self.record(other) else { return false };
-        let waits = self.call("wait", |inner| inner.wait(stream, event)).is_some();
-        if !waits {
-            self.forget(event);
-        }
-        waits
+    /// Makes a stream wait, on the device, for all work that another was given so far.
+    pub(crate) fn wait_for(&self, stream: StreamId, other: StreamId) -> Result<(), CallFailure> {
+        let event = self.record(other)?;
+        self.call("wait", |inner| inner.wait(stream, event)).inspect_err(|_| self.forget(event))
     }
 
     pub(crate) fn free_memory(&self) -> Option<u64> {
-        self.call("free_memory", DeviceBacking::free_memory).flatten()
+        self.call("free_memory", |inner| Ok(inner.free_memory())).ok().flatten()
     }
 }
 

@@ -30,6 +30,12 @@ impl IdleStreams {
         self.done.store(done, Ordering::Relaxed);
     }
 
+    /// Returns the number of recorded events.
+    #[cfg(test)]
+    pub(crate) fn events(&self) -> u64 {
+        self.events.load(Ordering::Relaxed)
+    }
+
     /// Returns the number of queries.
     #[cfg(test)]
     pub(crate) fn queries(&self) -> u64 {
@@ -46,7 +52,7 @@ impl IdleStreams {
         EventId(self.events.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn is_done(&self) -> bool {
+    pub(crate) fn query(&self) -> bool {
         self.queries.fetch_add(1, Ordering::Relaxed);
         self.done.load(Ordering::Relaxed)
     }

@@ -6,14 +6,19 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `guarded` | the backing as an engine calls it: a panic ends at the call |
+//! | `error` | the errors of its calls |
+//! | `guarded` | the backing as an engine calls it: a panic is an error, a lost device is not called |
 //! | `meter` | the bytes in use of a device without a processor |
 //! | `idle_streams` | its streams, in which nothing runs |
 
+mod error;
 mod guarded;
 mod idle_streams;
 mod meter;
 
+pub use self::error::{BackingError, DriverFailure};
+
+pub(crate) use self::error::CallFailure;
 pub(crate) use self::guarded::GuardedDevice;
 pub(crate) use self::idle_streams::IdleStreams;
 pub(crate) use self::meter::MemoryMeter;
@@ -31,6 +36,20 @@ pub struct EventId(pub u64);
 
 /// A device's memory and streams.
 ///
+/// # Errors
+///
+/// An error says what the engine may rely on afterwards:
+///
+/// * [`OutOfMemory`](BackingError::OutOfMemory) of `allocate`, `reserve_addresses` and `map`: the engine
+///   makes room, and tries again.
+/// * [`Lost`](BackingError::Lost): the engine does not call the device again, except for `forget`.
+/// * Every other error: the request that needed the call fails with it, or does without the call.
+///
+/// A call that fails has no effect, and an event that was passed to it still exists. Two cases are different.
+/// Memory and addresses whose release or `unmap` failed may be released or not: the engine counts them as
+/// reserved, and neither uses nor releases them again, unless the error is `Capturing` or `Unsupported`.
+/// Pages whose `remap` failed count as where they were, but may have lost their contents.
+///
 /// # Safety
 ///
 /// An implementation promises that
@@ -39,22 +58,23 @@ pub struct EventId(pub u64);
 ///    until they are released, and do not overlap; regions from `allocate` and `reserve_addresses` begin at a
 ///    multiple of 512 bytes;
 /// 2. an event is complete only when all work that was in its stream before it is complete, and `wait` makes
-///    a stream wait for that.
+///    a stream wait for that;
+/// 3. what fails has the effect that is described above and no other.
 ///
-/// Engines call it with their lock held, so it must not use its engine. A panic ends at the call and is
-/// traced. A call that releases memory, and `forget`, then counts as done, and every other as not done: a
-/// request for memory or zeros is refused, and the event of `is_done`, `synchronize` and `wait` still exists.
-/// `has_pages`, `memory` and `device` are called once, before an engine has memory.
+/// An allocator calls it with a lock held: from inside a call, only requests that cached memory serves can
+/// succeed in the same allocator. Calls of several threads can overlap. A panic ends at the call, is traced,
+/// and is the error [`Panicked`](BackingError::Panicked). `has_pages`, `memory` and `device` are called once,
+/// before an engine has memory.
 pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
-    /// Allocates a region of `bytes` bytes. `None` if the device has no more.
-    fn allocate(&self, bytes: usize) -> Option<usize>;
+    /// Allocates a region of `bytes` bytes.
+    fn allocate(&self, bytes: usize) -> Result<usize, BackingError>;
 
     /// Frees a region.
     ///
     /// # Safety
     ///
     /// It came from `allocate` with this many bytes, was not freed before, and no stream uses it.
-    unsafe fn release(&self, address: usize, bytes: usize);
+    unsafe fn release(&self, address: usize, bytes: usize) -> Result<(), BackingError>;
 
     /// Returns `true` if pages can be mapped and moved, by the five functions that follow.
     fn has_pages(&self) -> bool {
@@ -62,9 +82,9 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     }
 
     /// Reserves addresses, without memory.
-    fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
+    fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {
         let _ = bytes;
-        None
+        Err(BackingError::Unsupported)
     }
 
     /// Releases reserved addresses that have no pages.
@@ -72,19 +92,20 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     /// # Safety
     ///
     /// They are all that one call of `reserve_addresses` returned, and were not released before.
-    unsafe fn release_addresses(&self, address: usize, bytes: usize) {
+    unsafe fn release_addresses(&self, address: usize, bytes: usize) -> Result<(), BackingError> {
         let _ = (address, bytes);
+        Err(BackingError::Unsupported)
     }
 
-    /// Maps new pages at addresses that have none, all or nothing. Returns `false` if there is no memory.
+    /// Maps new pages at addresses that have none, all or nothing.
     ///
     /// # Safety
     ///
     /// The addresses are reserved and have no pages; both ends are multiples of `page` from the start of the
     /// reservation, and `page` is the same for all of a reservation.
-    unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> bool {
+    unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
         let _ = (address, bytes, page);
-        false
+        Err(BackingError::Unsupported)
     }
 
     /// Unmaps pages and returns them to the device.
@@ -92,39 +113,39 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     /// # Safety
     ///
     /// All of it is mapped, in pages of `page` bytes, and no stream uses it.
-    unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) {
+    unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
         let _ = (address, bytes, page);
+        Err(BackingError::Unsupported)
     }
 
-    /// Moves pages to other addresses. Returns `false` if it cannot: they then count as where they were, but
-    /// may be lost, and only `unmap` may follow for them.
+    /// Moves pages to other addresses. If that fails only `unmap` may follow for them.
     ///
     /// # Safety
     ///
     /// As for `unmap` of `from` and `map` of `to`.
-    unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> bool {
+    unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
         let _ = (from, to, bytes, page);
-        false
+        Err(BackingError::Unsupported)
     }
 
-    /// Fills memory with zeros, in the order of a stream. Returns `false` if it cannot.
+    /// Fills memory with zeros, in the order of a stream.
     ///
     /// # Safety
     ///
     /// The bytes are the engine's, and only that stream uses them.
-    unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> bool {
+    unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> Result<(), BackingError> {
         let _ = (address, bytes, stream);
-        false
+        Err(BackingError::Unsupported)
     }
 
     /// Records an event in a stream.
-    fn record(&self, stream: StreamId) -> EventId;
+    fn record(&self, stream: StreamId) -> Result<EventId, BackingError>;
 
-    /// Returns `true` if an event is complete. It is not queried again then.
-    fn is_done(&self, event: EventId) -> bool;
+    /// Returns `true` if an event is complete, and then forgets it.
+    fn query(&self, event: EventId) -> Result<bool, BackingError>;
 
     /// Waits, on the host, until an event is complete, and forgets it.
-    fn synchronize(&self, event: EventId);
+    fn synchronize(&self, event: EventId) -> Result<(), BackingError>;
 
     /// Forgets an event, which is not used any more.
     fn forget(&self, event: EventId) {
@@ -132,7 +153,7 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     }
 
     /// Makes a stream wait for an event, on the device, and forgets the event.
-    fn wait(&self, stream: StreamId, event: EventId);
+    fn wait(&self, stream: StreamId, event: EventId) -> Result<(), BackingError>;
 
     /// Returns the bytes of memory of the device.
     fn memory(&self) -> u64;

@@ -28,6 +28,9 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline(always)]
     pub fn free(&mut self, block: DeviceBlock) -> Result<(), DeviceError> {
         let index = self.live(block)?;
+        if self.streams.has_ended {
+            self.disown(index);
+        }
         let Chunk { size, pool, note: uses, after: number, .. } = self.chunks[index];
         if number != NONE {
             self.period.log_free(number);
@@ -39,12 +42,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.stats.oversize_allocations.sub(1);
         }
         if uses != 0 {
-            if self.private.is_capturing() {
-                self.chunks[index].state = ChunkState::Pending;
-                self.pending.without_events.push(index);
-            } else {
-                self.record_events(index);
-            }
+            self.free_later(index);
         } else if self.policy.extensions.keep_last_freed {
             self.count_inactive(index);
             let before = std::mem::replace(&mut self.last_freed, index);

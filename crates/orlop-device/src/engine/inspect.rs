@@ -3,7 +3,7 @@
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::private_pools::PoolId;
 use crate::backing::DeviceBacking;
-use crate::engine::Engine;
+use crate::engine::{DeviceBlock, Engine};
 use orlop_alloc::{Error, Result};
 use orlop_core::StreamId;
 use std::collections::HashSet;
@@ -42,6 +42,7 @@ pub struct DeviceChunk {
 
 /// The state of a [`DeviceChunk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DeviceChunkState {
     /// In a block.
     Live,
@@ -49,6 +50,8 @@ pub enum DeviceChunkState {
     Pending,
     /// Free.
     Free,
+    /// Its release failed: it stays reserved and is never used again.
+    Leaked,
 }
 
 impl<B: DeviceBacking> Engine<B> {
@@ -63,7 +66,8 @@ impl<B: DeviceBacking> Engine<B> {
                 let state = match chunk.state {
                     ChunkState::Live => DeviceChunkState::Live,
                     ChunkState::Pending => DeviceChunkState::Pending,
-                    ChunkState::Free | ChunkState::LastFreed => DeviceChunkState::Free,
+                    ChunkState::Free | ChunkState::LastFreed | ChunkState::Claimed => DeviceChunkState::Free,
+                    ChunkState::Leaked => DeviceChunkState::Leaked,
                     ChunkState::Unmapped | ChunkState::Vacant => {
                         segments.extend(open.take());
                         continue;
@@ -87,6 +91,16 @@ impl<B: DeviceBacking> Engine<B> {
         }
         segments.sort_by_key(|segment| segment.address);
         segments
+    }
+
+    /// Returns the live block that an address lies in. The time is proportional to the number of chunks in
+    /// its region.
+    #[must_use]
+    pub fn block_at(&self, address: usize) -> Option<DeviceBlock> {
+        let region = self.regions.around(address)?;
+        let mut chunks = self.chunks.walk(region.first);
+        let (index, chunk) = chunks.find(|(_, chunk)| address - chunk.address < chunk.size)?;
+        (chunk.state == ChunkState::Live).then_some(DeviceBlock(index))
     }
 
     /// Returns the number of regions, and of reservations that have pages.
@@ -131,7 +145,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[must_use]
     pub fn metadata(&self) -> usize {
         let places = self.free_by_address.len() * size_of::<(usize, Index)>();
-        self.chunks.bytes() + self.borders.bytes() + self.period.bytes() + places
+        self.chunks.bytes() + self.streams.bytes() + self.borders.bytes() + self.period.bytes() + places
     }
 
     /// Verifies the invariants of the crate by walking all metadata.
@@ -144,7 +158,7 @@ impl<B: DeviceBacking> Engine<B> {
             if holds { Ok(()) } else { Err(Error::Corrupt { address: 0, rule }) }
         };
         let mut seen = 0;
-        let (mut reserved, mut live, mut active) = (0, 0, 0);
+        let (mut reserved, mut live, mut active, mut leaked) = (0, 0, 0, 0);
         for (number, region) in self.regions.iter() {
             let (mut at, mut before) = (region.address, NONE);
             for (index, chunk) in self.chunks.walk(region.first) {
@@ -161,6 +175,7 @@ impl<B: DeviceBacking> Engine<B> {
                 }
                 let bytes = chunk.size as u64;
                 reserved += if chunk.state == ChunkState::Unmapped { 0 } else { bytes };
+                leaked += if chunk.state == ChunkState::Leaked { bytes } else { 0 };
                 live += if chunk.state == ChunkState::Live { bytes } else { 0 };
                 active +=
                     if matches!(chunk.state, ChunkState::Live | ChunkState::Pending) { bytes } else { 0 };
@@ -173,6 +188,7 @@ impl<B: DeviceBacking> Engine<B> {
         rule(reserved == self.stats.reserved_bytes.all.current, "reserved bytes are those of the regions")?;
         rule(live == self.stats.allocated_bytes.all.current, "live bytes are those of the blocks")?;
         rule(active == self.stats.active_bytes.all.current, "active bytes are live or pending")?;
+        rule(leaked == self.stats.leaked_bytes, "leaked bytes are those of the failed releases")?;
         rule(self.stats.num_corrupt_releases == 0, "only wholly free regions are released")?;
         self.verify_indexes(&rule)
     }
@@ -181,6 +197,8 @@ impl<B: DeviceBacking> Engine<B> {
         let mut indexed: HashSet<Index> = HashSet::new();
         for (number, pool) in (0_u16..).zip(&self.pools) {
             for (stream, of) in pool.streams() {
+                let is_empty = of.free.is_empty() && of.unmapped.iter().next().is_none();
+                rule(is_empty || !self.streams.is_vacant(stream), "a vacant number has no memory")?;
                 let free = of.free.all(&self.chunks).into_iter().map(|index| (index, ChunkState::Free));
                 let unmapped = of.unmapped.iter().map(|place| (place.chunk, ChunkState::Unmapped));
                 for (index, state) in free.chain(unmapped) {

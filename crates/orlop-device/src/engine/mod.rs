@@ -9,16 +9,21 @@
 //! | `pending` | freed blocks that other streams may still use |
 //! | `split_merge` | chunks taken out of their index and put back: search, split, merge |
 //! | `grow` | new memory: regions, or pages at the end of a range of addresses |
-//! | `release` | memory that is released to the device |
+//! | `release` | what is released to the device: by age, for a larger request, or all |
+//! | `release_memory` | how: a region, the pages of a chunk, a range |
+//! | `slow_path` | the engine while the device is called without its lock |
 //! | `whole_regions` | wholly free regions, which are released before the engine grows beyond the peak |
 //! | `other_streams` | a chunk of another stream, which the request's stream waits for |
 //! | `stream_borders` | free neighbours of different streams, and how they merge |
 //! | `private_pools` | pools of captured graphs |
+//! | `failures` | failed calls of the device |
 //! | `chunks`, `free_index` | data: the table of chunks, free chunks by size |
-//! | `pools` | data: pools, regions and the numbers of streams |
+//! | `retire` | streams that end, and foreign ones |
+//! | `pools`, `stream_table` | data: pools and regions; the numbers of streams |
 //! | `inspect`, `watch` | segments and invariants; region events for observers |
 
 mod chunks;
+mod failures;
 mod free;
 mod free_index;
 mod grow;
@@ -29,8 +34,12 @@ mod pending;
 mod pools;
 mod private_pools;
 mod release;
+mod release_memory;
+mod retire;
+mod slow_path;
 mod split_merge;
 mod stream_borders;
+mod stream_table;
 mod watch;
 mod whole_regions;
 
@@ -38,13 +47,17 @@ pub use self::inspect::{DeviceChunk, DeviceChunkState, DeviceSegment};
 pub use self::private_pools::{PoolId, StreamFilter};
 
 pub(crate) use self::chunks::{Chunk, ChunkState, Index, NONE};
+pub(crate) use self::ladder::CacheMiss;
 pub(crate) use self::pools::{Region, at};
+pub(crate) use self::slow_path::{EngineLock, SlowPath};
 
 use self::chunks::Chunks;
+use self::failures::CallFailures;
 use self::pending::PendingFrees;
-use self::pools::{Pool, Regions, StreamTable};
+use self::pools::{Pool, Regions};
 use self::private_pools::PrivatePools;
 use self::stream_borders::StreamBorders;
+use self::stream_table::StreamTable;
 use self::whole_regions::WholeRegions;
 use crate::backing::{DeviceBacking, GuardedDevice};
 use crate::period::StreamPeriod;
@@ -54,6 +67,7 @@ use orlop_alloc::RegionWatches;
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// The pool for small requests. The common pools come first; private ones follow.
 pub(crate) const SMALL: u16 = 0;
@@ -111,14 +125,14 @@ pub(crate) struct PoolRequest {
 ///
 /// let device = NullDevice::new(Device::cuda(0), 8 << 30);
 /// let mut engine = Engine::new(device, Policy::torch(&TorchConf::default()));
-/// let block = engine.allocate(DeviceRequest::new(1000, StreamId::DEFAULT))?;
+/// let block = engine.allocate(DeviceRequest::new(1000, StreamId::default_of(Device::cuda(0))))?;
 /// assert_eq!(engine.size(block), 1024);
 /// assert_eq!(engine.stats().reserved_bytes.all.current, 2 << 20);
 /// engine.free(block)?;
 /// # Ok::<(), orlop_device::DeviceError>(())
 /// ```
 pub struct Engine<B: DeviceBacking> {
-    pub(crate) backing: GuardedDevice<B>,
+    pub(crate) backing: Arc<GuardedDevice<B>>,
     pub(crate) policy: Policy,
     /// The maximum of reserved bytes.
     pub(crate) limit: Option<u64>,
@@ -139,6 +153,7 @@ pub struct Engine<B: DeviceBacking> {
     /// The chunk that was freed last and is in no index, or `NONE`.
     pub(crate) last_freed: Index,
     pub(crate) stats: DeviceStats,
+    pub(crate) failures: CallFailures,
     /// The peak of active bytes since the engine was new, or released its free memory: the limit of reserved
     /// bytes. Resetting the peaks in `stats` does not reset it.
     pub(crate) high_water: u64,
@@ -150,7 +165,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Creates an engine over a device, by the rules of a policy. Invalid sizes in the policy are rounded up.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
-        let (policy, backing) = (policy.normalized(), GuardedDevice::new(backing));
+        let (policy, backing) = (policy.normalized(), Arc::new(GuardedDevice::new(backing)));
         let pool = |small: bool| {
             let kind = if small { policy.small_index } else { IndexKind::Ordered };
             Pool::new(small, None, kind, policy.granule)
@@ -160,6 +175,7 @@ impl<B: DeviceBacking> Engine<B> {
         let watched_stream = if policy.extensions.plan_periods { 0 } else { NONE };
         let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
         let keeps_whole_regions = policy.extensions.hold_to_peak.is_some() && !paged;
+        let default_stream = StreamId::default_of(backing.device());
         let mut engine = Self {
             backing,
             policy,
@@ -167,7 +183,7 @@ impl<B: DeviceBacking> Engine<B> {
             chunks: Chunks::default(),
             regions: Regions::default(),
             pools,
-            streams: StreamTable::default(),
+            streams: StreamTable::new(default_stream),
             pending: PendingFrees::default(),
             borders: StreamBorders::default(),
             private: PrivatePools::default(),
@@ -177,6 +193,7 @@ impl<B: DeviceBacking> Engine<B> {
             whole_regions: WholeRegions::new(keeps_whole_regions),
             last_freed: NONE,
             stats: DeviceStats::default(),
+            failures: CallFailures::default(),
             high_water: 0,
             callbacks: Vec::new(),
             watches: RegionWatches::default(),
@@ -247,11 +264,39 @@ impl<B: DeviceBacking> Engine<B> {
         self.chunks.get(block.0).map_or(0, |chunk| chunk.size)
     }
 
-    fn unmap_run(&self, (address, bytes): (usize, usize), page: usize) {
-        if bytes > 0 {
-            // SAFETY: all of it is mapped; the engine is dropped, so there are no blocks; all streams are
-            // done.
-            unsafe { self.backing.unmap(address, bytes, page) };
+    /// Unmaps a run of pages. Returns `false` if that failed.
+    fn unmap_run(&self, (address, bytes): (usize, usize), page: usize) -> bool {
+        // SAFETY: all of it is mapped; the engine is dropped, so there are no blocks; all streams are done.
+        bytes == 0 || unsafe { self.backing.unmap(address, bytes, page) }.is_ok()
+    }
+
+    /// Releases a region when the engine is dropped. What cannot be released is leaked; the failures are
+    /// traced.
+    fn release_at_end(&self, region: &Region) {
+        let is_leaked = |chunk: &Chunk| chunk.state == ChunkState::Leaked;
+        let Some(page) = region.page else {
+            if !self.chunks.get(region.first).is_some_and(is_leaked) {
+                // SAFETY: it came from `allocate` and was not released; all streams are done.
+                let _traced = unsafe { self.backing.release(region.address, region.bytes) };
+            }
+            return;
+        };
+        // Pages end where chunks do only before a chunk without pages: runs of pages are unmapped, not
+        // chunks.
+        let mut run = (region.address, 0);
+        let mut is_empty = true;
+        for (_, chunk) in self.chunks.walk(region.first) {
+            if !matches!(chunk.state, ChunkState::Unmapped | ChunkState::Leaked) {
+                run.1 += chunk.size;
+                continue;
+            }
+            is_empty &= self.unmap_run(run, page) && !is_leaked(chunk);
+            run = (chunk.address + chunk.size, 0);
+        }
+        is_empty &= self.unmap_run(run, page);
+        if is_empty {
+            // SAFETY: it came from `reserve_addresses`, whole; its pages are gone.
+            let _traced = unsafe { self.backing.release_addresses(region.address, region.bytes) };
         }
     }
 }
@@ -261,34 +306,24 @@ impl<B: DeviceBacking> Drop for Engine<B> {
     fn drop(&mut self) {
         self.note_all_gone();
         // Blocks were freed while their streams ran.
-        let running = (0..self.streams.count()).filter(|&stream| !self.finish(stream)).count();
-        for event in self.pending.events() {
-            self.backing.forget(event);
+        let is_capturing = self.private.is_capturing();
+        let is_running = |stream: &StreamId| is_capturing || self.backing.finish(*stream).is_err();
+        let mut running = self.streams.existing().filter(is_running).count();
+        for (event, stream) in self.pending.events() {
+            // Nothing can be recorded in a stream that has ended, but its events can be waited for.
+            let is_over = self.streams.is_retired(stream) || self.streams.is_foreign(stream);
+            let waited = is_over && !is_capturing && self.backing.synchronize(event).is_ok();
+            running += usize::from(is_over && !waited);
+            if !waited {
+                self.backing.forget(event);
+            }
         }
-        if running > 0 {
+        if running > 0 || self.is_lost() {
             // Streams that could not be waited for may use any of it: it is leaked, not released.
             return;
         }
         for (_, region) in self.regions.iter() {
-            let Some(page) = region.page else {
-                // SAFETY: it came from `allocate` and was not released; all streams are done.
-                unsafe { self.backing.release(region.address, region.bytes) };
-                continue;
-            };
-            // Pages end where chunks do only before a chunk without pages: runs of pages are unmapped, not
-            // chunks.
-            let mut run = (region.address, 0);
-            for (_, chunk) in self.chunks.walk(region.first) {
-                if chunk.state != ChunkState::Unmapped {
-                    run.1 += chunk.size;
-                    continue;
-                }
-                self.unmap_run(run, page);
-                run = (chunk.address + chunk.size, 0);
-            }
-            self.unmap_run(run, page);
-            // SAFETY: it came from `reserve_addresses`, whole; its pages are gone.
-            unsafe { self.backing.release_addresses(region.address, region.bytes) };
+            self.release_at_end(region);
         }
     }
 }

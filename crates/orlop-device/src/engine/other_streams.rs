@@ -1,4 +1,4 @@
-//! Free chunks of other streams.
+//! Memory that other streams may still use.
 //!
 //! A block that was freed in one stream may still be in use there. Another stream can have its memory if it
 //! waits, on the device, for all work that the first was given so far. The host does not wait.
@@ -10,17 +10,20 @@ use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Takes the best fitting free chunk of other streams out of its index; the request's stream waits for
-    /// the chunk's. `None` during a capture: a wait would draw a stream into it, or end it.
+    /// Takes the best fitting chunk that only other streams may still use: a free chunk of another stream, or
+    /// a pending block without events. The request's stream waits for these streams.
     pub(crate) fn steal(&mut self, request: &PoolRequest) -> Option<Index> {
         if self.private.is_capturing() {
             return None;
         }
-        let pool = &self.pools[request.pool as usize];
-        let others = pool.streams().filter(|&(stream, of)| stream != request.stream && !of.free.is_empty());
-        let found = others.filter_map(|(_, of)| Some(of.free.find(&self.chunks, request.size)?.0));
-        let found = found.filter(|&chunk| self.policy.serves(self.chunks[chunk].size, request.size));
-        let chunk = found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))?;
+        let free = self.free_elsewhere(request);
+        let size = |chunk: Index| self.chunks[chunk].size;
+        if let Some(pending) = self.pending_fit(request)
+            && free.is_none_or(|free| size(pending) < size(free))
+        {
+            return self.take_pending(request, pending);
+        }
+        let chunk = free?;
         if !self.wait_for(request.stream, self.chunks[chunk].stream) {
             return None;
         }
@@ -29,11 +32,55 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
+    /// Finds the best fitting free chunk of other streams.
+    fn free_elsewhere(&self, request: &PoolRequest) -> Option<Index> {
+        let pool = &self.pools[request.pool as usize];
+        let others = pool.streams().filter(|&(stream, of)| stream != request.stream && !of.free.is_empty());
+        let found = others.filter_map(|(_, of)| Some(of.free.find(&self.chunks, request.size)?.0));
+        let found = found.filter(|&chunk| self.policy.serves(self.chunks[chunk].size, request.size));
+        found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))
+    }
+
+    /// Finds the best fitting block whose events are not recorded yet.
+    fn pending_fit(&self, request: &PoolRequest) -> Option<Index> {
+        let unrecorded = self.pending.unrecorded.iter().copied();
+        let found = unrecorded.filter(|&chunk| {
+            let chunk = &self.chunks[chunk];
+            chunk.pool == request.pool && self.policy.serves(chunk.size, request.size)
+        });
+        found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))
+    }
+
+    /// Takes a pending block whose events are not recorded: the request's stream waits for the others that
+    /// use it. All of it is then memory of that stream, because no other has waited.
+    fn take_pending(&mut self, request: &PoolRequest, chunk: Index) -> Option<Index> {
+        let owner = self.chunks[chunk].stream;
+        let users: Vec<u32> =
+            self.users(chunk).chain([owner]).filter(|&user| user != request.stream).collect();
+        for user in users {
+            if !self.wait_for(request.stream, user) {
+                return None;
+            }
+        }
+        self.pending.unrecorded.retain(|&other| other != chunk);
+        self.remove_uses(chunk);
+        self.chunks[chunk].stream = request.stream;
+        self.make_free(chunk);
+        self.take(chunk);
+        self.stats.num_stream_steals += u64::from(owner != request.stream);
+        Some(chunk)
+    }
+
     /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it
-    /// does not: memory of the other stream is not for it then.
+    /// does not: memory of the other stream is not for it then. It does not during a capture: a wait would
+    /// draw a stream into it, or end it.
     #[must_use]
     pub(crate) fn wait_for(&mut self, stream: u32, other: u32) -> bool {
+        if self.private.is_capturing() {
+            return false;
+        }
         let waits = self.backing.wait_for(self.streams.id(stream), self.streams.id(other));
+        let waits = self.noted(waits).is_ok();
         self.stats.num_stream_waits += u64::from(waits);
         waits
     }

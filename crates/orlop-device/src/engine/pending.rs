@@ -1,16 +1,28 @@
 //! Pending frees: blocks that were freed while other streams may still use them.
 //!
-//! When such a block is freed, an event is recorded in each of those streams; its memory is free when all
-//! events are complete. Events of one stream complete in order, so each stream has a queue.
+//! Such memory is free when an event in each of those streams is complete. By PyTorch's rules the events are
+//! recorded when the block is freed. By orlop's ([`Extensions::lazy_events`](crate::Extensions)) they are
+//! recorded when the memory is wanted: a request that a pending block fits takes it, and its stream waits for
+//! the others on the device, which is one event for each (see [`steal`](Engine::steal)); before the engine
+//! grows, one event in each stream serves all blocks that it may still use. So most blocks that two streams
+//! share need no query, and no event that is not waited for.
+//!
+//! Events of one stream complete in order, so each stream has a queue.
 
-use super::chunks::{ChunkState, Index};
-use crate::backing::{DeviceBacking, EventId, GuardedDevice};
+use super::chunks::{Chunk, ChunkState, Index};
+use super::slow_path::SlowPath;
+use crate::backing::{DeviceBacking, EventId};
 use crate::engine::Engine;
-use std::collections::{HashMap, VecDeque};
+use crate::policy::Extensions;
+use orlop_core::Device;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The bit of [`Chunk::note`](super::chunks::Chunk::note) that stands for the streams in
 /// [`PendingFrees::more`].
 const MORE: u32 = 63;
+
+/// The maximum of blocks without events: their memory is not free, even if the other streams are done.
+const MAX_UNRECORDED: usize = 64;
 
 /// Blocks that wait for events, in a queue for each stream.
 #[derive(Debug, Default)]
@@ -28,10 +40,15 @@ pub(crate) struct PendingFrees {
     /// Blocks that were freed during a capture, in which no event may be queried, or whose events could not
     /// all be recorded.
     pub(crate) without_events: Vec<Index>,
+    /// Blocks whose events are recorded when their memory is wanted.
+    pub(crate) unrecorded: Vec<Index>,
+    /// The number of retired streams whose events were not complete when numbers were last collected.
+    pub(crate) stuck: usize,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
+    /// Blocks that wait for the same event follow each other.
     events: VecDeque<(EventId, Index)>,
     /// The index of the event that is queried next.
     reach: usize,
@@ -43,8 +60,22 @@ impl PendingFrees {
     }
 
     /// Returns the recorded events that are not known to be complete.
-    pub(crate) fn events(&self) -> impl Iterator<Item = EventId> + '_ {
-        self.queues.iter().flat_map(|queue| &queue.events).map(|&(event, _)| event)
+    pub(crate) fn events(&self) -> HashMap<EventId, u32> {
+        let queues = (0..).zip(&self.queues);
+        queues
+            .flat_map(|(stream, queue)| queue.events.iter().map(move |&(event, _)| (event, stream)))
+            .collect()
+    }
+
+    /// Removes the queue of a stream if it is empty. Returns `false` if it is not.
+    pub(crate) fn drop_queue(&mut self, stream: u32) -> bool {
+        let Some(queue) = self.queues.get_mut(stream as usize) else { return true };
+        if !queue.events.is_empty() {
+            return false;
+        }
+        *queue = Queue::default();
+        self.order.retain(|&other| other != stream);
+        true
     }
 }
 
@@ -62,19 +93,75 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Records an event in each stream that uses a chunk. Streams in which none could be recorded stay in the
-    /// chunk's note.
-    pub(crate) fn record_events(&mut self, chunk: Index) {
-        let uses = std::mem::take(&mut self.chunks[chunk].note);
-        let few = (0..MORE).filter(|&stream| uses & (1 << stream) != 0);
-        let more = if uses & (1 << MORE) == 0 { None } else { self.pending.more.remove(&chunk) };
-        let streams: Vec<u32> = few.chain(more.unwrap_or_default()).collect();
+    /// Returns the other streams that use a chunk.
+    pub(crate) fn users(&self, chunk: Index) -> impl Iterator<Item = u32> + '_ {
+        let uses = self.chunks[chunk].note;
+        let more = if uses & (1 << MORE) == 0 { None } else { self.pending.more.get(&chunk) };
+        let few = (0..MORE).filter(move |&stream| uses & (1 << stream) != 0);
+        few.chain(more.into_iter().flatten().copied())
+    }
+
+    /// Removes the note that a stream uses a chunk. Returns `false` if there is none.
+    pub(crate) fn remove_use(&mut self, chunk: Index, stream: u32) -> bool {
+        let uses = &mut self.chunks[chunk].note;
+        if stream < MORE {
+            let bit = 1 << stream;
+            let was_set = *uses & bit != 0;
+            *uses &= !bit;
+            return was_set;
+        }
+        let Some(more) = self.pending.more.get_mut(&chunk).filter(|_| *uses & (1 << MORE) != 0) else {
+            return false;
+        };
+        let before = more.len();
+        more.retain(|&other| other != stream);
+        let was_set = more.len() < before;
+        if more.is_empty() {
+            self.pending.more.remove(&chunk);
+            *uses &= !(1 << MORE);
+        }
+        was_set
+    }
+
+    /// Removes all notes that streams use a chunk.
+    pub(crate) fn remove_uses(&mut self, chunk: Index) {
+        if self.chunks[chunk].note & (1 << MORE) != 0 {
+            self.pending.more.remove(&chunk);
+        }
+        self.chunks[chunk].note = 0;
+    }
+
+    /// Makes a block pending that other streams use.
+    pub(crate) fn free_later(&mut self, chunk: Index) {
         self.chunks[chunk].state = ChunkState::Pending;
+        if self.private.is_capturing() {
+            self.pending.without_events.push(chunk);
+        } else if self.is_lazy() && !self.users(chunk).any(|user| self.streams.is_foreign(user)) {
+            self.pending.unrecorded.push(chunk);
+            if self.pending.unrecorded.len() >= MAX_UNRECORDED {
+                self.record_unrecorded();
+            }
+        } else {
+            self.record_events(&[chunk]);
+        }
+    }
+
+    /// Returns `true` if events are recorded when memory is wanted. The host cannot be made to wait for an
+    /// event on the device, so its memory is not handed over in this way.
+    fn is_lazy(&self) -> bool {
+        let Extensions { lazy_events, steal, .. } = self.policy.extensions;
+        lazy_events && steal && self.backing.device() != Device::CPU
+    }
+
+    /// Records an event in each stream that uses one of these chunks, which are pending. Streams in which
+    /// none could be recorded stay in the chunks' notes, and these pending until they can.
+    fn record_events(&mut self, chunks: &[Index]) {
+        let mut streams: Vec<u32> = chunks.iter().flat_map(|&chunk| self.users(chunk)).collect();
+        streams.sort_unstable();
+        streams.dedup();
         for stream in streams {
-            let Some(event) = self.backing.record(self.streams.id(stream)) else {
-                self.add_use(chunk, stream);
-                continue;
-            };
+            let event = self.backing.record(self.streams.id(stream));
+            let Ok(event) = self.noted(event) else { continue };
             let place = stream as usize;
             if place >= self.pending.queues.len() {
                 self.pending.queues.resize_with(place + 1, Queue::default);
@@ -83,19 +170,31 @@ impl<B: DeviceBacking> Engine<B> {
                 self.pending.order.push(stream);
                 self.pending.order.sort_by_key(|&stream| self.streams.id(stream));
             }
-            self.pending.queues[place].events.push_back((event, chunk));
-            self.pending.count += 1;
-            self.chunks[chunk].events += 1;
+            for &chunk in chunks {
+                if self.remove_use(chunk, stream) {
+                    self.pending.queues[place].events.push_back((event, chunk));
+                    self.pending.count += 1;
+                    self.chunks[chunk].events += 1;
+                }
+            }
         }
-        if self.chunks[chunk].note != 0 {
-            self.pending.without_events.push(chunk);
-        }
+        let without = chunks.iter().filter(|&&chunk| self.chunks[chunk].note != 0);
+        self.pending.without_events.extend(without);
     }
 
     /// Tries again for blocks whose events could not all be recorded.
-    fn retry_events(&mut self) {
-        for chunk in std::mem::take(&mut self.pending.without_events) {
-            self.record_events(chunk);
+    pub(crate) fn retry_events(&mut self) {
+        if !self.pending.without_events.is_empty() {
+            let chunks = std::mem::take(&mut self.pending.without_events);
+            self.record_events(&chunks);
+        }
+    }
+
+    /// Records the events of all blocks without them: one in each stream that uses some.
+    pub(crate) fn record_unrecorded(&mut self) {
+        if !self.pending.unrecorded.is_empty() && !self.private.is_capturing() {
+            let chunks = std::mem::take(&mut self.pending.unrecorded);
+            self.record_events(&chunks);
         }
     }
 
@@ -103,6 +202,10 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     pub(crate) fn poll(&mut self) {
         if self.pending.is_empty() && self.pending.without_events.is_empty() {
+            return;
+        }
+        // No event of before it may be queried during a capture, and none can be recorded.
+        if self.private.is_capturing() {
             return;
         }
         self.retry_events();
@@ -113,15 +216,11 @@ impl<B: DeviceBacking> Engine<B> {
     /// PyTorch's order is that of a hash table. The order decides which chunks merge first, and so shows in
     /// the counts of splits.
     fn poll_all(&mut self) {
-        self.pop_while(GuardedDevice::is_done);
-    }
-
-    /// Removes the oldest events of each stream as long as they are complete.
-    fn pop_while(&mut self, is_complete: impl Fn(&GuardedDevice<B>, EventId) -> bool) {
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
             while let Some(&(event, _)) = self.pending.queues[stream].events.front()
-                && is_complete(&self.backing, event)
+                && let complete = self.backing.query(event)
+                && self.noted(complete) == Ok(true)
             {
                 self.pop_event(stream);
             }
@@ -137,15 +236,18 @@ impl<B: DeviceBacking> Engine<B> {
             return;
         };
         self.pending.turn = (stream + 1) % queues;
-        let queue = &mut self.pending.queues[stream];
+        let queue = &self.pending.queues[stream];
         let ahead = queue.reach.min(queue.events.len() - 1);
         let event = queue.events[ahead].0;
-        if self.backing.is_done(event) {
+        let complete = self.backing.query(event);
+        let is_complete = self.noted(complete) == Ok(true);
+        let queue = &mut self.pending.queues[stream];
+        if is_complete {
             queue.reach = ahead * 2 + 1;
-            for _ in 0..ahead {
-                if let Some(&(before, _)) = self.pending.queues[stream].events.front() {
-                    self.backing.forget(before);
-                }
+            while let Some(&(before, _)) = self.pending.queues[stream].events.front()
+                && before != event
+            {
+                self.backing.forget(before);
                 self.pop_event(stream);
             }
             self.pop_event(stream);
@@ -154,21 +256,104 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Removes the oldest event of a stream, which is complete.
+    /// Removes the oldest event of a stream, which is complete, and frees the blocks that waited for it.
     fn pop_event(&mut self, stream: usize) {
-        let Some((_, chunk)) = self.pending.queues[stream].events.pop_front() else { return };
-        self.pending.count -= 1;
+        let Some(&(event, _)) = self.pending.queues[stream].events.front() else { return };
+        while let Some((_, chunk)) = self.pending.queues[stream].events.pop_front_if(|next| next.0 == event) {
+            self.pending.count -= 1;
+            self.complete(chunk);
+        }
+    }
+
+    /// Takes an event out of the queue of a stream. The block at this place is the first that waits for it.
+    fn take_event(&mut self, stream: usize, place: usize) -> Option<TakenEvent> {
+        let events = &mut self.pending.queues[stream].events;
+        let &(event, _) = events.get(place)?;
+        let before = place.checked_sub(1).and_then(|before| events.get(before)).map(|&(event, _)| event);
+        let mut blocks = Vec::new();
+        while events.get(place).is_some_and(|next| next.0 == event) {
+            blocks.extend(events.remove(place).map(|(_, chunk)| chunk));
+        }
+        self.pending.count -= blocks.len();
+        Some(TakenEvent { event, before, blocks })
+    }
+
+    /// Notes that an event is complete that a block waited for, and frees the block if it was the last one.
+    fn complete(&mut self, chunk: Index) {
         let passed = &mut self.chunks[chunk];
         passed.events -= 1;
         if passed.events == 0 && passed.note == 0 {
+            if self.streams.is_retired(passed.stream) {
+                passed.stream = self.streams.default_number();
+            }
             self.make_free(chunk);
         }
     }
 
+    /// Puts an event back into the queue of a stream: behind the one before it, if that was not complete
+    /// meanwhile.
+    fn put_event_back(&mut self, stream: usize, taken: TakenEvent) {
+        let TakenEvent { event, before, blocks } = taken;
+        self.pending.count += blocks.len();
+        let events = &mut self.pending.queues[stream].events;
+        let place = events.iter().rposition(|&(other, _)| Some(other) == before).map_or(0, |place| place + 1);
+        for chunk in blocks.into_iter().rev() {
+            events.insert(place, (event, chunk));
+        }
+    }
+}
+
+/// An event that is waited for, out of its queue: no other thread queries it, or forgets it.
+#[derive(Debug)]
+struct TakenEvent {
+    event: EventId,
+    /// The one before it in its queue.
+    before: Option<EventId>,
+    blocks: Vec<Index>,
+}
+
+impl<B: DeviceBacking> SlowPath<'_, B> {
+    /// Waits for the events of blocks of these pools.
+    pub(crate) fn wait_for_pools(&mut self, pools: [u16; 2]) {
+        self.wait_for_blocks(|chunk| pools.contains(&chunk.pool));
+    }
+
     /// Waits for all events, but for those of streams that could not be waited for.
     pub(crate) fn wait_for_all(&mut self) {
+        self.wait_for_blocks(|_| true);
+    }
+
+    /// Waits for the events of some blocks.
+    fn wait_for_blocks(&mut self, is_awaited: impl Fn(&Chunk) -> bool) {
         self.stats.num_sync_all_streams += 1;
+        self.record_unrecorded();
         self.retry_events();
-        self.pop_while(GuardedDevice::synchronize);
+        for place in 0..self.pending.order.len() {
+            let stream = self.pending.order[place] as usize;
+            // Events that other threads record meanwhile are not waited for.
+            let events = self.pending.queues[stream].events.iter();
+            let awaited: HashSet<EventId> =
+                events.filter(|&&(_, chunk)| is_awaited(&self.chunks[chunk])).map(|next| next.0).collect();
+            self.wait_for_events(stream, &awaited);
+        }
+    }
+
+    /// Waits for events of a stream, in their order, until that fails.
+    fn wait_for_events(&mut self, stream: usize, awaited: &HashSet<EventId>) {
+        let next = |engine: &Engine<B>| {
+            engine.pending.queues[stream].events.iter().position(|next| awaited.contains(&next.0))
+        };
+        while let Some(place) = next(self)
+            && let Some(taken) = self.take_event(stream, place)
+        {
+            let event = taken.event;
+            let waited = self.call(|backing| backing.synchronize(event));
+            if self.noted(waited).is_err() {
+                return self.put_event_back(stream, taken);
+            }
+            for chunk in taken.blocks {
+                self.complete(chunk);
+            }
+        }
     }
 }

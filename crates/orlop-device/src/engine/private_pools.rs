@@ -40,8 +40,10 @@ impl StreamFilter {
 #[derive(Debug, Default)]
 pub(crate) struct PrivatePools {
     pools: Vec<PrivatePool>,
-    /// Captures in progress: the index of their pool, and the streams whose requests go there.
-    captures: Vec<(usize, StreamFilter)>,
+    /// Routes to private pools: the index of the pool, and the streams whose requests go there.
+    routes: Vec<(usize, StreamFilter)>,
+    /// The number of captures in progress.
+    captures: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,16 +57,17 @@ struct PrivatePool {
 }
 
 impl PrivatePools {
+    /// Returns `true` if a stream captures.
     #[inline]
     pub(crate) fn is_capturing(&self) -> bool {
-        !self.captures.is_empty()
+        self.captures > 0
     }
 
     /// Returns the private pools, small and large, for the requests of a stream; `None` if the common ones
     /// serve it.
     #[inline]
-    pub(crate) fn captures(&self, stream: StreamId) -> Option<(u16, u16)> {
-        let (place, _) = self.captures.iter().find(|(_, streams)| streams.matches(stream))?;
+    pub(crate) fn route(&self, stream: StreamId) -> Option<(u16, u16)> {
+        let (place, _) = self.routes.iter().find(|(_, streams)| streams.matches(stream))?;
         self.pools.get(*place).map(|pool| (pool.small, pool.large))
     }
 
@@ -75,7 +78,13 @@ impl PrivatePools {
     /// Returns the pools of private pools without users.
     pub(crate) fn freeable(&self) -> impl Iterator<Item = usize> + '_ {
         let unused = self.pools.iter().filter(|pool| pool.id.is_some() && pool.users == 0);
-        unused.flat_map(|pool| [pool.large as usize, pool.small as usize])
+        unused.flat_map(|pool| [pool.small as usize, pool.large as usize])
+    }
+
+    /// Returns the pools, small and large, of a private pool; `None` if it has users.
+    pub(crate) fn unused(&self, id: PoolId) -> Option<[u16; 2]> {
+        let pool = self.pools.get(self.place(id)?).filter(|pool| pool.users == 0)?;
+        Some([pool.small, pool.large])
     }
 
     /// Returns `true` for a private pool with users.
@@ -91,10 +100,9 @@ impl PrivatePools {
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Begins a capture: requests of these streams are served from a private pool, which is created if it is
-    /// new (PyTorch: `begin_allocate_to_pool`). Until its end no event is queried, no stream waits for
-    /// another and no page moves. Cached memory is released only by PyTorch's rules for captures: by age, and
-    /// blocks that are never split.
+    /// Serves requests of these streams from a private pool, which is created if it is new and has one user
+    /// more (PyTorch: `begin_allocate_to_pool`). Nothing else changes: for a capture, see
+    /// [`mark_capture_begin`](Self::mark_capture_begin).
     ///
     /// # Errors
     ///
@@ -106,21 +114,43 @@ impl<B: DeviceBacking> Engine<B> {
         };
         let users = &mut self.private.pools[place].users;
         *users = users.checked_add(1).ok_or(DeviceError::TooManyPools)?;
-        self.private.captures.push((place, streams));
+        self.private.routes.push((place, streams));
         Ok(())
     }
 
-    /// Ends the capture that [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.
+    /// Ends what [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began. The pool keeps its users.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NoPool`] if there is none.
+    /// [`DeviceError::NoPool`] if no requests go to it.
     pub fn end_allocate_to_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
-        let captures = self.private.captures.iter();
-        let place = captures.rev().position(|&(place, _)| self.private.pools[place].id == Some(id));
+        let routes = self.private.routes.iter();
+        let place = routes.rev().position(|&(place, _)| self.private.pools[place].id == Some(id));
         let place = place.ok_or(DeviceError::NoPool { id })?;
-        let last = self.private.captures.len() - 1;
-        self.private.captures.remove(last - place);
+        let last = self.private.routes.len() - 1;
+        self.private.routes.remove(last - place);
+        Ok(())
+    }
+
+    /// Marks the begin of a capture (PyTorch: `mark_capture_begin`). Until its end no event is recorded or
+    /// queried, no stream waits for another or is waited for, and no memory is released or moved. Captures
+    /// may overlap.
+    pub fn mark_capture_begin(&mut self) {
+        self.private.captures = self.private.captures.saturating_add(1);
+    }
+
+    /// Marks the end of a capture, after it has ended: the events of blocks that were freed meanwhile are
+    /// recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::NoCapture`] if there is none.
+    pub fn mark_capture_end(&mut self) -> Result<(), DeviceError> {
+        self.private.captures = self.private.captures.checked_sub(1).ok_or(DeviceError::NoCapture)?;
+        if !self.private.is_capturing() {
+            // Foreign streams may end now.
+            self.retry_events();
+        }
         Ok(())
     }
 
@@ -189,12 +219,12 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Removes private pools that have neither users nor memory.
     pub(crate) fn drop_empty_private(&mut self) {
-        let PrivatePools { pools, captures } = &mut self.private;
+        let PrivatePools { pools, routes, .. } = &mut self.private;
         for (place, pool) in pools.iter_mut().enumerate() {
             let has_memory =
                 |region: &super::pools::Region| region.pool == pool.small || region.pool == pool.large;
             // A pool can lose its users while requests go to it.
-            let is_used = pool.users > 0 || captures.iter().any(|&(other, _)| other == place);
+            let is_used = pool.users > 0 || routes.iter().any(|&(other, _)| other == place);
             if !is_used && !self.regions.iter().any(|(_, region)| has_memory(region)) {
                 pool.id = None;
             }
@@ -203,7 +233,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Searches the private pools that lend their free memory.
     pub(crate) fn search_lending_pools(&mut self, request: &PoolRequest) -> Option<Index> {
-        if self.pools[request.pool as usize].private.is_some() {
+        if !self.policy.lends_pools() || self.pools[request.pool as usize].private.is_some() {
             return None;
         }
         let allowed: Vec<PrivatePool> =

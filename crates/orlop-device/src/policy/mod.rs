@@ -72,6 +72,10 @@ pub enum IndexKind {
 pub struct Extensions {
     /// Query one event for each request, instead of one of each stream.
     pub poll_one: bool,
+    /// Record the events of a block that other streams use when its memory is wanted, instead of when it is
+    /// freed. A request that it fits takes it, and its stream waits for the others on the device: so this
+    /// needs `steal`. Not for memory of the host, which cannot wait there.
+    pub lazy_events: bool,
     /// Take a free chunk of another stream, and make the request's stream wait for that one on the device.
     pub steal: bool,
     /// Limit reserved bytes to the peak of active bytes and this share of it (one over a power of two: 7 is a
@@ -128,6 +132,7 @@ impl Policy {
             small_index: IndexKind::Segregated,
             extensions: Extensions {
                 poll_one: true,
+                lazy_events: true,
                 steal: true,
                 hold_to_peak: Some(7),
                 search_after_wait: true,
@@ -182,6 +187,11 @@ impl Policy {
     pub(crate) fn mixes_streams(&self) -> bool {
         let Extensions { steal, hold_to_peak, search_after_wait, .. } = self.extensions;
         steal || search_after_wait || hold_to_peak.is_some()
+    }
+
+    /// Returns `true` if private pools can lend free memory: not by PyTorch's rules with expandable segments.
+    pub(crate) fn lends_pools(&self) -> bool {
+        self.growth == Growth::Regions || self.extensions.hold_to_peak.is_some()
     }
 
     /// Returns the policy with valid sizes, since its fields can be set to anything: the granule is a power

@@ -2,7 +2,7 @@
 
 use super::addresses::AddressSpace;
 use super::completion_queue::CompletionQueues;
-use crate::backing::{DeviceBacking, EventId, IdleStreams, MemoryMeter};
+use crate::backing::{BackingError, DeviceBacking, EventId, IdleStreams, MemoryMeter};
 use orlop_alloc::Access;
 use orlop_core::{Device, StreamId};
 use std::collections::{HashMap, VecDeque};
@@ -99,6 +99,12 @@ impl NullDevice {
         self.state().completions.complete(stream, events);
     }
 
+    /// Returns the number of recorded events.
+    #[cfg(test)]
+    pub(crate) fn events(&self) -> u64 {
+        self.streams.events()
+    }
+
     /// Returns the number of queries for events.
     #[cfg(test)]
     pub(crate) fn queries(&self) -> u64 {
@@ -150,24 +156,27 @@ impl NullState {
     fn expected(&mut self, bytes: usize) -> Option<usize> {
         self.expected.get_mut(&bytes)?.pop_front()
     }
+
+    /// Counts `bytes` bytes more as used.
+    fn take(&mut self, bytes: usize) -> Result<(), BackingError> {
+        if self.meter.try_add(bytes) { Ok(()) } else { Err(BackingError::OutOfMemory) }
+    }
 }
 
 // SAFETY: 1. addresses are not used twice at a time, and no memory is accessed there. 2. no work ever runs in
-// a stream.
+// a stream. 3. what fails has changed nothing.
 unsafe impl DeviceBacking for NullDevice {
-    fn allocate(&self, bytes: usize) -> Option<usize> {
+    fn allocate(&self, bytes: usize) -> Result<usize, BackingError> {
         let mut state = self.state();
-        if !state.meter.try_add(bytes) {
-            return None;
-        }
+        state.take(bytes)?;
         let start = state.expected(bytes).or_else(|| state.addresses.allocate(bytes));
         if start.is_none() {
             state.meter.sub(bytes);
         }
-        start
+        start.ok_or(BackingError::OutOfMemory)
     }
 
-    unsafe fn release(&self, address: usize, bytes: usize) {
+    unsafe fn release(&self, address: usize, bytes: usize) -> Result<(), BackingError> {
         let mut state = self.state();
         state.meter.sub(bytes);
         state.addresses.release(address, bytes);
@@ -175,50 +184,59 @@ unsafe impl DeviceBacking for NullDevice {
             // `cuMemFree` waits for all work of the device.
             state.completions.complete_all();
         }
+        Ok(())
     }
 
     fn has_pages(&self) -> bool {
         true
     }
 
-    fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
+    fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {
         let mut state = self.state();
-        state.reservations.pop_front().or_else(|| state.addresses.reserve(bytes))
+        let start = state.reservations.pop_front().or_else(|| state.addresses.reserve(bytes));
+        start.ok_or(BackingError::OutOfMemory)
     }
 
-    unsafe fn map(&self, _: usize, bytes: usize, _: usize) -> bool {
-        self.state().meter.try_add(bytes)
+    unsafe fn release_addresses(&self, _: usize, _: usize) -> Result<(), BackingError> {
+        Ok(())
     }
 
-    unsafe fn unmap(&self, _: usize, bytes: usize, _: usize) {
+    unsafe fn map(&self, _: usize, bytes: usize, _: usize) -> Result<(), BackingError> {
+        self.state().take(bytes)
+    }
+
+    unsafe fn unmap(&self, _: usize, bytes: usize, _: usize) -> Result<(), BackingError> {
         self.state().meter.sub(bytes);
+        Ok(())
     }
 
-    unsafe fn remap(&self, _: usize, _: usize, _: usize, _: usize) -> bool {
-        true
+    unsafe fn remap(&self, _: usize, _: usize, _: usize, _: usize) -> Result<(), BackingError> {
+        Ok(())
     }
 
     /// There is nothing to fill.
-    unsafe fn zero(&self, _: usize, _: usize, _: StreamId) -> bool {
-        true
+    unsafe fn zero(&self, _: usize, _: usize, _: StreamId) -> Result<(), BackingError> {
+        Ok(())
     }
 
-    fn record(&self, stream: StreamId) -> EventId {
-        self.state().completions.record(stream).unwrap_or_else(|| self.streams.record())
+    fn record(&self, stream: StreamId) -> Result<EventId, BackingError> {
+        Ok(self.state().completions.record(stream).unwrap_or_else(|| self.streams.record()))
     }
 
-    fn is_done(&self, event: EventId) -> bool {
+    fn query(&self, event: EventId) -> Result<bool, BackingError> {
         // A query is counted in any case.
-        let done = self.streams.is_done();
-        self.state().completions.is_done(event).unwrap_or(done)
+        let is_done = self.streams.query();
+        Ok(self.state().completions.is_done(event).unwrap_or(is_done))
     }
 
-    fn synchronize(&self, event: EventId) {
+    fn synchronize(&self, event: EventId) -> Result<(), BackingError> {
         self.state().completions.synchronize(event);
+        Ok(())
     }
 
-    fn wait(&self, _: StreamId, _: EventId) {
+    fn wait(&self, _: StreamId, _: EventId) -> Result<(), BackingError> {
         self.streams.wait();
+        Ok(())
     }
 
     fn memory(&self) -> u64 {

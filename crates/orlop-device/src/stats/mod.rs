@@ -124,6 +124,10 @@ pub struct DeviceStats {
     pub num_stream_waits: u64,
     /// Bytes of moved pages. PyTorch moves none.
     pub remapped_bytes: u64,
+    /// Bytes whose release failed: reserved, and never used again.
+    pub leaked_bytes: u64,
+    /// Failed calls of the device. That there is no memory, or no such call, is no failure.
+    pub num_failed_calls: u64,
     /// Regions that were not released because they were not wholly free: a fault of the engine.
     pub num_corrupt_releases: u64,
 }

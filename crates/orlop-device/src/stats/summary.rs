@@ -15,7 +15,7 @@ impl DeviceStats {
     /// use orlop_core::{Device, StreamId};
     ///
     /// let mut engine = Engine::new(NullDevice::new(Device::cuda(0), 1 << 30), Policy::orlop());
-    /// let _block = engine.allocate(DeviceRequest::new(3 << 20, StreamId::DEFAULT))?;
+    /// let _block = engine.allocate(DeviceRequest::new(3 << 20, StreamId::default_of(Device::cuda(0))))?;
     /// assert!(engine.stats().summary().contains("allocated memory        3.00 MiB"));
     /// # Ok::<(), orlop_device::DeviceError>(())
     /// ```

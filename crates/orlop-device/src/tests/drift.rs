@@ -27,7 +27,7 @@ impl Program {
     }
 
     fn stream(&mut self) -> StreamId {
-        StreamId::new(self.random.below(self.streams) as u64)
+        StreamId::from_raw(self.random.below(self.streams) as u64)
     }
 
     /// Returns the size of a request: most are small, and most bytes are in large ones.

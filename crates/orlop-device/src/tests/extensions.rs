@@ -14,7 +14,7 @@ fn a_pending_block_is_found_after_a_wait() {
         let mut engine = engine(policy, 20);
         let kept = engine.allocate(on(5, 0)).unwrap();
         let used = engine.allocate(on(12, 0)).or_else(|_| engine.allocate(on(9, 0))).unwrap();
-        engine.record_stream(used, StreamId::new(1)).unwrap();
+        engine.record_stream(used, StreamId::from_raw(1)).unwrap();
         engine.backing().set_events_done(false);
         engine.free(used).unwrap();
         let again = engine.allocate(on(9, 0));
@@ -73,7 +73,7 @@ fn a_request_queries_at_most_one_event() {
     let mut engine = engine(Policy::orlop(), 4000);
     for stream in 1..=32 {
         let block = engine.allocate(on(2, 0)).unwrap();
-        engine.record_stream(block, StreamId::new(stream)).unwrap();
+        engine.record_stream(block, StreamId::from_raw(stream)).unwrap();
         engine.backing().set_events_done(false);
         engine.free(block).unwrap();
     }
@@ -96,12 +96,12 @@ fn many_events_of_one_stream_take_few_queries() {
     engine.backing().set_events_done(false);
     for _ in 0..1000 {
         let block = engine.allocate(on(2, 0)).unwrap();
-        engine.record_stream(block, StreamId::new(1)).unwrap();
+        engine.record_stream(block, StreamId::from_raw(1)).unwrap();
         engine.free(block).unwrap();
     }
     engine.backing().set_events_done(true);
     for _ in 0..12 {
-        let block = engine.allocate(DeviceRequest::new(512, StreamId::DEFAULT)).unwrap();
+        let block = engine.allocate(DeviceRequest::new(512, StreamId::default_of(Device::cuda(0)))).unwrap();
         engine.free(block).unwrap();
     }
     assert_eq!(engine.stats().active.all.current, 0);

@@ -26,9 +26,11 @@ fn after_a_large_phase(release: impl Fn(&mut Engine<NullDevice>)) -> u64 {
 fn the_peak_before_the_cache_was_emptied_does_not_count() {
     // The largest of those blocks has 59 MiB, in a region of a multiple of 2 MiB; 10 MiB are kept.
     assert!(after_a_large_phase(|_| {}) > 100);
-    assert!(after_a_large_phase(Engine::empty_cache) <= 72);
+    assert!(after_a_large_phase(|engine| engine.empty_cache().unwrap()) <= 72);
     let trim = |mib: u64| {
-        move |engine: &mut Engine<NullDevice>| assert!(engine.trim(mib << 20) > 0, "regions are free")
+        move |engine: &mut Engine<NullDevice>| {
+            assert!(engine.trim(mib << 20).unwrap() > 0, "regions are free");
+        }
     };
     assert!(after_a_large_phase(trim(0)) <= 72);
     assert!(after_a_large_phase(trim(100)) <= 102);

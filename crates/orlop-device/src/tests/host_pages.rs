@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use super::{MIB, torch};
-use crate::{DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, HostPages, Policy};
+use crate::{
+    BackingError, DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, HostPages, Policy,
+};
 use orlop_core::StreamId;
 use orlop_testkit::device::Random;
 use orlop_testkit::pattern;
@@ -76,15 +78,15 @@ impl Program {
         match step {
             Step::Allocate(bytes, stream) => {
                 // It may fail: the memory is small.
-                let _full = self.allocate(bytes, StreamId::new(stream));
+                let _full = self.allocate(bytes, StreamId::from_raw(stream));
             }
             Step::Use(which, stream) if some > 0 => {
-                self.engine.record_stream(self.live[which % some].0, StreamId::new(stream)).unwrap();
+                self.engine.record_stream(self.live[which % some].0, StreamId::from_raw(stream)).unwrap();
             }
             Step::Free(which) if some > 0 => self.free(which % some),
             Step::Use(..) | Step::Free(_) => {}
             Step::EventsDone(done) => self.engine.backing().set_events_done(done),
-            Step::Empty => self.engine.empty_cache(),
+            Step::Empty => self.engine.empty_cache().unwrap(),
             Step::Refuse(calls) => self.engine.backing().refuse(calls),
         }
         self.engine.verify().unwrap();
@@ -107,7 +109,7 @@ impl Program {
             self.free(0);
         }
         self.engine.backing().refuse(0);
-        self.engine.empty_cache();
+        self.engine.empty_cache().unwrap();
         let memory = self.engine.backing();
         memory.prove();
         assert_eq!(memory.used(), 0);
@@ -181,7 +183,10 @@ fn the_largest_request_takes_all_free_pages() {
     let mut program = Program::new(Policy::orlop(), memory as u64);
     let mut random = Random::new(1);
     for round in 0..8 {
-        while program.allocate(MIB + random.below(4 * MIB), StreamId::new(random.below(3) as u64)).is_ok() {}
+        while program
+            .allocate(MIB + random.below(4 * MIB), StreamId::from_raw(random.below(3) as u64))
+            .is_ok()
+        {}
         for _ in 0..program.live.len() / 2 {
             program.free(random.below(program.live.len()));
         }
@@ -191,7 +196,7 @@ fn the_largest_request_takes_all_free_pages() {
         let whole = usize::try_from(engine.whole_free_pages()).unwrap() + memory - reserved;
         assert!(whole >= 8 * PAGE && engine.largest_free() < whole as u64, "it is fragmented: {whole}");
         let mut bytes = whole;
-        while program.allocate(bytes, StreamId::DEFAULT).is_err() {
+        while program.allocate(bytes, StreamId::HOST).is_err() {
             bytes -= MIB / 2;
         }
         assert!(bytes * 100 >= whole * 98, "round {round}: {bytes} of {whole}");
@@ -205,11 +210,11 @@ fn the_largest_request_takes_all_free_pages() {
 fn requests_beyond_the_memory_are_refused() {
     let memory = HostPages::new(3 << 20).unwrap();
     assert_eq!(memory.memory(), 4 << 20, "rounded up");
-    assert_eq!(memory.allocate(5 << 20), None);
+    assert_eq!(memory.allocate(5 << 20), Err(BackingError::OutOfMemory));
     let address = memory.allocate(4 << 20).unwrap();
-    assert_eq!(memory.allocate(1), None);
+    assert_eq!(memory.allocate(1), Err(BackingError::OutOfMemory));
     // SAFETY: allocated above, and not used.
-    unsafe { memory.release(address, 4 << 20) };
+    unsafe { memory.release(address, 4 << 20) }.unwrap();
     assert_eq!(memory.used(), 0);
     let error = HostPages::new(u64::MAX).unwrap_err();
     assert!(matches!(error, DeviceError::NoMovablePages { bytes: u64::MAX, .. }), "{error}");
@@ -223,21 +228,21 @@ fn any_whole_pages_can_be_moved() {
     let to = memory.reserve_addresses(1 << 20).unwrap();
     let step = 64 << 10;
     // SAFETY: reserved above, without pages.
-    assert!(unsafe { memory.map(from, 4 * step, step) });
+    unsafe { memory.map(from, 4 * step, step) }.unwrap();
     (0..4).for_each(|part| fill(from + part * step, step, part as u64));
     for part in [2, 0, 3, 1] {
         // SAFETY: mapped above and not moved yet; nothing is mapped there.
-        assert!(unsafe { memory.remap(from + part * step, to + (3 - part) * step, step, step) });
+        unsafe { memory.remap(from + part * step, to + (3 - part) * step, step, step) }.unwrap();
         check(to + (3 - part) * step, step, part as u64);
         memory.prove();
     }
     // SAFETY: less than a page, which is refused.
-    assert!(!unsafe { memory.map(from, 100, 100) });
+    assert!(unsafe { memory.map(from, 100, 100) }.is_err());
     // SAFETY: mapped above.
-    unsafe { memory.unmap(to, 4 * step, step) };
+    unsafe { memory.unmap(to, 4 * step, step) }.unwrap();
     for range in [from, to] {
         // SAFETY: reserved above, without pages.
-        unsafe { memory.release_addresses(range, 1 << 20) };
+        unsafe { memory.release_addresses(range, 1 << 20) }.unwrap();
     }
     assert_eq!((memory.used(), memory.resident().unwrap()), (0, 0));
 }

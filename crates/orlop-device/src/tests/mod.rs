@@ -8,6 +8,7 @@ mod host_pages;
 mod periods;
 mod release;
 mod restored;
+mod streams;
 
 use crate::{DeviceRequest, DeviceStats, Engine, NullDevice, Policy, TorchConf};
 use orlop_core::{Device, StreamId};
@@ -21,7 +22,7 @@ fn engine(policy: Policy, mib: u64) -> Engine<NullDevice> {
 
 /// Returns a request for `mib` MiB on a stream.
 fn on(mib: usize, stream: u64) -> DeviceRequest {
-    DeviceRequest::new(mib * MIB, StreamId::new(stream))
+    DeviceRequest::new(mib * MIB, StreamId::from_raw(stream))
 }
 
 fn torch(conf: &str) -> Policy {

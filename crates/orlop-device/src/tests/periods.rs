@@ -48,7 +48,7 @@ impl Run {
     fn allocate(&mut self, name: usize, bytes: usize, stream: u64) {
         let block = self
             .engine
-            .allocate(DeviceRequest::new(bytes, StreamId::new(stream)))
+            .allocate(DeviceRequest::new(bytes, StreamId::from_raw(stream)))
             .expect("the device has memory");
         assert!(self.live.insert(name, block).is_none());
     }
@@ -126,10 +126,10 @@ proptest! {
                     Some(&(_, 2, name)) if !run.live.contains_key(&(2000 + name % 9)) => {
                         run.allocate(2000 + name % 9, 1 + name % (20 * MIB), 1 + (name % 3) as u64);
                     }
-                    Some(&(_, 3, _)) => run.engine.empty_cache(),
+                    Some(&(_, 3, _)) => run.engine.empty_cache().unwrap(),
                     Some(&(_, 4, _)) => {
                         if let Some(&block) = run.live.get(&number) {
-                            run.engine.record_stream(block, StreamId::new(7)).expect("it is live");
+                            run.engine.record_stream(block, StreamId::from_raw(7)).expect("it is live");
                         }
                     }
                     // An allocation is left out.

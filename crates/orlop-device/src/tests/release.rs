@@ -1,7 +1,7 @@
 //! Which memory is released to the device, and when.
 
 use super::{MIB, engine, on, reserved_mib, torch};
-use crate::engine::{ChunkState, PoolRequest};
+use crate::engine::{ChunkState, PoolRequest, SlowPath};
 use crate::{DeviceAllocator, DeviceRequest, NullDevice, Policy, StreamFilter};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Alignment, Device, StreamId};
@@ -23,7 +23,7 @@ fn a_block_that_is_never_split_is_not_stolen_for_a_smaller_one() {
     assert_eq!(engine.stats().num_stream_steals, 1);
     engine.free(small).unwrap();
     engine.free(large).unwrap();
-    engine.empty_cache();
+    engine.empty_cache().unwrap();
     engine.verify().unwrap();
     assert_eq!(engine.backing().used(), 0);
 }
@@ -36,7 +36,7 @@ fn the_slack_of_a_huge_request_does_not_overflow() {
     let mut engine = engine(policy, 64);
     engine.allocate(on(5, 0)).unwrap();
     let max = isize::MAX.unsigned_abs() / MIB * MIB;
-    assert!(engine.allocate(DeviceRequest::new(max, StreamId::new(0))).is_err());
+    assert!(engine.allocate(DeviceRequest::new(max, StreamId::from_raw(0))).is_err());
     engine.verify().unwrap();
 }
 
@@ -78,8 +78,8 @@ fn a_region_with_a_live_block_stays() {
     let behind = engine.chunks[part.0].next;
     assert_eq!(engine.chunks[behind].state, ChunkState::Free);
     for chunk in [whole.0, part.0, behind] {
-        assert!(!engine.release_region(chunk));
-        assert!(!engine.release_range(chunk));
+        assert!(!SlowPath::new(&mut engine).release_region(chunk));
+        assert!(!SlowPath::new(&mut engine).release_range(chunk));
     }
     assert_eq!((reserved_mib(engine.stats()), engine.stats().num_corrupt_releases), (40, 6));
     assert!(engine.verify().is_err());
@@ -94,7 +94,7 @@ fn pages_are_not_released_as_blocks_that_are_never_split() {
     let first = engine.allocate(on(60, 0)).unwrap();
     engine.free(first).unwrap();
     let request = PoolRequest { size: 40 * MIB, stream: 0, pool: 1 };
-    assert!(!engine.release_oversize(&request));
+    assert!(!SlowPath::new(&mut engine).release_oversize(&request));
     assert_eq!((reserved_mib(engine.stats()), engine.stats().segment.all.current), (60, 0));
     engine.verify().unwrap();
 }
@@ -118,11 +118,11 @@ fn trim_releases_no_more_than_requested() {
                 engine.free(block).unwrap();
             }
         }
-        assert_eq!(engine.trim(400 << 20), 0, "{name}");
-        assert_eq!(engine.trim(310 << 20) >> 20, released, "{name}");
+        assert_eq!(engine.trim(400 << 20).unwrap(), 0, "{name}");
+        assert_eq!(engine.trim(310 << 20).unwrap() >> 20, released, "{name}");
         assert_eq!(reserved_mib(engine.stats()), 400 - released, "{name}");
         engine.verify().unwrap();
-        engine.trim(0);
+        engine.trim(0).unwrap();
         assert_eq!(reserved_mib(engine.stats()), 100, "{name}: as far as live blocks allow");
         engine.verify().unwrap();
     }
@@ -132,11 +132,32 @@ fn trim_releases_no_more_than_requested() {
 fn nothing_is_released_during_a_capture() {
     let allocator = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch("")).into_ref();
     drop(allocator.allocate(&Request::new(30 * MIB)).unwrap());
-    allocator.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::new(5)])).unwrap();
+    allocator.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::from_raw(5)])).unwrap();
+    allocator.mark_capture_begin();
     assert_eq!(allocator.trim(0), 0);
-    allocator.end_allocate_to_pool((1, 1)).unwrap();
+    allocator.empty_cache().unwrap();
+    assert_eq!(allocator.usage().reserved, 30 << 20);
+    allocator.mark_capture_end().unwrap();
+    assert!(allocator.mark_capture_end().is_err(), "there is none");
     assert_eq!(allocator.trim(20 << 20), 30 << 20);
     assert_eq!(allocator.usage().reserved, 0);
+}
+
+/// Neither by garbage collection, nor for a request larger than what is free.
+#[test]
+fn nothing_is_collected_during_a_capture() {
+    let mut engine = engine(torch("garbage_collection_threshold:0.3,max_split_size_mb:32"), 200);
+    engine.set_memory_fraction(0.99);
+    let blocks = [40, 40, 40].map(|mib| engine.allocate(on(mib, 1)).unwrap());
+    blocks.into_iter().for_each(|block| engine.free(block).unwrap());
+    engine.mark_capture_begin();
+    engine.allocate(on(100, 1)).unwrap_err();
+    engine.allocate(on(100, 2)).unwrap_err();
+    assert_eq!((engine.stats().num_device_free, reserved_mib(engine.stats())), (0, 120));
+    engine.mark_capture_end().unwrap();
+    engine.allocate(on(100, 1)).unwrap();
+    assert!(engine.stats().num_device_free > 0);
+    engine.verify().unwrap();
 }
 
 /// A wait would add one of the two streams to the capture.
@@ -148,12 +169,14 @@ fn no_stream_waits_for_another_during_a_capture() {
         engine.free(first).unwrap();
         engine.free(second).unwrap();
         let waits = engine.backing().waits();
-        engine.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::new(1)])).unwrap();
+        engine.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::from_raw(1)])).unwrap();
+        engine.mark_capture_begin();
         // In the common pools, and twice in the private one.
         let blocks = [on(5, 3), on(4, 1), on(4, 1)].map(|request| engine.allocate(request).unwrap());
         blocks.into_iter().for_each(|block| engine.free(block).unwrap());
-        engine.empty_cache();
+        engine.empty_cache().unwrap();
         assert_eq!(engine.backing().waits(), waits);
+        engine.mark_capture_end().unwrap();
         engine.end_allocate_to_pool((1, 1)).unwrap();
         engine.verify().unwrap();
     }
@@ -171,7 +194,7 @@ fn memory_of_several_streams_is_released_together() {
     assert_eq!(reserved_mib(engine.stats()), 20);
     engine.free(first).unwrap();
     engine.free(second).unwrap();
-    engine.empty_cache();
+    engine.empty_cache().unwrap();
     engine.verify().unwrap();
     assert_eq!(engine.backing().used(), 0);
 }

@@ -22,19 +22,19 @@ fn segment(address: usize, sizes: &[usize], state: DeviceChunkState) -> DeviceSe
     });
     let chunks = chunks.collect();
     let bytes = at - address;
-    let stream = StreamId::DEFAULT;
+    let stream = StreamId::default_of(Device::cuda(0));
     DeviceSegment { address, bytes, stream, small: false, expandable: false, pool: (0, 0), chunks }
 }
 
 #[test]
 fn segments_too_large_to_be_split_are_counted() {
     let mut first = engine("max_split_size_mb:64");
-    let block = first.allocate(DeviceRequest::new(100 * MIB, StreamId::DEFAULT)).unwrap();
+    let block = first.allocate(DeviceRequest::new(100 * MIB, StreamId::default_of(Device::cuda(0)))).unwrap();
     let mut second = engine("max_split_size_mb:64");
     let restored = second.restore(&first.segments()).unwrap();
     assert_eq!(second.stats().oversize_segments.current, 1);
     second.free(restored[&first.address(block)]).unwrap();
-    second.empty_cache();
+    second.empty_cache().unwrap();
     assert_eq!(second.stats().oversize_segments.current, 0);
     assert_eq!((second.backing().used(), second.stats().segment.all.current), (0, 0));
 }
@@ -94,10 +94,11 @@ fn segments_may_share_a_granule_of_addresses() {
         segment(AT + 4 * MIB, &[MIB / 2], DeviceChunkState::Free),
     ];
     engine.restore(&segments).unwrap();
-    engine.empty_cache();
+    engine.empty_cache().unwrap();
     let kept = AT + MIB..AT + 4 * MIB;
     for _ in 0..40 {
-        let block = engine.allocate(DeviceRequest::new(20 * MIB, StreamId::DEFAULT)).unwrap();
+        let block =
+            engine.allocate(DeviceRequest::new(20 * MIB, StreamId::default_of(Device::cuda(0)))).unwrap();
         let at = engine.address(block);
         assert!(at + engine.size(block) <= kept.start || kept.end <= at);
     }
@@ -109,14 +110,14 @@ fn segments_may_share_a_granule_of_addresses() {
 fn interleaved_ranges_do_not_grow_into_each_other() {
     let mut engine = engine("expandable_segments:True");
     let of = |address: usize, stream: u64| DeviceSegment {
-        stream: StreamId::new(stream),
+        stream: StreamId::from_raw(stream),
         expandable: true,
         ..segment(address, &[20 * MIB], DeviceChunkState::Live)
     };
     let segments = [of(AT, 0), of(AT + 40 * MIB, 1), of(AT + 80 * MIB, 0)];
     engine.restore(&segments).unwrap();
     for _ in 0..4 {
-        let block = engine.allocate(DeviceRequest::new(20 * MIB, StreamId::new(1))).unwrap();
+        let block = engine.allocate(DeviceRequest::new(20 * MIB, StreamId::from_raw(1))).unwrap();
         let (start, end) = (engine.address(block), engine.address(block) + engine.size(block));
         let overlaps = |other: &DeviceSegment| start < other.address + other.bytes && other.address < end;
         assert!(!segments.iter().any(overlaps), "{start:#x}");

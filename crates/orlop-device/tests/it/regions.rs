@@ -108,10 +108,12 @@ fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64,
     for step in 0..steps {
         let large = below(8) == 0;
         let bytes = 1 + below(if large { 24 << 20 } else { 64 << 10 });
-        let request = Request::new(bytes).stream(StreamId::new(below(3) as u64));
+        let request = Request::new(bytes).stream(StreamId::from_raw(below(3) as u64));
         if let Ok(block) = allocator.allocate(&request) {
             if below(4) == 0 {
-                block.record_stream(StreamId::new(below(3) as u64)).expect("its allocator waits for streams");
+                block
+                    .record_stream(StreamId::from_raw(below(3) as u64))
+                    .expect("its allocator waits for streams");
             }
             blocks.push(block);
         }
@@ -176,7 +178,7 @@ fn emptying_the_cache_is_reported() {
     let map = watch(&device.clone().erase());
     drop(device.allocate(&Request::new(8 << 20)).unwrap());
     assert_eq!(map.0.lock().bytes(), 20 << 20);
-    device.empty_cache();
+    device.empty_cache().unwrap();
     assert_eq!(map.0.lock().bytes(), 0);
 }
 

@@ -162,7 +162,7 @@ impl SegmentsInfo {
                 .into_iter()
                 .map(|((pool, stream), (segments, bytes))| PoolUse {
                     pool,
-                    stream: stream.get(),
+                    stream: stream.raw(),
                     segments,
                     bytes,
                 })

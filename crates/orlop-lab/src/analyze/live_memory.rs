@@ -172,7 +172,7 @@ fn largest(
             address: block.address,
             bytes: block.bytes,
             site: names.label(block.site, block.born.is_none()),
-            stream: block.stream.get(),
+            stream: block.stream.raw(),
             age_ns: then.zip(now).map(|(then, now)| now.saturating_sub(then)),
             age_events: born.map(|born| (events.saturating_sub(born + 1)) as u64),
             frames: if naming.full { stack_lines(names.sites, block.site) } else { Vec::new() },

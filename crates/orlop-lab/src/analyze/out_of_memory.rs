@@ -135,7 +135,7 @@ impl OutOfMemoryReport {
             event: index,
             time_ns: event.time.saturating_sub(begin),
             requested: event.bytes,
-            stream: event.stream.get(),
+            stream: event.stream.raw(),
             site: names.label(event.site, false),
             device_free: event.address,
             limit,

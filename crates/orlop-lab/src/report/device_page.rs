@@ -75,7 +75,7 @@ impl DevicePage {
             .chain(extents.list.iter().map(|extent| extent.address));
         let base = first.min().unwrap_or(0);
         let mut streams = StreamNumbers { ids: HashMap::new(), names: Vec::new() };
-        streams.number(StreamId::DEFAULT);
+        streams.number(StreamId::from_raw(0));
         let mut columns = Columns::default();
         events(&history.events, payload, &mut columns);
         blocks(&lifetimes, base, stacks, &mut streams, payload, &mut columns);

@@ -11,7 +11,7 @@ pub(crate) fn segment(address: u64, blocks: &[SegmentBlock]) -> Segment {
     Segment {
         address,
         bytes: blocks.iter().map(|block| block.bytes).sum(),
-        stream: StreamId::DEFAULT,
+        stream: StreamId::from_raw(0),
         small: false,
         expandable: false,
         pool: (0, 0),

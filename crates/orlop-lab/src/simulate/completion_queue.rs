@@ -90,7 +90,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
             Some((index, stream)) if stream.queue.is_empty() || number == MAX_STREAMS_OF_QUEUE => index,
             _ => {
                 // No stream of a program: those are addresses, or small.
-                let stream = StreamId::new(u64::MAX - number);
+                let stream = StreamId::from_raw(u64::MAX - number);
                 engine.backing().track_completions(stream);
                 self.streams.push(CompletionStream { stream, queue: VecDeque::new() });
                 self.streams.len() - 1

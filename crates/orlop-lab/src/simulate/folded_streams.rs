@@ -25,7 +25,7 @@ impl FoldedStreams {
     #[inline]
     pub(super) fn fold(&mut self, stream: StreamId) -> StreamId {
         // The default stream is one more and always distinguished.
-        if stream == self.last || stream.is_default() { stream } else { self.other(stream) }
+        if stream == self.last || stream.raw() == 0 { stream } else { self.other(stream) }
     }
 
     fn other(&mut self, stream: StreamId) -> StreamId {
@@ -56,7 +56,7 @@ mod tests {
         for round in 0..2 {
             for stream in 0..max + 10 {
                 let expected = stream.min(max + 1);
-                assert_eq!(streams.fold(StreamId::new(stream)), StreamId::new(expected), "{round}");
+                assert_eq!(streams.fold(StreamId::from_raw(stream)), StreamId::from_raw(expected), "{round}");
             }
         }
         assert_eq!(streams.folded(), 2 * 9);

@@ -101,7 +101,7 @@ impl StreamedReplay {
                 BinaryRecord::Memory(_) | BinaryRecord::Detail(_) | BinaryRecord::CountedReserved(_) => {
                     devices.get(number);
                 }
-                BinaryRecord::Unplaced(block) => devices.get(number).at_start(&block, StreamId::DEFAULT),
+                BinaryRecord::Unplaced(block) => devices.get(number).at_start(&block, StreamId::from_raw(0)),
                 _ => {}
             }
         }

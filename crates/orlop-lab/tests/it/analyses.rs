@@ -219,7 +219,7 @@ pub(crate) fn segment(address: u64, blocks: &[(u64, BlockState, SiteId)]) -> Seg
     Segment {
         address,
         bytes: at - address,
-        stream: StreamId::DEFAULT,
+        stream: StreamId::from_raw(0),
         small: false,
         expandable: false,
         pool: (0, 0),
@@ -229,7 +229,7 @@ pub(crate) fn segment(address: u64, blocks: &[(u64, BlockState, SiteId)]) -> Seg
 }
 
 fn raw(action: EventAction, address: u64, bytes: u64, stream: u64) -> HistoryEvent {
-    HistoryEvent { stream: StreamId::new(stream), ..HistoryEvent::new(action, address, bytes) }
+    HistoryEvent { stream: StreamId::from_raw(stream), ..HistoryEvent::new(action, address, bytes) }
 }
 
 fn any_event() -> impl Strategy<Value = HistoryEvent> {

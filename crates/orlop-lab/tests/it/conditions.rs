@@ -143,7 +143,7 @@ impl Recorded {
         let [site, _] = self.sites;
         let got = self
             .engine
-            .allocate(DeviceRequest::new(usize::try_from(bytes).expect("a size"), StreamId::DEFAULT));
+            .allocate(DeviceRequest::new(usize::try_from(bytes).expect("a size"), StreamId::from_raw(0)));
         self.regions(site);
         match got {
             Ok(block) => {
@@ -175,7 +175,7 @@ impl Recorded {
 
     fn empty_cache(&mut self) {
         let (event, [_, site]) = (self.history.events.len(), self.sites);
-        self.engine.empty_cache();
+        self.engine.empty_cache().expect("a simulated device does not fail");
         self.regions(site);
         if self.history.events.len() > event {
             self.calls.push(u32::try_from(event).expect("a few events"));

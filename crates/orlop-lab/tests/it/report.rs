@@ -41,7 +41,7 @@ fn small() -> History {
     device.start = vec![Segment {
         address: BASE,
         bytes: 16 * MIB,
-        stream: StreamId::DEFAULT,
+        stream: StreamId::from_raw(0),
         small: false,
         expandable: false,
         pool: (0, 0),

@@ -185,14 +185,14 @@ prop_compose! {
             for &(_, place) in start.iter().filter(|&&(of, _)| of == number) {
                 let (address, bytes, site) = (place, 1 << 20, SiteId::UNKNOWN);
                 let block = SegmentBlock { address, bytes, requested: bytes, state: BlockState::Live, site };
-                let stream = StreamId::new(place % 2);
+                let stream = StreamId::from_raw(place % 2);
                 let (small, expandable, pool) = (false, false, (0, 0));
                 let blocks = vec![block];
                 device.start.push(Segment { address, bytes, stream, small, expandable, pool, site, blocks });
             }
             let own = events.iter().filter(|event| event.0 == number);
             for &(_, time, action, address, bytes, stream) in own {
-                let stream = StreamId::new(stream);
+                let stream = StreamId::from_raw(stream);
                 let event = HistoryEvent::new(ACTIONS[action], address, bytes);
                                 device.events.push(HistoryEvent { time, stream, ..event });
             }
@@ -249,7 +249,7 @@ fn a_stream_in_each_event_costs_no_more_than_the_event() {
     let mut device = DeviceHistory::default();
     device.events = (0..50_000)
         .map(|event| HistoryEvent {
-            stream: StreamId::new(event),
+            stream: StreamId::from_raw(event),
             ..HistoryEvent::new(EventAction::Allocate, event << 9, 512)
         })
         .collect();

@@ -23,6 +23,7 @@ pub use self::owned::{Mutex, MutexGuard};
 mod owned {
     use super::imp;
     use std::fmt;
+    use std::mem::ManuallyDrop;
     use std::ops::{Deref, DerefMut};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -50,9 +51,9 @@ mod owned {
 
     /// The guard of a locked [`Mutex`].
     pub struct MutexGuard<'a, T> {
-        // Unlocked after `Drop` has reset `holder`.
-        inner: imp::MutexGuard<'a, T>,
-        holder: &'a AtomicUsize,
+        /// Dropped only while nothing can use it: in `unlocked`, which writes a new one, and in `drop`.
+        inner: ManuallyDrop<imp::MutexGuard<'a, T>>,
+        mutex: &'a Mutex<T>,
     }
 
     impl<T> Mutex<T> {
@@ -77,9 +78,29 @@ mod owned {
             if self.holder.load(Ordering::Relaxed) == this_thread() {
                 return None;
             }
-            let inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            Some(self.guard(self.wait()))
+        }
+
+        #[inline]
+        fn wait(&self) -> imp::MutexGuard<'_, T> {
+            self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
+
+        #[inline]
+        fn guard<'a>(&'a self, inner: imp::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
             self.holder.store(this_thread(), Ordering::Relaxed);
-            Some(MutexGuard { inner, holder: &self.holder })
+            MutexGuard { inner: ManuallyDrop::new(inner), mutex: self }
+        }
+
+        /// Locks the mutex if that is possible at once.
+        #[inline]
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            let inner = match self.inner.try_lock() {
+                Ok(inner) => inner,
+                Err(imp::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(imp::TryLockError::WouldBlock) => return None,
+            };
+            Some(self.guard(inner))
         }
     }
 
@@ -91,10 +112,34 @@ mod owned {
         )
     }
 
+    impl<T> MutexGuard<'_, T> {
+        /// Unlocks the mutex, calls `act`, and locks it again, even if `act` panics.
+        pub fn unlocked<R>(&mut self, act: impl FnOnce() -> R) -> R {
+            struct Relock<'g, 'a, T>(&'g mut MutexGuard<'a, T>);
+
+            impl<T> Drop for Relock<'_, '_, T> {
+                fn drop(&mut self) {
+                    let mutex = self.0.mutex;
+                    self.0.inner = ManuallyDrop::new(mutex.wait());
+                    mutex.holder.store(this_thread(), Ordering::Relaxed);
+                }
+            }
+
+            self.mutex.holder.store(UNLOCKED, Ordering::Relaxed);
+            // SAFETY: it was not dropped before, and is not used until `Relock` has written another: `self`
+            // is borrowed by that, and `act` cannot reach it.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
+            let _relock = Relock(self);
+            act()
+        }
+    }
+
     impl<T> Drop for MutexGuard<'_, T> {
         #[inline(always)]
         fn drop(&mut self) {
-            self.holder.store(UNLOCKED, Ordering::Relaxed);
+            self.mutex.holder.store(UNLOCKED, Ordering::Relaxed);
+            // SAFETY: `unlocked` leaves a guard behind that was not dropped, and nothing uses it after this.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
         }
     }
 
@@ -126,11 +171,19 @@ mod owned {
 mod modelled {
     use super::imp;
 
-    pub use super::imp::MutexGuard;
+    use std::ops::{Deref, DerefMut};
 
     /// A mutex that ignores poison.
     #[derive(Debug, Default)]
     pub struct Mutex<T>(imp::Mutex<T>);
+
+    /// The guard of a locked [`Mutex`].
+    #[derive(Debug)]
+    pub struct MutexGuard<'a, T> {
+        /// `None` only in `unlocked`.
+        inner: Option<imp::MutexGuard<'a, T>>,
+        mutex: &'a Mutex<T>,
+    }
 
     impl<T> Mutex<T> {
         /// Creates a mutex that protects `value`.
@@ -141,12 +194,43 @@ mod modelled {
         /// Locks the mutex. Waits while another thread holds it.
         #[inline]
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+            let inner = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            MutexGuard { inner: Some(inner), mutex: self }
         }
 
         /// Does what [`Mutex::lock`] does.
         pub fn lock_unless_held(&self) -> Option<MutexGuard<'_, T>> {
             Some(self.lock())
+        }
+
+        /// Locks the mutex if that is possible at once.
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            let inner = self.0.try_lock().ok()?;
+            Some(MutexGuard { inner: Some(inner), mutex: self })
+        }
+    }
+
+    impl<T> MutexGuard<'_, T> {
+        /// Unlocks the mutex, calls `act`, and locks it again.
+        pub fn unlocked<R>(&mut self, act: impl FnOnce() -> R) -> R {
+            self.inner = None;
+            let result = act();
+            self.inner = self.mutex.lock().inner.take();
+            result
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.inner.as_ref().expect("the mutex is locked")
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.inner.as_mut().expect("the mutex is locked")
         }
     }
 }
@@ -168,6 +252,35 @@ mod tests {
             assert_eq!(other.join().unwrap(), 1);
         });
         assert_eq!(*mutex.lock_unless_held().unwrap(), 1);
+    }
+
+    #[test]
+    fn only_one_thread_has_the_lock() {
+        let mutex = Mutex::new(1);
+        let held = mutex.try_lock().unwrap();
+        std::thread::scope(|scope| {
+            assert!(scope.spawn(|| mutex.try_lock().is_none()).join().unwrap());
+        });
+        assert!(mutex.try_lock().is_none());
+        drop(held);
+        assert_eq!(*mutex.try_lock().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_guard_unlocks_for_a_call() {
+        let mutex = Mutex::new(1);
+        let mut held = mutex.lock();
+        let other = held.unlocked(|| {
+            *mutex.lock() += 1;
+            std::thread::scope(|scope| scope.spawn(|| *mutex.lock()).join().unwrap())
+        });
+        assert_eq!((*held, other), (2, 2));
+        assert!(mutex.try_lock().is_none() && mutex.lock_unless_held().is_none());
+        let panics = catch_unwind(AssertUnwindSafe(|| held.unlocked(|| panic!("inside"))));
+        assert!(panics.is_err() && mutex.try_lock().is_none(), "it is locked again");
+        *held += 1;
+        drop(held);
+        assert_eq!(*mutex.lock(), 3);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use super::{Tensor, TensorImpl, TensorOptions};
 use crate::device;
 use crate::error::Result;
-use crate::kernels;
+use orlop_alloc::kernels;
 use orlop_core::{Convert as _, DType, Device, Layout, MemoryFormat, Scalar};
 use std::borrow::Cow;
 use std::ptr::NonNull;

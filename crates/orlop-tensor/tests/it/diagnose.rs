@@ -59,13 +59,13 @@ fn flags_and_owners() {
     let diagnosis = lazy.diagnose();
     assert!(diagnosis.copy_on_write);
     assert_eq!((diagnosis.storage_use_count, diagnosis.block.unwrap().owners), (1, 2));
-    lazy.record_stream(StreamId::new(7)).unwrap();
+    lazy.record_stream(StreamId::from_raw(7)).unwrap();
     lazy.storage().unwrap().refuse_access("gone");
     let diagnosis = lazy.diagnose();
     assert!(diagnosis.read_only);
     assert_eq!(diagnosis.unreadable.as_deref(), Some("the storage refuses access to its data: gone"));
     let block = diagnosis.block.unwrap();
-    assert_eq!((block.owners, block.stream_uses), (2, vec![StreamId::new(7)]));
+    assert_eq!((block.owners, block.stream_uses), (2, vec![StreamId::from_raw(7)]));
 
     let expanded = Tensor::zeros([1], options()).unwrap().expand([5]).unwrap().diagnose();
     assert_eq!((expanded.internal_overlap, expanded.dense, expanded.tensor_bytes), (Overlap::Yes, false, 10));

@@ -207,11 +207,13 @@ fn stream_uses_without_honour_are_errors() {
     let refused = |result: Result<(), Error>| {
         matches!(result, Err(Error::Alloc(AllocError::StreamsNotHonoured { .. })))
     };
-    let stream = StreamId::new(7);
+    let stream = StreamId::from_raw(7);
     for kind in MemoryKind::ALL {
         let tensor = Tensor::zeros([4], TensorOptions::new().kind(kind).stream(stream)).unwrap();
         let storage = tensor.storage().unwrap();
-        assert!(refused(tensor.record_stream(stream)) && refused(storage.record_stream(StreamId::new(9))));
+        assert!(
+            refused(tensor.record_stream(stream)) && refused(storage.record_stream(StreamId::from_raw(9)))
+        );
         let block = storage.block().unwrap();
         assert!(refused(block.record_stream(stream).map_err(Error::from)), "{kind}");
         assert_eq!(block.uses.iter().count(), 0);

@@ -1,25 +1,29 @@
 //! Injected failures and panics of a mock device.
 
 use super::random::Random;
+use orlop_device::{BackingError, DriverFailure};
 
-/// A call that can fail.
+/// A call that can fail at random.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceCall {
-    /// `allocate`.
+    /// `allocate`: there is no memory.
     Allocate,
-    /// `reserve_addresses`.
+    /// `reserve_addresses`: there are no addresses.
     Reserve,
-    /// `map`.
+    /// `map`: there is no memory.
     Map,
-    /// `remap`.
+    /// `remap`: it fails, and half of the pages lose their contents.
     Remap,
-    /// `zero`.
+    /// `zero`: it is not supported.
     Zero,
-    /// `is_done`: the event is not done yet.
-    IsDone,
+    /// `query`: the event is not complete yet.
+    Query,
 }
 
 const CALLS: usize = 6;
+
+/// An error of the driver that a mock device invents.
+pub const INJECTED: DriverFailure = DriverFailure { call: "mock", code: 999, name: "MOCK_ERROR_INJECTED" };
 
 #[derive(Debug)]
 pub(super) struct InjectedFailures {
@@ -28,11 +32,24 @@ pub(super) struct InjectedFailures {
     one_in: [usize; CALLS],
     /// One call in this number panics; 0 for none.
     panics_one_in: usize,
+    /// The number of calls so far.
+    calls: u64,
+    /// The number of a call that fails, and its error.
+    nth: Option<(u64, BackingError)>,
+    /// The error of all calls, once one has lost the device.
+    loss: Option<BackingError>,
 }
 
 impl InjectedFailures {
     pub(super) fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), one_in: [0; CALLS], panics_one_in: 0 }
+        Self {
+            random: Random::new(seed),
+            one_in: [0; CALLS],
+            panics_one_in: 0,
+            calls: 0,
+            nth: None,
+            loss: None,
+        }
     }
 
     pub(super) fn one_in(&mut self, call: DeviceCall, n: usize) {
@@ -43,12 +60,32 @@ impl InjectedFailures {
         self.panics_one_in = n;
     }
 
-    /// Returns `true` if this call panics.
-    pub(super) fn panics(&mut self) -> bool {
-        self.random.one_in(self.panics_one_in)
+    pub(super) fn nth(&mut self, n: u64, error: BackingError) {
+        self.nth = Some((self.calls + n, error));
     }
 
-    /// Returns `true` if this call fails.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.loss.is_some()
+    }
+
+    /// Counts a call, and returns the error with which it fails.
+    pub(super) fn next(&mut self) -> Option<BackingError> {
+        self.calls += 1;
+        let is_nth = |&(n, _): &(u64, BackingError)| n == self.calls;
+        let error = self.nth.filter(is_nth).map(|(_, error)| error);
+        let error =
+            error.or_else(|| self.random.one_in(self.panics_one_in).then_some(BackingError::Panicked));
+        if let Some(error @ BackingError::Lost(_)) = error {
+            self.loss = Some(error);
+        }
+        error
+    }
+
+    /// Returns `true` if this call fails at random.
     pub(super) fn fails(&mut self, call: DeviceCall) -> bool {
         self.random.one_in(self.one_in[call as usize])
     }

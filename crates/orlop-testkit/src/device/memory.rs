@@ -21,6 +21,8 @@ struct PhysicalMemory {
     uses: AccessMap<usize>,
     /// Whether a failed move lost its contents.
     is_lost: bool,
+    /// Whether its release failed.
+    is_leaked: bool,
 }
 
 #[derive(Debug)]
@@ -28,6 +30,8 @@ struct MockReservation {
     bytes: usize,
     /// The size of its pages, once there are some.
     page: Option<usize>,
+    /// Whether its release failed.
+    is_leaked: bool,
 }
 
 #[derive(Debug)]
@@ -54,8 +58,30 @@ impl MockMemory {
         self.used
     }
 
-    pub(super) fn ranges(&self) -> usize {
-        self.ranges.len()
+    /// Returns the bytes and the reservations that could be released and were not.
+    pub(super) fn left(&self) -> (u64, usize) {
+        let leaked = self.regions.values().chain(self.pages.values()).filter(|memory| memory.is_leaked);
+        let leaked: u64 = leaked.map(|memory| memory.bytes as u64).sum();
+        let is_left = |&(&start, range): &(&usize, &MockReservation)| {
+            let mut pages = self.pages.range(start..start + range.bytes);
+            !range.is_leaked && !pages.any(|(_, page)| page.is_leaked)
+        };
+        (self.used - leaked, self.ranges.iter().filter(is_left).count())
+    }
+
+    /// Notes that the release of a region or of pages failed.
+    pub(super) fn leak(&mut self, address: usize, bytes: usize) {
+        let region = self.regions.range_mut(address..address + bytes);
+        for (_, memory) in region.chain(self.pages.range_mut(address..address + bytes)) {
+            memory.is_leaked = true;
+        }
+    }
+
+    /// Notes that the release of a reservation failed.
+    pub(super) fn leak_range(&mut self, address: usize) {
+        if let Some(range) = self.ranges.get_mut(&address) {
+            range.is_leaked = true;
+        }
     }
 
     fn take(&mut self, bytes: usize) -> bool {
@@ -89,7 +115,7 @@ impl MockMemory {
         timeline: &Timeline,
     ) -> Result<(), DeviceFault> {
         let call = "release";
-        if self.regions.get(&address).is_none_or(|region| region.bytes != bytes) {
+        if self.regions.get(&address).is_none_or(|region| region.bytes != bytes || region.is_leaked) {
             return Err(DeviceFault::NotHeld { call, address, bytes });
         }
         let region = self.regions.remove(&address).unwrap_or_default();
@@ -99,13 +125,13 @@ impl MockMemory {
 
     pub(super) fn reserve(&mut self, bytes: usize) -> Option<usize> {
         let address = if bytes <= MAX_RANGE { self.addresses(bytes)? } else { return None };
-        self.ranges.insert(address, MockReservation { bytes, page: None });
+        self.ranges.insert(address, MockReservation { bytes, page: None, is_leaked: false });
         Some(address)
     }
 
     pub(super) fn release_range(&mut self, address: usize, bytes: usize) -> Result<(), DeviceFault> {
         let call = "release_addresses";
-        if self.ranges.get(&address).is_none_or(|range| range.bytes != bytes) {
+        if self.ranges.get(&address).is_none_or(|range| range.bytes != bytes || range.is_leaked) {
             return Err(DeviceFault::NotHeld { call, address, bytes });
         }
         self.ranges.remove(&address);
@@ -124,7 +150,8 @@ impl MockMemory {
         page: usize,
     ) -> Result<(), DeviceFault> {
         let range = self.ranges.range_mut(..=address).next_back();
-        let range = range.filter(|(start, range)| address - **start + bytes <= range.bytes);
+        let has = |range: &MockReservation, start| !range.is_leaked && address - start + bytes <= range.bytes;
+        let range = range.filter(|(start, range)| has(range, **start));
         let Some((&start, range)) = range else { return Err(DeviceFault::NotHeld { call, address, bytes }) };
         let is_whole = bytes > 0 && (address - start).is_multiple_of(page) && bytes.is_multiple_of(page);
         if !is_whole || *range.page.get_or_insert(page) != page {
@@ -155,6 +182,9 @@ impl MockMemory {
         page: usize,
     ) -> Result<PhysicalMemory, DeviceFault> {
         let memory = self.pages.remove(&address).ok_or(DeviceFault::NotMapped { call, address })?;
+        if memory.is_leaked {
+            return Err(DeviceFault::NotMapped { call, address });
+        }
         let bytes = memory.bytes;
         if bytes == page {
             Ok(memory)
@@ -212,7 +242,7 @@ impl MockMemory {
         while at < bytes.end {
             let missing = DeviceFault::NotMapped { call: "use", address: at };
             let (start, memory) =
-                self.memory_around(at).filter(|(_, memory)| !memory.is_lost).ok_or(missing)?;
+                self.memory_around(at).filter(|(_, memory)| memory.is_usable()).ok_or(missing)?;
             let end = bytes.end.min(start + memory.bytes);
             memory.use_part(at - start..end - start, work, timeline, is_first).map_err(|earlier| {
                 let [stream, other] = [work.queue, earlier].map(|queue| timeline.id(queue));
@@ -234,6 +264,11 @@ impl MockMemory {
 }
 
 impl PhysicalMemory {
+    /// Returns `true` if it may be used and moved.
+    fn is_usable(&self) -> bool {
+        !self.is_lost && !self.is_leaked
+    }
+
     /// Checks that the host knows all work on the memory to be done.
     fn is_quiet(&self, call: &'static str, address: usize, timeline: &Timeline) -> Result<(), DeviceFault> {
         match self.uses.conflict(timeline.order(), 0..self.bytes, AccessKind::Write, HOST_QUEUE) {

@@ -1,12 +1,13 @@
 //! [`MockDevice`]: a device that checks every call.
 
-use super::failures::{DeviceCall, InjectedFailures};
+use super::failures::{DeviceCall, INJECTED, InjectedFailures};
 use super::memory::MockMemory;
 use super::timeline::Timeline;
 use super::{DeviceFault, WatchedDevice};
 use orlop_alloc::Access;
 use orlop_core::{Device, StreamId};
-use orlop_device::{DeviceBacking, EventId};
+use orlop_device::{BackingError, DeviceBacking, EventId};
+use std::collections::HashSet;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,8 @@ struct MockState {
     failures: InjectedFailures,
     has_pages: bool,
     is_capturing: bool,
+    /// The streams that were destroyed.
+    ended: HashSet<StreamId>,
     /// The first fault; later ones are usually consequences.
     fault: Option<DeviceFault>,
 }
@@ -42,10 +45,17 @@ impl MockState {
         }
     }
 
-    /// Panics if it is this call's turn, without a message on standard error.
-    fn may_panic(&mut self) {
-        if self.failures.panics() {
+    /// Returns an injected error. Panics, without a message on standard error, if the error is a panic.
+    fn fail(&self, error: BackingError) -> BackingError {
+        if error == BackingError::Panicked {
             resume_unwind(Box::new("a call of the mock device"));
+        }
+        error
+    }
+
+    fn check_stream(&mut self, call: &'static str, stream: StreamId) {
+        if self.ended.contains(&stream) {
+            self.fault.get_or_insert(DeviceFault::StreamOver { call, stream: stream.raw() });
         }
     }
 
@@ -67,6 +77,7 @@ impl MockDevice {
             failures: InjectedFailures::new(seed),
             has_pages,
             is_capturing: false,
+            ended: HashSet::new(),
             fault: None,
         })))
     }
@@ -80,20 +91,75 @@ impl MockDevice {
         self.state().failures.one_in(call, n);
     }
 
-    /// Panics in one call in `n` from now on; 0 for none. A call that releases something has released it
-    /// before the panic; any other has no effect.
+    /// Panics in one call in `n` from now on; 0 for none.
     pub fn panic_one_in(&self, n: usize) {
         self.state().failures.panic_one_in(n);
     }
 
-    /// Begins a call that may panic.
-    fn enter(&self) -> MutexGuard<'_, MockState> {
-        let mut state = self.state();
-        state.may_panic();
-        state
+    /// Fails the `n`th call from now on, from 1, with this error. It has no effect, but for a release:
+    /// what it was to release may never be used or released again. After [`BackingError::Lost`] only
+    /// `forget` may be called.
+    pub fn fail_nth(&self, n: u64, error: BackingError) {
+        self.state().failures.nth(n, error);
     }
 
-    /// Checks that everything was released and every event ended.
+    /// Returns the number of calls that could have failed so far.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.state().failures.calls()
+    }
+
+    /// Returns `true` if a call lost the device.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.state().failures.is_lost()
+    }
+
+    /// Begins a call, which may fail.
+    fn enter(&self, call: &'static str) -> Result<MutexGuard<'_, MockState>, BackingError> {
+        let (state, error) = self.begin(call);
+        match error {
+            None => Ok(state),
+            Some(error) => Err(state.fail(error)),
+        }
+    }
+
+    /// Begins a call. Returns the error with which it is to fail.
+    fn begin(&self, call: &'static str) -> (MutexGuard<'_, MockState>, Option<BackingError>) {
+        let mut state = self.state();
+        if state.failures.is_lost() {
+            state.fault.get_or_insert(DeviceFault::Lost { call });
+        }
+        let error = state.failures.next();
+        (state, error)
+    }
+
+    /// Releases something, or leaks it if the call fails.
+    fn release_or_leak(
+        &self,
+        call: &'static str,
+        release: impl FnOnce(&mut MockMemory, &Timeline) -> Result<(), DeviceFault>,
+        leak: impl FnOnce(&mut MockMemory),
+    ) -> Result<(), BackingError> {
+        let (mut state, error) = self.begin(call);
+        state.refuse_in_capture(call);
+        let MockState { memory, timeline, .. } = &mut *state;
+        match error {
+            None => {
+                let released = release(memory, timeline);
+                state.note(released);
+                Ok(())
+            }
+            Some(error) => {
+                if !matches!(error, BackingError::Capturing | BackingError::Unsupported) {
+                    leak(memory);
+                }
+                Err(state.fail(error))
+            }
+        }
+    }
+
+    /// Checks that everything was released, except what could not be, and every event ended.
     ///
     /// # Errors
     ///
@@ -101,11 +167,11 @@ impl MockDevice {
     pub fn check_end(&self) -> Result<(), DeviceFault> {
         self.fault()?;
         let state = self.state();
-        let (bytes, ranges, events) = (state.memory.used(), state.memory.ranges(), state.timeline.events());
-        if (bytes, ranges, events) == (0, 0, 0) {
-            Ok(())
-        } else {
-            Err(DeviceFault::Left { bytes, ranges, events })
+        // Nothing can be released of a device that is lost.
+        let (bytes, ranges) = if state.failures.is_lost() { (0, 0) } else { state.memory.left() };
+        match (bytes, ranges, state.timeline.events()) {
+            (0, 0, 0) => Ok(()),
+            (bytes, ranges, events) => Err(DeviceFault::Left { bytes, ranges, events }),
         }
     }
 
@@ -135,9 +201,14 @@ impl WatchedDevice for MockDevice {
         self.use_bytes(address, bytes, stream, false);
     }
 
-    /// During a capture, no event may be queried, no stream may wait for another and no page may move.
+    /// During a capture, no event may be recorded, queried or waited for, and no memory may be released or
+    /// moved.
     fn set_capturing(&self, is_capturing: bool) {
         self.state().is_capturing = is_capturing;
+    }
+
+    fn end_stream(&self, stream: StreamId) {
+        self.state().ended.insert(stream);
     }
 
     fn fault(&self) -> Result<(), DeviceFault> {
@@ -156,107 +227,121 @@ impl fmt::Debug for MockDevice {
 }
 
 // SAFETY: 1. addresses are handed out once, and nothing may access the memory there. 2. nothing ever runs in
-// a stream, and the clocks of streams are joined when one waits.
+// a stream, and the clocks of streams are joined when one waits. 3. calls fail before they change anything.
 unsafe impl DeviceBacking for MockDevice {
-    fn allocate(&self, bytes: usize) -> Option<usize> {
-        let mut state = self.enter();
-        if state.failures.fails(DeviceCall::Allocate) { None } else { state.memory.allocate(bytes) }
+    fn allocate(&self, bytes: usize) -> Result<usize, BackingError> {
+        let mut state = self.enter("allocate")?;
+        let address =
+            if state.failures.fails(DeviceCall::Allocate) { None } else { state.memory.allocate(bytes) };
+        address.ok_or(BackingError::OutOfMemory)
     }
 
-    unsafe fn release(&self, address: usize, bytes: usize) {
-        let mut state = self.state();
-        let MockState { memory, timeline, .. } = &mut *state;
-        let released = memory.release(address, bytes, timeline);
-        state.note(released);
-        state.may_panic();
+    unsafe fn release(&self, address: usize, bytes: usize) -> Result<(), BackingError> {
+        self.release_or_leak(
+            "release",
+            |memory, timeline| memory.release(address, bytes, timeline),
+            |memory| memory.leak(address, bytes),
+        )
     }
 
     fn has_pages(&self) -> bool {
         self.state().has_pages
     }
 
-    fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
-        let mut state = self.enter();
-        if state.failures.fails(DeviceCall::Reserve) { None } else { state.memory.reserve(bytes) }
+    fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {
+        let mut state = self.enter("reserve_addresses")?;
+        let address =
+            if state.failures.fails(DeviceCall::Reserve) { None } else { state.memory.reserve(bytes) };
+        address.ok_or(BackingError::OutOfMemory)
     }
 
-    unsafe fn release_addresses(&self, address: usize, bytes: usize) {
-        let mut state = self.state();
-        let released = state.memory.release_range(address, bytes);
-        state.note(released);
-        state.may_panic();
+    unsafe fn release_addresses(&self, address: usize, bytes: usize) -> Result<(), BackingError> {
+        self.release_or_leak(
+            "release_addresses",
+            |memory, _| memory.release_range(address, bytes),
+            |memory| memory.leak_range(address),
+        )
     }
 
-    unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> bool {
-        let mut state = self.enter();
+    unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
+        let mut state = self.enter("map")?;
         if state.failures.fails(DeviceCall::Map) {
-            return false;
+            return Err(BackingError::OutOfMemory);
         }
         let mapped = state.memory.map(address, bytes, page);
-        state.note(mapped)
+        if state.note(mapped) { Ok(()) } else { Err(BackingError::OutOfMemory) }
     }
 
-    unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) {
-        let mut state = self.state();
-        let MockState { memory, timeline, .. } = &mut *state;
-        let unmapped = memory.unmap(address, bytes, page, timeline);
-        state.note(unmapped);
-        state.may_panic();
+    unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
+        self.release_or_leak(
+            "unmap",
+            |memory, timeline| memory.unmap(address, bytes, page, timeline),
+            |memory| memory.leak(address, bytes),
+        )
     }
 
-    unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> bool {
-        let mut state = self.enter();
+    unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
+        let (mut state, mut error) = self.begin("remap");
         state.refuse_in_capture("remap");
-        let fails = state.failures.fails(DeviceCall::Remap);
+        if error.is_none() && state.failures.fails(DeviceCall::Remap) {
+            error = Some(BackingError::Failed(INJECTED));
+        }
         let MockState { memory, timeline, failures, .. } = &mut *state;
-        let moved = memory.remap((from, to), (bytes, page), timeline, fails, || failures.toss());
+        let moved = memory.remap((from, to), (bytes, page), timeline, error.is_some(), || failures.toss());
         state.note(moved);
-        !fails
+        error.map_or(Ok(()), |error| Err(state.fail(error)))
     }
 
-    unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> bool {
-        if self.enter().failures.fails(DeviceCall::Zero) {
-            return false;
+    unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> Result<(), BackingError> {
+        if self.enter("zero")?.failures.fails(DeviceCall::Zero) {
+            return Err(BackingError::Unsupported);
         }
         self.use_bytes(address, bytes, stream, true);
-        true
+        Ok(())
     }
 
-    fn record(&self, stream: StreamId) -> EventId {
-        self.enter().timeline.record(stream)
+    fn record(&self, stream: StreamId) -> Result<EventId, BackingError> {
+        let mut state = self.enter("record")?;
+        // In a capturing stream it would be a node of the graph.
+        state.refuse_in_capture("record");
+        state.check_stream("record", stream);
+        Ok(state.timeline.record(stream))
     }
 
-    fn is_done(&self, event: EventId) -> bool {
-        let mut state = self.enter();
-        state.refuse_in_capture("is_done");
+    fn query(&self, event: EventId) -> Result<bool, BackingError> {
+        let mut state = self.enter("query")?;
+        state.refuse_in_capture("query");
         let known = state.timeline.poll(event);
-        state.note_event("is_done", event, known.is_some());
-        let is_done = known.unwrap_or(true) || !state.failures.fails(DeviceCall::IsDone);
+        state.note_event("query", event, known.is_some());
+        let is_done = known.unwrap_or(true) || !state.failures.fails(DeviceCall::Query);
         if is_done {
             state.timeline.complete(event);
         }
-        is_done
+        Ok(is_done)
     }
 
-    fn synchronize(&self, event: EventId) {
-        let mut state = self.enter();
+    fn synchronize(&self, event: EventId) -> Result<(), BackingError> {
+        let mut state = self.enter("synchronize")?;
+        state.refuse_in_capture("synchronize");
         let was_live = state.timeline.complete(event);
         state.note_event("synchronize", event, was_live);
+        Ok(())
     }
 
     fn forget(&self, event: EventId) {
         let mut state = self.state();
         let was_live = state.timeline.forget(event);
         state.note_event("forget", event, was_live);
-        state.may_panic();
     }
 
-    fn wait(&self, stream: StreamId, event: EventId) {
-        let mut state = self.enter();
+    fn wait(&self, stream: StreamId, event: EventId) -> Result<(), BackingError> {
+        let mut state = self.enter("wait")?;
         // One of the two streams would join the capture, or the capture would end.
         state.refuse_in_capture("wait");
+        state.check_stream("wait", stream);
         let was_live = state.timeline.wait(stream, event);
         state.note_event("wait", event, was_live);
+        Ok(())
     }
 
     fn memory(&self) -> u64 {

@@ -23,7 +23,7 @@ pub mod states;
 mod timeline;
 
 pub use self::check::WatchedDevice;
-pub use self::failures::DeviceCall;
+pub use self::failures::{DeviceCall, INJECTED};
 pub use self::mock::MockDevice;
 pub use self::program::{DeviceProgram, ProgramEnd};
 pub use self::random::Random;
@@ -101,6 +101,20 @@ pub enum DeviceFault {
     /// A query, a wait or a move of pages during a capture.
     #[error("{call} during a capture")]
     InCapture {
+        /// The trait function.
+        call: &'static str,
+    },
+    /// A call that names a stream which was destroyed.
+    #[error("{call} in stream {stream:#x}, which was destroyed")]
+    StreamOver {
+        /// The trait function.
+        call: &'static str,
+        /// The number of the stream.
+        stream: u64,
+    },
+    /// A call of a device that was lost.
+    #[error("{call} after the device was lost")]
+    Lost {
         /// The trait function.
         call: &'static str,
     },

@@ -3,7 +3,7 @@
 use super::WatchedDevice;
 use super::random::Random;
 use crate::fault::{ConformanceFault, equal, rule};
-use orlop_core::StreamId;
+use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, Growth, PoolId, StreamFilter};
 use std::collections::BTreeMap;
 
@@ -24,8 +24,7 @@ pub enum ProgramEnd {
 pub struct DeviceProgram<B: WatchedDevice> {
     engine: Engine<B>,
     random: Random,
-    /// The number of streams.
-    streams: usize,
+    streams: Vec<ProgramStream>,
     /// The distribution of sizes.
     sizes: usize,
     live: Vec<ProgramBlock>,
@@ -33,7 +32,10 @@ pub struct DeviceProgram<B: WatchedDevice> {
     ends: BTreeMap<usize, usize>,
     /// The private pools, once for each user.
     pools: Vec<PoolId>,
-    underway: Vec<PoolId>,
+    /// The pools that requests go to.
+    routes: Vec<PoolId>,
+    /// The number of captures in progress.
+    captures: usize,
     next_pool: u64,
     step: usize,
 }
@@ -47,9 +49,24 @@ struct ProgramBlock {
     streams: Vec<StreamId>,
 }
 
-/// Returns the default stream, or another one whose id is as large as a handle.
-fn stream(number: usize) -> StreamId {
-    if number == 0 { StreamId::DEFAULT } else { StreamId::new(0x1000 + 0x10 * number as u64) }
+/// A stream of a program.
+#[derive(Debug, Clone, Copy)]
+struct ProgramStream {
+    id: StreamId,
+    /// The number of streams that were in its place before.
+    generation: u64,
+    is_foreign: bool,
+}
+
+impl ProgramStream {
+    /// Creates the default stream, or another one whose id is as large as a handle.
+    fn new(place: usize, generation: u64) -> Self {
+        let id = match place {
+            0 => StreamId::default_of(Device::cuda(0)),
+            _ => StreamId::from_raw(0x1000 + 0x10 * place as u64 + (generation << 32)),
+        };
+        Self { id, generation, is_foreign: false }
+    }
 }
 
 impl<B: WatchedDevice> DeviceProgram<B> {
@@ -59,13 +76,14 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let streams = random.pick(&[1, 2, 3, 5, 70]).unwrap_or(1);
         let mut program = Self {
             engine,
-            streams,
+            streams: (0..streams).map(|place| ProgramStream::new(place, 0)).collect(),
             sizes: random.below(4),
             random,
             live: Vec::new(),
             ends: BTreeMap::new(),
             pools: Vec::new(),
-            underway: Vec::new(),
+            routes: Vec::new(),
+            captures: 0,
             next_pool: 1 << 32,
             step: 0,
         };
@@ -77,6 +95,12 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         // By address: maps are unordered.
         program.live.sort_by_key(|block| block.address);
         program
+    }
+
+    /// Returns the engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine<B> {
+        &self.engine
     }
 
     /// Runs steps.
@@ -104,8 +128,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
                 self.free(which)
             }
             kind if kind < 95 => {
-                let (which, stream) =
-                    (self.random.below(self.live.len()), stream(self.random.below(self.streams)));
+                let (which, stream) = (self.random.below(self.live.len()), self.any_stream());
                 let live = &mut self.live[which];
                 live.streams.push(stream);
                 Ok(self.engine.record_stream(live.block, stream)?)
@@ -128,11 +151,14 @@ impl<B: WatchedDevice> DeviceProgram<B> {
 
     fn allocate(&mut self) -> Result<(), ConformanceFault> {
         let requested = self.bytes();
-        let stream = stream(self.random.below(self.streams));
+        let stream = self.any_stream();
         let mut request = DeviceRequest::new(requested, stream);
         request.long_lived = self.random.one_in(8);
+        let loss = self.engine.loss();
         let block = match self.engine.allocate(request) {
+            Ok(_) if loss.is_some() => return rule("a lost device serves no request", false),
             Ok(block) => block,
+            Err(error) if loss.is_some() => return rule("a request says why", loss == Some(error)),
             Err(error) => return self.check_refusal(requested, error),
         };
         let (address, bytes) = (self.engine.address(block), self.engine.size(block));
@@ -154,13 +180,20 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     /// Checks that a policy that searches again after a wait refuses a request only if nothing fits: neither
     /// a free chunk nor, together, the free pages and the rest of the device.
     fn check_refusal(&self, requested: usize, error: DeviceError) -> Result<(), ConformanceFault> {
+        let device = self.engine.backing();
+        if matches!(error, DeviceError::Backing { .. }) && !device.never_fails() {
+            return rule("an engine knows its last failed call", self.engine.last_failure().is_some());
+        }
+        if error == DeviceError::DuringCapture {
+            return rule("only during a capture no stream waits", self.captures > 0);
+        }
         let DeviceError::OutOfMemory { rounded, limit, reserved, pending, .. } = error else {
             return Err(error.into());
         };
-        let device = self.engine.backing();
         let policy = self.engine.policy();
         let is_limited = limit < device.memory() || !device.never_fails();
-        if is_limited || !self.underway.is_empty() || !policy.extensions.search_after_wait {
+        if is_limited || !self.routes.is_empty() || self.captures > 0 || !policy.extensions.search_after_wait
+        {
             return Ok(());
         }
         equal("pending bytes after a wait", 0, pending)?;
@@ -184,16 +217,18 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     }
 
     fn do_something_else(&mut self) -> Result<(), ConformanceFault> {
-        let is_capturing = !self.underway.is_empty();
-        match self.random.below(10) {
-            0 if !is_capturing => self.engine.empty_cache(),
+        match self.random.below(16) {
+            0 => {
+                let emptied = self.engine.empty_cache();
+                self.check_failure(emptied)?;
+            }
             1 => self.trim()?,
             2 if self.random.one_in(4) => {
                 let fraction = self.random.pick(&[0.05, 0.5, 1.0, -1.0, f64::NAN]);
                 self.engine.set_memory_fraction(fraction.unwrap_or(1.0));
             }
-            3 => self.begin_capture()?,
-            4 | 5 => self.end_capture()?,
+            3 => self.begin_route()?,
+            4 | 5 => self.end_route()?,
             6 if !self.pools.is_empty() => {
                 let pool = self.pools.swap_remove(self.random.below(self.pools.len()));
                 self.engine.release_pool(pool)?;
@@ -202,8 +237,13 @@ impl<B: WatchedDevice> DeviceProgram<B> {
                 let pool = self.pools[self.random.below(self.pools.len())];
                 self.engine.use_pool_on_oom(pool, self.random.one_in(2))?;
             }
-            8 if !is_capturing => self.give_back(),
+            8 => self.give_back(),
             9 => self.engine.reset_peaks(),
+            10 => self.empty_pool()?,
+            11 => self.begin_capture(),
+            12 => self.end_capture()?,
+            13 | 14 => self.end_stream()?,
+            15 => self.adopt_stream()?,
             _ => {}
         }
         Ok(())
@@ -213,34 +253,100 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let before = self.reserved();
         let target = before / 4 * self.random.below(5) as u64;
         let released = self.engine.trim(target);
-        equal("released bytes", before - self.reserved(), released)
+        if let Ok(released) = released {
+            equal("released bytes", before - self.reserved(), released)?;
+        }
+        self.check_failure(released)
+    }
+
+    /// Checks that only a device whose calls can fail fails a release.
+    fn check_failure<R>(&self, result: Result<R, DeviceError>) -> Result<(), ConformanceFault> {
+        match result {
+            Err(DeviceError::Backing { .. }) if !self.engine.backing().never_fails() => Ok(()),
+            result => Ok(result.map(drop)?),
+        }
     }
 
     fn reserved(&self) -> u64 {
         self.engine.stats().reserved_bytes.all.current
     }
 
-    fn begin_capture(&mut self) -> Result<(), ConformanceFault> {
+    fn empty_pool(&mut self) -> Result<(), ConformanceFault> {
+        let pool = self.random.below(3) as u64;
+        let emptied = self.engine.empty_pool((self.next_pool.saturating_sub(pool), 1));
+        self.check_failure(emptied)
+    }
+
+    fn begin_route(&mut self) -> Result<(), ConformanceFault> {
         let known = self.random.one_in(2).then(|| self.random.pick(&self.pools)).flatten();
         let pool = known.unwrap_or_else(|| {
             self.next_pool += 1;
             (self.next_pool, 1)
         });
-        let of_one = StreamFilter::only([stream(self.random.below(self.streams))]);
+        let of_one = StreamFilter::only([self.any_stream()]);
         let streams = if self.random.one_in(2) { StreamFilter::All } else { of_one };
         self.engine.begin_allocate_to_pool(pool, streams)?;
         self.pools.push(pool);
-        self.underway.push(pool);
-        self.engine.backing().set_capturing(true);
+        self.routes.push(pool);
         Ok(())
     }
 
-    fn end_capture(&mut self) -> Result<(), ConformanceFault> {
-        if let Some(pool) = self.underway.pop() {
-            self.engine.end_allocate_to_pool(pool)?;
-            self.engine.backing().set_capturing(!self.underway.is_empty());
+    fn end_route(&mut self) -> Result<(), ConformanceFault> {
+        self.routes.pop().map_or(Ok(()), |pool| Ok(self.engine.end_allocate_to_pool(pool)?))
+    }
+
+    fn any_stream(&mut self) -> StreamId {
+        self.streams[self.random.below(self.streams.len())].id
+    }
+
+    /// Destroys a stream, other than the default stream, and creates another in its place: after it was
+    /// retired, or a foreign one when no block is for it.
+    fn end_stream(&mut self) -> Result<(), ConformanceFault> {
+        let place = self.random.below(self.streams.len());
+        let ProgramStream { id, generation, is_foreign } = self.streams[place];
+        let is_used = self.live.iter().any(|block| block.streams.contains(&id));
+        if place == 0 || is_foreign && (is_used || self.captures > 0 || self.engine.last_failure().is_some())
+        {
+            return Ok(());
         }
+        if !is_foreign {
+            match self.engine.retire_stream(id) {
+                Err(DeviceError::DuringCapture) if self.captures > 0 => return Ok(()),
+                Err(error) => return self.check_failure::<()>(Err(error)),
+                Ok(()) => {}
+            }
+            for block in &mut self.live {
+                block.streams.retain(|&stream| stream != id);
+            }
+        }
+        self.engine.backing().end_stream(id);
+        self.streams[place] = ProgramStream::new(place, generation + 1);
         Ok(())
+    }
+
+    fn adopt_stream(&mut self) -> Result<(), ConformanceFault> {
+        let place = self.random.below(self.streams.len());
+        if place == 0 || self.captures > 0 {
+            return Ok(());
+        }
+        let adopted = self.engine.adopt_foreign_stream(self.streams[place].id);
+        self.streams[place].is_foreign |= adopted.is_ok();
+        self.check_failure(adopted)
+    }
+
+    fn begin_capture(&mut self) {
+        self.engine.mark_capture_begin();
+        self.captures += 1;
+        self.engine.backing().set_capturing(true);
+    }
+
+    fn end_capture(&mut self) -> Result<(), ConformanceFault> {
+        let Some(left) = self.captures.checked_sub(1) else {
+            return rule("only a capture can end", self.engine.mark_capture_end().is_err());
+        };
+        self.captures = left;
+        self.engine.backing().set_capturing(left > 0);
+        Ok(self.engine.mark_capture_end()?)
     }
 
     /// Releases memory as a recorded PyTorch did: a segment, or a free part of one.
@@ -277,8 +383,11 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     ///
     /// The first violated rule.
     pub fn finish(mut self, ending: ProgramEnd) -> Result<(), ConformanceFault> {
-        while !self.underway.is_empty() {
+        while self.captures > 0 {
             self.end_capture()?;
+        }
+        while !self.routes.is_empty() {
+            self.end_route()?;
         }
         while !self.live.is_empty() {
             self.free(self.live.len() - 1)?;
@@ -289,14 +398,23 @@ impl<B: WatchedDevice> DeviceProgram<B> {
             for pool in std::mem::take(&mut self.pools) {
                 self.engine.release_pool(pool)?;
             }
-            self.engine.empty_cache();
+            let emptied = self.engine.empty_cache();
+            self.check_failure(emptied)?;
             self.engine.verify()?;
             self.check()?;
-            let stats = self.engine.stats();
-            for (name, stat) in stats.by_pool() {
-                equal(name, 0, stat.all.current)?;
+            if self.engine.loss().is_some() {
+                return Ok(());
             }
-            equal("oversize segments", 0, stats.oversize_segments.current)?;
+            let stats = self.engine.stats();
+            let is_leaking = stats.leaked_bytes > 0;
+            for (name, stat) in stats.by_pool() {
+                match name {
+                    "reserved_bytes" => equal(name, stats.leaked_bytes, stat.all.current)?,
+                    "segment" if is_leaking => {}
+                    _ => equal(name, 0, stat.all.current)?,
+                }
+            }
+            rule("no oversize segment is left", is_leaking || stats.oversize_segments.current == 0)?;
         }
         Ok(())
     }

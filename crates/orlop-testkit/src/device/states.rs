@@ -44,7 +44,7 @@ fn segment(random: &mut Random, address: usize, expandable: bool) -> DeviceSegme
         chunks.push(DeviceChunk { address: at, bytes, requested, state });
         at += bytes;
     }
-    let stream = StreamId::new(random.below(2) as u64);
+    let stream = StreamId::from_raw(random.below(2) as u64);
     let pool = if random.one_in(5) { (1, 2) } else { (0, 0) };
     DeviceSegment { address, bytes, stream, small, expandable, pool, chunks }
 }

@@ -30,7 +30,7 @@ impl Timeline {
 
     pub(super) fn id(&self, queue: usize) -> u64 {
         let index = queue.checked_sub(HOST_QUEUE + 1);
-        index.and_then(|index| self.streams.get(index)).map_or(0, |stream| stream.get())
+        index.and_then(|index| self.streams.get(index)).map_or(0, |stream| stream.raw())
     }
 
     pub(super) fn order(&self) -> &WorkOrder {

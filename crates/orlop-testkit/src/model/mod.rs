@@ -90,7 +90,7 @@ impl AllocatorModel {
             ProgramOp::Trim(target) => self.trim(target)?,
             ProgramOp::RecordStream { block, stream } => {
                 if let Some(live) = self.number(block).and_then(|at| self.live.get(at)) {
-                    let recorded = live.block.record_stream(StreamId::new(stream));
+                    let recorded = live.block.record_stream(StreamId::from_raw(stream));
                     let waits = live.block.is_empty() || self.allocator.semantics().stream_ordered;
                     rule("a use is recorded exactly if it is honoured", recorded.is_ok() == waits)?;
                 }
@@ -165,7 +165,9 @@ impl AllocatorModel {
         rule("the block knows its kind", block.kind() == request.kind)?;
         rule("the block knows its tag", block.tag() == request.tag)?;
         rule("the block knows its alignment", block.align() == request.align)?;
-        rule("the block knows its stream", block.stream() == request.stream)?;
+        let own_default =
+            request.stream == StreamId::HOST && block.stream() == StreamId::default_of(block.device());
+        rule("the block knows its stream", block.stream() == request.stream || own_default)?;
         rule("no other stream has used the block", block.stream_uses().next().is_none())?;
         if request.bytes == 0 && !self.allocator.has_opaque_handles() {
             rule("an empty block has no allocator", !block.has_allocator())?;

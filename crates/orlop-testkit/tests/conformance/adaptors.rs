@@ -115,14 +115,14 @@ fn requests_and_stream_uses_pass_every_adaptor() {
         let request = Request::new(1000)
             .align(Alignment::PLANNED)
             .kind(MemoryKind::Workspace)
-            .stream(StreamId::new(9))
+            .stream(StreamId::from_raw(9))
             .freed_before(17)
             .tag(Tag::new("passing"))
             .zeroed()
             .no_retry();
         let block = allocator.allocate(&request).unwrap();
         let id = block.id();
-        block.record_stream(StreamId::new(4)).unwrap();
+        block.record_stream(StreamId::from_raw(4)).unwrap();
         drop(block);
         let seen = log.take();
         let allocated = seen.iter().any(|seen| {
@@ -132,7 +132,7 @@ fn requests_and_stream_uses_pass_every_adaptor() {
         assert!(allocated, "{name}: {seen:?}");
         let returned = seen.iter().any(|seen| {
             matches!(seen, RecordedCall::Returned { id: back, uses, accepted: true, .. }
-                if *back == id && uses[..] == [StreamId::new(4)])
+                if *back == id && uses[..] == [StreamId::from_raw(4)])
         });
         assert!(returned, "{name}: {seen:?}");
     }

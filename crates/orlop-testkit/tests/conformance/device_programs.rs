@@ -2,7 +2,10 @@
 
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
-use orlop_device::{DeviceAllocator, DeviceRequest, Engine, HostPages, NullDevice, Policy, TorchConf};
+use orlop_device::{
+    BackingError, DeviceAllocator, DeviceError, DeviceRequest, Engine, HostPages, NullDevice, Policy,
+    TorchConf,
+};
 use orlop_testkit::device::{
     DeviceCall, DeviceProgram, MockDevice, ProgramEnd, Random, WatchedDevice, policies, states,
 };
@@ -18,7 +21,7 @@ fn device(random: &mut Random, seed: u64) -> MockDevice {
     for call in [DeviceCall::Allocate, DeviceCall::Reserve, DeviceCall::Map, DeviceCall::Remap] {
         device.fail_one_in(call, random.pick(&[0, 0, 40, 8, 3]).unwrap());
     }
-    device.fail_one_in(DeviceCall::IsDone, random.pick(&[0, 2, 20, 1]).unwrap());
+    device.fail_one_in(DeviceCall::Query, random.pick(&[0, 2, 20, 1]).unwrap());
     device.panic_one_in(random.pick(&[0, 0, 300, 30, 4]).unwrap());
     device
 }
@@ -143,13 +146,15 @@ fn a_panic_of_the_backing_is_an_error_of_the_request() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages(), Policy::torch(&TorchConf::default())] {
         let device = MockDevice::new(64 << 20, true, 0);
         let allocator = DeviceAllocator::new(device.clone(), policy).into_ref();
-        let other = StreamId::new(1);
+        let other = StreamId::from_raw(1);
         let used_elsewhere = allocator.allocate(&Request::new(8 << 20)).unwrap();
         used_elsewhere.record_stream(other).unwrap();
         device.panic_one_in(1);
         drop(used_elsewhere);
         let refused = allocator.allocate(&Request::new(40 << 20)).map(drop).unwrap_err();
-        assert!(refused.is_out_of_memory(), "{refused}");
+        let panicked =
+            |error: &DeviceError| matches!(error, DeviceError::Backing { error: BackingError::Panicked, .. });
+        assert!(refused.backend_error().is_some_and(panicked), "{refused}");
         let zeroed = allocator.allocate(&Request::new(4 << 20).zeroed());
         assert!(zeroed.is_err(), "a backing that panics has not zeroed");
         assert_eq!(allocator.trim(0), 0, "streams could not be waited for");
@@ -157,7 +162,7 @@ fn a_panic_of_the_backing_is_an_error_of_the_request() {
         device.fault().unwrap();
         device.panic_one_in(0);
         drop(allocator.allocate(&Request::new(40 << 20)).unwrap());
-        allocator.empty_cache();
+        allocator.empty_cache().unwrap();
         allocator.verify().unwrap();
         assert_eq!(device.used(), 0);
         drop(allocator);
@@ -172,7 +177,7 @@ fn an_engine_that_cannot_wait_in_the_end_gives_nothing_back() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
         let device = MockDevice::new(64 << 20, true, 0);
         let mut engine = Engine::new(device.clone(), policy);
-        engine.allocate(DeviceRequest::new(8 << 20, StreamId::DEFAULT)).unwrap();
+        engine.allocate(DeviceRequest::new(8 << 20, StreamId::default_of(Device::cuda(0)))).unwrap();
         device.panic_one_in(1);
         drop(engine);
         device.fault().unwrap();

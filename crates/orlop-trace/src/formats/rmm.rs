@@ -147,7 +147,7 @@ impl RmmLog {
             // The pointer of a failure is null; the free bytes are unknown.
             address: pointer(row, address, EventField::Address)?,
             bytes: row.number(bytes, EventField::Bytes, 10)?,
-            stream: StreamId::new(pointer(row, stream, EventField::Stream)?),
+            stream: StreamId::from_raw(pointer(row, stream, EventField::Stream)?),
             site: SiteId::UNKNOWN,
             text: TextId::NONE,
             thread,
@@ -282,7 +282,7 @@ mod tests {
             "line 2: the stream cannot be \"default\", expected a whole number below 2^64"
         );
         let history = read_rmm(text.replace("default", "2a").as_bytes()).unwrap();
-        assert_eq!(history.devices[0].events[0].stream, StreamId::new(0x2a));
+        assert_eq!(history.devices[0].events[0].stream, StreamId::from_raw(0x2a));
         assert_eq!(history.warnings, [HistoryWarning::FreedUnknown { device: 0, event: 0, address: 0 }]);
         let error = read_rmm("Action,Size\n".as_bytes()).unwrap_err();
         assert!(error.to_string().starts_with("line 1: the thread is missing"), "{error}");

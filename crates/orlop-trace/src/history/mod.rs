@@ -208,7 +208,7 @@ impl HistoryEvent {
             time: 0,
             address,
             bytes,
-            stream: StreamId::DEFAULT,
+            stream: StreamId::from_raw(0),
             site: SiteId::UNKNOWN,
             text: TextId::NONE,
             thread: 0,

@@ -86,7 +86,7 @@ impl Workload {
             let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
             live.map(|block| (segment.stream, block))
         });
-        let outside = history.unplaced.iter().map(|block| (StreamId::DEFAULT, block));
+        let outside = history.unplaced.iter().map(|block| (StreamId::from_raw(0), block));
         for (stream, block) in pieces.chain(outside) {
             let requested = WorkBlock::new(block.requested, stream);
             let id = work.push(WorkBlock { address: block.address, site: block.site, ..requested });

@@ -32,7 +32,7 @@ impl RecorderInner {
     fn uses(&self, block: &RawBlock, ticks: u64, thread: u32) {
         let record = EventRecord::of_block(block, ticks, thread, EventAction::Use);
         for stream in block.uses.iter() {
-            self.rings.push(&EventRecord { stream: stream.get(), ..record });
+            self.rings.push(&EventRecord { stream: stream.raw(), ..record });
         }
     }
 
@@ -57,7 +57,7 @@ impl RecorderInner {
         self.rings.push(&EventRecord {
             address: block.ptr.addr().get() as u64,
             bytes: requested as u64,
-            stream: block.stream.get(),
+            stream: block.stream.raw(),
             text: block.tag.number(),
             kind: block.kind,
             ..record
@@ -110,7 +110,7 @@ impl RecorderInner {
             _ => return,
         };
         let ticks = event.at.unwrap_or_else(|| self.clock.ticks());
-        let (address, bytes, stream) = (event.address as u64, event.bytes as u64, event.stream.get());
+        let (address, bytes, stream) = (event.address as u64, event.bytes as u64, event.stream.raw());
         let thread = thread::number();
         let record = EventRecord::mark(ticks, action, event.device, thread.unwrap_or(0));
         let record =

@@ -55,7 +55,7 @@ impl EventRecord {
             ticks,
             address: block.ptr.addr().get() as u64,
             bytes: block.requested as u64,
-            stream: block.stream.get(),
+            stream: block.stream.raw(),
             text: block.tag.number(),
             site: 0,
             thread,
@@ -94,13 +94,20 @@ impl EventRecord {
         })
     }
 
+    /// Returns the stream as histories name it: 0 is the default stream of the event's device.
+    pub(super) fn stream(&self) -> StreamId {
+        let stream = StreamId::from_raw(self.stream);
+        let is_own = stream.default_device().is_some_and(|device| device_number(device) == self.device);
+        if is_own { StreamId::from_raw(0) } else { stream }
+    }
+
     /// Converts to an event of a history, with the time and the names.
     pub(super) fn event(&self, time: u64, text: TextId, site: SiteId) -> HistoryEvent {
         HistoryEvent {
             time,
             address: self.address,
             bytes: self.bytes,
-            stream: StreamId::new(self.stream),
+            stream: self.stream(),
             site,
             text,
             thread: self.thread,

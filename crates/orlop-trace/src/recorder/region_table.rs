@@ -4,7 +4,7 @@ use super::record::EventRecord;
 use crate::history::{
     EventAction, Segment, SegmentBlock, SegmentRange, SiteId, SizeRules, carve, merge_adjacent,
 };
-use orlop_core::{MemoryKind, StreamId};
+use orlop_core::MemoryKind;
 use std::collections::BTreeMap;
 
 /// Regions by device and address; they do not overlap.
@@ -16,7 +16,7 @@ pub(super) struct RegionTable {
 impl RegionTable {
     /// Applies an event; returns `false` if it changes nothing.
     pub(super) fn apply(&mut self, record: &EventRecord, rules: &SizeRules) -> bool {
-        let &EventRecord { device, address, bytes, stream, action, .. } = record;
+        let &EventRecord { device, address, bytes, action, .. } = record;
         if !self.would_change(record) {
             return false;
         }
@@ -24,8 +24,7 @@ impl RegionTable {
         if record.action.adds_region() {
             let mapped = action == EventAction::Mapped;
             let small = if mapped { rules.is_small_page(bytes) } else { rules.is_small_segment(bytes) };
-            let stream = StreamId::new(stream);
-            let (pool, site) = ((0, 0), SiteId::UNKNOWN);
+            let (stream, pool, site) = (record.stream(), (0, 0), SiteId::UNKNOWN);
             let region = SegmentRange { bytes, stream, small, expandable: mapped, pool, site };
             let regions = self.regions_mut(device);
             regions.insert(address, region);
@@ -99,7 +98,7 @@ impl RegionTable {
                 ticks,
                 address,
                 bytes,
-                stream: stream.get(),
+                stream: stream.raw(),
                 text: 0,
                 site: 0,
                 thread: 0,

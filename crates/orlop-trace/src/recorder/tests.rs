@@ -42,15 +42,16 @@ fn the_lifetime_of_a_block_is_recorded() {
     let allocator =
         DeviceAllocator::new(NullDevice::new(device, 1 << 30), Policy::orlop()).into_ref().erase();
     allocator.add_observer(recorder.observer());
-    let request = Request::new(1000).tag(Tag::new("kv")).kind(MemoryKind::KvCache).stream(StreamId::new(9));
+    let request =
+        Request::new(1000).tag(Tag::new("kv")).kind(MemoryKind::KvCache).stream(StreamId::from_raw(9));
     let block = allocator.allocate(&request).unwrap();
     let address = block.as_ptr().addr().get() as u64;
-    block.record_stream(StreamId::new(4)).unwrap();
+    block.record_stream(StreamId::from_raw(4)).unwrap();
     drop(block);
     let history = recorder.history();
     assert_eq!(history.devices[0].device, device_number(device));
     let events = blocks(&history);
-    let actions: Vec<_> = events.iter().map(|event| (event.action, event.stream.get())).collect();
+    let actions: Vec<_> = events.iter().map(|event| (event.action, event.stream.raw())).collect();
     assert_eq!(actions, [(EventAction::Allocate, 9), (EventAction::Use, 4), (EventAction::FreeRequested, 9)]);
     for event in &events {
         assert_eq!((event.address, event.bytes, event.kind), (address, 1000, MemoryKind::KvCache));

@@ -41,7 +41,7 @@ fn a_log_of_rmm_is_read() {
         [Allocate, Allocate, Allocate, FreeRequested, OutOfMemory, FreeRequested, FreeRequested, Allocate]
     );
     let second = device.events[1];
-    assert_eq!((second.address, second.bytes, second.stream), (0x7f00_0010_0000, 256, StreamId::new(2)));
+    assert_eq!((second.address, second.bytes, second.stream), (0x7f00_0010_0000, 256, StreamId::from_raw(2)));
     assert_eq!(second.time - device.events[0].time, 150_000);
     assert_eq!(device.events.iter().map(|event| event.thread).collect::<Vec<_>>(), [1, 1, 2, 1, 2, 2, 1, 1]);
     assert_eq!(

@@ -39,7 +39,7 @@ fn event() -> impl Strategy<Value = (HistoryEvent, Names)> {
                 time,
                 address: if same == 0 { 0 } else { address },
                 bytes: if same == 0 { 0 } else { bytes },
-                stream: StreamId::new(if same == 1 { 0 } else { stream }),
+                stream: StreamId::from_raw(if same == 1 { 0 } else { stream }),
                 site: SiteId::UNKNOWN,
                 text: TextId::NONE,
                 thread,
@@ -65,7 +65,7 @@ fn segment() -> impl Strategy<Value = (Segment, Vec<usize>)> {
                 SegmentBlock { address, bytes, requested, state, site: SiteId::UNKNOWN }
             })
             .collect();
-        let (stream, site) = (StreamId::new(stream), SiteId::UNKNOWN);
+        let (stream, site) = (StreamId::from_raw(stream), SiteId::UNKNOWN);
         (Segment { address, bytes, stream, small, expandable, pool, site, blocks }, sites)
     })
 }

@@ -79,7 +79,8 @@ proptest! {
                     return Operation::Free { id };
                 }
                 live.insert(id);
-                Operation::Allocate { id, bytes: bytes.into(), stream: orlop_core::StreamId::new(stream) }
+                let stream = orlop_core::StreamId::from_raw(stream);
+                Operation::Allocate { id, bytes: bytes.into(), stream }
             })
             .collect();
         let text: String = operations.iter().map(|operation| format!("{operation}\n")).collect();

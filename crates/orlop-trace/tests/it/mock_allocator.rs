@@ -22,7 +22,7 @@ pub(crate) struct MockAllocator {
 impl MockAllocator {
     pub(crate) fn allocate(&mut self, bytes: u64, stream: u64, site: SiteId) -> u64 {
         let rounded = bytes.max(1).next_multiple_of(512);
-        let (small, stream) = (rounded <= MIB, StreamId::new(stream));
+        let (small, stream) = (rounded <= MIB, StreamId::from_raw(stream));
         let (segment, block) = match self.best_fit(rounded, small, stream) {
             Some(found) => found,
             None => {
@@ -58,7 +58,13 @@ impl MockAllocator {
     }
 
     pub(crate) fn fail(&mut self, bytes: u64, stream: u64, device_free: u64) {
-        self.happens(EventAction::OutOfMemory, device_free, bytes, StreamId::new(stream), SiteId::UNKNOWN);
+        self.happens(
+            EventAction::OutOfMemory,
+            device_free,
+            bytes,
+            StreamId::from_raw(stream),
+            SiteId::UNKNOWN,
+        );
     }
 
     /// Releases segments that are entirely free, and free ends of expandable ones.

@@ -52,7 +52,7 @@ fn run(allocator: &AllocatorRef, seed: u64, steps: usize) -> Vec<Block> {
     let (mut dice, mut blocks) = (Dice(seed), Vec::new());
     for step in 0..steps {
         let most = if dice.below(6) == 0 { 40 * MIB } else { MIB / 8 };
-        let stream = |dice: &mut Dice| StreamId::new(dice.below(3) as u64);
+        let stream = |dice: &mut Dice| StreamId::from_raw(dice.below(3) as u64);
         let request = Request::new(1 + dice.below(most)).stream(stream(&mut dice)).tag(Tag::new("run"));
         if let Ok(block) = allocator.allocate(&request) {
             if dice.below(4) == 0 {
@@ -318,17 +318,17 @@ fn size_classes_are_known_after_pages_were_overwritten() {
 fn a_failure_is_recorded_with_the_free_device_memory() {
     let allocator = torch("");
     let recorder = watched(&allocator);
-    let stream = StreamId::new(7);
+    let stream = StreamId::from_raw(7);
     let kept = allocator.allocate(&Request::new(100 * MIB).stream(stream)).unwrap();
     let cached = allocator.allocate(&Request::new(50 * MIB)).unwrap();
-    kept.record_stream(StreamId::new(8)).unwrap();
+    kept.record_stream(StreamId::from_raw(8)).unwrap();
     drop(cached);
     assert!(allocator.allocate(&Request::new(200 * MIB)).is_err());
     drop(kept);
     let history = recorder.history();
     let device = only(&history);
     let told: Vec<_> =
-        device.events.iter().map(|event| (event.action, event.stream.get(), event.bytes)).collect();
+        device.events.iter().map(|event| (event.action, event.stream.raw(), event.bytes)).collect();
     let mib = |bytes: usize| (bytes * MIB) as u64;
     let expected = [
         (EventAction::RegionReserved, 7, mib(100)),

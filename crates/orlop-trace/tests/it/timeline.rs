@@ -58,7 +58,7 @@ fn run(actions: &[Action], expandable: bool) -> MockAllocator {
 }
 
 fn raw(action: EventAction, address: u64, bytes: u64, stream: u64) -> HistoryEvent {
-    HistoryEvent { stream: StreamId::new(stream), ..HistoryEvent::new(action, address, bytes) }
+    HistoryEvent { stream: StreamId::from_raw(stream), ..HistoryEvent::new(action, address, bytes) }
 }
 
 fn any_event() -> impl Strategy<Value = HistoryEvent> {

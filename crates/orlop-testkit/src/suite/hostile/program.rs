@@ -56,7 +56,7 @@ fn play(state: &Arc<HostileState>) -> Result<(), ConformanceFault> {
         give_back(state, true)?;
         give_back(state, false)?;
         allocate(state, &Request::new(5000).zeroed())?;
-        allocate(state, &Request::new(2000).align(Alignment::PLANNED).stream(StreamId::DEFAULT))?;
+        allocate(state, &Request::new(2000).align(Alignment::PLANNED).stream(StreamId::HOST))?;
         elsewhere(state, round)?;
         with(state, |allocator| {
             allocator.trim(0);

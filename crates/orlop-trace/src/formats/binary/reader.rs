@@ -328,7 +328,7 @@ impl RecordTables {
             time: now.time,
             address: now.address,
             bytes: now.bytes,
-            stream: StreamId::new(now.stream),
+            stream: StreamId::from_raw(now.stream),
             site: self.stack_of(now.site)?,
             text: self.text_of(now.text)?,
             thread: now.thread,
@@ -343,7 +343,7 @@ impl RecordTables {
         let segment = Segment {
             address: cursor.varint()?,
             bytes: cursor.varint()?,
-            stream: StreamId::new(cursor.varint()?),
+            stream: StreamId::from_raw(cursor.varint()?),
             pool: (cursor.varint()?, cursor.varint()?),
             site: self.site(cursor)?,
             small: flags & SMALL != 0,

@@ -116,7 +116,7 @@ impl<W: Write> BinaryWriter<W> {
             time: event.time,
             address: event.address,
             bytes: event.bytes,
-            stream: event.stream.get(),
+            stream: event.stream.raw(),
             site,
             text,
             thread: event.thread,
@@ -193,7 +193,7 @@ impl<W: Write> BinaryWriter<W> {
         let flags = flag(at_end, AT_END) | flag(segment.small, SMALL) | flag(segment.expandable, EXPANDABLE);
         self.payload.extend([SEGMENT, flags]);
         let Segment { address, bytes, stream, pool, .. } = *segment;
-        for number in [address, bytes, stream.get(), pool.0, pool.1, site.into()] {
+        for number in [address, bytes, stream.raw(), pool.0, pool.1, site.into()] {
             put(&mut self.payload, number);
         }
         self.end_of_record()?;

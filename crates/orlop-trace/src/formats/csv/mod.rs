@@ -96,7 +96,7 @@ pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
 fn write_event(device: u32, event: &HistoryEvent, sites: &Sites, line: &mut Vec<u8>) -> std::io::Result<()> {
     let &HistoryEvent { time, address, bytes, stream, thread, kind, .. } = event;
     let action = event.action.name();
-    write!(line, "{device},{time},{action},{address:#x},{bytes},{:#x},{thread},{kind},", stream.get())?;
+    write!(line, "{device},{time},{action},{address:#x},{bytes},{:#x},{thread},{kind},", stream.raw())?;
     escape::quote(&escape::escaped(sites.name(event.text)), line);
     line.push(b',');
     escape::quote(&escape::frames(event.site, sites), line);
@@ -165,7 +165,7 @@ fn read_event(row: TableRow<'_>, places: &ColumnPlaces, sites: &mut Sites) -> Re
         time: number(row, time, EventField::Time, 10)?,
         address: number(row, address, EventField::Address, 16)?,
         bytes: number(row, bytes, EventField::Bytes, 10)?,
-        stream: StreamId::new(number(row, stream, EventField::Stream, 16)?),
+        stream: StreamId::from_raw(number(row, stream, EventField::Stream, 16)?),
         site,
         text,
         thread: short(row, thread, EventField::Thread)?,
@@ -207,7 +207,7 @@ mod tests {
         let history = read_csv(text.as_bytes()).unwrap();
         let event = history.devices[0].events[0];
         assert_eq!((history.devices[0].device, event.bytes, event.address, event.time), (1, 5, 255, 7));
-        assert_eq!((event.stream, event.thread, event.text), (StreamId::DEFAULT, 0, TextId::NONE));
+        assert_eq!((event.stream, event.thread, event.text), (StreamId::from_raw(0), 0, TextId::NONE));
     }
 
     #[test]

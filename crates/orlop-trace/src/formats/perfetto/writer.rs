@@ -196,7 +196,7 @@ mod tests {
             event(6000, EventAction::FreeRequested, 500, 7),
         ];
         history.devices = by_device(events.map(|event| (0, event)));
-        let (stream, site) = (StreamId::DEFAULT, SiteId::UNKNOWN);
+        let (stream, site) = (StreamId::from_raw(0), SiteId::UNKNOWN);
         let block = SegmentBlock { address: 500, bytes: 512, requested: 7, state: BlockState::Live, site };
         let blocks = vec![block];
         let (small, expandable, pool) = (true, false, (0, 0));

@@ -141,7 +141,7 @@ impl SnapshotBuilder {
         self.device(device).end.push(Segment {
             address,
             bytes,
-            stream: StreamId::new(fields.stream),
+            stream: StreamId::from_raw(fields.stream),
             small: fields.small,
             expandable: fields.expandable,
             pool: fields.pool,

@@ -241,7 +241,7 @@ impl SnapshotRecord for EventFields {
             time: self.microseconds.checked_mul(NANOSECONDS).ok_or(TraceError::TimeOverflow)?,
             address,
             bytes: required(self.bytes, Word::Size)?,
-            stream: StreamId::new(self.stream),
+            stream: StreamId::from_raw(self.stream),
             site: self.site,
             text: self.text,
             thread: 0,

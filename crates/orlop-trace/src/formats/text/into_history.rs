@@ -28,7 +28,7 @@ impl From<&Trace> for History {
     fn from(trace: &Trace) -> Self {
         let mut device = DeviceHistory::default();
         device.events.reserve(trace.len());
-        let mut blocks = vec![(0, 0, StreamId::DEFAULT); trace.slots()];
+        let mut blocks = vec![(0, 0, StreamId::from_raw(0)); trace.slots()];
         let mut next = ALIGNMENT;
         for (time, step) in (0..).zip(trace.steps()) {
             let event = |action, (address, bytes, stream)| HistoryEvent {

@@ -19,7 +19,7 @@ pub(super) fn parse(text: &[u8], line: u64) -> Result<Option<Operation>> {
             let id = fields.number(EventField::Id)?;
             let bytes = fields.number(EventField::Bytes)?;
             let stream = if fields.rest.is_some() { fields.number(EventField::Stream)? } else { 0 };
-            Operation::Allocate { id, bytes, stream: StreamId::new(stream) }
+            Operation::Allocate { id, bytes, stream: StreamId::from_raw(stream) }
         }
         b"f" => Operation::Free { id: fields.number(EventField::Id)? },
         _ => return Err(TraceError::unexpected(line, EventField::Operation, kind)),
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn allocate(id: u64, bytes: u64, stream: u64) -> Operation {
-        Operation::Allocate { id, bytes, stream: StreamId::new(stream) }
+        Operation::Allocate { id, bytes, stream: StreamId::from_raw(stream) }
     }
 
     #[test]

@@ -52,8 +52,8 @@ pub enum Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Allocate { id, bytes, stream } if stream.is_default() => write!(f, "a,{id},{bytes}"),
-            Self::Allocate { id, bytes, stream } => write!(f, "a,{id},{bytes},{}", stream.get()),
+            Self::Allocate { id, bytes, stream } if stream.raw() == 0 => write!(f, "a,{id},{bytes}"),
+            Self::Allocate { id, bytes, stream } => write!(f, "a,{id},{bytes},{}", stream.raw()),
             Self::Free { id } => write!(f, "f,{id}"),
         }
     }

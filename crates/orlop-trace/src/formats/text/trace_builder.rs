@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn ids_become_slots_and_slots_are_used_again() {
         let trace = Trace::parse("a,70,1\na,9,2,5\nf,70\na,3,4\nf,3\na,70,8\n".as_bytes()).unwrap();
-        let on = |slot, bytes, stream| ReplayStep::Allocate { slot, bytes, stream: StreamId::new(stream) };
+        let on =
+            |slot, bytes, stream| ReplayStep::Allocate { slot, bytes, stream: StreamId::from_raw(stream) };
         let expected = [
             on(0, 1, 0),
             on(1, 2, 5),
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!((trace.slots(), trace.len()), (2, 6));
         assert_eq!(trace.peak(), LiveTotals { bytes: 10, blocks: 2 });
         assert_eq!(trace.live_at_end(), LiveTotals { bytes: 10, blocks: 2 });
-        assert_eq!(trace.streams(), [StreamId::DEFAULT, StreamId::new(5)]);
+        assert_eq!(trace.streams(), [StreamId::from_raw(0), StreamId::from_raw(5)]);
     }
 
     #[test]

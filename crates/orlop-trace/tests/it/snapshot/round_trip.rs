@@ -95,7 +95,7 @@ fn traces_of_lines_become_snapshots() {
     assert_eq!(addresses, [512, 1024, 512, 512, 2048]);
     let again = History::parse(&pickled(&history)[..]).expect("it was written");
     assert_eq!(again.devices[0].events.len(), events.len());
-    assert_eq!(again.devices[0].events[1].stream.get(), 5);
+    assert_eq!(again.devices[0].events[1].stream.raw(), 5);
     assert!(
         History::parse("a,0,100\nf,0\n".as_bytes()).is_ok_and(|history| history.devices[0].events.len() == 3)
     );

@@ -123,7 +123,7 @@ fn segment(address: u64, expandable: bool, blocks: &[(u64, BlockState)]) -> Segm
     Segment {
         address,
         bytes: at - address,
-        stream: StreamId::DEFAULT,
+        stream: StreamId::from_raw(0),
         small: false,
         expandable,
         pool: (0, 0),

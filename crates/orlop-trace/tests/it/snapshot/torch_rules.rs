@@ -237,7 +237,7 @@ impl Recording {
     pub(super) fn run(&mut self, deed: Deed) {
         match deed {
             Deed::Allocate { bytes, stream } => {
-                let stream = StreamId::new(stream);
+                let stream = StreamId::from_raw(stream);
                 let address = self.torch.allocate(bytes, stream).unwrap_or_else(|| {
                     let length = match bytes.next_multiple_of(512) {
                         ..=MIB => 2 * MIB,

@@ -224,7 +224,7 @@ fn write_segment(
     out.number_field(Word::AllocatedSize, sum(false, false))?;
     out.number_field(Word::ActiveSize, sum(true, false))?;
     out.number_field(Word::RequestedSize, sum(true, true))?;
-    out.number_field(Word::Stream, segment.stream.get())?;
+    out.number_field(Word::Stream, segment.stream.raw())?;
     out.word_field(Word::SegmentType, if segment.small { Word::Small } else { Word::Large })?;
     out.key(Word::SegmentPoolId)?;
     out.pair(segment.pool)?;
@@ -280,7 +280,7 @@ fn write_event(
     let address = if event.action == EventAction::OutOfMemory { Word::DeviceFree } else { Word::Addr };
     out.number_field(address, event.address)?;
     out.number_field(Word::Size, event.bytes)?;
-    out.number_field(Word::Stream, event.stream.get())?;
+    out.number_field(Word::Stream, event.stream.raw())?;
     out.number_field(Word::TimeUs, event.time / MICROSECOND)?;
     if event.text != TextId::NONE {
         out.key(Word::UserMetadata)?;

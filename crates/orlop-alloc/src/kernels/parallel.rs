@@ -1,16 +1,20 @@
 //! Parallel execution of large operations, with the crate's feature `rayon`.
 
 #[cfg(not(feature = "rayon"))]
-pub(super) use one_thread::{in_parts, pays};
+pub(super) use one_thread::in_parts;
+#[cfg(not(feature = "rayon"))]
+pub(crate) use one_thread::pays;
 #[cfg(feature = "rayon")]
-pub(super) use threads::{in_parts, pays};
+pub(super) use threads::in_parts;
+#[cfg(feature = "rayon")]
+pub(crate) use threads::pays;
 
 #[cfg(not(feature = "rayon"))]
 mod one_thread {
     use crate::kernels::nest::LoopDim;
 
     /// Returns `true` if an operation on `bytes` bytes is worth several threads.
-    pub(in crate::kernels) const fn pays(_bytes: usize) -> bool {
+    pub(crate) const fn pays(_bytes: usize) -> bool {
         false
     }
 
@@ -48,7 +52,7 @@ mod threads {
     const GRANULE: usize = 64;
 
     /// Returns `true` if an operation on `bytes` bytes is worth several threads.
-    pub(in crate::kernels) fn pays(bytes: usize) -> bool {
+    pub(crate) fn pays(bytes: usize) -> bool {
         bytes >= MIN_BYTES && rayon::current_num_threads() > 1
     }
 

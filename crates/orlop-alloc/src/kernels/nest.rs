@@ -11,17 +11,20 @@ use orlop_core::Layout;
 /// The rank up to which the loops are stored inline.
 const INLINE_DIMS: usize = 6;
 
-/// A loop: its number of steps, and the bytes per step on either side.
+/// A loop over strided memory: its number of steps, and the bytes per step on either side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LoopDim {
-    pub(super) size: usize,
-    pub(super) dst: usize,
-    pub(super) src: usize,
+pub struct LoopDim {
+    /// The number of steps.
+    pub size: usize,
+    /// Bytes from one step to the next in the destination.
+    pub dst: usize,
+    /// Bytes from one step to the next in the source. Zero reads the same bytes at each step.
+    pub src: usize,
 }
 
 impl LoopDim {
     /// The loop with one step.
-    pub(super) const ONCE: Self = Self { size: 1, dst: 0, src: 0 };
+    pub(crate) const ONCE: Self = Self { size: 1, dst: 0, src: 0 };
 
     /// Returns `true` if `self`, as the loop around `inner`, continues where `inner` ends, so that both can
     /// be one loop.
@@ -40,7 +43,7 @@ impl LoopDim {
 /// outermost first. Without `src`, every step reads the same address.
 ///
 /// Both layouts have the same shape and at least one element, and are within one allocation.
-pub(super) fn with_loops<R>(
+pub(crate) fn with_loops<R>(
     (dst, dst_size): (&Layout, usize),
     (src, src_size): (Option<&Layout>, usize),
     work: impl FnOnce(&mut [LoopDim]) -> R,
