@@ -17,8 +17,8 @@ fn event(buffer: &Buffer) -> sys::CUevent {
     ptr::with_exposed_provenance_mut(buffer.event)
 }
 
-/// Returns the number of races of four threads that use, wait for, free and destroy. One in `forgets` uses does
-/// not wait for the user before; 0 for none.
+/// Returns the number of races of four threads that use, wait for, free and destroy. One in `forgets` uses
+/// does not wait for the user before; 0 for none.
 fn races(forgets: u32) -> u64 {
     let (driver, context) = start();
     let buffers: Vec<Buffer> = (0..12)
