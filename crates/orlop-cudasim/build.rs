@@ -1,5 +1,6 @@
-//! Gives the library the name under which the dynamic loader knows a CUDA driver: once it is loaded by path, a
-//! request for `libcuda.so` finds it. Its file has another name, so that it never shadows a real driver.
+//! Gives the library the name under which the dynamic loader knows a CUDA driver: once it is loaded by
+//! path, a request for `libcuda.so` finds it. Its file has another name, so that it never shadows a real
+//! driver.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::report::{Outcome, Report};
 use crate::setup::{TARGETS, has_cargo_deny, has_target};
 use crate::shell::Shell;
-use crate::workspace::{members, package_args};
+use crate::workspace::{Member, members, package_args};
 
 /// Members that run only on the machine that builds them.
 const HOST_ONLY: [&str; 2] = ["orlop-benches", "xtask"];
@@ -15,10 +15,17 @@ pub(crate) fn fmt(shell: &Shell) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
-/// Checks that no lint fires in the workspace, including tests and benches.
+/// Checks that no lint fires in the workspace, including tests and benches, and that no published code calls
+/// `expect`.
+///
+/// The second lint is not in the workspace's list, because the helper functions of tests may call `expect`.
 pub(crate) fn clippy(shell: &Shell) -> Result<Outcome> {
     let args = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
     shell.run("clippy", &mut shell.cargo(&args))?;
+    let members = members(shell)?;
+    let mut command = shell.cargo(&["clippy", "--quiet", "--lib", "--bins"]);
+    command.args(package_args(&published(&members))).args(["--", "-D", "clippy::expect_used"]);
+    shell.run("clippy-expect", &mut command)?;
     Ok(Outcome::passed())
 }
 
@@ -38,6 +45,17 @@ pub(crate) fn doc(shell: &Shell) -> Result<Outcome> {
     }
     shell.run("doc", command.env("RUSTDOCFLAGS", "-D warnings"))?;
     Ok(Outcome::passed())
+}
+
+/// Makes the packages of all published members, without building them.
+///
+/// `--offline`: the index was read when the workspace was built, and nothing is published.
+pub(crate) fn package(shell: &Shell) -> Result<Outcome> {
+    let members = members(shell)?;
+    let published = published(&members);
+    let mut command = shell.cargo(&["package", "--quiet", "--no-verify", "--offline", "--allow-dirty"]);
+    shell.run("package", command.args(package_args(&published)))?;
+    Ok(Outcome::Passed(format!("{} packages", published.len())))
 }
 
 /// Checks bans, licences and sources of all dependencies. Advisories need a database that is not available
@@ -75,6 +93,11 @@ pub(crate) fn targets(shell: &Shell, report: &mut Report) {
             Ok(Outcome::passed())
         });
     }
+}
+
+/// Returns the names of the members that are published.
+fn published(members: &[Member]) -> Vec<&str> {
+    members.iter().filter(|member| member.is_published()).map(|member| member.name.as_str()).collect()
 }
 
 /// Runs the named benches, or all of them.

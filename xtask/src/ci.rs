@@ -21,6 +21,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     report.step("clippy", || checks::clippy(shell));
     report.step("test", || checks::test(shell));
     report.step("doc", || checks::doc(shell));
+    report.step("package", || checks::package(shell));
     golden::run(shell, report, &shell.root().join(TESTDATA));
     checks::deny(shell, report);
     powerset::run(shell, report);

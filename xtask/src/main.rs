@@ -110,6 +110,8 @@ enum Task {
     },
     /// Check what the compiler does not: layers, unsafe, file lengths, docs, reasons, words
     Tidy,
+    /// Make the packages of all published crates, without building them
+    Package,
     /// Check each library crate alone under every set of its features
     Powerset,
     /// Check the licences and sources of the dependencies
@@ -168,6 +170,7 @@ fn main() -> ExitCode {
         }
         Task::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
         Task::Tidy => report.step("tidy", || tidy::run(shell)),
+        Task::Package => report.step("package", || checks::package(shell)),
         Task::Powerset => powerset::run(shell, report),
         Task::Deny => checks::deny(shell, report),
         Task::Targets => checks::targets(shell, report),

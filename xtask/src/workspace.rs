@@ -16,6 +16,8 @@ pub(crate) struct Member {
     dependencies: Vec<Dependency>,
     features: BTreeMap<String, Vec<String>>,
     targets: Vec<CargoTarget>,
+    /// The registries it may be published to; `None` for all.
+    publish: Option<Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -80,6 +82,11 @@ impl Member {
     /// Returns `true` if other crates or foreign programs can link it.
     pub(crate) fn is_library(&self) -> bool {
         self.targets.iter().flat_map(|target| &target.kind).any(|kind| kind == "lib" || kind == "cdylib")
+    }
+
+    /// Returns `true` unless its manifest forbids publishing.
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
     }
 
     /// Returns the members that it depends on, without dependencies of tests only.

@@ -189,9 +189,10 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Frees a block into the calling thread's cache and counts it out. `Some` returns the block unchanged:
-    /// the caller then passes it to [`Allocator::deallocate_counted`]. That is always so if the block could
-    /// be the last one. It takes a pointer for the same reason as `deallocate_counted`.
+    /// Frees a block into the calling thread's cache and counts it out, without a change of a region. `Some`
+    /// returns the block unchanged: the caller then passes it to [`Allocator::deallocate_counted`]. That is
+    /// always so if the block could be the last one. It takes a pointer for the same reason as
+    /// `deallocate_counted`.
     ///
     /// # Safety
     ///

@@ -32,7 +32,7 @@ pub enum Error {
     /// [`Error::backend_error`] returns by its type.
     #[error("{0}")]
     Backend(#[source] Box<dyn StdError + Send + Sync>),
-    /// The context has no operations to copy, fill and zero memory of this device.
+    /// The context has no operations for memory of this device.
     #[error("no device operations are registered for {device}")]
     NoDeviceOps {
         /// The device.
@@ -157,6 +157,12 @@ pub enum Error {
         value: Box<str>,
         /// The accepted values.
         expected: &'static str,
+    },
+    /// Environment variables look like settings, and are none: misspelled ones would go unnoticed.
+    #[error("no setting has the name {}", names.join(" or "))]
+    UnknownVariables {
+        /// Their names, sorted.
+        names: Box<[Box<str>]>,
     },
     /// The system cannot register another fork handler.
     #[error("no fork handlers can be registered: error {code}")]

@@ -1,5 +1,5 @@
 //! [`forward!`](crate::forward): the methods of [`Allocator`](crate::Allocator) that an adaptor leaves to its
-//! upstream.
+//! upstream; and what it shares with [`forward_backing!`](crate::forward_backing).
 
 /// Implements every method of [`Allocator`](crate::Allocator) that an adaptor does not implement itself as a
 /// call to the field `$inner`.
@@ -50,133 +50,102 @@
 macro_rules! forward {
     ($inner:ident) => { $crate::forward!($inner; except); };
     ($inner:ident; except $($own:ident),* $(,)?) => {
-        $crate::forward!(@each $inner [$($own)*] deallocate grow_in_place device device_memory name usage
-            reset_peak semantics trim find has_tracked_sizes allocated_size_slow deallocate_raw
-            has_raw_deleter has_opaque_handles set_safe_frontier set_statistics describe tag_uses is_over
-            watch_regions verify);
+        $crate::__forwarded!(@each Allocator $inner [$($own)*]
+            deallocate { unsafe fn(block: $crate::RawBlock) -> $crate::Result<()> }
+            grow_in_place { unsafe fn(block: &mut $crate::RawBlock, bytes: usize) -> bool }
+            device { fn() -> $crate::__private::Device }
+            device_memory { fn() -> ::core::option::Option<$crate::DeviceMemory> }
+            name { fn() -> &str }
+            usage { fn() -> $crate::Usage }
+            reset_peak { fn() }
+            semantics { fn() -> $crate::Semantics }
+            trim { fn(target: u64) -> u64 }
+            find { fn(address: usize) -> ::core::option::Option<$crate::LookupResult> }
+            has_tracked_sizes { fn() -> bool }
+            allocated_size_slow {
+                unsafe fn(ptr: ::core::ptr::NonNull<u8>) -> ::core::option::Option<usize>
+            }
+            deallocate_raw {
+                unsafe fn(ptr: ::core::ptr::NonNull<u8>, requested: ::core::option::Option<usize>)
+                    -> $crate::Result<$crate::LookupResult>
+            }
+            has_raw_deleter { fn() -> bool }
+            has_opaque_handles { fn() -> bool }
+            set_safe_frontier { fn(stamp: u64) }
+            set_statistics { mut fn(on: bool) }
+            describe { fn(report: &mut $crate::OutOfMemory) }
+            tag_uses { fn() -> $crate::__private::Vec<$crate::TagUse> }
+            is_over { fn(other: &$crate::AllocatorRef) -> bool }
+            watch_regions { fn(watch: &$crate::__private::Arc<$crate::RegionWatch>) }
+            verify { fn() -> $crate::Result<()> }
+        );
     };
-    (@each $inner:ident $own:tt $($method:ident)+) => { $($crate::forward!(@unless $method $inner $own);)+ };
+}
 
-    // A method that is in the list of the adaptor's own is left out.
-    (@unless deallocate $inner:ident [deallocate $($rest:ident)*]) => {};
-    (@unless grow_in_place $inner:ident [grow_in_place $($rest:ident)*]) => {};
-    (@unless device $inner:ident [device $($rest:ident)*]) => {};
-    (@unless device_memory $inner:ident [device_memory $($rest:ident)*]) => {};
-    (@unless name $inner:ident [name $($rest:ident)*]) => {};
-    (@unless usage $inner:ident [usage $($rest:ident)*]) => {};
-    (@unless reset_peak $inner:ident [reset_peak $($rest:ident)*]) => {};
-    (@unless semantics $inner:ident [semantics $($rest:ident)*]) => {};
-    (@unless trim $inner:ident [trim $($rest:ident)*]) => {};
-    (@unless find $inner:ident [find $($rest:ident)*]) => {};
-    (@unless has_tracked_sizes $inner:ident [has_tracked_sizes $($rest:ident)*]) => {};
-    (@unless allocated_size_slow $inner:ident [allocated_size_slow $($rest:ident)*]) => {};
-    (@unless deallocate_raw $inner:ident [deallocate_raw $($rest:ident)*]) => {};
-    (@unless has_raw_deleter $inner:ident [has_raw_deleter $($rest:ident)*]) => {};
-    (@unless has_opaque_handles $inner:ident [has_opaque_handles $($rest:ident)*]) => {};
-    (@unless set_safe_frontier $inner:ident [set_safe_frontier $($rest:ident)*]) => {};
-    (@unless set_statistics $inner:ident [set_statistics $($rest:ident)*]) => {};
-    (@unless describe $inner:ident [describe $($rest:ident)*]) => {};
-    (@unless tag_uses $inner:ident [tag_uses $($rest:ident)*]) => {};
-    (@unless is_over $inner:ident [is_over $($rest:ident)*]) => {};
-    (@unless watch_regions $inner:ident [watch_regions $($rest:ident)*]) => {};
-    (@unless verify $inner:ident [verify $($rest:ident)*]) => {};
-    (@unless $method:ident $inner:ident [$other:ident $($rest:ident)*]) => {
-        $crate::forward!(@unless $method $inner [$($rest)*]);
+/// Implements each method of the table that is not in the list of the wrapper's own, as a call to the
+/// allocator or backing inside: a field, or (`*`) the pointee of a smart pointer.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __forwarded {
+    (@each $trait:ident $inner:tt $own:tt $($method:ident { $($signature:tt)* })+) => {
+        $($crate::__forwarded!(@unless $method $own $trait $inner { $($signature)* });)+
     };
-    (@unless $method:ident $inner:ident []) => { $crate::forward!(@method $method $inner); };
-
-    (@method deallocate $inner:ident) => {
-        unsafe fn deallocate(&self, block: $crate::RawBlock) -> $crate::Result<()> {
-            // SAFETY: guaranteed by the caller; `allocate` hands out the upstream's blocks unchanged.
-            unsafe { $crate::Allocator::deallocate(&self.$inner, block) }
+    (@unless deallocate [deallocate $($rest:ident)*] $($call:tt)*) => {};
+    (@unless grow_in_place [grow_in_place $($rest:ident)*] $($call:tt)*) => {};
+    (@unless device [device $($rest:ident)*] $($call:tt)*) => {};
+    (@unless device_memory [device_memory $($rest:ident)*] $($call:tt)*) => {};
+    (@unless name [name $($rest:ident)*] $($call:tt)*) => {};
+    (@unless usage [usage $($rest:ident)*] $($call:tt)*) => {};
+    (@unless reset_peak [reset_peak $($rest:ident)*] $($call:tt)*) => {};
+    (@unless semantics [semantics $($rest:ident)*] $($call:tt)*) => {};
+    (@unless trim [trim $($rest:ident)*] $($call:tt)*) => {};
+    (@unless find [find $($rest:ident)*] $($call:tt)*) => {};
+    (@unless has_tracked_sizes [has_tracked_sizes $($rest:ident)*] $($call:tt)*) => {};
+    (@unless allocated_size_slow [allocated_size_slow $($rest:ident)*] $($call:tt)*) => {};
+    (@unless deallocate_raw [deallocate_raw $($rest:ident)*] $($call:tt)*) => {};
+    (@unless has_raw_deleter [has_raw_deleter $($rest:ident)*] $($call:tt)*) => {};
+    (@unless has_opaque_handles [has_opaque_handles $($rest:ident)*] $($call:tt)*) => {};
+    (@unless set_safe_frontier [set_safe_frontier $($rest:ident)*] $($call:tt)*) => {};
+    (@unless set_statistics [set_statistics $($rest:ident)*] $($call:tt)*) => {};
+    (@unless describe [describe $($rest:ident)*] $($call:tt)*) => {};
+    (@unless tag_uses [tag_uses $($rest:ident)*] $($call:tt)*) => {};
+    (@unless is_over [is_over $($rest:ident)*] $($call:tt)*) => {};
+    (@unless watch_regions [watch_regions $($rest:ident)*] $($call:tt)*) => {};
+    (@unless verify [verify $($rest:ident)*] $($call:tt)*) => {};
+    (@unless reserve [reserve $($rest:ident)*] $($call:tt)*) => {};
+    (@unless release [release $($rest:ident)*] $($call:tt)*) => {};
+    (@unless reserve_addresses [reserve_addresses $($rest:ident)*] $($call:tt)*) => {};
+    (@unless commit_granularity [commit_granularity $($rest:ident)*] $($call:tt)*) => {};
+    (@unless commit [commit $($rest:ident)*] $($call:tt)*) => {};
+    (@unless decommit [decommit $($rest:ident)*] $($call:tt)*) => {};
+    (@unless release_addresses [release_addresses $($rest:ident)*] $($call:tt)*) => {};
+    (@unless discard [discard $($rest:ident)*] $($call:tt)*) => {};
+    (@unless region_bytes [region_bytes $($rest:ident)*] $($call:tt)*) => {};
+    (@unless is_pinned [is_pinned $($rest:ident)*] $($call:tt)*) => {};
+    (@unless access [access $($rest:ident)*] $($call:tt)*) => {};
+    (@unless node [node $($rest:ident)*] $($call:tt)*) => {};
+    (@unless zero [zero $($rest:ident)*] $($call:tt)*) => {};
+    (@unless $method:ident [$other:ident $($rest:ident)*] $($call:tt)*) => {
+        $crate::__forwarded!(@unless $method [$($rest)*] $($call)*);
+    };
+    (@unless $method:ident [] $trait:ident $inner:tt
+        { fn($($argument:ident: $type:ty),*) $(-> $result:ty)? }) => {
+        fn $method(&self $(, $argument: $type)*) $(-> $result)? {
+            $crate::__private::$trait::$method($crate::__forwarded!(self $inner) $(, $argument)*)
         }
     };
-    (@method grow_in_place $inner:ident) => {
-        unsafe fn grow_in_place(&self, block: &mut $crate::RawBlock, bytes: usize) -> bool {
-            // SAFETY: guaranteed by the caller; `allocate` hands out the upstream's blocks unchanged.
-            unsafe { $crate::Allocator::grow_in_place(&self.$inner, block, bytes) }
+    (@unless $method:ident [] $trait:ident $inner:tt { mut fn($argument:ident: $type:ty) }) => {
+        fn $method(&mut self, $argument: $type) {
+            $crate::__private::$trait::$method(&mut self.$inner, $argument)
         }
     };
-    (@method device $inner:ident) => {
-        fn device(&self) -> $crate::__private::Device { $crate::Allocator::device(&self.$inner) }
-    };
-    (@method device_memory $inner:ident) => {
-        fn device_memory(&self) -> ::core::option::Option<$crate::DeviceMemory> {
-            $crate::Allocator::device_memory(&self.$inner)
+    (@unless $method:ident [] $trait:ident $inner:tt
+        { unsafe fn($($argument:ident: $type:ty),*) $(-> $result:ty)? }) => {
+        unsafe fn $method(&self $(, $argument: $type)*) $(-> $result)? {
+            // SAFETY: guaranteed by the caller; blocks and regions are those of the inner one, unchanged.
+            unsafe { $crate::__private::$trait::$method($crate::__forwarded!(self $inner) $(, $argument)*) }
         }
     };
-    (@method name $inner:ident) => {
-        fn name(&self) -> &str { $crate::Allocator::name(&self.$inner) }
-    };
-    (@method usage $inner:ident) => {
-        fn usage(&self) -> $crate::Usage { $crate::Allocator::usage(&self.$inner) }
-    };
-    (@method reset_peak $inner:ident) => {
-        fn reset_peak(&self) { $crate::Allocator::reset_peak(&self.$inner); }
-    };
-    (@method semantics $inner:ident) => {
-        fn semantics(&self) -> $crate::Semantics { $crate::Allocator::semantics(&self.$inner) }
-    };
-    (@method trim $inner:ident) => {
-        fn trim(&self, target: u64) -> u64 { $crate::Allocator::trim(&self.$inner, target) }
-    };
-    (@method find $inner:ident) => {
-        fn find(&self, address: usize) -> ::core::option::Option<$crate::LookupResult> {
-            $crate::Allocator::find(&self.$inner, address)
-        }
-    };
-    (@method has_tracked_sizes $inner:ident) => {
-        fn has_tracked_sizes(&self) -> bool { $crate::Allocator::has_tracked_sizes(&self.$inner) }
-    };
-    (@method allocated_size_slow $inner:ident) => {
-        unsafe fn allocated_size_slow(&self, ptr: ::core::ptr::NonNull<u8>) -> ::core::option::Option<usize> {
-            // SAFETY: guaranteed by the caller; `allocate` hands out the upstream's blocks unchanged.
-            unsafe { $crate::Allocator::allocated_size_slow(&self.$inner, ptr) }
-        }
-    };
-    (@method deallocate_raw $inner:ident) => {
-        unsafe fn deallocate_raw(
-            &self,
-            ptr: ::core::ptr::NonNull<u8>,
-            requested: ::core::option::Option<usize>,
-        ) -> $crate::Result<$crate::LookupResult> {
-            // SAFETY: guaranteed by the caller; `allocate` hands out the upstream's blocks unchanged.
-            unsafe { $crate::Allocator::deallocate_raw(&self.$inner, ptr, requested) }
-        }
-    };
-    (@method has_raw_deleter $inner:ident) => {
-        fn has_raw_deleter(&self) -> bool { $crate::Allocator::has_raw_deleter(&self.$inner) }
-    };
-    (@method has_opaque_handles $inner:ident) => {
-        fn has_opaque_handles(&self) -> bool { $crate::Allocator::has_opaque_handles(&self.$inner) }
-    };
-    (@method set_safe_frontier $inner:ident) => {
-        fn set_safe_frontier(&self, stamp: u64) { $crate::Allocator::set_safe_frontier(&self.$inner, stamp); }
-    };
-    (@method set_statistics $inner:ident) => {
-        fn set_statistics(&mut self, on: bool) { $crate::Allocator::set_statistics(&mut self.$inner, on); }
-    };
-    (@method describe $inner:ident) => {
-        fn describe(&self, report: &mut $crate::OutOfMemory) {
-            $crate::Allocator::describe(&self.$inner, report);
-        }
-    };
-    (@method tag_uses $inner:ident) => {
-        fn tag_uses(&self) -> $crate::__private::Vec<$crate::TagUse> {
-            $crate::Allocator::tag_uses(&self.$inner)
-        }
-    };
-    (@method is_over $inner:ident) => {
-        fn is_over(&self, other: &$crate::AllocatorRef) -> bool {
-            $crate::Allocator::is_over(&self.$inner, other)
-        }
-    };
-    (@method watch_regions $inner:ident) => {
-        fn watch_regions(&self, watch: &$crate::__private::Arc<$crate::RegionWatch>) {
-            $crate::Allocator::watch_regions(&self.$inner, watch);
-        }
-    };
-    (@method verify $inner:ident) => {
-        fn verify(&self) -> $crate::Result<()> { $crate::Allocator::verify(&self.$inner) }
-    };
+    ($this:ident *) => { &**$this };
+    ($this:ident $field:tt) => { &$this.$field };
 }

@@ -22,6 +22,11 @@
 //! [`backing::Backing`]. Free: `Block::drop` → [`Allocator::deallocate`] with the streams that used the
 //! block.
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod adaptor;
 mod allocator;
 pub mod backing;
@@ -59,7 +64,9 @@ pub use orlop_sync::{Account, AllocationId, BlockCounter, OwnerState, Totals};
 /// For macros of this crate only.
 #[doc(hidden)]
 pub mod __private {
-    pub use orlop_core::Device;
+    pub use crate::Allocator;
+    pub use crate::backing::Backing;
+    pub use orlop_core::{Alignment, Device};
     pub use std::sync::Arc;
     pub use std::vec::Vec;
 }

@@ -3,9 +3,31 @@
 //!
 //! The panic hook has already reported the panic; the engine then continues its own work.
 
-use crate::bare::may_trace;
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+thread_local! {
+    /// True while this thread is inside Rust's global allocator. It has no destructor, so it can be read
+    /// until the thread ends.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as inside Rust's global allocator until it is dropped: no user code may run there.
+pub(crate) struct InsideGuard;
+
+impl InsideGuard {
+    /// Returns `None` if the thread is inside already.
+    pub(crate) fn enter() -> Option<Self> {
+        if IS_INSIDE.replace(true) { None } else { Some(Self) }
+    }
+}
+
+impl Drop for InsideGuard {
+    fn drop(&mut self) {
+        IS_INSIDE.set(false);
+    }
+}
 
 /// Calls user code. Returns `None` if it panicked.
 #[inline(always)]
@@ -32,7 +54,7 @@ fn drop_payload(payload: Box<dyn Any + Send>) {
 /// Emits a log event by `trace`. A subscriber is user code: its panic ends the event and nothing else, and
 /// inside Rust's global allocator it is not called.
 pub fn report(trace: impl FnOnce()) {
-    if may_trace() {
+    if !IS_INSIDE.get() {
         let _reported = shielded(trace);
     }
 }

@@ -1,6 +1,5 @@
 //! The allocators of the process's registry, by name.
 
-use crate::arguments::NULL;
 use orlop::lab::LabError;
 use orlop::lab::cpu_bench::{Replay, ReplayReport, replay_in_smallest_pool};
 use orlop::memory::AllocatorConfig;
@@ -17,6 +16,9 @@ const FIXED: &str = "bfc-fixed";
 const HOST_PAGES: &str = "host-pages";
 const PAGES_MULTIPLE: usize = 2;
 const MIN_PAGES_BYTES: usize = 64 << 20;
+
+/// The backing without memory: traces of any size can be replayed with it.
+pub(crate) const NULL: &str = "null";
 
 /// Allocators that are compared only by name. An arena frees nothing while a trace runs: a long trace would
 /// exhaust the memory. `direct` and `system` clear every block, because each is its own region, which takes

@@ -1,6 +1,7 @@
 //! The command line.
 
-use crate::allocators;
+use crate::allocators::{self, NULL};
+use crate::recording_format::RecordingFormat;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -8,9 +9,8 @@ use orlop::lab::compare::Tolerance;
 use orlop::lab::cpu_bench::TouchPattern;
 use orlop::memory::backing;
 use orlop::types::ByteSize;
-use std::fmt;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Analyzes device memory: what uses it, and what other allocators and settings would need
 ///
@@ -310,57 +310,6 @@ pub(crate) struct ConvertArguments {
     #[arg(long)]
     pub(crate) json: bool,
 }
-
-/// A file format of recordings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RecordingFormat {
-    /// PyTorch's memory snapshot, which opens in memory_viz
-    Pickle,
-    /// The snapshot as JSON
-    Json,
-    /// A timeline with counters by kind, for Perfetto and chrome://tracing
-    Perfetto,
-    /// A table of events
-    Csv,
-    /// orlop's own format, which is lossless
-    Orlop,
-}
-
-impl RecordingFormat {
-    /// Returns the format for this file name; `None` if the extension is unknown.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
-        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
-        let endings = [
-            (".pickle", Self::Pickle),
-            (".pkl", Self::Pickle),
-            (".trace.json", Self::Perfetto),
-            (".json", Self::Json),
-            (".csv", Self::Csv),
-            (".orlop", Self::Orlop),
-        ];
-        endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
-    }
-
-    /// Returns the name in arguments.
-    pub(crate) fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-}
-
-impl fmt::Display for RecordingFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pickle => "a PyTorch snapshot (pickle)",
-            Self::Json => "a PyTorch snapshot (JSON)",
-            Self::Perfetto => "a timeline for Perfetto",
-            Self::Csv => "a table",
-            Self::Orlop => "an orlop recording",
-        })
-    }
-}
-
-/// The backing without memory: traces of any size can be replayed with it.
-pub(crate) const NULL: &str = "null";
 
 /// Parses bytes with or without a unit: `80GiB`, `24 GB`, `1048576`.
 fn bytes(text: &str) -> Result<u64, orlop::types::Error> {

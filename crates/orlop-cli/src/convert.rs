@@ -1,7 +1,8 @@
 //! `orlop convert`.
 
-use crate::arguments::{self, ConvertArguments, RecordingFormat};
+use crate::arguments::{self, ConvertArguments};
 use crate::output::Failures;
+use crate::recording_format::RecordingFormat;
 use crate::{histories, output, table, target};
 use orlop::trace::formats::snapshot;
 use orlop::trace::formats::{binary, csv, perfetto};

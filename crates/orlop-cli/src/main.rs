@@ -16,6 +16,7 @@ mod inputs;
 mod isolated;
 mod output;
 mod progress;
+mod recording_format;
 mod replay;
 mod report;
 mod simulated;

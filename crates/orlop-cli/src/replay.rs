@@ -1,7 +1,7 @@
 //! `orlop replay`.
 
-use crate::allocators;
-use crate::arguments::{NULL, ReplayArguments};
+use crate::allocators::{self, NULL};
+use crate::arguments::ReplayArguments;
 use crate::inputs::{self, NamedTrace};
 use crate::isolated;
 use crate::output::{self, Failures};

@@ -22,6 +22,11 @@
 
 #![forbid(unsafe_code)]
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod context;
 pub mod observe;
 pub mod profile;

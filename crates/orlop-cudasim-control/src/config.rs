@@ -109,8 +109,8 @@ impl SimulationConfig {
         self
     }
 
-    /// Sets whether new memory is filled with `0xCD` and freed memory with `0xDD`. Without it, large simulated
-    /// memories cost only the pages that a program touches.
+    /// Sets whether new memory is filled with `0xCD` and freed memory with `0xDD`. Without it, large
+    /// simulated memories cost only the pages that a program touches.
     #[must_use]
     pub fn poison(mut self, has_poison: bool) -> Self {
         self.has_poison = has_poison;

@@ -78,8 +78,8 @@ impl SimulatedDriver {
         Ok(ExclusiveDriver { driver, _turn: turn })
     }
 
-    /// Starts the driver anew: nothing is allocated, no stream exists, virtual time is 0, nothing is counted and
-    /// no fault is set. Handles and addresses from before are invalid. Registered kernels stay.
+    /// Starts the driver anew: nothing is allocated, no stream exists, virtual time is 0, nothing is
+    /// counted and no fault is set. Handles and addresses from before are invalid. Registered kernels stay.
     ///
     /// # Errors
     ///
@@ -118,8 +118,8 @@ impl SimulatedDriver {
         unsafe { (self.0.advance)(nanoseconds) };
     }
 
-    /// Registers what a kernel does when a program launches it: the kernel of this name in any module. A pair of
-    /// closures is a kernel: one returns the accesses of a launch, the other runs it.
+    /// Registers what a kernel does when a program launches it: the kernel of this name in any module. A
+    /// pair of closures is a kernel: one returns the accesses of a launch, the other runs it.
     ///
     /// # Errors
     ///
@@ -130,8 +130,8 @@ impl SimulatedDriver {
         check("register_kernel", unsafe { (self.0.register)(name.as_ptr(), name.len(), kernel) })
     }
 
-    /// Runs a kernel on a stream, without a module. `stream` is the driver's handle of a stream (`CUstream` as a
-    /// number); 0 is the default stream of the current context.
+    /// Runs a kernel on a stream, without a module. `stream` is the driver's handle of a stream (`CUstream`
+    /// as a number); 0 is the default stream of the current context.
     ///
     /// # Errors
     ///

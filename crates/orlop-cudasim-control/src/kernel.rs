@@ -84,11 +84,12 @@ impl KernelCall {
         let launch = unsafe { &*launch };
         // SAFETY: name and length describe UTF-8 text that is valid during the call.
         let name = unsafe { slice::from_raw_parts(launch.name, launch.name_length) };
-        let arguments = (0..launch.argument_count).map(|index| {
-            // SAFETY: there are `argument_count` sizes.
-            let size = unsafe { *launch.argument_sizes.add(index) };
-            // SAFETY: there are `argument_count` pointers.
-            let bytes = unsafe { *launch.arguments.add(index) };
+        let count = launch.argument_count;
+        // SAFETY: there are `count` pointers, valid during the call.
+        let pointers = unsafe { slice::from_raw_parts(launch.arguments, count) };
+        // SAFETY: there are `count` sizes, valid during the call.
+        let sizes = unsafe { slice::from_raw_parts(launch.argument_sizes, count) };
+        let arguments = pointers.iter().zip(sizes).map(|(&bytes, &size)| {
             // SAFETY: each argument has its size in bytes, valid during the call.
             unsafe { slice::from_raw_parts(bytes, size) }.to_vec()
         });
@@ -115,8 +116,9 @@ impl KernelMemory {
         let mut copied = vec![0; bytes];
         if self.allows(address, bytes, false) {
             let from = std::ptr::with_exposed_provenance::<u8>(address);
-            // SAFETY: the simulation checked just before the kernel runs that all declared ranges are mapped, and
-            // nothing else accesses them until it returns; the vector has `bytes` bytes of its own.
+            // SAFETY: the simulation checked just before the kernel runs that all declared ranges are
+            // mapped, and nothing else accesses them until it returns; the vector has `bytes` bytes of its
+            // own.
             unsafe { from.copy_to_nonoverlapping(copied.as_mut_ptr(), bytes) };
         }
         copied
@@ -126,8 +128,8 @@ impl KernelMemory {
     pub fn write(&mut self, address: usize, bytes: &[u8]) {
         if self.allows(address, bytes.len(), true) {
             let to = std::ptr::with_exposed_provenance_mut::<u8>(address);
-            // SAFETY: the simulation checked just before the kernel runs that all declared ranges are mapped, and
-            // nothing else accesses them until it returns.
+            // SAFETY: the simulation checked just before the kernel runs that all declared ranges are
+            // mapped, and nothing else accesses them until it returns.
             unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
     }
@@ -141,8 +143,8 @@ impl KernelMemory {
     }
 }
 
-/// What a kernel accesses and does. Its code runs when virtual time passes its end, with the driver locked: it
-/// must not call the driver.
+/// What a kernel accesses and does. Its code runs when virtual time passes its end, with the driver locked:
+/// it must not call the driver.
 pub trait SimulatedKernel: Send + 'static {
     /// Returns the memory that a launch accesses. Called when it is submitted.
     fn accesses(&self, call: &KernelCall) -> Vec<KernelAccess>;

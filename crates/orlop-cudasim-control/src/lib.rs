@@ -1,3 +1,5 @@
+//! A safe handle on the simulated CUDA driver, for tests: see the README, which follows.
+//!
 #![doc = include_str!("../README.md")]
 
 mod config;
@@ -5,6 +7,11 @@ mod driver;
 mod error;
 mod kernel;
 mod library;
+#[cfg(target_os = "linux")]
+mod loader;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_loader.rs"]
+mod loader;
 mod report;
 
 pub use config::{DriverOptions, SimulationConfig};

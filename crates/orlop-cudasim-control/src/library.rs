@@ -1,22 +1,20 @@
-//! The loaded library: where it is, how it is loaded, and its control functions.
+//! The loaded library: where it is, and its control functions.
 
 use crate::config::DriverOptions;
 use crate::error::{Error, Result};
+use crate::loader;
 use orlop_cudasim::control::{SimAccess, SimAllocation, SimConfiguration, SimCounts, SimKernel, SimRace};
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// The file that cargo builds.
 const FILE: &str = "liborlop_cudasim.so";
 
-/// The name that the dynamic loader knows a driver by.
-const SONAME: &CStr = c"libcuda.so";
-
 /// Returns the path of the built library.
 ///
-/// It is looked for beside the running program, where cargo puts the libraries of a test, and then in the output
-/// folder of the build of this crate.
+/// It is looked for beside the running program, where cargo puts the libraries of a test, and then in the
+/// output folder of the build of this crate.
 pub(crate) fn path() -> Result<PathBuf> {
     if cfg!(not(target_os = "linux")) {
         return Err(Error::Unsupported);
@@ -43,7 +41,7 @@ macro_rules! functions {
             fn find(library: *mut c_void) -> Result<Self> {
                 Ok(Self {
                     $($field: {
-                        let address = symbol(library, $symbol)?;
+                        let address = loader::symbol(library, $symbol)?;
                         // SAFETY: the function of this name has this type: both are of one version of the
                         // workspace, and `orlop-cudasim` defines the types.
                         unsafe { std::mem::transmute::<*mut c_void, $kind>(address) }
@@ -84,82 +82,8 @@ pub(crate) fn load(options: &DriverOptions) -> Result<Functions> {
     if let Some((known, functions)) = loaded.as_ref() {
         return if known == options { Ok(*functions) } else { Err(Error::OtherOptions) };
     }
-    let library = open(options)?;
+    let library = loader::open(options)?;
     let functions = Functions::find(library)?;
     *loaded = Some((options.clone(), functions));
     Ok(functions)
-}
-
-fn open(options: &DriverOptions) -> Result<*mut c_void> {
-    let path = path()?;
-    // SAFETY: the name is a terminated string; with `RTLD_NOLOAD` nothing is loaded.
-    let other = unsafe { libc::dlopen(SONAME.as_ptr(), libc::RTLD_LAZY | NO_LOAD) };
-    if !other.is_null() {
-        return Err(Error::OtherDriver);
-    }
-    if options.missing.is_empty() {
-        return open_file(&path);
-    }
-    let copy = without_symbols(&path, &options.missing)?;
-    let opened = open_file(copy.as_path());
-    // Once mapped, the file is not needed; a failure leaves a file in the folder for temporary ones.
-    let _ = std::fs::remove_file(&copy);
-    opened
-}
-
-#[cfg(target_os = "linux")]
-const NO_LOAD: i32 = libc::RTLD_NOLOAD;
-#[cfg(not(target_os = "linux"))]
-const NO_LOAD: i32 = 0;
-
-fn open_file(path: &Path) -> Result<*mut c_void> {
-    let name = CString::new(path.as_os_str().as_encoded_bytes())
-        .map_err(|_| Error::NotFound { name: path.display().to_string() })?;
-    // SAFETY: the name is a terminated string; the library has no initializers.
-    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-    if library.is_null() { Err(Error::Loader { message: loader_message() }) } else { Ok(library) }
-}
-
-fn loader_message() -> String {
-    // SAFETY: no precondition.
-    let message: *mut c_char = unsafe { libc::dlerror() };
-    if message.is_null() {
-        return String::new();
-    }
-    // SAFETY: not null, therefore a terminated string that is valid until this thread's next call of the loader.
-    unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()
-}
-
-fn symbol(library: *mut c_void, name: &CStr) -> Result<*mut c_void> {
-    // SAFETY: the handle is of a library that stays loaded; the name is a terminated string.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    if found.is_null() {
-        return Err(Error::NoSymbol { symbol: name.to_string_lossy().into_owned() });
-    }
-    Ok(found)
-}
-
-/// Writes a copy of the library in which these symbols have another name, and returns its path.
-///
-/// The loader looks names up by a hash and then compares them: a changed name is not found.
-fn without_symbols(path: &Path, missing: &[String]) -> Result<PathBuf> {
-    let file_error = |path: &Path| {
-        let path = path.to_owned();
-        move |error: std::io::Error| Error::File { path, kind: error.kind() }
-    };
-    let mut bytes = std::fs::read(path).map_err(file_error(path))?;
-    for symbol in missing {
-        let name = [b"\0", symbol.as_bytes(), b"\0"].concat();
-        let places: Vec<usize> =
-            (0..bytes.len() - name.len()).filter(|&at| bytes[at..].starts_with(&name)).collect();
-        if symbol.is_empty() || places.is_empty() {
-            return Err(Error::NoSymbol { symbol: symbol.clone() });
-        }
-        for at in places {
-            bytes[at + 1] = b'_';
-        }
-    }
-    let copy = std::env::temp_dir().join(format!("orlop-cudasim-{}.so", std::process::id()));
-    std::fs::write(&copy, bytes).map_err(file_error(&copy))?;
-    Ok(copy)
 }

@@ -1,15 +1,17 @@
-//! The types of the driver's C interface: pointer arguments as checked wrappers, and the structures of version 2.
+//! The types of the driver's C interface: pointer arguments as checked wrappers, and the structures of
+//! version 2.
 //!
-//! A pointer that a call writes through is an [`Out`], one that it reads through an [`In`]. Both can be null and
-//! are valid otherwise, by the driver's interface; that is the one assumption the wrappers make. Device
-//! addresses and handles are plain numbers of the same size.
+//! A pointer that a call writes through is an [`Out`], one that it reads through an [`In`]. Both can be
+//! null and are valid otherwise, by the driver's interface; that is the one assumption the wrappers make.
+//! Device addresses and handles are plain numbers of the same size.
 
 use crate::codes::{Failure, Outcome};
 use std::ffi::{CStr, c_char, c_void};
 
 /// A pointer that a call writes one value through.
 ///
-/// Invariant: null, or valid for writes of `T` while the call runs. Only a caller of the C interface makes one.
+/// Invariant: null, or valid for writes of `T` while the call runs. Only a caller of the C interface makes
+/// one.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
@@ -241,4 +243,11 @@ pub(crate) struct LaunchConfig {
     pub(crate) stream: u64,
     pub(crate) attributes: usize,
     pub(crate) attribute_count: u32,
+}
+
+/// `CUipcMemHandle` and `CUipcEventHandle`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct IpcHandle {
+    reserved: [u8; 64],
 }

@@ -41,7 +41,8 @@ impl Driver {
 }
 
 impl DriverGuard {
-    /// Completes every operation that ends at `time` or before, earliest first. Returns the next end after it.
+    /// Completes every operation that ends at `time` or before, earliest first. Returns the next end after
+    /// it.
     pub(crate) fn run_until(&mut self, time: u64) -> Option<u64> {
         loop {
             let (end, id) = self.next_end()?;

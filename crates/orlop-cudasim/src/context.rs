@@ -54,6 +54,11 @@ pub(crate) fn push(context: u64) {
     stack(|stack| stack.push(context));
 }
 
+/// Leaves this thread without a context.
+pub(crate) fn clear() {
+    stack(Vec::clear);
+}
+
 pub(crate) fn pop() -> Option<u64> {
     stack(Vec::pop)
 }

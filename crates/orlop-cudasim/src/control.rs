@@ -1,4 +1,5 @@
-//! The interface of tests to the simulation: not part of CUDA, reached with `dlsym` beside the driver's calls.
+//! The interface of tests to the simulation: not part of CUDA, reached with `dlsym` beside the driver's
+//! calls.
 //!
 //! `orlop-cudasim-control` wraps it in a safe handle; use that. The types here are its C layout.
 

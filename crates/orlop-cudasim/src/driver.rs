@@ -12,7 +12,7 @@ use crate::races::Races;
 use crate::random::Durations;
 use crate::streams::Stream;
 use crate::vmm::VirtualMemory;
-use orlop_race::WorkOrder;
+use orlop_race::{VectorClock, WorkOrder};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -66,6 +66,9 @@ pub(crate) struct SimDevice {
     pub(crate) default_pool: u64,
     pub(crate) current_pool: u64,
     pub(crate) peers: BTreeSet<usize>,
+    /// The ends of destroyed streams: of all, and of those that the legacy default stream waits for.
+    pub(crate) departed: VectorClock,
+    pub(crate) departed_blocking: VectorClock,
 }
 
 /// The state of the driver.
@@ -149,6 +152,8 @@ impl Driver {
                 default_pool: pool,
                 current_pool: pool,
                 peers: BTreeSet::new(),
+                departed: VectorClock::default(),
+                departed_blocking: VectorClock::default(),
             });
         }
         driver

@@ -1,3 +1,5 @@
+//! A simulated CUDA driver: see the README, which follows.
+//!
 #![doc = include_str!("../README.md")]
 
 #[cfg(target_os = "linux")]

@@ -1,6 +1,7 @@
 //! Modules and kernels: PTX is read for the names and parameters of its entry points; what a kernel does is a
 //! function that the program registered under that name.
 
+use crate::call::as_callback;
 use crate::codes::{CUresult, Failure, Outcome};
 use crate::control::{SimAccess, SimKernel, SimLaunch};
 use crate::work::MemoryAccess;
@@ -12,16 +13,19 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Kernel(SimKernel);
 
-// SAFETY: whoever registers a kernel guarantees that its functions can be called from any thread, one call at a
-// time (`SimKernel`).
+// SAFETY: the caller that registers a kernel guarantees that its functions can be called from any thread, one
+// call at a time (`SimKernel`).
 unsafe impl Send for Kernel {}
 // SAFETY: as above; all calls are made with the driver locked.
 unsafe impl Sync for Kernel {}
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // SAFETY: the kernel owns its context, and this is its last use.
-        unsafe { (self.0.drop)(self.0.context) };
+        // The driver may be locked: code of the program that runs now must not call it.
+        as_callback(|| {
+            // SAFETY: the kernel owns its context, and this is its last use.
+            unsafe { (self.0.drop)(self.0.context) };
+        });
     }
 }
 
@@ -61,8 +65,8 @@ impl Launch {
     /// Returns the memory that the kernel says it accesses.
     pub(crate) fn accesses(&self) -> Vec<MemoryAccess> {
         extern "C" fn sink(accesses: *mut c_void, access: SimAccess) {
-            // SAFETY: the pointer is the one that `accesses` passes along with this function, to a vector that
-            // nothing else uses until the call returns.
+            // SAFETY: the pointer is the one that `accesses` passes along with this function, to a vector
+            // that nothing else uses until the call returns.
             let accesses = unsafe { &mut *accesses.cast::<Vec<MemoryAccess>>() };
             accesses.push(MemoryAccess::from(access));
         }
@@ -184,8 +188,8 @@ mod tests {
     #[test]
     fn entry_points_and_their_parameters_are_read() {
         let ptx = ".version 7.0\n.target sm_52\n.address_size 64\n// .entry no(\n.visible .entry fill(\n \
-                   .param .u64 fill_0,\n .param .align 8 .b8 fill_1[24], // (a shape)\n .param .f32 fill_2\n)\n{\n ret;\n}\n\
-                   .entry none\n{ ret; }";
+                   .param .u64 fill_0,\n .param .align 8 .b8 fill_1[24], // (a shape)\n \
+                   .param .f32 fill_2\n)\n{\n ret;\n}\n.entry none\n{ ret; }";
         let entries = entry_points(ptx, 1).unwrap_or_default();
         let found: Vec<(&str, &[usize])> =
             entries.iter().map(|entry| (&*entry.name, entry.sizes.as_slice())).collect();

@@ -1,7 +1,8 @@
 //! Memory pools: allocation in the order of a stream.
 //!
-//! Memory that a stream frees goes back to its pool when the stream gets there. Up to the release threshold the
-//! pool keeps it; above, it goes back to the device when the host next waits for a stream of the device.
+//! Memory that a stream frees goes back to its pool when the stream gets there. Up to the release threshold
+//! the pool keeps it; above, it goes back to the device when the host next waits for a stream of the
+//! device.
 
 use crate::call::DriverGuard;
 use crate::codes::{Failure, Outcome};

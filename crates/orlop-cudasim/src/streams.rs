@@ -179,6 +179,7 @@ impl Driver {
                 let clock = self.order.record(other_queue);
                 self.order.wait(queue, &clock);
             }
+            self.order.wait(queue, &self.devices[device].departed_blocking);
         } else if stream.is_blocking() {
             let legacy = self.devices[device].legacy;
             let found = self.stream(legacy)?;
@@ -218,7 +219,14 @@ impl Driver {
         if self.streams.get(&id).is_some_and(|stream| stream.is_destroyed && stream.operations.is_empty())
             && let Some(stream) = self.streams.remove(&id)
         {
+            // A wait for the device is one for this stream's work too.
+            let end = self.order.record(stream.queue);
             self.order.retire_queue(stream.queue);
+            let device = &mut self.devices[stream.device];
+            device.departed.join(&end);
+            if stream.is_blocking() {
+                device.departed_blocking.join(&end);
+            }
         }
     }
 }
@@ -243,6 +251,7 @@ impl DriverGuard {
             .filter(|(_, stream)| stream.device == device)
             .map(|(&id, stream)| (id, stream.submitted, stream.queue))
             .collect();
+        let departed = self.devices[device].departed.clone();
         let clocks: Vec<_> = streams.iter().map(|&(_, _, queue)| self.order.record(queue)).collect();
         self.wait_until(|driver| {
             let done = |&(id, position, _): &(u64, u64, usize)| {
@@ -250,7 +259,7 @@ impl DriverGuard {
             };
             streams.iter().all(done)
         })?;
-        for clock in &clocks {
+        for clock in clocks.iter().chain([&departed]) {
             self.order.wait(HOST_QUEUE, clock);
         }
         self.trim_pools(device);

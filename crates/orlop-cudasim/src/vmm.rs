@@ -62,10 +62,18 @@ impl VirtualMemory {
     }
 
     pub(crate) fn is_accessible(&self, address: usize, bytes: usize) -> bool {
+        self.has_access(address, bytes, PROT_READ)
+    }
+
+    pub(crate) fn is_writable(&self, address: usize, bytes: usize) -> bool {
+        self.has_access(address, bytes, PROT_READ_WRITE)
+    }
+
+    fn has_access(&self, address: usize, bytes: usize, access: i32) -> bool {
         let (mut at, end) = (address, address.saturating_add(bytes));
         while at < end {
             match self.mapping(at) {
-                Some((start, found)) if found.access & PROT_READ != 0 => at = start + found.bytes,
+                Some((start, found)) if found.access & access == access => at = start + found.bytes,
                 _ => return false,
             }
         }

@@ -159,16 +159,14 @@ pub(crate) fn execute(
         }
         return;
     }
-    if !matches!(work, Work::Free { .. })
-        && touched.iter().any(|access| !driver.is_accessible(access.address, access.bytes))
-    {
+    if !matches!(work, Work::Free { .. }) && touched.iter().any(|access| !driver.allows(access)) {
         driver.devices[device].sticky = Some(Failure::ILLEGAL_ADDRESS);
         return;
     }
     match work {
         Work::Host { function: HostCallback { function, data } } => driver.unlocked(|| {
-            // SAFETY: the caller of `cuLaunchHostFunc` guarantees that the function can be called with its data
-            // when the stream reaches it.
+            // SAFETY: the caller of `cuLaunchHostFunc` guarantees that the function can be called with its
+            // data when the stream reaches it.
             unsafe { function(ptr::with_exposed_provenance_mut(data)) }
         }),
         work => driver.execute_plain(device, work, end),

@@ -1,7 +1,11 @@
-//! The engine behind a lock, as an [`Allocator`].
+//! The engine behind two locks, as an [`Allocator`].
+//!
+//! Requests that cached memory serves, frees and figures take the engine's lock, for a short time. What calls
+//! the device and may wait takes the growth lock first, and gives up the engine's lock during these calls:
+//! see [`SlowPath`].
 
-use crate::backing::{BackingError, DeviceBacking, REGION_ALIGN};
-use crate::engine::{DeviceBlock, DeviceRequest, Engine};
+use crate::backing::{BackingError, DeviceBacking, GuardedDevice, REGION_ALIGN};
+use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, Engine, EngineLock, SlowPath};
 use crate::engine::{PoolId, StreamFilter};
 use crate::error::DeviceError;
 use crate::policy::Policy;
@@ -12,8 +16,9 @@ use orlop_alloc::{
     Result, Semantics, Usage,
 };
 use orlop_core::{Device, MemoryKind, StreamId};
-use orlop_sync::Mutex;
+use orlop_sync::{Mutex, MutexGuard};
 use std::fmt;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -37,6 +42,9 @@ pub struct DeviceAllocator<B: DeviceBacking> {
     access: Access,
     /// The stream of requests that name none.
     default_stream: StreamId,
+    backing: Arc<GuardedDevice<B>>,
+    /// Locked before `inner`, by the one thread on a slow path.
+    growth: Mutex<()>,
     inner: Mutex<Inner<B>>,
     callbacks: Callbacks,
 }
@@ -61,15 +69,42 @@ struct Inner<B: DeviceBacking> {
     unused: Vec<Box<Record>>,
 }
 
+/// The locked engine, and what a slow path returned for a request.
+type Served<'a, B> = (MutexGuard<'a, Inner<B>>, Result<DeviceBlock, DeviceError>);
+
+/// The caller holds the growth lock.
+impl<B: DeviceBacking> EngineLock<B> for MutexGuard<'_, Inner<B>> {
+    fn engine(&self) -> &Engine<B> {
+        &self.engine
+    }
+
+    fn engine_mut(&mut self) -> &mut Engine<B> {
+        &mut self.engine
+    }
+
+    fn unlocked(&mut self, act: &mut dyn FnMut()) {
+        MutexGuard::unlocked(self, act);
+    }
+}
+
 impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Creates an allocator over a device, by the rules of a policy.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
         let (name, device, access) = (policy.name.into(), backing.device(), backing.access());
         let engine = Engine::new(backing, policy);
+        let backing = Arc::clone(&engine.backing);
         let inner = Mutex::new(Inner { engine, unused: Vec::new() });
-        let default_stream = StreamId::default_of(device);
-        Self { name, device, access, default_stream, inner, callbacks: Callbacks::default() }
+        Self {
+            name,
+            device,
+            access,
+            default_stream: StreamId::default_of(device),
+            backing,
+            growth: Mutex::new(()),
+            inner,
+            callbacks: Callbacks::default(),
+        }
     }
 
     /// Returns the statistics of the engine, under PyTorch's names.
@@ -77,23 +112,46 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         *self.inner.lock().engine.stats()
     }
 
-    /// Calls `inspect` with the engine, under its lock.
+    /// Calls `inspect` with the engine, under its lock. It waits for a thread that grows or releases memory.
     ///
     /// # Panics
     ///
     /// If `inspect` uses this allocator, other than for a request, which fails with [`Error::Reentrant`].
     pub fn with_engine<R>(&self, inspect: impl FnOnce(&Engine<B>) -> R) -> R {
+        let _growing = self.growth.lock();
         inspect(&self.inner.lock().engine)
     }
 
-    /// Calls `act` with the engine, under its lock, and reports regions that changed.
-    fn change<R>(&self, act: impl FnOnce(&mut Engine<B>) -> R) -> R {
+    /// Calls `act` with the engine on a slow path, and reports regions that changed.
+    fn change<R>(&self, act: impl FnOnce(&mut SlowPath<'_, B>) -> R) -> R {
+        let growing = self.growth.lock();
         let mut inner = self.inner.lock();
-        let result = act(&mut inner.engine);
+        let result = act(&mut SlowPath::new(&mut inner));
         let delivery = inner.engine.watches.delivery();
         drop(inner);
+        drop(growing);
         drop(delivery);
         result
+    }
+
+    /// Returns the addresses of the live block that an address lies in.
+    ///
+    /// The time is proportional to the number of chunks in the block's region.
+    #[must_use]
+    pub fn block_at(&self, address: usize) -> Option<Range<usize>> {
+        let inner = self.inner.lock();
+        let block = inner.engine.block_at(address)?;
+        let start = inner.engine.address(block);
+        Some(start..start + inner.engine.size(block))
+    }
+
+    /// [`Engine::retire_stream`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn retire_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
+        self.change(|engine| engine.retire_stream(self.device_stream(stream)))
     }
 
     /// [`Engine::empty_cache`].
@@ -102,13 +160,13 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     ///
     /// Those of the engine.
     pub fn empty_cache(&self) -> Result<(), DeviceError> {
-        self.change(Engine::empty_cache)
+        self.change(|engine| engine.empty_cache())
     }
 
     /// [`Engine::loss`].
     #[must_use]
     pub fn loss(&self) -> Option<DeviceError> {
-        self.inner.lock().engine.loss()
+        self.backing.loss().map(DeviceError::from)
     }
 
     /// [`Engine::empty_pool`].
@@ -155,7 +213,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
 
     /// [`Engine::mark_capture_begin`].
     pub fn mark_capture_begin(&self) {
-        self.change(Engine::mark_capture_begin);
+        self.change(|engine| engine.mark_capture_begin());
     }
 
     /// [`Engine::mark_capture_end`].
@@ -164,7 +222,16 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     ///
     /// Those of the engine.
     pub fn mark_capture_end(&self) -> Result<(), DeviceError> {
-        self.change(Engine::mark_capture_end)
+        self.change(|engine| engine.mark_capture_end())
+    }
+
+    /// [`Engine::adopt_foreign_stream`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn adopt_foreign_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
+        self.change(|engine| engine.adopt_foreign_stream(self.device_stream(stream)))
     }
 
     /// [`Engine::release_pool`].
@@ -189,6 +256,56 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     #[inline]
     fn device_stream(&self, stream: StreamId) -> StreamId {
         if stream == StreamId::HOST { self.default_stream } else { stream }
+    }
+
+    #[cold]
+    fn reentrant(&self) -> Error {
+        Error::Reentrant { inside: format!("the device allocator {}", self.name).into() }
+    }
+
+    /// Allocates a block for a request that no cached memory served. Takes the growth lock; if another thread
+    /// has it, the engine is unlocked meanwhile, and that thread may have made room.
+    #[cold]
+    #[inline(never)]
+    fn allocate_slowly<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner<B>>,
+        mut miss: CacheMiss,
+        request: &DeviceRequest,
+    ) -> Result<Served<'a, B>> {
+        let growing = match self.growth.try_lock() {
+            Some(growing) => growing,
+            None => {
+                inner.engine.forget_miss(&miss);
+                drop(inner);
+                // `None`: the call came from the backing.
+                let growing = self.growth.lock_unless_held().ok_or_else(|| self.reentrant())?;
+                inner = self.inner.lock();
+                miss = match inner.engine.allocate_cached(request) {
+                    Ok(block) => return Ok((inner, Ok(block))),
+                    Err(miss) => miss,
+                };
+                growing
+            }
+        };
+        let block = SlowPath::new(&mut inner).allocate(&miss);
+        drop(growing);
+        Ok((inner, block))
+    }
+
+    /// Fills a new block with zeros, or frees it. No lock is held: host memory is filled by this thread.
+    fn zero(&self, block: DeviceBlock, address: usize, bytes: usize, stream: StreamId) -> Result<()> {
+        // SAFETY: a new block of the engine, which has no user yet.
+        let zeroed = unsafe { self.backing.zero(address, bytes, stream) };
+        let Err(failure) = zeroed else { return Ok(()) };
+        let mut inner = self.inner.lock();
+        let _returned = inner.engine.noted(zeroed);
+        // It cannot fail: the block is live.
+        let _freed = inner.engine.free(block);
+        Err(match failure.error {
+            BackingError::Unsupported => Error::CannotZero { device: self.device },
+            _ => DeviceError::from(failure).into(),
+        })
     }
 
     /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
@@ -234,54 +351,46 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         request.kind.check_on(self.device)?;
         let long_lived = request.kind == MemoryKind::Persistent;
         // `None`: the call came from `with_engine`, or from the backing.
-        let Some(mut inner) = self.inner.lock_unless_held() else {
-            return Err(Error::Reentrant { inside: format!("the device allocator {}", self.name).into() });
-        };
+        let Some(mut inner) = self.inner.lock_unless_held() else { return Err(self.reentrant()) };
         // Regions begin where the device has room: a granule larger than their alignment aligns nothing.
         let aligned = inner.engine.policy().granule.min(REGION_ALIGN);
         let slack = request.align.bytes().saturating_sub(aligned);
         let bytes = request.bytes.saturating_add(slack);
         let stream = self.device_stream(request.stream);
         let sized = DeviceRequest { bytes, stream, long_lived };
-        let mut block = inner.engine.allocate(sized);
-        if let Err(error) = block {
-            drop(inner);
-            let may_help = request.retry && matches!(error, DeviceError::OutOfMemory { .. });
+        let mut may_retry = request.retry;
+        let block = loop {
+            let miss = match inner.engine.allocate_cached(&sized) {
+                Ok(block) => break block,
+                Err(miss) => miss,
+            };
+            let (locked, served) = self.allocate_slowly(inner, miss, &sized)?;
+            let error = match served {
+                Ok(block) => {
+                    inner = locked;
+                    break block;
+                }
+                Err(error) => error,
+            };
+            drop(locked);
+            let may_help = may_retry && matches!(error, DeviceError::OutOfMemory { .. });
             if !may_help || !self.run_callbacks() {
                 return Err(self.refuse(request, error));
             }
+            may_retry = false;
             inner = self.inner.lock();
-            block = inner.engine.allocate(sized);
-        }
-        let block = match block {
-            Ok(block) => block,
-            Err(error) => {
-                drop(inner);
-                return Err(self.refuse(request, error));
-            }
         };
         let (start, size) = (inner.engine.address(block), inner.engine.size(block));
+        let unused = inner.unused.pop();
+        drop(inner);
         let address = if slack == 0 { start } else { request.align.round_up(start)? };
         if request.zeroed {
-            // SAFETY: a new block of the engine, which has no user yet.
-            let zeroed = unsafe { inner.engine.backing.zero(start, size, stream) };
-            if let Err(failure) = zeroed {
-                let error = match failure.error {
-                    BackingError::Unsupported => Error::CannotZero { device: self.device },
-                    _ => DeviceError::from(failure).into(),
-                };
-                let _returned = inner.engine.noted(zeroed);
-                // It cannot fail: the block is live.
-                let _freed = inner.engine.free(block);
-                return Err(error);
-            }
+            self.zero(block, start, size, stream)?;
         }
         let Some(ptr) = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)) else {
             // No region begins at address zero; if one did, the block would be leaked, not handed out.
             return Err(Error::ForeignPointer { address });
         };
-        let unused = inner.unused.pop();
-        drop(inner);
         let granted = size - (address - start);
         let mut record =
             unused.unwrap_or_else(|| Box::new(Record::new(ptr, granted, self.device, self.access)));
@@ -315,9 +424,8 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn device_memory(&self) -> Option<DeviceMemory> {
-        let inner = self.inner.lock();
-        let backing = &inner.engine.backing;
-        backing.free_memory().map(|free| DeviceMemory { total: backing.memory(), free })
+        let total = self.backing.memory();
+        self.backing.free_memory().map(|free| DeviceMemory { total, free })
     }
 
     fn semantics(&self) -> Semantics {
@@ -341,10 +449,11 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn trim(&self, target: u64) -> u64 {
+        let _growing = self.growth.lock();
         let mut inner = self.inner.lock();
         let before = inner.engine.stats().reserved_bytes.all.current;
         // Failed calls are counted and traced; what does not depend on them is released.
-        let _noted = inner.engine.trim(target);
+        let _noted = SlowPath::new(&mut inner).trim(target);
         let released = before - inner.engine.stats().reserved_bytes.all.current;
         if released > 0 {
             inner.unused = Vec::new();
@@ -359,13 +468,15 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        let growing = self.growth.lock();
         let ended = self.inner.lock().engine.watch(watch);
+        drop(growing);
         // With the lock released: an observer's end may run anything.
         drop(ended);
     }
 
     fn verify(&self) -> Result<()> {
-        self.inner.lock().engine.verify()
+        self.with_engine(Engine::verify)
     }
 }
 

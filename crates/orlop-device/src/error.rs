@@ -62,6 +62,9 @@ pub enum DeviceError {
     /// No capture is in progress.
     #[error("no capture is in progress")]
     NoCapture,
+    /// The call would make a stream wait, which is illegal while one captures.
+    #[error("a stream captures: no stream can wait for another before the end of the capture")]
+    DuringCapture,
     /// Only an engine without memory can be restored.
     #[error("only a new engine can be restored: this one has memory")]
     NotNew,

@@ -47,6 +47,11 @@
 //!
 //! [`Engine::verify`] proves 1 to 4 by walking all metadata.
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod allocator;
 mod backing;
 mod engine;

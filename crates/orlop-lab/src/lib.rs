@@ -26,6 +26,11 @@
 
 #![forbid(unsafe_code)]
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod analyze;
 pub mod compare;
 pub mod cpu_bench;

@@ -1,8 +1,8 @@
 //! [`AccessMap`]: the last accesses to each byte of memory, and the check of new ones against them.
 //!
-//! For each range it keeps the last write and the reads since then, one for each queue. That suffices to report
-//! every race on a byte whose earlier accesses were free of races: an access that is ordered after the last
-//! write is ordered after everything before that write.
+//! For each range it keeps the last write and the reads since then, one for each queue. That suffices to
+//! report every race on a byte whose earlier accesses were free of races: an access that is ordered after
+//! the last write is ordered after everything before that write.
 
 use crate::{WorkId, WorkOrder};
 use std::collections::BTreeMap;
@@ -64,8 +64,8 @@ impl<T: Clone> AccessMap<T> {
         conflict
     }
 
-    /// Returns an earlier access that conflicts with an access of this kind by the next work of `queue` and is
-    /// not ordered before it.
+    /// Returns an earlier access that conflicts with an access of this kind by the next work of `queue` and
+    /// is not ordered before it.
     #[must_use]
     pub fn conflict(
         &self,

@@ -1,3 +1,5 @@
+//! Vector clocks and a happens-before race check: see the README, which follows.
+//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

@@ -40,8 +40,8 @@ impl WorkOrder {
 
     /// Adds a queue and returns its number.
     ///
-    /// The number of a retired queue is reused only when the host knows all its work to be done: all later work
-    /// is then ordered after it, so that sharing the number hides no race.
+    /// The number of a retired queue is reused only when the host knows all its work to be done: all later
+    /// work is then ordered after it, so that sharing the number hides no race.
     pub fn add_queue(&mut self) -> usize {
         let host = &self.clocks[HOST_QUEUE];
         let reusable = |&queue: &usize| self.clocks[queue].at(queue) <= host.at(queue);

@@ -3,9 +3,9 @@
 //! Handles are created from handles and from blocks: the holder of a block may allocate more from the block's
 //! allocator without having a handle. Blocks are not counted here
 //! ([`ShardedCounters`](super::ShardedCounters) do that), so a block can try to create a handle after the
-//! last one was dropped, or while it is being dropped. Then it gets none, for good: the count never rises
-//! from zero, the one thread that brings it to zero closes the counters, and no block is counted in after
-//! that.
+//! last one was dropped, or while it is being dropped. Then it gets none, now and later: the count never
+//! rises from zero, the one thread that brings it to zero closes the counters, and no block is counted in
+//! after that.
 //!
 //! # Ordering
 //!

@@ -16,6 +16,11 @@
 //! is built from loom's primitives instead of `std`'s. Every atomic ordering has a name ([`ordering!`]), so
 //! that a test can weaken it.
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod allocation_id;
 mod counters;
 mod growable_heap;

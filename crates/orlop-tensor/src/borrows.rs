@@ -5,7 +5,7 @@
 //! access fails at once. Nothing blocks, so nothing can deadlock.
 //!
 //! ```text
-//!  31                  24   23       22        21                     0
+//!  31                  23   22       21        20                     0
 //! ┌─────────────────────┬────────┬──────────┬────────────────────────┐
 //! │ flags               │ writer │ too many │ readers                │
 //! └─────────────────────┴────────┴──────────┴────────────────────────┘
@@ -29,9 +29,9 @@ use crate::sync::ordering;
 #[derive(Debug)]
 pub(crate) struct Borrows(AtomicU32);
 
-const READERS: u32 = (1 << 22) - 1;
-const TOO_MANY: u32 = 1 << 22;
-const WRITER: u32 = 1 << 23;
+const READERS: u32 = (1 << 21) - 1;
+const TOO_MANY: u32 = 1 << 21;
+const WRITER: u32 = 1 << 22;
 
 /// The conditions that an access has to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(crate) struct Flags(u32);
 
 impl Flags {
     pub(crate) const NONE: Self = Self(0);
+    /// Streams may still read the memory, which is the host's. A writer waits for them.
+    pub(crate) const DEVICE_READS: Self = Self(1 << 23);
     /// The memory cannot be written. This flag is never cleared.
     pub(crate) const IMMUTABLE: Self = Self(1 << 24);
     /// Reads and writes are refused.

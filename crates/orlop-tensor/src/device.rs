@@ -1,13 +1,14 @@
 //! Copies and fills of tensors on devices other than the CPU.
 //!
 //! On one device, elements are copied, cast and filled by its operations, over any strides. Between a device
-//! and the host, bytes travel in one run: elements that are not adjacent are packed before it, where they are,
-//! and unpacked after it, where they go. The host casts; devices cast if they can, else the host does.
+//! and the host, bytes travel in one run: elements that are not adjacent are packed before it, where they
+//! are, and unpacked after it, where they go. The host casts; devices cast if they can, else the host does.
 //!
 //! Nothing here waits for a device, except for bytes that the host is about to read.
 
 use crate::error::{Error, Result};
 use crate::host;
+use crate::storage::StorageCell;
 use crate::tensor::{TensorImpl, copy_or_cast, pattern};
 use crate::transfer::{self, ByteRun, check_reachable, copy_elements, transfer};
 use orlop_alloc::{Error as AllocError, MemoryBlock, Request, StridedLoops};
@@ -90,11 +91,11 @@ pub(crate) fn copy(
     layout: &Layout,
 ) -> Result<()> {
     let to = BlockElements::new(to, &to.layout, to_memory)?;
-    let from = BlockElements::new(from, layout, from_memory)?;
+    let (source, from) = (from.storage(), BlockElements::new(from, layout, from_memory)?);
     if to.layout.is_empty() {
         return Ok(());
     }
-    if to.is_dense() && from.is_like(&to.layout, to.dtype) {
+    if to.is_dense() && from.is_like(&to.layout, to.dtype) && !from.device().is_cpu() {
         // SAFETY: both ranges are inside their blocks, which are distinct (the writer's has no other owner)
         // and held by guards; dense layouts with the same strides span the same number of bytes.
         let copied = unsafe { transfer(to.run(), from.run(), to.span) };
@@ -108,7 +109,7 @@ pub(crate) fn copy(
         }
     }
     if from.device().is_cpu() && !to.device().is_cpu() {
-        return send(&to, from);
+        return send(&to, from, source.cell());
     }
     let (mut bytes, layout) = fetch(&from)?;
     if to.device().is_cpu() {
@@ -168,14 +169,15 @@ fn copy_there(to: &BlockElements<'_>, from: &BlockElements<'_>) -> Result<()> {
 
 /// Copies elements of a device to the host. Returns their bytes and the layout in them.
 fn fetch(from: &BlockElements<'_>) -> Result<(Vec<u8>, Layout)> {
-    // A layout that repeats elements spans fewer bytes than they would have when packed.
-    if from.span <= from.packed_bytes() {
+    // A layout that repeats elements spans fewer bytes than they would have when packed. A device without
+    // room for them can still be read.
+    let packed = (from.span > from.packed_bytes()).then(|| temporary(from.device(), from.packed_bytes()));
+    let Some(Ok(packed)) = packed else {
         let mut bytes = host::zeros(from.span)?;
         // SAFETY: the vector is as long as the span, which is inside the block; a guard holds the block.
         unsafe { transfer(ByteRun::Host(&mut bytes), from.run(), from.span) }?;
         return Ok((bytes, from.layout.clone()));
-    }
-    let packed = temporary(from.device(), from.packed_bytes())?;
+    };
     let packed = BlockElements::whole(&packed, from.packed(), from.dtype)?;
     copy_there(&packed, from)?;
     let mut bytes = host::zeros(packed.span)?;
@@ -184,14 +186,16 @@ fn fetch(from: &BlockElements<'_>) -> Result<(Vec<u8>, Layout)> {
     Ok((bytes, packed.layout))
 }
 
-/// Copies elements of the host to a device.
-fn send(to: &BlockElements<'_>, from: BlockElements<'_>) -> Result<()> {
+/// Copies elements of a storage of the host to a device.
+fn send(to: &BlockElements<'_>, from: BlockElements<'_>, storage: &StorageCell) -> Result<()> {
     if from.is_like(&to.packed(), to.dtype) {
-        return send_run(to, from.run());
+        let is_kept = storage.keeps_for_streams(from.block);
+        let kept = ByteRun::Kept(from.block, from.start, storage);
+        return send_run(to, if is_kept { kept } else { from.run() });
     }
     let (mut bytes, packed) = (host::zeros(to.packed_bytes())?, to.packed());
-    // SAFETY: the vector has the span of the packed layout, which does not overlap itself; the source is inside
-    // its block, on the host (`check_reachable`), held by a read guard.
+    // SAFETY: the vector has the span of the packed layout, which does not overlap itself; the source is
+    // inside its block, on the host (`check_reachable`), held by a read guard.
     unsafe {
         copy_or_cast(first(&mut bytes), &packed, to.dtype, from.first(), &from.layout, from.dtype);
     };
@@ -217,7 +221,14 @@ fn send_run(to: &BlockElements<'_>, from: ByteRun<'_>) -> Result<()> {
         // write guard holds the block.
         return unsafe { transfer(to.run(), from, to.span) };
     }
-    let packed = temporary(to.device(), to.packed_bytes())?;
+    let Ok(packed) = temporary(to.device(), to.packed_bytes()) else {
+        // Run by run: slow, but without memory of the device.
+        let (size, packed) = (to.dtype.size(), to.packed());
+        return StridedLoops::with((&to.layout, size), Some((&packed, size)), |loops| {
+            // SAFETY: the source has the packed elements; a write guard holds the block.
+            unsafe { copy_elements((to.run(), to.dtype), (from, to.dtype), loops) }
+        })?;
+    };
     let packed = BlockElements::whole(&packed, to.packed(), to.dtype)?;
     // SAFETY: the source has the packed elements; the block is new.
     unsafe { transfer(packed.run(), from, packed.span) }?;

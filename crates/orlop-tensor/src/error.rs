@@ -70,6 +70,12 @@ pub enum Error {
         /// The requested operation.
         operation: &'static str,
     },
+    /// Sizes or offsets of the elements exceed the indices of a packed accessor.
+    #[error("the tensor has more elements than {bits}-bit indices reach: use 64-bit ones")]
+    IndexTooNarrow {
+        /// The bits of an index.
+        bits: usize,
+    },
     /// The elements have another type than requested.
     #[error("the tensor holds {actual}, not {expected}")]
     DTypeMismatch {

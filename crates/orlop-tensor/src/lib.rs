@@ -10,6 +10,7 @@
 //! | interchange | files, other frameworks, other crates | [`interchange`] |
 //! | print | values and metadata as text, diagnosis of a tensor as a value | [`PrintOptions`], [`diagnose`] |
 //! | access | elements as slices or by index | [`Accessor`], [`TensorSlice`], [`Plain`], [`Bool8`] |
+//! | kernels | address, sizes and strides by value | [`PackedAccessor`] |
 //!
 //! Allocation takes one path: [`Tensor::empty`] → checked bytes and strides (`orlop-core`) →
 //! [`Context`](orlop_context::Context) → allocator → block → [`Storage`] → [`Tensor`]. Release takes the
@@ -55,7 +56,7 @@ pub use self::storage::{
     Storage, StorageBytes, StorageBytesMut, StorageHook, clear_storage_hook, set_storage_hook,
 };
 pub use self::tensor::{
-    Accessor, AccessorMut, DisplayTensor, Elements, ElementsMut, IntoShape, Nested, PrintOptions,
-    SubAccessor, SubAccessorMut, Tensor, TensorElements, TensorElementsMut, TensorOptions, TensorSlice,
-    TensorSliceMut,
+    Accessor, AccessorMut, DisplayTensor, Elements, ElementsMut, IntoShape, Nested, PackedAccessor,
+    PackedAccessor32, PackedAccessor64, PackedIndex, PrintOptions, SubAccessor, SubAccessorMut, Tensor,
+    TensorElements, TensorElementsMut, TensorOptions, TensorSlice, TensorSliceMut,
 };

@@ -5,10 +5,11 @@
 //!
 //! A device accesses memory until its stream is done. The host does not wait for that: the stream is recorded
 //! on the blocks, and dropping them defers their reuse. It waits, for this stream only, if the destination is
-//! host memory, and if an allocator does not wait for streams. If waiting fails or panics, the end is unknown,
-//! and the memory is leaked.
+//! host memory, and if an allocator does not wait for streams. If waiting fails or panics, the end is
+//! unknown, and the memory is leaked.
 
 use crate::error::Result;
+use crate::storage::StorageCell;
 use orlop_alloc::{Access, DeviceOps, DevicePtr, Error as AllocError, MemoryBlock, StridedLoops};
 use orlop_context::Context;
 use orlop_core::{DType, Device, StreamId};
@@ -19,6 +20,9 @@ use std::ptr::NonNull;
 pub(crate) enum ByteRun<'a> {
     /// In a block, at this offset.
     Block(&'a MemoryBlock, usize),
+    /// In a block of host memory, at this offset, which is kept until the stream has read it. Writers of the
+    /// storage wait for that.
+    Kept(&'a MemoryBlock, usize, &'a StorageCell),
     /// In host memory outside any block. It is left empty (leaked) if the device may still be using it.
     Host(&'a mut Vec<u8>),
 }
@@ -26,7 +30,7 @@ pub(crate) enum ByteRun<'a> {
 impl ByteRun<'_> {
     fn device(&self) -> Device {
         match self {
-            Self::Block(block, _) => block.device,
+            Self::Block(block, _) | Self::Kept(block, ..) => block.device,
             Self::Host(_) => Device::CPU,
         }
     }
@@ -34,19 +38,19 @@ impl ByteRun<'_> {
     fn place(&mut self) -> Result<DevicePtr> {
         let device = self.device();
         let ptr = match self {
-            Self::Block(block, start) => {
+            Self::Block(block, start) | Self::Kept(block, start, _) => {
                 check_reachable(block)?;
                 // SAFETY: inside the block (guaranteed by the caller of `transfer`).
                 unsafe { block.ptr.add(*start) }
             }
             Self::Host(bytes) => NonNull::from(bytes.as_mut_slice()).cast(),
         };
-        Ok(DevicePtr::new(ptr, device))
+        Ok(DevicePtr { ptr, device, is_kept: matches!(self, Self::Kept(..)) })
     }
 
     fn keep_for_good(&mut self) {
         match self {
-            Self::Block(block, _) => mem::forget(block.clone()),
+            Self::Block(block, _) | Self::Kept(block, ..) => mem::forget(block.clone()),
             Self::Host(bytes) => mem::forget(mem::take(*bytes)),
         }
     }
@@ -86,7 +90,8 @@ pub(crate) unsafe fn transfer(mut to: ByteRun<'_>, mut from: ByteRun<'_>, bytes:
     })
 }
 
-/// Copies or casts elements between two ranges of one device, which is not the CPU.
+/// Copies or casts elements between two ranges, of which the first is not on the CPU. The second may be if
+/// the dtypes are the same.
 ///
 /// # Errors
 ///
@@ -175,6 +180,10 @@ fn submit(
                 ByteRun::Block(block, _) if !block.device.is_cpu() => {
                     is_kept[index] = block.acquire_for(&*ops, stream)?;
                     waits |= !is_kept[index];
+                }
+                ByteRun::Kept(block, _, cell) => {
+                    is_kept[index] = block.acquire_for(&*ops, stream)?;
+                    cell.add_reader(stream, &ops);
                 }
                 // A source has been read when the operation returns, and a guard holds it until then.
                 ByteRun::Block(..) | ByteRun::Host(_) => waits |= index == 0,

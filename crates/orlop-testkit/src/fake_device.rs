@@ -1,9 +1,8 @@
 //! Host memory that is declared as device memory.
 
-use orlop_alloc::Access;
 use orlop_alloc::backing::{Backing, Region, System};
+use orlop_alloc::{Access, forward_backing};
 use orlop_core::{Alignment, Device};
-use std::ptr::NonNull;
 
 /// Host memory that is declared as accessible only by a device: engines must not access it, but tests can.
 /// Fresh regions are dirty.
@@ -36,11 +35,6 @@ unsafe impl Backing for FakeDeviceBacking {
         Some(Region { zeroed: false, ..region })
     }
 
-    unsafe fn release(&self, region: Region) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.0.release(region) };
-    }
-
     fn device(&self) -> Device {
         Self::DEVICE
     }
@@ -53,8 +47,5 @@ unsafe impl Backing for FakeDeviceBacking {
         "far"
     }
 
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.0.zero(ptr, bytes) }
-    }
+    forward_backing!(0; except reserve, device, access, name);
 }

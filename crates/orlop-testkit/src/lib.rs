@@ -13,6 +13,7 @@
 //! | [`device`] | a mock device that checks its engine; random programs for device engines |
 //! | [`forwarding`] | a check that an adaptor forwards what it does not implement |
 //! | [`fake_device`] | host memory that is declared as device memory |
+//! | [`queued_device`] | a device whose streams run only when a test advances them |
 //! | `child`, `aborts` | tests that change or abort the whole process, in a child |
 //! | [`recording_mock`] | an adaptor that records its calls |
 //! | [`bfc`] | a reference implementation of TensorFlow's BFC |
@@ -44,6 +45,11 @@
 //! conformance_over("bfc", SuiteProfile::strict(), || Arc::new(System::new()), make);
 //! ```
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(unix)]
 pub mod aborts;
 pub mod backings;
@@ -58,6 +64,7 @@ pub mod model;
 pub mod pattern;
 pub mod profile;
 pub mod program;
+pub mod queued_device;
 pub mod recording_mock;
 pub mod suite;
 pub mod torch;
@@ -68,5 +75,6 @@ pub use self::forwarding::check_forwarding;
 pub use self::model::AllocatorModel;
 pub use self::profile::SuiteProfile;
 pub use self::program::{ProgramOp, ProgramRequest};
+pub use self::queued_device::{DeviceCalls, QueuedDevice};
 pub use self::suite::hostile::{HostileAction, hostile, hostile_over};
 pub use self::suite::{conformance, conformance_over};

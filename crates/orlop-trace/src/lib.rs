@@ -21,6 +21,11 @@
 
 #![forbid(unsafe_code)]
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod error;
 mod files;
 pub mod formats;

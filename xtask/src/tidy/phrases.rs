@@ -3,7 +3,7 @@
 use super::Violation;
 
 /// Each phrase with its replacement. Written in two parts so that this file does not contain them either.
-const PHRASES: [(&str, &str); 19] = [
+const PHRASES: [(&str, &str); 20] = [
     (concat!("any", "body"), "name the code or the thread"),
     (concat!("no", "body"), "use the passive, or \"nothing else\""),
     (concat!("some", "body"), "name the code or the thread"),
@@ -21,6 +21,7 @@ const PHRASES: [(&str, &str); 19] = [
     (concat!("put", " off"), "deferred"),
     (concat!("memory from", " outside"), "foreign memory"),
     (concat!("the caller's", " promise"), "guaranteed by the caller"),
+    (concat!("the caller's", " promises"), "guaranteed by the caller"),
     (concat!("nothing has", " changed then"), "`self` is then unchanged"),
     (concat!("in our", " hands"), "controlled by"),
 ];

@@ -18,7 +18,8 @@ pub trait Charge: Debug + Send + Sync + 'static {
     /// Replaces `charged` bytes with `needed` bytes.
     fn correct(&self, kind: MemoryKind, charged: u64, needed: u64);
 
-    /// Returns the error of a request that `upstream` did not get because it needs `bytes` bytes.
+    /// Returns the error of a request that needs `bytes` bytes and was refused, and reports it: `upstream`,
+    /// and so its observers, did not get the request, or got a block of it that went back.
     fn refuse(&self, upstream: &AllocatorRef, request: &Request, bytes: u64) -> Error;
 
     /// Is called after a request that exceeded the soft bound by `bytes`.
@@ -77,11 +78,11 @@ unsafe impl<C: Charge> Allocator for Charged<C> {
                 Ok(block)
             }
             None => {
+                let granted = block.granted as u64;
                 self.accounts.discharge(request.kind, requested);
-                let error = self.refuse(request, block.granted as u64);
                 // SAFETY: the block was just allocated from the upstream, and no user has it.
                 unsafe { self.upstream.deallocate(block) }?;
-                Err(error)
+                Err(self.refuse(request, granted))
             }
         }
     }

@@ -15,22 +15,18 @@
 //! A double free needs no adaptor: a [`Block`](crate::Block) can be dropped once, and engines that free by
 //! bare address look it up. Bare addresses cannot be freed here, because the size behind them is unknown.
 
-use super::hardening::{HardenedBuilder, Hardening};
+use super::guard_pages::{FILLER, GuardPages, bytes_behind};
+use super::hardening::Hardening;
 use super::name_over;
-use crate::backing::{Backing, HugePages, Mmap, Reservation};
 use crate::shield::report;
-use crate::{Access, Allocator, Error, RawBlock, Record, Request, Result, Semantics, Usage, forward};
-use orlop_core::Device;
+use crate::{Access, Allocator, Error, RawBlock, Request, Result, Semantics, Usage, forward};
 use orlop_sync::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The value of the bytes of returned blocks.
 pub const POISON: u8 = 0xDD;
-
-/// The value of the bytes behind a block and its canary.
-const FILLER: u8 = 0xA5;
 
 /// The bytes added to each request: a canary, which encodes the number of granted bytes.
 const CANARY: usize = 16;
@@ -66,8 +62,7 @@ pub struct Hardened<A: Allocator> {
     hardening: Hardening,
     quarantine: Mutex<Quarantine>,
     calls: AtomicU64,
-    guarded: Mutex<Guards>,
-    pages: Mmap,
+    guard_pages: GuardPages,
     found: AtomicU64,
 }
 
@@ -85,25 +80,10 @@ struct Returned {
     poisoned: usize,
 }
 
-/// Blocks with a guard page, by address, and the bytes of their accessible pages.
-#[derive(Debug, Default)]
-struct Guards {
-    by_address: HashMap<usize, Guarded>,
-    bytes: usize,
-    peak: usize,
-}
-
-/// The pages of one block.
-#[derive(Debug)]
-struct Guarded {
-    reservation: Reservation,
-    bytes: usize,
-}
-
 impl<A: Allocator> Hardened<A> {
     /// Returns a builder with canaries and poison on.
     pub fn builder(inner: A) -> HardenedBuilder<A> {
-        HardenedBuilder::new(inner)
+        HardenedBuilder { inner, hardening: Hardening::new() }
     }
 
     /// Creates an adaptor over `inner` with these settings.
@@ -115,8 +95,7 @@ impl<A: Allocator> Hardened<A> {
             hardening,
             quarantine: Mutex::default(),
             calls: AtomicU64::new(0),
-            guarded: Mutex::default(),
-            pages: Mmap::new().huge_pages(HugePages::Never),
+            guard_pages: GuardPages::new(),
             found: AtomicU64::new(0),
             inner,
         }
@@ -194,53 +173,6 @@ impl<A: Allocator> Hardened<A> {
         Error::Overwritten { address, place }
     }
 
-    /// Returns a block that ends at an inaccessible page.
-    fn guarded(&self, request: &Request) -> Option<RawBlock> {
-        let grain = self.pages.commit_granularity();
-        if request.align > grain || self.inner.device() != Device::CPU {
-            return None;
-        }
-        let size = request.align.round_up(request.bytes).ok()?;
-        let bytes = grain.round_up(size).ok()?;
-        let reservation = self.pages.reserve_addresses(bytes.checked_add(grain.bytes())?, grain)?;
-        // SAFETY: a new reservation, of which the last page is never committed.
-        if !unsafe { self.pages.commit(&reservation, 0, bytes) } {
-            // SAFETY: no other code has its address.
-            unsafe { self.pages.release_addresses(reservation, 0) };
-            return None;
-        }
-        // SAFETY: inside the committed bytes.
-        let ptr = unsafe { reservation.ptr.add(bytes - size) };
-        let mut record = Record::new(ptr, request.bytes, Device::CPU, Access::Host);
-        record.assign(request);
-        let mut block = RawBlock::new(Box::new(record));
-        // SAFETY: the last bytes of the pages that alignment allows.
-        unsafe { bytes_behind(&mut block, request.bytes, size - request.bytes) }.fill(FILLER);
-        let mut guards = self.guarded.lock();
-        guards.bytes += bytes;
-        guards.peak = guards.peak.max(guards.bytes);
-        guards.by_address.insert(ptr.as_ptr().addr(), Guarded { reservation, bytes });
-        Some(block)
-    }
-
-    /// Returns the pages of a guarded block, so that a later access to its address stops the process.
-    fn end_guarded(&self, mut block: RawBlock, guarded: &Guarded) {
-        let address = block.address();
-        let left = guarded.reservation.ptr.as_ptr().addr() + guarded.bytes - address - block.requested;
-        let requested = block.requested;
-        // SAFETY: filled in `guarded`, behind the bytes that the user may access.
-        let intact = unsafe { bytes_behind(&mut block, requested, left) }.iter().all(|&byte| byte == FILLER);
-        // SAFETY: the record comes from the box made in `guarded`, and the block was returned.
-        drop(unsafe { block.into_record() });
-        // SAFETY: the block was the only user of these pages.
-        unsafe { self.pages.release_addresses(guarded.reservation, guarded.bytes) };
-        if !intact {
-            // The block is gone all the same, and must not stay counted.
-            let error = self.overwritten(address, "behind the block");
-            report(|| tracing::error!(allocator = &*self.name, %error, "found at its return"));
-        }
-    }
-
     /// Returns the oldest blocks to the upstream until `max` bytes are left.
     fn empty_quarantine(&self, max: usize) -> bool {
         let mut any = false;
@@ -277,15 +209,47 @@ impl<A: Allocator> Hardened<A> {
     }
 }
 
-/// Returns the `count` bytes of a block from `offset` on.
-///
-/// # Safety
-///
-/// The bytes belong to the block and are initialised, and no valid user accesses them while the slice is
-/// live.
-unsafe fn bytes_behind(block: &mut RawBlock, offset: usize, count: usize) -> &mut [u8] {
-    // SAFETY: guaranteed by the caller.
-    unsafe { std::slice::from_raw_parts_mut(block.ptr.as_ptr().wrapping_add(offset), count) }
+/// The builder of a [`Hardened`]. Canaries are always on, poison by default.
+#[derive(Debug, Clone)]
+pub struct HardenedBuilder<A> {
+    inner: A,
+    hardening: Hardening,
+}
+
+impl<A: Allocator> HardenedBuilder<A> {
+    /// Replaces all settings.
+    #[must_use]
+    pub fn hardening(mut self, hardening: Hardening) -> Self {
+        self.hardening = hardening;
+        self
+    }
+
+    /// As [`Hardening::poison`].
+    #[must_use]
+    pub fn poison(mut self, on: bool) -> Self {
+        self.hardening = self.hardening.poison(on);
+        self
+    }
+
+    /// As [`Hardening::quarantine`]. None by default.
+    #[must_use]
+    pub fn quarantine(mut self, bytes: usize) -> Self {
+        self.hardening = self.hardening.quarantine(bytes);
+        self
+    }
+
+    /// As [`Hardening::guard_pages`]. None by default.
+    #[must_use]
+    pub fn guard_pages(mut self, one_in: u64) -> Self {
+        self.hardening = self.hardening.guard_pages(one_in);
+        self
+    }
+
+    /// Creates the adaptor.
+    #[must_use]
+    pub fn build(self) -> Hardened<A> {
+        Hardened::new(self.inner, self.hardening)
+    }
 }
 
 // SAFETY: 1. blocks are the upstream's, shortened, or have pages of their own. 2. both are initialised. 3.
@@ -297,7 +261,8 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         if self.hardening.guarded_one_in > 0
             && self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.hardening.guarded_one_in)
             && request.kind.check_on(self.inner.device()).is_ok()
-            && let Some(block) = self.guarded(request)
+            && self.inner.device().is_cpu()
+            && let Some(block) = self.guard_pages.allocate(request)
         {
             return Ok(block);
         }
@@ -321,15 +286,17 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
 
     unsafe fn deallocate(&self, mut block: RawBlock) -> Result<()> {
         if self.hardening.guarded_one_in > 0 {
-            let guarded = {
-                let mut guards = self.guarded.lock();
-                let guarded = guards.by_address.remove(&block.address());
-                guards.bytes -= guarded.as_ref().map_or(0, |guarded| guarded.bytes);
-                guarded
-            };
-            if let Some(guarded) = guarded {
-                self.end_guarded(block, &guarded);
-                return Ok(());
+            let address = block.address();
+            // SAFETY: guaranteed by the caller.
+            match unsafe { self.guard_pages.release(block) } {
+                Err(other) => block = other,
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    // Its pages are released, so the free cannot be refused: a refused block stays counted.
+                    let error = self.overwritten(address, "behind the block");
+                    report(|| tracing::error!(allocator = &*self.name, %error, "found at its return"));
+                    return Ok(());
+                }
             }
         }
         self.check(&mut block)?;
@@ -368,8 +335,8 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
     fn trim(&self, target: u64) -> u64 {
         let before = self.inner.usage().reserved;
         self.empty_quarantine(0);
-        // A separate statement: the guards are not locked while the upstream trims.
-        let guarded = self.guarded.lock().bytes as u64;
+        // A separate statement: the guarded blocks are not locked while the upstream trims.
+        let guarded = self.guard_pages.blocks().bytes as u64;
         self.inner.trim(target.saturating_sub(guarded));
         before.saturating_sub(self.inner.usage().reserved)
     }
@@ -380,20 +347,20 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
     }
 
     fn usage(&self) -> Usage {
-        let (usage, guards) = (self.inner.usage(), self.guarded.lock());
+        let (usage, guarded) = (self.inner.usage(), self.guard_pages.blocks());
         Usage {
-            reserved: usage.reserved + guards.bytes as u64,
+            reserved: usage.reserved + guarded.bytes as u64,
             // An upper bound: the two peaks may have been at different times.
-            peak_reserved: usage.peak_reserved + guards.peak as u64,
-            regions: usage.regions + guards.by_address.len() as u64,
+            peak_reserved: usage.peak_reserved + guarded.peak as u64,
+            regions: usage.regions + guarded.count() as u64,
             ..usage
         }
     }
 
     fn reset_peak(&self) {
         self.inner.reset_peak();
-        let mut guards = self.guarded.lock();
-        guards.peak = guards.bytes;
+        let mut guarded = self.guard_pages.blocks();
+        guarded.peak = guarded.bytes;
     }
 
     forward!(

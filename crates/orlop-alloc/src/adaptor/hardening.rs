@@ -1,10 +1,7 @@
-//! The settings of a [`Hardened`], apart from the allocator, so that a context's configuration can carry
-//! them.
+//! The settings of a [`Hardened`](super::Hardened), apart from the allocator, so that a context's
+//! configuration can carry them.
 
-use super::hardened::Hardened;
-use crate::Allocator;
-
-/// Settings of a [`Hardened`]. Canaries are always on. What each protection finds and costs:
+/// Settings of a [`Hardened`](super::Hardened). Canaries are always on. What each protection finds and costs:
 ///
 /// | protection | finds | costs |
 /// |---|---|---|
@@ -70,52 +67,5 @@ impl Hardening {
 impl Default for Hardening {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// The builder of a [`Hardened`]. Canaries are always on, poison by default.
-#[derive(Debug, Clone)]
-pub struct HardenedBuilder<A> {
-    inner: A,
-    hardening: Hardening,
-}
-
-impl<A: Allocator> HardenedBuilder<A> {
-    pub(super) fn new(inner: A) -> Self {
-        Self { inner, hardening: Hardening::new() }
-    }
-
-    /// Replaces all settings.
-    #[must_use]
-    pub fn hardening(mut self, hardening: Hardening) -> Self {
-        self.hardening = hardening;
-        self
-    }
-
-    /// As [`Hardening::poison`].
-    #[must_use]
-    pub fn poison(mut self, on: bool) -> Self {
-        self.hardening = self.hardening.poison(on);
-        self
-    }
-
-    /// As [`Hardening::quarantine`]. None by default.
-    #[must_use]
-    pub fn quarantine(mut self, bytes: usize) -> Self {
-        self.hardening = self.hardening.quarantine(bytes);
-        self
-    }
-
-    /// As [`Hardening::guard_pages`]. None by default.
-    #[must_use]
-    pub fn guard_pages(mut self, one_in: u64) -> Self {
-        self.hardening = self.hardening.guard_pages(one_in);
-        self
-    }
-
-    /// Creates the adaptor.
-    #[must_use]
-    pub fn build(self) -> Hardened<A> {
-        Hardened::new(self.inner, self.hardening)
     }
 }

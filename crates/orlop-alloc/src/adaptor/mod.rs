@@ -44,6 +44,7 @@ use crate::Allocator;
 
 mod charged;
 mod failing;
+mod guard_pages;
 mod hardened;
 mod hardening;
 mod limit;
@@ -53,8 +54,8 @@ mod waiting;
 
 pub use self::charged::{Charge, Charged};
 pub use self::failing::{Failing, Rule};
-pub use self::hardened::{Hardened, POISON};
-pub use self::hardening::{HardenedBuilder, Hardening};
+pub use self::hardened::{Hardened, HardenedBuilder, POISON};
+pub use self::hardening::Hardening;
 pub use self::limit::Limit;
 pub use self::retry::{Decision, Retry};
 pub use self::tracking::{Live, TagTotal, Tracking};

@@ -252,8 +252,8 @@ impl<A: Allocator> Tracking<A> {
         result
     }
 
-    /// Inserts the entry of a block again whose return the upstream refused. If the address was handed out
-    /// again meanwhile, the newer entry stays.
+    /// Inserts the entry of a block again, if the upstream refused its return. If the address has been handed
+    /// out again in between, the newer entry stays.
     #[cold]
     fn put_back(&self, address: usize, entry: Entry) {
         if let Place::Vacant(vacant) = self.entries.entry(address) {
@@ -286,7 +286,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
             kind: block.kind,
         };
         if let Some(stale) = self.entries.insert(address, entry) {
-            // The upstream got it back past this adaptor, through another handle of its own.
+            // The block was returned to the upstream through another handle, not through this adaptor.
             self.count_out(stale.granted);
             report(|| {
                 tracing::error!(
@@ -301,7 +301,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let entry = self.take(block.address(), Some(&block))?;
-        // SAFETY: the caller's promises, and the entry proves that it is a live block of upstream's.
+        // SAFETY: guaranteed by the caller, and the entry proves that it is a live block of upstream's.
         unsafe { self.give_back(block, entry) }
     }
 

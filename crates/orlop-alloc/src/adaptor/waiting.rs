@@ -156,14 +156,14 @@ unsafe impl<A: Allocator> Allocator for Waiting<A> {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: the caller's promises; upstream's own block.
+        // SAFETY: guaranteed by the caller; upstream's own block.
         unsafe { self.inner.deallocate(block) }?;
         self.wake();
         Ok(())
     }
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
-        // SAFETY: the caller's promises; upstream's own block.
+        // SAFETY: guaranteed by the caller; upstream's own block.
         let found = unsafe { self.inner.deallocate_raw(ptr, requested) }?;
         self.wake();
         Ok(found)

@@ -53,10 +53,17 @@ pub fn named(name: &str) -> Result<BackingRef> {
 ///
 /// # Errors
 ///
-/// [`Error::UnknownName`] if the variable has an unknown name.
+/// [`Error::Configuration`] if the variable has an unknown name.
 pub fn default_backing() -> Result<BackingRef> {
-    match std::env::var(VARIABLE) {
-        Ok(name) if !name.is_empty() => named(&name),
+    match std::env::var_os(VARIABLE) {
+        Some(name) if !name.is_empty() => {
+            let name = name.to_string_lossy();
+            named(&name).map_err(|_| Error::Configuration {
+                variable: VARIABLE,
+                value: name.into(),
+                expected: "the name of a backing in this build",
+            })
+        }
         _ => named(NAMES.first().copied().unwrap_or("system")),
     }
 }

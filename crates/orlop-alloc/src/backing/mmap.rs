@@ -151,7 +151,8 @@ fn page() -> Alignment {
     Alignment::new(pages::size()).unwrap_or(Alignment::PLANNED)
 }
 
-/// Whole pages of address space, for backings that manage their own: reserved, closed again, given back.
+/// Whole pages of address space, for backings that manage their own: reserved, made inaccessible again,
+/// released.
 #[cfg(unix)]
 pub mod pages {
     use super::{HugePages, Region};
@@ -342,7 +343,7 @@ pub mod pages {
         false
     }
 
-    /// Gives memory back.
+    /// Releases memory.
     ///
     /// # Safety
     ///

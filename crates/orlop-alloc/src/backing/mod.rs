@@ -5,6 +5,7 @@
 //! an 80 GB trace over [`Null`] exercises the production code on a laptop.
 
 mod by_name;
+mod forward;
 mod mmap;
 mod null;
 mod pinned;
@@ -20,7 +21,7 @@ pub(crate) use self::shielded::Shielded;
 pub use self::system::System;
 pub use self::visited::{RegionChange, Visited, Visitor};
 
-use crate::Access;
+use crate::{Access, forward_backing};
 use orlop_core::{Alignment, Device};
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -207,64 +208,12 @@ pub unsafe trait Backing: Debug + Send + Sync + 'static {
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool;
 }
 
-macro_rules! forward {
-    ($($pointer:ty),+) => {$(
-        // SAFETY: every call is forwarded to the pointee, which upholds the contract.
-        unsafe impl<B: ?Sized + Backing> Backing for $pointer {
-            fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
-                (**self).reserve(bytes, align)
-            }
-            unsafe fn release(&self, region: Region) {
-                // SAFETY: guaranteed by the caller.
-                unsafe { (**self).release(region) }
-            }
-            fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
-                (**self).reserve_addresses(capacity, align)
-            }
-            fn commit_granularity(&self) -> Alignment {
-                (**self).commit_granularity()
-            }
-            unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
-                // SAFETY: guaranteed by the caller.
-                unsafe { (**self).commit(reservation, from, to) }
-            }
-            unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
-                // SAFETY: guaranteed by the caller.
-                unsafe { (**self).decommit(reservation, from, to) }
-            }
-            unsafe fn release_addresses(&self, reservation: Reservation, committed: usize) {
-                // SAFETY: guaranteed by the caller.
-                unsafe { (**self).release_addresses(reservation, committed) }
-            }
-            unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-                // SAFETY: guaranteed by the caller.
-                unsafe { (**self).discard(ptr, bytes) }
-            }
-            unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
-                // SAFETY: guaranteed by the caller.
-                unsafe { (**self).region_bytes(ptr) }
-            }
-            fn is_pinned(&self) -> bool {
-                (**self).is_pinned()
-            }
-            fn device(&self) -> Device {
-                (**self).device()
-            }
-            fn access(&self) -> Access {
-                (**self).access()
-            }
-            fn name(&self) -> &str {
-                (**self).name()
-            }
-            fn node(&self) -> Option<u32> {
-                (**self).node()
-            }
-            unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-                // SAFETY: guaranteed by the caller.
-                unsafe { (**self).zero(ptr, bytes) }
-            }
-        }
-    )+};
+// SAFETY: every call is forwarded to the pointee, which upholds the contract.
+unsafe impl<B: ?Sized + Backing> Backing for Box<B> {
+    forward_backing!(*);
 }
 
-forward!(Box<B>, Arc<B>);
+// SAFETY: every call is forwarded to the pointee, which upholds the contract.
+unsafe impl<B: ?Sized + Backing> Backing for Arc<B> {
+    forward_backing!(*);
+}

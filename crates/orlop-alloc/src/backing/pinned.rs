@@ -1,9 +1,9 @@
 //! Pinned memory: host memory locked for DMA, or plain host memory if the process has no device.
 
 use super::{Backing, BackingRef, Region};
-use crate::Access;
 use crate::shield::{report, shielded};
-use orlop_core::{Alignment, Device};
+use crate::{Access, forward_backing};
+use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -113,37 +113,20 @@ unsafe impl Backing for Pinned {
         unsafe { self.inner.release(region) };
     }
 
-    unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: guaranteed by the caller; regions come from the inner backing.
-        unsafe { self.inner.region_bytes(ptr) }
-    }
-
     /// Does not choose the pinner: one that is set before the first region still counts.
     fn is_pinned(&self) -> bool {
         let has_pinner = self.pinner.get().map_or_else(|| PINNER.get().is_some(), Option::is_some);
         has_pinner && self.inner.access() == Access::Host
     }
 
-    // Pinning changes neither the device nor the access nor the NUMA node.
-
-    fn device(&self) -> Device {
-        self.inner.device()
-    }
-
-    fn access(&self) -> Access {
-        self.inner.access()
-    }
-
-    fn node(&self) -> Option<u32> {
-        self.inner.node()
-    }
-
     fn name(&self) -> &str {
         "pinned"
     }
 
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.zero(ptr, bytes) }
-    }
+    // The defaults of the calls of reservations and of `discard` do nothing: pages are pinned by region, and
+    // a device would continue to use discarded ones.
+    forward_backing!(
+        inner; except reserve, release, is_pinned, name, reserve_addresses, commit_granularity, commit,
+        decommit, release_addresses, discard,
+    );
 }

@@ -11,8 +11,8 @@
 
 use super::{Backing, Region, Reservation};
 use crate::shield::{report, shielded};
-use crate::{Access, Error, Result};
-use orlop_core::{Alignment, Device};
+use crate::{Error, Result, forward_backing};
+use orlop_core::Alignment;
 use std::cell::Cell;
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -121,10 +121,6 @@ unsafe impl<B: Backing> Backing for Shielded<B> {
         self.call("reserve_addresses", |inner| inner.reserve_addresses(capacity, align)).flatten()
     }
 
-    fn commit_granularity(&self) -> Alignment {
-        self.inner.commit_granularity()
-    }
-
     unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
         if self.is_entered() {
             return false;
@@ -153,30 +149,15 @@ unsafe impl<B: Backing> Backing for Shielded<B> {
         self.call("region_bytes", |inner| unsafe { inner.region_bytes(ptr) }).flatten()
     }
 
-    fn is_pinned(&self) -> bool {
-        self.inner.is_pinned()
-    }
-
-    fn device(&self) -> Device {
-        self.inner.device()
-    }
-
-    fn access(&self) -> Access {
-        self.inner.access()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn node(&self) -> Option<u32> {
-        self.inner.node()
-    }
-
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         // SAFETY: guaranteed by the caller.
         self.call("zero", |inner| unsafe { inner.zero(ptr, bytes) }).unwrap_or(false)
     }
+
+    forward_backing!(
+        inner; except reserve, release, reserve_addresses, commit, decommit, release_addresses, discard,
+        region_bytes, zero,
+    );
 }
 
 impl<B: fmt::Debug> fmt::Debug for Shielded<B> {

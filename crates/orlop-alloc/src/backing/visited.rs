@@ -2,9 +2,9 @@
 //! network adapter.
 
 use super::{Backing, Region, Reservation};
-use crate::Access;
+use crate::forward_backing;
 use crate::shield::{report, shielded};
-use orlop_core::{Alignment, Device};
+use orlop_core::Alignment;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -97,14 +97,6 @@ unsafe impl<B: Backing> Backing for Visited<B> {
         unsafe { self.inner.release(region) };
     }
 
-    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
-        self.inner.reserve_addresses(capacity, align)
-    }
-
-    fn commit_granularity(&self) -> Alignment {
-        self.inner.commit_granularity()
-    }
-
     unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
         // SAFETY: guaranteed by the caller.
         if !unsafe { self.inner.commit(reservation, from, to) } {
@@ -138,35 +130,7 @@ unsafe impl<B: Backing> Backing for Visited<B> {
         0
     }
 
-    unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: guaranteed by the caller; regions come from the inner backing.
-        unsafe { self.inner.region_bytes(ptr) }
-    }
-
-    fn is_pinned(&self) -> bool {
-        self.inner.is_pinned()
-    }
-
-    fn device(&self) -> Device {
-        self.inner.device()
-    }
-
-    fn access(&self) -> Access {
-        self.inner.access()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn node(&self) -> Option<u32> {
-        self.inner.node()
-    }
-
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.zero(ptr, bytes) }
-    }
+    forward_backing!(inner; except reserve, release, commit, decommit, release_addresses, discard);
 }
 
 /// Returns the bytes `from..to` of a reservation as a region.

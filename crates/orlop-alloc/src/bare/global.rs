@@ -3,10 +3,10 @@
 use super::{Header, allocate, deallocate, header, offset, put_header, with_header};
 use crate::backing::{HugePages, Mmap};
 use crate::caching::Caching;
+use crate::shield::InsideGuard;
 use crate::{Allocator, Record, Result, Stats};
 use orlop_sync::{BlockCounter, RemoteFreeList, Totals};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,30 +48,9 @@ static ENGINE: OnceLock<Caching<Mmap>> = OnceLock::new();
 /// Number of blocks that the engine refused to take back.
 static REFUSED_FREES: AtomicU64 = AtomicU64::new(0);
 
-thread_local! {
-    /// True while this thread is inside the engine. It has no destructor, so it can be read until the thread
-    /// ends.
-    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Blocks that were freed while their thread was inside the engine. They are returned when a thread enters it
 /// next.
 static DEFERRED_FREES: OnceLock<RemoteFreeList<Record>> = OnceLock::new();
-
-/// Marks this thread as inside the engine until it is dropped.
-struct InsideGuard;
-
-impl InsideGuard {
-    fn enter() -> Option<Self> {
-        if IS_INSIDE.replace(true) { None } else { Some(Self) }
-    }
-}
-
-impl Drop for InsideGuard {
-    fn drop(&mut self) {
-        IS_INSIDE.set(false);
-    }
-}
 
 impl GlobalAllocator {
     /// Returns the statistics of the engine.
@@ -132,12 +111,6 @@ fn with_engine<R>(method: impl FnOnce(&'static Caching<Mmap>) -> R) -> R {
     method(engine())
 }
 
-/// Returns `true` if log events may be emitted: a subscriber is user code, which must neither run inside the
-/// engine nor unwind out of it.
-pub(crate) fn may_trace() -> bool {
-    !IS_INSIDE.get()
-}
-
 /// Aborts the process if it is dropped by unwinding.
 struct AbortOnDrop;
 
@@ -192,7 +165,7 @@ fn return_deferred() {
     for record in
         DEFERRED_FREES.get().into_iter().filter(|later| !later.is_empty()).flat_map(RemoteFreeList::take)
     {
-        // SAFETY: `dealloc` free_memory the record there, so the memory is no longer in use.
+        // SAFETY: `dealloc` put the record there, so the memory is no longer in use.
         unsafe { return_block(NonNull::from(Box::leak(record))) };
     }
 }

@@ -18,7 +18,6 @@ pub use self::collections::CollectionAllocator;
 pub use self::global::GlobalAllocator;
 #[cfg(all(unix, not(loom)))]
 pub(crate) use self::global::SystemScope;
-pub(crate) use self::global::may_trace;
 
 use crate::{Allocator, RawBlock, Record, Request, Result};
 use orlop_core::Alignment;

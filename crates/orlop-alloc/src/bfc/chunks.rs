@@ -153,8 +153,8 @@ const PAGE_LOG2: u32 = 12;
 pub(crate) struct RegionMap {
     /// The committed part.
     pub(crate) region: Region,
-    /// The line, if the region grows in place.
-    pub(crate) line: Option<Reservation>,
+    /// The addresses set aside for it, if the region grows in place.
+    pub(crate) reservation: Option<Reservation>,
     /// From this address on, no byte was handed out: in a zeroed region these are still zero.
     pub(crate) clean_from: usize,
     /// The last chunk.
@@ -167,9 +167,9 @@ pub(crate) struct RegionMap {
 impl RegionMap {
     /// Creates the map of a region. Returns `None` if there is no memory for it: address space can be larger
     /// than memory.
-    pub(crate) fn new(region: Region, line: Option<Reservation>) -> Option<Self> {
+    pub(crate) fn new(region: Region, reservation: Option<Reservation>) -> Option<Self> {
         let firsts = zeros(pages(region.bytes))?;
-        Some(Self { clean_from: region.address(), last: NONE, firsts, region, line })
+        Some(Self { clean_from: region.address(), last: NONE, firsts, region, reservation })
     }
 
     pub(crate) fn start(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Leases: an engine takes free chunks as a whole, places blocks in them itself, and gives them back while
+//! Leases: an engine takes free chunks as a whole, places blocks in them itself, and returns them while
 //! some of the blocks are live.
 
 use super::bins::FreeIndex;

@@ -19,13 +19,13 @@ pub(crate) enum GrowthOutcome {
     Extended { region: Index, bytes: usize },
 }
 
-/// Memory that was removed from the heap and is to be given back to the backing.
+/// Memory that was removed from the heap and is to be released to the backing.
 #[derive(Debug)]
 pub(crate) enum RemovedMemory {
-    /// A region, or a whole line of which it is the committed part.
+    /// A region, or a whole reservation of which it is the committed part.
     Region(Region, Option<Reservation>),
-    /// The end of a line, which shrinks from `from` to `to` bytes.
-    Tail { line: Reservation, from: usize, to: usize },
+    /// The end of the committed part of a reservation, which shrinks from `from` to `to` bytes.
+    Tail { reservation: Reservation, from: usize, to: usize },
 }
 
 impl RemovedMemory {
@@ -37,27 +37,29 @@ impl RemovedMemory {
         }
     }
 
-    /// Gives the memory back.
+    /// Releases the memory.
     ///
     /// # Safety
     ///
     /// 1. It was obtained from `backing`;
-    /// 2. it is given back only once.
+    /// 2. it is released only once.
     pub(crate) unsafe fn release(self, backing: &impl Backing) {
         match self {
             // SAFETY: guaranteed by the caller; memory that was removed from the heap is unused.
             Self::Region(region, None) => unsafe { backing.release(region) },
             // SAFETY: as above.
-            Self::Region(region, Some(line)) => unsafe { backing.release_addresses(line, region.bytes) },
+            Self::Region(region, Some(reservation)) => unsafe {
+                backing.release_addresses(reservation, region.bytes);
+            },
             // SAFETY: as above.
-            Self::Tail { line, from, to } => unsafe { backing.decommit(&line, from, to) },
+            Self::Tail { reservation, from, to } => unsafe { backing.decommit(&reservation, from, to) },
         }
     }
 }
 
 impl<I: FreeIndex> Heap<I> {
     /// Returns the bytes that the regions span. A limit bounds this and not the reserved bytes: parts that
-    /// were given back to the backing can be committed again at any moment.
+    /// were decommitted can be committed again at any moment.
     pub(crate) fn spanned(&self) -> usize {
         self.regions.iter().map(|(_, map)| map.region.bytes).sum()
     }
@@ -125,7 +127,7 @@ impl<I: FreeIndex> Heap<I> {
         excess: usize,
     ) -> Option<RemovedMemory> {
         let map = self.regions.get(region)?;
-        let (line, start, from, last) = (map.line?, map.start(), map.region.bytes, map.last);
+        let (reservation, start, from, last) = (map.reservation?, map.start(), map.region.bytes, map.last);
         let Chunk { address, previous, freed_at, .. } = self.chunks[last];
         if self.chunks[last].in_use() || freed_at > 0 {
             return None;
@@ -154,7 +156,7 @@ impl<I: FreeIndex> Heap<I> {
         }
         self.reserved -= from - to;
         self.note(RegionAction::Unmapped, start + to, from - to);
-        Some(RemovedMemory::Tail { line, from, to })
+        Some(RemovedMemory::Tail { reservation, from, to })
     }
 
     /// Returns the free chunks with at least `at_least` bytes that are not discarded: index, pointer and
@@ -202,9 +204,9 @@ impl<I: FreeIndex> Heap<I> {
         }
         let map = self.regions.remove(index)?;
         self.note_removed(&map);
-        let RegionMap { region, line, .. } = map;
+        let RegionMap { region, reservation, .. } = map;
         self.reserved -= region.bytes - discarded;
-        Some(RemovedMemory::Region(region, line))
+        Some(RemovedMemory::Region(region, reservation))
     }
 
     /// Returns the wholly free regions with their reserved bytes, highest address first.

@@ -56,8 +56,10 @@ impl<K: Copy + Ord> SortedRuns<K> {
     #[inline]
     fn run_of(&self, key: K) -> usize {
         // The first run whose last key is not below `key`; the last run holds all larger keys.
-        let last_run = self.lasts.len().saturating_sub(1);
-        count_below(&self.lasts[..last_run], key)
+        match self.lasts.len() {
+            0 | 1 => 0,
+            runs => count_below(&self.lasts[..runs - 1], key),
+        }
     }
 
     /// Adds a key that is not in the set.
@@ -123,7 +125,8 @@ impl<K: Copy + Ord> SortedRuns<K> {
     #[inline(always)]
     pub fn take(&mut self, Position { run: index, at }: Position) -> K {
         let run = &mut self.runs[index];
-        let key = run.remove(at);
+        // The last key has none behind it to move: no call of `memmove` for nothing.
+        let key = if at + 1 == run.len() { run.swap_remove(at) } else { run.remove(at) };
         self.len -= 1;
         match run.last().copied() {
             Some(last) => self.lasts[index] = last,

@@ -7,7 +7,7 @@
 //! stamped chunks anyway, because it accepts any chunk.
 //!
 //! Source: `MergeTimestampedChunks` in TensorFlow's `bfc_allocator.cc`. The rules are the same, including
-//! that a merge pass remembers chunks by address.
+//! that a merge pass identifies chunks by address.
 
 use super::bins::FreeIndex;
 use super::chunks::Index;

@@ -1,11 +1,11 @@
 //! Region events of a heap.
 //!
-//! A region that does not grow is gained and lost as a whole. One that grows in place is mapped as it grows
-//! and unmapped as it shrinks. So are the discarded pages of free chunks (*holes*): a chunk knows how many of
-//! its bytes are discarded, and their addresses are kept here, only while there is an observer. The heap does
-//! not know the page size of the system, nor where the holes of chunks are that were merged before there was
-//! an observer: it reports one hole of the same length for those. The sums are right, and all of it is free
-//! memory.
+//! A region that does not grow is reserved and released as a whole. One that grows in place is mapped as it
+//! grows and unmapped as it shrinks. So are the discarded pages of free chunks (*holes*): a chunk knows how
+//! many of its bytes are discarded, and their addresses are kept here, only while there is an observer. The
+//! heap does not know the page size of the system, nor where the holes of chunks are that were merged before
+//! there was an observer: it reports one hole of the same length for those. The sums are right, and all of it
+//! is free memory.
 
 use super::bins::FreeIndex;
 use super::chunks::{Chunk, Index, RegionMap};
@@ -33,7 +33,7 @@ impl WatchedRegions {
 
 /// Returns the actions for adding and for removing a region.
 fn actions(map: &RegionMap) -> (RegionAction, RegionAction) {
-    match map.line {
+    match map.reservation {
         Some(_) => (RegionAction::Mapped, RegionAction::Unmapped),
         None => (RegionAction::Reserved, RegionAction::Released),
     }
@@ -72,7 +72,8 @@ impl<I: FreeIndex> Heap<I> {
         }
     }
 
-    /// Records the removal of a whole region. Its holes are filled first, so that as many bytes go as came.
+    /// Records the removal of a whole region. Its holes are filled first, so that the sizes of its events add
+    /// up.
     pub(super) fn note_removed(&mut self, map: &RegionMap) {
         self.fill_holes(map.start(), map.end());
         self.note(actions(map).1, map.start(), map.region.bytes);

@@ -25,8 +25,8 @@ impl Block {
     /// `stream`.
     ///
     /// The host waits only if it has to: for a copy to host memory, and for blocks whose allocators do not
-    /// wait for streams. Otherwise the copy may not be done when this returns; both blocks can be dropped, and
-    /// a source in host memory can be changed.
+    /// wait for streams. Otherwise the copy may not be done when this returns; both blocks can be dropped,
+    /// and a source in host memory can be changed.
     ///
     /// # Errors
     ///

@@ -115,6 +115,13 @@ impl MemoryBlock {
         Record::acquire_for(self, ops, stream)
     }
 
+    /// Returns `true` if the memory is reused only after the streams that used it: see
+    /// [`Block::record_stream`].
+    #[must_use]
+    pub fn honours_streams(&self) -> bool {
+        Record::honours_streams(self)
+    }
+
     /// Returns `true` if the block may be copied lazily: see [`Block::is_simple`].
     #[must_use]
     pub fn is_simple(&self) -> bool {

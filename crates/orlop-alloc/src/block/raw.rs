@@ -170,7 +170,7 @@ impl Record {
         if !self.honours_streams() {
             return Err(Error::StreamsNotHonoured { device: self.device, stream });
         }
-        if stream != self.stream {
+        if stream != self.own_stream() {
             self.uses.record(stream);
         }
         Ok(())
@@ -178,22 +178,29 @@ impl Record {
 
     /// See [`Block::acquire_for`](crate::Block::acquire_for).
     pub(crate) fn acquire_for(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<bool> {
-        if self.granted == 0 || stream == self.stream {
-            return Ok(self.granted == 0 || self.honours_streams());
+        if self.granted == 0 || !self.honours_streams() {
+            return Ok(self.granted == 0);
         }
-        if !self.honours_streams() {
-            return Ok(false);
-        }
+        let own = self.own_stream();
         // Recorded after the wait: if that fails, the next use waits.
-        if !self.uses.iter().any(|known| known == stream) {
-            ops.wait_for(stream, self.stream)?;
+        if stream != own && !self.uses.iter().any(|known| known == stream) {
+            // The host's own work is done.
+            if own != StreamId::HOST {
+                ops.wait_for(stream, own)?;
+            }
             self.uses.record(stream);
         }
         Ok(true)
     }
 
+    /// Returns the stream that a live block was allocated for: the default one of its device if the request
+    /// named none.
+    fn own_stream(&self) -> StreamId {
+        if self.stream == StreamId::HOST { StreamId::default_of(self.device) } else { self.stream }
+    }
+
     /// Returns `true` if the allocator of a live block reuses it only after the streams that used it.
-    fn honours_streams(&self) -> bool {
+    pub(crate) fn honours_streams(&self) -> bool {
         // SAFETY: the block is live, so the cell of its owner exists.
         self.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().stream_ordered)
     }

@@ -97,7 +97,7 @@ impl<B: Backing> Caching<B> {
 
     /// Merges cached blocks that would be in the way of a block to be cut from the heap, and updates what
     /// depends on the thread's size: the first large class, learning. Ends the plan of a thread that has
-    /// strayed from it.
+    /// diverged from it.
     fn tidy(&self, cache: &mut ThreadCache, live: usize, heap: &mut Heap<ClassIndex>) {
         if cache.plan().is_some_and(|plan| plan.divergences() > MAX_DIVERGENCES) {
             self.end_plan(cache, heap);

@@ -239,7 +239,7 @@ impl<B: Backing> AllocatorRef<Caching<B>> {
     /// - Private memory is copied when parent or child writes to it. Memory shared between processes, and
     ///   devices, are the same for both, and the engine does not handle them.
     /// - Adaptors, and engines of other kinds, have locks of their own.
-    /// - The slots of threads that are not in the child stay taken; what they had cached comes back at a
+    /// - The slots of threads that are not in the child stay taken; what they had cached is released by a
     ///   trim. There is no [`Maintenance`](super::Maintenance) thread in the child.
     ///
     /// # Errors

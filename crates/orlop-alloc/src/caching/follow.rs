@@ -1,7 +1,7 @@
 //! Period plans: how they are made, and how they end.
 //!
 //! A plan has chunks of the heap to itself, and most of the time not all of them are in use. That is worth it
-//! while the thread repeats its period; when something else needs the memory, plans end. Live blocks go on as
+//! while the thread repeats its period; when something else needs the memory, plans end. Live blocks become
 //! chunks of their own.
 
 use super::Caching;
@@ -34,7 +34,7 @@ pub(super) enum PlanFate {
 
 impl<B: Backing> Caching<B> {
     /// Makes a plan for the thread's period in free memory, and follows it. If there is not enough, the heap
-    /// does not grow for it; where stacks do as well, there is no plan.
+    /// does not grow for it; where stacks are as good, there is no plan.
     pub(super) fn follow(&self, cache: &mut ThreadCache) {
         let period = cache.period().filter(|period| !stacks_do_as_well(period));
         let Some(period) = period else { return cache.decline() };

@@ -1,4 +1,4 @@
-//! ForkLocks handlers: the child of a `fork` gets a working allocator, whatever the other threads were doing.
+//! Fork handlers: the child of a `fork` gets a working allocator, whatever the other threads were doing.
 //!
 //! `fork` copies all memory as it is, and one thread. A lock that another thread held stays locked in the
 //! copy, and what that thread was changing stays half changed. So the engine's locks are taken before a fork,

@@ -1,4 +1,4 @@
-//! Frees: where a block goes that the fast path did not take.
+//! Frees of blocks that the fast path did not take.
 
 use super::Caching;
 use super::classes::CLASSES;

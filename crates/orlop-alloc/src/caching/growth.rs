@@ -19,16 +19,16 @@ use orlop_core::Alignment;
 use orlop_sync::{CentralHeap as _, HeapGrowth, Mutex, thread_slot};
 use std::sync::atomic::Ordering;
 
-/// Lengths of a line, in the order in which they are tried.
-const LINES: [usize; 3] = [1 << 40, 1 << 36, 1 << 32];
+/// Lengths of a reservation, in the order in which they are tried.
+const RESERVATIONS: [usize; 3] = [1 << 40, 1 << 36, 1 << 32];
 
-/// If a request still finds no chunk after this many extensions, growth is not what it lacks.
+/// If a request still finds no chunk after this many extensions, more memory does not help it.
 const MAX_EXTENSIONS: u32 = 64;
 
-/// The minimum by which a line grows, in bytes.
+/// The minimum that is committed in one step, in bytes.
 const MIN_STEP: usize = 64 << 10;
 
-/// A line grows by at least its length divided by this: many small steps cost time, large ones memory.
+/// A step is at least the committed bytes divided by this: many small steps cost time, large ones memory.
 const STEP_DIVISOR: usize = 256;
 
 /// Plans end once the heap has grown beside them by its size divided by this.
@@ -48,8 +48,8 @@ enum GrowthStep {
     MergeAll,
     /// End all plans, if the heap has grown much beside them.
     EndPlans,
-    /// Extend the line or reserve a region. If neither is possible: end all plans, else release wholly free
-    /// regions and try once more.
+    /// Commit more of the reservation, or reserve a region. If neither is possible: end all plans, else
+    /// release wholly free regions and try once more.
     Extend,
     /// Return an out-of-memory error.
     Refuse,
@@ -95,8 +95,8 @@ impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for GrowthSteps<'_, B> {
                 }
                 GrowthStep::Extend => {
                     if let Some(outcome) = engine.extend(heap, wanted) {
-                        // The step is repeated: another thread may take the free end of the line before this
-                        // memory is added to it.
+                        // The step is repeated: another thread may take the free end of the region before
+                        // this memory is added to it.
                         self.extensions += 1;
                         if self.extensions == MAX_EXTENSIONS {
                             self.step = GrowthStep::Refuse;
@@ -122,11 +122,11 @@ impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for GrowthSteps<'_, B> {
     }
 }
 
-/// The line that grows, as it is now.
+/// The region that grows in place, as it is now.
 struct GrowingRegion {
     index: Index,
-    line: Reservation,
-    gained: usize,
+    reservation: Reservation,
+    committed: usize,
     /// Free bytes at its end.
     free: usize,
     /// Its last chunk.
@@ -135,11 +135,11 @@ struct GrowingRegion {
 
 impl GrowingRegion {
     fn of(heap: &Heap<ClassIndex>) -> Option<Self> {
-        let line = heap.regions.iter().rev().find_map(|(index, map)| Some((index, map, map.line?)));
-        line.map(|(index, map, line)| {
+        let region = heap.regions.iter().rev().find_map(|(index, map)| Some((index, map, map.reservation?)));
+        region.map(|(index, map, reservation)| {
             let last = &heap.chunks[map.last];
             let free = if last.in_use() { 0 } else { last.size };
-            Self { index, line, gained: map.region.bytes, free, last: map.last }
+            Self { index, reservation, committed: map.region.bytes, free, last: map.last }
         })
     }
 }
@@ -150,11 +150,11 @@ fn step_sizes(need: usize, held: usize) -> [usize; 2] {
 }
 
 impl<B: Backing> Caching<B> {
-    /// Merges what this thread has cached. Ends its plan too if the thread has strayed from it.
+    /// Merges what this thread has cached. Ends its plan too if the thread has diverged from it.
     pub(super) fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
         self.counters.with(thread_slot::current(), |cache| {
-            let strays = cache.plan().is_some_and(|plan| plan.divergences() > 0);
-            self.merge(heap, cache, if strays { PlanFate::End } else { PlanFate::Keep })
+            let has_diverged = cache.plan().is_some_and(|plan| plan.divergences() > 0);
+            self.merge(heap, cache, if has_diverged { PlanFate::End } else { PlanFate::Keep })
         })
     }
 
@@ -181,12 +181,12 @@ impl<B: Backing> Caching<B> {
         let slack = align.bytes().saturating_sub(GRANULE.bytes());
         let need = wanted.rounded.checked_add(slack)?;
         if let Some(growing) = growing
-            && let Some(outcome) = self.longer(&growing, need, room)
+            && let Some(outcome) = self.commit_more(&growing, need, room)
         {
             return Some(outcome);
         }
         for step in step_sizes(need, 0) {
-            if let Some(map) = self.new_line(step, room, align) {
+            if let Some(map) = self.new_reservation(step, room, align) {
                 return Some(GrowthOutcome::NewRegion(map));
             }
         }
@@ -205,16 +205,20 @@ impl<B: Backing> Caching<B> {
         None
     }
 
-    /// Extends the line so that `need` bytes are free at its end. The growth lock is held.
-    fn longer(&self, growing: &GrowingRegion, need: usize, room: usize) -> Option<GrowthOutcome> {
-        let &GrowingRegion { index, ref line, gained, free, .. } = growing;
-        for step in step_sizes(need.saturating_sub(free), gained) {
-            let to =
-                gained.checked_add(step).and_then(|to| self.backing.commit_granularity().round_up(to).ok());
-            let Some(to) = to.filter(|&to| to <= line.capacity && to - gained <= room) else { continue };
-            // SAFETY: the line is this engine's and has `gained` bytes; it is extended under the growth lock
-            // only, which is held.
-            if unsafe { self.backing.commit(line, gained, to) } {
+    /// Commits more of the reservation, so that `need` bytes are free at the end of the region. The growth
+    /// lock is held.
+    fn commit_more(&self, growing: &GrowingRegion, need: usize, room: usize) -> Option<GrowthOutcome> {
+        let &GrowingRegion { index, ref reservation, committed, free, .. } = growing;
+        for step in step_sizes(need.saturating_sub(free), committed) {
+            let to = committed
+                .checked_add(step)
+                .and_then(|to| self.backing.commit_granularity().round_up(to).ok());
+            let Some(to) = to.filter(|&to| to <= reservation.capacity && to - committed <= room) else {
+                continue;
+            };
+            // SAFETY: the reservation is this engine's, and exactly its first `committed` bytes are: more are
+            // committed under the growth lock only, which is held.
+            if unsafe { self.backing.commit(reservation, committed, to) } {
                 return Some(GrowthOutcome::Extended { region: index, bytes: to });
             }
         }
@@ -269,8 +273,8 @@ impl<B: Backing> Caching<B> {
         true
     }
 
-    /// Extends the line behind a chunk in use, so that the chunk can have `rounded` bytes. Does nothing
-    /// unless only free memory is between the chunk and the end of the line. The growth lock is held.
+    /// Commits memory behind a chunk in use, so that the chunk can have `rounded` bytes. Does nothing
+    /// unless only free memory is between the chunk and the end of the region. The growth lock is held.
     pub(super) fn lengthen_behind(
         &self,
         heap: &Mutex<Heap<ClassIndex>>,
@@ -285,23 +289,25 @@ impl<B: Backing> Caching<B> {
             let need = rounded.checked_sub(chunk_at_end.size).filter(|_| is_last)?;
             (growing, need, heap.spanned())
         };
-        self.longer(&growing, need, self.limit.checked_sub(held)?)
+        self.commit_more(&growing, need, self.limit.checked_sub(held)?)
     }
 
-    /// Reserves a new line, and obtains its first bytes.
-    fn new_line(&self, bytes: usize, room: usize, align: Alignment) -> Option<RegionMap> {
+    /// Makes a new reservation, and commits its first bytes.
+    fn new_reservation(&self, bytes: usize, room: usize, align: Alignment) -> Option<RegionMap> {
         let bytes = self.backing.commit_granularity().round_up(bytes).ok().filter(|&bytes| bytes <= room)?;
         let align = align.max(GRANULE);
         let longest = self.limit.checked_next_power_of_two().unwrap_or(usize::MAX);
-        let lengths = LINES.map(|line| line.min(longest)).into_iter().filter(|&length| length >= bytes);
-        let line = lengths.filter_map(|length| self.backing.reserve_addresses(length, align)).next()?;
-        // SAFETY: a new line, of which nothing is committed.
-        let gained = unsafe { self.backing.commit(&line, 0, bytes) };
-        let region = Region { ptr: line.ptr, bytes, align, zeroed: true };
-        let map = gained.then(|| RegionMap::new(region, Some(line))).flatten();
+        let lengths =
+            RESERVATIONS.map(|length| length.min(longest)).into_iter().filter(|&length| length >= bytes);
+        let reservation =
+            lengths.filter_map(|length| self.backing.reserve_addresses(length, align)).next()?;
+        // SAFETY: a new reservation, of which nothing is committed.
+        let committed = unsafe { self.backing.commit(&reservation, 0, bytes) };
+        let region = Region { ptr: reservation.ptr, bytes, align, zeroed: true };
+        let map = committed.then(|| RegionMap::new(region, Some(reservation))).flatten();
         if map.is_none() {
             // SAFETY: reserved just above, and no pointer into it exists elsewhere.
-            unsafe { self.backing.release_addresses(line, if gained { bytes } else { 0 }) };
+            unsafe { self.backing.release_addresses(reservation, if committed { bytes } else { 0 }) };
         }
         map
     }

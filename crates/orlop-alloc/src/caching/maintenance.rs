@@ -1,8 +1,8 @@
-//! Giving memory back at intervals, and when the system runs short of it.
+//! Release of unused memory at intervals, and when the system runs short of it.
 //!
 //! An engine only acts when it is called. A [`Maintenance`] is a thread that calls it: at each interval it
-//! gives back what was not needed since the last one ([`Caching::decay`]), and when the system reports that
-//! programs wait for memory, everything that is cached.
+//! releases the memory that was not needed since the last one ([`Caching::decay`]), and when the system
+//! reports that programs wait for memory, everything that is cached.
 
 use super::Caching;
 use super::follow::PlanFate;
@@ -15,9 +15,9 @@ use std::time::Duration;
 use std::{fmt, fs, io};
 
 impl<B: Backing> Caching<B> {
-    /// Gives back what was not needed since the last call: memory that was free the whole time, and the
-    /// caches of threads that did not use the engine. Returns the bytes given back. The first call starts the
-    /// first interval.
+    /// Releases the memory that was not needed since the last call: memory that was free the whole time, and
+    /// the caches of threads that did not use the engine. Returns the bytes released. The first call starts
+    /// the first interval.
     pub fn decay(&self) -> u64 {
         if self.backing.is_entered() {
             return 0;
@@ -51,7 +51,7 @@ impl<B: Backing> Caching<B> {
 pub struct PressureReport {
     /// The share of the last ten seconds in which some program waited for memory, in percent.
     pub waiting_percent: f64,
-    /// Bytes given back in response.
+    /// Bytes released in response.
     pub given_back: u64,
 }
 
@@ -91,11 +91,11 @@ impl<B: Backing> MaintenanceBuilder<B> {
         self
     }
 
-    /// Registers a hook that runs under pressure, after everything cached has been given back. It is the
-    /// place to drop what can be made again.
+    /// Registers a hook that runs under pressure, after all cached memory has been released. It is the
+    /// place to drop caches of the program.
     ///
     /// It runs on the thread of the [`Maintenance`] with no lock held. It may use the allocator and drop the
-    /// `Maintenance`. A panic is traced, and the maintenance goes on.
+    /// `Maintenance`. A panic is traced, and the maintenance continues.
     #[must_use]
     pub fn on_pressure(mut self, hook: impl FnMut(PressureReport) + Send + 'static) -> Self {
         self.hook = Box::new(hook);
@@ -172,7 +172,7 @@ impl Maintenance {
 
 impl Drop for Maintenance {
     fn drop(&mut self) {
-        // The thread ends its wait because the sender is gone.
+        // The thread ends its wait because its channel is closed.
         self.stop = None;
         // If the hook drops the maintenance, the thread ends when the hook returns.
         if let Some(thread) = self.thread.take().filter(|ours| ours.thread().id() != thread::current().id()) {
@@ -218,7 +218,7 @@ mod tests {
         drop(allocator.allocate(&Request::new(6 << 20)).unwrap());
         allocator.decay();
         assert!(reserved(&allocator) >= 7 << 20);
-        // Not in use since: it goes, and nothing else does.
+        // Not in use since: it is released, and nothing else is.
         allocator.decay();
         allocator.decay();
         assert!((1 << 20..2 << 20).contains(&reserved(&allocator)), "{}", reserved(&allocator));

@@ -37,8 +37,6 @@ mod free;
 mod growth;
 mod index;
 mod maintenance;
-#[cfg(all(test, not(loom)))]
-mod period_tests;
 mod plan;
 mod release;
 mod tags;

@@ -264,7 +264,7 @@ impl ThreadPlan {
         if (step, period) == (self.next, self.periods) { times } else { 0 }
     }
 
-    /// Whether the thread has left its period, whatever that costs: it has more consecutive divergences than
+    /// Returns `true` if the thread has left its period for certain: it has more consecutive divergences than
     /// two periods have steps.
     pub(super) fn is_left(&self) -> bool {
         self.divergences() as usize > (2 * self.steps.len()).max(MAX_DIVERGENCES as usize)
@@ -275,7 +275,7 @@ impl ThreadPlan {
         self.periods
     }
 
-    /// What it has from the heap.
+    /// The chunks that it leases from the heap.
     pub(super) fn extents(&self) -> impl Iterator<Item = &Record> + '_ {
         self.extents.iter().map(|extent| &**extent)
     }
@@ -332,7 +332,7 @@ pub(super) fn holds(extents: &Records, addresses: &Range<usize>) -> bool {
     extents.iter().any(|extent| holds(extent.addresses()))
 }
 
-/// What is left of a plan.
+/// The parts of a plan that has ended.
 #[derive(Debug)]
 pub(super) struct PlanParts {
     pub(super) extents: Records,

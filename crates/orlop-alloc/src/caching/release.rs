@@ -11,8 +11,8 @@ use orlop_sync::Mutex;
 const MIN_DISCARD: usize = 16 << 10;
 
 impl<B: Backing> Caching<B> {
-    /// Gives free memory back until at most `target` bytes are reserved. Returns the bytes given back. The
-    /// growth lock is held.
+    /// Releases free memory until at most `target` bytes are reserved. Returns the bytes released. The growth
+    /// lock is held.
     pub(super) fn release_down_to(&self, locked: &Mutex<Heap<ClassIndex>>, target: usize) -> u64 {
         let grain = self.backing.commit_granularity();
         let (removed, bytes) = {
@@ -25,7 +25,7 @@ impl<B: Backing> Caching<B> {
                 removed.extend(heap.shorten(index, grain, excess));
             }
             self.discard(&mut heap, target);
-            // Regions whose pages were all discarded can go now.
+            // Regions whose pages were all discarded can be released now.
             removed.extend(self.remove_free(&mut heap, target));
             heap.release_records();
             (removed, before.saturating_sub(heap.reserved) as u64)

@@ -1,13 +1,13 @@
 //! Live bytes by kind and tag, counted by slot.
 //!
 //! The thread that takes a block writes the request's tag into its record, without the heap. So each slot
-//! counts what it took from the heap under a tag, less what it put back there, whichever slot had taken it. A
+//! counts the bytes it took from the heap under a tag, less those it put back there, from whichever slot. A
 //! block in a stack stays counted under the tag it had last: usually the next request has the same tag, and
 //! then the counts stay the same. Only if the tag differs is the block counted anew. The sum over all slots,
-//! less the blocks in stacks, is what is live.
+//! less the blocks in stacks, is the live bytes.
 //!
 //! The record of a plan serves several sizes: its blocks are counted when they are handed out and when they
-//! come back. A block that another thread frees is counted out by that thread, before it goes to the remote
+//! return. A block that another thread frees is counted out by that thread, before it goes to the remote
 //! free list.
 //!
 //! Blocks without a tag are not counted here: they are the rest of what the sharded counters have.

@@ -19,8 +19,8 @@ fn check_host(to: DevicePtr, from: DevicePtr) -> Result<()> {
     Err(Error::NoCopyPath { from: from.device, to: to.device })
 }
 
-// SAFETY: 1. the kernels read and write the given elements only, during the call. 2. and 3. so nothing is left
-// to be done when a call returns.
+// SAFETY: 1. the kernels read and write the given elements only, during the call. 2. and 3. so nothing is
+// left to be done when a call returns.
 unsafe impl DeviceOps for HostOps {
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, _: StreamId) -> Result<()> {
         check_host(to, from)?;
@@ -103,7 +103,7 @@ unsafe impl DeviceOps for HostOps {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use orlop_core::{Device, Layout, Shape, Strides};
@@ -132,7 +132,7 @@ mod tests {
     const ITEM: usize = 2;
 
     fn stream() -> StreamId {
-        StreamId::new(3)
+        StreamId::from_raw(3)
     }
 
     fn first(bytes: &mut [u8]) -> NonNull<u8> {

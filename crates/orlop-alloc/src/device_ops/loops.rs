@@ -114,7 +114,7 @@ fn each_step<E>(
     (0..dim.size).try_for_each(|step| each_step(inner, dst + step * dim.dst, src + step * dim.src, visit))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use orlop_core::{Shape, Strides, bytes::MAX_BYTES};

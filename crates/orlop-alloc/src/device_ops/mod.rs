@@ -6,10 +6,12 @@
 //! Operations of a device are ordered by stream and may return before they are done. Who keeps the memory
 //! until then is decided per side:
 //!
-//! - Device memory and pinned host memory are kept by the caller. [`Block::acquire_for`] records the stream on
-//!   a block, so that dropping it defers its reuse, and says if the allocator does not wait for streams; then
-//!   the caller waits ([`DeviceOps::synchronize`]).
-//! - A pageable host source has been read when the call returns, so the caller may change or free it.
+//! - Device memory is kept by the caller. [`Block::acquire_for`] records the stream on a block, so that
+//!   dropping it defers its reuse, and says if the allocator does not wait for streams; then the caller waits
+//!   ([`DeviceOps::synchronize`]).
+//! - A host source has been read when the call returns, so the caller may change or free it: the operations
+//!   copy it elsewhere, or wait. If the caller keeps it, as it should keep pinned memory
+//!   ([`DevicePtr::kept`]), it is read when the stream comes to it.
 //! - A host destination has its bytes when [`DeviceOps::synchronize`] has returned for the stream. Nothing
 //!   else has to be waited for.
 //!
@@ -35,22 +37,22 @@ pub struct DevicePtr {
     pub ptr: NonNull<u8>,
     /// The device that the address is on.
     pub device: Device,
-    /// True for host memory that the caller keeps, unchanged if it is a source, until the stream has done its
-    /// work. False if it does so only during the call. Other devices' memory is always kept.
-    pub is_pinned: bool,
+    /// For a source in host memory: true if the caller keeps it, unchanged, until the stream has done its
+    /// work; false if only during the call. All other memory is kept until then.
+    pub is_kept: bool,
 }
 
 impl DevicePtr {
-    /// Describes an address on a device, and pageable memory if that is the CPU.
+    /// Describes an address on a device. A source in host memory is not kept after the call.
     #[must_use]
     pub const fn new(ptr: NonNull<u8>, device: Device) -> Self {
-        Self { ptr, device, is_pinned: false }
+        Self { ptr, device, is_kept: false }
     }
 
     /// Describes host memory that the caller keeps until the stream has done its work.
     #[must_use]
-    pub const fn pinned(ptr: NonNull<u8>) -> Self {
-        Self { ptr, device: Device::CPU, is_pinned: true }
+    pub const fn kept(ptr: NonNull<u8>) -> Self {
+        Self { ptr, device: Device::CPU, is_kept: true }
     }
 
     /// Returns the place `bytes` bytes further.
@@ -75,8 +77,7 @@ impl DevicePtr {
 ///
 /// 1. An implementation reads and writes only the bytes that its arguments name, from the call until the
 ///    stream has done the work, also if the call fails or panics.
-/// 2. It has read a host source that is not [pinned](DevicePtr::is_pinned), and `pattern`, when the call
-///    returns.
+/// 2. It has read a host source that is not [kept](DevicePtr::is_kept), and `pattern`, when the call returns.
 /// 3. When [`DeviceOps::synchronize`] has returned `Ok`, all work submitted to the stream before is done, and
 ///    the host sees what it wrote.
 pub unsafe trait DeviceOps: Debug + Send + Sync {
@@ -89,9 +90,9 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     ///
     /// # Safety
     ///
-    /// Both ranges are valid until the stream has done the copy and do not overlap; a pageable host source
-    /// only until the call returns. Until then, work that is not ordered with the stream does not write to
-    /// either of them or read the destination.
+    /// Both ranges are valid until the stream has done the copy and do not overlap; a host source that is not
+    /// kept only until the call returns. Until then, work that is not ordered with the stream does not write
+    /// to either of them or read the destination.
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()>;
 
     /// Copies an element of `item` bytes at every step of the loops. Both addresses are those of the first
@@ -124,8 +125,8 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
         })
     }
 
-    /// Casts an element at every step of the loops, by the rules of [`orlop_core::cast()`]. Both addresses are
-    /// those of the first element and on this device.
+    /// Casts an element at every step of the loops, by the rules of [`orlop_core::cast()`]. Both addresses
+    /// are those of the first element and on this device.
     ///
     /// # Errors
     ///

@@ -1,11 +1,8 @@
 //! The direct engine: a region per block.
 
-use super::region_source::RegionSource;
+use super::region_source::{RegionSource, answered_by_source};
 use crate::backing::{Backing, BackingRef};
-use crate::{Allocator, RawBlock, RegionWatch, Request, Result, Semantics, Usage};
-use orlop_core::Device;
-use std::ptr::NonNull;
-use std::sync::Arc;
+use crate::{Allocator, RawBlock, Request, Result, Usage};
 
 /// Reserves a region for every block and releases it at once when the block returns. It caches nothing.
 #[derive(Debug)]
@@ -41,10 +38,6 @@ unsafe impl<B: Backing> Allocator for Direct<B> {
         Ok(())
     }
 
-    fn device(&self) -> Device {
-        self.source.device()
-    }
-
     fn name(&self) -> &str {
         &self.name
     }
@@ -53,20 +46,5 @@ unsafe impl<B: Backing> Allocator for Direct<B> {
         self.source.usage(0)
     }
 
-    fn reset_peak(&self) {
-        self.source.reset_peak();
-    }
-
-    fn semantics(&self) -> Semantics {
-        self.source.semantics()
-    }
-
-    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.source.block_bytes(ptr) }
-    }
-
-    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        self.source.watch(watch);
-    }
+    answered_by_source!();
 }

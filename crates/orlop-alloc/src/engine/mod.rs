@@ -18,5 +18,5 @@ mod thread_arenas;
 pub use self::arena::{Arena, Reset};
 pub use self::direct::Direct;
 pub use self::pool::{Pool, PoolBuilder, Rounding};
-pub use self::pow2::{BUCKETS, Pow2};
+pub use self::pow2::Pow2;
 pub use self::thread_arenas::ThreadArenas;

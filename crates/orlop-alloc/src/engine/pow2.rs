@@ -8,16 +8,15 @@
 //! It is fast and wasteful: rounding to powers of two costs a third of the memory on average and half in the
 //! worst case.
 
-use super::region_source::RegionSource;
+use super::region_source::{RegionSource, answered_by_source};
 use crate::backing::{Backing, BackingRef};
-use crate::{Allocator, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage};
-use orlop_core::{Alignment, Device};
+use crate::{Allocator, RawBlock, Record, Request, Result, StreamUses, Usage};
+use orlop_core::Alignment;
 use orlop_sync::{OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 /// Number of buckets: 32 bytes to 64 GiB. Larger requests are not cached.
-pub const BUCKETS: usize = 32;
+const BUCKETS: usize = 32;
 
 const SMALLEST_LOG2: u32 = 5;
 
@@ -238,10 +237,6 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
 
     crate::allocator::counted_by!(counters);
 
-    fn device(&self) -> Device {
-        self.source.device()
-    }
-
     fn name(&self) -> &str {
         "pow2"
     }
@@ -255,22 +250,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         self.source.usage(metadata)
     }
 
-    fn reset_peak(&self) {
-        self.source.reset_peak();
-    }
-
-    fn semantics(&self) -> Semantics {
-        self.source.semantics()
-    }
-
-    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.source.block_bytes(ptr) }
-    }
-
-    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        self.source.watch(watch);
-    }
+    answered_by_source!();
 
     fn trim(&self, target: u64) -> u64 {
         let mut excess = self.source.reserved().saturating_sub(target);

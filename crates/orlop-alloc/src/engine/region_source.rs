@@ -178,3 +178,30 @@ impl<B: Backing> RegionSource<B> {
         Error::CannotZero { device: self.device() }
     }
 }
+
+/// Implements the methods of an engine that its field `source`, a [`RegionSource`], answers.
+macro_rules! answered_by_source {
+    () => {
+        fn device(&self) -> ::orlop_core::Device {
+            self.source.device()
+        }
+
+        fn reset_peak(&self) {
+            self.source.reset_peak();
+        }
+
+        fn semantics(&self) -> $crate::Semantics {
+            self.source.semantics()
+        }
+
+        unsafe fn allocated_size_slow(&self, ptr: ::std::ptr::NonNull<u8>) -> Option<usize> {
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.source.block_bytes(ptr) }
+        }
+
+        fn watch_regions(&self, watch: &::std::sync::Arc<$crate::RegionWatch>) {
+            self.source.watch(watch);
+        }
+    };
+}
+pub(super) use answered_by_source;

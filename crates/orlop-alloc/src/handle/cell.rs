@@ -32,13 +32,11 @@
 
 use super::release_fns::ReleaseFns;
 use super::weak::WeakLink;
-use crate::observer::{Event, Watch, WatchList};
+use crate::observer::{Event, WatchList};
 use crate::shield::report;
-use crate::{Allocator, Block, Error, LookupResult, RawBlock, Refusal, Request, Result, Stats};
+use crate::{Allocator, Block, Error, RawBlock, Request, Result, Stats};
 use orlop_core::MemoryKind;
-use orlop_sync::{
-    BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, SwapGuard, Totals, thread_slot,
-};
+use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,8 +63,8 @@ pub(crate) struct AllocatorCell<A: ?Sized> {
     pub(super) refused_frees: AtomicU64,
     /// The observers, with the region events that they have not received yet: one relaxed load while there
     /// are none. The cell keeps a removed list, even if an observer removes itself, as long as a guard
-    /// exists: so observers run on a clone of the list or, on allocations, the former list is dropped
-    /// afterwards.
+    /// exists: so observers run on a clone of the list or, on allocations and frees, the former list is
+    /// dropped afterwards.
     pub(super) watches: SwapCell<Arc<WatchList>>,
     /// The link of weak handles.
     pub(super) link: WeakLink,
@@ -157,25 +155,6 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         }
     }
 
-    /// Reports an allocated block to the observers. The list is borrowed while they run, which costs no
-    /// reference count; if one of them removes an observer, the former list is dropped afterwards.
-    #[cold]
-    fn notify_allocated(&self, watches: SwapGuard<'_, Arc<WatchList>>, block: &RawBlock) {
-        notify_allocated(&watches, block);
-        drop(watches);
-        self.watches.release_replaced();
-    }
-
-    #[cold]
-    fn fail(&self, request: &Request, error: Error) -> Error {
-        let error = self.complete_report(error);
-        if let Some(watches) = self.watches.cloned() {
-            let allocator = watches.allocator();
-            watches.observe(&Event::RequestFailed { request, error: &error, allocator });
-        }
-        error
-    }
-
     /// Grows a block in place and counts that. Returns `false` if it cannot grow.
     ///
     /// # Safety
@@ -200,48 +179,10 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         true
     }
 
-    /// Replaces the list of watches by what `change` returns for the current one, and opens or closes the
-    /// fast path accordingly. Returns `false` if `change` returned `None`: nothing is changed then. It may be
-    /// called several times. Former lists are added to `former`, to be dropped with no lock held.
-    pub(super) fn change_watches(
-        &self,
-        former: &mut Vec<Arc<WatchList>>,
-        mut change: impl FnMut(Option<&WatchList>) -> Option<Vec<Watch>>,
-    ) -> bool {
-        loop {
-            let current = self.watches.cloned();
-            former.extend(current.clone());
-            let Some(next) = change(current.as_deref()) else { return false };
-            let next = WatchList::new(next);
-            let is_open = self.counters.is_none() && !next.as_ref().is_some_and(|next| next.watches_blocks());
-            let replaced = self.watches.set_if(next, |now| {
-                let is_current = now.map(Arc::as_ptr) == current.as_ref().map(Arc::as_ptr);
-                if is_current {
-                    // Relaxed: an allocation on another thread meanwhile may be observed or not.
-                    self.head.fast_path.store(is_open, Ordering::Relaxed);
-                }
-                is_current
-            });
-            if replaced.is_ok() {
-                // Another thread may be reading the list at this moment. One that runs observers meanwhile
-                // releases it later.
-                self.watches.settle();
-                return true;
-            }
-        }
-    }
-
     #[cold]
     pub(super) fn empty(&self, request: &Request) -> Result<Block> {
         request.kind.check_on(self.allocator.device())?;
         Ok(Block::new(RawBlock::empty(request, self.allocator.device())))
-    }
-
-    /// Delivers the region events of the last call, for calls that are not about one block.
-    pub(super) fn deliver_regions(&self) {
-        if let Some(watches) = self.watches.cloned() {
-            watches.deliver();
-        }
     }
 
     /// Frees a block and counts that. After [`OwnerState::Unused`] the caller destroys the cell. A refusal is
@@ -252,53 +193,26 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
     pub(super) unsafe fn give(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> OwnerState {
-        // Cloned rather than borrowed, because the cell may be destroyed meanwhile. SAFETY: the block is not
-        // counted out yet (guaranteed by the caller).
-        match unsafe { this.as_ref() }.watches.cloned() {
-            // SAFETY: guaranteed by the caller.
-            None => unsafe { Self::give_unobserved(this, raw, refused) },
-            // SAFETY: as above.
-            Some(watches) => unsafe { Self::give_observed(this, &watches, raw, refused) },
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Allocator::deallocate`].
-    #[cold]
-    unsafe fn give_observed(
-        this: NonNull<Self>,
-        watches: &WatchList,
-        raw: RawBlock,
-        refused: &mut Option<Error>,
-    ) -> OwnerState {
         // SAFETY: the block is not counted out yet (guaranteed by the caller).
         let cell = unsafe { this.as_ref() };
-        let (address, allocator) = (raw.address(), watches.allocator());
-        let found =
-            LookupResult { requested: raw.requested, granted: raw.granted, id: raw.id, kind: raw.kind };
-        watches.observe_block(&Event::Freed { block: &raw, allocator });
-        let left = match &cell.counters {
-            Some(_) => Some(raw),
-            // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
-            None => unsafe { (cell.head.release_fns.give_cached)(cell.head.allocator.cast(), raw) },
+        let Some(watches) = cell.watches.get() else {
+            // SAFETY: guaranteed by the caller.
+            return unsafe { Self::give_unobserved(this, raw, refused) };
         };
-        // SAFETY: guaranteed by the caller; `give_cached` returned the block unchanged.
-        let state =
-            left.map_or(OwnerState::InUse, |raw| unsafe { Self::give_unobserved(this, raw, refused) });
-        // The block was counted out: the cell may have been destroyed, but not the watches.
-        watches.deliver();
-        if let Some(error) = refused {
-            watches.observe(&Event::FreeRefused { error, address, block: Some(&found), allocator });
-        }
-        state
+        cell.notify_freed(watches, &raw);
+        // SAFETY: guaranteed by the caller.
+        unsafe { Self::give_observed(this, raw, refused) }
     }
 
     /// # Safety
     ///
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
-    unsafe fn give_unobserved(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> OwnerState {
+    pub(super) unsafe fn give_unobserved(
+        this: NonNull<Self>,
+        raw: RawBlock,
+        refused: &mut Option<Error>,
+    ) -> OwnerState {
         // SAFETY: the block is not counted out yet (guaranteed by the caller).
         let cell = unsafe { this.as_ref() };
         let Some(counters) = &cell.counters else {
@@ -347,34 +261,6 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         report(|| tracing::error!(allocator = self.allocator.name(), %error, "free refused"));
         error
     }
-
-    /// Completes an out-of-memory report with the figures of the counters.
-    #[cold]
-    pub(super) fn complete_report(&self, mut error: Error) -> Error {
-        if let Error::OutOfMemory(report) = &mut error {
-            if report.by_kind.is_empty() {
-                report.fill(&self.totals());
-            }
-            // The report of a budget has tags of one kind, if there are any.
-            if report.by_tag.is_empty() && report.refusal != Refusal::Budget {
-                report.set_tags(self.allocator.tag_uses());
-            }
-            if let Some(watches) = self.watches.cloned() {
-                // Regions that were given back for the request come first.
-                watches.deliver();
-                watches.observe(&Event::OutOfMemory { report });
-            }
-        }
-        error
-    }
-}
-
-/// Reports an allocated block to the observers.
-#[cold]
-pub(super) fn notify_allocated(watches: &WatchList, block: &RawBlock) {
-    // The block's region comes first.
-    watches.deliver();
-    watches.observe_block(&Event::Allocated { block, allocator: watches.allocator() });
 }
 
 /// # Safety

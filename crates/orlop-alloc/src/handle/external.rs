@@ -34,7 +34,7 @@ impl ExternalAccount {
 }
 
 impl AllocatorRef<ExternalAccount> {
-    /// Counts a block of external memory under its kind as long as it lives. Blocks of allocators, blocks
+    /// Counts a block of external memory under its kind as long as it exists. Blocks of allocators, blocks
     /// that are counted already, and empty blocks are returned unchanged.
     pub fn adopt(&self, block: Block) -> Block {
         if !block.is_uncounted() || block.capacity() == 0 {

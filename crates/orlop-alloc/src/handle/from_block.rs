@@ -57,8 +57,8 @@ pub(crate) unsafe fn return_block(owner: Owner, raw: RawBlock) {
 unsafe fn return_slow(owner: Owner, raw: RawBlock) {
     // SAFETY: `raw` is not counted out yet, so the cell lives (rule 2).
     let owner = unsafe { owner.as_ref() }.cell;
-    // SAFETY: the caller's promises are those of `deallocate`. A refusal was counted and traced; a destructor
-    // cannot return it.
+    // SAFETY: the caller guarantees the obligations of `deallocate`. A refusal was counted and traced; a
+    // destructor cannot return it.
     let state = unsafe { AllocatorCell::give(owner, raw, &mut None) };
     if state == OwnerState::Unused {
         // SAFETY: `OwnerState::Unused` is returned once, when no handle and no block is left (rule 3).

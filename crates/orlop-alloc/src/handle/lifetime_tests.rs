@@ -93,6 +93,35 @@ fn the_last_handle_and_the_last_block_at_once() {
     }
 }
 
+/// Counts frees.
+#[derive(Default)]
+struct CountsFrees(AtomicU64);
+
+impl Observer for CountsFrees {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Freed { .. } = event {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The same with an observer, whose list is in the cell that the last of the two destroys.
+#[test]
+fn the_last_handle_and_the_last_observed_block_at_once() {
+    for _ in 0..ROUNDS {
+        each(|allocator| {
+            let frees = Arc::new(CountsFrees::default());
+            allocator.add_observer(Arc::clone(&frees) as Arc<dyn Observer>);
+            drop([block(&allocator), block(&allocator)]);
+            let block = block(&allocator);
+            let other = thread::spawn(move || drop(block));
+            drop(allocator);
+            other.join().unwrap();
+            assert_eq!((frees.0.load(Ordering::Relaxed), Arc::strong_count(&frees)), (3, 1));
+        });
+    }
+}
+
 /// Both threads have slots, and each frees blocks of the other.
 #[test]
 fn remote_frees_while_the_last_handle_goes() {

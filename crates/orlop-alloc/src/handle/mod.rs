@@ -11,7 +11,7 @@
 //! A handle can also be created from a block ([`MemoryBlock::allocator`](crate::MemoryBlock::allocator)), as
 //! long as there is another handle.
 //!
-//! The cell, and the rules of access to it, are in `cell`.
+//! The cell, and the rules of access to it, are in `cell`; what it reports to observers is in `observed`.
 
 mod as_allocator;
 mod cell;
@@ -19,6 +19,7 @@ mod external;
 mod from_block;
 #[cfg(all(test, not(loom)))]
 mod lifetime_tests;
+mod observed;
 mod release_fns;
 mod weak;
 
@@ -27,7 +28,8 @@ pub use self::external::ExternalAccount;
 pub(crate) use self::from_block::{destroy_owner, grow_block, handle_of, return_block};
 pub use self::weak::WeakAllocator;
 
-use self::cell::{AllocatorCell, destroy, notify_allocated};
+use self::cell::{AllocatorCell, destroy};
+use self::observed::notify_allocated;
 use self::release_fns::ReleaseFns;
 use self::weak::WeakLink;
 use crate::Block;

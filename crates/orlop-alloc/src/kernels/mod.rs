@@ -19,10 +19,10 @@ mod dense;
 mod moves;
 pub(crate) mod nest;
 mod parallel;
-#[cfg(any(all(test, not(loom)), miri, not(target_arch = "x86_64")))]
+#[cfg(any(test, miri, not(target_arch = "x86_64")))]
 mod portable;
 mod strided;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 mod to_integers;
 mod transpose;
@@ -52,6 +52,7 @@ const MAX_ITEM: usize = 16;
 /// 2. No two elements of `dst` overlap, and none overlaps one of `src`.
 /// 3. Nothing else writes to either or reads from `dst` meanwhile. With feature `rayon`, other threads do the
 ///    work.
+#[inline]
 pub unsafe fn copy(dst: *mut u8, dst_layout: &Layout, src: *const u8, src_layout: &Layout, itemsize: usize) {
     if dst_layout.is_empty() {
         return;
@@ -77,6 +78,7 @@ pub unsafe fn copy(dst: *mut u8, dst_layout: &Layout, src: *const u8, src_layout
 ///
 /// # Safety
 /// As for [`copy`](copy()), with the item sizes of the dtypes.
+#[inline]
 pub unsafe fn cast(
     dst: *mut u8,
     dst_layout: &Layout,
@@ -104,8 +106,8 @@ pub unsafe fn cast(
 /// Casts along loops, on several threads if that pays.
 ///
 /// # Safety
-/// As for [`cast`](cast()): at each step of the loops there is an element of `src_dtype` at `src` and room for
-/// one of `dst_dtype` at `dst`.
+/// As for [`cast`](cast()): at each step of the loops there is an element of `src_dtype` at `src` and room
+/// for one of `dst_dtype` at `dst`.
 pub(crate) unsafe fn cast_loops(
     dims: &mut [LoopDim],
     dst: *mut u8,
@@ -134,6 +136,7 @@ pub(crate) unsafe fn cast_loops(
 /// 1. Counted from `dst`, the elements of `layout` are within one allocation and can be written.
 /// 2. No two of them overlap.
 /// 3. Nothing else reads or writes them meanwhile. With feature `rayon`, other threads do the work.
+#[inline]
 pub unsafe fn fill(dst: *mut u8, layout: &Layout, dtype: DType, value: Scalar) {
     let mut item = [0; MAX_ITEM];
     dispatch!(dtype, T => write_scalar::<T>(&mut item, value));

@@ -98,7 +98,7 @@ impl Move for MoveRun {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -169,7 +169,7 @@ pub(super) fn blocks(
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use orlop_core::{Shape, Strides};

@@ -173,7 +173,7 @@ unsafe fn band<T: Copy, K: Tiles<T>>(
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernels::copy::Native;

@@ -205,7 +205,7 @@ fn codes() -> [u8; 256] {
     })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -69,7 +69,8 @@ pub enum Event<'a> {
         /// The name of the allocator.
         allocator: &'a str,
     },
-    /// A request failed, for whatever reason. If memory was short, [`Event::OutOfMemory`] comes first.
+    /// A request failed, for whatever reason. If memory was short, [`Event::OutOfMemory`] comes first. Each
+    /// attempt is reported: the reclaim ladder of a context may still serve the request.
     RequestFailed {
         /// The request.
         request: &'a Request,
@@ -78,7 +79,8 @@ pub enum Event<'a> {
         /// The name of the allocator.
         allocator: &'a str,
     },
-    /// An allocator could not serve a request. The reclaim ladder of a context may still serve it.
+    /// An allocator could not serve a request, or a budget of a context refused it. The observers of an
+    /// allocator receive the former, those of the context both.
     OutOfMemory {
         /// The report.
         report: &'a OutOfMemory,
@@ -111,8 +113,8 @@ pub enum Event<'a> {
 /// Events of blocks close the fast path of the allocator: each allocation and free then passes the observer.
 /// An observer that needs none of them says so ([`Observer::watches_blocks`]) and costs nothing there.
 ///
-/// An observer is not asked for anything: events that happen under a lock have the time of the library's own
-/// [`EventClock`].
+/// An observer receives events and returns nothing: events that happen under a lock have the time of the
+/// library's own [`EventClock`].
 ///
 /// ```compile_fail
 /// use orlop_alloc::{Event, Observer};

@@ -9,8 +9,7 @@ use orlop_alloc::backing::{
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::{Caching, Maintenance};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
-use orlop_alloc::{Access, Allocator, AllocatorRef, Block, Error, Request};
-use orlop_core::Alignment;
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request};
 use orlop_testkit::child;
 use std::cell::RefCell;
 use std::panic::resume_unwind;
@@ -249,22 +248,13 @@ fn a_backing_that_panics_does_not_zero() {
     struct Nervous(System);
     // SAFETY: the system's regions.
     unsafe impl Backing for Nervous {
-        fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
-            self.0.reserve(bytes, align)
-        }
-        unsafe fn release(&self, region: Region) {
-            // SAFETY: guaranteed by the caller.
-            unsafe { self.0.release(region) };
-        }
-        fn access(&self) -> Access {
-            Access::Host
-        }
         fn name(&self) -> &str {
             "nervous"
         }
         unsafe fn zero(&self, _: NonNull<u8>, _: usize) -> bool {
             resume_unwind(Box::new("zero"));
         }
+        orlop_alloc::forward_backing!(0; except name, zero);
     }
     let engines = [
         Bfc::new(Nervous(System::new())).into_ref().erase(),

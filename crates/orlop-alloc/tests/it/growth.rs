@@ -86,3 +86,12 @@ fn failing_and_hardened_refuse_growth() {
     }
     assert_eq!(hardened.found(), 0);
 }
+
+#[test]
+fn a_block_that_grows_may_be_the_largest() {
+    for allocator in [upstream(), Caching::new(System::new()).into_ref().erase()] {
+        let mut block = allocator.allocate(&Request::new(1 << 10)).unwrap();
+        assert!(block.grow_in_place(1 << 12), "{}", allocator.name());
+        assert_eq!(allocator.stats().totals.largest, block.capacity() as u64, "{}", allocator.name());
+    }
+}

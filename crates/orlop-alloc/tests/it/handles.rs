@@ -28,7 +28,7 @@ unsafe impl Allocator for Handles {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.deallocate(block) }
     }
 

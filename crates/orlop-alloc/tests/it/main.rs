@@ -9,3 +9,4 @@ mod handles;
 mod pools;
 mod regressions;
 mod sizes;
+mod wrappers;

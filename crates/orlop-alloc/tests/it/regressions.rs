@@ -4,11 +4,12 @@ use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::{Null, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::engine::{Direct, Pow2};
-use orlop_alloc::{Allocator, Request};
+use orlop_alloc::{AllocationId, Allocator, Request};
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
 use orlop_sync::{OwnerState, ShardedCounters, thread_slot::ThreadSlot};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 const KIND: MemoryKind = MemoryKind::KvCache;
@@ -195,4 +196,28 @@ fn what_is_left_behind_a_grown_block_was_freed_when_it_was() {
     assert!(allocator.allocate(&Request::new(1024).freed_before(1)).is_ok());
     drop(block);
     allocator.verify().unwrap();
+}
+
+/// The first block of a kind on a thread has an id, also if another thread has used the kind.
+#[test]
+fn every_block_has_an_id_of_its_own() {
+    let allocator = Pow2::new(System::new()).into_ref();
+    let ((ask, asked), (answer, answered)) = (channel(), channel());
+    std::thread::scope(|scope| {
+        let there = allocator.clone();
+        scope.spawn(move || {
+            // Blocks cached here serve every kind.
+            drop(there.allocate(&Request::new(100)).unwrap());
+            answer.send(None).unwrap();
+            asked.recv().unwrap();
+            answer.send(Some(there.allocate(&Request::new(100).kind(KIND)).unwrap())).unwrap();
+        });
+        assert!(answered.recv().unwrap().is_none());
+        let here =
+            [1 << 20, 2 << 20].map(|bytes| allocator.allocate(&Request::new(bytes).kind(KIND)).unwrap());
+        ask.send(()).unwrap();
+        let block = answered.recv().unwrap().unwrap();
+        assert_ne!(block.id(), AllocationId::NONE);
+        assert!(here.iter().all(|other| other.id() != block.id()));
+    });
 }

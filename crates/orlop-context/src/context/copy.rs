@@ -6,7 +6,7 @@ use orlop_core::{Device, StreamId};
 use std::sync::Arc;
 
 impl Context {
-    /// Registers the operations that copy, fill and zero memory of `device`.
+    /// Registers the operations that copy, fill and cast memory of `device`.
     pub fn register_ops(&self, device: Device, ops: Arc<dyn DeviceOps>) {
         self.inner.routes.get_or_new(device).ops.set(Some(ops));
     }
@@ -26,7 +26,8 @@ impl Context {
     }
 
     /// Copies the bytes of one block to another of the same length. Between devices the operations of the
-    /// side that is not the CPU are used, on `stream`; the copy is complete when this returns.
+    /// side that is not the CPU are used, on `stream`. Bytes in host memory are there when this returns, and
+    /// a source in host memory has been read; otherwise the host does not wait ([`Block::copy_by`]).
     ///
     /// # Errors
     ///
@@ -37,7 +38,7 @@ impl Context {
         to.copy_by(&*ops, from, stream)
     }
 
-    /// Zeroes a block's bytes on `stream`; complete when this returns.
+    /// Zeroes a block's bytes on `stream`. The host waits as for [`Context::copy`].
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Explicit allocators: those passed for single requests, such as an arena. They are counted, and bounded by
 //! the budgets.
 //!
-//! A context learns of such an allocator when [`Context::allocate_from`] first gets it, and keeps a weak
+//! A context registers such an allocator when [`Context::allocate_from`] first receives it, and keeps a weak
 //! handle: its memory is counted as long as it exists, and no longer. All its live blocks count, as with
 //! registered allocators; if two contexts get the same allocator, both count it.
 //!
@@ -194,7 +194,7 @@ impl Context {
     ) -> Result<Block> {
         let bytes = request.bytes as u64;
         if accounts.charge(request.kind, bytes).is_none() {
-            return Err(accounts.refuse(allocator, request, bytes));
+            return Err(self.refuse(accounts, allocator, request, bytes));
         }
         let result = allocator.allocate(request);
         // From here on the allocator's own statistics include it.
@@ -203,7 +203,7 @@ impl Context {
         let granted = block.capacity() as u64;
         if granted > bytes && accounts.is_over(request.kind) {
             drop(block);
-            return Err(accounts.refuse(allocator, request, granted));
+            return Err(self.refuse(accounts, allocator, request, granted));
         }
         let over = accounts.over_soft(request.kind);
         if over > 0 {
@@ -217,5 +217,17 @@ impl Context {
             self.inner.note(LadderStep::Callbacks, request.kind, freed);
         }
         Ok(block)
+    }
+    #[cold]
+    fn refuse(
+        &self,
+        accounts: &BudgetAccounts,
+        allocator: &AllocatorRef,
+        request: &Request,
+        bytes: u64,
+    ) -> Error {
+        let error = accounts.refuse(allocator, request, bytes);
+        self.inner.report_refusal(allocator, request, &error);
+        error
     }
 }

@@ -6,7 +6,7 @@ use orlop_alloc::{Allocator as _, AllocatorRef, Stats};
 use orlop_core::{ByteSize, Device, MemoryKind};
 use std::fmt;
 
-/// How memory came to be counted in a context.
+/// The source of the memory that a context counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Source {

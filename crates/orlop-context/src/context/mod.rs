@@ -303,8 +303,8 @@ impl Context {
         self.inner.routes.devices()
     }
 
-    /// Gives back the cached memory of every allocator that is or was registered on `device`. Returns the
-    /// bytes given back.
+    /// Releases the cached memory of every allocator that is or was registered on `device`. Returns the bytes
+    /// released.
     pub fn trim(&self, device: Device) -> u64 {
         use orlop_alloc::Allocator as _;
         let Some(routes) = self.inner.routes.get(device) else { return 0 };

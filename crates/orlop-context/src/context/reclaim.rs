@@ -48,7 +48,11 @@ impl Charge for GateAccounts {
     }
 
     fn refuse(&self, upstream: &AllocatorRef, request: &Request, bytes: u64) -> Error {
-        self.accounts.refuse(upstream, request, bytes)
+        let error = self.accounts.refuse(upstream, request, bytes);
+        if let Some(inner) = self.context.upgrade() {
+            inner.report_refusal(upstream, request, &error);
+        }
+        error
     }
 
     fn exceeded(&self, request: &Request, bytes: u64) {
@@ -105,7 +109,7 @@ struct MemoryInUse {
 }
 
 impl MemoryInUse {
-    /// Returns the bytes freed until `now`. Freed blocks count whether or not their memory was given back.
+    /// Returns the bytes freed until `now`. Freed blocks count whether or not their memory was released.
     fn freed_until(self, now: Self) -> u64 {
         self.live.saturating_sub(now.live).max(self.reserved.saturating_sub(now.reserved))
     }
@@ -123,8 +127,8 @@ impl MemoryInUse {
 
 impl Inner {
     /// Runs the kind's callbacks, in the order of their registration, until they freed enough. Returns the
-    /// freed bytes by `measure`. CallbackGuard a callback it does nothing, because a callback may allocate
-    /// and must not be called for that.
+    /// freed bytes by `measure`. Inside a callback it does nothing, because a callback may allocate and must
+    /// not be called for that.
     fn run_callbacks(&self, pressure: &Pressure, measure: impl Fn() -> MemoryInUse) -> u64 {
         let Some(_guard) = CallbackGuard::enter() else { return 0 };
         let callbacks = {
@@ -164,6 +168,15 @@ impl Inner {
             live: live(),
             reserved: 0,
         })
+    }
+
+    /// Reports a request that a budget refused, as an allocator's handle reports its own refusals: for each
+    /// attempt.
+    pub(super) fn report_refusal(&self, allocator: &AllocatorRef, request: &Request, error: &Error) {
+        if let Error::OutOfMemory(report) = error {
+            self.observers.observe(&Event::OutOfMemory { report });
+        }
+        self.observers.observe(&Event::RequestFailed { request, error, allocator: allocator.name() });
     }
 
     pub(super) fn note(&self, step: LadderStep, kind: MemoryKind, bytes: u64) {
@@ -314,10 +327,6 @@ impl Context {
             }
         }
         report.tried = tried;
-        if report.refusal == Refusal::Budget {
-            // The allocator has reported other refusals.
-            self.inner.observers.observe(&Event::OutOfMemory { report: &report });
-        }
         Err(Error::OutOfMemory(report))
     }
 }

@@ -28,7 +28,7 @@ struct Gated {
     gate: AllocatorRef,
 }
 
-/// What a context knows of one device.
+/// The allocators of one device in a context.
 #[derive(Debug, Default)]
 pub(super) struct DeviceRoutes {
     /// By kind, the serving allocator: the registered one, or the budget gate in front of it.

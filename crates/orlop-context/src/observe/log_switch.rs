@@ -9,8 +9,9 @@
 use super::Logging;
 use orlop_alloc::{AllocatorRef, Event, Observer, RegionDelivery, WeakAllocator};
 use std::fmt;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Switches one or more logs ([`Logging`](super::Logging)) on and off, and sets the step of their lines. A
 /// clone is a handle to the same switch. Initially on, at step 0.
@@ -39,6 +40,8 @@ struct SwitchState {
     step: AtomicU64,
     /// Locked while logs are added to allocators and removed, so that the last change of the switch wins.
     attached: Mutex<Vec<AttachedLog>>,
+    /// The log to standard error, which all allocators with this switch share.
+    standard_error: Mutex<Weak<Logging>>,
 }
 
 /// A log and the allocator that it is for, which owns the log: it is flushed and dropped with that. (If the
@@ -46,7 +49,8 @@ struct SwitchState {
 struct AttachedLog {
     allocator: WeakAllocator,
     log: Weak<Logging>,
-    parked: Weak<ParkedLog>,
+    /// What is in the allocator's list of observers: the log, or while it is off a [`ParkedLog`].
+    observer: Weak<dyn Observer>,
 }
 
 /// A log that is off, in its allocator's list of observers. It leaves the fast path open.
@@ -62,36 +66,47 @@ impl Observer for ParkedLog {
     }
 }
 
-/// What switching a log used: drop it with no lock held, as each part may be the last owner by then.
-struct Switched {
-    _delivery: RegionDelivery,
-    _allocator: AllocatorRef,
-    log: Arc<Logging>,
+/// Returns the observer by which an allocator has a log.
+fn observer(log: &Arc<Logging>, enabled: bool) -> Arc<dyn Observer> {
+    let log = Arc::clone(log);
+    if enabled { log } else { Arc::new(ParkedLog { _log: log }) }
+}
+
+/// What a change of an attached log uses: drop it with no lock held, as each part may be the last owner by
+/// then.
+struct LogChange {
+    allocator: Option<AllocatorRef>,
+    log: Option<Arc<Logging>>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl LogChange {
+    fn begin(attached: &AttachedLog) -> Self {
+        let (allocator, log) = (attached.allocator.upgrade(), attached.log.upgrade());
+        Self { allocator, log, observer: attached.observer.upgrade() }
+    }
+
+    /// Returns the parts, if the log is in its allocator's list of observers.
+    fn parts(&self) -> Option<(&AllocatorRef, &Arc<Logging>, &Arc<dyn Observer>)> {
+        let (allocator, observer) = (self.allocator.as_ref()?, self.observer.as_ref()?);
+        allocator.has_observer(observer).then_some((allocator, self.log.as_ref()?, observer))
+    }
 }
 
 impl AttachedLog {
-    /// Adds or removes the log.
-    #[must_use]
-    fn switch(&mut self, enabled: bool) -> Option<Switched> {
-        let (allocator, log) = (self.allocator.upgrade()?, self.log.upgrade()?);
-        let observer = Arc::clone(&log) as Arc<dyn Observer>;
-        let mut delivery;
-        if enabled {
-            delivery = allocator.add_observer(observer);
-            if let Some(parked) = self.parked.upgrade() {
-                delivery.append(allocator.remove_observer(&(parked as Arc<dyn Observer>)));
-            }
-        } else {
-            delivery = self.park(&allocator, &log);
-            delivery.append(allocator.remove_observer(&observer));
-        }
-        Some(Switched { _delivery: delivery, _allocator: allocator, log })
+    fn is_of(&self, allocator: &AllocatorRef, log: &Logging) -> bool {
+        self.allocator.is_of(allocator) && ptr::eq(self.log.as_ptr(), log)
     }
 
-    fn park(&mut self, allocator: &AllocatorRef, log: &Arc<Logging>) -> RegionDelivery {
-        let parked = Arc::new(ParkedLog { _log: Arc::clone(log) });
-        self.parked = Arc::downgrade(&parked);
-        allocator.add_observer(parked)
+    /// Exchanges the log for a parked one, or back. Returns `false` if it was removed from the allocator's
+    /// list: it stays removed.
+    fn switch(&mut self, enabled: bool, change: &LogChange, delivery: &mut RegionDelivery) -> bool {
+        let Some((allocator, log, before)) = change.parts() else { return false };
+        let next = observer(log, enabled);
+        self.observer = Arc::downgrade(&next);
+        delivery.append(allocator.add_observer(next));
+        delivery.append(allocator.remove_observer(before));
+        true
     }
 }
 
@@ -100,18 +115,48 @@ impl LogSwitch {
     #[must_use]
     pub fn new() -> Self {
         let (enabled, step) = (AtomicBool::new(true), AtomicU64::new(0));
-        Self { state: Arc::new(SwitchState { enabled, step, attached: Mutex::default() }) }
+        let (attached, standard_error) = (Mutex::default(), Mutex::new(Weak::new()));
+        Self { state: Arc::new(SwitchState { enabled, step, attached, standard_error }) }
+    }
+
+    /// Returns the log to standard error with this switch.
+    pub(crate) fn standard_error(&self) -> Arc<Logging> {
+        let mut known = self.state.standard_error.lock().unwrap_or_else(PoisonError::into_inner);
+        known.upgrade().unwrap_or_else(|| {
+            let log = Arc::new(Logging::to_writer(std::io::stderr()).switched_by(self.clone()));
+            *known = Arc::downgrade(&log);
+            log
+        })
+    }
+
+    fn attached(&self) -> MutexGuard<'_, Vec<AttachedLog>> {
+        self.state.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn attach(&self, allocator: &AllocatorRef, log: &Arc<Logging>) {
-        let mut attached = self.state.attached.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone: Vec<_> = attached.extract_if(.., |known| known.allocator.is_gone()).collect();
-        let (weak, log) = (allocator.downgrade(), Arc::downgrade(log));
-        let mut new = AttachedLog { allocator: weak, log, parked: Weak::new() };
-        let used = new.switch(self.enabled());
-        attached.push(new);
+        let mut attached = self.attached();
+        let known = attached.iter().find(|known| known.is_of(allocator, log)).map(LogChange::begin);
+        let mut delivery = RegionDelivery::default();
+        if known.as_ref().is_none_or(|known| known.parts().is_none()) {
+            attached.retain(|known| !known.allocator.is_gone() && !known.is_of(allocator, log));
+            let new = observer(log, self.enabled());
+            let (weak, log) = (allocator.downgrade(), Arc::downgrade(log));
+            attached.push(AttachedLog { allocator: weak, log, observer: Arc::downgrade(&new) });
+            delivery = allocator.add_observer(new);
+        }
         drop(attached);
-        drop((gone, used));
+        drop((known, delivery));
+    }
+
+    pub(super) fn detach(&self, allocator: &AllocatorRef, log: &Logging) {
+        let mut attached = self.attached();
+        let removed: Vec<_> = attached.extract_if(.., |known| known.is_of(allocator, log)).collect();
+        let changes: Vec<_> = removed.iter().map(LogChange::begin).collect();
+        let parts = changes.iter().filter_map(LogChange::parts);
+        let delivery: Vec<_> =
+            parts.map(|(allocator, _, observer)| allocator.remove_observer(observer)).collect();
+        drop(attached);
+        drop((changes, delivery));
     }
 
     /// Switches the log on or off, and flushes it when it is switched off. Concurrent allocations may be
@@ -120,14 +165,18 @@ impl LogSwitch {
         if self.enabled() == enabled {
             return;
         }
-        let mut attached = self.state.attached.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone: Vec<_> = attached.extract_if(.., |known| known.allocator.is_gone()).collect();
+        let mut delivery = RegionDelivery::default();
+        let mut attached = self.attached();
         self.state.enabled.store(enabled, Ordering::Relaxed);
-        let used: Vec<_> = attached.iter_mut().filter_map(|known| known.switch(enabled)).collect();
+        let changes: Vec<_> = attached.iter().map(LogChange::begin).collect();
+        let mut each = changes.iter();
+        attached.retain_mut(|known| {
+            each.next().is_some_and(|change| known.switch(enabled, change, &mut delivery))
+        });
         drop(attached);
-        drop(gone);
+        drop(delivery);
         if !enabled {
-            used.iter().for_each(|switched| switched.log.flush_from_outside());
+            changes.iter().filter_map(|change| change.log.as_ref()).for_each(|log| log.flush_from_outside());
         }
     }
 

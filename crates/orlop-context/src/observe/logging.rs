@@ -1,6 +1,6 @@
 //! A log of allocations and frees that can be switched on while the program runs.
 //!
-//! A failing or panicking sink is counted, and the allocation goes on.
+//! A failing or panicking sink is counted; the allocation continues.
 
 use super::{LogAction, LogRecord, LogSwitch};
 use orlop_alloc::engine_support::{guarded, trace_guarded};
@@ -81,9 +81,19 @@ impl Logging {
         &self.switch
     }
 
-    /// Logs `allocator` from now on, while the switch is on. Does not keep the allocator alive.
+    /// Logs `allocator` from now on, while the switch is on. Does not keep the allocator alive, which owns
+    /// the log until it is detached. Attaching it again changes nothing.
     pub fn attach(self: &Arc<Self>, allocator: &AllocatorRef) {
         self.switch.attach(allocator, self);
+    }
+
+    /// Ends the logging of `allocator`, whether the switch is on or off.
+    ///
+    /// So does the removal of the log from the allocator's list of observers
+    /// ([`AllocatorRef::remove_observer`]): the switch does not bring it back. While the switch is off,
+    /// another observer stands for the log in that list.
+    pub fn detach(&self, allocator: &AllocatorRef) {
+        self.switch.detach(allocator, self);
     }
 
     /// Returns the number of records that the sink accepted.

@@ -12,7 +12,8 @@
 //! are observers too.
 //!
 //! An observer of blocks closes the allocator's fast path. The counters of the allocator itself
-//! ([`AllocatorRef::stats`](orlop_alloc::AllocatorRef::stats)) do not.
+//! ([`AllocatorRef::stats`](orlop_alloc::AllocatorRef::stats)) do not: two readings of them differ by what
+//! the phase between them allocated, freed and kept. What they lack is the peak of that phase alone.
 //!
 //! ```
 //! use orlop_alloc::{Allocator, Request, backing::System, caching::Caching};

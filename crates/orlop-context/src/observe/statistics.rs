@@ -2,7 +2,8 @@
 //!
 //! [`AllocatorRef::stats`](orlop_alloc::AllocatorRef::stats) counts over an allocator's whole life. Here a
 //! program opens a scope before a phase and closes it afterwards, as in RMM's `statistics_resource_adaptor`:
-//! the closed scope has the figures of the phase, and the scope around it goes on as if there had been none.
+//! the closed scope has the figures of the phase, and the enclosing scope continues as if there had been
+//! none.
 //!
 //! All counters change together under one mutex, so that peaks and totals agree exactly. That is one lock per
 //! event: it is for measurements.

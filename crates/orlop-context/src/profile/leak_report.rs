@@ -1,7 +1,6 @@
 //! The result of a leak check, and the table that it prints.
 
-use super::leaks::LiveBlock;
-use super::shapes::{ShapeStats, ShapeTotals};
+use super::shapes::{ShapeStats, ShapeTotals, TensorShape};
 use super::table::Table;
 use orlop_alloc::adaptor::TagTotal;
 use orlop_alloc::{AllocationId, Tag};
@@ -9,6 +8,30 @@ use orlop_core::{ByteSize, Device, MemoryKind};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
+
+/// A block that was allocated and not freed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LiveBlock {
+    /// The index of the allocation since the check began, from zero.
+    pub order: u64,
+    /// Its allocation id.
+    pub id: AllocationId,
+    /// The address of its first byte.
+    pub address: usize,
+    /// The device of its memory.
+    pub device: Device,
+    /// Requested bytes.
+    pub requested: usize,
+    /// Granted bytes.
+    pub granted: usize,
+    /// The memory kind.
+    pub kind: MemoryKind,
+    /// The tag of the request.
+    pub tag: Tag,
+    /// The shape of the tensor it was allocated for, if it was for one.
+    pub shape: Option<TensorShape>,
+}
 
 /// The live blocks that a [`LeakCheck`](super::LeakCheck) found. Prints as a table, largest first.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,40 +3,15 @@
 //! Unlike [`Tracking`](orlop_alloc::adaptor::Tracking), which wraps one allocator from its first block on, a
 //! check covers all allocators of a context, between any two points in time.
 
-use super::leak_report::Leaks;
-use super::shapes::{self, ShapeRecording, TensorShape};
+use super::leak_report::{Leaks, LiveBlock};
+use super::shapes::{self, ShapeRecording};
 use crate::Context;
 use crate::observe::Subscription;
 use dashmap::DashMap;
-use orlop_alloc::{AllocationId, AllocatorRef, Event, Observer, RawBlock, Tag};
-use orlop_core::{Device, MemoryKind};
+use orlop_alloc::{AllocationId, AllocatorRef, Event, Observer, RawBlock};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A block that was allocated and not freed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LiveBlock {
-    /// The index of the allocation since the check began, from zero.
-    pub order: u64,
-    /// Its allocation id.
-    pub id: AllocationId,
-    /// The address of its first byte.
-    pub address: usize,
-    /// The device of its memory.
-    pub device: Device,
-    /// Requested bytes.
-    pub requested: usize,
-    /// Granted bytes.
-    pub granted: usize,
-    /// The memory kind.
-    pub kind: MemoryKind,
-    /// The tag of the request.
-    pub tag: Tag,
-    /// The shape of the tensor it was allocated for, if it was for one.
-    pub shape: Option<TensorShape>,
-}
 
 /// A leak check: it starts when it is created, and reports what is still live of all blocks allocated since,
 /// on any thread.
@@ -82,7 +57,7 @@ impl LeakCheck {
         Self { live, _subscription: subscription, _recording: recording }
     }
 
-    /// Returns the live blocks. The check goes on.
+    /// Returns the live blocks. The check continues.
     pub fn so_far(&self) -> Leaks {
         let mut blocks: Vec<LiveBlock> = self.live.blocks.iter().map(|entry| entry.value().clone()).collect();
         blocks.sort_unstable_by_key(|block| block.order);

@@ -1,11 +1,12 @@
 //! The memory that each step of a program uses.
 //!
-//! A step is whatever the program declares: a forward pass, a layer, a batch. Everything that happens in the
-//! context meanwhile, on any thread, counts for the step; steps may be nested, and then it counts for each.
+//! A step is declared by the program: a forward pass, a layer, a batch. Everything that happens in the
+//! context during the step, on any thread, counts for it; steps may be nested, and then it counts for each.
 //! The peak of a step starts at the bytes live at its start, as if the allocators' peaks were reset there,
 //! but separately for every step.
 
-use super::shapes::{self, ShapeRecording, ShapeStats, ShapeTotals};
+use super::shapes::{self, ShapeRecording, ShapeTotals};
+use super::step::{StepMemory, StepStats};
 use super::step_table::StepTable;
 use crate::Context;
 use crate::observe::Subscription;
@@ -16,49 +17,6 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-
-/// Statistics of a step, over all memory or one kind. Bytes are granted bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct StepStats {
-    /// Allocated blocks.
-    pub allocations: u64,
-    /// Freed blocks.
-    pub frees: u64,
-    /// Allocated bytes.
-    pub allocated_bytes: u64,
-    /// Freed bytes.
-    pub freed_bytes: u64,
-    /// LiveBytes bytes at the start.
-    pub live_before: u64,
-    /// LiveBytes bytes at the end.
-    pub live_after: u64,
-    /// The peak of live bytes. Over all kinds: the peak of their sum.
-    pub peak_bytes: u64,
-}
-
-/// A finished step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StepMemory {
-    /// The name that the program gave it.
-    pub name: Cow<'static, str>,
-    /// The place in the program where it started.
-    pub at: &'static Location<'static>,
-    /// The number of steps of the same thread that it is nested in.
-    pub depth: usize,
-    /// How many steps this is: more than one in a [grouped](StepTable::grouped) table.
-    pub times: u64,
-    /// All memory.
-    pub all: StepStats,
-    /// By kind, at [`MemoryKind::index`].
-    pub kinds: [StepStats; MemoryKind::COUNT],
-    /// By shape, the largest in bytes first, if [`MemorySteps::record_shapes`] is on. Memory that is not for
-    /// a tensor is left out.
-    pub shapes: Vec<ShapeStats>,
-    /// The index of the step in the profile, from zero, in the order in which steps started.
-    pub order: u64,
-}
 
 /// A profile of steps: see [the module](super) for an example.
 #[derive(Debug)]

@@ -44,11 +44,13 @@ mod leak_report;
 mod leaks;
 mod memory_steps;
 mod shapes;
+mod step;
 mod step_table;
 mod table;
 
-pub use self::leak_report::{LeakGroup, Leaks};
-pub use self::leaks::{LeakCheck, LiveBlock};
-pub use self::memory_steps::{MemorySteps, StepGuard, StepMemory, StepStats};
+pub use self::leak_report::{LeakGroup, Leaks, LiveBlock};
+pub use self::leaks::LeakCheck;
+pub use self::memory_steps::{MemorySteps, StepGuard};
 pub use self::shapes::{ShapeStats, TensorShape, of_shape, wants_shapes};
+pub use self::step::{StepMemory, StepStats};
 pub use self::step_table::{StepOrder, StepTable};

@@ -79,7 +79,7 @@ struct Current(Option<TensorShape>);
 impl Current {
     #[cold]
     fn set(shape: TensorShape) -> Self {
-        // Fails at the end of a thread, when the thread-local is gone.
+        // Fails at the end of a thread, when the thread-local has been destroyed.
         Self(CURRENT.try_with(|current| current.borrow_mut().replace(shape)).ok().flatten())
     }
 }

@@ -1,7 +1,7 @@
 //! The table of steps: sorted, cut, grouped.
 
-use super::memory_steps::{StepMemory, StepStats};
 use super::shapes::{ShapeStats, ShapeTotals};
+use super::step::{StepMemory, StepStats};
 use super::table::Table;
 use orlop_core::{ByteSize, MemoryKind};
 use std::cmp::Reverse;

@@ -45,19 +45,32 @@ fn caching(config: &AllocatorConfig) -> Result<AllocatorRef> {
 }
 
 fn growing(config: &AllocatorConfig) -> Result<AllocatorRef> {
-    if config.whole_limit { fixed(config) } else { bfc(BfcPolicy::tensorflow(), usize::MAX, config) }
+    bfc(config, config.whole_limit, None)
 }
 
 fn fixed(config: &AllocatorConfig) -> Result<AllocatorRef> {
-    let limit = config.require_limit("a number of bytes: the limit is reserved as one region")?;
-    bfc(BfcPolicy::tensorflow_fixed(), limit, config)
+    bfc(config, true, None)
 }
 
-fn bfc(policy: BfcPolicy, limit: usize, config: &AllocatorConfig) -> Result<AllocatorRef> {
+/// Creates the engine for pinned memory: the one of `bfc`, under its own name.
+pub(super) fn pinned(config: &AllocatorConfig) -> Result<AllocatorRef> {
+    bfc(config, config.whole_limit, Some("pinned"))
+}
+
+fn bfc(config: &AllocatorConfig, whole: bool, name: Option<&str>) -> Result<AllocatorRef> {
+    let (policy, limit) = if whole {
+        let limit = config.require_limit("a number of bytes: the limit is reserved as one region")?;
+        (BfcPolicy::tensorflow_fixed(), limit)
+    } else {
+        (BfcPolicy::tensorflow(), config.limit.unwrap_or(usize::MAX))
+    };
     let policy = if config.release_when_stuck { policy.releasing_when_stuck() } else { policy };
-    let builder = Bfc::builder(config.backing_or_default()?).policy(policy);
-    let engine = builder.limit(config.limit.unwrap_or(limit)).build();
-    Ok(AllocatorRef::with_statistics(engine, config.statistics).erase())
+    let builder = Bfc::builder(config.backing_or_default()?).policy(policy).limit(limit);
+    let builder = match name {
+        Some(name) => builder.name(name),
+        None => builder,
+    };
+    Ok(AllocatorRef::with_statistics(builder.build(), config.statistics).erase())
 }
 
 /// Wraps an engine other than best fit with coalescing in a handle.

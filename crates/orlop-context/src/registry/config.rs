@@ -22,23 +22,12 @@
 //! With hardening, the allocator is behind an adaptor that detects writes outside of blocks; so is the one
 //! for pinned memory. Warnings and logs are observers of its handle.
 
-use super::environment::{self, FORK_SAFE};
-use super::registry;
-use crate::observe::{LogSwitch, Logging, Warn};
-use orlop_alloc::adaptor::{Hardened, Hardening};
-use orlop_alloc::backing::{BackingRef, Pinned, Visitor};
-use orlop_alloc::bfc::{Bfc, BfcPolicy};
-use orlop_alloc::caching::Caching;
-use orlop_alloc::{AllocatorRef, Error, Result};
+use super::environment;
+use crate::observe::LogSwitch;
+use orlop_alloc::adaptor::Hardening;
+use orlop_alloc::backing::{BackingRef, Visitor};
 use std::fmt;
 use std::sync::Arc;
-
-/// The engine used with visitors.
-const FOR_VISITORS: &str = "bfc";
-/// The engine used for the pages of one NUMA node.
-const FOR_NODES: &str = "pool";
-/// The fork-safe engine.
-const FOR_FORKS: &str = "caching";
 
 /// The settings of an allocator: of the CPU's in a context, and of those that a
 /// [`Registry`](super::Registry) creates. Only [`AllocatorConfig::from_env`] reads the environment, except
@@ -56,8 +45,12 @@ const FOR_FORKS: &str = "caching";
 /// | `ORLOP_CPU_STATISTICS` | `0`: [`AllocatorConfig::statistics`] |
 /// | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
 ///
-/// An empty variable counts as not set. A value that cannot be parsed, and a setting that the chosen
-/// allocator does not support, is an error when the allocator is created: nothing is ignored.
+/// An empty variable counts as not set. A value that cannot be parsed, a setting that the chosen allocator
+/// does not support, and a variable `ORLOP_CPU…` that is not in the table, is an error when the allocator is
+/// created: nothing is ignored. The error names the variable if the setting is the environment's.
+///
+/// `ORLOP_CPU_BACKING` names the default backing. Allocators with memory of their own, such as `system`, do
+/// not use it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct AllocatorConfig {
@@ -78,17 +71,21 @@ pub struct AllocatorConfig {
     /// True to count bytes, which is the default: see [`AllocatorRef::with_statistics`]. Budgets have
     /// accounts of their own and apply without it.
     pub statistics: bool,
-    name: Option<Box<str>>,
+    pub(super) name: Option<Box<str>>,
     /// The first invalid setting: variable, value, accepted values. It is an error when the allocator is
     /// created.
-    misread: Option<(&'static str, Box<str>, &'static str)>,
-    hardening: Option<Hardening>,
-    fork_safe: bool,
-    warned: bool,
+    pub(super) misread: Option<(&'static str, Box<str>, &'static str)>,
+    /// Variables of the environment that are no settings. They are an error too.
+    pub(super) unknown_variables: Box<[Box<str>]>,
+    /// The settings as they were read from the environment, if they were.
+    pub(super) environment: Option<Arc<Self>>,
+    pub(super) hardening: Option<Hardening>,
+    pub(super) fork_safe: bool,
+    pub(super) warned: bool,
     pub(super) visitors: Vec<Visitor>,
-    log: Option<LogSwitch>,
+    pub(super) log: Option<LogSwitch>,
     /// Whether the registry's shared allocator is used unless a setting rules it out.
-    shared: bool,
+    pub(super) shared: bool,
 }
 
 impl Default for AllocatorConfig {
@@ -102,6 +99,8 @@ impl Default for AllocatorConfig {
             statistics: true,
             name: None,
             misread: None,
+            unknown_variables: Box::default(),
+            environment: None,
             hardening: None,
             fork_safe: false,
             warned: false,
@@ -255,125 +254,6 @@ impl AllocatorConfig {
     /// Returns the switch of the allocation log, if there is one.
     pub(crate) fn log(&self) -> Option<&LogSwitch> {
         self.log.as_ref()
-    }
-
-    /// Creates the CPU's allocator by the rule above, from the process's registry.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownName`] and [`Error::Configuration`] for settings that cannot be followed.
-    pub fn make(&self) -> Result<AllocatorRef> {
-        let name = match (&self.name, self.node) {
-            (Some(name), _) => Some(&**name),
-            (None, _) if self.fork_safe => Some(FOR_FORKS),
-            (None, _) if !self.visitors.is_empty() => Some(FOR_VISITORS),
-            (None, Some(_)) => Some(FOR_NODES),
-            (None, None) => None,
-        };
-        match name {
-            Some(name) if self.shared && self.is_plain() => {
-                self.complete(name, |_| registry().allocator(name, self.node))
-            }
-            None if self.shared && self.is_plain() => {
-                self.complete("", |_| registry().best_allocator(self.node))
-            }
-            Some(name) => registry().make(name, self),
-            None => registry().make_best(self),
-        }
-    }
-
-    /// Returns `true` if no setting but a node goes to the factory.
-    fn is_plain(&self) -> bool {
-        let unbounded = self.limit.is_none() && !self.whole_limit && !self.release_when_stuck;
-        let unchanged = unbounded && self.backing.is_none() && self.visitors.is_empty();
-        unchanged && self.statistics && !self.fork_safe
-    }
-
-    /// Completes an allocator of the factory `name`, which `make` creates: with the settings that are not an
-    /// engine's.
-    pub(super) fn complete(
-        &self,
-        name: &str,
-        make: impl FnOnce(&Self) -> Result<AllocatorRef>,
-    ) -> Result<AllocatorRef> {
-        if let Some((variable, value, expected)) = self.misread.clone() {
-            return Err(Error::Configuration { variable, value, expected });
-        }
-        // Not the registry's factory of that name: a program may have replaced it.
-        let engine = if self.fork_safe {
-            self.make_for_forks(name)?
-        } else if self.visitors.is_empty() {
-            make(self)?
-        } else {
-            // A factory finds the visitors in the backing.
-            let backing = Some(self.backing_or_default()?);
-            make(&Self { backing, visitors: Vec::new(), ..self.clone() })?
-        };
-        let allocator = self.harden(engine);
-        if !self.warned && self.log.is_none() {
-            return Ok(allocator);
-        }
-        // A handle of its own: the one from a factory may be shared.
-        let allocator = AllocatorRef::with_statistics(allocator, self.statistics).erase();
-        if self.warned {
-            allocator.add_observer(Arc::new(Warn::new()));
-        }
-        if let Some(switch) = &self.log {
-            let log = Arc::new(Logging::to_writer(std::io::stderr()).switched_by(switch.clone()));
-            log.attach(&allocator);
-        }
-        Ok(allocator)
-    }
-
-    /// Creates the fork-safe engine.
-    fn make_for_forks(&self, name: &str) -> Result<AllocatorRef> {
-        self.check_fork_safe(name)?;
-        let builder = Caching::builder(self.backing_or_default()?).limit(self.limit.unwrap_or(usize::MAX));
-        let allocator = AllocatorRef::with_statistics(builder.build(), self.statistics);
-        allocator.hold_over_forks()?;
-        Ok(allocator.erase())
-    }
-
-    /// Creates the allocator for pinned host memory: BFC over regions that are pinned if the process has a
-    /// pinner, and over ordinary host memory if not. [`Semantics::pinned`](orlop_alloc::Semantics::pinned)
-    /// tells which.
-    ///
-    /// # Errors
-    ///
-    /// As for [`AllocatorConfig::make`].
-    pub fn make_pinned(&self) -> Result<AllocatorRef> {
-        let pinned = Pinned::new(self.backing_or_default()?);
-        // Guard pages beside the backing would not be pinned.
-        let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
-        let engine = Bfc::builder(pinned).policy(BfcPolicy::tensorflow()).name("pinned").build();
-        let allocator = AllocatorRef::with_statistics(engine, self.statistics).erase();
-        Ok(Self { hardening, statistics: self.statistics, ..Self::new() }.harden(allocator))
-    }
-
-    /// Returns an error for settings that are not fork-safe: another engine, or adaptors with locks.
-    fn check_fork_safe(&self, name: &str) -> Result<()> {
-        let other = match Some(name).filter(|&name| name != FOR_FORKS) {
-            Some(name) => Some(name),
-            None if !self.visitors.is_empty() => Some("with visitors"),
-            None if self.node.is_some() => Some("on a node"),
-            None if self.hardening.is_some() => Some("hardened"),
-            None if self.log.is_some() => Some("logged"),
-            None if self.whole_limit => Some("with growth=whole"),
-            None if self.release_when_stuck => Some("with release=1"),
-            None => None,
-        };
-        let expected = "the caching engine, without adaptors that lock";
-        other.map_or(Ok(()), |value| {
-            Err(Error::Configuration { variable: FORK_SAFE, value: value.into(), expected })
-        })
-    }
-
-    fn harden(&self, allocator: AllocatorRef) -> AllocatorRef {
-        let Some(hardening) = self.hardening else { return allocator };
-        let anywhere = self.limit.is_none() && self.backing.is_none() && self.node.is_none();
-        let free = anywhere && self.visitors.is_empty();
-        let hardening = if free { hardening } else { hardening.guard_pages(0) };
-        AllocatorRef::with_statistics(Hardened::new(allocator, hardening), self.statistics).erase()
     }
 }
 

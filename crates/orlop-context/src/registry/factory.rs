@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 /// For the functions of factories: a setting that an engine cannot follow is refused, never ignored. Each
-/// `expected` says why, after "is not".
+/// `expected` says why, after "is not". The errors have the names of the builder's settings; the registry
+/// replaces them if a setting comes from the environment.
 impl AllocatorConfig {
     /// Returns the backing that is set, or else mapped pages on the node that is set, or else the process's
     /// default backing; with the visitors in front of it.

@@ -17,6 +17,7 @@
 
 mod builtin;
 mod config;
+mod configured;
 mod environment;
 mod factory;
 mod node_allocators;

@@ -130,7 +130,8 @@ fn invalid_values_are_errors() {
         ("ORLOP_CPU_LOG", "stderr"),
     ] {
         let told = told(&[(variable, value)]);
-        assert!(told.starts_with("error=") && told.contains(value), "{variable}={value}: {told}");
+        let expected = format!("error={variable}={value:?} is not ");
+        assert!(told.starts_with(&expected), "{variable}={value}: {told}");
     }
 }
 
@@ -139,13 +140,69 @@ fn invalid_values_are_errors() {
 fn unsupported_settings_are_errors() {
     let (growth, release) = (("ORLOP_CPU_GROWTH", "whole"), ("ORLOP_CPU_RELEASE", "1"));
     for engine in ["", "caching", "pool", "direct"] {
-        let told = [growth, release].map(|setting| told(&[("ORLOP_CPU_ALLOCATOR", engine), setting]));
-        assert!(told[0].starts_with("error=growth") && told[1].starts_with("error=release"), "{told:?}");
+        for setting in [growth, release] {
+            let told = told(&[("ORLOP_CPU_ALLOCATOR", engine), setting]);
+            let (variable, value) = setting;
+            assert!(told.starts_with(&format!("error={variable}={value:?} is not ")), "{engine}: {told}");
+        }
     }
     let unlimited = told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), growth]);
-    assert!(unlimited.starts_with("error=limit"), "the whole of what? {unlimited}");
+    assert!(unlimited.starts_with("error=ORLOP_CPU_LIMIT="), "the whole of what? {unlimited}");
     let forks = told(&[("ORLOP_CPU_FORK_SAFE", "1"), release]);
-    assert!(forks.starts_with("error=ORLOP_CPU_FORK_SAFE"), "{forks}");
+    assert!(forks.starts_with("error=ORLOP_CPU_FORK_SAFE="), "{forks}");
+}
+
+/// The name in an error is that of the place where the setting is.
+#[test]
+fn errors_name_the_variable_or_the_builders_setting() {
+    const TEST: &str = "environment::errors_name_the_variable_or_the_builders_setting";
+    if child::plays("both") {
+        let name = |config: AllocatorConfig| match config.make() {
+            Err(Error::Configuration { variable, .. }) => variable,
+            Err(Error::UnknownName { what, .. }) => what,
+            other => panic!("{other:?}"),
+        };
+        let read = AllocatorConfig::from_env;
+        assert_eq!(name(read()), "ORLOP_CPU_RELEASE");
+        assert_eq!(name(read().release_when_stuck(false).whole_limit(true)), "growth");
+        assert_eq!(name(read().fork_safe()), "fork_safe");
+        assert_eq!(name(read().named("bfc").limit(1 << 20).named("missing")), "allocator");
+        assert_eq!(name(read().named("bfc-fixed")), "ORLOP_CPU_LIMIT");
+        assert_eq!(name(AllocatorConfig::new().named("bfc-fixed")), "limit");
+        let pinned = read().whole_limit(true).make_pinned();
+        assert!(
+            matches!(pinned, Err(Error::Configuration { variable: "ORLOP_CPU_LIMIT", .. })),
+            "{pinned:?}"
+        );
+        return;
+    }
+    child::run(TEST, "both", &[("ORLOP_CPU_RELEASE", "1")]);
+}
+
+#[test]
+fn variables_that_look_like_settings_are_errors() {
+    for name in ["ORLOP_CPU_LIMITS", "ORLOP_CPU_ALOCATOR", "ORLOP_CPULIMIT", "ORLOP_LIMIT", "ORLOP_CPU_"] {
+        assert_eq!(told(&[(name, "1")]), format!("error=no setting has the name {name}"));
+    }
+    let two = told(&[("ORLOP_WARN", "1"), ("ORLOP_CPU_LIMITS", ""), ("ORLOP_CPU_LIMIT", "32MiB")]);
+    assert_eq!(two, "error=no setting has the name ORLOP_CPU_LIMITS or ORLOP_WARN");
+    // Other names are others' variables.
+    let others = [("ORLOP_CONFORMANCE_CASES", "1"), ("ORLOP_FUZZ_SECONDS", "1"), ("MY_ORLOP_LIMIT", "1")];
+    assert_eq!(told(&others), "name=caching limited=false counted=true");
+}
+
+#[test]
+fn the_error_lists_the_unknown_variables() {
+    const TEST: &str = "environment::the_error_lists_the_unknown_variables";
+    if child::plays("misspelled") {
+        let error = Context::new().allocate(Device::CPU, &Request::new(1)).unwrap_err();
+        let Error::UnknownVariables { names } = error else { panic!("{error}") };
+        assert_eq!(*names, ["ORLOP_CPU_HARDEND".into()]);
+        assert!(AllocatorConfig::from_env().make_pinned().is_err());
+        assert!(AllocatorConfig::new().make().is_ok(), "it does not read the environment");
+        return;
+    }
+    child::run(TEST, "misspelled", &[("ORLOP_CPU_HARDEND", "1")]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use orlop_alloc::engine::{Arena, Direct};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Observer, Request, Tag};
 use orlop_context::observe::{LogAction, LogRecord, Logging, Statistics, TotalMemory, Warn};
 use orlop_core::StreamId;
+use orlop_sync::Account;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
@@ -235,4 +236,29 @@ fn the_fast_path_is_closed_only_for_observers_of_blocks() {
     assert!(is_open() && log.lines() > 0);
     log.switch().set_enabled(true);
     assert!(!is_open());
+}
+
+/// What the module says of phases without an observer: differences of the allocator's own counters.
+#[test]
+fn two_readings_of_the_allocators_counters_are_a_phase_too() {
+    let allocator = Caching::new(System::new()).into_ref().erase();
+    let phase = || -> Vec<Block> {
+        let blocks: Vec<_> = (1..=9).map(|n| allocator.allocate(&Request::new(n * 1000)).unwrap()).collect();
+        blocks.into_iter().skip(4).collect()
+    };
+    let _older = phase();
+    let read = || allocator.stats().totals.all;
+    let before = read();
+    let _kept = phase();
+    let after = read();
+    let statistics = Arc::new(Statistics::new());
+    let observer = statistics.clone() as Arc<dyn Observer>;
+    drop(allocator.add_observer(observer.clone()));
+    let (_kept, observed) = statistics.measure(phase);
+    drop(allocator.remove_observer(&observer));
+    let difference = |of: fn(&Account) -> u64| i64::try_from(of(&after) - of(&before)).unwrap();
+    assert_eq!(difference(|account| account.live_bytes), observed.granted.current);
+    assert_eq!(difference(|account| account.requested_bytes), observed.requested.current);
+    assert_eq!(difference(|account| account.allocated_bytes), observed.granted.total);
+    assert_eq!(difference(|account| account.allocations), i64::try_from(observed.blocks.count).unwrap());
 }

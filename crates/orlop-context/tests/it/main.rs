@@ -14,6 +14,7 @@ mod observers;
 mod pinning;
 mod profile;
 mod programs;
+mod refusals;
 mod registry;
 mod retries;
 mod visitors;

@@ -52,6 +52,64 @@ fn a_log_is_flushed_and_dropped_with_its_allocator() {
     assert_eq!((lines.count(), Arc::strong_count(&lines.0)), (5, 1));
 }
 
+/// A log that was removed from its allocator, whether it was on or off, is complete and stays removed.
+#[test]
+fn a_log_that_is_removed_stays_removed_and_is_complete() {
+    let request = Request::new(100);
+    for (is_on, is_kept) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (lines, switch) = (Lines::default(), LogSwitch::new());
+        let allocator = Direct::new(System::new()).into_ref().erase();
+        let log = Logging::to_writer(BufWriter::new(lines.clone())).switched_by(switch.clone());
+        let log = Arc::new(log);
+        log.attach(&allocator);
+        drop(allocator.allocate(&request).unwrap());
+        switch.set_enabled(is_on);
+        let kept = is_kept.then(|| Arc::clone(&log));
+        drop(log);
+        for observer in allocator.observers() {
+            drop(allocator.remove_observer(&observer));
+        }
+        assert_eq!(Arc::strong_count(&lines.0), 1 + usize::from(is_kept), "on: {is_on}");
+        for enabled in [!is_on, is_on, !is_on, true] {
+            switch.set_enabled(enabled);
+            assert!(allocator.observers().is_empty(), "on: {is_on}, kept: {is_kept}");
+        }
+        drop(allocator.allocate(&request).unwrap());
+        let Some(log) = kept else {
+            assert_eq!(lines.count(), 3, "on: {is_on}");
+            continue;
+        };
+        // It can be attached again.
+        log.attach(&allocator);
+        drop(allocator.allocate(&request).unwrap());
+        assert!(log.flush());
+        assert_eq!(lines.count(), 5, "on: {is_on}");
+    }
+}
+
+#[test]
+fn a_log_is_attached_once_and_detached_whether_it_is_on_or_off() {
+    for is_on in [true, false] {
+        let lines = Lines::default();
+        let [allocator, other] = [(); 2].map(|()| Direct::new(System::new()).into_ref().erase());
+        let log = Arc::new(Logging::to_writer(lines.clone()));
+        for allocator in [&allocator, &allocator, &other] {
+            log.attach(allocator);
+        }
+        log.switch().set_enabled(is_on);
+        log.attach(&allocator);
+        assert_eq!((allocator.observers().len(), other.observers().len()), (1, 1));
+        log.detach(&allocator);
+        assert_eq!((allocator.observers().len(), other.observers().len()), (0, 1));
+        log.switch().set_enabled(true);
+        for allocator in [&allocator, &other] {
+            drop(allocator.allocate(&Request::new(100)).unwrap());
+        }
+        // The header, and the two lines of the other allocator.
+        assert_eq!((lines.count(), allocator.observers().len()), (3, 0));
+    }
+}
+
 /// Removes itself at the first block.
 struct Once {
     itself: OnceLock<Arc<dyn Observer>>,

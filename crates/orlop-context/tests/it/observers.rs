@@ -84,7 +84,7 @@ unsafe impl Allocator for Remembers {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> orlop_alloc::Result<()> {
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.engine.deallocate(block) }
     }
 

@@ -6,6 +6,7 @@ use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::{Allocator, AllocatorRef, Error, Refusal, Request};
+use orlop_context::observe::LogRecord;
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
 use orlop_testkit::child;
@@ -186,4 +187,51 @@ fn a_pinner_that_comes_late_is_for_new_allocators() {
     let late = Context::with(Device::CPU, AllocatorConfig::new());
     assert!(late.allocate_pinned(&pinned()).unwrap().is_pinned());
     drop((block, large, early));
+}
+
+/// The settings of the CPU's allocator apply to the one for pinned memory.
+#[test]
+fn the_settings_apply_to_pinned_memory() {
+    let config = || AllocatorConfig::new().named("bfc").limit(8 << 20);
+    let make = |config: AllocatorConfig| config.make_pinned().unwrap();
+    let large = |bytes: usize| Request::new(bytes).kind(KIND);
+    let limited = make(config());
+    assert_eq!(limited.name(), "pinned");
+    let Err(Error::OutOfMemory(report)) = limited.allocate(&large(9 << 20)) else { panic!("a limit") };
+    assert_eq!(report.limit, Some(8 << 20));
+    // The whole limit is one region.
+    let whole = make(config().whole_limit(true));
+    let block = whole.allocate(&pinned()).unwrap();
+    assert_eq!((whole.usage().reserved, whole.usage().regions), (8 << 20, 1));
+    drop(block);
+    let unlimited = AllocatorConfig::new().whole_limit(true).make_pinned();
+    assert!(matches!(unlimited, Err(Error::Configuration { variable: "limit", .. })), "{unlimited:?}");
+    // Regions of 2 and 4 MiB are released for one of 7 MiB.
+    for (release, fits) in [(false, false), (true, true)] {
+        let allocator = make(config().release_when_stuck(release));
+        let blocks: Vec<_> = (0..3).map(|_| allocator.allocate(&large(1 << 20)).unwrap()).collect();
+        drop(blocks);
+        assert_eq!(allocator.allocate(&large(7 << 20).no_retry()).is_ok(), fits, "release: {release}");
+    }
+    let invalid = AllocatorConfig::new().limit_percent(0).make_pinned();
+    assert!(matches!(invalid, Err(Error::Configuration { variable: "limit_percent", .. })), "{invalid:?}");
+    assert!(make(AllocatorConfig::new().warned()).observers().len() == 1);
+    assert!(make(AllocatorConfig::new().fork_safe().node(0)).allocate(&pinned()).is_ok());
+}
+
+/// One log to standard error, with one header, has the lines of both allocators of a context.
+#[test]
+fn pinned_memory_is_in_the_log_of_its_context() {
+    const TEST: &str = "pinned_memory_is_in_the_log_of_its_context";
+    if child::plays(TEST) {
+        let context = Context::with(Device::CPU, AllocatorConfig::new().logged());
+        drop(context.allocate(Device::CPU, &pinned()).unwrap());
+        drop(context.allocate(Device::CPU, &Request::new(500)).unwrap());
+        context.cpu_log().unwrap().set_enabled(false);
+        drop(context.allocate(Device::CPU, &pinned()).unwrap());
+        return;
+    }
+    let (_, log) = child::run(&format!("pinning::{TEST}"), TEST, &[]);
+    let count = |part: &str| log.lines().filter(|line| line.contains(part)).count();
+    assert_eq!([count(LogRecord::HEADER), count(",1000,"), count(",500,")], [1, 2, 2], "{log}");
 }

@@ -1,7 +1,7 @@
 //! Random programs over everything that a context counts: between operations, the memory map equals the live
 //! blocks.
 
-use super::accounts::foreign;
+use super::accounts::external::foreign;
 use orlop_alloc::backing::{Mmap, System};
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;

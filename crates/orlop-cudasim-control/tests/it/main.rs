@@ -1,5 +1,19 @@
 //! The simulated driver through cudarc's own loading path.
 
+#![cfg(target_os = "linux")]
+
+#[macro_use]
 mod support;
 
 mod basics;
+mod capture;
+mod devices;
+mod faults;
+mod graphs;
+mod kernels;
+mod missing;
+mod pools;
+mod races;
+mod streams;
+mod symbols;
+mod virtual_memory;

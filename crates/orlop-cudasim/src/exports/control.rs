@@ -3,6 +3,7 @@
 use crate::abi::{In, Out};
 use crate::call::{DriverGuard, as_callback};
 use crate::codes::{CUresult, Failure, Outcome};
+use crate::context;
 use crate::control::{
     SimAccess, SimAccessReport, SimAllocation, SimConfiguration, SimCounts, SimKernel, SimRace,
 };
@@ -31,7 +32,7 @@ fn text(name: In<u8>, length: usize) -> Outcome<String> {
     String::from_utf8(name.list(length)?).map_err(|_| Failure::INVALID_VALUE)
 }
 
-/// Starts the simulation anew.
+/// Starts the simulation anew. This thread has no context then.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn orlopsim_reset(configuration: In<SimConfiguration>) -> CUresult {
     code(configuration.get().and_then(|found| {
@@ -40,6 +41,7 @@ pub(crate) extern "C" fn orlopsim_reset(configuration: In<SimConfiguration>) -> 
         if !is_granular || found.bytes_per_us == 0 {
             return Err(Failure::INVALID_VALUE);
         }
+        context::clear();
         DriverGuard::lock().reset(Config {
             version: found.version,
             seed: found.seed,

@@ -1,7 +1,7 @@
 //! Copies between memory of all kinds, synchronous and in streams.
 //!
-//! Pageable host memory: a copy from it is staged when the call is made; a copy to it returns when it is done.
-//! A synchronous copy runs in the legacy default stream; between device addresses it does not wait.
+//! Pageable host memory: a copy from it is staged when the call is made; a copy to it returns when it is
+//! done. A synchronous copy runs in the legacy default stream; between device addresses it does not wait.
 
 use crate::abi::{Copy2d, Copy3d, In, Plane, Volume};
 use crate::call::{DriverGuard, calls};
@@ -188,7 +188,13 @@ calls! {
         submit(driver, transfer, Some(stream))
     }
 
-    fn cuMemcpyPeer(to: usize, to_context: u64, from: usize, from_context: u64, bytes: usize) Unsafe |driver| {
+    fn cuMemcpyPeer(
+        to: usize,
+        to_context: u64,
+        from: usize,
+        from_context: u64,
+        bytes: usize,
+    ) Unsafe |driver| {
         driver.device_of_context(to_context)?;
         driver.device_of_context(from_context)?;
         submit(driver, Transfer::line("cuMemcpyPeer", (to, Side::Device), (from, Side::Device), bytes), None)

@@ -113,6 +113,7 @@ calls! {
         rows: usize,
         stream: u64,
     ) Context |driver| {
-        submit(driver, FillShape { name: "cuMemsetD2D32Async", to, pitch, count, rows, value, width: 4 }, stream)
+        let (name, width) = ("cuMemsetD2D32Async", 4);
+        submit(driver, FillShape { name, to, pitch, count, rows, value, width }, stream)
     }
 }

@@ -112,7 +112,12 @@ calls! {
         function.set(handle)
     }
 
-    fn cuModuleGetGlobal_v2(_address: Out<usize>, _bytes: Out<usize>, _module: u64, _name: Text) Context |_driver| {
+    fn cuModuleGetGlobal_v2(
+        _address: Out<usize>,
+        _bytes: Out<usize>,
+        _module: u64,
+        _name: Text,
+    ) Context |_driver| {
         Err(Failure::NOT_FOUND)
     }
 

@@ -1,6 +1,6 @@
 //! Access between devices and between processes.
 
-use crate::abi::Out;
+use crate::abi::{IpcHandle, Out};
 use crate::call::calls;
 use crate::codes::Failure;
 
@@ -39,14 +39,22 @@ calls! {
         if was_enabled { Ok(()) } else { Err(Failure::PEER_ACCESS_NOT_ENABLED) }
     }
 
-    fn cuIpcGetMemHandle(_handle: Out<[u8; 64]>, _address: usize) Context |_driver| {
+    fn cuIpcGetMemHandle(_handle: Out<IpcHandle>, _address: usize) Context |_driver| {
         Err(Failure::NOT_SUPPORTED)
     }
 
 
+    fn cuIpcOpenMemHandle_v2(_address: Out<usize>, _handle: IpcHandle, _flags: u32) Context |_driver| {
+        Err(Failure::NOT_SUPPORTED)
+    }
+
+    fn cuIpcOpenEventHandle(_event: Out<u64>, _handle: IpcHandle) Context |_driver| {
+        Err(Failure::NOT_SUPPORTED)
+    }
+
     fn cuIpcCloseMemHandle(_address: usize) Context |_driver| { Err(Failure::NOT_SUPPORTED) }
 
-    fn cuIpcGetEventHandle(_handle: Out<[u8; 64]>, _event: u64) Context |_driver| {
+    fn cuIpcGetEventHandle(_handle: Out<IpcHandle>, _event: u64) Context |_driver| {
         Err(Failure::NOT_SUPPORTED)
     }
 }

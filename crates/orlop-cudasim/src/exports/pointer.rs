@@ -41,7 +41,12 @@ calls! {
     }
 
     // Attributes of an unknown address are not an error here: each value is zero then.
-    fn cuPointerGetAttributes(count: u32, attributes: In<i32>, data: In<usize>, address: usize) Context |driver| {
+    fn cuPointerGetAttributes(
+        count: u32,
+        attributes: In<i32>,
+        data: In<usize>,
+        address: usize,
+    ) Context |driver| {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let (attributes, data) = (attributes.list(count)?, data.list(count)?);
         for (attribute, data) in attributes.into_iter().zip(data) {

@@ -110,7 +110,8 @@ calls! {
         handle: u64,
     ) Init |driver| {
         let device = driver.device_of_physical(handle)?;
-        let location = MemoryLocation { kind: LOCATION_DEVICE, id: i32::try_from(device).unwrap_or(i32::MAX) };
+        let id = i32::try_from(device).unwrap_or(i32::MAX);
+        let location = MemoryLocation { kind: LOCATION_DEVICE, id };
         properties.set(AllocationProperties { kind: 1, handle_types: 0, location, win32: 0, flags: [0; 8] })
     }
 }

@@ -1,7 +1,8 @@
 //! [`Arena`]: the mappings behind all simulated memory.
 //!
-//! One sparse file in memory has two parts. The first is mapped as a whole, readable and writable: allocations
-//! are ranges of it. The second is physical memory for virtual memory management: its parts are mapped with
+//! One sparse file in memory has two parts. The first is mapped as a whole, readable and writable:
+//! allocations are ranges of it. The second is physical memory for virtual memory management: its parts are
+//! mapped with
 //! `MAP_FIXED` into reserved addresses, any number of times, so that aliases are true aliases.
 
 use std::ops::Range;
@@ -66,8 +67,8 @@ impl Arena {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let Ok(offset) = libc::off_t::try_from(offset) else { return false };
         let at = ptr::with_exposed_provenance_mut(address);
-        // SAFETY: the addresses are part of the arena's region of reservations, which nothing else uses; what is
-        // mapped there is replaced on purpose.
+        // SAFETY: the addresses are part of the arena's region of reservations, which nothing else uses;
+        // what is mapped there is replaced on purpose.
         let mapped = unsafe { libc::mmap(at, bytes, libc::PROT_NONE, flags, self.file.as_raw_fd(), offset) };
         mapped != libc::MAP_FAILED
     }
@@ -123,7 +124,8 @@ impl Arena {
     fn punch(&self, offset: usize, bytes: usize) {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         if let (Ok(offset), Ok(bytes)) = (libc::off_t::try_from(offset), libc::off_t::try_from(bytes)) {
-            // A failure only keeps the pages. SAFETY: the descriptor is open, and the file is the arena's own.
+            // A failure only keeps the pages. SAFETY: the descriptor is open, and the file is the arena's
+            // own.
             unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, bytes) };
         }
     }

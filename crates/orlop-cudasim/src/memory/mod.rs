@@ -2,7 +2,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `arena` | the mappings: a linear region for allocations, addresses for reservations, one file behind both |
+//! | `arena` | the mappings: a linear region for allocations, addresses for reservations, one file behind
+//! both |
 //! | `addresses` | free ranges of addresses, first fit |
 //! | `bytes` | reads and writes through addresses |
 
@@ -12,9 +13,12 @@ pub(crate) mod bytes;
 
 use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
+use crate::work::MemoryAccess;
 use addresses::AddressRanges;
 pub(crate) use arena::Arena;
+use orlop_race::AccessKind;
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::Range;
 
 /// Bytes of new and of freed device memory, if poison is on.
@@ -208,6 +212,15 @@ impl Driver {
         }
     }
 
+    /// Returns `true` if an access is to memory that is there and allows it.
+    pub(crate) fn allows(&self, access: &MemoryAccess) -> bool {
+        let MemoryAccess { address, bytes, kind } = *access;
+        let is_writable = kind == AccessKind::Read
+            || self.memory.around(address).is_some()
+            || self.vmm.is_writable(address, bytes);
+        is_writable && self.is_accessible(address, bytes)
+    }
+
     /// Fails unless all bytes are accessible.
     pub(crate) fn check_range(&self, address: usize, bytes: usize) -> Outcome {
         if bytes == 0 || self.is_accessible(address, bytes) { Ok(()) } else { Err(Failure::INVALID_VALUE) }
@@ -217,10 +230,11 @@ impl Driver {
     pub(crate) fn places(&self, address: usize, bytes: usize) -> Vec<Range<usize>> {
         let Some(found) = self.memory.around(address) else { return self.vmm.places(address, bytes) };
         if found.kind == SimMemory::Registered {
-            return Vec::from([HOST_PLACE + address..HOST_PLACE + address + bytes]);
+            let start = HOST_PLACE + address;
+            return iter::once(start..start + bytes).collect();
         }
         let base = self.memory.arena.as_ref().map_or(0, |arena| arena.linear().start);
-        Vec::from([address - base..address - base + bytes])
+        iter::once(address - base..address - base + bytes).collect()
     }
 
     /// Allocates device or managed memory and charges the device.

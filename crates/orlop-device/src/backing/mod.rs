@@ -61,7 +61,8 @@ pub struct EventId(pub u64);
 ///    a stream wait for that;
 /// 3. what fails has the effect that is described above and no other.
 ///
-/// Engines call it with their lock held, so it must not use its engine. A panic ends at the call, is traced,
+/// An allocator calls it with a lock held: from inside a call, only requests that cached memory serves can
+/// succeed in the same allocator. Calls of several threads can overlap. A panic ends at the call, is traced,
 /// and is the error [`Panicked`](BackingError::Panicked). `has_pages`, `memory` and `device` are called once,
 /// before an engine has memory.
 pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {

@@ -22,6 +22,8 @@ pub(crate) enum ChunkState {
     LastFreed,
     /// Addresses without pages.
     Unmapped,
+    /// Taken out of its index by a slow path, which calls the device for it.
+    Claimed,
     /// Its release failed: it stays reserved, is in no index and is never used again.
     Leaked,
     /// A vacant entry of the table.

@@ -28,6 +28,9 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline(always)]
     pub fn free(&mut self, block: DeviceBlock) -> Result<(), DeviceError> {
         let index = self.live(block)?;
+        if self.streams.has_ended {
+            self.disown(index);
+        }
         let Chunk { size, pool, note: uses, after: number, .. } = self.chunks[index];
         if number != NONE {
             self.period.log_free(number);

@@ -3,13 +3,14 @@
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::pools::{Region, at};
+use super::slow_path::SlowPath;
 use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 use crate::policy::Growth;
 use orlop_alloc::RegionAction;
 use orlop_core::torch::SEGMENT_STEP_BYTES;
 
-impl<B: DeviceBacking> Engine<B> {
+impl<B: DeviceBacking> SlowPath<'_, B> {
     /// Grows for a request: returns a chunk of new memory, or of moved pages, in no index.
     ///
     /// With [`Extensions::hold_to_peak`](crate::Extensions::hold_to_peak), reserved bytes exceed the peak
@@ -24,7 +25,7 @@ impl<B: DeviceBacking> Engine<B> {
             }
             if self.is_beyond_peak(request, bytes) {
                 if self.merge_streams_for(request)
-                    && let Some(chunk) = self.search(request)
+                    && let Some(chunk) = self.search_again(request)
                 {
                     return Some(chunk);
                 }
@@ -42,6 +43,83 @@ impl<B: DeviceBacking> Engine<B> {
         if paged { self.grow_in_pages(request) } else { self.grow_by_region(request, bytes) }
     }
 
+    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes would not exceed
+    /// the peak.
+    fn make_room(&mut self, request: &PoolRequest, bytes: usize) {
+        // A release waits for streams, which would end a capture.
+        if self.private.is_capturing() {
+            return;
+        }
+        while let Some(smallest) = self.whole_regions.smallest()
+            && self.is_beyond_peak(request, bytes)
+        {
+            if !self.release_region(smallest) {
+                break;
+            }
+        }
+    }
+
+    fn grow_by_region(&mut self, request: &PoolRequest, bytes: usize) -> Option<Index> {
+        let address = self.call(|backing| backing.allocate(bytes));
+        let address = self.allocated(address)?;
+        let Some(index) = self.add_region(request, address, bytes, None, ChunkState::Live) else {
+            // SAFETY: it was allocated above, and is used nowhere.
+            let released = self.call(|backing| unsafe { backing.release(address, bytes) });
+            let _noted = self.noted(released);
+            return None;
+        };
+        let small = self.pools[request.pool as usize].small;
+        self.stats.segment.add(small, 1);
+        self.stats.reserved_bytes.add(small, bytes as u64);
+        if bytes >= self.policy.max_split {
+            self.stats.oversize_segments.add(1);
+        }
+        self.stats.num_device_alloc += 1;
+        self.note(RegionAction::Reserved, self.chunks[index].region, address, bytes);
+        Some(index)
+    }
+
+    /// Maps as many pages as the request needs after the free memory of the first range that has the
+    /// addresses.
+    fn grow_in_pages(&mut self, request: &PoolRequest) -> Option<Index> {
+        let first = self.ranges(request).next().map(|(_, first)| first);
+        let first = match first {
+            Some(chunk) => chunk,
+            None => self.add_range(request)?,
+        };
+        let page = self.page(request.pool);
+        let mut claim = self.claim_from(first, request.size, page)?;
+        while !claim.is_full() {
+            if !self.map_hole(&mut claim) {
+                self.abandon(&claim);
+                return None;
+            }
+        }
+        // Rounded up to pages it can have a free neighbour now.
+        self.merge_around(claim.chunk, ChunkState::Free);
+        Some(claim.chunk)
+    }
+
+    /// Reserves a new range of addresses: an eighth more than the memory of the device, so that pages can
+    /// move to its end.
+    pub(crate) fn add_range(&mut self, request: &PoolRequest) -> Option<Index> {
+        let memory = usize::try_from(self.backing.memory()).ok()?;
+        let page = self.page(request.pool);
+        let bytes = memory.checked_add(memory / 8)?.max(request.size).checked_next_multiple_of(page)?;
+        let address = self.call(|backing| backing.reserve_addresses(bytes));
+        let address = self.allocated(address)?;
+        let Some(index) = self.add_region(request, address, bytes, Some(page), ChunkState::Unmapped) else {
+            // SAFETY: they were reserved above, and are used nowhere.
+            let released = self.call(|backing| unsafe { backing.release_addresses(address, bytes) });
+            let _noted = self.noted(released);
+            return None;
+        };
+        self.put_unmapped(index);
+        Some(index)
+    }
+}
+
+impl<B: DeviceBacking> Engine<B> {
     /// Returns `true` if the limit allows `bytes` bytes more.
     pub(crate) fn is_within_limit(&self, bytes: usize) -> bool {
         self.limit.is_none_or(|limit| {
@@ -63,42 +141,6 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn max_reserved(&self, peak: u64) -> u64 {
         let slack = self.policy.extensions.hold_to_peak.map(|share| peak.checked_shr(share).unwrap_or(0));
         slack.map_or(u64::MAX, |slack| peak.saturating_add(slack))
-    }
-
-    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes would not exceed
-    /// the peak.
-    fn make_room(&mut self, request: &PoolRequest, bytes: usize) {
-        // A release waits for streams, which would end a capture.
-        if self.private.is_capturing() {
-            return;
-        }
-        while let Some(smallest) = self.whole_regions.smallest()
-            && self.is_beyond_peak(request, bytes)
-        {
-            if !self.release_region(smallest) {
-                break;
-            }
-        }
-    }
-
-    fn grow_by_region(&mut self, request: &PoolRequest, bytes: usize) -> Option<Index> {
-        let address = self.backing.allocate(bytes);
-        let address = self.allocated(address)?;
-        let Some(index) = self.add_region(request, address, bytes, None, ChunkState::Live) else {
-            // SAFETY: it was allocated above, and is used nowhere.
-            let released = unsafe { self.backing.release(address, bytes) };
-            let _noted = self.noted(released);
-            return None;
-        };
-        let small = self.pools[request.pool as usize].small;
-        self.stats.segment.add(small, 1);
-        self.stats.reserved_bytes.add(small, bytes as u64);
-        if bytes >= self.policy.max_split {
-            self.stats.oversize_segments.add(1);
-        }
-        self.stats.num_device_alloc += 1;
-        self.note(RegionAction::Reserved, self.chunks[index].region, address, bytes);
-        Some(index)
     }
 
     fn add_region(
@@ -129,48 +171,6 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Maps as many pages as the request needs after the free memory of the first range that has the
-    /// addresses.
-    fn grow_in_pages(&mut self, request: &PoolRequest) -> Option<Index> {
-        let first = self.ranges(request).next().map(|(_, first)| first);
-        let mut chunk = match first {
-            Some(chunk) => chunk,
-            None => self.add_range(request)?,
-        };
-        if self.chunks[chunk].state == ChunkState::Unmapped {
-            let bytes = self.chunks[chunk].size.min(request.size);
-            self.map_new(chunk, bytes)?;
-        }
-        while self.chunks[chunk].size < request.size {
-            // By `ranges` the next chunk has no pages, and together they are large enough.
-            let behind = self.chunks[chunk].next;
-            let missing = request.size - self.chunks[chunk].size;
-            let bytes = self.chunks.get(behind)?.size.min(missing);
-            self.map_new(behind, bytes)?;
-            chunk = behind;
-        }
-        self.take(chunk);
-        Some(chunk)
-    }
-
-    /// Reserves a new range of addresses: an eighth more than the memory of the device, so that pages can
-    /// move to its end.
-    pub(crate) fn add_range(&mut self, request: &PoolRequest) -> Option<Index> {
-        let memory = usize::try_from(self.backing.memory()).ok()?;
-        let page = self.page(request.pool);
-        let bytes = memory.checked_add(memory / 8)?.max(request.size).checked_next_multiple_of(page)?;
-        let address = self.backing.reserve_addresses(bytes);
-        let address = self.allocated(address)?;
-        let Some(index) = self.add_region(request, address, bytes, Some(page), ChunkState::Unmapped) else {
-            // SAFETY: they were reserved above, and are used nowhere.
-            let released = unsafe { self.backing.release_addresses(address, bytes) };
-            let _noted = self.noted(released);
-            return None;
-        };
-        self.put_unmapped(index);
-        Some(index)
-    }
-
     /// Puts a chunk without pages into the index by address.
     pub(crate) fn put_unmapped(&mut self, index: Index) {
         let Chunk { pool, stream, address, .. } = self.chunks[index];
@@ -182,29 +182,6 @@ impl<B: DeviceBacking> Engine<B> {
         let Chunk { pool, stream, address, .. } = self.chunks[index];
         let removed = self.pools[pool as usize].stream_mut(stream).unmapped.remove(at(address, index));
         debug_assert!(removed, "a chunk without pages that is not in its index");
-    }
-
-    /// Maps new pages at the first bytes of a chunk without pages, which becomes free and merges with its
-    /// neighbours. `None` if there is no memory; the engine is then unchanged.
-    fn map_new(&mut self, index: Index, bytes: usize) -> Option<()> {
-        let Chunk { address, size, pool, region, .. } = self.chunks[index];
-        let page = self.regions.get(region)?.page?;
-        // Ranges, and chunks without pages in them, begin and end at multiples of the page.
-        let bytes = bytes.checked_next_multiple_of(page)?.min(size);
-        // SAFETY: the chunk has no pages; it begins and ends at a multiple of the page, and `bytes` is one.
-        let mapped = unsafe { self.backing.map(address, bytes, page) };
-        self.allocated(mapped)?;
-        self.count_mapped(pool, bytes);
-        self.note(RegionAction::Mapped, region, address, bytes);
-        self.take_unmapped(index);
-        if bytes < size
-            && let Some(rest) = self.cut_back(index, bytes, ChunkState::Unmapped)
-        {
-            self.put_unmapped(rest);
-        }
-        self.merge_around(index, ChunkState::Free);
-        self.put(index);
-        Some(())
     }
 
     pub(crate) fn count_mapped(&mut self, pool: u16, bytes: usize) {

@@ -3,7 +3,7 @@
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::private_pools::PoolId;
 use crate::backing::DeviceBacking;
-use crate::engine::Engine;
+use crate::engine::{DeviceBlock, Engine};
 use orlop_alloc::{Error, Result};
 use orlop_core::StreamId;
 use std::collections::HashSet;
@@ -66,7 +66,7 @@ impl<B: DeviceBacking> Engine<B> {
                 let state = match chunk.state {
                     ChunkState::Live => DeviceChunkState::Live,
                     ChunkState::Pending => DeviceChunkState::Pending,
-                    ChunkState::Free | ChunkState::LastFreed => DeviceChunkState::Free,
+                    ChunkState::Free | ChunkState::LastFreed | ChunkState::Claimed => DeviceChunkState::Free,
                     ChunkState::Leaked => DeviceChunkState::Leaked,
                     ChunkState::Unmapped | ChunkState::Vacant => {
                         segments.extend(open.take());
@@ -91,6 +91,16 @@ impl<B: DeviceBacking> Engine<B> {
         }
         segments.sort_by_key(|segment| segment.address);
         segments
+    }
+
+    /// Returns the live block that an address lies in. The time is proportional to the number of chunks in
+    /// its region.
+    #[must_use]
+    pub fn block_at(&self, address: usize) -> Option<DeviceBlock> {
+        let region = self.regions.around(address)?;
+        let mut chunks = self.chunks.walk(region.first);
+        let (index, chunk) = chunks.find(|(_, chunk)| address - chunk.address < chunk.size)?;
+        (chunk.state == ChunkState::Live).then_some(DeviceBlock(index))
     }
 
     /// Returns the number of regions, and of reservations that have pages.
@@ -135,7 +145,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[must_use]
     pub fn metadata(&self) -> usize {
         let places = self.free_by_address.len() * size_of::<(usize, Index)>();
-        self.chunks.bytes() + self.borders.bytes() + self.period.bytes() + places
+        self.chunks.bytes() + self.streams.bytes() + self.borders.bytes() + self.period.bytes() + places
     }
 
     /// Verifies the invariants of the crate by walking all metadata.
@@ -187,6 +197,8 @@ impl<B: DeviceBacking> Engine<B> {
         let mut indexed: HashSet<Index> = HashSet::new();
         for (number, pool) in (0_u16..).zip(&self.pools) {
             for (stream, of) in pool.streams() {
+                let is_empty = of.free.is_empty() && of.unmapped.iter().next().is_none();
+                rule(is_empty || !self.streams.is_vacant(stream), "a vacant number has no memory")?;
                 let free = of.free.all(&self.chunks).into_iter().map(|index| (index, ChunkState::Free));
                 let unmapped = of.unmapped.iter().map(|place| (place.chunk, ChunkState::Unmapped));
                 for (index, state) in free.chain(unmapped) {

@@ -1,14 +1,32 @@
-//! The way of a request, in order of the functions: [`Engine::allocate`] chooses the pool;
-//! [`Engine::allocate_best_fit`] takes the last-freed block if it fits; [`Engine::find_chunk`] is the ladder,
-//! with all other steps; and [`Engine::hand_out`] makes the chunk a block.
+//! The way of a request, in order of the functions: [`Engine::allocate_cached`] chooses the pool;
+//! [`Engine::best_fit`] takes the last-freed block if it fits, or the first step of the ladder;
+//! [`SlowPath::find_elsewhere`] has all other steps; and [`Engine::hand_out`] makes the chunk a block.
 //!
 //! Most requests end with the last-freed block or on the first rung. A policy leaves rungs out (PyTorch's has
 //! neither 2, nor 3, nor 9); none changes their order. Requests of a stream with a period plan first try
-//! their planned address ([`Engine::allocate_planned`]).
+//! their planned address ([`Engine::allocate_logged`]).
 
+use super::slow_path::SlowPath;
 use super::{COMMON, DeviceBlock, DeviceRequest, Engine, Index, LARGE, LONG_LIVED, NONE, PoolRequest, SMALL};
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
+
+/// A request that no cached memory serves.
+#[derive(Debug)]
+pub(crate) enum CacheMiss {
+    /// It ends with this error.
+    Refused(DeviceError),
+    /// The slow path serves it.
+    Request {
+        request: PoolRequest,
+        /// Its bytes, as requested.
+        requested: usize,
+        /// Of the watched stream: its number in the log, and its planned address, which was not tried yet.
+        logged: Option<(u32, Option<usize>)>,
+        /// The foreign stream that it is for, served from the memory of the default stream; or `NONE`.
+        foreign: u32,
+    },
+}
 
 impl<B: DeviceBacking> Engine<B> {
     /// Allocates a block.
@@ -20,20 +38,53 @@ impl<B: DeviceBacking> Engine<B> {
     /// error.
     #[inline]
     pub fn allocate(&mut self, request: DeviceRequest) -> Result<DeviceBlock, DeviceError> {
+        match self.allocate_cached(&request) {
+            Ok(block) => Ok(block),
+            Err(miss) => SlowPath::new(self).allocate(&miss),
+        }
+    }
+
+    /// Allocates a block of cached memory, without a wait for the device.
+    #[inline]
+    pub(crate) fn allocate_cached(&mut self, request: &DeviceRequest) -> Result<DeviceBlock, CacheMiss> {
         let stream = self.streams.number(request.stream);
         self.poll();
         if let Some(loss) = self.backing.loss() {
-            return Err(loss.into());
+            return Err(CacheMiss::Refused(loss.into()));
         }
-        let Some(size) = self.policy.round(request.bytes) else {
-            return Err(self.out_of_memory(request.bytes, usize::MAX));
+        if self.streams.has_ended && self.streams.is_foreign(stream) {
+            return self.allocate_foreign(request, stream);
+        }
+        self.allocate_on(request, stream)
+    }
+
+    /// Allocates a block of the cached memory of a stream.
+    #[inline(always)]
+    pub(crate) fn allocate_on(
+        &mut self,
+        request: &DeviceRequest,
+        stream: u32,
+    ) -> Result<DeviceBlock, CacheMiss> {
+        let requested = request.bytes;
+        let Some(size) = self.policy.round(requested) else {
+            return Err(CacheMiss::Refused(self.out_of_memory(requested, usize::MAX)));
         };
-        let pool = self.pool_for(&request, size);
-        let pooled = PoolRequest { size, stream, pool };
+        let pool = self.pool_for(request, size);
+        let request = PoolRequest { size, stream, pool };
         if pool == LARGE && stream == self.watched_stream {
-            return self.allocate_planned(&pooled, request.bytes);
+            return self.allocate_logged(request, requested);
         }
-        self.allocate_best_fit(&pooled, request.bytes)
+        match self.best_fit(&request, requested) {
+            Some(block) => Ok(block),
+            None => Err(CacheMiss::Request { request, requested, logged: None, foreign: NONE }),
+        }
+    }
+
+    /// Notes that a request is made again.
+    pub(crate) fn forget_miss(&mut self, miss: &CacheMiss) {
+        if let CacheMiss::Request { logged: Some((number, _)), .. } = miss {
+            self.period.log_free(*number);
+        }
     }
 
     /// Returns the pool for a request of `size` bytes, rounded.
@@ -48,69 +99,128 @@ impl<B: DeviceBacking> Engine<B> {
         if is_apart { pool + LONG_LIVED } else { pool }
     }
 
-    /// Allocates the last-freed block if that is what the request needs, else a block of the chunk that the
-    /// ladder finds.
+    /// Allocates the last-freed block if that is what the request needs, else a block of the best fit among
+    /// the free chunks of the request's stream: the first step of the ladder.
     ///
     /// The request is passed by reference: the copy of a structure that was just written field by field is
     /// one wide load, which has to wait for all of these stores.
     #[inline]
-    pub(crate) fn allocate_best_fit(
-        &mut self,
-        request: &PoolRequest,
-        requested: usize,
-    ) -> Result<DeviceBlock, DeviceError> {
+    pub(crate) fn best_fit(&mut self, request: &PoolRequest, requested: usize) -> Option<DeviceBlock> {
         let PoolRequest { size, stream, pool } = *request;
         if self.last_freed != NONE {
             let last_freed = std::mem::replace(&mut self.last_freed, NONE);
             let chunk = &self.chunks[last_freed];
             if chunk.size == size && chunk.stream == stream && chunk.pool == pool {
-                return Ok(self.reuse(last_freed, requested));
+                return Some(self.reuse(last_freed, requested));
             }
             self.insert_free(last_freed);
         }
-        match self.find_chunk(request) {
-            Some(chunk) => {
-                let block = self.hand_out(chunk, size, requested);
-                // It may have been another stream's. What remained of it still is.
-                self.chunks[block.0].stream = stream;
-                Ok(block)
-            }
-            None => Err(self.refusal(requested, size)),
+        // 1. Most requests end there.
+        let chunk = self.search(request)?;
+        Some(self.hand_out(chunk, size, requested))
+    }
+
+    /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
+    fn run_callbacks(&mut self) -> bool {
+        // All of them: what one frees may not be enough.
+        let mut freed = false;
+        for callback in &mut self.callbacks {
+            freed |= callback();
+        }
+        freed
+    }
+
+    /// Returns the same request in the pool of the other lifetime.
+    fn other_lifetime(request: &PoolRequest) -> PoolRequest {
+        let pool = if request.pool < COMMON { (request.pool + LONG_LIVED) % COMMON } else { request.pool };
+        PoolRequest { pool, ..*request }
+    }
+
+    /// Returns the error of a request that found no chunk: the first failed call, or out of memory.
+    #[cold]
+    fn refusal(&mut self, requested: usize, size: usize) -> DeviceError {
+        match self.failures.first() {
+            Some(failure) => failure.into(),
+            None => self.out_of_memory(requested, size),
         }
     }
 
-    /// Finds a chunk for a request and takes it out of its index: the whole ladder.
-    #[inline]
-    fn find_chunk(&mut self, request: &PoolRequest) -> Option<Index> {
-        // 1. The best fit among the free chunks of the request's stream. Most requests end there: what
-        //    follows is not in the code of their path.
-        self.search(request).or_else(|| self.find_elsewhere(request))
+    /// Counts a request that finds no memory, and returns the error with the figures.
+    #[cold]
+    fn out_of_memory(&mut self, requested: usize, size: usize) -> DeviceError {
+        self.stats.num_ooms += 1;
+        let reserved = self.stats.reserved_bytes.all.current;
+        let active = self.stats.active_bytes.all.current;
+        DeviceError::OutOfMemory {
+            requested: requested as u64,
+            rounded: size as u64,
+            live: self.stats.allocated_bytes.all.current,
+            pending: active - self.stats.allocated_bytes.all.current,
+            reserved,
+            cached: reserved - active - self.stats.leaked_bytes,
+            largest_free: self.largest_free(),
+            limit: self.limit.unwrap_or(u64::MAX).min(self.backing.memory()),
+        }
     }
+}
 
-    /// The other steps of the ladder. If a call of the device fails, so does the request where it would have
-    /// got new memory, and wherever the device is lost.
+impl<B: DeviceBacking> SlowPath<'_, B> {
+    /// Allocates a block for a request that no cached memory serves.
     #[cold]
     #[inline(never)]
-    fn find_elsewhere(&mut self, request: &PoolRequest) -> Option<Index> {
-        self.failures.begin();
-        let found = self.climb(request);
-        if let Some(chunk) = found
-            && self.is_lost()
-        {
-            // Nothing is reused once the device is lost.
-            self.put(chunk);
-            return None;
-        }
-        found
+    pub(crate) fn allocate(&mut self, miss: &CacheMiss) -> Result<DeviceBlock, DeviceError> {
+        let (request, requested, logged, foreign) = match miss {
+            CacheMiss::Refused(error) => return Err(*error),
+            CacheMiss::Request { request, requested, logged, foreign } => {
+                (request, *requested, *logged, *foreign)
+            }
+        };
+        let block = match logged {
+            Some((number, address)) => self.allocate_planned(request, requested, number, address),
+            None => self.allocate_elsewhere(request, requested),
+        }?;
+        if foreign == NONE { Ok(block) } else { self.lend(block, foreign) }
     }
 
-    fn climb(&mut self, request: &PoolRequest) -> Option<Index> {
+    /// Allocates a block of the chunk that the other steps of the ladder find. If a call of the device fails,
+    /// so does the request where it would have got new memory, and wherever the device is lost.
+    pub(crate) fn allocate_elsewhere(
+        &mut self,
+        request: &PoolRequest,
+        requested: usize,
+    ) -> Result<DeviceBlock, DeviceError> {
+        self.failures.begin();
+        let found = self.find_elsewhere(request);
+        match found {
+            Some(chunk) if !self.is_lost() => {
+                let block = self.hand_out(chunk, request.size, requested);
+                // It may have been another stream's. What remained of it still is.
+                self.chunks[block.0].stream = request.stream;
+                Ok(block)
+            }
+            Some(chunk) => {
+                // Nothing is reused once the device is lost.
+                self.put(chunk);
+                Err(self.refusal(requested, request.size))
+            }
+            None => Err(self.refusal(requested, request.size)),
+        }
+    }
+
+    /// Searches after the lock was given up: the last-freed chunk may fit.
+    pub(crate) fn search_again(&mut self, request: &PoolRequest) -> Option<Index> {
+        self.index_last_freed();
+        self.search(request)
+    }
+
+    /// The ladder, from its second step on.
+    fn find_elsewhere(&mut self, request: &PoolRequest) -> Option<Index> {
         // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too
         //    small stays so: hence before another stream's chunk is cut.
         if self.whole_regions.is_kept()
             && self.is_beyond_peak(request, request.size)
             && self.merge_streams_for(request)
-            && let Some(chunk) = self.search(request)
+            && let Some(chunk) = self.search_again(request)
         {
             return Some(chunk);
         }
@@ -125,7 +235,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.record_unrecorded();
         // 4. Callbacks, which may free memory.
         if self.run_callbacks()
-            && let Some(chunk) = self.search(request)
+            && let Some(chunk) = self.search_again(request)
         {
             return Some(chunk);
         }
@@ -166,61 +276,18 @@ impl<B: DeviceBacking> Engine<B> {
         self.grow(request)
     }
 
-    /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
-    fn run_callbacks(&mut self) -> bool {
-        // All of them: what one frees may not be enough.
-        let mut freed = false;
-        for callback in &mut self.callbacks {
-            freed |= callback();
-        }
-        freed
-    }
-
     /// Waits for all streams and searches everywhere. PyTorch does not search again: it releases all free
     /// memory at once, and fails if that does not help.
     fn search_after_wait(&mut self, request: &PoolRequest) -> Option<Index> {
         self.wait_for_all();
-        if let Some(chunk) = self.search(request).or_else(|| self.steal(request)) {
+        if let Some(chunk) = self.search_again(request).or_else(|| self.steal(request)) {
             return Some(chunk);
         }
         self.merge_streams(request.stream);
-        let other = Self::other_lifetime(request);
-        self.search(request)
-            .or_else(|| self.search(&other))
+        let other = Engine::<B>::other_lifetime(request);
+        self.search_again(request)
+            .or_else(|| self.search_again(&other))
             .or_else(|| self.steal(&other))
             .or_else(|| self.grow(request))
-    }
-
-    /// Returns the same request in the pool of the other lifetime.
-    fn other_lifetime(request: &PoolRequest) -> PoolRequest {
-        let pool = if request.pool < COMMON { (request.pool + LONG_LIVED) % COMMON } else { request.pool };
-        PoolRequest { pool, ..*request }
-    }
-
-    /// Returns the error of a request that found no chunk: the first failed call, or out of memory.
-    #[cold]
-    fn refusal(&mut self, requested: usize, size: usize) -> DeviceError {
-        match self.failures.first() {
-            Some(failure) => failure.into(),
-            None => self.out_of_memory(requested, size),
-        }
-    }
-
-    /// Counts a request that finds no memory, and returns the error with the figures.
-    #[cold]
-    fn out_of_memory(&mut self, requested: usize, size: usize) -> DeviceError {
-        self.stats.num_ooms += 1;
-        let reserved = self.stats.reserved_bytes.all.current;
-        let active = self.stats.active_bytes.all.current;
-        DeviceError::OutOfMemory {
-            requested: requested as u64,
-            rounded: size as u64,
-            live: self.stats.allocated_bytes.all.current,
-            pending: active - self.stats.allocated_bytes.all.current,
-            reserved,
-            cached: reserved - active - self.stats.leaked_bytes,
-            largest_free: self.largest_free(),
-            limit: self.limit.unwrap_or(u64::MAX).min(self.backing.memory()),
-        }
     }
 }

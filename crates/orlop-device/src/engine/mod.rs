@@ -9,14 +9,17 @@
 //! | `pending` | freed blocks that other streams may still use |
 //! | `split_merge` | chunks taken out of their index and put back: search, split, merge |
 //! | `grow` | new memory: regions, or pages at the end of a range of addresses |
-//! | `release` | memory that is released to the device |
+//! | `release` | what is released to the device: by age, for a larger request, or all |
+//! | `release_memory` | how: a region, the pages of a chunk, a range |
+//! | `slow_path` | the engine while the device is called without its lock |
 //! | `whole_regions` | wholly free regions, which are released before the engine grows beyond the peak |
 //! | `other_streams` | a chunk of another stream, which the request's stream waits for |
 //! | `stream_borders` | free neighbours of different streams, and how they merge |
 //! | `private_pools` | pools of captured graphs |
 //! | `failures` | failed calls of the device |
 //! | `chunks`, `free_index` | data: the table of chunks, free chunks by size |
-//! | `pools` | data: pools, regions and the numbers of streams |
+//! | `retire` | streams that end, and foreign ones |
+//! | `pools`, `stream_table` | data: pools and regions; the numbers of streams |
 //! | `inspect`, `watch` | segments and invariants; region events for observers |
 
 mod chunks;
@@ -31,8 +34,12 @@ mod pending;
 mod pools;
 mod private_pools;
 mod release;
+mod release_memory;
+mod retire;
+mod slow_path;
 mod split_merge;
 mod stream_borders;
+mod stream_table;
 mod watch;
 mod whole_regions;
 
@@ -40,14 +47,17 @@ pub use self::inspect::{DeviceChunk, DeviceChunkState, DeviceSegment};
 pub use self::private_pools::{PoolId, StreamFilter};
 
 pub(crate) use self::chunks::{Chunk, ChunkState, Index, NONE};
+pub(crate) use self::ladder::CacheMiss;
 pub(crate) use self::pools::{Region, at};
+pub(crate) use self::slow_path::{EngineLock, SlowPath};
 
 use self::chunks::Chunks;
 use self::failures::CallFailures;
 use self::pending::PendingFrees;
-use self::pools::{Pool, Regions, StreamTable};
+use self::pools::{Pool, Regions};
 use self::private_pools::PrivatePools;
 use self::stream_borders::StreamBorders;
+use self::stream_table::StreamTable;
 use self::whole_regions::WholeRegions;
 use crate::backing::{DeviceBacking, GuardedDevice};
 use crate::period::StreamPeriod;
@@ -57,6 +67,7 @@ use orlop_alloc::RegionWatches;
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// The pool for small requests. The common pools come first; private ones follow.
 pub(crate) const SMALL: u16 = 0;
@@ -121,7 +132,7 @@ pub(crate) struct PoolRequest {
 /// # Ok::<(), orlop_device::DeviceError>(())
 /// ```
 pub struct Engine<B: DeviceBacking> {
-    pub(crate) backing: GuardedDevice<B>,
+    pub(crate) backing: Arc<GuardedDevice<B>>,
     pub(crate) policy: Policy,
     /// The maximum of reserved bytes.
     pub(crate) limit: Option<u64>,
@@ -154,7 +165,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Creates an engine over a device, by the rules of a policy. Invalid sizes in the policy are rounded up.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
-        let (policy, backing) = (policy.normalized(), GuardedDevice::new(backing));
+        let (policy, backing) = (policy.normalized(), Arc::new(GuardedDevice::new(backing)));
         let pool = |small: bool| {
             let kind = if small { policy.small_index } else { IndexKind::Ordered };
             Pool::new(small, None, kind, policy.granule)
@@ -164,6 +175,7 @@ impl<B: DeviceBacking> Engine<B> {
         let watched_stream = if policy.extensions.plan_periods { 0 } else { NONE };
         let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
         let keeps_whole_regions = policy.extensions.hold_to_peak.is_some() && !paged;
+        let default_stream = StreamId::default_of(backing.device());
         let mut engine = Self {
             backing,
             policy,
@@ -171,7 +183,7 @@ impl<B: DeviceBacking> Engine<B> {
             chunks: Chunks::default(),
             regions: Regions::default(),
             pools,
-            streams: StreamTable::default(),
+            streams: StreamTable::new(default_stream),
             pending: PendingFrees::default(),
             borders: StreamBorders::default(),
             private: PrivatePools::default(),
@@ -294,10 +306,17 @@ impl<B: DeviceBacking> Drop for Engine<B> {
     fn drop(&mut self) {
         self.note_all_gone();
         // Blocks were freed while their streams ran.
-        let ids = (0..self.streams.count()).map(|stream| self.streams.id(stream));
-        let running = ids.filter(|&stream| self.backing.finish(stream).is_err()).count();
-        for event in self.pending.events() {
-            self.backing.forget(event);
+        let is_capturing = self.private.is_capturing();
+        let is_running = |stream: &StreamId| is_capturing || self.backing.finish(*stream).is_err();
+        let mut running = self.streams.existing().filter(is_running).count();
+        for (event, stream) in self.pending.events() {
+            // Nothing can be recorded in a stream that has ended, but its events can be waited for.
+            let is_over = self.streams.is_retired(stream) || self.streams.is_foreign(stream);
+            let waited = is_over && !is_capturing && self.backing.synchronize(event).is_ok();
+            running += usize::from(is_over && !waited);
+            if !waited {
+                self.backing.forget(event);
+            }
         }
         if running > 0 || self.is_lost() {
             // Streams that could not be waited for may use any of it: it is leaked, not released.

@@ -9,12 +9,12 @@
 //!
 //! Events of one stream complete in order, so each stream has a queue.
 
-use super::chunks::{ChunkState, Index};
-use crate::DeviceError;
-use crate::backing::{CallFailure, DeviceBacking, EventId, GuardedDevice};
+use super::chunks::{Chunk, ChunkState, Index};
+use super::slow_path::SlowPath;
+use crate::backing::{DeviceBacking, EventId};
 use crate::engine::Engine;
 use crate::policy::Extensions;
-use orlop_core::{Device, StreamId};
+use orlop_core::Device;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The bit of [`Chunk::note`](super::chunks::Chunk::note) that stands for the streams in
@@ -42,6 +42,8 @@ pub(crate) struct PendingFrees {
     pub(crate) without_events: Vec<Index>,
     /// Blocks whose events are recorded when their memory is wanted.
     pub(crate) unrecorded: Vec<Index>,
+    /// The number of retired streams whose events were not complete when numbers were last collected.
+    pub(crate) stuck: usize,
 }
 
 #[derive(Debug, Default)]
@@ -58,8 +60,22 @@ impl PendingFrees {
     }
 
     /// Returns the recorded events that are not known to be complete.
-    pub(crate) fn events(&self) -> HashSet<EventId> {
-        self.queues.iter().flat_map(|queue| &queue.events).map(|&(event, _)| event).collect()
+    pub(crate) fn events(&self) -> HashMap<EventId, u32> {
+        let queues = (0..).zip(&self.queues);
+        queues
+            .flat_map(|(stream, queue)| queue.events.iter().map(move |&(event, _)| (event, stream)))
+            .collect()
+    }
+
+    /// Removes the queue of a stream if it is empty. Returns `false` if it is not.
+    pub(crate) fn drop_queue(&mut self, stream: u32) -> bool {
+        let Some(queue) = self.queues.get_mut(stream as usize) else { return true };
+        if !queue.events.is_empty() {
+            return false;
+        }
+        *queue = Queue::default();
+        self.order.retain(|&other| other != stream);
+        true
     }
 }
 
@@ -86,7 +102,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Removes the note that a stream uses a chunk. Returns `false` if there is none.
-    fn remove_use(&mut self, chunk: Index, stream: u32) -> bool {
+    pub(crate) fn remove_use(&mut self, chunk: Index, stream: u32) -> bool {
         let uses = &mut self.chunks[chunk].note;
         if stream < MORE {
             let bit = 1 << stream;
@@ -120,7 +136,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.chunks[chunk].state = ChunkState::Pending;
         if self.private.is_capturing() {
             self.pending.without_events.push(chunk);
-        } else if self.is_lazy() {
+        } else if self.is_lazy() && !self.users(chunk).any(|user| self.streams.is_foreign(user)) {
             self.pending.unrecorded.push(chunk);
             if self.pending.unrecorded.len() >= MAX_UNRECORDED {
                 self.record_unrecorded();
@@ -167,7 +183,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Tries again for blocks whose events could not all be recorded.
-    fn retry_events(&mut self) {
+    pub(crate) fn retry_events(&mut self) {
         if !self.pending.without_events.is_empty() {
             let chunks = std::mem::take(&mut self.pending.without_events);
             self.record_events(&chunks);
@@ -180,22 +196,6 @@ impl<B: DeviceBacking> Engine<B> {
             let chunks = std::mem::take(&mut self.pending.unrecorded);
             self.record_events(&chunks);
         }
-    }
-
-    /// Records an event for all blocks that were freed while a stream may still use them. Call it before the
-    /// stream is destroyed: later none can be recorded in it.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Backing`] if that failed. It is tried again at each request.
-    pub fn retire_stream(&mut self, stream: StreamId) -> Result<(), DeviceError> {
-        let stream = self.streams.number(stream);
-        self.failures.begin();
-        let is_user = |&&chunk: &&Index| self.users(chunk).any(|user| user == stream);
-        if self.pending.unrecorded.iter().any(|chunk| is_user(&chunk)) {
-            self.record_unrecorded();
-        }
-        self.failures.first().map_or(Ok(()), |failure| Err(failure.into()))
     }
 
     /// Queries events, and frees the blocks that waited for them.
@@ -216,15 +216,10 @@ impl<B: DeviceBacking> Engine<B> {
     /// PyTorch's order is that of a hash table. The order decides which chunks merge first, and so shows in
     /// the counts of splits.
     fn poll_all(&mut self) {
-        self.pop_while(GuardedDevice::query);
-    }
-
-    /// Removes the oldest events of each stream as long as they are complete.
-    fn pop_while(&mut self, is_complete: impl Fn(&GuardedDevice<B>, EventId) -> Result<bool, CallFailure>) {
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
             while let Some(&(event, _)) = self.pending.queues[stream].events.front()
-                && let complete = is_complete(&self.backing, event)
+                && let complete = self.backing.query(event)
                 && self.noted(complete) == Ok(true)
             {
                 self.pop_event(stream);
@@ -263,59 +258,102 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Removes the oldest event of a stream, which is complete, and frees the blocks that waited for it.
     fn pop_event(&mut self, stream: usize) {
-        self.end_event(stream, 0);
-    }
-
-    /// Removes a complete event of a stream, and frees the blocks that waited for it. One of them is at
-    /// `place`.
-    fn end_event(&mut self, stream: usize, mut place: usize) {
-        let events = &self.pending.queues[stream].events;
-        let Some(&(event, _)) = events.get(place) else { return };
-        while place > 0 && events[place - 1].0 == event {
-            place -= 1;
-        }
-        while let Some(&(next, chunk)) = self.pending.queues[stream].events.get(place)
-            && next == event
-        {
-            self.pending.queues[stream].events.remove(place);
+        let Some(&(event, _)) = self.pending.queues[stream].events.front() else { return };
+        while let Some((_, chunk)) = self.pending.queues[stream].events.pop_front_if(|next| next.0 == event) {
             self.pending.count -= 1;
-            let passed = &mut self.chunks[chunk];
-            passed.events -= 1;
-            if passed.events == 0 && passed.note == 0 {
-                self.make_free(chunk);
-            }
+            self.complete(chunk);
         }
     }
 
+    /// Takes an event out of the queue of a stream. The block at this place is the first that waits for it.
+    fn take_event(&mut self, stream: usize, place: usize) -> Option<TakenEvent> {
+        let events = &mut self.pending.queues[stream].events;
+        let &(event, _) = events.get(place)?;
+        let before = place.checked_sub(1).and_then(|before| events.get(before)).map(|&(event, _)| event);
+        let mut blocks = Vec::new();
+        while events.get(place).is_some_and(|next| next.0 == event) {
+            blocks.extend(events.remove(place).map(|(_, chunk)| chunk));
+        }
+        self.pending.count -= blocks.len();
+        Some(TakenEvent { event, before, blocks })
+    }
+
+    /// Notes that an event is complete that a block waited for, and frees the block if it was the last one.
+    fn complete(&mut self, chunk: Index) {
+        let passed = &mut self.chunks[chunk];
+        passed.events -= 1;
+        if passed.events == 0 && passed.note == 0 {
+            if self.streams.is_retired(passed.stream) {
+                passed.stream = self.streams.default_number();
+            }
+            self.make_free(chunk);
+        }
+    }
+
+    /// Puts an event back into the queue of a stream: behind the one before it, if that was not complete
+    /// meanwhile.
+    fn put_event_back(&mut self, stream: usize, taken: TakenEvent) {
+        let TakenEvent { event, before, blocks } = taken;
+        self.pending.count += blocks.len();
+        let events = &mut self.pending.queues[stream].events;
+        let place = events.iter().rposition(|&(other, _)| Some(other) == before).map_or(0, |place| place + 1);
+        for chunk in blocks.into_iter().rev() {
+            events.insert(place, (event, chunk));
+        }
+    }
+}
+
+/// An event that is waited for, out of its queue: no other thread queries it, or forgets it.
+#[derive(Debug)]
+struct TakenEvent {
+    event: EventId,
+    /// The one before it in its queue.
+    before: Option<EventId>,
+    blocks: Vec<Index>,
+}
+
+impl<B: DeviceBacking> SlowPath<'_, B> {
     /// Waits for the events of blocks of these pools.
     pub(crate) fn wait_for_pools(&mut self, pools: [u16; 2]) {
+        self.wait_for_blocks(|chunk| pools.contains(&chunk.pool));
+    }
+
+    /// Waits for all events, but for those of streams that could not be waited for.
+    pub(crate) fn wait_for_all(&mut self) {
+        self.wait_for_blocks(|_| true);
+    }
+
+    /// Waits for the events of some blocks.
+    fn wait_for_blocks(&mut self, is_awaited: impl Fn(&Chunk) -> bool) {
         self.stats.num_sync_all_streams += 1;
         self.record_unrecorded();
         self.retry_events();
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
-            let mut next = 0;
-            while let Some(&(event, chunk)) = self.pending.queues[stream].events.get(next) {
-                let is_theirs = pools.contains(&self.chunks[chunk].pool);
-                if is_theirs
-                    && let waited = self.backing.synchronize(event)
-                    && self.noted(waited).is_ok()
-                {
-                    self.end_event(stream, next);
-                    // Blocks of other pools may have waited for the same event.
-                    next = 0;
-                } else {
-                    next += 1;
-                }
-            }
+            // Events that other threads record meanwhile are not waited for.
+            let events = self.pending.queues[stream].events.iter();
+            let awaited: HashSet<EventId> =
+                events.filter(|&&(_, chunk)| is_awaited(&self.chunks[chunk])).map(|next| next.0).collect();
+            self.wait_for_events(stream, &awaited);
         }
     }
 
-    /// Waits for all events, but for those of streams that could not be waited for.
-    pub(crate) fn wait_for_all(&mut self) {
-        self.stats.num_sync_all_streams += 1;
-        self.record_unrecorded();
-        self.retry_events();
-        self.pop_while(|backing, event| backing.synchronize(event).map(|()| true));
+    /// Waits for events of a stream, in their order, until that fails.
+    fn wait_for_events(&mut self, stream: usize, awaited: &HashSet<EventId>) {
+        let next = |engine: &Engine<B>| {
+            engine.pending.queues[stream].events.iter().position(|next| awaited.contains(&next.0))
+        };
+        while let Some(place) = next(self)
+            && let Some(taken) = self.take_event(stream, place)
+        {
+            let event = taken.event;
+            let waited = self.call(|backing| backing.synchronize(event));
+            if self.noted(waited).is_err() {
+                return self.put_event_back(stream, taken);
+            }
+            for chunk in taken.blocks {
+                self.complete(chunk);
+            }
+        }
     }
 }

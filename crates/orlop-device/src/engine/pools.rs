@@ -1,10 +1,10 @@
-//! Pools, which have free chunks by stream; regions; and the numbers of streams.
+//! Pools, which have free chunks by stream, and regions.
 
 use super::chunks::{Chunks, Index};
 use super::free_index::FreeChunks;
 use crate::policy::IndexKind;
 use orlop_alloc::engine_support::{FreeChunk, SortedRuns};
-use orlop_core::StreamId;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Free memory for one class of requests: small or large, of one lifetime, common or private.
@@ -110,22 +110,34 @@ impl Region {
 pub(crate) struct Regions {
     places: Vec<Option<Region>>,
     vacant: Vec<Index>,
+    by_address: BTreeMap<usize, Index>,
 }
 
 impl Regions {
     pub(crate) fn insert(&mut self, region: Region) -> Option<Index> {
-        if let Some(index) = self.vacant.pop() {
-            self.places[index as usize] = Some(region);
-            return Some(index);
-        }
-        let index = Index::try_from(self.places.len()).ok()?;
-        self.places.push(Some(region));
+        let address = region.address;
+        let index = match self.vacant.pop() {
+            Some(index) => {
+                self.places[index as usize] = Some(region);
+                index
+            }
+            None => {
+                let index = Index::try_from(self.places.len()).ok()?;
+                self.places.push(Some(region));
+                index
+            }
+        };
+        self.by_address.insert(address, index);
         Some(index)
     }
 
     pub(crate) fn remove(&mut self, index: Index) -> Option<Region> {
         let region = self.places.get_mut(index as usize)?.take();
-        if region.is_some() {
+        if let Some(region) = &region {
+            // A replay can have two at one address.
+            if self.by_address.get(&region.address) == Some(&index) {
+                self.by_address.remove(&region.address);
+            }
             self.vacant.push(index);
         }
         region
@@ -136,6 +148,12 @@ impl Regions {
         self.places.get(index as usize)?.as_ref()
     }
 
+    /// Returns the region that an address lies in.
+    pub(crate) fn around(&self, address: usize) -> Option<&Region> {
+        let (_, &index) = self.by_address.range(..=address).next_back()?;
+        self.get(index).filter(|region| address - region.address < region.bytes)
+    }
+
     /// Sets the lowest chunk of a region.
     #[inline]
     pub(crate) fn set_first(&mut self, index: Index, chunk: Index) {
@@ -144,41 +162,14 @@ impl Regions {
         }
     }
 
+    /// Makes all regions of a stream those of another.
+    pub(crate) fn change_stream(&mut self, from: u32, to: u32) {
+        for region in self.places.iter_mut().flatten().filter(|region| region.stream == from) {
+            region.stream = to;
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Index, &Region)> + '_ {
         (0..).zip(&self.places).filter_map(|(index, region)| Some((index, region.as_ref()?)))
-    }
-}
-
-/// The numbers of streams: small ones, in order of first use.
-#[derive(Debug, Default)]
-pub(crate) struct StreamTable {
-    ids: Vec<StreamId>,
-    last: u32,
-}
-
-impl StreamTable {
-    /// Returns the number of a stream. Programs have few, and mostly use the same again.
-    #[inline]
-    pub(crate) fn number(&mut self, stream: StreamId) -> u32 {
-        if self.ids.get(self.last as usize) == Some(&stream) {
-            return self.last;
-        }
-        let place = self.ids.iter().position(|&id| id == stream).unwrap_or_else(|| {
-            self.ids.push(stream);
-            self.ids.len() - 1
-        });
-        // The ids of 2^32 streams would fill the memory first.
-        self.last = u32::try_from(place).unwrap_or(0);
-        self.last
-    }
-
-    /// Returns the number of streams.
-    pub(crate) fn count(&self) -> u32 {
-        u32::try_from(self.ids.len()).unwrap_or(u32::MAX)
-    }
-
-    #[inline]
-    pub(crate) fn id(&self, number: u32) -> StreamId {
-        self.ids.get(number as usize).copied().unwrap_or_default()
     }
 }

@@ -139,13 +139,18 @@ impl<B: DeviceBacking> Engine<B> {
         self.private.captures = self.private.captures.saturating_add(1);
     }
 
-    /// Marks the end of a capture.
+    /// Marks the end of a capture, after it has ended: the events of blocks that were freed meanwhile are
+    /// recorded.
     ///
     /// # Errors
     ///
     /// [`DeviceError::NoCapture`] if there is none.
     pub fn mark_capture_end(&mut self) -> Result<(), DeviceError> {
         self.private.captures = self.private.captures.checked_sub(1).ok_or(DeviceError::NoCapture)?;
+        if !self.private.is_capturing() {
+            // Foreign streams may end now.
+            self.retry_events();
+        }
         Ok(())
     }
 

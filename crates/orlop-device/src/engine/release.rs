@@ -1,14 +1,12 @@
 //! Release: free memory is returned to the device, by age, for a larger request, or all of it.
 
-use super::chunks::{Chunk, ChunkState, Index};
+use super::chunks::{ChunkState, Index};
 use super::private_pools::PoolId;
+use super::slow_path::SlowPath;
 use super::{Engine, LARGE, PoolRequest};
 use crate::DeviceError;
-use crate::backing::{BackingError, DeviceBacking};
-use orlop_alloc::RegionAction;
-use orlop_alloc::engine_support::trace_guarded;
+use crate::backing::DeviceBacking;
 use orlop_core::StreamId;
-use std::ops::Range;
 
 /// A segment to release is in one of this many free chunks: they are in order of size, and the chunk is
 /// little larger.
@@ -24,19 +22,7 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// [`DeviceError::Backing`] if a call of the device failed. What does not depend on it is released.
     pub fn empty_cache(&mut self) -> Result<(), DeviceError> {
-        if self.private.is_capturing() {
-            return Ok(());
-        }
-        self.failures.begin();
-        self.index_last_freed();
-        self.release_cached(0);
-        self.lower_high_water(0);
-        self.first_failure()
-    }
-
-    /// Returns the first failure of a release as an error.
-    fn first_failure(&self) -> Result<(), DeviceError> {
-        self.failures.first().map_or(Ok(()), |failure| Err(failure.into()))
+        SlowPath::new(self).empty_cache()
     }
 
     /// Waits for the streams that used blocks of a private pool without users, and releases all its free
@@ -47,6 +33,78 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// As for [`empty_cache`](Self::empty_cache).
     pub fn empty_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
+        SlowPath::new(self).empty_pool(id)
+    }
+
+    /// Releases free memory until at most `target` bytes are reserved, as far as live blocks allow. Returns
+    /// the released bytes.
+    ///
+    /// If more is reserved it waits for all streams, and lowers the peak that limits reserved bytes. During a
+    /// capture, which a wait would end, it does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Backing`] if a call of the device failed. What does not depend on it is released.
+    pub fn trim(&mut self, target: u64) -> Result<u64, DeviceError> {
+        SlowPath::new(self).trim(target)
+    }
+
+    /// Releases the free region of a stream at an address, or the pages of the free chunk around this range:
+    /// to follow a recorded allocator that did so, by PyTorch's rules. Returns `false` if there is none, and
+    /// during a capture; complete events are polled.
+    pub fn release_segment(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
+        SlowPath::new(self).release_segment(stream, address, bytes)
+    }
+
+    /// Returns the first failure of a release as an error.
+    fn first_failure(&self) -> Result<(), DeviceError> {
+        self.failures.first().map_or(Ok(()), |failure| Err(failure.into()))
+    }
+
+    /// Lowers the peak that limits reserved bytes, to `target` bytes or the active bytes.
+    fn lower_high_water(&mut self, target: u64) {
+        let active = self.stats.active_bytes.all.current;
+        self.high_water = self.high_water.min(target.max(active));
+    }
+
+    /// Returns `true` if there is garbage collection: only with a limit.
+    #[inline]
+    pub(crate) fn collects_garbage(&self) -> bool {
+        self.policy.collect_from > 0.0 && self.limit.is_some()
+    }
+
+    /// Returns `true` if a chunk is free, and all of a region, which came in one allocation.
+    fn is_region(&self, index: Index) -> bool {
+        let chunk = &self.chunks[index];
+        chunk.state == ChunkState::Free && chunk.is_whole() && !self.is_paged(chunk)
+    }
+
+    fn is_paged_around(&self, index: Index, address: usize, bytes: usize) -> bool {
+        let chunk = &self.chunks[index];
+        let Some(before) = address.checked_sub(chunk.address) else { return false };
+        let fits = before.checked_add(bytes).is_some_and(|end| 0 < bytes && end <= chunk.size);
+        fits && self.is_paged(chunk)
+    }
+
+    /// Returns the reserved bytes beyond `target`.
+    fn excess(&self, target: u64) -> u64 {
+        self.stats.reserved_bytes.all.current.saturating_sub(target)
+    }
+}
+
+impl<B: DeviceBacking> SlowPath<'_, B> {
+    pub(crate) fn empty_cache(&mut self) -> Result<(), DeviceError> {
+        if self.private.is_capturing() {
+            return Ok(());
+        }
+        self.failures.begin();
+        self.index_last_freed();
+        self.release_cached(0);
+        self.lower_high_water(0);
+        self.first_failure()
+    }
+
+    pub(crate) fn empty_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
         let Some(pools) = self.private.unused(id).filter(|_| !self.private.is_capturing()) else {
             return Ok(());
         };
@@ -60,22 +118,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.first_failure()
     }
 
-    /// Lowers the peak that limits reserved bytes, to `target` bytes or the active bytes.
-    fn lower_high_water(&mut self, target: u64) {
-        let active = self.stats.active_bytes.all.current;
-        self.high_water = self.high_water.min(target.max(active));
-    }
-
-    /// Releases free memory until at most `target` bytes are reserved, as far as live blocks allow. Returns
-    /// the released bytes.
-    ///
-    /// If more is reserved it waits for all streams, and lowers the peak that limits reserved bytes. During a
-    /// capture, which a wait would end, it does nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Backing`] if a call of the device failed. What does not depend on it is released.
-    pub fn trim(&mut self, target: u64) -> Result<u64, DeviceError> {
+    pub(crate) fn trim(&mut self, target: u64) -> Result<u64, DeviceError> {
         self.failures.begin();
         let before = self.stats.reserved_bytes.all.current;
         if before > target && !self.private.is_capturing() {
@@ -85,12 +128,6 @@ impl<B: DeviceBacking> Engine<B> {
         }
         self.first_failure()?;
         Ok(before - self.stats.reserved_bytes.all.current)
-    }
-
-    /// Returns `true` if there is garbage collection: only with a limit.
-    #[inline]
-    pub(crate) fn collects_garbage(&self) -> bool {
-        self.policy.collect_from > 0.0 && self.limit.is_some()
     }
 
     /// Releases regions of the large pool that are older than the average, until reserved bytes are below the
@@ -128,9 +165,12 @@ impl<B: DeviceBacking> Engine<B> {
                 break;
             }
             for (index, age) in aged {
-                reclaimed += self.chunks[index].size as u64;
                 total -= age;
-                self.release_region(index);
+                // It may have been handed out while another was released.
+                if self.is_region(index) {
+                    reclaimed += self.chunks[index].size as u64;
+                    self.release_region(index);
+                }
             }
             old = young;
         }
@@ -166,16 +206,7 @@ impl<B: DeviceBacking> Engine<B> {
         released >= needed
     }
 
-    /// Returns `true` if a chunk is all of a region, which came in one allocation.
-    fn is_region(&self, index: Index) -> bool {
-        let chunk = &self.chunks[index];
-        chunk.is_whole() && !self.is_paged(chunk)
-    }
-
-    /// Releases the free region of a stream at an address, or the pages of the free chunk around this range:
-    /// to follow a recorded allocator that did so, by PyTorch's rules. Returns `false` if there is none, and
-    /// during a capture; complete events are polled.
-    pub fn release_segment(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
+    fn release_segment(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
         if self.private.is_capturing() {
             return false;
         }
@@ -196,13 +227,6 @@ impl<B: DeviceBacking> Engine<B> {
         self.release_pages(index, usize::MAX)
     }
 
-    fn is_paged_around(&self, index: Index, address: usize, bytes: usize) -> bool {
-        let chunk = &self.chunks[index];
-        let Some(before) = address.checked_sub(chunk.address) else { return false };
-        let fits = before.checked_add(bytes).is_some_and(|end| 0 < bytes && end <= chunk.size);
-        fits && self.is_paged(chunk)
-    }
-
     /// Waits for all streams and releases free regions and pages until at most `target` bytes are reserved.
     pub(crate) fn release_cached(&mut self, target: u64) {
         self.wait_for_all();
@@ -218,25 +242,21 @@ impl<B: DeviceBacking> Engine<B> {
         self.drop_empty_private();
     }
 
-    /// Returns the reserved bytes beyond `target`.
-    fn excess(&self, target: u64) -> u64 {
-        self.stats.reserved_bytes.all.current.saturating_sub(target)
-    }
-
     fn release_pool_memory(&mut self, pool: usize, target: u64) {
-        let free = self.pools[pool].free(&self.chunks);
+        let engine: &Engine<B> = self;
+        let free = engine.pools[pool].free(&engine.chunks);
         let mut paged = Vec::new();
+        // Chunks may be handed out while others are released.
         for index in free {
-            let chunk = self.chunks[index];
-            if self.is_paged(&chunk) {
+            if self.is_paged(&self.chunks[index]) {
                 paged.push(index);
-            } else if chunk.is_whole() && self.excess(target) > 0 {
+            } else if self.is_region(index) && self.excess(target) > 0 {
                 self.release_region(index);
             }
         }
         for index in paged {
             let excess = usize::try_from(self.excess(target)).unwrap_or(usize::MAX);
-            if excess > 0 {
+            if excess > 0 && self.chunks[index].state == ChunkState::Free {
                 self.release_pages(index, excess);
             }
         }
@@ -251,7 +271,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Releases pages of a free chunk, as [`unmap_free`](Self::unmap_free) does, and their reservation if it
+    /// Releases pages of a free chunk, as `unmap_free` does, and their reservation if it
     /// has no others. Returns `false` if there were none.
     fn release_pages(&mut self, index: Index, bytes: usize) -> bool {
         let unmapped = self.unmap_free(index, bytes);
@@ -259,172 +279,5 @@ impl<B: DeviceBacking> Engine<B> {
             self.release_range(whole);
         }
         unmapped.is_some()
-    }
-
-    /// Releases the region of a free chunk. Returns `false`, and the region stays, if the chunk is not free
-    /// or is not all of its region (the rest may have blocks), or if its stream could not be waited for, or
-    /// the release failed.
-    pub(crate) fn release_region(&mut self, index: Index) -> bool {
-        let chunk = self.chunks[index];
-        let Chunk { address, size, pool, region, stream, .. } = chunk;
-        let is_all = self
-            .regions
-            .get(region)
-            .is_some_and(|whole| (whole.address, whole.bytes, whole.page) == (address, size, None));
-        if chunk.state != ChunkState::Free || !chunk.is_whole() || !is_all {
-            return self.keep_corrupt(address);
-        }
-        if !self.finish(stream) {
-            return false;
-        }
-        // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and
-        // size, and no neighbours. It is free, so that no stream uses it but its own, which is done; and it
-        // is taken out of its index, whatever the call returns, unless that had no effect.
-        let released = unsafe { self.backing.release(address, size) };
-        if let Err(error) = self.noted(released) {
-            if !error.had_no_effect() {
-                self.take(index);
-                self.leak(index);
-            }
-            return false;
-        }
-        let small = self.pools[pool as usize].small;
-        self.take(index);
-        self.note(RegionAction::Released, region, address, size);
-        self.chunks.remove(index);
-        self.regions.remove(region);
-        self.stats.segment.sub(small, 1);
-        self.stats.reserved_bytes.sub(small, size as u64);
-        if size >= self.policy.max_split {
-            self.stats.oversize_segments.sub(1);
-        }
-        self.stats.num_device_free += 1;
-        true
-    }
-
-    /// Keeps a chunk that is in no index, and whose release failed, out of use for ever.
-    pub(crate) fn leak(&mut self, index: Index) {
-        let chunk = &mut self.chunks[index];
-        chunk.state = ChunkState::Leaked;
-        self.stats.leaked_bytes += chunk.size as u64;
-    }
-
-    /// Counts and traces that memory was to be released that is not wholly free. It stays.
-    #[cold]
-    fn keep_corrupt(&mut self, address: usize) -> bool {
-        self.stats.num_corrupt_releases += 1;
-        trace_guarded(|| {
-            tracing::error!(address, "a region that is not wholly free was not released");
-        });
-        false
-    }
-
-    /// Unmaps pages that lie wholly in a free chunk: the last ones, as many as `bytes` bytes need, or all.
-    /// Returns the chunk without pages, if there were any.
-    fn unmap_free(&mut self, index: Index, bytes: usize) -> Option<Index> {
-        let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
-        let whole = *self.regions.get(region)?;
-        let (page, Range { start, end }) = (whole.page?, whole.whole_pages(address..address + size)?);
-        let bytes = bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX);
-        let begin = start.max(end.saturating_sub(bytes));
-        if !self.finish(stream) {
-            return None;
-        }
-        let carved = self.carve(index, begin, end)?;
-        // SAFETY: the pages lay in a free chunk; the stream that it was kept for is done.
-        let unmapped = unsafe { self.backing.unmap(begin, end - begin, page) };
-        match self.noted(unmapped) {
-            Ok(()) => {
-                let small = self.pools[pool as usize].small;
-                self.stats.reserved_bytes.sub(small, (end - begin) as u64);
-                self.stats.num_device_free += 1;
-                self.note(RegionAction::Unmapped, region, begin, end - begin);
-                self.make_unmapped(carved);
-                Some(carved)
-            }
-            Err(error) => {
-                if error.had_no_effect() {
-                    self.insert_free(carved);
-                } else {
-                    self.leak(carved);
-                }
-                None
-            }
-        }
-    }
-
-    /// Waits until all work of a stream is complete: then its free chunks are unused. Returns `false` if the
-    /// call failed, and during a capture, which a wait would end: what needs the wait is not done then.
-    #[must_use]
-    pub(crate) fn finish(&mut self, stream: u32) -> bool {
-        if self.private.is_capturing() {
-            return false;
-        }
-        let finished = self.backing.finish(self.streams.id(stream));
-        self.noted(finished).is_ok()
-    }
-
-    /// Cuts the middle out of a free chunk. It is in no index: the caller unmaps or moves its pages.
-    pub(crate) fn carve(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
-        self.take(index);
-        let Chunk { address, size, .. } = self.chunks[index];
-        let before = begin - address;
-        let after = address + size - end;
-        if before > 0 {
-            let Some(front) = self.cut_front(index, before) else {
-                self.put(index);
-                return None;
-            };
-            self.inherit_border(index, front);
-            self.put(front);
-        }
-        if after > 0 {
-            let Some(back) = self.cut_back(index, end - begin, ChunkState::Free) else {
-                self.put(index);
-                return None;
-            };
-            self.inherit_border(index, back);
-            self.put(back);
-        }
-        self.chunks[index].state = ChunkState::Live;
-        Some(index)
-    }
-
-    /// Makes a chunk that is in no index, and whose pages are gone, a chunk without pages. It merges with
-    /// such neighbours.
-    pub(crate) fn make_unmapped(&mut self, index: Index) {
-        let region = self.chunks[index].region;
-        let made_for = self.regions.get(region).map(|region| (region.stream, region.pool));
-        let chunk = &mut self.chunks[index];
-        chunk.state = ChunkState::Unmapped;
-        if let Some((stream, pool)) = made_for {
-            // Addresses without pages belong to the stream that their range was made for.
-            (chunk.stream, chunk.pool) = (stream, pool);
-        }
-        self.merge_around(index, ChunkState::Unmapped);
-        self.put_unmapped(index);
-    }
-
-    /// Releases a range of addresses. Returns `false`, and it stays, if there are pages in it.
-    pub(crate) fn release_range(&mut self, index: Index) -> bool {
-        let chunk = self.chunks[index];
-        let Chunk { address, size, region, .. } = chunk;
-        let range = self.regions.get(region).filter(|range| range.page.is_some());
-        let is_all = range.is_some_and(|range| (range.address, range.bytes) == (address, size));
-        if chunk.state != ChunkState::Unmapped || !chunk.is_whole() || !is_all {
-            return self.keep_corrupt(address);
-        }
-        // SAFETY: the chunk is all of the range, as it was reserved, and has no pages. It is removed below,
-        // unless the call had no effect.
-        let released = unsafe { self.backing.release_addresses(address, size) };
-        let released = self.noted(released);
-        if released.is_err_and(BackingError::had_no_effect) {
-            return false;
-        }
-        // Where it failed, addresses are lost, and no memory.
-        self.take_unmapped(index);
-        self.chunks.remove(index);
-        self.regions.remove(region);
-        true
     }
 }

@@ -147,7 +147,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Takes a free chunk out of the counts of splits: it is counted again when it is put back.
-    fn uncount_split(&mut self, index: Index) {
+    pub(crate) fn uncount_split(&mut self, index: Index) {
         let chunk = self.chunks[index];
         if !chunk.is_whole() && !self.is_paged(&chunk) {
             let small = self.pools[chunk.pool as usize].small;

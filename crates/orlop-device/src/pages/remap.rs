@@ -8,7 +8,7 @@
 
 use crate::backing::DeviceBacking;
 use crate::engine::{Chunk, ChunkState, Index};
-use crate::engine::{Engine, PoolRequest};
+use crate::engine::{Engine, PoolRequest, SlowPath};
 use orlop_alloc::RegionAction;
 use std::collections::BTreeSet;
 
@@ -38,12 +38,16 @@ pub(crate) struct PageClaim {
 }
 
 impl PageClaim {
+    pub(crate) fn is_full(&self) -> bool {
+        self.holes.is_empty()
+    }
+
     fn missing(&self) -> usize {
         self.holes.iter().map(|hole| hole.bytes).sum()
     }
 }
 
-impl<B: DeviceBacking> Engine<B> {
+impl<B: DeviceBacking> SlowPath<'_, B> {
     /// Returns a chunk for a request, in no index, of new pages or of moved ones.
     pub(crate) fn grow_by_remap(&mut self, request: &PoolRequest) -> Option<Index> {
         // No page moves, and no address is reserved, for a request beyond the limit.
@@ -56,7 +60,7 @@ impl<B: DeviceBacking> Engine<B> {
         let mut range = cheapest(self);
         let missing = range.map_or(request.size, |(missing, _)| missing);
         if self.is_beyond_peak(request, missing) && self.merge_streams_for(request) {
-            if let Some(chunk) = self.search(request) {
+            if let Some(chunk) = self.search_again(request) {
                 return Some(chunk);
             }
             range = cheapest(self);
@@ -65,7 +69,8 @@ impl<B: DeviceBacking> Engine<B> {
             Some((_, first)) => first,
             None => self.add_range(request)?,
         };
-        let mut claim = self.claim_from(first, request.size, self.page(request.pool))?;
+        let page = self.page(request.pool);
+        let mut claim = self.claim_from(first, request.size, page)?;
         self.fill(request, &mut claim, PagePurpose::Request)?;
         // Rounded up to pages it can have a free neighbour now.
         self.merge_around(claim.chunk, ChunkState::Free);
@@ -106,6 +111,141 @@ impl<B: DeviceBacking> Engine<B> {
         Some(())
     }
 
+    /// Fills all holes with new pages. Returns `false` if there is no memory; filled holes stay filled.
+    fn fill_with_new(&mut self, claim: &mut PageClaim) -> bool {
+        while let Some(&Hole { bytes, .. }) = claim.holes.first() {
+            if !self.is_within_limit(bytes) || !self.map_hole(claim) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Maps new pages in the first hole of a claim. Returns `false` if there is no memory.
+    pub(crate) fn map_hole(&mut self, claim: &mut PageClaim) -> bool {
+        let Chunk { pool, region, .. } = self.chunks[claim.chunk];
+        let Some(&Hole { address, bytes }) = claim.holes.first() else { return true };
+        let page = claim.page;
+        // SAFETY: nothing is mapped in a hole of the claim, and nothing else can map there; its ends are
+        // multiples of the page.
+        let mapped = self.call(|backing| unsafe { backing.map(address, bytes, page) });
+        if self.allocated(mapped).is_none() {
+            return false;
+        }
+        self.count_mapped(pool, bytes);
+        self.note(RegionAction::Mapped, region, address, bytes);
+        claim.holes.remove(0);
+        true
+    }
+
+    /// Fills holes with pages that lie wholly in free chunks: first with those that no block of a period plan
+    /// needs.
+    fn fill_by_remap(&mut self, claim: &mut PageClaim) {
+        let mut left = usize::MAX;
+        while self.period.is_planned() && claim.missing() < left {
+            left = claim.missing();
+            let sources = self.sources(claim.page).into_iter();
+            let sources = sources.filter_map(|source| self.unplanned(source)).collect();
+            self.fill_from(claim, sources);
+        }
+        let sources = self.sources(claim.page);
+        self.fill_from(claim, sources);
+    }
+
+    /// Fills holes with pages of these sources, the smallest first.
+    fn fill_from(&mut self, claim: &mut PageClaim, mut sources: Vec<(Index, Hole)>) {
+        sources.sort_unstable_by_key(|&(_, pages)| pages.bytes);
+        let mut missing = claim.missing();
+        let mut carved = Vec::new();
+        for (index, pages) in sources {
+            let bytes = pages.bytes.min(missing);
+            if bytes == 0 {
+                break;
+            }
+            if let Some(source) = self.carve(index, pages.address, pages.address + bytes) {
+                missing -= bytes;
+                carved.push(source);
+            }
+        }
+        let streams: BTreeSet<u32> = carved.iter().map(|&source| self.chunks[source].stream).collect();
+        let running: BTreeSet<u32> = streams.into_iter().filter(|&stream| !self.finish(stream)).collect();
+        for source in carved {
+            if running.contains(&self.chunks[source].stream) {
+                self.insert_free(source);
+            } else {
+                self.move_pages(claim, source);
+            }
+        }
+    }
+
+    /// Moves the pages of a chunk that is in no index into the first holes, which have room for them.
+    fn move_pages(&mut self, claim: &mut PageClaim, source: Index) {
+        let Chunk { address, size, region: of, pool: source_pool, .. } = self.chunks[source];
+        let Chunk { pool, region: to, .. } = self.chunks[claim.chunk];
+        let [from_small, small] = [source_pool, pool].map(|pool| self.pools[pool as usize].small);
+        let mut pages = Hole { address, bytes: size };
+        while pages.bytes > 0
+            && let Some(hole) = claim.holes.first_mut()
+        {
+            let Hole { address, bytes } = *hole;
+            let bytes = bytes.min(pages.bytes);
+            let (from, page) = (pages.address, claim.page);
+            // SAFETY: the pages were in a free chunk whose stream was waited for; nothing is mapped in the
+            // hole.
+            let moved = self.call(|backing| unsafe { backing.remap(from, address, bytes, page) });
+            if self.noted(moved).is_err() {
+                return self.drop_pages(source, pages, claim.page);
+            }
+            let hole = &mut claim.holes[0];
+            *hole = Hole { address: hole.address + bytes, bytes: hole.bytes - bytes };
+            if hole.bytes == 0 {
+                claim.holes.remove(0);
+            }
+            if from_small != small {
+                self.stats.reserved_bytes.transfer(from_small, bytes as u64);
+            }
+            self.stats.remapped_bytes += bytes as u64;
+            self.note_move(claim.chunk);
+            self.note(RegionAction::Unmapped, of, pages.address, bytes);
+            self.note(RegionAction::Mapped, to, address, bytes);
+            pages = Hole { address: pages.address + bytes, bytes: pages.bytes - bytes };
+        }
+        self.make_unmapped(source);
+    }
+
+    /// Returns pages to the device that cannot move: the last ones of a chunk that is in no index. New ones
+    /// are mapped in their place.
+    fn drop_pages(&mut self, source: Index, pages: Hole, page: usize) {
+        let Chunk { address, pool, region, .. } = self.chunks[source];
+        let small = self.pools[pool as usize].small;
+        // SAFETY: they were in a free chunk whose stream was waited for, and could not be moved.
+        let unmapped = self.call(|backing| unsafe { backing.unmap(pages.address, pages.bytes, page) });
+        if self.noted(unmapped).is_ok() {
+            self.stats.reserved_bytes.sub(small, pages.bytes as u64);
+            self.stats.num_device_free += 1;
+            self.note(RegionAction::Unmapped, region, pages.address, pages.bytes);
+            return self.make_unmapped(source);
+        }
+        // Their contents may be lost, so that even pages that were certainly not unmapped cannot be used.
+        let moved = pages.address - address;
+        if moved == 0 {
+            return self.leak(source);
+        }
+        match self.cut_back(source, moved, ChunkState::Live) {
+            Some(rest) => {
+                self.leak(rest);
+                self.make_unmapped(source);
+            }
+            None => {
+                // There are 2^32 chunks: the addresses of pages that moved are leaked with the others.
+                self.stats.reserved_bytes.add(small, moved as u64);
+                self.leak(source);
+            }
+        }
+    }
+}
+
+impl<B: DeviceBacking> Engine<B> {
     /// Takes chunks out of their indexes for a claim of `needed` bytes that begins with `first`: it and the
     /// following ones are free or without pages.
     pub(crate) fn claim_from(&mut self, first: Index, needed: usize, page: usize) -> Option<PageClaim> {
@@ -131,7 +271,7 @@ impl<B: DeviceBacking> Engine<B> {
             }
             bytes += size;
             next = self.chunks[index].next;
-            self.chunks[index].state = ChunkState::Live;
+            self.chunks[index].state = ChunkState::Claimed;
             if index != first {
                 self.chunks.unlink(index);
                 self.chunks.remove(index);
@@ -172,136 +312,12 @@ impl<B: DeviceBacking> Engine<B> {
         None
     }
 
-    /// Fills all holes with new pages. Returns `false` if there is no memory; filled holes stay filled.
-    fn fill_with_new(&mut self, claim: &mut PageClaim) -> bool {
-        let Chunk { pool, region, .. } = self.chunks[claim.chunk];
-        while let Some(&Hole { address, bytes }) = claim.holes.first() {
-            if !self.is_within_limit(bytes) {
-                return false;
-            }
-            // SAFETY: nothing is mapped in a hole of the claim; its ends are multiples of the page.
-            let mapped = unsafe { self.backing.map(address, bytes, claim.page) };
-            if self.allocated(mapped).is_none() {
-                return false;
-            }
-            self.count_mapped(pool, bytes);
-            self.note(RegionAction::Mapped, region, address, bytes);
-            claim.holes.remove(0);
-        }
-        true
-    }
-
-    /// Fills holes with pages that lie wholly in free chunks: first with those that no block of a period plan
-    /// needs.
-    fn fill_by_remap(&mut self, claim: &mut PageClaim) {
-        let mut left = usize::MAX;
-        while self.period.is_planned() && claim.missing() < left {
-            left = claim.missing();
-            let sources = self.sources(claim.page).into_iter();
-            let sources = sources.filter_map(|source| self.unplanned(source)).collect();
-            self.fill_from(claim, sources);
-        }
-        self.fill_from(claim, self.sources(claim.page));
-    }
-
     /// Returns the first pages of a source that no block of the period plan needs.
     fn unplanned(&self, (index, pages): (Index, Hole)) -> Option<(Index, Hole)> {
         let part = self.period.outside(pages.address..pages.address + pages.bytes);
         // A plan counts pages from address zero, a region from its start.
         let part = self.regions.get(self.chunks[index].region)?.whole_pages(part)?;
         Some((index, Hole { address: part.start, bytes: part.len() }))
-    }
-
-    /// Fills holes with pages of these sources, the smallest first.
-    fn fill_from(&mut self, claim: &mut PageClaim, mut sources: Vec<(Index, Hole)>) {
-        sources.sort_unstable_by_key(|&(_, pages)| pages.bytes);
-        let mut missing = claim.missing();
-        let mut used = 0;
-        for &(_, pages) in &sources {
-            if missing == 0 {
-                break;
-            }
-            missing = missing.saturating_sub(pages.bytes);
-            used += 1;
-        }
-        sources.truncate(used);
-        let streams: BTreeSet<u32> = sources.iter().map(|&(index, _)| self.chunks[index].stream).collect();
-        let running: BTreeSet<u32> = streams.into_iter().filter(|&stream| !self.finish(stream)).collect();
-        sources.retain(|&(index, _)| !running.contains(&self.chunks[index].stream));
-        for (index, pages) in sources {
-            let bytes = pages.bytes.min(claim.missing());
-            if bytes == 0 {
-                break;
-            }
-            if let Some(source) = self.carve(index, pages.address, pages.address + bytes) {
-                self.move_pages(claim, source);
-            }
-        }
-    }
-
-    /// Moves the pages of a chunk that is in no index into the first holes, which have room for them.
-    fn move_pages(&mut self, claim: &mut PageClaim, source: Index) {
-        let Chunk { address, size, region: from, pool: of, .. } = self.chunks[source];
-        let Chunk { pool, region: to, .. } = self.chunks[claim.chunk];
-        let [from_small, small] = [of, pool].map(|pool| self.pools[pool as usize].small);
-        let mut pages = Hole { address, bytes: size };
-        while pages.bytes > 0
-            && let Some(hole) = claim.holes.first_mut()
-        {
-            let Hole { address, bytes } = *hole;
-            let bytes = bytes.min(pages.bytes);
-            // SAFETY: the pages were in a free chunk whose stream was waited for; nothing is mapped in the
-            // hole.
-            let moved = unsafe { self.backing.remap(pages.address, address, bytes, claim.page) };
-            if self.noted(moved).is_err() {
-                return self.drop_pages(source, pages, claim.page);
-            }
-            let hole = &mut claim.holes[0];
-            *hole = Hole { address: hole.address + bytes, bytes: hole.bytes - bytes };
-            if hole.bytes == 0 {
-                claim.holes.remove(0);
-            }
-            if from_small != small {
-                self.stats.reserved_bytes.transfer(from_small, bytes as u64);
-            }
-            self.stats.remapped_bytes += bytes as u64;
-            self.note_move(claim.chunk);
-            self.note(RegionAction::Unmapped, from, pages.address, bytes);
-            self.note(RegionAction::Mapped, to, address, bytes);
-            pages = Hole { address: pages.address + bytes, bytes: pages.bytes - bytes };
-        }
-        self.make_unmapped(source);
-    }
-
-    /// Returns pages to the device that cannot move: the last ones of a chunk that is in no index. New ones
-    /// are mapped in their place.
-    fn drop_pages(&mut self, source: Index, pages: Hole, page: usize) {
-        let Chunk { address, pool, region, .. } = self.chunks[source];
-        let small = self.pools[pool as usize].small;
-        // SAFETY: they were in a free chunk whose stream was waited for, and could not be moved.
-        let unmapped = unsafe { self.backing.unmap(pages.address, pages.bytes, page) };
-        if self.noted(unmapped).is_ok() {
-            self.stats.reserved_bytes.sub(small, pages.bytes as u64);
-            self.stats.num_device_free += 1;
-            self.note(RegionAction::Unmapped, region, pages.address, pages.bytes);
-            return self.make_unmapped(source);
-        }
-        // Their contents may be lost, so that even pages that were certainly not unmapped cannot be used.
-        let moved = pages.address - address;
-        if moved == 0 {
-            return self.leak(source);
-        }
-        match self.cut_back(source, moved, ChunkState::Live) {
-            Some(rest) => {
-                self.leak(rest);
-                self.make_unmapped(source);
-            }
-            None => {
-                // There are 2^32 chunks: the addresses of pages that moved are leaked with the others.
-                self.stats.reserved_bytes.add(small, moved as u64);
-                self.leak(source);
-            }
-        }
     }
 
     /// Returns the free chunks with whole pages in them, and these pages.
@@ -318,7 +334,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Abandons a claim: parts with pages become free chunks, the others chunks without pages.
-    fn abandon(&mut self, claim: &PageClaim) {
+    pub(crate) fn abandon(&mut self, claim: &PageClaim) {
         for hole in claim.holes.iter().rev() {
             let Chunk { address, size, .. } = self.chunks[claim.chunk];
             let end = hole.address + hole.bytes;

@@ -8,8 +8,8 @@
 //! and then no more.
 
 use crate::backing::DeviceBacking;
+use crate::engine::{CacheMiss, DeviceBlock, Engine, LARGE, NONE, PoolRequest, SlowPath};
 use crate::engine::{Chunk, ChunkState, Index};
-use crate::engine::{DeviceBlock, Engine, LARGE, PoolRequest};
 use crate::engine::{Region, at};
 use crate::error::DeviceError;
 use crate::pages::PagePurpose;
@@ -46,54 +46,57 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Allocates a block for a request of the watched stream: at its planned address, or by best fit.
-    pub(crate) fn allocate_planned(
+    /// Logs a request of the watched stream, and allocates a block for it at its planned address, or by best
+    /// fit.
+    pub(crate) fn allocate_logged(
         &mut self,
-        request: &PoolRequest,
+        request: PoolRequest,
         requested: usize,
-    ) -> Result<DeviceBlock, DeviceError> {
+    ) -> Result<DeviceBlock, CacheMiss> {
         let (number, address) = self.period.log_request(request.size);
         if address.is_some() {
             self.index_last_freed();
         }
-        let planned = address.and_then(|address| self.take_at(request, address));
+        let planned = address.and_then(|address| Some((address, self.available_at(&request, address)?)));
         let block = match planned {
-            Some(chunk) => Ok(self.hand_out(chunk, request.size, requested)),
-            None if let Some(loss) = self.loss() => Err(loss),
-            None => self.allocate_best_fit(request, requested),
+            // Pages are missing there.
+            Some((address, (_, missing))) if missing > 0 => {
+                return Err(CacheMiss::Request {
+                    request,
+                    requested,
+                    logged: Some((number, Some(address))),
+                    foreign: NONE,
+                });
+            }
+            Some((address, (chunk, _))) => {
+                let chunk = self.take_free_at(&request, chunk, address);
+                chunk.map(|chunk| self.hand_out(chunk, request.size, requested))
+            }
+            None => None,
         };
-        match block {
-            Ok(block) => self.chunks[block.0].after = number,
-            Err(_) => self.period.log_free(number),
-        }
-        if std::mem::take(&mut self.period.has_moved) {
-            self.plan_period();
-        }
-        block
+        let Some(block) = block.or_else(|| self.best_fit(&request, requested)) else {
+            return Err(CacheMiss::Request {
+                request,
+                requested,
+                logged: Some((number, None)),
+                foreign: NONE,
+            });
+        };
+        self.chunks[block.0].after = number;
+        self.plan_if_moved();
+        Ok(block)
     }
 
-    /// Takes a chunk at an address for a request. `None` if the addresses are not free, or have no pages and
-    /// there are none that the plan does not need.
-    fn take_at(&mut self, request: &PoolRequest, address: usize) -> Option<Index> {
-        let mut chunk = self.available_at(request, address)?;
-        let page = self.page(request.pool);
-        let Chunk { address: begin, state, .. } = self.chunks[chunk];
-        // Whole pages are filled: the part of the first one that is below the block becomes free.
-        let before = (address - begin) / page * page;
-        if state == ChunkState::Unmapped && before > 0 {
-            self.take_unmapped(chunk);
-            let behind = self.cut_back(chunk, before, ChunkState::Unmapped);
-            self.put_unmapped(chunk);
-            chunk = behind?;
-            self.put_unmapped(chunk);
-        }
+    /// Takes chunks with pages at an address for a request, from the chunk that covers it.
+    fn take_free_at(&mut self, request: &PoolRequest, chunk: Index, address: usize) -> Option<Index> {
         let needed = address - self.chunks[chunk].address + request.size;
-        let mut claim = self.claim_from(chunk, needed, page)?;
-        if !claim.holes.is_empty() {
-            self.fill(request, &mut claim, PagePurpose::Plan)?;
-            // Rounded up to pages it can have free neighbours now.
-            self.merge_around(chunk, ChunkState::Free);
-        }
+        let page = self.page(request.pool);
+        let claim = self.claim_from(chunk, needed, page)?;
+        self.cut_at(claim.chunk, address)
+    }
+
+    /// Cuts off the part of a chunk, which is in no index, below an address. It becomes free.
+    fn cut_at(&mut self, chunk: Index, address: usize) -> Option<Index> {
         let before = address - self.chunks[chunk].address;
         if before > 0 {
             let Some(front) = self.cut_front(chunk, before) else {
@@ -106,9 +109,16 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
+    /// Plans the period if pages were moved.
+    fn plan_if_moved(&mut self) {
+        if std::mem::take(&mut self.period.has_moved) {
+            self.plan_period();
+        }
+    }
+
     /// Finds the chunk that covers an address, if it and the following ones are free or without pages as far
-    /// as a request needs.
-    fn available_at(&self, request: &PoolRequest, address: usize) -> Option<Index> {
+    /// as a request needs. Returns it and how many bytes have no pages.
+    fn available_at(&self, request: &PoolRequest, address: usize) -> Option<(Index, usize)> {
         let covers = |&index: &Index| {
             let chunk = &self.chunks[index];
             chunk.address <= address && address - chunk.address < chunk.size
@@ -118,7 +128,7 @@ impl<B: DeviceBacking> Engine<B> {
         let unmapped = || unmapped.last_below(at(address + 1, 0)).map(|place| place.chunk);
         let first = free.filter(covers).or_else(|| unmapped().filter(covers))?;
         let bytes = (address - self.chunks[first].address).checked_add(request.size)?;
-        self.missing_from(first, request, bytes).map(|_| first)
+        self.missing_from(first, request, bytes).map(|missing| (first, missing))
     }
 
     /// Notes that pages moved for a chunk. The stream of the first large one is watched.
@@ -231,6 +241,60 @@ impl<B: DeviceBacking> Engine<B> {
         // A block of another stream, or from before the log, has a number outside the period.
         let planned = period.request(chunk.after).is_some_and(|request| request.buffer.is_some());
         chunk.state == ChunkState::Live && !planned
+    }
+}
+
+impl<B: DeviceBacking> SlowPath<'_, B> {
+    /// Allocates a block for a request of the watched stream: at its planned address, or by best fit.
+    pub(crate) fn allocate_planned(
+        &mut self,
+        request: &PoolRequest,
+        requested: usize,
+        number: u32,
+        address: Option<usize>,
+    ) -> Result<DeviceBlock, DeviceError> {
+        let planned = address.and_then(|address| self.take_at(request, address));
+        let mut block = planned.map(|chunk| self.hand_out(chunk, request.size, requested));
+        if address.is_some() && block.is_none() && !self.is_lost() {
+            // Best fit was not tried yet.
+            block = self.best_fit(request, requested);
+        }
+        let block = match (block, self.loss()) {
+            (Some(block), _) => Ok(block),
+            (None, Some(loss)) => Err(loss),
+            (None, None) => self.allocate_elsewhere(request, requested),
+        };
+        match block {
+            Ok(block) => self.chunks[block.0].after = number,
+            Err(_) => self.period.log_free(number),
+        }
+        self.plan_if_moved();
+        block
+    }
+
+    /// Takes a chunk at an address for a request. `None` if the addresses are not free, or have no pages and
+    /// there are none that the plan does not need.
+    fn take_at(&mut self, request: &PoolRequest, address: usize) -> Option<Index> {
+        let (mut chunk, _) = self.available_at(request, address)?;
+        let page = self.page(request.pool);
+        let Chunk { address: begin, state, .. } = self.chunks[chunk];
+        // Whole pages are filled: the part of the first one that is below the block becomes free.
+        let before = (address - begin) / page * page;
+        if state == ChunkState::Unmapped && before > 0 {
+            self.take_unmapped(chunk);
+            let behind = self.cut_back(chunk, before, ChunkState::Unmapped);
+            self.put_unmapped(chunk);
+            chunk = behind?;
+            self.put_unmapped(chunk);
+        }
+        let needed = address - self.chunks[chunk].address + request.size;
+        let mut claim = self.claim_from(chunk, needed, page)?;
+        if !claim.holes.is_empty() {
+            self.fill(request, &mut claim, PagePurpose::Plan)?;
+            // Rounded up to pages it can have free neighbours now.
+            self.merge_around(chunk, ChunkState::Free);
+        }
+        self.cut_at(chunk, address)
     }
 }
 

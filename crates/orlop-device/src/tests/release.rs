@@ -1,7 +1,7 @@
 //! Which memory is released to the device, and when.
 
 use super::{MIB, engine, on, reserved_mib, torch};
-use crate::engine::{ChunkState, PoolRequest};
+use crate::engine::{ChunkState, PoolRequest, SlowPath};
 use crate::{DeviceAllocator, DeviceRequest, NullDevice, Policy, StreamFilter};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Alignment, Device, StreamId};
@@ -78,8 +78,8 @@ fn a_region_with_a_live_block_stays() {
     let behind = engine.chunks[part.0].next;
     assert_eq!(engine.chunks[behind].state, ChunkState::Free);
     for chunk in [whole.0, part.0, behind] {
-        assert!(!engine.release_region(chunk));
-        assert!(!engine.release_range(chunk));
+        assert!(!SlowPath::new(&mut engine).release_region(chunk));
+        assert!(!SlowPath::new(&mut engine).release_range(chunk));
     }
     assert_eq!((reserved_mib(engine.stats()), engine.stats().num_corrupt_releases), (40, 6));
     assert!(engine.verify().is_err());
@@ -94,7 +94,7 @@ fn pages_are_not_released_as_blocks_that_are_never_split() {
     let first = engine.allocate(on(60, 0)).unwrap();
     engine.free(first).unwrap();
     let request = PoolRequest { size: 40 * MIB, stream: 0, pool: 1 };
-    assert!(!engine.release_oversize(&request));
+    assert!(!SlowPath::new(&mut engine).release_oversize(&request));
     assert_eq!((reserved_mib(engine.stats()), engine.stats().segment.all.current), (60, 0));
     engine.verify().unwrap();
 }
@@ -141,6 +141,23 @@ fn nothing_is_released_during_a_capture() {
     assert!(allocator.mark_capture_end().is_err(), "there is none");
     assert_eq!(allocator.trim(20 << 20), 30 << 20);
     assert_eq!(allocator.usage().reserved, 0);
+}
+
+/// Neither by garbage collection, nor for a request larger than what is free.
+#[test]
+fn nothing_is_collected_during_a_capture() {
+    let mut engine = engine(torch("garbage_collection_threshold:0.3,max_split_size_mb:32"), 200);
+    engine.set_memory_fraction(0.99);
+    let blocks = [40, 40, 40].map(|mib| engine.allocate(on(mib, 1)).unwrap());
+    blocks.into_iter().for_each(|block| engine.free(block).unwrap());
+    engine.mark_capture_begin();
+    engine.allocate(on(100, 1)).unwrap_err();
+    engine.allocate(on(100, 2)).unwrap_err();
+    assert_eq!((engine.stats().num_device_free, reserved_mib(engine.stats())), (0, 120));
+    engine.mark_capture_end().unwrap();
+    engine.allocate(on(100, 1)).unwrap();
+    assert!(engine.stats().num_device_free > 0);
+    engine.verify().unwrap();
 }
 
 /// A wait would add one of the two streams to the capture.

@@ -1,7 +1,7 @@
 //! Streams: which uses of a block count.
 
-use super::{engine, on, torch};
-use crate::{DeviceAllocator, Engine, NullDevice, Policy};
+use super::{MIB, engine, on, reserved_mib, torch};
+use crate::{DeviceAllocator, DeviceError, DeviceRequest, Engine, NullDevice, Policy};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
 
@@ -45,6 +45,7 @@ fn default_streams_of_two_devices_are_two_streams() {
 
 /// Two streams hand blocks to each other; each is also used by the other one. Returns the number of events,
 /// queries and device-side waits for `rounds` hand-overs, after the engine has warmed up.
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 fn hand_over(policy: Policy, rounds: u64) -> [u64; 3] {
     let mut engine = engine(policy, 64);
     let counts = |engine: &Engine<NullDevice>| {
@@ -130,19 +131,85 @@ fn growth_records_one_event_for_many_blocks() {
     engine.verify().unwrap();
 }
 
-/// A stream that is destroyed has its events first.
+/// A stream that is destroyed is waited for first, and its memory is the default stream's.
 #[test]
-fn a_retired_stream_has_its_events() {
+fn the_memory_of_a_retired_stream_is_the_default_streams() {
+    for policy in
+        [Policy::orlop(), Policy::orlop_without_pages(), torch(""), torch("expandable_segments:True")]
+    {
+        let mut engine = engine(policy, 40);
+        let (retired, default) = (StreamId::from_raw(2), StreamId::default_of(Device::cuda(0)));
+        engine.backing().set_events_done(false);
+        let [own, shared, kept] = [10, 10, 10].map(|mib| engine.allocate(on(mib, 2)).unwrap());
+        engine.record_stream(shared, StreamId::from_raw(3)).unwrap();
+        engine.free(own).unwrap();
+        engine.free(shared).unwrap();
+        engine.retire_stream(StreamId::from_raw(7)).unwrap();
+        assert_eq!(engine.backing().waits(), 0, "it never had work here");
+        engine.retire_stream(retired).unwrap();
+        assert_eq!(engine.backing().waits(), 1);
+        engine.verify().unwrap();
+        let again = engine.allocate(DeviceRequest::new(10 * MIB, default)).unwrap();
+        assert_eq!(engine.backing().waits(), 1);
+        engine.free(kept).unwrap();
+        engine.free(again).unwrap();
+        engine.backing().set_events_done(true);
+        engine.empty_cache().unwrap();
+        assert_eq!(reserved_mib(engine.stats()), 0);
+        engine.verify().unwrap();
+    }
+}
+
+/// Numbers are reused, so that tables have the size of the streams that exist.
+#[test]
+fn a_million_streams_take_the_memory_of_a_few() {
+    let pairs = if cfg!(miri) { 300 } else { 500_000 };
     let mut engine = engine(Policy::orlop(), 64);
-    let retired = StreamId::from_raw(2);
-    let block = engine.allocate(on(20, 1)).unwrap();
-    engine.record_stream(block, retired).unwrap();
-    engine.free(block).unwrap();
-    engine.retire_stream(StreamId::from_raw(3)).unwrap();
-    assert_eq!(engine.backing().events(), 0);
-    engine.retire_stream(retired).unwrap();
-    assert_eq!(engine.backing().events(), 1);
-    let again = engine.allocate(on(20, 1)).unwrap();
-    assert_eq!((engine.backing().events(), engine.backing().waits()), (1, 0), "the event is complete");
-    engine.free(again).unwrap();
+    let held = engine.allocate(on(1, 1)).unwrap();
+    let (mut after_few, mut max_streams) = (0, 0);
+    for count in 0..pairs {
+        let [own, other] = [0, 1].map(|place| StreamId::from_raw(100 + 2 * count + place));
+        let block = engine.allocate(DeviceRequest::new(MIB, own)).unwrap();
+        engine.record_stream(block, other).unwrap();
+        if count % 1000 == 0 {
+            engine.record_stream(held, own).unwrap();
+        }
+        engine.retire_stream(other).unwrap();
+        engine.free(block).unwrap();
+        engine.retire_stream(own).unwrap();
+        max_streams = max_streams.max(engine.streams.bytes());
+        if count == 200 {
+            after_few = engine.metadata();
+            engine.verify().unwrap();
+        }
+    }
+    assert!(engine.metadata() <= after_few, "{} bytes, {after_few} after 200", engine.metadata());
+    assert!(max_streams < 8192, "{max_streams} bytes");
+    engine.free(held).unwrap();
+    engine.verify().unwrap();
+}
+
+#[test]
+fn the_event_of_a_foreign_stream_is_recorded_when_its_block_is_freed() {
+    for policy in [Policy::orlop(), torch("")] {
+        let mut engine = engine(policy, 64);
+        let foreign = StreamId::from_raw(9);
+        engine.adopt_foreign_stream(foreign).unwrap();
+        engine.backing().set_events_done(false);
+        let block = engine.allocate(on(20, 9)).unwrap();
+        assert_eq!(engine.backing().waits(), 1, "its memory is the default stream's");
+        let events = engine.backing().events();
+        engine.free(block).unwrap();
+        assert_eq!(engine.backing().events(), events + 1);
+        // From here on the stream may be gone.
+        let during = engine.allocate(on(20, 1)).unwrap();
+        engine.backing().set_events_done(true);
+        engine.free(during).unwrap();
+        engine.mark_capture_begin();
+        assert_eq!(engine.allocate(on(1, 9)), Err(DeviceError::DuringCapture));
+        assert_eq!(engine.retire_stream(StreamId::from_raw(1)), Err(DeviceError::DuringCapture));
+        engine.mark_capture_end().unwrap();
+        engine.empty_cache().unwrap();
+        engine.verify().unwrap();
+    }
 }

@@ -3,7 +3,7 @@
 //! Every byte of a segment counts as exactly one of five: requested, rounding, pending, split, cached. So the
 //! five add up to the reserved bytes, and each has its own remedy.
 
-use orlop_trace::history::{BlockState, Segment, SegmentBlock};
+use orlop_trace::history::{BlockState, DeviceHistory, Segment, SegmentBlock};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -169,4 +169,18 @@ impl SegmentsInfo {
                 .collect(),
         }
     }
+}
+
+/// Returns the peak of the bytes of segments in the first `events` events; `None` without segments.
+pub(super) fn peak_of_segments(history: &DeviceHistory, events: usize) -> Option<u64> {
+    let mut has_segments = !history.start.is_empty();
+    let mut reserved: u128 = history.start.iter().map(|segment| u128::from(segment.bytes)).sum();
+    let mut peak = reserved;
+    for event in history.events.iter().take(events).filter(|event| event.action.is_region()) {
+        let bytes = u128::from(event.bytes);
+        reserved = if event.action.adds_region() { reserved + bytes } else { reserved.saturating_sub(bytes) };
+        has_segments = true;
+        peak = peak.max(reserved);
+    }
+    has_segments.then(|| u64::try_from(peak).unwrap_or(u64::MAX))
 }

@@ -6,10 +6,9 @@
 //! not solved exactly: the result is either the segments with the fewest live bytes for their size, or a
 //! single segment, whichever has fewer live bytes.
 
-use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
+use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached, peak_of_segments};
 use super::live_memory::{BlockTotals, LiveMemory, SiteUsage, UsageRanking, steps_after};
 use super::naming::{SiteGroups, SiteNaming};
-use super::snapshot_info::peak_of_segments;
 use orlop_trace::history::{
     BlockState, DeviceHistory, HistoryEvent, Segment, SegmentBlock, SizeRules, Timeline, Workload,
 };

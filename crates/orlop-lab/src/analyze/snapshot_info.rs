@@ -1,7 +1,7 @@
 //! The description of a history by device: live memory at the peak and at the end, fragmentation, and failed
 //! requests.
 
-use super::fragmentation::SegmentsInfo;
+use super::fragmentation::{SegmentsInfo, peak_of_segments};
 use super::live_memory::{LiveMemory, events_after};
 use super::naming::{SiteGroups, SiteNaming};
 use super::out_of_memory::OutOfMemoryReport;
@@ -174,18 +174,4 @@ pub(crate) fn with_start(history: &DeviceHistory) -> Cow<'_, DeviceHistory> {
 /// source; `None` if there is neither.
 pub(crate) fn peak_reserved(history: &DeviceHistory, events: usize) -> Option<u64> {
     peak_of_segments(history, events).or(history.counted_reserved)
-}
-
-/// Returns the peak of the bytes of segments in the first `events` events; `None` without segments.
-pub(crate) fn peak_of_segments(history: &DeviceHistory, events: usize) -> Option<u64> {
-    let mut has_segments = !history.start.is_empty();
-    let mut reserved: u128 = history.start.iter().map(|segment| u128::from(segment.bytes)).sum();
-    let mut peak = reserved;
-    for event in history.events.iter().take(events).filter(|event| event.action.is_region()) {
-        let bytes = u128::from(event.bytes);
-        reserved = if event.action.adds_region() { reserved + bytes } else { reserved.saturating_sub(bytes) };
-        has_segments = true;
-        peak = peak.max(reserved);
-    }
-    has_segments.then(|| u64::try_from(peak).unwrap_or(u64::MAX))
 }

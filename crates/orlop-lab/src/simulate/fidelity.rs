@@ -160,7 +160,7 @@ fn pending_at_start(history: &DeviceHistory) -> Vec<u64> {
     order.into_iter().map(|(_, address)| address).collect()
 }
 
-/// Tells the device the recorded addresses of future segments, and of the ranges in which pages are mapped.
+/// Gives the device the recorded addresses of future segments, and of the ranges in which pages are mapped.
 fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
     // Ranges by address: their end, and their mapped bytes.
     let mut by_owner: BTreeMap<(StreamId, bool, PoolId), PageRange> = BTreeMap::new();

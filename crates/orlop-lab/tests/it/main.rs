@@ -4,7 +4,9 @@ mod advice;
 mod analyses;
 #[cfg(unix)] // The browser is driven over inherited descriptors.
 mod browser;
+mod comparisons;
 mod conditions;
+mod devices;
 #[path = "../../../orlop-trace/tests/it/histories.rs"]
 #[expect(dead_code, reason = "orlop-trace's own tests use the rest")]
 mod histories;

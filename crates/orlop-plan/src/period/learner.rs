@@ -3,8 +3,8 @@
 //! The anchor is where the fewest bytes are live: whenever fewer are live than at the anchor, the log
 //! restarts. So that this is not a border between two layers of a network, the learner first watches the live
 //! bytes for a while without a log. When as many bytes are live as at the anchor again, a period may have
-//! ended, and the log goes on trial: if all of it repeats, in the same order and with the same classes, it is
-//! the period. If not, it was a part of one, and the events since then are added to it.
+//! ended, and the log is compared with what follows: if all of it repeats, in the same order and with the
+//! same classes, it is the period. If not, it was a part of one, and the events since then are added to it.
 
 use super::PeriodRequest;
 use crate::Buffer;

@@ -25,8 +25,8 @@ use crate::shared::{Counted, Room, Shared};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::tensor::TensorImpl;
-use orlop_alloc::MemoryBlock;
-use orlop_core::{Device, MemoryKind};
+use orlop_alloc::{DeviceOps, MemoryBlock};
+use orlop_core::{Device, MemoryKind, StreamId};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -207,6 +207,9 @@ impl StorageCell {
         if flags.has(Flags::WARNS) {
             self.warn();
         }
+        if flags.has(Flags::DEVICE_READS) {
+            self.wait_for_readers()?;
+        }
         if flags.has(Flags::COPY_ON_WRITE) {
             guard.be_alone(copy)?;
         }
@@ -215,8 +218,36 @@ impl StorageCell {
 
     /// Acquires a write guard to change the storage itself, whatever the flags say about its bytes.
     pub(super) fn change(&self) -> Result<WriteGuard<'_>> {
-        self.borrows.write_anyway()?;
-        Ok(WriteGuard::new(self))
+        let flags = self.borrows.write_anyway()?;
+        let guard = WriteGuard::new(self);
+        if flags.has(Flags::DEVICE_READS) {
+            self.wait_for_readers()?;
+        }
+        Ok(guard)
+    }
+
+    /// Returns `true` if a stream may read host memory after a call has returned: it is kept until then, and
+    /// every later writer passes this cell. The caller holds a read guard.
+    pub(crate) fn keeps_for_streams(&self, block: &MemoryBlock) -> bool {
+        let elsewhere = Flags::COPY_ON_WRITE.and(Flags::ESCAPED).and(Flags::FOREIGN_PROCESS);
+        block.honours_streams() && !self.borrows.flags().has(elsewhere)
+    }
+
+    /// Lets writers wait for a stream that reads the memory. The caller holds a read guard.
+    pub(crate) fn add_reader(&self, stream: StreamId, ops: &Arc<dyn DeviceOps>) {
+        self.notes().add_reader(stream, ops, || self.borrows.set(Flags::DEVICE_READS));
+    }
+
+    /// Waits for the streams that read the memory. The caller holds a guard.
+    #[cold]
+    pub(super) fn wait_for_readers(&self) -> Result<()> {
+        // They stay in the list until they are done: a concurrent call waits too.
+        let readers = self.notes().readers();
+        for (stream, ops) in &readers {
+            ops.synchronize(*stream)?;
+        }
+        self.notes().remove_readers(&readers, || self.borrows.clear(Flags::DEVICE_READS));
+        Ok(())
     }
 
     #[inline]

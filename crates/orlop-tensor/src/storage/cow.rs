@@ -55,6 +55,10 @@ impl StorageCell {
         copy: impl FnOnce(&MemoryBlock, usize) -> Result<(MemoryBlock, usize)>,
     ) -> Result<Self> {
         let guard = self.read()?;
+        if self.borrows.flags().has(Flags::DEVICE_READS) {
+            // A writer of the clone would not know of the streams.
+            self.wait_for_readers()?;
+        }
         let flags = self.borrows.flags();
         let never = Flags::ESCAPED.and(Flags::FOREIGN_PROCESS).and(Flags::IMMUTABLE);
         if may(guard.block()) && !flags.has(never) {

@@ -1,6 +1,9 @@
-//! Rarely used data of a storage: the messages of refused accesses, and the origin of later memory.
+//! Rarely used data of a storage: the messages of refused accesses, the origin of later memory, and the
+//! streams that read it.
 
 use super::memory::Origin;
+use orlop_alloc::DeviceOps;
+use orlop_core::StreamId;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Notes {
     message: Mutex<Option<Box<str>>>,
     origin: Mutex<Option<Arc<Origin>>>,
+    /// The streams that may still read host memory, each with the operations that wait for it.
+    readers: Mutex<Vec<DeviceReader>>,
 }
+
+/// A stream and the operations of its device.
+pub(super) type DeviceReader = (StreamId, Arc<dyn DeviceOps>);
 
 impl Notes {
     pub(super) fn get(&self) -> Option<Box<str>> {
@@ -23,6 +31,29 @@ impl Notes {
 
     pub(super) fn origin(&self) -> Option<Arc<Origin>> {
         lock(&self.origin).clone()
+    }
+
+    /// Adds a stream that reads the memory, and calls `mark` before another thread can see it.
+    pub(super) fn add_reader(&self, stream: StreamId, ops: &Arc<dyn DeviceOps>, mark: impl FnOnce()) {
+        let mut readers = lock(&self.readers);
+        if !readers.iter().any(|&(known, _)| known == stream) {
+            readers.push((stream, Arc::clone(ops)));
+        }
+        mark();
+    }
+
+    /// Returns the streams that read the memory.
+    pub(super) fn readers(&self) -> Vec<DeviceReader> {
+        lock(&self.readers).clone()
+    }
+
+    /// Removes these streams, and calls `unmark` if none is left.
+    pub(super) fn remove_readers(&self, done: &[DeviceReader], unmark: impl FnOnce()) {
+        let mut readers = lock(&self.readers);
+        readers.retain(|&(stream, _)| done.iter().all(|&(other, _)| other != stream));
+        if readers.is_empty() {
+            unmark();
+        }
     }
 
     /// Replaces the origin, and returns the previous one.

@@ -10,6 +10,7 @@ mod imp;
 mod metadata;
 mod ops;
 mod options;
+mod packed;
 #[cfg(feature = "rand")]
 mod random;
 mod shape;
@@ -23,6 +24,7 @@ pub use self::elements::{Elements, ElementsMut, TensorElements, TensorElementsMu
 pub(crate) use self::imp::TensorImpl;
 pub(crate) use self::ops::{copy_or_cast, pattern};
 pub use self::options::TensorOptions;
+pub use self::packed::{PackedAccessor, PackedAccessor32, PackedAccessor64, PackedIndex};
 pub use self::shape::IntoShape;
 
 use crate::error::{Error, Result};

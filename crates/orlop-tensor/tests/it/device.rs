@@ -1,13 +1,13 @@
 //! Tensors on a device that the crate does not know.
 
-use crate::mock_device::{FAR, MockBacking, with_device};
+use crate::mock_device::{FAR, with_device};
 use orlop_alloc::Allocator;
 use orlop_alloc::Error as AllocError;
-use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind};
 use orlop_tensor::{Error, Tensor, TensorOptions};
+use orlop_testkit::fake_device::FakeDeviceBacking;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -75,7 +75,7 @@ fn lazy_copies_and_resizing_there() {
 #[test]
 fn a_device_without_operations_is_a_typed_error() {
     let context = Context::new();
-    context.register(FAR, MemoryKind::Default, Direct::new(MockBacking(System::new())).into_ref()).unwrap();
+    context.register(FAR, MemoryKind::Default, Direct::new(FakeDeviceBacking::new()).into_ref()).unwrap();
     let tensor = Tensor::empty([4], TensorOptions::new().device(FAR).context(&context)).unwrap();
     assert!(matches!(context.scope(|| tensor.fill_(1.0)), Err(Error::Alloc(AllocError::NoDeviceOps { .. }))));
 }

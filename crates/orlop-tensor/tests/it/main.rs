@@ -26,9 +26,11 @@ mod npy;
 mod npz;
 mod ops;
 mod origin;
+mod packed;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod storage;
+mod streams;
 mod torch;
 mod unreachable;
 mod workspace;

@@ -1,48 +1,15 @@
 //! A mock device that the crate does not know, whose memory only its operations may access.
 
-use orlop_alloc::backing::{Backing, Region, System};
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Access, Allocator, DeviceOps, DevicePtr};
+use orlop_alloc::{Allocator, DeviceOps, DevicePtr};
 use orlop_context::Context;
-use orlop_core::{Alignment, Device, MemoryKind, StreamId};
+use orlop_core::{Device, MemoryKind, StreamId};
+use orlop_testkit::fake_device::FakeDeviceBacking;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(crate) const FAR: Device = Device::custom(1, 0);
-
-/// Host memory that is declared as device memory.
-#[derive(Debug)]
-pub(crate) struct MockBacking(pub(crate) System);
-
-// SAFETY: regions of the system allocator.
-unsafe impl Backing for MockBacking {
-    fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
-        self.0.reserve(bytes, align)
-    }
-
-    unsafe fn release(&self, region: Region) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.0.release(region) };
-    }
-
-    fn access(&self) -> Access {
-        Access::Device
-    }
-
-    fn device(&self) -> Device {
-        FAR
-    }
-
-    fn name(&self) -> &str {
-        "far"
-    }
-
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.0.zero(ptr, bytes) }
-    }
-}
+pub(crate) const FAR: Device = FakeDeviceBacking::DEVICE;
 
 /// The device's operations, which are counted.
 #[derive(Debug, Default)]
@@ -89,7 +56,7 @@ unsafe impl DeviceOps for MockDeviceOps {
 pub(crate) fn with_device(test: impl FnOnce(&MockDeviceOps)) {
     let (context, ops) = (Context::new(), Arc::new(MockDeviceOps::default()));
     context
-        .register(FAR, MemoryKind::Default, Direct::new(MockBacking(System::new())).into_ref())
+        .register(FAR, MemoryKind::Default, Direct::new(FakeDeviceBacking::new()).into_ref())
         .expect("the first registration");
     context.register_ops(FAR, Arc::clone(&ops) as Arc<dyn DeviceOps>);
     context.scope(|| test(&ops));

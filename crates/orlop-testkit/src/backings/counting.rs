@@ -2,9 +2,9 @@
 
 use super::lock;
 use crate::fault::BackingFault;
-use orlop_alloc::Access;
 use orlop_alloc::backing::{Backing, Region, Reservation};
-use orlop_core::{Alignment, Device};
+use orlop_alloc::forward_backing;
+use orlop_core::Alignment;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -136,10 +136,6 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         unsafe { self.inner.release(region) };
     }
 
-    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
-        self.inner.reserve_addresses(capacity, align)
-    }
-
     unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
         let address = reservation.ptr.as_ptr().addr();
         {
@@ -194,11 +190,6 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         unsafe { self.inner.release_addresses(reservation, committed) };
     }
 
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.discard(ptr, bytes) }
-    }
-
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         {
             let address = ptr.as_ptr().addr();
@@ -213,7 +204,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         unsafe { self.inner.zero(ptr, bytes) }
     }
 
-    pass_on!();
+    forward_backing!(inner; except reserve, release, commit, decommit, release_addresses, zero);
 }
 
 impl<B: Backing> Drop for CountingBacking<B> {
@@ -228,6 +219,7 @@ impl<B: Backing> Drop for CountingBacking<B> {
 mod tests {
     use super::*;
     use orlop_alloc::backing::Null;
+    use orlop_core::Device;
 
     #[test]
     fn counts_and_finds_leaks_and_strangers() {

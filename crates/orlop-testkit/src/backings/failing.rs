@@ -1,9 +1,9 @@
 //! [`FailingBacking`]: fails on request.
 
 use super::lock;
-use orlop_alloc::Access;
 use orlop_alloc::backing::{Backing, Region, Reservation};
-use orlop_core::{Alignment, Device};
+use orlop_alloc::forward_backing;
+use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
@@ -114,10 +114,6 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         lock(&self.failures.plan).live -= region.bytes as u64;
     }
 
-    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
-        self.inner.reserve_addresses(capacity, align)
-    }
-
     unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
         if lock(&self.failures.plan).refuses(to - from) {
             return false;
@@ -145,11 +141,6 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         lock(&self.failures.plan).live -= committed as u64;
     }
 
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.discard(ptr, bytes) }
-    }
-
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         {
             let mut plan = lock(&self.failures.plan);
@@ -162,13 +153,14 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         unsafe { self.inner.zero(ptr, bytes) }
     }
 
-    pass_on!();
+    forward_backing!(inner; except reserve, release, commit, decommit, release_addresses, zero);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use orlop_alloc::backing::Null;
+    use orlop_core::Device;
 
     #[test]
     fn fails_as_planned() {

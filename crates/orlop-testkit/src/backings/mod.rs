@@ -3,29 +3,6 @@
 //! Each wraps another backing and shares its state with the test through an `Arc`, because the backing itself
 //! is moved into an engine.
 
-/// Implements the methods of [`Backing`] that every wrapper forwards.
-macro_rules! pass_on {
-    () => {
-        fn device(&self) -> Device {
-            self.inner.device()
-        }
-        fn access(&self) -> Access {
-            self.inner.access()
-        }
-        fn name(&self) -> &str {
-            self.inner.name()
-        }
-        fn node(&self) -> Option<u32> {
-            self.inner.node()
-        }
-        fn commit_granularity(&self) -> Alignment {
-            self.inner.commit_granularity()
-        }
-    };
-}
-
-pub(crate) use pass_on;
-
 mod counting;
 mod failing;
 mod poison;

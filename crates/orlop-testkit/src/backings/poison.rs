@@ -1,9 +1,8 @@
 //! [`PoisonBacking`]: returns dirty memory.
 
-use orlop_alloc::Access;
 use orlop_alloc::backing::{Backing, Region};
-use orlop_core::{Alignment, Device};
-use std::ptr::NonNull;
+use orlop_alloc::{Access, forward_backing};
+use orlop_core::Alignment;
 
 /// Returns regions filled with [`PoisonBacking::POISON`] that are not declared zero, to detect code that
 /// relies on fresh memory being zero. Inaccessible address space stays as it is.
@@ -34,17 +33,8 @@ unsafe impl<B: Backing> Backing for PoisonBacking<B> {
         Some(Region { zeroed: false, ..region })
     }
 
-    unsafe fn release(&self, region: Region) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.release(region) };
-    }
-
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.zero(ptr, bytes) }
-    }
-
-    pass_on!();
+    // Memory that is committed is zero by contract.
+    forward_backing!(inner; except reserve, reserve_addresses);
 }
 
 #[cfg(test)]

@@ -21,6 +21,11 @@ pub trait WatchedDevice: DeviceBacking {
         let _ = is_capturing;
     }
 
+    /// Destroys a stream: no call may name it any more.
+    fn end_stream(&self, stream: StreamId) {
+        let _ = stream;
+    }
+
     /// Returns the first fault.
     ///
     /// # Errors

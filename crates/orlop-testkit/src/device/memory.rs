@@ -2,7 +2,8 @@
 //! move.
 
 use super::DeviceFault;
-use super::timeline::{StreamWork, Timeline};
+use super::timeline::Timeline;
+use orlop_race::{AccessKind, AccessMap, HOST_QUEUE, WorkId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -16,8 +17,8 @@ const MAX_RANGE: usize = 1 << 46;
 #[derive(Debug, Default)]
 struct PhysicalMemory {
     bytes: usize,
-    /// The last work on each range.
-    uses: Vec<(Range<usize>, StreamWork)>,
+    /// The last work on each range, by queue.
+    uses: AccessMap<usize>,
     /// Whether a failed move lost its contents.
     is_lost: bool,
     /// Whether its release failed.
@@ -233,7 +234,7 @@ impl MockMemory {
     pub(super) fn use_bytes(
         &mut self,
         bytes: Range<usize>,
-        work: StreamWork,
+        work: WorkId,
         timeline: &Timeline,
         is_first: bool,
     ) -> Result<(), DeviceFault> {
@@ -244,7 +245,7 @@ impl MockMemory {
                 self.memory_around(at).filter(|(_, memory)| memory.is_usable()).ok_or(missing)?;
             let end = bytes.end.min(start + memory.bytes);
             memory.use_part(at - start..end - start, work, timeline, is_first).map_err(|earlier| {
-                let [stream, other] = [work.stream, earlier.stream].map(|stream| timeline.id(stream));
+                let [stream, other] = [work.queue, earlier].map(|queue| timeline.id(queue));
                 DeviceFault::Unordered { address: at, stream, other }
             })?;
             at = end;
@@ -270,33 +271,27 @@ impl PhysicalMemory {
 
     /// Checks that the host knows all work on the memory to be done.
     fn is_quiet(&self, call: &'static str, address: usize, timeline: &Timeline) -> Result<(), DeviceFault> {
-        match self.uses.iter().find(|&&(_, work)| !timeline.is_done(work)) {
-            Some((_, work)) => {
-                Err(DeviceFault::StillInUse { call, address, stream: timeline.id(work.stream) })
-            }
+        match self.uses.conflict(timeline.order(), 0..self.bytes, AccessKind::Write, HOST_QUEUE) {
+            Some((_, _, queue)) => Err(DeviceFault::StillInUse { call, address, stream: timeline.id(queue) }),
             None => Ok(()),
         }
     }
 
-    /// Records work on a range. Returns earlier work that must be ordered before it but is not.
+    /// Records work on a range. Returns the queue of earlier work that must be ordered before it but is not.
+    ///
+    /// The first work of a block is a write, which conflicts with all earlier work; more work on a block
+    /// conflicts with nothing.
     fn use_part(
         &mut self,
         part: Range<usize>,
-        work: StreamWork,
+        work: WorkId,
         timeline: &Timeline,
         is_first: bool,
-    ) -> Result<(), StreamWork> {
-        let overlaps = |used: &Range<usize>| used.start < part.end && part.start < used.end;
-        let mut earlier = self.uses.iter().filter(|(used, _)| overlaps(used));
-        if is_first
-            && let Some(&(_, earlier)) = earlier.find(|&&(_, earlier)| !timeline.is_ordered(earlier, work))
-        {
-            return Err(earlier);
+    ) -> Result<(), usize> {
+        let kind = if is_first { AccessKind::Write } else { AccessKind::Read };
+        match self.uses.access(timeline.order(), part, kind, work, work.queue) {
+            Some((_, _, queue)) if is_first => Err(queue),
+            _ => Ok(()),
         }
-        // Earlier work that is covered by this work and ordered before it adds nothing.
-        let covers = |used: &Range<usize>| part.start <= used.start && used.end <= part.end;
-        self.uses.retain(|(used, earlier)| !(covers(used) && timeline.is_ordered(*earlier, work)));
-        self.uses.push((part, work));
-        Ok(())
     }
 }

@@ -7,6 +7,7 @@ use super::{DeviceFault, WatchedDevice};
 use orlop_alloc::Access;
 use orlop_core::{Device, StreamId};
 use orlop_device::{BackingError, DeviceBacking, EventId};
+use std::collections::HashSet;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,8 @@ struct MockState {
     failures: InjectedFailures,
     has_pages: bool,
     is_capturing: bool,
+    /// The streams that were destroyed.
+    ended: HashSet<StreamId>,
     /// The first fault; later ones are usually consequences.
     fault: Option<DeviceFault>,
 }
@@ -50,6 +53,12 @@ impl MockState {
         error
     }
 
+    fn check_stream(&mut self, call: &'static str, stream: StreamId) {
+        if self.ended.contains(&stream) {
+            self.fault.get_or_insert(DeviceFault::StreamOver { call, stream: stream.raw() });
+        }
+    }
+
     fn refuse_in_capture(&mut self, call: &'static str) {
         if self.is_capturing {
             self.fault.get_or_insert(DeviceFault::InCapture { call });
@@ -68,6 +77,7 @@ impl MockDevice {
             failures: InjectedFailures::new(seed),
             has_pages,
             is_capturing: false,
+            ended: HashSet::new(),
             fault: None,
         })))
     }
@@ -197,6 +207,10 @@ impl WatchedDevice for MockDevice {
         self.state().is_capturing = is_capturing;
     }
 
+    fn end_stream(&self, stream: StreamId) {
+        self.state().ended.insert(stream);
+    }
+
     fn fault(&self) -> Result<(), DeviceFault> {
         self.state().fault.map_or(Ok(()), Err)
     }
@@ -290,6 +304,7 @@ unsafe impl DeviceBacking for MockDevice {
         let mut state = self.enter("record")?;
         // In a capturing stream it would be a node of the graph.
         state.refuse_in_capture("record");
+        state.check_stream("record", stream);
         Ok(state.timeline.record(stream))
     }
 
@@ -323,6 +338,7 @@ unsafe impl DeviceBacking for MockDevice {
         let mut state = self.enter("wait")?;
         // One of the two streams would join the capture, or the capture would end.
         state.refuse_in_capture("wait");
+        state.check_stream("wait", stream);
         let was_live = state.timeline.wait(stream, event);
         state.note_event("wait", event, was_live);
         Ok(())

@@ -104,6 +104,14 @@ pub enum DeviceFault {
         /// The trait function.
         call: &'static str,
     },
+    /// A call that names a stream which was destroyed.
+    #[error("{call} in stream {stream:#x}, which was destroyed")]
+    StreamOver {
+        /// The trait function.
+        call: &'static str,
+        /// The number of the stream.
+        stream: u64,
+    },
     /// A call of a device that was lost.
     #[error("{call} after the device was lost")]
     Lost {

@@ -24,8 +24,7 @@ pub enum ProgramEnd {
 pub struct DeviceProgram<B: WatchedDevice> {
     engine: Engine<B>,
     random: Random,
-    /// The number of streams.
-    streams: usize,
+    streams: Vec<ProgramStream>,
     /// The distribution of sizes.
     sizes: usize,
     live: Vec<ProgramBlock>,
@@ -50,12 +49,23 @@ struct ProgramBlock {
     streams: Vec<StreamId>,
 }
 
-/// Returns the default stream, or another one whose id is as large as a handle.
-fn stream(number: usize) -> StreamId {
-    if number == 0 {
-        StreamId::default_of(Device::cuda(0))
-    } else {
-        StreamId::from_raw(0x1000 + 0x10 * number as u64)
+/// A stream of a program.
+#[derive(Debug, Clone, Copy)]
+struct ProgramStream {
+    id: StreamId,
+    /// The number of streams that were in its place before.
+    generation: u64,
+    is_foreign: bool,
+}
+
+impl ProgramStream {
+    /// Creates the default stream, or another one whose id is as large as a handle.
+    fn new(place: usize, generation: u64) -> Self {
+        let id = match place {
+            0 => StreamId::default_of(Device::cuda(0)),
+            _ => StreamId::from_raw(0x1000 + 0x10 * place as u64 + (generation << 32)),
+        };
+        Self { id, generation, is_foreign: false }
     }
 }
 
@@ -66,7 +76,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let streams = random.pick(&[1, 2, 3, 5, 70]).unwrap_or(1);
         let mut program = Self {
             engine,
-            streams,
+            streams: (0..streams).map(|place| ProgramStream::new(place, 0)).collect(),
             sizes: random.below(4),
             random,
             live: Vec::new(),
@@ -118,8 +128,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
                 self.free(which)
             }
             kind if kind < 95 => {
-                let (which, stream) =
-                    (self.random.below(self.live.len()), stream(self.random.below(self.streams)));
+                let (which, stream) = (self.random.below(self.live.len()), self.any_stream());
                 let live = &mut self.live[which];
                 live.streams.push(stream);
                 Ok(self.engine.record_stream(live.block, stream)?)
@@ -142,7 +151,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
 
     fn allocate(&mut self) -> Result<(), ConformanceFault> {
         let requested = self.bytes();
-        let stream = stream(self.random.below(self.streams));
+        let stream = self.any_stream();
         let mut request = DeviceRequest::new(requested, stream);
         request.long_lived = self.random.one_in(8);
         let loss = self.engine.loss();
@@ -175,6 +184,9 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         if matches!(error, DeviceError::Backing { .. }) && !device.never_fails() {
             return rule("an engine knows its last failed call", self.engine.last_failure().is_some());
         }
+        if error == DeviceError::DuringCapture {
+            return rule("only during a capture no stream waits", self.captures > 0);
+        }
         let DeviceError::OutOfMemory { rounded, limit, reserved, pending, .. } = error else {
             return Err(error.into());
         };
@@ -205,7 +217,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     }
 
     fn do_something_else(&mut self) -> Result<(), ConformanceFault> {
-        match self.random.below(13) {
+        match self.random.below(16) {
             0 => {
                 let emptied = self.engine.empty_cache();
                 self.check_failure(emptied)?;
@@ -230,6 +242,8 @@ impl<B: WatchedDevice> DeviceProgram<B> {
             10 => self.empty_pool()?,
             11 => self.begin_capture(),
             12 => self.end_capture()?,
+            13 | 14 => self.end_stream()?,
+            15 => self.adopt_stream()?,
             _ => {}
         }
         Ok(())
@@ -269,7 +283,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
             self.next_pool += 1;
             (self.next_pool, 1)
         });
-        let of_one = StreamFilter::only([stream(self.random.below(self.streams))]);
+        let of_one = StreamFilter::only([self.any_stream()]);
         let streams = if self.random.one_in(2) { StreamFilter::All } else { of_one };
         self.engine.begin_allocate_to_pool(pool, streams)?;
         self.pools.push(pool);
@@ -279,6 +293,45 @@ impl<B: WatchedDevice> DeviceProgram<B> {
 
     fn end_route(&mut self) -> Result<(), ConformanceFault> {
         self.routes.pop().map_or(Ok(()), |pool| Ok(self.engine.end_allocate_to_pool(pool)?))
+    }
+
+    fn any_stream(&mut self) -> StreamId {
+        self.streams[self.random.below(self.streams.len())].id
+    }
+
+    /// Destroys a stream, other than the default stream, and creates another in its place: after it was
+    /// retired, or a foreign one when no block is for it.
+    fn end_stream(&mut self) -> Result<(), ConformanceFault> {
+        let place = self.random.below(self.streams.len());
+        let ProgramStream { id, generation, is_foreign } = self.streams[place];
+        let is_used = self.live.iter().any(|block| block.streams.contains(&id));
+        if place == 0 || is_foreign && (is_used || self.captures > 0 || self.engine.last_failure().is_some())
+        {
+            return Ok(());
+        }
+        if !is_foreign {
+            match self.engine.retire_stream(id) {
+                Err(DeviceError::DuringCapture) if self.captures > 0 => return Ok(()),
+                Err(error) => return self.check_failure::<()>(Err(error)),
+                Ok(()) => {}
+            }
+            for block in &mut self.live {
+                block.streams.retain(|&stream| stream != id);
+            }
+        }
+        self.engine.backing().end_stream(id);
+        self.streams[place] = ProgramStream::new(place, generation + 1);
+        Ok(())
+    }
+
+    fn adopt_stream(&mut self) -> Result<(), ConformanceFault> {
+        let place = self.random.below(self.streams.len());
+        if place == 0 || self.captures > 0 {
+            return Ok(());
+        }
+        let adopted = self.engine.adopt_foreign_stream(self.streams[place].id);
+        self.streams[place].is_foreign |= adopted.is_ok();
+        self.check_failure(adopted)
     }
 
     fn begin_capture(&mut self) {

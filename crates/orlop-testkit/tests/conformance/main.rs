@@ -8,6 +8,7 @@ mod broken;
 mod device;
 mod device_failures;
 mod device_programs;
+mod device_threads;
 mod hostile;
 mod matrix;
 mod stamps;

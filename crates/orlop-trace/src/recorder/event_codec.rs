@@ -5,7 +5,6 @@ use super::record::EventRecord;
 use super::regions::RegionRecord;
 use super::thread::{self, RecordingGuard};
 use super::{Backtraces, RecorderInner, backtraces, locked};
-use crate::formats::device_number;
 use crate::history::{EventAction, HistoryEvent};
 use orlop_alloc::{Event, LookupResult, OutOfMemory, RawBlock, Refusal, RegionAction, RegionEvent};
 use orlop_core::{Device, MemoryKind};
@@ -15,33 +14,25 @@ impl RecorderInner {
     #[inline]
     pub(super) fn block(&self, block: &RawBlock, action: EventAction) {
         let Some(thread) = thread::number() else { return self.skip() };
-        let mut record = EventRecord {
-            ticks: self.clock.ticks(),
-            address: block.ptr.addr().get() as u64,
-            bytes: block.requested as u64,
-            stream: block.stream.raw(),
-            text: block.tag.number(),
-            site: 0,
-            thread,
-            device: device_number(block.device),
-            action,
-            kind: block.kind,
-        };
+        let ticks = self.clock.ticks();
+        let mut site = 0;
         if action == EventAction::Allocate {
             if self.backtraces != Backtraces::NONE {
-                record.site = self.site(record.bytes);
+                site = self.site(block.requested as u64);
             }
         } else if !block.uses.is_empty() {
-            self.uses(block, record);
+            self.uses(block, ticks, thread);
         }
-        self.rings.push(&record);
+        // No function gets a reference to the record: it stays in registers.
+        self.rings.push(&EventRecord { site, ..EventRecord::of_block(block, ticks, thread, action) });
     }
 
     /// Records the streams that used a block, when it is freed.
     #[cold]
-    fn uses(&self, block: &RawBlock, record: EventRecord) {
+    fn uses(&self, block: &RawBlock, ticks: u64, thread: u32) {
+        let record = EventRecord::of_block(block, ticks, thread, EventAction::Use);
         for stream in block.uses.iter() {
-            self.rings.push(&EventRecord { action: EventAction::Use, stream: stream.raw(), ..record });
+            self.rings.push(&EventRecord { stream: stream.raw(), ..record });
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::formats::device_number;
 use crate::history::{EventAction, HistoryEvent, SiteId, TextId};
+use orlop_alloc::RawBlock;
 use orlop_core::{Device, MemoryKind, StreamId};
 
 /// The number of words in a record.
@@ -44,6 +45,23 @@ impl EventRecord {
             device: device_number(device),
             action,
             kind: MemoryKind::Default,
+        }
+    }
+
+    /// Creates a record of a block, without a call site.
+    #[inline(always)]
+    pub(super) fn of_block(block: &RawBlock, ticks: u64, thread: u32, action: EventAction) -> Self {
+        Self {
+            ticks,
+            address: block.ptr.addr().get() as u64,
+            bytes: block.requested as u64,
+            stream: block.stream.raw(),
+            text: block.tag.number(),
+            site: 0,
+            thread,
+            device: device_number(block.device),
+            action,
+            kind: block.kind,
         }
     }
 

@@ -35,12 +35,14 @@ impl Rings {
         {
             ring.push(record.words());
         } else {
-            self.push_slowly(slot, place, record);
+            // The words are passed and not the record, which would be stored for a reference to it: field by
+            // field, and then read by words.
+            self.push_slowly(slot, place, record.words());
         }
     }
 
     #[cold]
-    fn push_slowly(&self, slot: usize, place: &RingSlot, record: &EventRecord) {
+    fn push_slowly(&self, slot: usize, place: &RingSlot, words: [u64; WORDS]) {
         let ring = place.ring.get_or_init(|| {
             // The memory may come from an observed allocator.
             let _busy = RecordingGuard::begin();
@@ -48,7 +50,7 @@ impl Rings {
         });
         let shared = slot >= OWNED;
         let _writing = shared.then(|| place.writing.lock().unwrap_or_else(PoisonError::into_inner));
-        ring.push(record.words());
+        ring.push(words);
     }
 
     /// Appends the records since the positions in `from`, which are advanced. Returns the number of records

@@ -2,7 +2,7 @@
 //! the period that the thread repeats, once that is learned.
 //!
 //! Classes from `first_large` on are worth a plan: there are few such blocks, and they hold nearly all bytes.
-//! Smaller classes always use the stacks; what is cached there is next to nothing.
+//! Smaller classes always use the stacks; they hold few bytes.
 
 mod learning;
 

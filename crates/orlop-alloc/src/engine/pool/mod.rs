@@ -20,13 +20,12 @@ pub use self::builder::{PoolBuilder, Rounding};
 
 use self::bound::Bound;
 use self::lru::Lru;
-use super::region_source::RegionSource;
+use super::region_source::{RegionSource, answered_by_source};
 use crate::backing::{Backing, BackingRef};
-use crate::{Allocator, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage};
-use orlop_core::{Alignment, Device};
+use crate::{Allocator, RawBlock, Record, Request, Result, StreamUses, Usage};
+use orlop_core::Alignment;
 use orlop_sync::{Mutex, OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 /// The alignment of cached blocks; requests for more are not cached.
 const ALIGN: Alignment = Alignment::CPU;
@@ -264,10 +263,6 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
 
     crate::allocator::counted_by!(counters);
 
-    fn device(&self) -> Device {
-        self.source.device()
-    }
-
     fn name(&self) -> &str {
         "pool"
     }
@@ -278,22 +273,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         self.source.usage(metadata)
     }
 
-    fn reset_peak(&self) {
-        self.source.reset_peak();
-    }
-
-    fn semantics(&self) -> Semantics {
-        self.source.semantics()
-    }
-
-    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.source.block_bytes(ptr) }
-    }
-
-    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        self.source.watch(watch);
-    }
+    answered_by_source!();
 
     fn trim(&self, target: u64) -> u64 {
         let mut excess = self.source.reserved().saturating_sub(target);

@@ -1,10 +1,9 @@
 //! [`HostileBacking`]: a backing that runs hostile user code.
 
 use super::state::HostileState;
-use crate::backings::pass_on;
-use orlop_alloc::Access;
 use orlop_alloc::backing::{Backing, Region, Reservation};
-use orlop_core::{Alignment, Device};
+use orlop_alloc::forward_backing;
+use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -57,11 +56,6 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
         self.state.strike();
     }
 
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.discard(ptr, bytes) }
-    }
-
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         self.state.strike();
         // SAFETY: guaranteed by the caller.
@@ -74,9 +68,8 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
         unsafe { self.inner.region_bytes(ptr) }
     }
 
-    fn is_pinned(&self) -> bool {
-        self.inner.is_pinned()
-    }
-
-    pass_on!();
+    forward_backing!(
+        inner; except reserve, release, reserve_addresses, commit, decommit, release_addresses, zero,
+        region_bytes,
+    );
 }

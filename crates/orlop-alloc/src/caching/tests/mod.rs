@@ -1,5 +1,8 @@
 //! Tests of the caching engine alone; the conformance suite and the stress test cover the rest.
 
+mod periods;
+mod player;
+
 use super::*;
 use crate::backing::{HugePages, Mmap, Null, System};
 use crate::{Allocator as _, AllocatorRef, Error, Request};

@@ -1,0 +1,53 @@
+//! The file formats that `orlop convert` writes.
+
+use clap::ValueEnum;
+use std::fmt;
+use std::path::Path;
+
+/// A file format of recordings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RecordingFormat {
+    /// PyTorch's memory snapshot, which opens in memory_viz
+    Pickle,
+    /// The snapshot as JSON
+    Json,
+    /// A timeline with counters by kind, for Perfetto and chrome://tracing
+    Perfetto,
+    /// A table of events
+    Csv,
+    /// orlop's own format, which is lossless
+    Orlop,
+}
+
+impl RecordingFormat {
+    /// Returns the format for this file name; `None` if the extension is unknown.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+        let endings = [
+            (".pickle", Self::Pickle),
+            (".pkl", Self::Pickle),
+            (".trace.json", Self::Perfetto),
+            (".json", Self::Json),
+            (".csv", Self::Csv),
+            (".orlop", Self::Orlop),
+        ];
+        endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
+    }
+
+    /// Returns the name in arguments.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for RecordingFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pickle => "a PyTorch snapshot (pickle)",
+            Self::Json => "a PyTorch snapshot (JSON)",
+            Self::Perfetto => "a timeline for Perfetto",
+            Self::Csv => "a table",
+            Self::Orlop => "an orlop recording",
+        })
+    }
+}

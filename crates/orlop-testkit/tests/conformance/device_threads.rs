@@ -1,0 +1,293 @@
+//! A device allocator and several threads: no lock is held while the device allocates, releases or waits.
+
+use orlop_alloc::{Access, Allocator, AllocatorRef, Block, Request};
+use orlop_core::{Device, StreamId};
+use orlop_device::{BackingError, DeviceAllocator, DeviceBacking, EventId, Policy, TorchConf};
+use orlop_testkit::device::{DeviceCall, INJECTED, MockDevice, Random, WatchedDevice};
+use orlop_testkit::suite::cases;
+use std::fmt;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A mock device that calls a function before its calls that may take long.
+struct HookedDevice {
+    device: MockDevice,
+    hook: Arc<dyn Fn(&'static str) + Send + Sync>,
+}
+
+impl fmt::Debug for HookedDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.device.fmt(f)
+    }
+}
+
+// SAFETY: as for the mock device, which every call reaches.
+unsafe impl DeviceBacking for HookedDevice {
+    fn allocate(&self, bytes: usize) -> Result<usize, BackingError> {
+        (self.hook)("allocate");
+        self.device.allocate(bytes)
+    }
+
+    unsafe fn release(&self, address: usize, bytes: usize) -> Result<(), BackingError> {
+        (self.hook)("release");
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.device.release(address, bytes) }
+    }
+
+    fn has_pages(&self) -> bool {
+        self.device.has_pages()
+    }
+
+    fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {
+        (self.hook)("reserve_addresses");
+        self.device.reserve_addresses(bytes)
+    }
+
+    unsafe fn release_addresses(&self, address: usize, bytes: usize) -> Result<(), BackingError> {
+        (self.hook)("release_addresses");
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.device.release_addresses(address, bytes) }
+    }
+
+    unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
+        (self.hook)("map");
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.device.map(address, bytes, page) }
+    }
+
+    unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
+        (self.hook)("unmap");
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.device.unmap(address, bytes, page) }
+    }
+
+    unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
+        (self.hook)("remap");
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.device.remap(from, to, bytes, page) }
+    }
+
+    unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> Result<(), BackingError> {
+        (self.hook)("zero");
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.device.zero(address, bytes, stream) }
+    }
+
+    fn record(&self, stream: StreamId) -> Result<EventId, BackingError> {
+        self.device.record(stream)
+    }
+
+    fn query(&self, event: EventId) -> Result<bool, BackingError> {
+        self.device.query(event)
+    }
+
+    fn synchronize(&self, event: EventId) -> Result<(), BackingError> {
+        (self.hook)("synchronize");
+        self.device.synchronize(event)
+    }
+
+    fn forget(&self, event: EventId) {
+        self.device.forget(event);
+    }
+
+    fn wait(&self, stream: StreamId, event: EventId) -> Result<(), BackingError> {
+        self.device.wait(stream, event)
+    }
+
+    fn memory(&self) -> u64 {
+        self.device.memory()
+    }
+
+    fn free_memory(&self) -> Option<u64> {
+        self.device.free_memory()
+    }
+
+    fn device(&self) -> Device {
+        self.device.device()
+    }
+
+    fn access(&self) -> Access {
+        self.device.access()
+    }
+
+    fn name(&self) -> &str {
+        "hooked"
+    }
+}
+
+fn torch(conf: &str) -> Policy {
+    Policy::torch(&conf.parse::<TorchConf>().unwrap())
+}
+
+/// A function that stops in the first call of a name, and the two ends of its channels: the call has begun,
+/// and it may go on.
+fn gate(name: &'static str) -> (impl Fn(&'static str) + Send + Sync, Receiver<()>, SyncSender<()>) {
+    let (begun, has_begun) = sync_channel(1);
+    let (go_on, may_go_on) = sync_channel(1);
+    let once = Mutex::new(Some((begun, may_go_on)));
+    let stop = move |call| {
+        if call == name
+            && let Some((begun, may_go_on)) = once.lock().unwrap().take()
+        {
+            begun.send(()).unwrap();
+            may_go_on.recv_timeout(LONG).expect("the other threads are done");
+        }
+    };
+    (stop, has_begun, go_on)
+}
+
+/// Another thread is in a call of the device; requests that the cache serves, frees and figures go on.
+fn others_go_on_during(call: &'static str, policy: Policy) {
+    let device = MockDevice::new(64 << 20, true, 0);
+    let (stop, has_begun, go_on) = gate(call);
+    let is_armed = Arc::new(Mutex::new(false));
+    let armed = Arc::clone(&is_armed);
+    let hook = move |call| {
+        if *armed.lock().unwrap() {
+            stop(call);
+        }
+    };
+    let hooked = HookedDevice { device: device.clone(), hook: Arc::new(hook) };
+    let name = policy.name;
+    let allocator = DeviceAllocator::new(hooked, policy).into_ref();
+    let small = Request::new(1000);
+    // The pool of small requests has room; of large ones, a block is pending and another is free.
+    let kept = allocator.allocate(&small).unwrap();
+    let [pending, free] = [(); 2].map(|()| allocator.allocate(&Request::new(20 << 20)).unwrap());
+    pending.record_stream(StreamId::from_raw(7)).unwrap();
+    device.go_on(pending.as_ptr().as_ptr().addr(), pending.capacity(), StreamId::from_raw(7));
+    device.fail_one_in(DeviceCall::Query, 1);
+    drop((pending, free));
+    *is_armed.lock().unwrap() = true;
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            // Growth, moves, waits and releases.
+            drop(allocator.allocate(&Request::new(30 << 20)).unwrap());
+            drop(allocator.allocate(&Request::new(3 << 20).zeroed()).unwrap());
+            allocator.empty_cache().unwrap();
+        });
+        if has_begun.recv_timeout(LONG).is_err() {
+            slow.join().unwrap();
+            panic!("{name} does not call {call}");
+        }
+        let (done, is_done) = sync_channel(1);
+        scope.spawn(|| {
+            let done = done;
+            let blocks: Vec<Block> = (0..100).map(|_| allocator.allocate(&small).unwrap()).collect();
+            drop(blocks);
+            let live = allocator.device_stats().allocation.all.current;
+            let address = kept.as_ptr().as_ptr().addr() + 900;
+            let found = allocator.block_at(address).map(|block| block.start);
+            done.send((live, found, allocator.usage().reserved > 0)).unwrap();
+        });
+        let others = is_done.recv_timeout(LONG);
+        go_on.send(()).unwrap();
+        slow.join().unwrap();
+        let (live, found, has_memory) =
+            others.unwrap_or_else(|_| panic!("{name}: a thread waits for {call}"));
+        assert!(live >= 1 && has_memory, "{name}");
+        assert_eq!(found, Some(kept.as_ptr().as_ptr().addr()), "{name}");
+    });
+    allocator.verify().unwrap();
+    drop(kept);
+    drop(allocator);
+    device.check_end().unwrap();
+}
+
+#[test]
+fn other_threads_go_on_while_the_device_is_called() {
+    for call in ["map", "synchronize", "unmap", "release_addresses", "zero"] {
+        others_go_on_during(call, Policy::orlop());
+    }
+    for call in ["map", "synchronize", "unmap", "zero"] {
+        others_go_on_during(call, torch("expandable_segments:True"));
+    }
+    for call in ["allocate", "synchronize", "release", "zero"] {
+        others_go_on_during(call, Policy::orlop_without_pages());
+        others_go_on_during(call, torch(""));
+    }
+}
+
+/// Threads that allocate, use, free, trim and inspect at random.
+fn stress(policy: &Policy, seed: u64) {
+    let mut random = Random::new(seed);
+    let memory = random.pick(&[64 << 20, 256 << 20]).unwrap();
+    let device = MockDevice::new(memory, true, seed);
+    device.fail_one_in(DeviceCall::Query, random.pick(&[0, 2]).unwrap());
+    device.fail_one_in(DeviceCall::Remap, random.pick(&[0, 4]).unwrap());
+    device.panic_one_in(random.pick(&[0, 0, 40]).unwrap());
+    if random.one_in(8) {
+        device.fail_nth(300, BackingError::Lost(INJECTED));
+    }
+    let hooked = HookedDevice { device: device.clone(), hook: Arc::new(|_| thread::yield_now()) };
+    let allocator = DeviceAllocator::new(hooked, policy.clone()).into_ref();
+    thread::scope(|scope| {
+        for worker in 0..3 {
+            let (allocator, device) = (&allocator, &device);
+            scope.spawn(move || work(allocator, device, seed * 8 + worker));
+        }
+    });
+    device.panic_one_in(0);
+    allocator.verify().unwrap();
+    let _may_be_lost = allocator.empty_cache();
+    allocator.verify().unwrap();
+    let stats = allocator.device_stats();
+    assert_eq!(stats.allocation.all.current, 0);
+    if !device.is_lost() {
+        assert_eq!(stats.reserved_bytes.all.current, stats.leaked_bytes);
+    }
+    drop(allocator);
+    device.check_end().unwrap();
+}
+
+fn work(allocator: &AllocatorRef<DeviceAllocator<HookedDevice>>, device: &MockDevice, seed: u64) {
+    let mut random = Random::new(seed);
+    let mut live: Vec<(Block, StreamId)> = Vec::new();
+    let uses = |block: &Block| (block.as_ptr().as_ptr().addr(), block.capacity());
+    for _ in 0..200 {
+        let stream = StreamId::from_raw(1 + random.below(4) as u64);
+        match random.below(20) {
+            0..=9 => {
+                let max = random.pick(&[1 << 12, 1 << 20, 24 << 20]).unwrap();
+                let bytes = 1 + random.below(max);
+                let Ok(block) = allocator.allocate(&Request::new(bytes).stream(stream)) else { continue };
+                let (address, bytes) = uses(&block);
+                device.begin_use(address, bytes, stream);
+                live.push((block, stream));
+            }
+            10..=16 if !live.is_empty() => {
+                let (block, stream) = live.swap_remove(random.below(live.len()));
+                let (address, bytes) = uses(&block);
+                device.go_on(address, bytes, stream);
+            }
+            17 if !live.is_empty() => {
+                let (block, _) = &live[random.below(live.len())];
+                let (address, bytes) = uses(block);
+                block.record_stream(stream).unwrap();
+                device.go_on(address, bytes, stream);
+                let found = allocator.block_at(address + random.below(bytes)).unwrap();
+                assert!(found.contains(&address));
+            }
+            18 if random.one_in(4) => drop(allocator.trim(32 << 20)),
+            19 if random.one_in(4) => allocator.verify().unwrap(),
+            _ => assert!(allocator.device_stats().allocation.all.current >= live.len() as u64),
+        }
+        device.fault().unwrap();
+    }
+}
+
+#[test]
+fn threads_share_a_device() {
+    let policies =
+        [Policy::orlop(), Policy::orlop_without_pages(), torch(""), torch("expandable_segments:True")];
+    for policy in &policies {
+        for seed in 0..u64::from(cases()) {
+            stress(policy, seed);
+        }
+    }
+}
