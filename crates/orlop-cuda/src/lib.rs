@@ -1,4 +1,32 @@
-//! CUDA for orlop.
+//! CUDA for orlop: allocators for device memory and pinned memory, streams, copies.
+//!
+//! It builds everywhere: the driver is loaded when the first device is opened. No driver, no device and a
+//! driver that is too old are errors by type.
+//!
+//! ```
+//! use orlop_alloc::{Allocator, Request};
+//! use orlop_cuda::{CudaDevice, CudaError, caching_allocator};
+//!
+//! let device = match CudaDevice::new(0) {
+//!     Err(CudaError::DriverNotFound | CudaError::NoDevice) => return Ok(()),
+//!     device => device?,
+//! };
+//! let allocator = caching_allocator(&device)?.into_ref();
+//! let stream = device.create_stream()?;
+//! let block = allocator.allocate(&Request::new(1 << 20).stream(stream.id()))?;
+//! assert_eq!(block.device(), device.device());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `driver` | the loaded driver; its functions, resolved at once |
+//! | `device` | devices, their contexts, events and streams |
+//! | `memory` | sources of memory for the device engine |
+//! | `allocators` | caching, stream-ordered, direct and pinned allocators |
+//! | `ops` | copies and fills |
+//! | `interop` | cudarc's launches and slices |
+//! | `register` | allocators by name, and a device in a context |
 
 mod allocators;
 mod device;

@@ -3,6 +3,7 @@
 //! The suite's streams have the numbers 1 to 9. So this program creates nine streams before anything else, in
 //! its only test: they get these numbers.
 #![cfg(all(target_os = "linux", not(any(miri, loom))))]
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_cuda::{

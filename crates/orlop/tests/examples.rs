@@ -15,6 +15,9 @@ mod out_of_memory;
 mod own_backing;
 #[path = "../examples/record.rs"]
 mod record;
+#[cfg(feature = "cuda")]
+#[path = "../examples/streams.rs"]
+mod streams;
 #[path = "../examples/weights.rs"]
 mod weights;
 
@@ -97,6 +100,17 @@ fn record() {
         let page = std::fs::read_to_string(page).expect("the example wrote a page");
         assert!(page.starts_with("<!doctype html>") && page.contains("<title>Three steps</title>"));
     }
+}
+
+/// On the simulated driver, unless the machine has a device.
+#[test]
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn streams() {
+    let expected = [
+        "the first four elements of each step, summed: [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0]",
+        "16 allocations from",
+    ];
+    check_output("streams", streams::main, &expected);
 }
 
 #[test]

@@ -1,5 +1,12 @@
 //! The CUDA backend over the simulated driver.
 #![cfg(all(target_os = "linux", not(any(miri, loom))))]
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "random numbers, and ratios to print"
+)]
 
 mod devices;
 mod failures;

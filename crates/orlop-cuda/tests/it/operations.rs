@@ -70,8 +70,10 @@ fn fills_of_every_length() {
         let mut expected = vec![0; 1100];
         let filled = pattern.repeat(count);
         expected[offset..offset + filled.len()].copy_from_slice(&filled);
+        // SAFETY: inside the block.
+        let to = unsafe { block.as_ptr().add(offset) };
         // SAFETY: inside the block, which only this stream uses.
-        unsafe { ops.fill(block.as_ptr().add(offset), pattern, count, stream.id()) }.unwrap();
+        unsafe { ops.fill(to, pattern, count, stream.id()) }.unwrap();
         assert!(read(&ops, &block, &stream) == expected, "{pattern:?} {count} {offset}");
     }
 }
@@ -93,20 +95,21 @@ fn strided_copies_agree_with_loops_over_elements() {
         layout(&[2, 4, 5, 3], &[0, 3, 12, 1]),
     ];
     const ITEM: usize = 4;
-    let offsets = |layout: &Layout| -> Vec<usize> {
-        let strides: Vec<usize> = layout.strides().iter().copied().collect();
-        let mut all = Vec::new();
-        for a in 0..2 {
-            for b in 0..4 {
-                for c in 0..5 {
-                    all.extend((0..3).map(|d| {
-                        (a * strides[0] + b * strides[1] + c * strides[2] + d * strides[3]) * ITEM
-                    }));
+    let offsets =
+        |layout: &Layout| -> Vec<usize> {
+            let strides: Vec<usize> = layout.strides().iter().copied().collect();
+            let mut all = Vec::new();
+            for a in 0..2 {
+                for b in 0..4 {
+                    for c in 0..5 {
+                        all.extend((0..3).map(|d| {
+                            (a * strides[0] + b * strides[1] + c * strides[2] + d * strides[3]) * ITEM
+                        }));
+                    }
                 }
             }
-        }
-        all
-    };
+            all
+        };
     let source = noise(2400);
     let request = Request::new(2400).stream(stream.id());
     let from_far = allocator.allocate(&request).unwrap();
@@ -117,9 +120,7 @@ fn strided_copies_agree_with_loops_over_elements() {
     let mut from_host = source.clone();
     for to in &layouts[..4] {
         for from in &layouts {
-            for origin in
-                [far(&from_far), DevicePtr::pinned(from_pinned.as_ptr()), host(&mut from_host)]
-            {
+            for origin in [far(&from_far), DevicePtr::pinned(from_pinned.as_ptr()), host(&mut from_host)] {
                 let block = allocator.allocate(&request.zeroed()).unwrap();
                 let mut expected = vec![0; 2400];
                 for (to, from) in offsets(to).into_iter().zip(offsets(from)) {

@@ -172,7 +172,11 @@ fn races(seed: u64, operations: u64, threads: u64, make: impl Fn(&CudaDevice) ->
     let Shared { driver, allocator, pinned, ops, .. } = shared;
     let found = driver.counts().races;
     if found > 0 {
-        driver.races().iter().take(3).for_each(|race| println!("{name}, seed {seed}, {threads} threads: {race}"));
+        driver
+            .races()
+            .iter()
+            .take(3)
+            .for_each(|race| println!("{name}, seed {seed}, {threads} threads: {race}"));
     }
     drop((allocator, pinned, ops));
     // Memory that was freed in the order of streams.
@@ -189,9 +193,8 @@ fn torch(conf: &str) -> Policy {
 #[test]
 fn random_programs_have_no_race() {
     let (seeds, operations) = (setting("ORLOP_CUDA_SEEDS", 3), setting("ORLOP_CUDA_OPERATIONS", 1500));
-    let with = |device: &CudaDevice, policy| {
-        caching_allocator_with(device, policy).unwrap().into_ref().erase()
-    };
+    let with =
+        |device: &CudaDevice, policy| caching_allocator_with(device, policy).unwrap().into_ref().erase();
     type Make<'a> = &'a dyn Fn(&CudaDevice) -> AllocatorRef;
     let makes: [Make<'_>; 6] = [
         &|device| caching_allocator(device).unwrap().into_ref().erase(),

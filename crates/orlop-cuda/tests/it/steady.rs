@@ -14,7 +14,8 @@ fn a_warmed_step_calls_nothing() {
     let step = || {
         let sizes = [1000, 1 << 20, 5 << 20, 512, 300_000];
         let request = |bytes| Request::new(bytes).stream(stream.id());
-        let blocks: Vec<_> = sizes.iter().map(|&bytes| allocator.allocate(&request(bytes)).unwrap()).collect();
+        let blocks: Vec<_> =
+            sizes.iter().map(|&bytes| allocator.allocate(&request(bytes)).unwrap()).collect();
         drop(blocks);
     };
     (0..4).for_each(|_| step());
@@ -74,7 +75,8 @@ fn pinned_bytes_over_requested_ones() {
         torch += bytes.next_power_of_two() as u64;
         blocks.push(allocator.allocate(&Request::new(bytes)).unwrap());
     }
-    let requested = |blocks: &[orlop_alloc::Block]| blocks.iter().map(|block| block.len() as u64).sum::<u64>();
+    let requested =
+        |blocks: &[orlop_alloc::Block]| blocks.iter().map(|block| block.len() as u64).sum::<u64>();
     let ratio = |bytes: u64, of: u64| bytes as f64 / of as f64;
     let live = requested(&blocks);
     let ledger = allocator.ledger();
