@@ -146,7 +146,8 @@ impl<'a, T> BlockSlice<'a, T> {
         Ok(Self { block: PhantomData, address, len, stream, of: PhantomData })
     }
 
-    /// Orders another stream after this one, and this one after it: nothing else knows that it uses the block.
+    /// Orders another stream after this one, and this one after it: nothing else knows that it uses the
+    /// block.
     fn ordered<'s>(&self, stream: &'s CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'s>) {
         if stream.cu_stream() == self.stream.cu_stream() {
             return (self.address, SyncOnDrop::Record(None));

@@ -19,8 +19,8 @@ const PRIORITY: i32 = -100;
 /// The settings that no allocator of a device follows.
 const OWN_MEMORY: &str = "a setting of this allocator: it has the memory of a CUDA device";
 
-/// Registers the allocators of every CUDA device by name, with the number of the device after a colon. Returns
-/// the number of devices.
+/// Registers the allocators of every CUDA device by name, with the number of the device after a colon.
+/// Returns the number of devices.
 ///
 /// | name | allocator | limit |
 /// |---|---|---|

@@ -1,5 +1,6 @@
 //! Two streams of a CUDA device: one copies inputs, the other works on them, and nothing waits on the host
-//! until a result is read. Every tensor is simply dropped; its memory is reused after the streams that used it.
+//! until a result is read. Every tensor is simply dropped; its memory is reused after the streams that used
+//! it.
 //!
 //! ```text
 //! cargo run -p orlop --example streams --features cuda

@@ -13,7 +13,7 @@
 )]
 #![cfg_attr(
     feature = "cuda",
-    doc = "| [`cuda`] | CUDA: devices, streams, allocators, copies; `cuda::install` gives them to a context | `orlop-cuda` |"
+    doc = "| [`cuda`] | CUDA devices; `cuda::install` gives one to a context | `orlop-cuda` |"
 )]
 #![cfg_attr(
     feature = "plan",

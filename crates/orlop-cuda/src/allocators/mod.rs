@@ -21,8 +21,8 @@ use orlop_device::{DeviceAllocator, DeviceBacking as _, Policy};
 /// Creates a caching allocator with orlop's policy: [`Policy::orlop`] where the device can map pages,
 /// [`Policy::orlop_without_pages`] where not.
 ///
-/// Dropping a block waits for nothing. Its memory is reused by the same stream at once, and by others when the
-/// streams that used it are done; events, which are recorded and queried for that, come from a pool.
+/// Dropping a block waits for nothing. Its memory is reused by the same stream at once, and by others when
+/// the streams that used it are done; events, which are recorded and queried for that, come from a pool.
 ///
 /// ```no_run
 /// use orlop_alloc::{Allocator, Request};

@@ -8,10 +8,10 @@ use orlop_device::{DeviceAllocator, DeviceStats, Policy};
 
 /// Allocates pinned host memory, with the device engine: best fit, splitting, coalescing.
 ///
-/// Its device is the CPU, and its bytes can be read and written on the host. A stream that copies from or to a
-/// block is recorded on it ([`Block::record_stream`](orlop_alloc::Block::record_stream)); a block that is
-/// dropped before is not handed out again until the copies are done. Nothing waits for that, except a request
-/// that would fail otherwise.
+/// Its device is the CPU, and its bytes can be read and written on the host. A stream that copies from or
+/// to a block is recorded on it ([`Block::record_stream`](orlop_alloc::Block::record_stream)); a block that
+/// is dropped before is not handed out again until the copies are done. Nothing waits for that, except a
+/// request that would fail otherwise.
 #[derive(Debug)]
 pub struct PinnedAllocator {
     engine: DeviceAllocator<PinnedMemory>,

@@ -1,8 +1,8 @@
 //! Events: created once, without timing, and reused.
 //!
 //! An [`EventId`] is the number of a device state, of a slot in its pool, and of a use of the slot, so that a
-//! stale id is recognised. A device that is gone waited for all its work before it went (`DeviceState::drop`),
-//! so its events, and those of slots that were reused, are complete.
+//! stale id is recognised. A device that is gone waited for all its work before it went
+//! (`DeviceState::drop`), so its events, and those of slots that were reused, are complete.
 
 use super::{DeviceState, DriverScope, StreamTarget, device_by_key, resolve};
 use crate::driver::{abi, call};
@@ -182,7 +182,7 @@ pub(crate) fn synchronize(event: EventId) -> Result<(), CudaError> {
 /// Makes a stream wait for an event, on its device, and forgets the event. The host's own stream waits here.
 pub(crate) fn wait(stream: StreamId, event: EventId) -> Result<(), CudaError> {
     match resolve(stream)? {
-        // Whoever follows that stream later has to come after the event: only the host can wait for it.
+        // What follows that stream later has to come after the event: only the host can wait for it.
         StreamTarget::Host | StreamTarget::Ended(_) => synchronize(event),
         StreamTarget::Stream { device, handle: stream, .. } => {
             let Some((of, handle)) = find(event) else { return Ok(()) };

@@ -6,11 +6,12 @@ use crate::error::CudaError;
 use orlop_alloc::engine_support::trace_guarded;
 use std::marker::PhantomData;
 
-/// A device's context is current on the calling thread, and the thread's calls do not end a capture of another
-/// thread. Dropping it restores what was.
+/// A device's context is current on the calling thread, and the thread's calls do not end a capture of
+/// another thread. Dropping it restores what was.
 ///
-/// Memory is allocated, and events are queried, on whatever thread needs it, while another thread may capture.
-/// The driver refuses such calls then, and ends the capture, unless the thread has relaxed its mode.
+/// Memory is allocated, and events are queried, on whatever thread needs it, while another thread may
+/// capture. The driver refuses such calls then, and ends the capture, unless the thread has relaxed its
+/// mode.
 #[must_use = "what was current is restored when it is dropped"]
 pub(crate) struct DriverScope<'a> {
     driver: &'static Driver,
@@ -57,7 +58,7 @@ impl Drop for DriverScope<'_> {
         // SAFETY: it exchanges one number.
         let restored = unsafe { call!(self.driver, cuThreadExchangeStreamCaptureMode(&raw mut mode)) };
         let switched = self.previous.map_or(Ok(()), |previous| {
-            // SAFETY: it was current when the scope began; whoever destroys it meanwhile gets an error here.
+            // SAFETY: it was current when the scope began; if it was destroyed meanwhile, that is an error here.
             unsafe { call!(self.driver, cuCtxSetCurrent(previous)) }
         });
         for failure in [restored, switched].into_iter().filter_map(Result::err) {

@@ -1,10 +1,11 @@
 //! The streams of all devices, by their ids.
 //!
-//! A [`StreamId`] is a number that blocks and engines carry. This table says which stream of the driver it is.
-//! An id stays meaningful after its stream: when the last [`DeviceStream`] of a stream is dropped, an event
-//! is recorded in it, and whoever asks for the id later gets that event. So a block that such a stream used
-//! is reused after the stream's work, whenever it is freed, and the driver's stream can be destroyed at once.
-//! Ids are never reused; those of streams whose work is complete are kept as ranges of numbers.
+//! A [`StreamId`] is a number that blocks and engines carry. This table says which stream of the driver it
+//! is. An id stays meaningful after its stream: when the last [`DeviceStream`] of a stream is dropped, an
+//! event is recorded in it, and the id stands for that event from then on. So a block that such a
+//! stream used is reused after the stream's work, whenever it is freed, and the driver's stream can be
+//! destroyed at once. Ids are never reused; those of streams whose work is complete are kept as ranges of
+//! numbers.
 
 use super::events::{self, COMPLETE};
 use super::{CudaDevice, DeviceState, device_in_use};

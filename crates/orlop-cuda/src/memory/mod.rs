@@ -48,8 +48,8 @@ impl CudaMemory {
         Ok(Self { pages, ..Self::in_regions(device) })
     }
 
-    /// Returns the memory of a device in regions, which the driver can export to other processes and libraries
-    /// can register.
+    /// Returns the memory of a device in regions, which the driver can export to other processes and
+    /// libraries can register.
     #[must_use]
     pub fn in_regions(device: &CudaDevice) -> Self {
         Self { device: device.clone(), source: RegionKind::Device, pages: None }

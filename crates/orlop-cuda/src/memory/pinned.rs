@@ -12,7 +12,8 @@ use std::ptr;
 /// to lock and unlock memory, so it is kept and reused: see
 /// [`pinned_allocator`](crate::pinned_allocator).
 ///
-/// The stream of the host ([`StreamId::HOST`]) is the host itself, whose work is complete when a call returns.
+/// The stream of the host ([`StreamId::HOST`]) is the host itself, whose work is complete when a call
+/// returns.
 #[derive(Debug)]
 pub struct PinnedMemory {
     device: CudaDevice,
@@ -43,7 +44,8 @@ impl PinnedMemory {
 }
 
 // SAFETY: 1. regions are the driver's, which do not overlap and begin at pages of the host; they are
-// initialised. 2. events are the driver's; the host's own work is complete. 3. calls that fail have no effect.
+// initialised. 2. events are the driver's; the host's own work is complete. 3. calls that fail have no
+// effect.
 unsafe impl DeviceBacking for PinnedMemory {
     fn allocate(&self, bytes: usize) -> Result<usize, BackingError> {
         Ok(self.reserve(bytes)?)

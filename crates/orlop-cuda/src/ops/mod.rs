@@ -19,9 +19,9 @@ use std::ptr::NonNull;
 
 /// The memory operations of a CUDA device: copies to, from and on the device, fills, zeros.
 ///
-/// Operations on the host's stream ([`StreamId::HOST`]) run on the device's default stream. Copies of pageable
-/// host memory go through two pinned buffers: a source has been read, and a destination written, when the
-/// call returns. All other operations return before they are done.
+/// Operations on the host's stream ([`StreamId::HOST`]) run on the device's default stream. Copies of
+/// pageable host memory go through two pinned buffers: a source has been read, and a destination written,
+/// when the call returns. All other operations return before they are done.
 ///
 /// Copies between two CUDA devices are refused ([`Error::NoCopyPath`]), and casts are left to the host
 /// ([`Error::CannotCast`]).
@@ -78,8 +78,8 @@ impl CudaOps {
         let here = self.device.device();
         match (to.device == here, from.device == here) {
             (true, true) => Ok(CopyPath::Within),
-            (true, false) if from.device.is_cpu() => Ok(CopyPath::In { pinned: from.is_pinned }),
-            (false, true) if to.device.is_cpu() => Ok(CopyPath::Out { pinned: to.is_pinned }),
+            (true, false) if from.device.is_cpu() => Ok(CopyPath::In { pinned: from.is_kept }),
+            (false, true) if to.device.is_cpu() => Ok(CopyPath::Out { pinned: to.is_kept }),
             _ => Err(Error::NoCopyPath { from: from.device, to: to.device }),
         }
     }

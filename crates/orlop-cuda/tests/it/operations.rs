@@ -120,7 +120,7 @@ fn strided_copies_agree_with_loops_over_elements() {
     let mut from_host = source.clone();
     for to in &layouts[..4] {
         for from in &layouts {
-            for origin in [far(&from_far), DevicePtr::pinned(from_pinned.as_ptr()), host(&mut from_host)] {
+            for origin in [far(&from_far), DevicePtr::kept(from_pinned.as_ptr()), host(&mut from_host)] {
                 let block = allocator.allocate(&request.zeroed()).unwrap();
                 let mut expected = vec![0; 2400];
                 for (to, from) in offsets(to).into_iter().zip(offsets(from)) {

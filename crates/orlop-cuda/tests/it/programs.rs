@@ -71,7 +71,7 @@ impl Shared<'_> {
         self.order(used, stream);
         let bytes = used.block.len().min(1 + random.below(1 << 18));
         let mut host = self.pinned.allocate(&Request::new(bytes)).unwrap();
-        let (address, there) = (host.as_ptr().as_ptr().addr(), DevicePtr::pinned(host.as_ptr()));
+        let (address, there) = (host.as_ptr().as_ptr().addr(), DevicePtr::kept(host.as_ptr()));
         let here = DevicePtr::new(used.block.as_ptr(), used.block.device());
         let access = |access| self.driver.host_access("host", access).unwrap();
         host.record_stream(stream.id()).unwrap();
