@@ -41,6 +41,6 @@ fn settings_one_by_one() {
 }
 
 #[test]
-fn settings_together() {
-    agree("torch-golden-more", 12);
+fn settings_together_and_private_pools() {
+    agree("torch-golden-more", 17);
 }
