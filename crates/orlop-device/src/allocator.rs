@@ -273,6 +273,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         mut miss: CacheMiss,
         request: &DeviceRequest,
     ) -> Result<Served<'a, B>> {
+        if let CacheMiss::Refused(error) = miss {
+            return Ok((inner, Err(error)));
+        }
         let growing = match self.growth.try_lock() {
             Some(growing) => growing,
             None => {

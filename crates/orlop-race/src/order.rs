@@ -40,11 +40,11 @@ impl WorkOrder {
 
     /// Adds a queue and returns its number.
     ///
-    /// The number of a retired queue is reused only when the host knows all its work to be done: all later
-    /// work is then ordered after it, so that sharing the number hides no race.
+    /// The number of a retired queue is reused only when the host knows everything that the queue was ordered
+    /// after to be done, its own work included: then sharing the number neither hides nor invents a race.
     pub fn add_queue(&mut self) -> usize {
         let host = &self.clocks[HOST_QUEUE];
-        let reusable = |&queue: &usize| self.clocks[queue].at(queue) <= host.at(queue);
+        let reusable = |&queue: &usize| host.covers(&self.clocks[queue]);
         if let Some(place) = self.retired.iter().position(reusable) {
             return self.retired.swap_remove(place);
         }

@@ -16,4 +16,5 @@ mod pools;
 mod races;
 mod streams;
 mod symbols;
+mod threads;
 mod virtual_memory;

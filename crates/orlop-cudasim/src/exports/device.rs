@@ -4,6 +4,7 @@ use crate::abi::{Out, write_text};
 use crate::call::calls;
 use crate::codes::Failure;
 use crate::driver::Driver;
+use crate::exports::limits::MULTIPROCESSORS;
 
 /// The properties of a simulated device, by the number of their `CUdevice_attribute`.
 fn attribute(driver: &Driver, attribute: i32) -> Option<i32> {
@@ -19,7 +20,7 @@ fn attribute(driver: &Driver, attribute: i32) -> Option<i32> {
         11 => i32::MAX,                      // MAX_PITCH
         13 => 1_000_000,                     // CLOCK_RATE
         14 => 512,                           // TEXTURE_ALIGNMENT
-        16 => 4,                             // MULTIPROCESSOR_COUNT
+        16 => MULTIPROCESSORS,               // MULTIPROCESSOR_COUNT
         19 => 1,                             // CAN_MAP_HOST_MEMORY
         31 => 1,                             // CONCURRENT_KERNELS
         39 => 2048,                          // MAX_THREADS_PER_MULTIPROCESSOR

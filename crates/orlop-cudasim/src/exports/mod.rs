@@ -18,4 +18,5 @@ mod module;
 mod peer;
 mod pointer;
 mod stream;
+mod unsupported;
 mod virtual_memory;

@@ -157,6 +157,24 @@ calls! {
         launch(driver, function, config, &arguments, &options)
     }
 
+    // All blocks of a simulated kernel run at once.
+    fn cuLaunchCooperativeKernel(
+        function: u64,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
+        shared: u32,
+        stream: u64,
+        arguments: In<In<u8>>,
+    ) Context |driver| {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let config = LaunchConfig { grid, block, shared, stream, attributes: 0, attribute_count: 0 };
+        launch(driver, function, config, &arguments, &In::from_address(0))
+    }
+
     fn cuLaunchKernelEx(
         config: In<LaunchConfig>,
         function: u64,

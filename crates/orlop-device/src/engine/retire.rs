@@ -22,8 +22,8 @@ const COLLECTED_FROM: usize = 64;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Ends the use of a stream, which its owner destroys afterwards. Its free memory joins that of the
-    /// default stream, which waits for the stream on the device. Blocks that were allocated for it, or that it
-    /// uses, stay valid; later uses count as uses by the default stream. The default stream is never retired.
+    /// default stream, which waits for the stream on the device. Blocks that were allocated for it, or that
+    /// it uses, stay valid. The default stream is never retired.
     ///
     /// # Errors
     ///
@@ -73,8 +73,8 @@ impl<B: DeviceBacking> Engine<B> {
     /// by it are freed, and until the end of a capture in which they were, but does not retire it. Its events
     /// are recorded when such a block is freed, and never later.
     ///
-    /// Each request on it costs a wait for the default stream on the device, and each free an event: where the
-    /// end of a stream is known, [`retire_stream`](Self::retire_stream) is cheaper. During a capture its
+    /// Each request on it costs a wait for the default stream on the device, and each free an event: where
+    /// the end of a stream is known, [`retire_stream`](Self::retire_stream) is cheaper. During a capture its
     /// requests fail with [`DeviceError::DuringCapture`].
     ///
     /// # Errors
@@ -120,8 +120,8 @@ impl<B: DeviceBacking> Engine<B> {
         Err(failure.map_or(DeviceError::DuringCapture, DeviceError::from))
     }
 
-    /// Makes the memory of a block the default stream's, before it is freed, if the block's stream was retired
-    /// or is foreign. A foreign one then counts as another stream that uses it.
+    /// Makes the memory of a block the default stream's, before it is freed, if the block's stream was
+    /// retired or is foreign. A foreign one then counts as another stream that uses it.
     #[cold]
     pub(crate) fn disown(&mut self, index: Index) {
         let stream = self.chunks[index].stream;

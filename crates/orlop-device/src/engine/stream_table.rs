@@ -1,8 +1,8 @@
 //! The numbers of streams: small ones, by which pools and queues are indexed.
 //!
 //! A [`StreamId`] is never reused, but its number is, after the stream was retired: so the tables have the
-//! size of the streams that exist, not of all that ever existed. In between, while chunks or events still have
-//! its number, a retired stream stands for the default stream, which waited for all its work.
+//! size of the streams that exist, not of all that ever existed. In between, while chunks or events still
+//! have its number, it stands for the default stream, which waited for all work of the retired one.
 
 use orlop_core::StreamId;
 

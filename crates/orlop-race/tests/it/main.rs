@@ -50,17 +50,24 @@ impl Graph {
 
 #[test]
 fn the_first_race_of_random_programs_is_the_model_s() {
-    let (mut with_race, mut without) = (0, 0);
+    let (mut with_race, mut without, mut reused) = (0, 0, 0);
     for seed in 0..400 {
         let mut numbers = Numbers(seed);
         let (mut order, mut memory, mut graph) = (WorkOrder::new(), AccessMap::default(), Graph::default());
-        let queues: Vec<usize> =
+        let mut queues: Vec<usize> =
             std::iter::once(HOST_QUEUE).chain((0..3).map(|_| order.add_queue())).collect();
         let mut last: Vec<usize> = queues.iter().map(|_| graph.add(Vec::new())).collect();
         let mut events: Vec<(VectorClock, usize)> = Vec::new();
         let mut found = false;
         for _ in 0..40 {
             let which = numbers.below(queues.len());
+            if which > 0 && numbers.below(8) == 0 {
+                // The stream ends, and another begins: in its place if its number is reused.
+                order.retire_queue(queues[which]);
+                queues[which] = order.add_queue();
+                last[which] = graph.add(Vec::new());
+                reused += usize::from(queues[which] <= 3);
+            }
             let queue = queues[which];
             // The host's program order comes before whatever it submits.
             let before = vec![last[which], last[0]];
@@ -98,7 +105,7 @@ fn the_first_race_of_random_programs_is_the_model_s() {
         *(if found { &mut with_race } else { &mut without }) += 1;
     }
     // Both outcomes occur, so that the check is one.
-    assert!(with_race > 50 && without > 5, "{with_race} with a race, {without} without");
+    assert!(with_race > 50 && without > 5 && reused > 50, "{with_race} {without} {reused}");
 }
 
 #[test]

@@ -153,3 +153,34 @@ fn a_lost_device() {
         device.check_end().unwrap();
     }
 }
+
+/// A block that another stream uses is neither lost nor reused early, whichever call fails after its free.
+#[test]
+fn a_block_whose_events_fail_is_free_in_the_end() {
+    for policy in policies() {
+        for (n, error) in (1..8).flat_map(|n| ERRORS.map(|error| (n, error))) {
+            if matches!(error, BackingError::Lost(_)) {
+                continue;
+            }
+            let device = MockDevice::new(256 << 20, true, 0);
+            let mut engine = Engine::new(device.clone(), policy.clone());
+            let [own, other] = [1, 2].map(StreamId::from_raw);
+            let block = engine.allocate(DeviceRequest::new(3 << 20, own)).unwrap();
+            engine.record_stream(block, other).unwrap();
+            device.begin_use(engine.address(block), engine.size(block), own);
+            device.go_on(engine.address(block), engine.size(block), other);
+            device.fail_nth(n, error);
+            engine.free(block).unwrap();
+            let first = engine.empty_cache();
+            let is_answer = matches!(error, BackingError::OutOfMemory | BackingError::Unsupported);
+            assert!(first.is_ok() || !is_answer, "{}, call {n}, {error:?}: {first:?}", policy.name);
+            engine.empty_cache().unwrap();
+            engine.verify().unwrap();
+            let stats = engine.stats();
+            assert_eq!(stats.active.all.current, 0, "{}, call {n}, {error:?}", policy.name);
+            assert_eq!(stats.reserved_bytes.all.current, stats.leaked_bytes);
+            drop(engine);
+            device.check_end().unwrap();
+        }
+    }
+}
