@@ -25,7 +25,7 @@ const OWN_MEMORY: &str = "a setting of this allocator: it has the memory of a CU
 /// | name | allocator | limit |
 /// |---|---|---|
 /// | `cuda:0` | [`caching_allocator`] | of reserved bytes |
-/// | `cuda-torch:0` | PyTorch's policy, with `PYTORCH_CUDA_ALLOC_CONF` | of reserved bytes |
+/// | `cuda-torch:0` | [`caching_allocator_with`] PyTorch's policy (`PYTORCH_CUDA_ALLOC_CONF`) | same |
 /// | `cuda-stream-ordered:0` | [`DriverAllocator::stream_ordered`] | refused |
 /// | `cuda-direct:0` | [`DriverAllocator::direct`] | refused |
 /// | `cuda-managed:0` | a caching allocator over [`CudaMemory::managed`] | of reserved bytes |

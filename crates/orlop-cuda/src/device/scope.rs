@@ -58,8 +58,7 @@ impl Drop for DriverScope<'_> {
         // SAFETY: it exchanges one number.
         let restored = unsafe { call!(self.driver, cuThreadExchangeStreamCaptureMode(&raw mut mode)) };
         let switched = self.previous.map_or(Ok(()), |previous| {
-            // SAFETY: it was current when the scope began; if it was destroyed meanwhile, the call returns an
-            // error.
+            // SAFETY: it was current when the scope began. If it was destroyed, that is an error.
             unsafe { call!(self.driver, cuCtxSetCurrent(previous)) }
         });
         for failure in [restored, switched].into_iter().filter_map(Result::err) {

@@ -96,6 +96,16 @@ impl OnStream<'_> {
         unsafe { self.device.record(self.handle) }
     }
 
+    /// Returns `true` if the driver knows an address as pinned host memory. Destinations are always kept.
+    fn is_pinned(&self, host: NonNull<u8>) -> bool {
+        let mut kind = 0_i32;
+        let (value, address) = (std::ptr::from_mut(&mut kind).cast(), host.as_ptr().addr() as u64);
+        let driver = self.scope.driver();
+        // SAFETY: it writes one number of four bytes; an address that the driver does not know is an error.
+        let known = unsafe { call!(driver, cuPointerGetAttribute(value, abi::POINTER_MEMORY_TYPE, address)) };
+        known.is_ok() && kind == abi::MEMORY_TYPE_HOST
+    }
+
     /// # Safety
     ///
     /// [`DeviceOps::copy`], on one device.
@@ -207,6 +217,10 @@ unsafe impl DeviceOps for CudaOps {
             // SAFETY: as above.
             CopyPath::In { pinned: false } => unsafe {
                 self.staging.copy_in(&on, to_address, from.ptr, bytes)
+            },
+            // SAFETY: as above.
+            CopyPath::Out { pinned: false } if on.is_pinned(to.ptr) => unsafe {
+                on.copy_out(to.ptr, from_address, bytes)
             },
             // SAFETY: as above.
             CopyPath::Out { pinned: false } => unsafe {

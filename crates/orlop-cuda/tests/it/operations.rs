@@ -50,6 +50,24 @@ fn pageable_memory_is_copied_through_two_buffers() {
 }
 
 #[test]
+fn a_copy_to_pinned_memory_waits_for_nothing() {
+    let machine = Machine::new(&SimulationConfig::new());
+    let (ops, stream) = (CudaOps::new(&machine.device), machine.device.create_stream().unwrap());
+    let allocator = caching_allocator(&machine.device).unwrap().into_ref();
+    let pinned = PinnedAllocator::new(&machine.device).into_ref();
+    let block = allocator.allocate(&Request::new(1 << 22).stream(stream.id()).zeroed()).unwrap();
+    let mut there = pinned.allocate(&Request::new(1 << 22)).unwrap();
+    there.bytes_mut().unwrap().fill(1);
+    let waits = machine.counts().waits;
+    let to = DevicePtr::new(there.as_ptr(), Device::CPU);
+    // SAFETY: both have this many bytes, and are kept until the stream was waited for.
+    unsafe { ops.copy(to, far(&block), 1 << 22, stream.id()) }.unwrap();
+    assert_eq!(machine.counts().waits, waits);
+    ops.synchronize(stream.id()).unwrap();
+    assert!(there.bytes().unwrap().iter().all(|&byte| byte == 0));
+}
+
+#[test]
 fn fills_of_every_length() {
     let machine = Machine::new(&SimulationConfig::new());
     let (ops, stream) = (CudaOps::new(&machine.device), machine.device.create_stream().unwrap());
