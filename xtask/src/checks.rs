@@ -5,6 +5,7 @@ use crate::report::{Outcome, Report};
 use crate::setup::{TARGETS, has_cargo_deny, has_target};
 use crate::shell::Shell;
 use crate::workspace::{Member, members, package_args};
+use std::process::Command;
 
 /// Members that run only on the machine that builds them.
 const HOST_ONLY: [&str; 2] = ["orlop-benches", "xtask"];
@@ -108,6 +109,23 @@ pub(crate) fn bench(shell: &Shell, names: &[String], args: &[String]) -> Result<
     }
     command.args(names.iter().flat_map(|name| ["--bench", name]));
     shell.run_loud(command.arg("--").args(args))?;
+    Ok(Outcome::passed())
+}
+
+/// Builds the program that checks and measures CUDA's allocators, and runs it unless it is to be copied to
+/// another machine.
+pub(crate) fn gpu(shell: &Shell, simulated: bool, build_only: bool) -> Result<Outcome> {
+    shell.run_loud(&mut shell.cargo(&["build", "--release", "-p", "orlop-cuda", "--example", "gpu"]))?;
+    let program = shell.target().join("release").join("examples").join("gpu");
+    if build_only {
+        println!("{}", program.display());
+        return Ok(Outcome::passed());
+    }
+    let mut command = Command::new(program);
+    if simulated {
+        command.args(["--simulated", "--quick"]);
+    }
+    shell.run_loud(&mut command)?;
     Ok(Outcome::passed())
 }
 

@@ -91,6 +91,15 @@ enum Task {
         #[arg(last = true)]
         args: Vec<String>,
     },
+    /// Build the program that checks and measures the allocators on a GPU, and run it
+    Gpu {
+        /// On the simulated driver, with few rounds
+        #[arg(long)]
+        simulated: bool,
+        /// Build it, and print where it is
+        #[arg(long, conflicts_with = "simulated")]
+        build_only: bool,
+    },
     /// Run the readers of files on inputs from libFuzzer
     Fuzz {
         /// The target; default: all
@@ -159,6 +168,9 @@ fn main() -> ExitCode {
             report.step("bench", || {
                 paired::run(shell, &Comparison { against, filters, launches: launches.get(), max })
             });
+        }
+        Task::Gpu { simulated, build_only } => {
+            report.step("gpu", || checks::gpu(shell, simulated, build_only));
         }
         Task::Fuzz { target, seconds, short: true } => {
             report.step("fuzz --short", || {
