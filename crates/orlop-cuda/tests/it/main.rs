@@ -14,3 +14,4 @@ mod machine;
 mod operations;
 mod programs;
 mod steady;
+mod stream_ends;
