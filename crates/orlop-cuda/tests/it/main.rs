@@ -8,8 +8,12 @@
     reason = "random numbers, and ratios to print"
 )]
 
+mod absent;
+mod contexts;
 mod devices;
 mod failures;
+mod interop;
+mod lost;
 mod machine;
 mod operations;
 mod programs;
