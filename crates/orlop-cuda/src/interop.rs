@@ -199,7 +199,7 @@ impl CudaDevice {
         unsafe { self.foreign_block(address, bytes, Deleter::from_owner(slice)) }
     }
 
-    /// Makes a block of device memory of other code. `deleter` runs when the block is dropped.
+    /// Makes a block of device memory of other code. `deleter` runs when the block is dropped, or at an error.
     ///
     /// # Errors
     ///

@@ -151,10 +151,10 @@ fn a_slice_of_cudarc_is_a_block() {
     stream.synchronize().unwrap();
     assert_eq!(words(&ops, &block, &stream), [5, 6, 7]);
     assert!(block.bytes().is_err(), "the host cannot read it");
-    assert_eq!(machine.live_allocations().len(), 1);
+    assert!(machine.used_memory(0) > 0);
     drop(block);
     stream.synchronize().unwrap();
-    assert_eq!(machine.live_allocations(), []);
+    assert_eq!(machine.used_memory(0), 0);
     assert_eq!(machine.races(), []);
 }
 
@@ -184,7 +184,7 @@ fn foreign_memory_is_checked_and_given_back_once() {
         // SAFETY: it is refused.
         let refused = unsafe { machine.device.foreign_block(address, 64, deleter) }.map(|_| ()).unwrap_err();
         assert!(matches!(cuda_error(&refused), Some(CudaError::NotOnDevice { .. })), "{refused}");
-        println!("refused: the deleter ran: {}", ran.load(Ordering::Relaxed));
+        assert!(ran.load(Ordering::Relaxed), "nothing is leaked");
     }
     // Nothing of another process.
     assert!(matches!(machine.device.import_memory(&[]), Err(CudaError::Unsupported { .. })));
