@@ -9,6 +9,7 @@
 )]
 
 mod absent;
+mod captures;
 mod contexts;
 mod devices;
 mod failures;
