@@ -162,7 +162,7 @@ fn policies() -> [Policy; 4] {
 
 #[test]
 fn captures_have_no_race_and_are_not_ended() {
-    for seed in 1..6 {
+    for seed in 1..4 {
         for policy in policies() {
             let name = policy.name;
             assert_eq!(races(seed, policy, true), 0, "{name}, seed {seed}");
@@ -170,10 +170,12 @@ fn captures_have_no_race_and_are_not_ended() {
     }
 }
 
-/// Memory of a graph that is not in a pool of its own is handed to others, which race with its launches.
-/// (These policies release nothing as long as there is memory: a launch would find none.)
+/// Memory of a graph that is not in a pool of its own is handed to other streams, which race with launches.
 #[test]
 fn without_pools_the_same_programs_race() {
-    let found: u64 = policies()[2..].iter().map(|policy| races(1, policy.clone(), false)).sum();
+    let mut policy = Policy::orlop_without_pages();
+    // Nothing is released as long as there is memory: a launch would find none.
+    policy.extensions.hold_to_peak = None;
+    let found: u64 = (1..4).map(|seed| races(seed, policy.clone(), false)).sum();
     assert!(found > 10, "{found} races");
 }
