@@ -97,6 +97,11 @@ impl StreamTable {
         self.known(default).unwrap_or_else(|| self.add(default))
     }
 
+    /// Returns the number of the stream that came first, or of the default one if that stream can end.
+    pub(crate) fn first_number(&mut self) -> u32 {
+        if self.states.first() == Some(&NumberState::Used) { 0 } else { self.default_number() }
+    }
+
     /// Returns the stream that a number stands for.
     #[inline]
     pub(crate) fn id(&self, number: u32) -> StreamId {
