@@ -199,7 +199,8 @@ impl CudaDevice {
         unsafe { self.foreign_block(address, bytes, Deleter::from_owner(slice)) }
     }
 
-    /// Makes a block of device memory of other code. `deleter` runs when the block is dropped.
+    /// Makes a block of device memory of other code. `deleter` runs when the block is dropped, or if this
+    /// fails.
     ///
     /// # Errors
     ///

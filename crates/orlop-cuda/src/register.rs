@@ -6,7 +6,7 @@ use crate::driver::Driver;
 use crate::error::CudaError;
 use crate::memory::CudaMemory;
 use crate::ops::CudaOps;
-use orlop_alloc::{Allocator, AllocatorRef, Result};
+use orlop_alloc::{Allocator, AllocatorRef, Error, Result};
 use orlop_context::registry::{Factory, Registry};
 use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
@@ -69,7 +69,7 @@ type MakeFn = fn(&CudaDevice, &AllocatorConfig) -> Result<AllocatorRef>;
 
 fn torch(device: &CudaDevice) -> Result<DeviceAllocator<CudaMemory>> {
     let conf = std::env::var("PYTORCH_CUDA_ALLOC_CONF").unwrap_or_default();
-    let conf = conf.parse::<TorchConf>().map_err(orlop_alloc::Error::backend)?;
+    let conf = conf.parse::<TorchConf>().map_err(Error::backend)?;
     Ok(caching_allocator_with(device, Policy::torch(&conf))?)
 }
 
@@ -79,11 +79,19 @@ fn limited(allocator: DeviceAllocator<CudaMemory>, config: &AllocatorConfig) -> 
         #[expect(clippy::cast_precision_loss, reason = "a share of the memory")]
         allocator.set_memory_fraction((limit as f64 / total.max(1) as f64).min(1.0));
     }
-    unlimited(allocator, config)
+    Ok(handle(allocator, config))
 }
 
 fn unlimited(allocator: impl Allocator, config: &AllocatorConfig) -> Result<AllocatorRef> {
-    Ok(AllocatorRef::with_statistics(allocator, config.statistics).erase())
+    let refused = |limit: usize| {
+        let expected = "a setting of this allocator: it has no limit";
+        Err(Error::Configuration { variable: "limit", value: limit.to_string().into(), expected })
+    };
+    config.limit.map_or(Ok(handle(allocator, config)), refused)
+}
+
+fn handle(allocator: impl Allocator, config: &AllocatorConfig) -> AllocatorRef {
+    AllocatorRef::with_statistics(allocator, config.statistics).erase()
 }
 
 /// Gives a context a device: its caching allocator for all kinds, its operations, and pinned memory for

@@ -279,6 +279,14 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let growing = match self.growth.try_lock() {
             Some(growing) => growing,
             None => {
+                // The streams that have ended are retired at the next new one.
+                if let CacheMiss::Crowded(_) = miss {
+                    inner.engine.streams.is_crowded = false;
+                    miss = match inner.engine.allocate_cached(request) {
+                        Ok(block) => return Ok((inner, Ok(block))),
+                        Err(miss) => miss,
+                    };
+                }
                 inner.engine.forget_miss(&miss);
                 drop(inner);
                 // `None`: the call came from the backing.

@@ -174,6 +174,7 @@ unsafe impl Allocator for DriverAllocator {
         let granted = bytes - (ptr.as_ptr().addr() - start);
         let mut record = Box::new(Record::new(ptr, granted, self.device(), Access::Device).token(start));
         record.assign(request);
+        record.stream = stream;
         Ok(RawBlock::new(record))
     }
 

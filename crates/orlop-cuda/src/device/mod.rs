@@ -14,7 +14,7 @@ pub(crate) use self::events::EventPool;
 pub(crate) use self::events::{forget, query, record, synchronize, wait};
 pub(crate) use self::scope::DriverScope;
 pub use self::streams::DeviceStream;
-pub(crate) use self::streams::{StreamTarget, resolve};
+pub(crate) use self::streams::{StreamTarget, has_ended, resolve};
 
 use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;

@@ -141,6 +141,19 @@ pub(crate) fn resolve(id: StreamId) -> Result<StreamTarget, CudaError> {
     }
 }
 
+/// Returns `true` if a stream is gone and its work complete.
+pub(crate) fn has_ended(id: StreamId) -> bool {
+    let mut table = table();
+    let table = table.get();
+    if let Some(&event) = table.ended.get(&id)
+        && matches!(events::query(event), Ok(true))
+    {
+        table.ended.remove(&id);
+        table.complete(id);
+    }
+    table.is_complete(id)
+}
+
 impl StreamEntry {
     fn handle(&self) -> abi::Handle {
         self.stream.cu_stream().cast()
@@ -161,6 +174,10 @@ impl StreamEntry {
 impl Drop for StreamEntry {
     fn drop(&mut self) {
         let last = self.last_event();
+        // The id is unknown from here on: a block that the stream used is never reused.
+        if let Err(error) = &last {
+            trace_guarded(|| tracing::error!(stream = %self.id, %error, "a stream was lost"));
+        }
         let mut table = table();
         let streams = table.get();
         streams.live.remove(&self.id);
@@ -169,10 +186,7 @@ impl Drop for StreamEntry {
             Ok(event) => {
                 streams.ended.insert(self.id, event);
             }
-            // The id is unknown from here on: a block that the stream used is never reused.
-            Err(ref error) => {
-                trace_guarded(|| tracing::error!(stream = %self.id, %error, "a stream was lost"));
-            }
+            Err(_) => {}
         }
         streams.sweep();
     }

@@ -210,6 +210,10 @@ unsafe impl DeviceBacking for CudaMemory {
         Ok(device::wait(self.stream(stream), event)?)
     }
 
+    fn has_ended(&self, stream: StreamId) -> bool {
+        device::has_ended(stream)
+    }
+
     fn memory(&self) -> u64 {
         self.state().total()
     }

@@ -88,6 +88,10 @@ unsafe impl DeviceBacking for PinnedMemory {
         Ok(device::wait(stream, event)?)
     }
 
+    fn has_ended(&self, stream: StreamId) -> bool {
+        device::has_ended(stream)
+    }
+
     fn memory(&self) -> u64 {
         self.memory
     }

@@ -8,9 +8,15 @@
     reason = "random numbers, and ratios to print"
 )]
 
+mod absent;
+mod captures;
+mod contexts;
 mod devices;
 mod failures;
+mod interop;
+mod lost;
 mod machine;
 mod operations;
 mod programs;
 mod steady;
+mod stream_ends;

@@ -159,6 +159,11 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         }
     }
 
+    /// Returns `true` if a stream is gone and its work complete.
+    pub(crate) fn has_ended(&self, stream: StreamId) -> bool {
+        self.call("has_ended", |inner| Ok(inner.has_ended(stream))).unwrap_or(false)
+    }
+
     /// Waits, on the host, for all work that a stream was given so far. If that fails it may still run.
     pub(crate) fn finish(&self, stream: StreamId) -> Result<(), CallFailure> {
         let event = self.record(stream)?;

@@ -155,6 +155,13 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     /// Makes a stream wait for an event, on the device, and forgets the event.
     fn wait(&self, stream: StreamId, event: EventId) -> Result<(), BackingError>;
 
+    /// Returns `true` if a stream is gone and all its work complete. An engine with many streams asks, and
+    /// then retires it: for backings that know the end of their streams, and still accept these in calls.
+    fn has_ended(&self, stream: StreamId) -> bool {
+        let _ = stream;
+        false
+    }
+
     /// Returns the bytes of memory of the device.
     fn memory(&self) -> u64;
 

@@ -28,7 +28,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline(always)]
     pub fn free(&mut self, block: DeviceBlock) -> Result<(), DeviceError> {
         let index = self.live(block)?;
-        if self.streams.has_ended {
+        if self.streams.is_uncommon {
             self.disown(index);
         }
         let Chunk { size, pool, note: uses, after: number, .. } = self.chunks[index];

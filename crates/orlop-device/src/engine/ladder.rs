@@ -16,6 +16,8 @@ use crate::backing::DeviceBacking;
 pub(crate) enum CacheMiss {
     /// It ends with this error.
     Refused(DeviceError),
+    /// It is made again after the streams that have ended were retired.
+    Crowded(DeviceRequest),
     /// The slow path serves it.
     Request {
         request: PoolRequest,
@@ -52,8 +54,13 @@ impl<B: DeviceBacking> Engine<B> {
         if let Some(loss) = self.backing.loss() {
             return Err(CacheMiss::Refused(loss.into()));
         }
-        if self.streams.has_ended && self.streams.is_foreign(stream) {
-            return self.allocate_foreign(request, stream);
+        if self.streams.is_uncommon {
+            if self.streams.is_crowded && !self.private.is_capturing() {
+                return Err(CacheMiss::Crowded(*request));
+            }
+            if self.streams.is_foreign(stream) {
+                return self.allocate_foreign(request, stream);
+            }
         }
         self.allocate_on(request, stream)
     }
@@ -171,6 +178,13 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     pub(crate) fn allocate(&mut self, miss: &CacheMiss) -> Result<DeviceBlock, DeviceError> {
         let (request, requested, logged, foreign) = match miss {
             CacheMiss::Refused(error) => return Err(*error),
+            CacheMiss::Crowded(request) => {
+                self.retire_ended(request.stream);
+                return match self.allocate_cached(request) {
+                    Ok(block) => Ok(block),
+                    Err(miss) => self.allocate(&miss),
+                };
+            }
             CacheMiss::Request { request, requested, logged, foreign } => {
                 (request, *requested, *logged, *foreign)
             }

@@ -232,7 +232,8 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         self.wait_for_all();
         if self.policy.mixes_streams() {
             // Regions and pages that lie in free chunks of several streams are whole only together.
-            self.merge_streams(0);
+            let stream = self.streams.first_number();
+            self.merge_streams(stream);
         }
         let common = (0..self.pools.len()).filter(|&pool| self.pools[pool].private.is_none());
         let pools: Vec<usize> = common.chain(self.private.freeable()).collect();

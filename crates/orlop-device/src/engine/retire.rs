@@ -3,7 +3,8 @@
 //! Nothing can be recorded in a stream that was destroyed. A stream is *retired* before it is: the default
 //! stream waits for all its work, on the device, gets its free memory, and stands for it wherever its number
 //! is still noted. From time to time these notes are renewed in one pass over all chunks, and the numbers are
-//! given to new streams.
+//! given to new streams. Where the device knows the end of its streams, a table of many asks it
+//! ([`DeviceBacking::has_ended`]), and those whose work is complete are retired without a wait.
 //!
 //! The owner of a *foreign* stream does not retire it, and may destroy it as soon as its blocks are freed. So
 //! its events are recorded when a block is freed, and never later; and no memory stays with it, since that
@@ -35,11 +36,31 @@ impl<B: DeviceBacking> Engine<B> {
             return Ok(());
         };
         self.hand_over(retired, default)?;
-        self.streams.retire(retired, default);
+        self.retire_number(retired, default);
+        Ok(())
+    }
+
+    /// Retires the streams of which the device says that they have ended, but for the stream of a request.
+    /// Their work is complete: nothing waits for them.
+    #[cold]
+    pub(crate) fn retire_ended(&mut self, requested: StreamId) {
+        let default = self.streams.default_number();
+        let ended = |&stream: &StreamId| stream != requested && self.backing.has_ended(stream);
+        let ended: Vec<StreamId> = self.streams.existing().filter(ended).collect();
+        for stream in ended {
+            if let Some(number) = self.streams.known(stream).filter(|&number| number != default) {
+                self.take_over(number, default);
+                self.retire_number(number, default);
+            }
+        }
+        self.streams.thin_out();
+    }
+
+    fn retire_number(&mut self, number: u32, default: u32) {
+        self.streams.retire(number, default);
         if self.streams.retired.len() >= self.pending.stuck.saturating_mul(2).max(COLLECTED_FROM) {
             self.collect_numbers(default);
         }
-        Ok(())
     }
 
     /// Makes the free memory of a stream that of another, which waits for it on the device, or else the host
@@ -53,6 +74,12 @@ impl<B: DeviceBacking> Engine<B> {
             let failure = self.failures.first().or(self.backing.loss());
             return Err(failure.map_or(DeviceError::DuringCapture, DeviceError::from));
         }
+        self.take_over(from, to);
+        Ok(())
+    }
+
+    /// Makes the free memory of a stream that of another, which has waited for it.
+    fn take_over(&mut self, from: u32, to: u32) {
         self.index_last_freed();
         if self.watched_stream == from {
             self.free_by_address.clear();
@@ -60,7 +87,6 @@ impl<B: DeviceBacking> Engine<B> {
             self.watched_stream = to;
         }
         self.move_memory(from, to);
-        Ok(())
     }
 
     /// Waits for a stream on the host. Returns `false` if that failed.

@@ -6,6 +6,9 @@
 
 use orlop_core::StreamId;
 
+/// With fewer streams, the device is not asked which of them have ended.
+const MIN_CROWD: usize = 64;
+
 /// What a number stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NumberState {
@@ -30,8 +33,12 @@ pub(crate) struct StreamTable {
     vacant: Vec<u32>,
     /// The numbers of retired streams.
     pub(crate) retired: Vec<u32>,
-    /// Whether a stream was retired or is foreign.
-    pub(crate) has_ended: bool,
+    /// Whether a stream was retired or is foreign, or there were many.
+    pub(crate) is_uncommon: bool,
+    /// Whether there are so many streams that some may have ended.
+    pub(crate) is_crowded: bool,
+    /// The number of streams from which on it is crowded.
+    crowd: usize,
     default: StreamId,
 }
 
@@ -44,7 +51,9 @@ impl StreamTable {
             last: 0,
             vacant: Vec::new(),
             retired: Vec::new(),
-            has_ended: false,
+            is_uncommon: false,
+            is_crowded: false,
+            crowd: MIN_CROWD,
             default,
         }
     }
@@ -68,6 +77,9 @@ impl StreamTable {
     }
 
     fn add(&mut self, stream: StreamId) -> u32 {
+        if self.existing().count() >= self.crowd {
+            (self.is_crowded, self.is_uncommon) = (true, true);
+        }
         if let Some(number) = self.vacant.pop() {
             self.ids[number as usize] = stream;
             self.states[number as usize] = NumberState::Used;
@@ -85,6 +97,11 @@ impl StreamTable {
         self.known(default).unwrap_or_else(|| self.add(default))
     }
 
+    /// Returns the number of the stream that came first, or of the default one if that stream can end.
+    pub(crate) fn first_number(&mut self) -> u32 {
+        if self.states.first() == Some(&NumberState::Used) { 0 } else { self.default_number() }
+    }
+
     /// Returns the stream that a number stands for.
     #[inline]
     pub(crate) fn id(&self, number: u32) -> StreamId {
@@ -100,11 +117,17 @@ impl StreamTable {
         existing.filter(|&(_, &state)| state == NumberState::Used).map(|(&id, _)| id)
     }
 
+    /// Notes that the device was asked which streams have ended: next when there are twice as many.
+    pub(crate) fn thin_out(&mut self) {
+        self.is_crowded = false;
+        self.crowd = self.existing().count().saturating_mul(2).max(MIN_CROWD);
+    }
+
     /// Notes that a stream is foreign.
     pub(crate) fn set_foreign(&mut self, number: u32) {
         if self.ids[number as usize] != self.default {
             self.states[number as usize] = NumberState::Foreign;
-            self.has_ended = true;
+            self.is_uncommon = true;
         }
     }
 
@@ -116,7 +139,7 @@ impl StreamTable {
     /// Notes that a stream has ended. `default` is the number that stands for it.
     pub(crate) fn retire(&mut self, number: u32, default: u32) {
         self.states[number as usize] = NumberState::Retired;
-        self.has_ended = true;
+        self.is_uncommon = true;
         self.retired.push(number);
         self.last = default;
     }

@@ -213,3 +213,28 @@ fn the_event_of_a_foreign_stream_is_recorded_when_its_block_is_freed() {
         engine.verify().unwrap();
     }
 }
+
+/// What is merged when all memory is released goes to a stream that exists.
+#[test]
+fn no_memory_goes_to_a_stream_that_was_retired() {
+    for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
+        let mut engine = engine(policy, 64);
+        // The first stream of all is retired, and its number vacant.
+        for id in 100..200 {
+            let block = engine.allocate(on(1, id)).unwrap();
+            engine.free(block).unwrap();
+            engine.retire_stream(StreamId::from_raw(id)).unwrap();
+        }
+        let blocks: Vec<_> = (0..12).map(|place| engine.allocate(on(1, 1 + place % 3)).unwrap()).collect();
+        let (kept, freed): (Vec<_>, Vec<_>) = (0..).zip(blocks).partition(|(place, _)| place % 6 == 0);
+        for (_, block) in freed {
+            engine.free(block).unwrap();
+        }
+        engine.trim(engine.stats().reserved_bytes.all.current - 1).unwrap();
+        engine.verify().unwrap();
+        for (_, block) in kept {
+            engine.free(block).unwrap();
+        }
+        engine.verify().unwrap();
+    }
+}

@@ -90,7 +90,7 @@ impl AllocatorModel {
             ProgramOp::Trim(target) => self.trim(target)?,
             ProgramOp::RecordStream { block, stream } => {
                 if let Some(live) = self.number(block).and_then(|at| self.live.get(at)) {
-                    let recorded = live.block.record_stream(StreamId::from_raw(stream));
+                    let recorded = live.block.record_stream(self.profile.stream(stream));
                     let waits = live.block.is_empty() || self.allocator.semantics().stream_ordered;
                     rule("a use is recorded exactly if it is honoured", recorded.is_ok() == waits)?;
                 }
@@ -112,7 +112,7 @@ impl AllocatorModel {
     ///
     /// The first violated rule.
     pub fn allocate(&mut self, request: &ProgramRequest) -> Result<RequestOutcome, ConformanceFault> {
-        let request = request.request();
+        let request = request.request().stream(self.profile.stream(request.stream));
         let refusal = match self.allocator.allocate(&request) {
             Ok(block) => {
                 let possible = request.kind.check_on(self.allocator.device()).is_ok();
