@@ -10,6 +10,7 @@
 
 mod devices;
 mod failures;
+mod install;
 mod machine;
 mod operations;
 mod programs;
