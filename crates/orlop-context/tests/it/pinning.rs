@@ -1,5 +1,5 @@
-//! Pinned memory: pinned if the process has a pinner, ordinary host memory if not, and reported as such. It is
-//! not reused while a stream reads it.
+//! Pinned memory: pinned if the process has a pinner, ordinary host memory if not, and reported as such. It
+//! is not reused while a stream reads it.
 
 use orlop_alloc::adaptor::{Hardened, Hardening, Limit, Tracking};
 use orlop_alloc::backing::{Pinned, Pinner, System, set_pinner};

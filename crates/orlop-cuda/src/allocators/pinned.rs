@@ -26,8 +26,8 @@ impl PinnedAllocator {
         Self::with_policy(device, Policy::orlop_without_pages())
     }
 
-    /// Creates an allocator with another policy. [`Policy::orlop_whole_regions`] pins fewer bytes in vain, and
-    /// pins and unpins more often.
+    /// Creates an allocator with another policy. [`Policy::orlop_whole_regions`] pins fewer bytes in vain,
+    /// and pins and unpins more often.
     #[must_use]
     pub fn with_policy(device: &CudaDevice, mut policy: Policy) -> Self {
         policy.name = "cuda-pinned";

@@ -156,11 +156,11 @@ impl Policy {
         }
     }
 
-    /// Returns orlop's policy for memory of which little may be wasted, without pages that can move: regions of
-    /// 12 MiB and more are as large as their requests, in steps of 2 MiB, and are not split. Random
-    /// replacements of blocks of 4 KiB to 64 MiB reserve 1.07 of the peak, where
-    /// [`Policy::orlop_without_pages`] reserves 1.2; but every fifth request allocates memory of the device,
-    /// also in a program that repeats itself (docs/device.md has the figures).
+    /// Returns orlop's policy for scarce memory without pages that can move: regions of 12 MiB and more are
+    /// as large as their requests, in steps of 2 MiB, and are not split. Random replacements of blocks of
+    /// 4 KiB to 64 MiB reserve 1.07 of the peak, where [`Policy::orlop_without_pages`] reserves 1.2; but
+    /// every fifth request allocates memory of the device, also in a program that repeats itself
+    /// (docs/device.md has the figures).
     #[must_use]
     pub fn orlop_whole_regions() -> Self {
         Self {
