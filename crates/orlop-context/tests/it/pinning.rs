@@ -240,14 +240,14 @@ fn pinned_memory_is_in_the_log_of_its_context() {
 
 /// A device reads the block later, as a driver's asynchronous copy would: the host waits if it has to.
 fn send(dma: &QueuedDevice, block: &Block, to: &mut [u8], stream: StreamId) {
-    let is_kept = block.acquire_for(dma, stream).unwrap();
+    let is_kept = block.acquire_for(dma, stream).expect("the device can wait");
     let to = DevicePtr::new(NonNull::from(to).cast(), Device::CPU);
     let from = DevicePtr { is_kept: true, ..DevicePtr::new(block.as_ptr(), block.device()) };
     // SAFETY: both have the block's bytes; the destination is kept by the caller until the stream is done,
     // and the source by its allocator, or until the wait.
-    unsafe { dma.copy(to, from, block.len(), stream) }.unwrap();
+    unsafe { dma.copy(to, from, block.len(), stream) }.expect("it takes the work");
     if !is_kept {
-        dma.synchronize(stream).unwrap();
+        dma.synchronize(stream).expect("the work is done");
     }
 }
 

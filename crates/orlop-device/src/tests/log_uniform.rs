@@ -21,6 +21,7 @@ impl Program {
         Self { engine: engine(policy.clone(), 1 << 20), random: Random::new(seed), live: Vec::new() }
     }
 
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "4 KiB to 64 MiB")]
     fn size(&mut self) -> usize {
         let uniform = self.random.below(1 << 30) as f64 / f64::from(1 << 30);
         (4096.0 * (uniform * 16384_f64.ln()).exp()) as usize
