@@ -3,13 +3,12 @@
 use super::random::Random;
 use orlop_device::{Growth, IndexKind, Policy, TorchConf};
 
-/// Returns PyTorch's policy with random valid settings, or one of orlop's.
+/// Returns PyTorch's policy with random valid settings, or [`Policy::orlop`] or its variant without pages.
 #[must_use]
 pub fn shipped(random: &mut Random) -> Policy {
-    match random.below(5) {
+    match random.below(4) {
         0 => Policy::orlop(),
         1 => Policy::orlop_without_pages(),
-        2 => Policy::orlop_whole_regions(),
         _ => Policy::torch(&settings(random)),
     }
 }
