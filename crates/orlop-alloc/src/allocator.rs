@@ -13,7 +13,9 @@ use std::sync::Arc;
 pub struct Semantics {
     /// True if a returned block is reused only after the streams that used it have finished. False if it is
     /// reused at once, which is right for memory that only the host accesses; recording a stream on such a
-    /// block is an error ([`Block::record_stream`](crate::Block::record_stream)).
+    /// block is an error ([`Block::record_stream`](crate::Block::record_stream)), and the code that submits
+    /// work on it waits for the stream before the block is dropped
+    /// ([`Block::acquire_for`](crate::Block::acquire_for)), also if that is the stream of its request.
     pub stream_ordered: bool,
     /// True if the pages of every block are locked for DMA. False for other memory, and for an allocator of
     /// pinned memory in a process without a pinner: its blocks are plain host memory, and copies from them

@@ -37,7 +37,9 @@ mod memory;
 mod ops;
 mod register;
 
-pub use self::allocators::{DriverAllocator, PinnedAllocator, caching_allocator, caching_allocator_with};
+pub use self::allocators::{
+    DriverAllocator, PinnedAllocator, PinnedLedger, caching_allocator, caching_allocator_with,
+};
 pub use self::device::{CudaDevice, DeviceStream};
 pub use self::driver::Driver;
 pub use self::error::CudaError;

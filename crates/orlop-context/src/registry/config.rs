@@ -68,7 +68,8 @@ pub struct AllocatorConfig {
     /// True to release wholly free regions when no free chunk fits, to make room for a larger region. `bfc`
     /// supports it; the other built-in factories refuse it.
     pub release_when_stuck: bool,
-    /// True to count bytes, which is the default: see [`AllocatorRef::with_statistics`]. Budgets have
+    /// True to count bytes, which is the default: see
+    /// [`AllocatorRef::with_statistics`](orlop_alloc::AllocatorRef::with_statistics). Budgets have
     /// accounts of their own and apply without it.
     pub statistics: bool,
     pub(super) name: Option<Box<str>>,
@@ -198,8 +199,8 @@ impl AllocatorConfig {
         self
     }
 
-    /// Puts the allocator behind a [`Hardened`] with these settings, which detects writes past the end of
-    /// blocks and after their free. Blocks can then not be freed by address.
+    /// Puts the allocator behind a [`Hardened`](orlop_alloc::adaptor::Hardened) with these settings, which
+    /// detects writes past the end of blocks and after their free. Blocks can then not be freed by address.
     ///
     /// Guard pages are separate memory: there are none if a limit, a backing, a node or a visitor decides
     /// where memory comes from. A violation shows as a refused free, or with a quarantine in
@@ -211,8 +212,9 @@ impl AllocatorConfig {
         self
     }
 
-    /// Makes the allocator work in the child of a fork: see [`AllocatorRef::hold_over_forks`]. Only the
-    /// caching engine supports this, with no adaptor but warnings; with other settings it is an error.
+    /// Makes the allocator work in the child of a fork: see
+    /// [`AllocatorRef::hold_over_forks`](orlop_alloc::AllocatorRef::hold_over_forks). Only the caching engine
+    /// supports this, with no adaptor but warnings; with other settings it is an error.
     ///
     /// It applies to the allocator of the default kind, and to the kinds that it serves. The one for pinned
     /// memory ([`AllocatorConfig::make_pinned`]) is not fork-safe: pages are not pinned in a child. It must

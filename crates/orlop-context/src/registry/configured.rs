@@ -107,6 +107,9 @@ impl AllocatorConfig {
     /// pinner, and over ordinary host memory if not. [`Semantics::pinned`](orlop_alloc::Semantics::pinned)
     /// tells which.
     ///
+    /// It reuses blocks at once, so recording a stream on one is an error. A backend with streams
+    /// [registers](crate::Context::register) another allocator for the kind.
+    ///
     /// The settings apply to it as to the allocator of [`AllocatorConfig::make`]: the limit bounds each of
     /// the two. The name chooses only the other's engine, and [`AllocatorConfig::fork_safe`] has no meaning
     /// here.

@@ -1,15 +1,16 @@
-//! Pinned memory: pinned if the process has a pinner, ordinary host memory if not, and reported as such.
+//! Pinned memory: pinned if the process has a pinner, ordinary host memory if not, and reported as such. It
+//! is not reused while a stream reads it.
 
 use orlop_alloc::adaptor::{Hardened, Hardening, Limit, Tracking};
 use orlop_alloc::backing::{Pinned, Pinner, System, set_pinner};
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
-use orlop_alloc::{Allocator, AllocatorRef, Error, Refusal, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, Refusal, Request};
 use orlop_context::observe::LogRecord;
 use orlop_context::{AllocatorConfig, Budget, Context};
-use orlop_core::{Device, MemoryKind};
-use orlop_testkit::child;
+use orlop_core::{Device, MemoryKind, StreamId};
+use orlop_testkit::{QueuedDevice, child};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +38,7 @@ struct Pins {
 }
 
 impl Pins {
-    fn holds(&self, block: &orlop_alloc::Block) -> bool {
+    fn holds(&self, block: &Block) -> bool {
         let start = block.as_ptr().as_ptr().addr();
         let ranges = self.ranges.lock().expect("no panic with it held");
         let range = ranges.range(..=start).next_back();
@@ -78,6 +79,7 @@ fn without_a_pinner_it_is_plain_memory_and_says_so() {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
     let mut block = context.allocate(Device::CPU, &pinned()).unwrap();
     assert_eq!((block.device(), block.kind(), block.is_pinned()), (Device::CPU, KIND, false));
+    assert!(block.as_ptr().as_ptr().addr().is_multiple_of(64));
     block.bytes_mut().unwrap().fill(1);
     assert!(format!("{block:?}").contains("pinned: false"), "{block:?}");
     let allocator = context.allocator(Device::CPU, KIND).unwrap();
@@ -234,4 +236,70 @@ fn pinned_memory_is_in_the_log_of_its_context() {
     let (_, log) = child::run(&format!("pinning::{TEST}"), TEST, &[]);
     let count = |part: &str| log.lines().filter(|line| line.contains(part)).count();
     assert_eq!([count(LogRecord::HEADER), count(",1000,"), count(",500,")], [1, 2, 2], "{log}");
+}
+
+/// A device reads the block later, as a driver's asynchronous copy would: the host waits if it has to.
+fn send(dma: &QueuedDevice, block: &Block, to: &mut [u8], stream: StreamId) {
+    let is_kept = block.acquire_for(dma, stream).expect("the device can wait");
+    let to = DevicePtr::new(NonNull::from(to).cast(), Device::CPU);
+    let from = DevicePtr { is_kept: true, ..DevicePtr::new(block.as_ptr(), block.device()) };
+    // SAFETY: both have the block's bytes; the destination is kept by the caller until the stream is done,
+    // and the source by its allocator, or until the wait.
+    unsafe { dma.copy(to, from, block.len(), stream) }.expect("it takes the work");
+    if !is_kept {
+        dma.synchronize(stream).expect("the work is done");
+    }
+}
+
+/// The default allocator reuses memory at once, so it refuses uses of streams, and the host waits. One that
+/// honours streams takes its place by registration, and reuses memory after them.
+#[test]
+fn pinned_memory_is_not_handed_out_while_a_stream_reads_it() {
+    const BYTES: usize = 100_000;
+    let (dma, stream) = (QueuedDevice::new(Device::CPU, 64 << 20), StreamId::unique());
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
+    for is_stream_ordered in [false, true] {
+        if is_stream_ordered {
+            context.register(Device::CPU, KIND, dma.allocator()).unwrap();
+        }
+        let semantics = context.allocator(Device::CPU, KIND).unwrap().semantics();
+        assert_eq!(semantics.stream_ordered, is_stream_ordered);
+        let request = Request::new(BYTES).kind(KIND);
+        let mut block = context.allocate(Device::CPU, &request).unwrap();
+        block.bytes_mut().unwrap().fill(7);
+        let refused = matches!(block.record_stream(stream), Err(Error::StreamsNotHonoured { .. }));
+        assert_eq!((refused, block.stream_uses().count()), (!is_stream_ordered, is_stream_ordered.into()));
+        // A request's own stream is no promise either.
+        let own = context.allocate(Device::CPU, &request.stream(stream)).unwrap();
+        assert_eq!(own.acquire_for(&dma, stream).unwrap(), is_stream_ordered);
+
+        let (mut arrived, address) = (vec![0; BYTES], block.as_ptr());
+        send(&dma, &block, &mut arrived, stream);
+        drop(block);
+        let mut next = context.allocate(Device::CPU, &request).unwrap();
+        assert_eq!(next.as_ptr() == address, !is_stream_ordered, "reused at once, or after the stream");
+        next.bytes_mut().unwrap().fill(9);
+        dma.advance(stream);
+        assert!(arrived.iter().all(|&byte| byte == 7), "stream-ordered: {is_stream_ordered}");
+        drop((next, own));
+    }
+}
+
+/// Copies between a context's pinned memory and a device, by the context itself.
+#[test]
+fn copies_of_a_context_wait_for_pinned_memory_that_is_not_stream_ordered() {
+    let far = Device::custom(30, 0);
+    let device = QueuedDevice::new(far, 64 << 20);
+    let (context, stream) = (device.context().unwrap(), StreamId::default_of(far));
+    let request = Request::new(4096).kind(KIND);
+    let mut there = context.allocate(far, &Request::new(4096)).unwrap();
+    let mut here = context.allocate(Device::CPU, &request).unwrap();
+    here.bytes_mut().unwrap().fill(7);
+    context.copy(&mut there, &here, stream).unwrap();
+    drop(here);
+    let mut here = context.allocate(Device::CPU, &request).unwrap();
+    here.bytes_mut().unwrap().fill(9);
+    context.copy(&mut here, &there, stream).unwrap();
+    assert_eq!(device.pending(stream), 0, "the bytes are there, and nothing writes them any more");
+    assert!(here.bytes().unwrap().iter().all(|&byte| byte == 7));
 }

@@ -11,7 +11,7 @@ mod driver_allocator;
 mod pinned;
 
 pub use self::driver_allocator::DriverAllocator;
-pub use self::pinned::PinnedAllocator;
+pub use self::pinned::{PinnedAllocator, PinnedLedger};
 
 use crate::device::CudaDevice;
 use crate::error::CudaError;

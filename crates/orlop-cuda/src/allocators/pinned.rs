@@ -1,10 +1,11 @@
-//! [`PinnedAllocator`]: pinned host memory that splits and coalesces, and is reused after the copies.
+//! [`PinnedAllocator`]: pinned host memory that splits and coalesces, and is reused after the copies; and
+//! [`PinnedLedger`], its waste.
 
 use crate::device::CudaDevice;
 use crate::memory::PinnedMemory;
 use orlop_alloc::{Allocator, RawBlock, Request, Result, Semantics, forward};
 use orlop_core::StreamId;
-use orlop_device::{DeviceAllocator, DeviceStats, Policy};
+use orlop_device::{DeviceAllocator, Policy};
 
 /// Allocates pinned host memory, with the device engine: best fit, splitting, coalescing.
 ///
@@ -18,20 +19,81 @@ pub struct PinnedAllocator {
 }
 
 impl PinnedAllocator {
-    /// Creates an allocator of memory that is pinned for all devices.
+    /// Creates an allocator of memory that is pinned for all devices, with [`Policy::orlop_without_pages`]: a
+    /// warmed program rarely pins and unpins, which takes the driver milliseconds.
     #[must_use]
     pub fn new(device: &CudaDevice) -> Self {
-        let mut policy = Policy::orlop_without_pages();
+        Self::with_policy(device, Policy::orlop_without_pages())
+    }
+
+    /// Creates an allocator with another policy. [`Policy::orlop_whole_regions`] pins fewer bytes in vain,
+    /// and pins and unpins more often.
+    #[must_use]
+    pub fn with_policy(device: &CudaDevice, mut policy: Policy) -> Self {
         policy.name = "cuda-pinned";
         Self { engine: DeviceAllocator::new(PinnedMemory::new(device), policy) }
     }
 
-    /// Returns the ledger of the engine: requested, allocated (rounded) and reserved bytes, with their peaks.
-    /// The pages that are pinned in vain are the difference between the last and the first.
+    /// Returns the bytes that are pinned, and for what.
+    ///
+    /// ```no_run
+    /// use orlop_alloc::{Allocator, Request};
+    /// use orlop_cuda::{CudaDevice, PinnedAllocator};
+    ///
+    /// let allocator = PinnedAllocator::new(&CudaDevice::new(0)?).into_ref();
+    /// let block = allocator.allocate(&Request::new(3 << 20))?;
+    /// let ledger = allocator.ledger();
+    /// assert_eq!((ledger.requested, ledger.rounded), (3 << 20, 3 << 20));
+    /// println!("{} bytes are pinned, {:?} of those requested", ledger.reserved, ledger.ratio());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub fn ledger(&self) -> DeviceStats {
-        self.engine.device_stats()
+    pub fn ledger(&self) -> PinnedLedger {
+        let stats = self.engine.device_stats();
+        PinnedLedger {
+            requested: stats.requested_bytes.all.current,
+            rounded: stats.active_bytes.all.current,
+            reserved: stats.reserved_bytes.all.current,
+            peak_requested: stats.requested_bytes.all.peak,
+            peak_reserved: stats.reserved_bytes.all.peak,
+        }
     }
+}
+
+/// The bytes of a [`PinnedAllocator`]. What is pinned in vain is `rounded - requested` by rounding, and
+/// `reserved - rounded` as free memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PinnedLedger {
+    /// Bytes as requested, in live blocks and in freed ones that a stream may still use.
+    pub requested: u64,
+    /// The same after rounding.
+    pub rounded: u64,
+    /// Bytes that are pinned.
+    pub reserved: u64,
+    /// The peak of `requested` since the last reset of the peaks.
+    pub peak_requested: u64,
+    /// The peak of `reserved` since then.
+    pub peak_reserved: u64,
+}
+
+impl PinnedLedger {
+    /// Returns the pinned bytes over the requested ones. `None` while nothing is requested.
+    #[must_use]
+    pub fn ratio(&self) -> Option<f64> {
+        ratio(self.reserved, self.requested)
+    }
+
+    /// Returns the peak of the pinned bytes over the peak of the requested ones. `None` if nothing was.
+    #[must_use]
+    pub fn peak_ratio(&self) -> Option<f64> {
+        ratio(self.peak_reserved, self.peak_requested)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio to read")]
+fn ratio(bytes: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| bytes as f64 / of as f64)
 }
 
 // SAFETY: blocks are the engine's, with the stream of the request in their records while they are live.

@@ -13,6 +13,7 @@ mod captures;
 mod contexts;
 mod devices;
 mod failures;
+mod install;
 mod interop;
 mod lost;
 mod machine;

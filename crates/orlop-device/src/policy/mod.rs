@@ -156,6 +156,22 @@ impl Policy {
         }
     }
 
+    /// Returns orlop's policy for scarce memory without pages that can move: regions of 12 MiB and more are
+    /// as large as their requests, in steps of 2 MiB, and are not split. Random replacements of blocks of
+    /// 4 KiB to 64 MiB reserve 1.07 of the peak, where [`Policy::orlop_without_pages`] reserves 1.2; but
+    /// every fifth request allocates memory of the device, also in a program that repeats itself
+    /// (docs/device.md has the figures).
+    #[must_use]
+    pub fn orlop_whole_regions() -> Self {
+        Self {
+            name: "orlop-whole-regions",
+            large_region: 8 << 20,
+            max_split: 12 << 20,
+            max_non_split_rounding: 4 << 20,
+            ..Self::orlop_without_pages()
+        }
+    }
+
     /// Rounds the size of a request, in bytes. `None` if no memory is so large.
     #[must_use]
     #[inline]

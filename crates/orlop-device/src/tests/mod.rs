@@ -5,6 +5,7 @@ mod extensions;
 mod high_water;
 #[cfg(target_os = "linux")]
 mod host_pages;
+mod log_uniform;
 mod periods;
 mod release;
 mod restored;

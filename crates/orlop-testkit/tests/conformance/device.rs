@@ -23,6 +23,7 @@ fn under_every_policy() {
         torch("garbage_collection_threshold:0.8,per_process_memory_fraction:0.9"),
         Policy::orlop(),
         Policy::orlop_without_pages(),
+        Policy::orlop_whole_regions(),
     ];
     for policy in &policies {
         conformance(policy.name, SuiteProfile::strict(), || over(policy, 1 << 40));
@@ -38,8 +39,13 @@ fn over_pages_of_the_host() {
         eprintln!("skipped: {error}");
         return;
     }
-    let policies =
-        [Policy::orlop(), torch("expandable_segments:True"), torch(""), Policy::orlop_without_pages()];
+    let policies = [
+        Policy::orlop(),
+        torch("expandable_segments:True"),
+        torch(""),
+        Policy::orlop_without_pages(),
+        Policy::orlop_whole_regions(),
+    ];
     for policy in &policies {
         let over = |memory| {
             let pages = HostPages::new(memory).expect("page remapping is supported");

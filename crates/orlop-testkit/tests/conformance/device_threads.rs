@@ -3,7 +3,7 @@
 use orlop_alloc::{Access, Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
 use orlop_device::{BackingError, DeviceAllocator, DeviceBacking, EventId, Policy, TorchConf};
-use orlop_testkit::device::{DeviceCall, INJECTED, MockDevice, Random, WatchedDevice};
+use orlop_testkit::device::{DeviceCall, DeviceFault, INJECTED, MockDevice, Random, WatchedDevice};
 use orlop_testkit::suite::cases;
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -242,7 +242,13 @@ fn stress(policy: &Policy, seed: u64) {
         assert_eq!(stats.reserved_bytes.all.current, stats.leaked_bytes);
     }
     drop(allocator);
-    device.check_end().unwrap();
+    check(device.check_end());
+}
+
+/// A call of one thread may begin while that of another loses the device: the engine decided on it before.
+/// That no call is made later is checked with one thread (`device_failures`).
+fn check(result: Result<(), DeviceFault>) {
+    assert!(matches!(result, Ok(()) | Err(DeviceFault::Lost { .. })), "{result:?}");
 }
 
 fn work(allocator: &AllocatorRef<DeviceAllocator<HookedDevice>>, device: &MockDevice, seed: u64) {
@@ -277,7 +283,7 @@ fn work(allocator: &AllocatorRef<DeviceAllocator<HookedDevice>>, device: &MockDe
             19 if random.one_in(4) => allocator.verify().unwrap(),
             _ => assert!(allocator.device_stats().allocation.all.current >= live.len() as u64),
         }
-        device.fault().unwrap();
+        check(device.fault());
     }
 }
 
