@@ -7,7 +7,7 @@ use orlop_alloc::StreamUses;
 use orlop_core::StreamId;
 
 fn recorded(uses: &StreamUses) -> Vec<u64> {
-    let mut all: Vec<u64> = uses.iter().map(StreamId::get).collect();
+    let mut all: Vec<u64> = uses.iter().map(StreamId::raw).collect();
     all.sort_unstable();
     all
 }
