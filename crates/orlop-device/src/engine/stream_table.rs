@@ -85,6 +85,13 @@ impl StreamTable {
         self.known(default).unwrap_or_else(|| self.add(default))
     }
 
+    /// Returns the number of a stream that has not ended and is not foreign: the first one's, or that of the
+    /// default stream.
+    pub(crate) fn existing_number(&mut self) -> u32 {
+        let has_first = self.states.first().is_none_or(|&first| first == NumberState::Used);
+        if has_first { 0 } else { self.default_number() }
+    }
+
     /// Returns the stream that a number stands for.
     #[inline]
     pub(crate) fn id(&self, number: u32) -> StreamId {
