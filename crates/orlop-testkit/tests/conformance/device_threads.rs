@@ -2,8 +2,10 @@
 
 use orlop_alloc::{Access, Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
-use orlop_device::{BackingError, DeviceAllocator, DeviceBacking, DeviceError, EventId, Policy, StreamFilter};
 use orlop_device::TorchConf;
+use orlop_device::{
+    BackingError, DeviceAllocator, DeviceBacking, DeviceError, EventId, Policy, StreamFilter,
+};
 use orlop_testkit::device::{DeviceCall, INJECTED, MockDevice, Random, WatchedDevice};
 use orlop_testkit::suite::cases;
 use std::fmt;
