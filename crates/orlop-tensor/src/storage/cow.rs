@@ -21,8 +21,8 @@ impl Storage {
     /// Creates a storage with the same bytes in constant time: they are copied at the first write to one of
     /// the two.
     ///
-    /// Foreign memory, a storage whose address was handed out for writing, and host memory that another thread
-    /// is sending to a device are copied at once.
+    /// Foreign memory, a storage whose address was handed out for writing, and host memory that another
+    /// thread is sending to a device are copied at once.
     ///
     /// # Errors
     ///
