@@ -10,7 +10,7 @@ use std::ptr;
 
 /// Host memory that is locked for copies (`cuMemHostAlloc`), for all devices. The driver waits for a device
 /// to lock and unlock memory, so it is kept and reused: see
-/// [`pinned_allocator`](crate::pinned_allocator).
+/// [`PinnedAllocator`](crate::PinnedAllocator).
 ///
 /// The stream of the host ([`StreamId::HOST`]) is the host itself, whose work is complete when a call
 /// returns.
