@@ -145,7 +145,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         Some(start..start + inner.engine.size(block))
     }
 
-    /// [`Engine::retire_stream`].
+    /// [`Engine::retire_stream`]. The engine knows the uses that are recorded on a block
+    /// ([`Block::record_stream`](orlop_alloc::Block::record_stream)) when the block is freed. So a block on
+    /// which this stream is recorded must be freed before.
     ///
     /// # Errors
     ///

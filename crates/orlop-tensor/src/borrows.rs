@@ -148,9 +148,10 @@ impl Borrows {
         self.0.fetch_sub(WRITER, ordering!("borrows.end_write", Release));
     }
 
-    /// Sets flags. The caller is a reader or the writer. Relaxed: the next access reads the same word.
-    pub(crate) fn set(&self, flags: Flags) {
-        self.0.fetch_or(flags.0, Ordering::Relaxed);
+    /// Sets flags, and returns those that were set. The caller is a reader or the writer. Relaxed: the next
+    /// access reads the same word.
+    pub(crate) fn set(&self, flags: Flags) -> Flags {
+        Flags(self.0.fetch_or(flags.0, Ordering::Relaxed) & !BUSY)
     }
 
     /// Clears flags.

@@ -174,7 +174,7 @@ fn submit(
 ) -> Result<()> {
     Context::with_current(|context| {
         let (ops, stream) = (context.ops(device)?, context.stream(device));
-        let (mut is_kept, mut waits) = ([false; 2], false);
+        let (mut is_kept, mut waits, mut submission) = ([false; 2], false, None);
         for (index, run) in runs.iter().enumerate().take(is_kept.len()) {
             match run {
                 ByteRun::Block(block, _) if !block.device.is_cpu() => {
@@ -183,7 +183,9 @@ fn submit(
                 }
                 ByteRun::Kept(block, _, cell) => {
                     is_kept[index] = block.acquire_for(&*ops, stream)?;
-                    cell.add_reader(stream, &ops);
+                    submission = Some(cell.add_reader(stream, &ops));
+                    // Another thread may have shared it since: its writers do not know of the stream.
+                    waits |= !cell.keeps_for_streams(block);
                 }
                 // A source has been read when the operation returns, and a guard holds it until then.
                 ByteRun::Block(..) | ByteRun::Host(_) => waits |= index == 0,
@@ -191,6 +193,7 @@ fn submit(
         }
         let in_flight = InFlight { runs, is_kept };
         let launched = launch(&*ops, stream);
+        drop(submission);
         // After an error, a part may have been submitted.
         let done = if waits { ops.synchronize(stream) } else { Ok(()) };
         if done.is_ok() {

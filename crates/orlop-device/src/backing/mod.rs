@@ -42,7 +42,8 @@ pub struct EventId(pub u64);
 ///
 /// * [`OutOfMemory`](BackingError::OutOfMemory) of `allocate`, `reserve_addresses` and `map`: the engine
 ///   makes room, and tries again.
-/// * [`Lost`](BackingError::Lost): the engine does not call the device again, except for `forget`.
+/// * [`Lost`](BackingError::Lost): the engine does not call the device again, except for `forget`;
+///   calls of other threads may be under way.
 /// * Every other error: the request that needed the call fails with it, or does without the call.
 ///
 /// A call that fails has no effect, and an event that was passed to it still exists. Two cases are different.

@@ -318,6 +318,12 @@ impl<B: DeviceBacking> Drop for Engine<B> {
                 self.backing.forget(event);
             }
         }
+        // Foreign streams in which no event could be recorded.
+        let users = self.pending.unawaited().flat_map(|chunk| self.users(chunk));
+        let mut foreign: Vec<u32> = users.filter(|&user| self.streams.is_foreign(user)).collect();
+        foreign.sort_unstable();
+        foreign.dedup();
+        running += foreign.into_iter().filter(|&user| is_running(&self.streams.id(user))).count();
         if running > 0 || self.is_lost() {
             // Streams that could not be waited for may use any of it: it is leaked, not released.
             return;

@@ -7,6 +7,7 @@
 
 use super::chunks::Index;
 use super::{Engine, PoolRequest};
+use crate::DeviceError;
 use crate::backing::DeviceBacking;
 
 impl<B: DeviceBacking> Engine<B> {
@@ -76,12 +77,18 @@ impl<B: DeviceBacking> Engine<B> {
     /// draw a stream into it, or end it.
     #[must_use]
     pub(crate) fn wait_for(&mut self, stream: u32, other: u32) -> bool {
+        self.try_wait_for(stream, other).is_ok()
+    }
+
+    /// [`wait_for`](Self::wait_for), with the error. It does not use the failures of a request: it is also
+    /// called while another thread's request is on the slow path.
+    pub(crate) fn try_wait_for(&mut self, stream: u32, other: u32) -> Result<(), DeviceError> {
         if self.private.is_capturing() {
-            return false;
+            return Err(DeviceError::DuringCapture);
         }
         let waits = self.backing.wait_for(self.streams.id(stream), self.streams.id(other));
-        let waits = self.noted(waits).is_ok();
-        self.stats.num_stream_waits += u64::from(waits);
-        waits
+        let _noted = self.noted(waits);
+        self.stats.num_stream_waits += u64::from(waits.is_ok());
+        Ok(waits?)
     }
 }

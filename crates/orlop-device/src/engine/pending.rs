@@ -67,6 +67,11 @@ impl PendingFrees {
             .collect()
     }
 
+    /// Returns the blocks that wait for events which are not recorded.
+    pub(crate) fn unawaited(&self) -> impl Iterator<Item = Index> + '_ {
+        self.without_events.iter().chain(&self.unrecorded).copied()
+    }
+
     /// Removes the queue of a stream if it is empty. Returns `false` if it is not.
     pub(crate) fn drop_queue(&mut self, stream: u32) -> bool {
         let Some(queue) = self.queues.get_mut(stream as usize) else { return true };
@@ -328,9 +333,10 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         self.stats.num_sync_all_streams += 1;
         self.record_unrecorded();
         self.retry_events();
-        for place in 0..self.pending.order.len() {
-            let stream = self.pending.order[place] as usize;
-            // Events that other threads record meanwhile are not waited for.
+        // Events that other threads record meanwhile are not waited for, and streams that they add to the
+        // order shift those behind them.
+        for stream in self.pending.order.clone() {
+            let stream = stream as usize;
             let events = self.pending.queues[stream].events.iter();
             let awaited: HashSet<EventId> =
                 events.filter(|&&(_, chunk)| is_awaited(&self.chunks[chunk])).map(|next| next.0).collect();

@@ -73,10 +73,17 @@ impl<B: DeviceBacking> Engine<B> {
         self.policy.collect_from > 0.0 && self.limit.is_some()
     }
 
-    /// Returns `true` if a chunk is free, and all of a region, which came in one allocation.
-    fn is_region(&self, index: Index) -> bool {
+    /// Returns `true` if a chunk is still free and in this pool. After a call of the device its index may be
+    /// another chunk's.
+    fn is_free_in(&self, pool: usize, index: Index) -> bool {
         let chunk = &self.chunks[index];
-        chunk.state == ChunkState::Free && chunk.is_whole() && !self.is_paged(chunk)
+        chunk.state == ChunkState::Free && usize::from(chunk.pool) == pool
+    }
+
+    /// Returns `true` if a chunk is free in this pool, and all of a region, which came in one allocation.
+    fn is_region(&self, pool: usize, index: Index) -> bool {
+        let chunk = &self.chunks[index];
+        self.is_free_in(pool, index) && chunk.is_whole() && !self.is_paged(chunk)
     }
 
     fn is_paged_around(&self, index: Index, address: usize, bytes: usize) -> bool {
@@ -167,7 +174,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             for (index, age) in aged {
                 total -= age;
                 // It may have been handed out while another was released.
-                if self.is_region(index) {
+                if self.is_region(LARGE.into(), index) {
                     reclaimed += self.chunks[index].size as u64;
                     self.release_region(index);
                 }
@@ -187,8 +194,9 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         let Some(of) = self.pools[request.pool as usize].stream(request.stream) else { return false };
         let oversize: Vec<Index> = of.free.at_least(max).collect();
         let smaller = oversize.partition_point(|&index| self.chunks[index].size < needed);
+        let pool = usize::from(request.pool);
         if let Some(&index) = oversize.get(smaller)
-            && self.is_region(index)
+            && self.is_region(pool, index)
         {
             return self.release_region(index);
         }
@@ -199,7 +207,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             }
             let size = self.chunks[index].size;
             // Pages stay, and so do chunks that are not all of their region.
-            if self.is_region(index) && self.release_region(index) {
+            if self.is_region(pool, index) && self.release_region(index) {
                 released += size;
             }
         }
@@ -232,7 +240,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         self.wait_for_all();
         if self.policy.mixes_streams() {
             // Regions and pages that lie in free chunks of several streams are whole only together.
-            let stream = self.streams.first_number();
+            let stream = self.streams.existing_number();
             self.merge_streams(stream);
         }
         let common = (0..self.pools.len()).filter(|&pool| self.pools[pool].private.is_none());
@@ -251,13 +259,13 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         for index in free {
             if self.is_paged(&self.chunks[index]) {
                 paged.push(index);
-            } else if self.is_region(index) && self.excess(target) > 0 {
+            } else if self.is_region(pool, index) && self.excess(target) > 0 {
                 self.release_region(index);
             }
         }
         for index in paged {
             let excess = usize::try_from(self.excess(target)).unwrap_or(usize::MAX);
-            if excess > 0 && self.chunks[index].state == ChunkState::Free {
+            if excess > 0 && self.is_free_in(pool, index) {
                 self.release_pages(index, excess);
             }
         }

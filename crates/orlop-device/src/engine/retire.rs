@@ -69,10 +69,8 @@ impl<B: DeviceBacking> Engine<B> {
         if self.private.is_capturing() {
             return Err(DeviceError::DuringCapture);
         }
-        self.failures.begin();
-        if !self.wait_for(to, from) && !self.waited_for(from) {
-            let failure = self.failures.first().or(self.backing.loss());
-            return Err(failure.map_or(DeviceError::DuringCapture, DeviceError::from));
+        if self.try_wait_for(to, from).is_err() {
+            self.finish_here(from)?;
         }
         self.take_over(from, to);
         Ok(())
@@ -89,10 +87,11 @@ impl<B: DeviceBacking> Engine<B> {
         self.move_memory(from, to);
     }
 
-    /// Waits for a stream on the host. Returns `false` if that failed.
-    fn waited_for(&mut self, stream: u32) -> bool {
+    /// Waits for a stream on the host, with the engine locked.
+    fn finish_here(&mut self, stream: u32) -> Result<(), DeviceError> {
         let finished = self.backing.finish(self.streams.id(stream));
-        self.noted(finished).is_ok()
+        let _noted = self.noted(finished);
+        Ok(finished?)
     }
 
     /// Notes that a stream is foreign: its owner keeps it until all blocks that were allocated for it or used
@@ -103,6 +102,9 @@ impl<B: DeviceBacking> Engine<B> {
     /// the end of a stream is known, [`retire_stream`](Self::retire_stream) is cheaper. During a capture its
     /// requests fail with [`DeviceError::DuringCapture`].
     ///
+    /// If the event cannot be recorded, it is recorded later. So after a failed call
+    /// ([`last_failure`](Self::last_failure)) the owner keeps the stream until the engine is dropped.
+    ///
     /// # Errors
     ///
     /// Those of [`retire_stream`](Self::retire_stream), if the stream was used before.
@@ -110,6 +112,7 @@ impl<B: DeviceBacking> Engine<B> {
         let default = self.streams.default_number();
         if let Some(known) = self.streams.known(stream).filter(|&number| number != default) {
             self.hand_over(known, default)?;
+            self.disown_pending(known, default);
         }
         let number = self.streams.number(stream);
         self.streams.set_foreign(number);
@@ -136,14 +139,16 @@ impl<B: DeviceBacking> Engine<B> {
     /// Makes a block of the default stream one of a foreign stream, which waits for the default stream.
     pub(crate) fn lend(&mut self, block: DeviceBlock, foreign: u32) -> Result<DeviceBlock, DeviceError> {
         let default = self.streams.default_number();
-        self.failures.begin();
-        if self.wait_for(foreign, default) {
-            self.chunks[block.0].stream = foreign;
-            return Ok(block);
+        match self.try_wait_for(foreign, default) {
+            Ok(()) => {
+                self.chunks[block.0].stream = foreign;
+                Ok(block)
+            }
+            Err(error) => {
+                self.free(block)?;
+                Err(error)
+            }
         }
-        let failure = self.failures.first().or(self.backing.loss());
-        self.free(block)?;
-        Err(failure.map_or(DeviceError::DuringCapture, DeviceError::from))
     }
 
     /// Makes the memory of a block the default stream's, before it is freed, if the block's stream was
@@ -157,6 +162,21 @@ impl<B: DeviceBacking> Engine<B> {
             return;
         }
         self.chunks[index].stream = self.streams.default_number();
+    }
+
+    /// Lets another stream, which waited for this one, stand for it in blocks that were freed and still wait
+    /// for events: those that are recorded, and those that will be.
+    fn disown_pending(&mut self, stream: u32, other: u32) {
+        let pending = self.chunks.iter().filter(|(_, chunk)| chunk.state == ChunkState::Pending);
+        let pending: Vec<Index> = pending.map(|(index, _)| index).collect();
+        for index in pending {
+            if self.chunks[index].stream == stream {
+                self.chunks[index].stream = other;
+            }
+            if self.remove_use(index, stream) {
+                self.add_use(index, other);
+            }
+        }
     }
 
     /// Makes the free memory of a stream that of another, which waited for it.

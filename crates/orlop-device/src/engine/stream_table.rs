@@ -97,9 +97,11 @@ impl StreamTable {
         self.known(default).unwrap_or_else(|| self.add(default))
     }
 
-    /// Returns the number of the stream that came first, or of the default one if that stream can end.
-    pub(crate) fn first_number(&mut self) -> u32 {
-        if self.states.first() == Some(&NumberState::Used) { 0 } else { self.default_number() }
+    /// Returns the number of a stream that has not ended and is not foreign: the first one's, or that of the
+    /// default stream.
+    pub(crate) fn existing_number(&mut self) -> u32 {
+        let has_first = self.states.first().is_none_or(|&first| first == NumberState::Used);
+        if has_first { 0 } else { self.default_number() }
     }
 
     /// Returns the stream that a number stands for.

@@ -1,9 +1,12 @@
 //! Streams: which uses of a block count.
 
 use super::{MIB, engine, on, reserved_mib, torch};
-use crate::{DeviceAllocator, DeviceError, DeviceRequest, Engine, NullDevice, Policy};
+use crate::{BackingError, DeviceBacking, DriverFailure};
+use crate::{DeviceAllocator, DeviceError, DeviceRequest, Engine, EventId, NullDevice, Policy};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 /// Returns an allocator over 64 MiB of a device's addresses.
 fn allocator_of(device: Device) -> orlop_alloc::AllocatorRef<DeviceAllocator<NullDevice>> {
@@ -236,5 +239,170 @@ fn no_memory_goes_to_a_stream_that_was_retired() {
             engine.free(block).unwrap();
         }
         engine.verify().unwrap();
+    }
+}
+
+/// A device whose streams can be destroyed: a call that then names one is noted.
+#[derive(Debug, Clone, Default)]
+struct EndingStreams(Arc<Mutex<EndedState>>);
+
+#[derive(Debug, Default)]
+struct EndedState {
+    next: usize,
+    ended: BTreeSet<u64>,
+    misused: Vec<u64>,
+    fails_to_record: bool,
+    released: usize,
+}
+
+impl EndingStreams {
+    fn with<R>(&self, act: impl FnOnce(&mut EndedState) -> R) -> R {
+        act(&mut self.0.lock().expect("no panic"))
+    }
+
+    fn end(&self, stream: u64) {
+        self.with(|state| state.ended.insert(stream));
+    }
+
+    fn note(&self, stream: StreamId) {
+        self.with(|state| {
+            if state.ended.contains(&stream.raw()) {
+                state.misused.push(stream.raw());
+            }
+        });
+    }
+
+    fn misused(&self) -> Vec<u64> {
+        self.with(|state| state.misused.clone())
+    }
+}
+
+// SAFETY: 1. addresses are handed out once. 2. nothing ever runs in a stream. 3. what fails has no effect.
+unsafe impl DeviceBacking for EndingStreams {
+    fn allocate(&self, _: usize) -> Result<usize, BackingError> {
+        Ok(self.with(|state| {
+            state.next += 1 << 40;
+            state.next
+        }))
+    }
+
+    unsafe fn release(&self, _: usize, bytes: usize) -> Result<(), BackingError> {
+        self.with(|state| state.released += bytes);
+        Ok(())
+    }
+
+    fn record(&self, stream: StreamId) -> Result<EventId, BackingError> {
+        self.note(stream);
+        let failure = DriverFailure { call: "record", code: 2, name: "FAILED" };
+        if self.with(|state| state.fails_to_record && stream.raw() == 9) {
+            return Err(BackingError::Failed(failure));
+        }
+        Ok(EventId(0))
+    }
+
+    fn query(&self, _: EventId) -> Result<bool, BackingError> {
+        Ok(true)
+    }
+
+    fn synchronize(&self, _: EventId) -> Result<(), BackingError> {
+        Ok(())
+    }
+
+    fn wait(&self, stream: StreamId, _: EventId) -> Result<(), BackingError> {
+        self.note(stream);
+        Ok(())
+    }
+
+    fn memory(&self) -> u64 {
+        64 << 20
+    }
+
+    fn device(&self) -> Device {
+        Device::cuda(0)
+    }
+
+    fn name(&self) -> &str {
+        "ending streams"
+    }
+}
+
+/// A stream can be adopted as a foreign one while blocks that it used wait for their events.
+#[test]
+fn nothing_is_recorded_later_in_a_stream_that_was_adopted_after_a_free() {
+    let foreign = StreamId::from_raw(9);
+    // The stream used a block of another, or had one that another used; recorded now, or later.
+    for (policy, own, other) in
+        [(Policy::orlop_without_pages(), 1, 9), (Policy::orlop_without_pages(), 9, 1), (torch(""), 9, 1)]
+    {
+        let device = EndingStreams::default();
+        let mut engine = Engine::new(device.clone(), policy);
+        let block = engine.allocate(on(20, own)).unwrap();
+        engine.record_stream(block, StreamId::from_raw(other)).unwrap();
+        engine.free(block).unwrap();
+        engine.adopt_foreign_stream(foreign).unwrap();
+        device.end(9);
+        let [first, second] = [1, 2].map(|stream| engine.allocate(on(20, stream)).unwrap());
+        engine.free(first).unwrap();
+        engine.free(second).unwrap();
+        engine.empty_cache().unwrap();
+        engine.verify().unwrap();
+        drop(engine);
+        assert_eq!(device.misused(), [0; 0], "own {own}, other {other}");
+    }
+}
+
+/// Free neighbours of several streams become those of a stream that exists.
+#[test]
+fn streams_merge_into_one_that_exists() {
+    for retires in [true, false] {
+        let device = EndingStreams::default();
+        let mut engine = Engine::new(device.clone(), Policy::orlop_without_pages());
+        // The first stream has the first number.
+        let kept = engine.allocate(on(1, 9)).unwrap();
+        if retires {
+            engine.retire_stream(StreamId::from_raw(9)).unwrap();
+            for stream in 100..200 {
+                let block = engine.allocate(on(1, stream)).unwrap();
+                engine.free(block).unwrap();
+                engine.retire_stream(StreamId::from_raw(stream)).unwrap();
+            }
+        } else {
+            engine.adopt_foreign_stream(StreamId::from_raw(9)).unwrap();
+        }
+        engine.free(kept).unwrap();
+        device.end(9);
+        engine.empty_cache().unwrap();
+        // Two free neighbours, of two streams, between blocks.
+        let whole = engine.allocate(on(16, 1)).unwrap();
+        engine.free(whole).unwrap();
+        let [first, second, third, last] = [1; 4].map(|stream| engine.allocate(on(4, stream)).unwrap());
+        engine.free(second).unwrap();
+        let second = engine.allocate(on(4, 2)).unwrap();
+        engine.free(third).unwrap();
+        engine.free(second).unwrap();
+        engine.empty_cache().unwrap();
+        engine.verify().unwrap();
+        engine.free(first).unwrap();
+        engine.free(last).unwrap();
+        engine.verify().unwrap();
+        assert_eq!(device.misused(), [0; 0], "retires {retires}");
+    }
+}
+
+/// If no event can be recorded in a foreign stream, the stream may still run.
+#[test]
+fn memory_of_a_foreign_stream_without_an_event_is_not_released() {
+    for fails_again in [false, true] {
+        let device = EndingStreams::default();
+        let mut engine = Engine::new(device.clone(), Policy::orlop_without_pages());
+        engine.adopt_foreign_stream(StreamId::from_raw(9)).unwrap();
+        let block = engine.allocate(on(20, 9)).unwrap();
+        device.with(|state| state.fails_to_record = true);
+        engine.free(block).unwrap();
+        device.with(|state| state.fails_to_record = fails_again);
+        assert!(engine.last_failure().is_some());
+        drop(engine);
+        let released = if fails_again { 0 } else { 20 * MIB };
+        assert_eq!(device.with(|state| state.released), released, "it may still run");
     }
 }

@@ -17,7 +17,7 @@
 
 use super::guard::{ReadGuard, WriteGuard};
 use super::memory::Origin;
-use super::notes::{BoxedNotes, Notes};
+use super::notes::{BoxedNotes, Notes, Submission};
 use crate::borrows::{Borrows, Flags};
 use crate::error::{Error, Result, Unresizable};
 use crate::recycle;
@@ -233,20 +233,25 @@ impl StorageCell {
         block.honours_streams() && !self.borrows.flags().has(elsewhere)
     }
 
-    /// Lets writers wait for a stream that reads the memory. The caller holds a read guard.
-    pub(crate) fn add_reader(&self, stream: StreamId, ops: &Arc<dyn DeviceOps>) {
-        self.notes().add_reader(stream, ops, || self.borrows.set(Flags::DEVICE_READS));
+    /// Lets writers wait for a stream that reads the memory. The caller holds a read guard. If the storage
+    /// does not [keep](Self::keeps_for_streams) its memory any more after this, the caller has to wait.
+    #[must_use = "to be dropped when the work is submitted"]
+    pub(crate) fn add_reader(&self, stream: StreamId, ops: &Arc<dyn DeviceOps>) -> Submission<'_> {
+        self.notes().add_reader(stream, ops, || {
+            self.borrows.set(Flags::DEVICE_READS);
+        })
     }
 
-    /// Waits for the streams that read the memory. The caller holds a guard.
+    /// Waits for the streams that read the memory. The caller holds a guard. The flag stays if other
+    /// threads are submitting to streams, or were meanwhile.
     #[cold]
     pub(super) fn wait_for_readers(&self) -> Result<()> {
         // They stay in the list until they are done: a concurrent call waits too.
-        let readers = self.notes().readers();
+        let Some((readers, added)) = self.notes().readers() else { return Ok(()) };
         for (stream, ops) in &readers {
             ops.synchronize(*stream)?;
         }
-        self.notes().remove_readers(&readers, || self.borrows.clear(Flags::DEVICE_READS));
+        self.notes().remove_readers(added, || self.borrows.clear(Flags::DEVICE_READS));
         Ok(())
     }
 

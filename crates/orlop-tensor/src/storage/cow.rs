@@ -21,7 +21,8 @@ impl Storage {
     /// Creates a storage with the same bytes in constant time: they are copied at the first write to one of
     /// the two.
     ///
-    /// Foreign memory, and a storage whose address was handed out for writing, are copied at once.
+    /// Foreign memory, a storage whose address was handed out for writing, and host memory that another
+    /// thread is sending to a device are copied at once.
     ///
     /// # Errors
     ///
@@ -60,10 +61,13 @@ impl StorageCell {
             self.wait_for_readers()?;
         }
         let flags = self.borrows.flags();
-        let never = Flags::ESCAPED.and(Flags::FOREIGN_PROCESS).and(Flags::IMMUTABLE);
-        if may(guard.block()) && !flags.has(never) {
+        // A thread that sends the memory meanwhile sees this flag, or this thread sees that one's.
+        let never = Flags::ESCAPED.and(Flags::FOREIGN_PROCESS).and(Flags::IMMUTABLE).and(Flags::DEVICE_READS);
+        if may(guard.block())
+            && !flags.has(never)
             // A writer that comes after this reader sees the flag.
-            self.borrows.set(Flags::COPY_ON_WRITE);
+            && !self.borrows.set(Flags::COPY_ON_WRITE).has(Flags::DEVICE_READS)
+        {
             let block = guard.block().clone();
             return Ok(self.with_origin(Self::new(block, guard.bytes(), Flags::COPY_ON_WRITE, self.fixed())));
         }

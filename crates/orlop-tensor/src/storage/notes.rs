@@ -14,11 +14,30 @@ pub(super) struct Notes {
     message: Mutex<Option<Box<str>>>,
     origin: Mutex<Option<Arc<Origin>>>,
     /// The streams that may still read host memory, each with the operations that wait for it.
-    readers: Mutex<Vec<DeviceReader>>,
+    readers: Mutex<DeviceReaders>,
 }
 
 /// A stream and the operations of its device.
 pub(super) type DeviceReader = (StreamId, Arc<dyn DeviceOps>);
+
+#[derive(Debug, Default)]
+struct DeviceReaders {
+    streams: Vec<DeviceReader>,
+    /// The number of times that one was added, also if it was there.
+    added: u64,
+    /// The number of threads that are submitting to one.
+    submitting: usize,
+}
+
+/// A stream is a reader, and gets its work while this exists.
+#[derive(Debug)]
+pub(crate) struct Submission<'a>(&'a Notes);
+
+impl Drop for Submission<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.readers).submitting -= 1;
+    }
+}
 
 impl Notes {
     pub(super) fn get(&self) -> Option<Box<str>> {
@@ -34,25 +53,38 @@ impl Notes {
     }
 
     /// Adds a stream that reads the memory, and calls `mark` before another thread can see it.
-    pub(super) fn add_reader(&self, stream: StreamId, ops: &Arc<dyn DeviceOps>, mark: impl FnOnce()) {
+    pub(super) fn add_reader(
+        &self,
+        stream: StreamId,
+        ops: &Arc<dyn DeviceOps>,
+        mark: impl FnOnce(),
+    ) -> Submission<'_> {
         let mut readers = lock(&self.readers);
-        if !readers.iter().any(|&(known, _)| known == stream) {
-            readers.push((stream, Arc::clone(ops)));
+        if !readers.streams.iter().any(|&(known, _)| known == stream) {
+            readers.streams.push((stream, Arc::clone(ops)));
         }
+        readers.added += 1;
+        readers.submitting += 1;
         mark();
+        Submission(self)
     }
 
-    /// Returns the streams that read the memory.
-    pub(super) fn readers(&self) -> Vec<DeviceReader> {
-        lock(&self.readers).clone()
+    /// Returns the streams that read the memory, and how many times one was added. `None` if one has not got
+    /// its work yet, so that it cannot be waited for.
+    pub(super) fn readers(&self) -> Option<(Vec<DeviceReader>, u64)> {
+        let readers = lock(&self.readers);
+        (readers.submitting == 0).then(|| (readers.streams.clone(), readers.added))
     }
 
-    /// Removes these streams, and calls `unmark` if none is left.
-    pub(super) fn remove_readers(&self, done: &[DeviceReader], unmark: impl FnOnce()) {
+    /// Removes all streams and calls `unmark`, if none was added since `added` was returned.
+    pub(super) fn remove_readers(&self, added: u64, unmark: impl FnOnce()) {
         let mut readers = lock(&self.readers);
-        readers.retain(|&(stream, _)| done.iter().all(|&(other, _)| other != stream));
-        if readers.is_empty() {
+        if readers.added == added {
+            let done = std::mem::take(&mut readers.streams);
             unmark();
+            drop(readers);
+            // With no lock held: operations are user code.
+            drop(done);
         }
     }
 

@@ -1,12 +1,14 @@
 //! Tensors on a device whose work runs late: memory that is reused too early, and bytes that are read too
 //! early, have wrong contents.
 
-use orlop_alloc::{Allocator as _, Error as AllocError, Request};
+use orlop_alloc::{Allocator as _, DeviceOps, DevicePtr, Error as AllocError, Request};
 use orlop_context::Context;
 use orlop_core::{DType, Device, MemoryFormat, MemoryKind, StreamId};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 use orlop_testkit::QueuedDevice;
 use orlop_testkit::fake_device::FakeDeviceBacking;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 
 const FAR: Device = Device::custom(31, 0);
 const OWN: StreamId = StreamId::default_of(FAR);
@@ -103,6 +105,112 @@ fn kept_host_memory_is_not_changed_before_it_is_read() {
         block.bytes_mut().unwrap().fill(0);
         assert_eq!(vec_of(&there), (0..1000).collect::<Vec<_>>());
     });
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// The operations of a device, with a function that another thread might run at that moment.
+#[derive(Clone)]
+struct HookedOps {
+    ops: Arc<dyn DeviceOps>,
+    hook: Arc<Mutex<Option<(&'static str, Hook)>>>,
+}
+
+impl HookedOps {
+    fn set(&self, call: &'static str, hook: impl FnOnce() + Send + 'static) {
+        *self.hook.lock().expect("no panic") = Some((call, Box::new(hook)));
+    }
+
+    fn run(&self, call: &'static str) {
+        let hook = self.hook.lock().expect("no panic").take_if(|(name, _)| *name == call);
+        if let Some((_, hook)) = hook {
+            hook();
+        }
+    }
+}
+
+impl std::fmt::Debug for HookedOps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.ops.fmt(f)
+    }
+}
+
+// SAFETY: as the operations that it calls.
+unsafe impl DeviceOps for HookedOps {
+    unsafe fn copy(
+        &self,
+        to: DevicePtr,
+        from: DevicePtr,
+        bytes: usize,
+        stream: StreamId,
+    ) -> orlop_alloc::Result<()> {
+        self.run("copy");
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.ops.copy(to, from, bytes, stream) }
+    }
+
+    unsafe fn fill(
+        &self,
+        to: NonNull<u8>,
+        pattern: &[u8],
+        count: usize,
+        stream: StreamId,
+    ) -> orlop_alloc::Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.ops.fill(to, pattern, count, stream) }
+    }
+
+    fn wait_for(&self, stream: StreamId, earlier: StreamId) -> orlop_alloc::Result<()> {
+        self.run("wait_for");
+        self.ops.wait_for(stream, earlier)
+    }
+
+    fn synchronize(&self, stream: StreamId) -> orlop_alloc::Result<()> {
+        let synchronized = self.ops.synchronize(stream);
+        self.run("synchronize");
+        synchronized
+    }
+}
+
+/// A clone is made while another thread sends the same memory, at any point of either.
+#[test]
+fn a_lazy_clone_does_not_write_what_a_stream_still_reads() {
+    let pinned = QueuedDevice::new(Device::CPU, 64 << 20).allocator();
+    for (call, sends_before) in [("wait_for", false), ("copy", false), ("copy", true), ("synchronize", true)]
+    {
+        with_device(|_, context| {
+            let hook = Arc::new(Mutex::new(None));
+            let ops = HookedOps { ops: context.ops(FAR).unwrap(), hook };
+            context.register_ops(FAR, Arc::new(ops.clone()));
+            let options = TensorOptions::from(DType::I32).allocator(&pinned).stream(side());
+            let here = Tensor::empty([1000], options).unwrap();
+            here.copy_(&numbers(1000)).unwrap();
+            let first = sends_before.then(|| here.to_device(FAR).unwrap());
+            let made = Arc::new(Mutex::new(None));
+            let (place, other, current) = (Arc::clone(&made), here.clone(), context.clone());
+            if call == "synchronize" {
+                ops.set(call, move || {
+                    *place.lock().unwrap() = Some(current.scope(|| other.to_device(FAR).unwrap()));
+                });
+                let clone = here.lazy_clone().unwrap();
+                let sent = made.lock().unwrap().take();
+                drop(here);
+                clone.fill_(-1).unwrap();
+                if let Some(sent) = sent {
+                    assert_eq!(vec_of(&sent), (0..1000).collect::<Vec<_>>(), "{call}");
+                }
+            } else {
+                ops.set(call, move || *place.lock().unwrap() = Some(other.lazy_clone().unwrap()));
+                let sent = here.to_device(FAR).unwrap();
+                let clone = made.lock().unwrap().take().unwrap();
+                drop(here);
+                clone.fill_(-1).unwrap();
+                assert_eq!(vec_of(&sent), (0..1000).collect::<Vec<_>>(), "{call}");
+            }
+            drop(first);
+            assert!(ops.hook.lock().unwrap().is_none(), "{call}");
+        });
+    }
 }
 
 #[test]
@@ -313,7 +421,7 @@ fn other_allocators_are_waited_for() {
     let context = Context::new();
     let direct = orlop_alloc::engine::Direct::new(FakeDeviceBacking::new());
     context.register(FakeDeviceBacking::DEVICE, MemoryKind::Default, direct.into_ref()).unwrap();
-    context.register_ops(FakeDeviceBacking::DEVICE, std::sync::Arc::new(device.clone()));
+    context.register_ops(FakeDeviceBacking::DEVICE, Arc::new(device.clone()));
     context.scope(|| {
         let there = numbers(100).to_device(FakeDeviceBacking::DEVICE).unwrap();
         assert_eq!(device.calls().synchronizations, 1);

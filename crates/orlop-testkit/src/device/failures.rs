@@ -75,6 +75,9 @@ impl InjectedFailures {
     /// Counts a call, and returns the error with which it fails.
     pub(super) fn next(&mut self) -> Option<BackingError> {
         self.calls += 1;
+        if self.loss.is_some() {
+            return self.loss;
+        }
         let is_nth = |&(n, _): &(u64, BackingError)| n == self.calls;
         let error = self.nth.filter(is_nth).map(|(_, error)| error);
         let error =

@@ -25,6 +25,8 @@ struct MockState {
     failures: InjectedFailures,
     has_pages: bool,
     is_capturing: bool,
+    /// Whether calls of several threads overlap.
+    calls_overlap: bool,
     /// The streams that were destroyed.
     ended: HashSet<StreamId>,
     /// The first fault; later ones are usually consequences.
@@ -77,6 +79,7 @@ impl MockDevice {
             failures: InjectedFailures::new(seed),
             has_pages,
             is_capturing: false,
+            calls_overlap: false,
             ended: HashSet::new(),
             fault: None,
         })))
@@ -103,6 +106,12 @@ impl MockDevice {
         self.state().failures.nth(n, error);
     }
 
+    /// Notes that calls of several threads overlap: one can arrive after another has lost the device, and
+    /// before that has returned. It fails with the same error.
+    pub fn let_calls_overlap(&self) {
+        self.state().calls_overlap = true;
+    }
+
     /// Returns the number of calls that could have failed so far.
     #[must_use]
     pub fn calls(&self) -> u64 {
@@ -127,7 +136,7 @@ impl MockDevice {
     /// Begins a call. Returns the error with which it is to fail.
     fn begin(&self, call: &'static str) -> (MutexGuard<'_, MockState>, Option<BackingError>) {
         let mut state = self.state();
-        if state.failures.is_lost() {
+        if state.failures.is_lost() && !state.calls_overlap {
             state.fault.get_or_insert(DeviceFault::Lost { call });
         }
         let error = state.failures.next();

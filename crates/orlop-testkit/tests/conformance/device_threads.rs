@@ -2,8 +2,11 @@
 
 use orlop_alloc::{Access, Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
-use orlop_device::{BackingError, DeviceAllocator, DeviceBacking, EventId, Policy, TorchConf};
-use orlop_testkit::device::{DeviceCall, DeviceFault, INJECTED, MockDevice, Random, WatchedDevice};
+use orlop_device::TorchConf;
+use orlop_device::{
+    BackingError, DeviceAllocator, DeviceBacking, DeviceError, EventId, Policy, StreamFilter,
+};
+use orlop_testkit::device::{DeviceCall, INJECTED, MockDevice, Random, WatchedDevice};
 use orlop_testkit::suite::cases;
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -213,11 +216,125 @@ fn other_threads_go_on_while_the_device_is_called() {
     }
 }
 
+/// Runs `slow` on a thread and `meanwhile` on another one, while the first is in its `nth` call of this name.
+fn during<R: Send>(
+    (device, policy): (&MockDevice, Policy),
+    (call, nth): (&'static str, usize),
+    before: impl FnOnce(&AllocatorRef<DeviceAllocator<HookedDevice>>),
+    slow: impl FnOnce(&DeviceAllocator<HookedDevice>) -> R + Send,
+    meanwhile: impl FnOnce(&AllocatorRef<DeviceAllocator<HookedDevice>>) + Send,
+) -> (AllocatorRef<DeviceAllocator<HookedDevice>>, R) {
+    let (stop, has_begun, go_on) = gate(call);
+    let left = Arc::new(Mutex::new(None));
+    let counted = Arc::clone(&left);
+    let hook = move |name| {
+        let is_nth = || {
+            let mut left = counted.lock().unwrap();
+            let now = left.as_mut().filter(|_| name == call)?;
+            *now -= 1;
+            (*now == 0).then_some(())
+        };
+        if is_nth().is_some() {
+            stop(name);
+        }
+    };
+    let hooked = HookedDevice { device: device.clone(), hook: Arc::new(hook) };
+    let allocator = DeviceAllocator::new(hooked, policy).into_ref();
+    before(&allocator);
+    *left.lock().unwrap() = Some(nth);
+    let result = thread::scope(|scope| {
+        let slow = scope.spawn(|| slow(&allocator));
+        has_begun.recv_timeout(LONG).expect("the call is made");
+        *left.lock().unwrap() = None;
+        let other = scope.spawn(|| meanwhile(&allocator)).join();
+        go_on.send(()).unwrap();
+        other.unwrap();
+        slow.join().unwrap()
+    });
+    allocator.verify().unwrap();
+    (allocator, result)
+}
+
+/// A stream that is new meanwhile takes the place of another one in the order of the streams.
+#[test]
+fn all_streams_are_waited_for_while_other_threads_add_some() {
+    let device = MockDevice::new(64 << 20, false, 0);
+    device.fail_one_in(DeviceCall::Query, 1);
+    let free_used_by = |allocator: &AllocatorRef<DeviceAllocator<HookedDevice>>, stream| {
+        let block = allocator.allocate(&Request::new(1000)).unwrap();
+        block.record_stream(StreamId::from_raw(stream)).unwrap();
+        device.go_on(block.as_ptr().as_ptr().addr(), block.capacity(), StreamId::from_raw(stream));
+    };
+    let before = |allocator: &_| [5, 6].iter().for_each(|&stream| free_used_by(allocator, stream));
+    let (allocator, emptied) = during(
+        (&device, torch("")),
+        ("synchronize", 1),
+        before,
+        |allocator| allocator.empty_cache(),
+        |allocator| free_used_by(allocator, 3),
+    );
+    emptied.unwrap();
+    assert_eq!(allocator.device_stats().active.all.current, 1, "one block was freed later");
+}
+
+/// The index of a free chunk can be another chunk's after a call.
+#[test]
+fn only_the_memory_that_was_free_before_is_released() {
+    let device = MockDevice::new(64 << 20, false, 0);
+    let request = |mib: usize, stream| Request::new(mib << 20).stream(StreamId::from_raw(stream));
+    let before = |allocator: &AllocatorRef<DeviceAllocator<HookedDevice>>| {
+        let common = [12, 14].map(|mib| allocator.allocate(&request(mib, 1)).unwrap());
+        allocator.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::from_raw(7)])).unwrap();
+        drop(allocator.allocate(&request(12, 7)).unwrap());
+        drop(common);
+    };
+    let (allocator, emptied) = during(
+        (&device, torch("")),
+        ("release", 1),
+        before,
+        |allocator| allocator.empty_cache(),
+        |allocator| {
+            // The chunk of the second region gets another index, and its own that of the private one.
+            drop(allocator.allocate(&request(3, 1)).unwrap());
+            drop(allocator.allocate(&request(3, 7)).unwrap());
+        },
+    );
+    emptied.unwrap();
+    let private = allocator.with_engine(|engine| {
+        engine.segments().iter().filter(|segment| segment.pool == (1, 1)).map(|it| it.bytes).sum::<usize>()
+    });
+    assert_eq!(private, 12 << 20, "a private pool with users keeps its memory");
+}
+
+/// A request of a foreign stream makes a wait of its own meanwhile.
+#[test]
+fn a_release_returns_its_failure_whatever_other_threads_do() {
+    let device = MockDevice::new(64 << 20, false, 0);
+    let foreign = StreamId::from_raw(9);
+    let mut kept = None;
+    let (allocator, emptied) = during(
+        (&device, torch("")),
+        ("release", 2),
+        |allocator| {
+            allocator.adopt_foreign_stream(foreign).unwrap();
+            kept = Some(allocator.allocate(&Request::new(1000)).unwrap());
+            drop([12, 14].map(|mib: usize| allocator.allocate(&Request::new(mib << 20)).unwrap()));
+            // An event, the wait for it, the release.
+            device.fail_nth(3, BackingError::Failed(INJECTED));
+        },
+        |allocator| allocator.empty_cache(),
+        |allocator| drop(allocator.allocate(&Request::new(1000).stream(foreign)).unwrap()),
+    );
+    assert!(matches!(emptied, Err(DeviceError::Backing { call: "release", .. })), "{emptied:?}");
+    assert_eq!(allocator.device_stats().leaked_bytes, 12 << 20);
+}
+
 /// Threads that allocate, use, free, trim and inspect at random.
 fn stress(policy: &Policy, seed: u64) {
     let mut random = Random::new(seed);
     let memory = random.pick(&[64 << 20, 256 << 20]).unwrap();
     let device = MockDevice::new(memory, true, seed);
+    device.let_calls_overlap();
     device.fail_one_in(DeviceCall::Query, random.pick(&[0, 2]).unwrap());
     device.fail_one_in(DeviceCall::Remap, random.pick(&[0, 4]).unwrap());
     device.panic_one_in(random.pick(&[0, 0, 40]).unwrap());
@@ -242,13 +359,7 @@ fn stress(policy: &Policy, seed: u64) {
         assert_eq!(stats.reserved_bytes.all.current, stats.leaked_bytes);
     }
     drop(allocator);
-    check(device.check_end());
-}
-
-/// A call of one thread may begin while that of another loses the device: the engine decided on it before.
-/// That no call is made later is checked with one thread (`device_failures`).
-fn check(result: Result<(), DeviceFault>) {
-    assert!(matches!(result, Ok(()) | Err(DeviceFault::Lost { .. })), "{result:?}");
+    device.check_end().unwrap();
 }
 
 fn work(allocator: &AllocatorRef<DeviceAllocator<HookedDevice>>, device: &MockDevice, seed: u64) {
@@ -283,7 +394,7 @@ fn work(allocator: &AllocatorRef<DeviceAllocator<HookedDevice>>, device: &MockDe
             19 if random.one_in(4) => allocator.verify().unwrap(),
             _ => assert!(allocator.device_stats().allocation.all.current >= live.len() as u64),
         }
-        check(device.fault());
+        device.fault().unwrap();
     }
 }
 
