@@ -27,8 +27,6 @@ use std::time::Instant;
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 type Make<'a> = &'a dyn Fn() -> Result<AllocatorRef>;
 
-/// The streams that the conformance suite names have the numbers 1 to 9.
-const SUITE_STREAMS: usize = 9;
 const THREADS: u32 = 4;
 const SIZES: [usize; 3] = [4 << 10, 1 << 20, 32 << 20];
 
@@ -50,8 +48,8 @@ fn run(simulated: bool, quick: bool) -> Result<bool> {
         orlop_cudasim_control::SimulatedDriver::load()?;
     }
     let device = CudaDevice::new(0)?;
-    let suite_streams = (0..SUITE_STREAMS).map(|_| device.create_stream()).collect::<Vec<_>>();
-    let streams = suite_streams.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
+    let streams = (0..9).map(|_| device.create_stream()).collect::<std::result::Result<Vec<_>, _>>()?;
+    let suite_streams = std::array::from_fn(|index| streams[index].id());
     let name = if simulated { "the simulated driver".to_owned() } else { gpu_name() };
     println!("{name}, CUDA {}, {}\n", device.driver().version(), device.memory()?);
 
@@ -75,7 +73,9 @@ fn run(simulated: bool, quick: bool) -> Result<bool> {
     println!("| allocator | conformance | wrong words after reuse under load |\n|---|---|---|");
     for (name, make) in allocators {
         let conforms = catch_unwind(AssertUnwindSafe(|| {
-            conformance(name, SuiteProfile::strict(), || make().expect("it was created before"));
+            conformance(name, SuiteProfile::strict().streams(suite_streams), || {
+                make().expect("it was created before")
+            });
         }));
         let rounds = if quick { 20 } else { 2_000 };
         let wrong = check_contents(&device, &make()?, rounds, true)?;
