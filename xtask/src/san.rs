@@ -11,8 +11,15 @@ use crate::shell::Shell;
 use crate::workspace::package_args;
 
 /// The crates whose tests use raw memory most.
-const ADDRESS: [&str; 6] =
-    ["orlop-sync", "orlop-alloc", "orlop-context", "orlop-device", "orlop-tensor", "orlop-testkit"];
+const ADDRESS: [&str; 7] = [
+    "orlop-sync",
+    "orlop-host",
+    "orlop-alloc",
+    "orlop-context",
+    "orlop-device",
+    "orlop-tensor",
+    "orlop-testkit",
+];
 
 /// Tests that leak on purpose, by parts of their names: with faulty allocators, and with panics of user code
 /// while a device might still use the memory. Their leaks are not errors; everything else is.
@@ -22,7 +29,8 @@ const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_d
 const MIRI_KEEP_MEMORY: [&str; 1] = ["storage::panics"];
 
 /// The crates whose unit tests Miri runs in reasonable time.
-const MIRI: [&str; 5] = ["orlop-core", "orlop-sync", "orlop-alloc", "orlop-device", "orlop-tensor"];
+const MIRI: [&str; 6] =
+    ["orlop-core", "orlop-sync", "orlop-host", "orlop-alloc", "orlop-device", "orlop-tensor"];
 
 /// The crate that takes as long as the others together.
 const MIRI_ALONE: &str = "orlop-alloc";

@@ -11,7 +11,7 @@
 //! | engines | divide regions into blocks | [`caching`] (default), [`bfc`], [`engine`] |
 //! | adaptors | limits, tracking, hardening, retry over any allocator | [`adaptor`] |
 //! | observers | recorders, statistics, logs: [`AllocatorRef::add_observer`] | [`Observer`], [`Event`] |
-//! | operations | copies, fills and casts of a device; of the host | [`DeviceOps`], [`kernels`] |
+//! | operations | copies, fills and casts of a device; of the host | [`DeviceOps`], [`HostOps`] |
 //! | bare | a global allocator for Rust, and one for collections | [`bare`] |
 //! | support | the parts of engines and backends in other crates | [`engine_support`] |
 //!
@@ -40,8 +40,6 @@ pub mod engine_support;
 mod error;
 mod forward;
 mod handle;
-mod host;
-pub mod kernels;
 mod observer;
 mod report;
 mod shield;
@@ -50,15 +48,14 @@ pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
 pub use self::block::{
     Access, Block, Deleter, MemoryBlock, RawBlock, Record, Request, StreamUses, Tag, TypedBlock,
 };
-pub use self::device_ops::{DeviceMemory, DeviceOps, DevicePtr, HostOps, StridedLoops};
+pub use self::device_ops::{DeviceOps, DevicePtr, HostOps};
 pub use self::error::{Error, Result};
 pub use self::handle::{AllocatorRef, ExternalAccount, WeakAllocator};
-pub use self::host::{numa, os_thread_id, system_memory};
-pub use self::kernels::LoopDim;
 pub use self::observer::{
     Event, EventClock, Observer, RegionAction, RegionDelivery, RegionEvent, RegionWatch, RegionWatches,
 };
 pub use self::report::{BinUse, LadderStep, OutOfMemory, Refusal, Stats};
+pub use orlop_host::{DeviceMemory, LoopDim, StridedLoops};
 pub use orlop_sync::{Account, AllocationId, BlockCounter, OwnerState, Totals};
 
 /// For macros of this crate only.

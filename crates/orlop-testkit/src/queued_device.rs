@@ -4,12 +4,11 @@
 //! before it has to be, so memory that is reused too early, and bytes that are read too early, have wrong
 //! contents in every run.
 
-use orlop_alloc::{
-    Access, Allocator, AllocatorRef, DeviceOps, DevicePtr, Error, Result, StridedLoops, kernels,
-};
+use orlop_alloc::{Access, Allocator, AllocatorRef, DeviceOps, DevicePtr, Error, Result, StridedLoops};
 use orlop_context::Context;
 use orlop_core::{DType, Device, Layout, MemoryKind, Shape, StreamId};
 use orlop_device::{BackingError, DeviceAllocator, DeviceBacking, EventId, Policy};
+use orlop_host::kernels;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ptr::{self, NonNull};

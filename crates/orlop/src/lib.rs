@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | [`types`] | dtypes, devices, memory kinds, shapes, strides, layouts | `orlop-core` |
 //! | [`memory`] | allocators, adaptors; contexts, budgets, profiles | `orlop-alloc`, `orlop-context` |
+//! | [`host`] | the host: copies, casts and fills of memory, its size, NUMA, threads | `orlop-host` |
 //! | [`sync`] | thread slots, sharded counters, remote free lists, for writers of engines | `orlop-sync` |
 #![cfg_attr(
     feature = "device",
@@ -65,6 +66,7 @@ pub use orlop_core as types;
 pub use orlop_cuda as cuda;
 #[cfg(feature = "device")]
 pub use orlop_device as device;
+pub use orlop_host as host;
 #[cfg(feature = "lab")]
 pub use orlop_lab as lab;
 #[cfg(feature = "plan")]

@@ -6,11 +6,12 @@ use super::Violation;
 use crate::workspace::Member;
 
 /// Each crate with its direct layers. It may use those, and everything below them.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
+    ("orlop-host", &["orlop-core"]),
     ("orlop-plan", &["orlop-core"]),
-    ("orlop-alloc", &["orlop-sync", "orlop-plan"]),
+    ("orlop-alloc", &["orlop-host", "orlop-sync", "orlop-plan"]),
     ("orlop-context", &["orlop-alloc"]),
     ("orlop-device", &["orlop-context"]),
     ("orlop-tensor", &["orlop-context"]),

@@ -4,8 +4,9 @@ use super::Violation;
 use crate::source::SourceText;
 
 /// The path prefixes, relative to the root, of files that may use `unsafe`.
-const UNSAFE: [&str; 12] = [
+const UNSAFE: [&str; 13] = [
     "crates/orlop-sync/",
+    "crates/orlop-host/",
     "crates/orlop-alloc/",
     "crates/orlop-context/tests/", // They implement allocators and free bare addresses.
     "crates/orlop-device/",

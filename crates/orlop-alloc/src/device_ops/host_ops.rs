@@ -1,9 +1,10 @@
-//! [`HostOps`]: the operations of the CPU, by the kernels of this crate.
+//! [`HostOps`]: the operations of the CPU, by the kernels of `orlop-host`.
 
-use super::{DeviceMemory, DeviceOps, DevicePtr, StridedLoops};
-use crate::kernels::{LoopDim, cast_loops, copy_loops, fill_loops, pays};
-use crate::{Error, Result};
+use super::{DeviceOps, DevicePtr};
+use crate::{DeviceMemory, Error, Result, StridedLoops};
 use orlop_core::{DType, StreamId};
+use orlop_host::kernels::{LoopDim, cast_loops, copy_loops, fill_loops, pays};
+use orlop_host::system_memory;
 use std::ptr::NonNull;
 
 /// The operations of the CPU: vectorised, and parallel for large data with the crate's feature `rayon`. They
@@ -99,7 +100,7 @@ unsafe impl DeviceOps for HostOps {
     }
 
     fn memory(&self) -> Option<DeviceMemory> {
-        crate::host::system_memory::now()
+        system_memory::now()
     }
 }
 

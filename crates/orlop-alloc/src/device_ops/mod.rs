@@ -17,15 +17,11 @@
 //!
 //! [`Block::acquire_for`]: crate::Block::acquire_for
 
-mod device_memory;
 mod host_ops;
-mod loops;
 
-pub use self::device_memory::DeviceMemory;
 pub use self::host_ops::HostOps;
-pub use self::loops::StridedLoops;
 
-use crate::{Error, Result};
+use crate::{DeviceMemory, Error, Result, StridedLoops};
 use orlop_core::{DType, Device, StreamId};
 use std::fmt::Debug;
 use std::ptr::NonNull;

@@ -4,8 +4,9 @@
 
 use super::{LogAction, LogRecord, LogSwitch};
 use orlop_alloc::engine_support::{guarded, trace_guarded};
-use orlop_alloc::{AllocatorRef, Event, Observer, Tag, os_thread_id};
+use orlop_alloc::{AllocatorRef, Event, Observer, Tag};
 use orlop_core::StreamId;
+use orlop_host::os_thread_id;
 use orlop_sync::Mutex;
 use std::cell::Cell;
 use std::fmt;

@@ -5,8 +5,9 @@
 //! number, as in TensorFlow's `CPUAllocator`, whose shares and counts are the defaults here.
 
 use orlop_alloc::engine_support::{guarded, trace_guarded};
-use orlop_alloc::{Event, Observer, Tag, system_memory};
+use orlop_alloc::{Event, Observer, Tag};
 use orlop_core::{ByteSize, Device, MemoryKind};
+use orlop_host::system_memory;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 

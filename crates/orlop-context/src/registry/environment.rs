@@ -2,8 +2,9 @@
 
 use super::AllocatorConfig;
 use orlop_alloc::adaptor::Hardening;
-use orlop_alloc::{Error, Result, system_memory};
+use orlop_alloc::{Error, Result};
 use orlop_core::ByteSize;
+use orlop_host::system_memory;
 use std::env::{self, VarError};
 use std::sync::Arc;
 

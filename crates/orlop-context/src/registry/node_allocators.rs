@@ -6,7 +6,8 @@
 
 use super::AllocatorConfig;
 use crate::registry::{Registry, registry};
-use orlop_alloc::{AllocatorRef, Error, Result, numa};
+use orlop_alloc::{AllocatorRef, Error, Result};
+use orlop_host::numa;
 use orlop_sync::Mutex;
 use std::fmt;
 use std::ptr::NonNull;

@@ -6,8 +6,8 @@
 use super::{Tensor, TensorImpl, TensorOptions};
 use crate::device;
 use crate::error::Result;
-use orlop_alloc::kernels;
 use orlop_core::{Convert as _, DType, Device, Layout, MemoryFormat, Scalar};
+use orlop_host::kernels;
 use std::borrow::Cow;
 use std::ptr::NonNull;
 

@@ -1,7 +1,7 @@
 //! Copy, cast and fill of host memory over any strides: vectorised, and parallel for large data with the
 //! crate's feature `rayon`.
 //!
-//! Tensors on the CPU and [`HostOps`](crate::HostOps) do their work here.
+//! Tensors on the CPU and the host's device operations do their work here.
 //!
 //! Each operation converts its layouts to a loop nest ordered for memory access (`nest`) and may split it
 //! among threads (`parallel`). It then handles the two innermost loops (`copy`): contiguous
@@ -35,7 +35,7 @@ use orlop_core::{DType, Element, Layout, Scalar, dispatch};
 use self::{dense::Cast, nest::with_loops, transpose::Stores};
 
 pub use self::nest::LoopDim;
-pub(crate) use self::parallel::pays;
+pub use self::parallel::pays;
 
 /// The size of the largest element.
 const MAX_ITEM: usize = 16;
@@ -108,7 +108,7 @@ pub unsafe fn cast(
 /// # Safety
 /// As for [`cast`](cast()): at each step of the loops there is an element of `src_dtype` at `src` and room
 /// for one of `dst_dtype` at `dst`.
-pub(crate) unsafe fn cast_loops(
+pub unsafe fn cast_loops(
     dims: &mut [LoopDim],
     dst: *mut u8,
     dst_dtype: DType,
@@ -166,7 +166,7 @@ unsafe fn fill_with(dst: *mut u8, layout: &Layout, itemsize: usize, item: &[u8; 
 /// # Safety
 /// 1. At every step of the loops an item can be written at `dst`; `src` of every loop is zero.
 /// 2. No byte is written twice, and nothing else reads or writes them meanwhile.
-pub(crate) unsafe fn fill_loops(dims: &mut [LoopDim], dst: *mut u8, item: &[u8], bytes: usize) {
+pub unsafe fn fill_loops(dims: &mut [LoopDim], dst: *mut u8, item: &[u8], bytes: usize) {
     let mut itemsize = item.len();
     if let (Some(inner), Some(first)) = (dims.last_mut(), item.first())
         && inner.dst == itemsize
@@ -183,14 +183,12 @@ pub(crate) unsafe fn fill_loops(dims: &mut [LoopDim], dst: *mut u8, item: &[u8],
 /// Copies along loops, on several threads if that pays.
 ///
 /// # Safety
-/// As for [`copy::nest`], from any thread.
-pub(crate) unsafe fn copy_loops(
-    dims: &mut [LoopDim],
-    dst: *mut u8,
-    src: *const u8,
-    bytes: usize,
-    itemsize: usize,
-) {
+/// 1. At every step of the loops, `itemsize` bytes, a power of two up to 16, can be read at `src` and written
+///    at `dst`. `bytes` is the size of the output.
+/// 2. No byte is written twice, and none that is written is read.
+/// 3. Nothing else writes to either or reads from the output meanwhile. With feature `rayon`, other threads do
+///    the work.
+pub unsafe fn copy_loops(dims: &mut [LoopDim], dst: *mut u8, src: *const u8, bytes: usize, itemsize: usize) {
     let stores = Stores::for_bytes(bytes);
     let work = |dims: &mut [LoopDim], dst, src| {
         // SAFETY: the caller's obligations.

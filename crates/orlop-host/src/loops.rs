@@ -4,10 +4,9 @@
 //! in which a user indexes them say nothing about memory. So the loops are computed once, here: ordered by
 //! the destination's strides, merged, in bytes. Most operations have one to three.
 
-use crate::Result;
 use crate::kernels::LoopDim;
 use crate::kernels::nest::with_loops;
-use orlop_core::Layout;
+use orlop_core::{Layout, Result};
 
 /// The loops of an operation over strided memory, outermost first: at each step, each side has an element at
 /// the sum of its offsets.
@@ -23,7 +22,7 @@ impl<'a> StridedLoops<'a> {
     /// Offsets are counted from the first element of each side, not from where the layouts' offsets count.
     ///
     /// ```
-    /// use orlop_alloc::{LoopDim, StridedLoops};
+    /// use orlop_host::{LoopDim, StridedLoops};
     /// use orlop_core::{Layout, Shape};
     ///
     /// let rows = Layout::contiguous(Shape::new(&[4, 3])?);
@@ -35,13 +34,12 @@ impl<'a> StridedLoops<'a> {
     /// // Dimensions that continue each other are one loop, and a run of bytes for a copy.
     /// let run = StridedLoops::with((&rows, 4), Some((&rows, 4)), |loops| loops.with_run(4).0)?;
     /// assert_eq!(run, 48);
-    /// # Ok::<(), orlop_alloc::Error>(())
+    /// # Ok::<(), orlop_core::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`](crate::Error::InvalidRequest) if the shapes do not broadcast or a side spans
-    /// more bytes than the address space has.
+    /// If the shapes do not broadcast, or a side spans more bytes than the address space has.
     pub fn with<R>(
         to: (&Layout, usize),
         from: Option<(&Layout, usize)>,
@@ -60,7 +58,8 @@ impl<'a> StridedLoops<'a> {
     }
 
     /// Returns no loops: one step.
-    pub(super) const fn once() -> Self {
+    #[must_use]
+    pub const fn once() -> Self {
         Self(&[])
     }
 

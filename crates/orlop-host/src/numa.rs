@@ -20,7 +20,7 @@ pub fn node_of(address: NonNull<u8>) -> Option<u32> {
 
 /// Requests the pages of a fresh mapping on `node`. Returns `false` if the kernel refuses; the mapping is
 /// usable in any case.
-pub(crate) fn bind(ptr: NonNull<u8>, bytes: usize, node: u32) -> bool {
+pub fn bind(ptr: NonNull<u8>, bytes: usize, node: u32) -> bool {
     linux::bind(ptr, bytes, node)
 }
 

@@ -3,18 +3,19 @@
 #[cfg(not(feature = "rayon"))]
 pub(super) use one_thread::in_parts;
 #[cfg(not(feature = "rayon"))]
-pub(crate) use one_thread::pays;
+pub use one_thread::pays;
 #[cfg(feature = "rayon")]
 pub(super) use threads::in_parts;
 #[cfg(feature = "rayon")]
-pub(crate) use threads::pays;
+pub use threads::pays;
 
 #[cfg(not(feature = "rayon"))]
 mod one_thread {
     use crate::kernels::nest::LoopDim;
 
     /// Returns `true` if an operation on `bytes` bytes is worth several threads.
-    pub(crate) const fn pays(_bytes: usize) -> bool {
+    #[must_use]
+    pub const fn pays(_bytes: usize) -> bool {
         false
     }
 
@@ -52,7 +53,8 @@ mod threads {
     const GRANULE: usize = 64;
 
     /// Returns `true` if an operation on `bytes` bytes is worth several threads.
-    pub(crate) fn pays(bytes: usize) -> bool {
+    #[must_use]
+    pub fn pays(bytes: usize) -> bool {
         bytes >= MIN_BYTES && rayon::current_num_threads() > 1
     }
 

@@ -1,7 +1,7 @@
 //! The size of a device's memory, and how much of it is free.
 //!
-//! For a device, [`DeviceOps`](crate::DeviceOps) are queried first, then the allocators that serve it. For
-//! the CPU it is the machine's memory, or that of the process's control group if that is less.
+//! For the CPU it is the machine's memory, or that of the process's control group if that is less. Devices
+//! report theirs through their operations or allocators.
 
 use orlop_core::ByteSize;
 use std::fmt;
@@ -12,7 +12,7 @@ pub struct DeviceMemory {
     /// The total that this process may use.
     pub total: u64,
     /// What can still be allocated from the device by any process. Memory cached by allocators is not free:
-    /// add [`Stats::cached`](crate::Stats::cached) to get what this process could use.
+    /// add what theirs hold to get what this process could use.
     pub free: u64,
 }
 

@@ -1,0 +1,26 @@
+//! The host as orlop's other layers see it: operations on its memory, and facts about the machine.
+//!
+//! | contents | items |
+//! |---|---|
+//! | copy, cast and fill of host memory over any strides | [`kernels`] |
+//! | the loops of an operation over strided memory, as kernels and devices take them | [`StridedLoops`] |
+//! | the memory that the process may use | [`system_memory`], [`DeviceMemory`] |
+//! | the nodes of the machine and their pages | [`numa`] |
+//! | threads, as debuggers number them | [`os_thread_id`] |
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod device_memory;
+pub mod kernels;
+mod loops;
+pub mod numa;
+pub mod system_memory;
+mod threads;
+
+pub use self::device_memory::DeviceMemory;
+pub use self::kernels::LoopDim;
+pub use self::loops::StridedLoops;
+pub use self::threads::os_thread_id;
