@@ -186,8 +186,8 @@ pub unsafe fn fill_loops(dims: &mut [LoopDim], dst: *mut u8, item: &[u8], bytes:
 /// 1. At every step of the loops, `itemsize` bytes, a power of two up to 16, can be read at `src` and written
 ///    at `dst`. `bytes` is the size of the output.
 /// 2. No byte is written twice, and none that is written is read.
-/// 3. Nothing else writes to either or reads from the output meanwhile. With feature `rayon`, other threads do
-///    the work.
+/// 3. Nothing else writes to either or reads from the output meanwhile. With feature `rayon`, other threads
+///    do the work.
 pub unsafe fn copy_loops(dims: &mut [LoopDim], dst: *mut u8, src: *const u8, bytes: usize, itemsize: usize) {
     let stores = Stores::for_bytes(bytes);
     let work = |dims: &mut [LoopDim], dst, src| {
