@@ -142,6 +142,9 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
             if report.by_tag.is_empty() && report.refusal != Refusal::Budget {
                 report.set_tags(self.allocator.tag_uses());
             }
+            if report.device_memory.is_none() && report.refusal != Refusal::Budget {
+                report.device_memory = self.allocator.device_memory();
+            }
             if let Some(watches) = self.watches.cloned() {
                 // Regions that were given back for the request come first.
                 watches.deliver();

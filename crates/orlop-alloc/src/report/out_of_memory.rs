@@ -2,7 +2,7 @@
 //! and tags have the rest, what was tried, and what would have made the request fit.
 
 use super::LadderStep;
-use crate::{Tag, TagUse};
+use crate::{DeviceMemory, Tag, TagUse};
 use orlop_core::{Alignment, ByteSize, Device, MemoryKind};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -81,6 +81,9 @@ pub struct OutOfMemory {
     pub bins: Vec<BinUse>,
     /// The reclaim steps that were tried, with the bytes each one freed.
     pub tried: Vec<(LadderStep, u64)>,
+    /// The device's memory when the request was refused, if the allocator can tell. `None` for
+    /// [`Refusal::Budget`].
+    pub device_memory: Option<DeviceMemory>,
 }
 
 impl OutOfMemory {
@@ -105,6 +108,7 @@ impl OutOfMemory {
             by_tag: Vec::new(),
             bins: Vec::new(),
             tried: Vec::new(),
+            device_memory: None,
         }
     }
 
@@ -135,6 +139,14 @@ impl OutOfMemory {
         }
     }
 
+    /// Returns the bytes of the device that are in use and not reserved by this allocator: other processes',
+    /// other allocators' and the driver's. `None` if the device's memory is not known.
+    #[must_use]
+    pub fn held_elsewhere(&self) -> Option<u64> {
+        let memory = self.device_memory?;
+        Some(memory.total.saturating_sub(memory.free).saturating_sub(self.reserved))
+    }
+
     /// Returns one sentence on the cheapest change that would have let the request fit.
     #[must_use]
     pub fn hint(&self) -> String {
@@ -161,6 +173,15 @@ impl OutOfMemory {
             return format!("a {bound} of {needed} instead of {} would have fitted", ByteSize(limit));
         }
         let short = rounded.saturating_sub(self.largest_free);
+        if let Some(elsewhere) = self.held_elsewhere().filter(|&held| held > self.reserved && held >= short) {
+            return format!(
+                "{} more are needed; {} of {} are held outside of this allocator, by other processes or other \
+                 allocators",
+                ByteSize(short),
+                ByteSize(elsewhere),
+                self.device
+            );
+        }
         match self.by_kind.first() {
             Some((kind, bytes)) => {
                 format!(
@@ -213,6 +234,9 @@ impl OutOfMemory {
         }
         for (step, bytes) in &self.tried {
             writeln!(out, "  tried {step}: {} freed", ByteSize(*bytes))?;
+        }
+        if let (Some(memory), Some(elsewhere)) = (self.device_memory, self.held_elsewhere()) {
+            writeln!(out, "  device: {memory}; {} held outside of this allocator", ByteSize(elsewhere))?;
         }
         Ok(())
     }

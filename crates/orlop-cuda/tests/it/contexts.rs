@@ -103,3 +103,26 @@ fn a_context_without_the_device_says_so() {
     install(&context, &other).unwrap();
     assert_eq!(context.allocate(other.device(), &Request::new(1000)).unwrap().device(), other.device());
 }
+
+#[test]
+fn a_refusal_reports_what_others_hold() {
+    let _machine = Machine::new(&SimulationConfig::new().memory(256 << 20));
+    let registry = Registry::new();
+    register(&registry).unwrap();
+    let make = |name| registry.make(name, &AllocatorConfig::new()).unwrap();
+    // For the caching allocator, the driver's allocator is like another process.
+    let (allocator, other) = (make("cuda:0"), make("cuda-direct:0"));
+    let (_held, _own) = (
+        other.allocate(&Request::new(200 << 20)).unwrap(),
+        allocator.allocate(&Request::new(2 << 20)).unwrap(),
+    );
+    let Err(Error::OutOfMemory(report)) = allocator.allocate(&Request::new(100 << 20)) else {
+        panic!("the device has less than that")
+    };
+    let memory = report.device_memory.unwrap();
+    assert_eq!(memory.total, 256 << 20);
+    assert_eq!(report.held_elsewhere(), Some(memory.total - memory.free - report.reserved));
+    assert!(report.held_elsewhere().unwrap() >= 200 << 20, "{}", report.report());
+    assert!(report.hint().contains("held outside of this allocator"), "{}", report.hint());
+    assert!(report.report().contains("device: "), "{}", report.report());
+}
