@@ -173,9 +173,10 @@ impl OutOfMemory {
             return format!("a {bound} of {needed} instead of {} would have fitted", ByteSize(limit));
         }
         let short = rounded.saturating_sub(self.largest_free);
-        if let Some(elsewhere) = self.held_elsewhere().filter(|&held| held > self.reserved && held >= short) {
+        let elsewhere = self.held_elsewhere().filter(|&held| held > self.reserved && held >= short);
+        if let Some(elsewhere) = elsewhere {
             return format!(
-                "{} more are needed; {} of {} are held outside of this allocator, by other processes or other \
+                "{} more are needed; {} of {} are held outside of this allocator, by other processes or \
                  allocators",
                 ByteSize(short),
                 ByteSize(elsewhere),
