@@ -23,7 +23,6 @@ use orlop_alloc::DeviceMemory;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::{Device, StreamId};
 use std::fmt;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A CUDA device, as this process uses it: one context, shared by all allocators and operations.
@@ -108,24 +107,30 @@ impl CudaDevice {
         let count = driver.device_count();
         let number = u16::try_from(context.ordinal()).ok().filter(|&number| number < count);
         let ordinal = number.ok_or(CudaError::NoSuchDevice { ordinal: u16::MAX, count })?;
-        static NEXT_KEY: AtomicU16 = AtomicU16::new(0);
-        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
-        let mut state = DeviceState { driver, context, ordinal, key, total: 0, events: EventPool::default() };
-        let memory = state.enter().and_then(|scope| scope.memory());
-        state.total = memory?.total;
-        // Looked up and added in one critical section: one state for one device.
-        let mut devices = devices();
-        let mut of_device = devices.iter().filter(|known| known.ordinal == ordinal);
-        if let Some(known) = of_device.find_map(|known| known.state.upgrade()) {
-            drop(devices);
-            return if known.context.cu_ctx() == state.context.cu_ctx() {
-                Ok(Self { state: known })
+        // Opened one at a time: one state for one device.
+        static OPENING: Mutex<u16> = Mutex::new(0);
+        let mut last_key = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = device_in_use(ordinal) {
+            return if state.context.cu_ctx() == context.cu_ctx() {
+                Ok(Self { state })
             } else {
                 Err(CudaError::OtherContext { device: Device::cuda(ordinal) })
             };
         }
-        devices.retain(|known| known.state.strong_count() > 0);
+        // After 65,536 devices the numbers start anew.
+        loop {
+            *last_key = last_key.wrapping_add(1);
+            if device_by_key(*last_key).is_none() {
+                break;
+            }
+        }
+        let key = *last_key;
+        let mut state = DeviceState { driver, context, ordinal, key, total: 0, events: EventPool::default() };
+        let memory = state.enter().and_then(|scope| scope.memory());
+        state.total = memory?.total;
         let state = Arc::new(state);
+        let mut devices = devices();
+        devices.retain(|known| known.state.strong_count() > 0);
         devices.push(KnownDevice { ordinal, key, state: Arc::downgrade(&state) });
         Ok(Self { state })
     }

@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use orlop_alloc::{Allocator, Request};
-use orlop_cuda::{CudaDevice, CudaError, PinnedAllocator, caching_allocator};
+use orlop_cuda::{CudaDevice, CudaError, DriverAllocator, PinnedAllocator, caching_allocator};
 use orlop_cudasim_control::SimulationConfig;
 
 #[test]
@@ -12,6 +12,32 @@ fn a_device_is_opened_once() {
     assert!(std::sync::Arc::ptr_eq(again.context(), machine.device.context()));
     assert_eq!(machine.device.memory().expect("figures").total, 1 << 30);
     assert!(matches!(CudaDevice::new(9), Err(CudaError::NoSuchDevice { ordinal: 9, .. })));
+}
+
+#[test]
+fn adopting_a_context_that_is_in_use_waits_for_nothing() {
+    let machine = Machine::new(&SimulationConfig::new());
+    let before = machine.driver.calls("cuCtxSynchronize");
+    let again = CudaDevice::adopt(std::sync::Arc::clone(machine.device.context())).unwrap();
+    drop(again);
+    assert_eq!(machine.driver.calls("cuCtxSynchronize"), before);
+}
+
+#[test]
+fn a_device_may_be_opened_any_number_of_times() {
+    let machine = Machine::new(&SimulationConfig::new().devices([1 << 22, 1 << 22]));
+    // As many as there are numbers, so that the next would get the number of the first device.
+    for _ in 0..u16::MAX {
+        drop(CudaDevice::new(1).unwrap());
+    }
+    let other = CudaDevice::new(1).unwrap();
+    let (one, two) = (other.create_stream().unwrap(), other.create_stream().unwrap());
+    let block = DriverAllocator::direct(&other).into_ref().allocate(&Request::new(1 << 20)).unwrap();
+    machine.write(&one, &block);
+    two.wait_for(one.id()).unwrap();
+    machine.write(&two, &block);
+    assert_eq!(machine.races(), [], "an event was looked up on the other device");
+    two.synchronize().unwrap();
 }
 
 #[test]
