@@ -8,6 +8,7 @@
 //! | step | with |
 //! |---|---|
 //! | describe the buffers and their lifetimes | [`Problem`], [`ProblemBuilder`], [`Buffer`]; files: [`csv`] |
+//! | lifetimes from a graph; orders with a small peak | [`GraphBuilder`], [`Graph`], [`MinPeak`] |
 //! | compute the live bytes over time, and the bound | [`Problem::load_profile`], [`Problem::lower_bound`] |
 //! | plan | [`Skyline`]; for comparison [`greedy_by_size`], the common planner |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
@@ -45,6 +46,7 @@ struct Readme;
 mod buffer;
 pub mod csv;
 mod error;
+mod graph;
 mod greedy;
 mod load;
 mod normal;
@@ -57,6 +59,7 @@ mod verify;
 
 pub use self::buffer::Buffer;
 pub use self::error::{BufferRef, CsvError, PlanError, ProblemColumn, ProblemError};
+pub use self::graph::{Graph, GraphBuilder, GraphError, GraphProblem, MinPeak, NodeId, ValueId};
 pub use self::greedy::greedy_by_size;
 pub use self::load::{LoadProfile, LoadStep};
 pub use self::plan::{Plan, Verdict};

@@ -1,5 +1,7 @@
-//! The public interface: problems in `testdata`, random ones, tiny ones with all plans, and untrusted files.
+//! The public interface: problems in `testdata`, random ones, tiny ones with all plans, untrusted files, and
+//! graphs.
 
+mod graph;
 mod hostile;
 mod random;
 mod shipped;

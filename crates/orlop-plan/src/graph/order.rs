@@ -1,0 +1,290 @@
+//! [`MinPeak`]: orders of a graph's nodes with a small peak of live bytes.
+//!
+//! To find the smallest peak is NP-complete. Here a beam search executes one node after the other and keeps
+//! the few states that have the smallest peak so far. States in which the same nodes were executed hold the
+//! same bytes, so only the best of them is kept. A node that needs no more than the peak so far, and that
+//! leaves no more bytes than before, is executed at once: no order is better without it.
+
+use super::{Graph, NodeId, Source, ValueId, rounded};
+use orlop_core::Alignment;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// Searches an order with a small peak.
+///
+/// ```
+/// use orlop_plan::{GraphBuilder, MinPeak};
+///
+/// // Two branches with a large value each: one branch should end before the other begins.
+/// let mut graph = GraphBuilder::new();
+/// let input = graph.input("input", 8);
+/// let mut expand = |graph: &mut GraphBuilder, name| {
+///     let node = graph.node(name, &[input])?;
+///     graph.output(node, name, 1 << 20)
+/// };
+/// let (left, right) = (expand(&mut graph, "left")?, expand(&mut graph, "right")?);
+/// for large in [left, right] {
+///     let node = graph.node("reduce", &[large])?;
+///     let small = graph.output(node, "small", 256)?;
+///     graph.keep(small)?;
+/// }
+/// let graph = graph.finish();
+/// let peak = |order: &[_]| Ok::<_, orlop_plan::GraphError>(graph.lifetimes(order)?.problem().lower_bound());
+/// assert_eq!(peak(&graph.given_order())?, (2 << 20) + 256);
+/// assert_eq!(peak(&MinPeak::new().order(&graph))?, (1 << 20) + 2 * 256);
+/// # Ok::<(), orlop_plan::GraphError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MinPeak {
+    width: usize,
+}
+
+impl Default for MinPeak {
+    fn default() -> Self {
+        Self { width: 32 }
+    }
+}
+
+impl MinPeak {
+    /// Creates a search that keeps 32 states.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the number of states that are kept after each step, at least one. The time is proportional to it.
+    /// For graphs of more than about 8,000 nodes there are fewer: copying a state takes time in proportion to
+    /// the graph.
+    #[must_use]
+    pub fn width(self, states: usize) -> Self {
+        Self { width: states.max(1) }
+    }
+
+    /// Returns the order with the smallest [lower bound](crate::Problem::lower_bound) that the search found.
+    /// It is the given order unless another one is better.
+    #[must_use]
+    pub fn order(self, graph: &Graph) -> Vec<NodeId> {
+        let given = graph.given_order();
+        let found = Search::new(graph).run(self.width);
+        let peak = |order: &[NodeId]| {
+            graph.lifetimes(order).map_or(u64::MAX, |lifetimes| lifetimes.problem().lower_bound())
+        };
+        if peak(&found) < peak(&given) { found } else { given }
+    }
+}
+
+/// The numbers of values that a search may copy, roughly.
+const MAX_COPIED: usize = 1 << 31;
+
+/// What the search knows about the graph. A group is a value that is no view, with its views.
+struct Search<'a> {
+    graph: &'a Graph,
+    /// The base of each value.
+    base: Vec<usize>,
+    /// The bytes of each value, rounded up to its alignment.
+    sizes: Vec<u64>,
+    /// By node: the groups that it reads, each with the number of its values that are read.
+    reads: Vec<Vec<(usize, u32)>>,
+    /// By node: the groups that it writes.
+    writes: Vec<Vec<usize>>,
+    /// By group: the number of nodes that read it. One more if it is never freed.
+    readers: Vec<u32>,
+    /// By node: the number of nodes that it comes after.
+    waits_for: Vec<u32>,
+    /// By node: the nodes that come after it.
+    followers: Vec<Vec<usize>>,
+}
+
+/// A state of the search: the nodes that were executed, and what is live.
+#[derive(Clone)]
+struct State {
+    /// A number for the set of executed nodes.
+    set: u64,
+    peak: u64,
+    live: u64,
+    /// By group: the nodes that will still read it.
+    readers: Vec<u32>,
+    waits_for: Vec<u32>,
+    ready: Vec<usize>,
+    order: Vec<NodeId>,
+}
+
+/// What executing a node does to a state.
+#[derive(Clone, Copy)]
+struct Step {
+    node: usize,
+    peak: u64,
+    live: u64,
+}
+
+impl<'a> Search<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let base: Vec<usize> = (0..graph.values.len()).map(|value| graph.base(ValueId(value)).0).collect();
+        let nodes = graph.nodes.len();
+        let (mut reads, mut writes) = (vec![Vec::new(); nodes], vec![Vec::new(); nodes]);
+        let (mut waits_for, mut followers) = (vec![0; nodes], vec![Vec::new(); nodes]);
+        let mut readers = vec![0; base.len()];
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let of: &mut Vec<(usize, u32)> = &mut reads[index];
+            for input in &node.inputs {
+                let group = base[input.0];
+                match of.iter_mut().find(|(known, _)| *known == group) {
+                    Some((_, values)) => *values += 1,
+                    None => of.push((group, 1)),
+                }
+                if let Some(from) = graph.producer(*input)
+                    && !followers[from.0].contains(&index)
+                {
+                    followers[from.0].push(index);
+                    waits_for[index] += 1;
+                }
+            }
+            of.iter().for_each(|&(group, _)| readers[group] += 1);
+            let own = node.outputs.iter().map(|output| output.0).filter(|&output| base[output] == output);
+            writes[index] = own.collect();
+        }
+        for (value, of) in graph.values.iter().zip(&base) {
+            let stays = match graph.values[*of].source {
+                Source::Caller => true,
+                Source::PlannedInput => readers[*of] == 0,
+                _ => false,
+            };
+            if value.is_kept || stays {
+                readers[*of] = u32::MAX / 2;
+            }
+        }
+        let sizes = graph.values.iter().map(|value| rounded(value.size, value.alignment)).collect();
+        Self { graph, base, sizes, reads, writes, readers, waits_for, followers }
+    }
+
+    fn run(&self, width: usize) -> Vec<NodeId> {
+        // A state is as large as the graph.
+        let size = self.base.len().saturating_mul(self.graph.nodes.len()).max(1);
+        let width = width.min(MAX_COPIED / size).max(1);
+        let mut states = vec![self.start()];
+        for _ in 0..self.graph.nodes.len() {
+            let mut steps: Vec<(Step, usize)> = Vec::new();
+            // By the set of nodes: the best way to it.
+            let mut best: HashMap<u64, usize> = HashMap::new();
+            for (from, state) in states.iter().enumerate() {
+                for step in self.choices(state) {
+                    let set = state.set ^ key(step.node);
+                    match best.entry(set) {
+                        Entry::Vacant(entry) => {
+                            entry.insert(steps.len());
+                            steps.push((step, from));
+                        }
+                        Entry::Occupied(entry) => {
+                            let known = &mut steps[*entry.get()];
+                            if (step.peak, step.live) < (known.0.peak, known.0.live) {
+                                *known = (step, from);
+                            }
+                        }
+                    }
+                }
+            }
+            // Of equal ones the first: the search is deterministic.
+            steps.sort_by_key(|(step, _)| (step.peak, step.live));
+            steps.truncate(width);
+            states = self.execute_all(states, &steps);
+        }
+        states.into_iter().next().map(|state| state.order).unwrap_or_default()
+    }
+
+    /// Executes each step in the state that it belongs to. The last step of a state takes it.
+    fn execute_all(&self, states: Vec<State>, steps: &[(Step, usize)]) -> Vec<State> {
+        let mut states: Vec<Option<State>> = states.into_iter().map(Some).collect();
+        let is_last = |number: usize| steps[number + 1..].iter().all(|(_, from)| *from != steps[number].1);
+        let execute = |(number, &(step, from)): (usize, &(Step, usize))| {
+            let state = if is_last(number) { states[from].take() } else { states[from].clone() };
+            state.map(|state| self.execute(state, step))
+        };
+        steps.iter().enumerate().filter_map(execute).collect()
+    }
+
+    fn start(&self) -> State {
+        let planned = self.graph.each_value(|source| matches!(source, Source::PlannedInput));
+        let live = planned.fold(0, |live: u64, (value, _)| live.saturating_add(self.sizes[value.0]));
+        let ready = (0..self.waits_for.len()).filter(|&node| self.waits_for[node] == 0).collect();
+        State {
+            set: 0,
+            peak: live,
+            live,
+            readers: self.readers.clone(),
+            waits_for: self.waits_for.clone(),
+            ready,
+            order: Vec::with_capacity(self.waits_for.len()),
+        }
+    }
+
+    /// Returns the nodes to try next: one if it costs nothing, otherwise all that are ready.
+    fn choices(&self, state: &State) -> Vec<Step> {
+        let mut steps = Vec::with_capacity(state.ready.len());
+        for &node in &state.ready {
+            let step = self.measure(state, node);
+            if step.peak == state.peak && step.live <= state.live {
+                return vec![step];
+            }
+            steps.push(step);
+        }
+        steps
+    }
+
+    /// Computes what a node would do.
+    fn measure(&self, state: &State, node: usize) -> Step {
+        let (mut during, mut freed) = (state.live, 0_u64);
+        let mut taken: Vec<usize> = Vec::new();
+        for &output in &self.writes[node] {
+            match self.overwritten(state, node, output, &taken) {
+                Some(input) => taken.push(input),
+                None => during = during.saturating_add(self.sizes[output]),
+            }
+            if state.readers[output] == 0 {
+                freed = freed.saturating_add(self.sizes[output]);
+            }
+        }
+        for &(group, _) in &self.reads[node] {
+            if state.readers[group] == 1 && !taken.contains(&group) {
+                freed = freed.saturating_add(self.sizes[group]);
+            }
+        }
+        let scratch = rounded(self.graph.nodes[node].scratch, Alignment::PLANNED);
+        let peak = during.saturating_add(scratch).max(state.peak);
+        Step { node, peak, live: during.saturating_sub(freed) }
+    }
+
+    /// Returns the input that an output would be written over.
+    fn overwritten(&self, state: &State, node: usize, output: usize, taken: &[usize]) -> Option<usize> {
+        let Source::Output { over, .. } = &self.graph.values[output].source else { return None };
+        let fits = |&group: &usize| {
+            let is_last = state.readers[group] == 1 && self.reads[node].contains(&(group, 1));
+            is_last && self.sizes[group] == self.sizes[output] && !taken.contains(&group)
+        };
+        over.iter().map(|input| self.base[input.0]).find(fits)
+    }
+
+    fn execute(&self, mut next: State, step: Step) -> State {
+        for &(group, _) in &self.reads[step.node] {
+            next.readers[group] -= 1;
+        }
+        (next.peak, next.live) = (step.peak, step.live);
+        next.set ^= key(step.node);
+        next.ready.retain(|&node| node != step.node);
+        for &follower in &self.followers[step.node] {
+            next.waits_for[follower] -= 1;
+            if next.waits_for[follower] == 0 {
+                next.ready.push(follower);
+            }
+        }
+        next.order.push(NodeId(step.node));
+        next
+    }
+}
+
+/// Returns a number for a node; the exclusive or of them is one for a set (SplitMix64's mixing function).
+fn key(node: usize) -> u64 {
+    let mut bits = (node as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
