@@ -20,6 +20,7 @@
     feature = "plan",
     doc = "| [`plan`] | static memory plans: lifetimes in, offsets out | `orlop-plan` |"
 )]
+#![cfg_attr(feature = "onnx", doc = "| [`onnx`] | ONNX graphs as planning problems | `orlop-onnx` |")]
 #![cfg_attr(
     feature = "tensor",
     doc = "| [`tensor`] | tensors: storage, views, copy-on-write, accessors, interchange | `orlop-tensor` |"
@@ -69,6 +70,8 @@ pub use orlop_device as device;
 pub use orlop_host as host;
 #[cfg(feature = "lab")]
 pub use orlop_lab as lab;
+#[cfg(feature = "onnx")]
+pub use orlop_onnx as onnx;
 #[cfg(feature = "plan")]
 pub use orlop_plan as plan;
 pub use orlop_sync as sync;

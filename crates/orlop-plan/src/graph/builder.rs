@@ -80,9 +80,13 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// [`GraphError::UnknownValue`], [`GraphError::NotThrough`], [`GraphError::TwoSources`]
+    /// [`GraphError::UnknownValue`], [`GraphError::NotThrough`], [`GraphError::TwoSources`],
+    /// [`GraphError::LargerView`]
     pub fn view(&mut self, input: ValueId, output: ValueId) -> Result<(), GraphError> {
         self.check_pair(input, output)?;
+        if self.graph.values[output.0].size > self.graph.values[input.0].size {
+            return Err(GraphError::LargerView { input, output });
+        }
         let value = &mut self.graph.values[output.0];
         match &value.source {
             Source::Output { node, over } if over.is_empty() => {

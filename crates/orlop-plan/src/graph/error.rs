@@ -34,6 +34,14 @@ pub enum GraphError {
         /// The value.
         output: ValueId,
     },
+    /// A view was to be larger than what it is a view of.
+    #[error("value {} is larger than value {}, and cannot be a view of it", output.index(), input.index())]
+    LargerView {
+        /// The value that is read.
+        input: ValueId,
+        /// The value that was to be a view.
+        output: ValueId,
+    },
     /// An order does not have each node once, after the nodes whose outputs it reads.
     #[error("node {} is missing in the order, or twice in it, or before one that it reads", node.index())]
     InvalidOrder {

@@ -1,0 +1,158 @@
+//! Small models, made of messages.
+
+use crate::proto::{
+    AttributeProto, Dimension, DimensionSize, GraphProto, ModelProto, NodeProto, TensorProto,
+    TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+};
+use crate::{OnnxError, OnnxModel, OnnxReader};
+use prost::Message;
+
+const FLOAT: i32 = 1;
+
+fn size(size: i64) -> Dimension {
+    Dimension { size: Some(DimensionSize::Value(size)) }
+}
+
+fn symbol(name: &str) -> Dimension {
+    Dimension { size: Some(DimensionSize::Symbol(name.to_owned())) }
+}
+
+fn info(name: &str, elem_type: i32, dim: Vec<Dimension>) -> ValueInfoProto {
+    let tensor_type = Some(TensorTypeProto { elem_type, shape: Some(TensorShapeProto { dim }) });
+    ValueInfoProto { name: name.to_owned(), r#type: Some(TypeProto { tensor_type }) }
+}
+
+fn node(op_type: &str, input: &[&str], output: &[&str]) -> NodeProto {
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    NodeProto {
+        input: names(input),
+        output: names(output),
+        op_type: op_type.to_owned(),
+        ..NodeProto::default()
+    }
+}
+
+fn weight(name: &str, dims: &[i64]) -> TensorProto {
+    TensorProto { dims: dims.to_vec(), data_type: FLOAT, name: name.to_owned() }
+}
+
+/// Reads a graph whose values all have 512 bytes, and whose input is `x`.
+fn read(node: Vec<NodeProto>, output: &str) -> Result<OnnxModel, OnnxError> {
+    let names = node.iter().flat_map(|node| node.output.clone()).filter(|name| !name.is_empty());
+    let value_info = names.map(|name| info(&name, FLOAT, vec![size(128)])).collect();
+    let (input, output) =
+        (vec![info("x", FLOAT, vec![size(128)])], vec![info(output, FLOAT, vec![size(128)])]);
+    read_graph(GraphProto { node, input, output, value_info, ..GraphProto::default() })
+}
+
+fn read_graph(graph: GraphProto) -> Result<OnnxModel, OnnxError> {
+    OnnxReader::new().bind("batch", 8).read(&ModelProto { graph: Some(graph) }.encode_to_vec())
+}
+
+fn peak(model: &OnnxModel) -> u64 {
+    let order = model.graph.given_order();
+    model.graph.lifetimes(&order).expect("an order").problem().lower_bound()
+}
+
+#[test]
+fn views_and_in_place_operators_need_no_memory() {
+    let chain = |second: &str| {
+        peak(&read(vec![node("Conv", &["x"], &["a"]), node(second, &["a"], &["b"])], "b").expect(second))
+    };
+    assert_eq!(["Reshape", "Identity", "Relu", "Add"].map(chain), [512; 4]);
+    assert_eq!(["MatMul", "Transpose", "Unknown"].map(chain), [1024; 3]);
+    let mut custom = node("Relu", &["a"], &["b"]);
+    custom.domain = "com.example".to_owned();
+    let model = read(vec![node("Conv", &["x"], &["a"]), custom], "b").expect("a custom operator");
+    assert_eq!(peak(&model), 1024);
+    // The input is the caller's: it is not overwritten.
+    assert_eq!(peak(&read(vec![node("Relu", &["x"], &["a"])], "a").expect("one node")), 512);
+    assert_eq!(peak(&read(vec![node("Reshape", &["x"], &["a"])], "a").expect("one node")), 0);
+}
+
+#[test]
+fn nodes_may_be_in_any_order() {
+    let nodes =
+        vec![node("Conv", &["b"], &["c"]), node("Conv", &["a"], &["b"]), node("Conv", &["x"], &["a"])];
+    let model = read(nodes, "c").expect("no circle");
+    let names: Vec<_> =
+        model.graph.given_order().into_iter().map(|node| model.graph.node_name(node)).collect();
+    assert_eq!(names, [Some("a"), Some("b"), Some("c")]);
+}
+
+#[test]
+fn constants_are_weights_and_optional_values_are_left_out() {
+    let nodes = vec![
+        node("Constant", &[], &["k"]),
+        node("LayerNormalization", &["x", "", "k"], &["y", "", "unread"]),
+    ];
+    let model = read(nodes, "y").expect("a model");
+    assert_eq!((model.weight_bytes, model.value_bytes, peak(&model)), (512, 1024, 1024));
+}
+
+#[test]
+fn symbols_are_bound_or_listed() {
+    let shaped = |symbols: [&str; 2]| GraphProto {
+        node: vec![node("Conv", &["x", "w"], &["y"])],
+        initializer: vec![weight("w", &[3, 5])],
+        input: vec![info("x", FLOAT, vec![])],
+        output: vec![info("y", FLOAT, symbols.map(symbol).to_vec())],
+        ..GraphProto::default()
+    };
+    let model = read_graph(shaped(["batch", "batch"])).expect("bound");
+    assert_eq!((model.value_bytes, model.weight_bytes), (8 * 8 * 4, 60));
+    let unbound = read_graph(shaped(["tokens", "heads"])).unwrap_err();
+    assert_eq!(unbound, OnnxError::UnboundSymbols { symbols: vec!["heads".to_owned(), "tokens".to_owned()] });
+    assert_eq!(unbound.to_string(), "sizes have names: bind \"heads\", \"tokens\"");
+    let unknown = read_graph(shaped(["", ""])).unwrap_err();
+    assert_eq!(unknown.to_string(), "without a shape: \"y\"; run ONNX's shape inference first");
+}
+
+#[test]
+fn what_cannot_be_planned_is_refused() {
+    let with = |change: &dyn Fn(&mut GraphProto)| {
+        let mut graph = GraphProto {
+            node: vec![node("Conv", &["x"], &["y"])],
+            input: vec![info("x", FLOAT, vec![size(1)])],
+            output: vec![info("y", FLOAT, vec![size(1)])],
+            ..GraphProto::default()
+        };
+        change(&mut graph);
+        read_graph(graph).map(|model| model.value_bytes)
+    };
+    let y = || "y".to_owned();
+    assert_eq!(with(&|_| {}), Ok(4));
+    let refused = |change: &dyn Fn(&mut GraphProto)| with(change).unwrap_err();
+    let shape = |dims: &[i64]| {
+        let dims = dims.iter().map(|&dim| size(dim)).collect::<Vec<_>>();
+        move |graph: &mut GraphProto| graph.output = vec![info("y", FLOAT, dims.clone())]
+    };
+    assert_eq!(refused(&shape(&[2, -1])), OnnxError::InvalidSize { value: y() });
+    assert_eq!(refused(&shape(&[i64::MAX, 3])), OnnxError::InvalidSize { value: y() });
+    assert_eq!(with(&shape(&[i64::MAX, 0, i64::MAX])), Ok(0));
+    assert_eq!(
+        refused(&|graph| graph.output = vec![info("y", 8, vec![])]),
+        OnnxError::UnsupportedType { value: y(), data_type: 8 }
+    );
+    assert_eq!(
+        with(&|graph| graph.output = vec![info("y", 22, vec![size(3)])]),
+        Ok(2),
+        "elements of four bits are packed"
+    );
+    assert_eq!(
+        refused(&|graph| graph.node.push(node("Conv", &["z"], &["w"]))),
+        OnnxError::MissingValue { node: "w".to_owned(), value: "z".to_owned() }
+    );
+    assert_eq!(
+        refused(&|graph| graph.node.push(node("Conv", &["x"], &["y"]))),
+        OnnxError::WrittenTwice { value: y() }
+    );
+    assert_eq!(refused(&|graph| graph.node[0].input.push("y".to_owned())), OnnxError::Circle { node: y() });
+    assert!(matches!(
+        refused(&|graph| graph.output.push(info("z", FLOAT, vec![]))),
+        OnnxError::MissingValue { value, .. } if value == "z"
+    ));
+    let branch = AttributeProto { graph: Some(Vec::new()), graphs: Vec::new() };
+    let refused = refused(&|graph| graph.node[0].attribute.push(branch.clone()));
+    assert_eq!(refused, OnnxError::ControlFlow { node: y(), operator: "Conv".to_owned() });
+}
