@@ -1,10 +1,10 @@
 //! Writing tensors to files.
 
 use super::Metadata;
-use super::error::SafetensorsError;
 use super::index::{self, ShardIndex};
 use super::plan::{FilePlan, PlannedTensor, check_names};
 use crate::Tensor;
+use crate::error::safetensors::SafetensorsError;
 use crate::error::{Error, Result};
 use crate::interchange::replace::replace;
 use std::borrow::Borrow;
