@@ -105,7 +105,7 @@ pub enum Error {
         actual: usize,
     },
     /// A wrong number of elements.
-    #[error("{actual} elements, where {expected} are needed")]
+    #[error("the number of elements is {actual}, not {expected}")]
     CountMismatch {
         /// The number needed.
         expected: usize,
@@ -113,7 +113,7 @@ pub enum Error {
         actual: usize,
     },
     /// A slice needs contiguous elements.
-    #[error("the elements are not contiguous: use an accessor, or `contiguous()` first")]
+    #[error("the elements are not contiguous: use an accessor, or `contiguous` first")]
     NotContiguous,
     /// Elements share memory, so a write to one would change others.
     #[error("elements of the tensor share memory, as after `expand`: clone it before writing")]
