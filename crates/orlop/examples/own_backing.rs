@@ -50,7 +50,7 @@ unsafe impl Backing for Quota {
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: these bytes are in a region of this backing, and nothing else uses them (guaranteed by the caller).
+        // SAFETY: bytes of a region of this backing that nothing else uses (guaranteed by the caller).
         unsafe { ptr.write_bytes(0, bytes) };
         true
     }
