@@ -50,7 +50,7 @@ struct Converted {
     output: String,
     form: String,
     events: u64,
-    /// The size of the file; `None` if it is no file.
+    /// The size of the file; `None` if it is not a regular file.
     bytes: Option<u64>,
     /// The number of inconsistencies of the source.
     warnings: u64,

@@ -25,7 +25,7 @@ struct GateEntry {
 #[derive(Serialize)]
 struct WrittenBaseline {
     output: String,
-    /// The size of the file; `None` if it is no file.
+    /// The size of the file; `None` if it is not a regular file.
     bytes: Option<u64>,
 }
 

@@ -30,7 +30,7 @@ impl From<String> for Failures {
 /// The prefix of failures and warnings.
 pub(crate) const PREFIX: &str = "orlop: ";
 
-/// Prints to the standard output. A closed pipe (`orlop … | head -1`) is no failure.
+/// Prints to the standard output. A closed pipe (`orlop … | head -1`) is not a failure.
 pub(crate) fn print(text: &str) -> Result<(), Failures> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

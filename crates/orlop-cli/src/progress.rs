@@ -39,7 +39,7 @@ impl Progress {
 
     fn set_position(&self, position: u64) {
         if self.bar.is_hidden() && self.begin.elapsed() > DELAY {
-            // It remains hidden if the standard error is no terminal.
+            // It remains hidden if the standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position(position);

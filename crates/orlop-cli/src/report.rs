@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failures> {
 #[derive(Serialize)]
 struct WrittenReport {
     output: String,
-    /// The size of the file; `None` if it is no file.
+    /// The size of the file; `None` if it is not a regular file.
     bytes: Option<u64>,
     /// The number of settings and allocators on the page.
     settings: usize,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 /// Writes these bytes, derived from `input`, to `path`. Returns the length of the file, or `None` if `path`
-/// is no file: it may be the standard output. Errors have the path.
+/// is not a regular file: it may be the standard output. Errors have the path.
 pub(crate) fn put_bytes(path: &Path, input: &Path, bytes: &[u8]) -> Result<Option<u64>, String> {
     put_named(path, input, |file| file.write_all(bytes).map_err(write_failure))
 }
@@ -87,7 +87,8 @@ fn put(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), Stri
     }
 }
 
-/// Returns the file to replace or create; `None` if `path` exists and is no file.
+/// Returns the file to replace or create; `None` if `path` exists and is not a
+/// regular file.
 fn file_to_replace(path: &Path) -> Option<PathBuf> {
     match fs::canonicalize(path) {
         Ok(real) => real.is_file().then_some(real),

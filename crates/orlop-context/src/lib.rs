@@ -1,4 +1,4 @@
-//! Contexts: which allocator serves a device and a memory kind, within which budgets, observed by whom.
+//! Contexts: which allocator serves a device and a memory kind, within which budgets, and what observes it.
 //!
 //! | layer | contents | modules |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | observe | statistics by phase, a log, warnings | [`observe`] |
 //! | profile | live memory by tag, the needs of each step | [`profile`] |
 //!
-//! The allocators themselves are in `orlop-alloc`; an engine writer who needs no budgets by kind stops there.
+//! The allocators themselves are in `orlop-alloc`; an engine needs only that crate.
 //!
 //! ```
 //! use orlop_alloc::Request;

@@ -2,7 +2,7 @@
 //!
 //! If the lifetimes of all buffers are known in advance (a graph that runs repeatedly, a training step, a
 //! trace), the buffers can be placed in one block of memory so that those whose lifetimes do not overlap
-//! share bytes. To find the smallest block is NP-complete. So a plan comes with a lower bound of all plans
+//! share bytes. Finding the smallest block is NP-hard. So a plan comes with a lower bound of all plans
 //! and a verdict: [optimal](Verdict::Optimal), or [within a factor](Verdict::Within) of the bound.
 //!
 //! | step | with |

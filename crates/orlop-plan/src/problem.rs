@@ -122,7 +122,7 @@ impl ProblemBuilder {
         Ok(index)
     }
 
-    /// Adds a buffer with a name and returns its index. Names need not be unique; an empty name is no name.
+    /// Adds a buffer with a name and returns its index. Names need not be unique; an empty one is none.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! Fallible host buffers.
 //!
-//! A caller's sizes can ask for any amount: `expand` makes 2⁶⁰ elements out of one. `vec!` would panic or
+//! Sizes from a caller can be of any magnitude: `expand` makes 2⁶⁰ elements of one. `vec!` would panic or
 //! abort.
 
 use crate::error::{Error, Result};

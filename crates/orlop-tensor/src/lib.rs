@@ -35,7 +35,6 @@ struct Readme;
 mod borrows;
 #[cfg(doctest)]
 mod compile_fail;
-mod device;
 pub mod diagnose;
 mod error;
 mod host;
@@ -48,15 +47,14 @@ mod shared;
 mod storage;
 mod sync;
 mod tensor;
-mod transfer;
 
 pub use self::error::{Borrower, Error, HookFault, Result, Unresizable};
 pub use self::plain::{Bool8, Plain};
 pub use self::storage::{
-    Storage, StorageBytes, StorageBytesMut, StorageHook, clear_storage_hook, set_storage_hook,
+    Storage, StorageBytes, StorageBytesMut, StorageHook, TensorOptions, clear_storage_hook, set_storage_hook,
 };
 pub use self::tensor::{
     Accessor, AccessorMut, DisplayTensor, Elements, ElementsMut, IntoShape, Nested, PackedAccessor,
     PackedAccessor32, PackedAccessor64, PackedIndex, PrintOptions, SubAccessor, SubAccessorMut, Tensor,
-    TensorElements, TensorElementsMut, TensorOptions, TensorSlice, TensorSliceMut,
+    TensorElements, TensorElementsMut, TensorSlice, TensorSliceMut,
 };

@@ -284,7 +284,7 @@ pub enum TraceError {
         limit: u32,
     },
     /// The pickle or JSON is well-formed, but not a snapshot.
-    #[error("neither segments nor device_traces: this is no memory snapshot")]
+    #[error("neither segments nor device_traces: this is not a memory snapshot")]
     NotASnapshot,
 }
 

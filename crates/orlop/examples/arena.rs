@@ -12,10 +12,10 @@ use orlop::tensor;
 use orlop::types::ByteSize;
 use std::error::Error;
 
-/// Tokens, and features of each.
+/// The tokens, and the features of each.
 const SIZES: [usize; 2] = [64, 256];
 
-/// One step: a result that outlives it, made by way of tensors that do not.
+/// One step: its result outlives it, its temporary tensors do not.
 fn step(number: i32, arena: &AllocatorRef) -> tensor::Result<Tensor> {
     // Options name the allocator; without one a tensor comes from the thread's current context.
     let temporary = TensorOptions::new().kind(MemoryKind::Workspace).allocator(arena);
@@ -24,7 +24,7 @@ fn step(number: i32, arena: &AllocatorRef) -> tensor::Result<Tensor> {
     doubled.copy_(&hidden)?;
     doubled.select(0, 0)?.fill_(2 * number)?;
 
-    // The result goes elsewhere: a tensor in the arena would keep the arena from being rewound.
+    // The result is allocated elsewhere: a live tensor in the arena would prevent the reset.
     let result = Tensor::empty([SIZES[1]], DType::F32)?;
     result.copy_(&doubled.select(0, 0)?)?;
     Ok(result)
@@ -38,26 +38,26 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     for number in 1..=3 {
         let result = step(number, &allocator)?;
-        let held = allocator.stats().usage;
+        let usage = allocator.stats().usage;
         println!(
             "step {number}: {} in temporary tensors, {} reserved (regions: {}); the result is {}",
             ByteSize(arena.used() as u64),
-            ByteSize(held.reserved),
-            held.regions,
+            ByteSize(usage.reserved),
+            usage.regions,
             result.to_vec::<f32>()?[0],
         );
         // The first step outgrew the 64 KiB. A reset puts one larger region in place of several.
         arena.reset()?;
     }
 
-    // A tensor that still lives is never pulled away: `reset` refuses.
+    // A reset never takes the memory of a live tensor: it is refused.
     let kept = Tensor::ones([4], TensorOptions::new().allocator(&allocator))?;
     if let Err(error) = arena.reset() {
         println!("\nreset: {error}");
     }
-    // `renew` leaves the old memory to those tensors and goes on with a fresh region.
+    // `renew` leaves the old memory to the live tensors and continues with a new region.
     match arena.renew() {
-        Reset::Rewound => println!("renew: everything can be handed out again"),
+        Reset::Rewound => println!("renew: all of it can be reused"),
         Reset::Renewed { live } => println!("renew: {live} block keeps its old memory until it is dropped"),
     }
     println!("the tensor that was kept: {:?}", kept.to_vec::<f32>()?);

@@ -1,4 +1,5 @@
-//! What an out-of-memory error says: who holds the memory, what was tried, and what would have fitted.
+//! What an out-of-memory error reports: the live memory, the steps that were tried, and what would have
+//! fitted.
 //!
 //! ```text
 //! cargo run -p orlop --example out_of_memory
@@ -13,7 +14,7 @@ use orlop::prelude::*;
 const MIB: usize = 1 << 20;
 
 pub(crate) fn main() -> Result<(), Error> {
-    // The CPU's allocator may hold 64 MiB. `ORLOP_CPU_LIMIT` is the same from outside.
+    // The CPU's allocator may reserve 64 MiB. The environment variable `ORLOP_CPU_LIMIT` does the same.
     let context = Context::with(Device::CPU, AllocatorConfig::new().limit(64 * MIB));
 
     // Tags name what a block is for. Kinds are few and fixed; tags are the program's own.
@@ -24,7 +25,7 @@ pub(crate) fn main() -> Result<(), Error> {
         let tag = format!("kv layer {layer}");
         layers.push(context.allocate(Device::CPU, &request(4, MemoryKind::KvCache, &tag))?);
     }
-    // Two layers go, but not beside each other: their memory is free in two pieces.
+    // Two layers that are not adjacent are freed: their memory becomes two free chunks.
     drop(layers.remove(3));
     drop(layers.remove(1));
 
@@ -35,10 +36,10 @@ pub(crate) fn main() -> Result<(), Error> {
     };
     println!("one line:\n{error}\n\nthe report:\n{error:#}");
 
-    // A program decides by the figures.
+    // The figures are fields, too.
     if let Error::OutOfMemory(report) = &error {
         let (kind, bytes) = report.by_kind[0];
-        println!("\n{kind} holds most: {bytes} bytes of {} that are live", report.live);
+        println!("\n{kind} has the most: {bytes} of {} live bytes", report.live);
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Memory of the system's within a quota.
+/// The system's memory, within a quota.
 #[derive(Debug)]
 struct Quota {
     /// Bytes that may still be reserved. Relaxed: it is a count, and no other memory is read because of it.
@@ -31,10 +31,9 @@ struct Quota {
 unsafe impl Backing for Quota {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let layout = Layout::from_size_align(bytes, align.bytes()).ok()?;
-        // No panic and no error type: the engine tries to do with less, and else makes the out-of-memory
-        // report.
+        // `None` is a refusal. The engine tries a smaller region, and then returns the out-of-memory error.
         self.left.try_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).ok()?;
-        // SAFETY: engines never ask for zero bytes.
+        // SAFETY: engines never reserve zero bytes.
         let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             self.left.fetch_add(bytes, Relaxed);
             return None;
@@ -51,7 +50,7 @@ unsafe impl Backing for Quota {
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: these bytes are in a region of ours, and nothing else uses them (guaranteed by the caller).
+        // SAFETY: bytes of a region of this backing that nothing else uses (guaranteed by the caller).
         unsafe { ptr.write_bytes(0, bytes) };
         true
     }

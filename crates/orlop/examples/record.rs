@@ -4,9 +4,9 @@
 //! cargo run -p orlop --example record
 //! ```
 //!
-//! The page needs no network: every block over time, who held the memory at each moment, where the holes
-//! were. For a recording in a file see `orlop::trace::recorder`; `orlop report FILE` makes the same page from
-//! it.
+//! The page is self-contained. It shows every block over time, live memory by tag at any instant, and the
+//! free memory between blocks. To record into a file see `orlop::trace::recorder`; `orlop report FILE`
+//! creates the same page from the file.
 
 use orlop::lab::report::ReportData;
 use orlop::memory::Tag;
@@ -21,7 +21,7 @@ const LAYERS: usize = 4;
 const TOKENS: usize = 128;
 const WIDTH: usize = 256;
 
-/// The shape of a training step: each layer keeps an activation, which goes again on the way back.
+/// Imitates a training step: each layer keeps an activation, which the backward pass frees.
 fn step(context: &Context) -> orlop::tensor::Result<()> {
     let options = TensorOptions::new().context(context);
     let activation = options.tag(Tag::new("activations"));
@@ -40,7 +40,7 @@ fn step(context: &Context) -> orlop::tensor::Result<()> {
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let context = Context::new();
-    // A recorder is an observer. Without one an allocator runs as fast as if there were no such thing.
+    // A recorder is an observer: an allocator without one keeps its fast path.
     let recorder = Recorder::new();
     context.add_observer(recorder.observer());
 
@@ -52,7 +52,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     }
     context.remove_observer(&recorder.observer());
 
-    // The history is an ordinary value: it can be saved, replayed under other allocators, or drawn.
+    // The history is an ordinary value: it can be saved, replayed with other allocators, or shown as a page.
     let history = recorder.history();
     let events: usize = history.devices.iter().map(|device| device.events.len()).sum();
     let page = std::env::temp_dir().join("orlop-record.html");

@@ -16,7 +16,7 @@ use std::error::Error;
 
 const ELEMENTS: usize = 1 << 18;
 
-/// Opens the first device, or that of the simulated driver.
+/// Opens the first device, or the simulated one if there is no driver.
 fn open() -> Result<CudaDevice, Box<dyn Error>> {
     match CudaDevice::new(0) {
         Err(error @ CudaError::DriverNotFound) => {
@@ -35,7 +35,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     let context = Context::new();
     install(&context, &device)?;
-    // For its figures, the engine behind a handle of its own type.
+    // The typed handle gives access to the statistics of the engine.
     let engine = caching_allocator(&device)?.into_ref();
     context.register(gpu, MemoryKind::Default, engine.clone().erase())?;
     let (copies, compute) = (device.create_stream()?, device.create_stream()?);
@@ -46,9 +46,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
             // Pinned, so that the copy is asynchronous.
             let host = Tensor::full([ELEMENTS], step, TensorOptions::new().kind(MemoryKind::HostPinned))?;
             let input = context.on_stream(gpu, copies.id(), || host.to_device(gpu))?;
-            drop(host); // The copy still reads it: the pinned allocator keeps it until then.
+            drop(host); // The copy may still read it: the pinned allocator defers its reuse.
 
-            // Work of another stream on the input: it waits for the copy on the device, and is recorded.
+            // Another stream reads the input: it waits for the copy on the device, and its use is recorded.
             let result = context.on_stream(gpu, compute.id(), || input.duplicate())?;
             drop(input);
             let read = context.on_stream(gpu, compute.id(), || result.to_device(Device::CPU))?;

@@ -1,10 +1,11 @@
-//! Looks into a weight file without reading it: the file is mapped, and counted like all other memory.
+//! Lists the tensors of a weight file without reading them: the file is mapped, and counted like all other
+//! memory.
 //!
 //! ```text
 //! cargo run --release -p orlop --example weights -- model.safetensors
 //! ```
 //!
-//! Without a path it writes a small file into a temporary folder and looks into that.
+//! Without a path it writes a small file into a temporary folder, and maps that.
 
 use orlop::memory::Source;
 use orlop::prelude::*;
@@ -38,8 +39,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let context = Context::new();
-    // SAFETY: the file is neither written nor cut off while its tensors live. `SafeTensors::read` needs no
-    // such promise.
+    // SAFETY: the file is neither written nor truncated while its tensors exist. (`SafeTensors::read` has no
+    // such obligation.)
     let weights = context.scope(|| unsafe { SafeTensors::map(&path) })?;
     println!("{} tensors:", weights.len());
     for (name, tensor) in weights.iter().take(40) {
@@ -50,12 +51,12 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
             format!("{:?}", tensor.sizes())
         );
     }
-    // Tensors whose elements are not aligned in the file cannot be used where they are.
+    // Tensors with misaligned elements cannot be used in place: they were copied.
     for copied in weights.copied() {
         println!("  {copied}");
     }
 
-    // A view of a mapped tensor is in the file still: no byte is copied.
+    // A view of a mapped tensor shares the mapping: no byte is copied.
     if let Some((name, matrix)) = weights.iter().find(|(_, tensor)| tensor.ndim() == 2 && !tensor.is_empty())
     {
         let columns = matrix.slice(1, None, None, 2)?;
@@ -63,8 +64,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         println!("\nevery other column of {name}: {:?}, in the same memory: {shared}", columns.sizes());
     }
 
-    // The mapping has its own line: memory that the process holds and that no allocator of orlop's handed
-    // out.
+    // The mapping has a row of its own: the process holds this memory, but no allocator handed it out.
     let map = context.memory_map();
     println!("\nmapped: {}\n\n{map}", ByteSize(map.live_from(Source::Mapped)));
     drop(weights);

@@ -107,7 +107,7 @@ impl BudgetState {
         self.status(kind).room()
     }
 
-    /// Repays as much as the borrower can do without.
+    /// Repays the part of its loans that the borrower does not use.
     fn repay(&mut self, borrower: usize) {
         if self.kinds[borrower].borrowed == 0 {
             return;

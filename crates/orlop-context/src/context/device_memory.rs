@@ -38,7 +38,7 @@ impl Context {
     /// use orlop_core::Device;
     ///
     /// let (context, gpu) = (Context::new(), Device::cuda(0));
-    /// // Nothing was registered that could tell.
+    /// // Nothing is registered that could report it.
     /// assert!(matches!(context.device_memory(gpu), Err(Error::MemoryUnknown { device }) if device == gpu));
     /// # Ok::<(), orlop_alloc::Error>(())
     /// ```

@@ -36,7 +36,7 @@ impl ExternalAccounts {
 }
 
 impl Context {
-    /// Counts external memory under its kind, as long as the block lives: in [`Context::stats`], in
+    /// Counts external memory under its kind until the block is dropped: in [`Context::stats`], in
     /// [`Context::memory_map`] as [`Foreign`](super::Source::Foreign), and in events for observers. Blocks of
     /// allocators, blocks that are counted already, and empty blocks are returned unchanged.
     ///

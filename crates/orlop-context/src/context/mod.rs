@@ -15,7 +15,7 @@
 //! # Finding an allocator
 //!
 //! The allocator registered for (device, kind); else the one for the device's default kind; else, on the CPU,
-//! the one that [`AllocatorConfig`] chooses, created at that moment. Otherwise [`Error::NoAllocator`].
+//! the one that [`AllocatorConfig`] chooses, created at that point. Otherwise [`Error::NoAllocator`].
 //!
 //! # The current context
 //!
@@ -254,7 +254,7 @@ impl Context {
         let mut delivery = RegionDelivery::default();
         let changing = self.changing();
         let routes = self.inner.routes.get_or_new(device);
-        // The default kind last: its registration tells other threads that both exist.
+        // The default kind last: other threads take its registration as a sign that both exist.
         for (kind, allocator) in [(MemoryKind::HostPinned, pinned), (MemoryKind::Default, default)] {
             if routes.registered(kind).is_none() {
                 delivery.append(self.register_locked(device, kind, allocator)?);

@@ -319,6 +319,10 @@ impl Context {
             // have lacked.
             let is_unseen = step == LadderStep::Callbacks && report.refusal == Refusal::Backing;
             if bytes == 0 && !is_unseen {
+                // Without a loan the next try would not get one either.
+                if step == LadderStep::Borrow {
+                    break;
+                }
                 continue;
             }
             match again() {

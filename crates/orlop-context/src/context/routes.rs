@@ -60,7 +60,7 @@ impl DeviceRoutes {
     }
 
     /// Registers an allocator. The mark of the context that recorded the previous one is cleared: if that
-    /// allocator is passed for requests from now on, the context must determine again who charges it.
+    /// allocator is passed for requests from now on, the context must determine again which gate charges it.
     pub(super) fn register(&self, kind: MemoryKind, allocator: AllocatorRef) {
         if let Some(before) = self.registered[kind.index()].set(Some(allocator)) {
             before.set_noted_by(NO_CONTEXT);

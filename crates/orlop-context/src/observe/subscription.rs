@@ -1,4 +1,4 @@
-//! An observer of a context or of one allocator, for as long as a value lives.
+//! An observer of a context or of one allocator, until a value is dropped.
 
 use crate::Context;
 use orlop_alloc::{Allocator, AllocatorRef, DeviceMemory, Observer};

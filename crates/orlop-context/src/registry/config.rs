@@ -45,9 +45,9 @@ use std::sync::Arc;
 /// | `ORLOP_CPU_STATISTICS` | `0`: [`AllocatorConfig::statistics`] |
 /// | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
 ///
-/// An empty variable counts as not set. A value that cannot be parsed, a setting that the chosen allocator
-/// does not support, and a variable `ORLOP_CPU…` that is not in the table, is an error when the allocator is
-/// created: nothing is ignored. The error names the variable if the setting is the environment's.
+/// An empty variable counts as not set. Nothing is ignored: a value that cannot be parsed, a setting that the
+/// chosen allocator does not support, and a variable `ORLOP_CPU…` that is not in the table are errors when
+/// the allocator is created. The error names the variable if the setting is the environment's.
 ///
 /// `ORLOP_CPU_BACKING` names the default backing. Allocators with memory of their own, such as `system`, do
 /// not use it.
@@ -76,7 +76,7 @@ pub struct AllocatorConfig {
     /// The first invalid setting: variable, value, accepted values. It is an error when the allocator is
     /// created.
     pub(super) misread: Option<(&'static str, Box<str>, &'static str)>,
-    /// Variables of the environment that are no settings. They are an error too.
+    /// Environment variables that look like settings but are not. They are an error too.
     pub(super) unknown_variables: Box<[Box<str>]>,
     /// The settings as they were read from the environment, if they were.
     pub(super) environment: Option<Arc<Self>>,

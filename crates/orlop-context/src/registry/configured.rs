@@ -105,7 +105,7 @@ impl AllocatorConfig {
 
     /// Creates the allocator for pinned host memory: BFC over regions that are pinned if the process has a
     /// pinner, and over ordinary host memory if not. [`Semantics::pinned`](orlop_alloc::Semantics::pinned)
-    /// tells which.
+    /// is `true` in the first case.
     ///
     /// It reuses blocks at once, so recording a stream on one is an error. A backend with streams
     /// [registers](crate::Context::register) another allocator for the kind.

@@ -57,8 +57,8 @@ pub(super) fn read() -> AllocatorConfig {
     config
 }
 
-/// Returns the variables that look like settings, and are none. All `ORLOP_CPU…` are settings of the CPU's
-/// allocators; other beginnings with `ORLOP_` are not, unless only the device is missing (`ORLOP_LIMIT`).
+/// Returns the variables that look like settings but are not: every unknown `ORLOP_CPU…`, and names that
+/// only lack the device (`ORLOP_LIMIT`). Other variables that begin with `ORLOP_` are not this crate's.
 fn unknown_variables() -> Box<[Box<str>]> {
     let settings = || VALUES.into_iter().chain(FLAGS.map(|(variable, ..)| variable));
     let is_unknown = |name: &str| {

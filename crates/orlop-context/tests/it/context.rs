@@ -113,6 +113,8 @@ fn a_hard_budget_holds_and_says_so() {
     };
     assert_eq!((report.refusal, report.limit), (Refusal::Budget, Some(4 * MIB)));
     assert!(report.hint().contains(&ByteSize(6 * MIB).to_string()), "{}", report.hint());
+    // Each step once: there is nothing to borrow.
+    assert_eq!(report.tried, [(LadderStep::Callbacks, 0), (LadderStep::Borrow, 0)]);
     // Other kinds are not bounded, and the budget is free again when the block is.
     let _other = context.allocate(Device::CPU, &mib(30)).unwrap();
     drop(first);

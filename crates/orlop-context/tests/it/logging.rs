@@ -13,7 +13,7 @@ use orlop_sync::Account;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-/// A sink that others can look into.
+/// A sink whose contents tests can read.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 

@@ -9,7 +9,7 @@ use orlop_context::registry::{Factory, Registration, Registry, register_builtin,
 use orlop_core::{Alignment, Device};
 use std::sync::{Arc, OnceLock};
 
-/// A factory whose allocators are on a device with this index, to tell them apart.
+/// A factory whose allocators are on a device with this index, to distinguish them.
 fn on_device(name: &str, priority: i32, index: u16) -> Factory {
     Factory::new(name, priority, move |_| Ok(Direct::new(Null::new(Device::cuda(index))).into_ref().erase()))
 }

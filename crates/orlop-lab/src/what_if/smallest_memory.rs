@@ -33,8 +33,8 @@ pub struct SmallestMemory {
 }
 
 impl SmallestMemory {
-    /// Searches between the peaks of live and of reserved bytes in the replay `plenty`, which had enough
-    /// memory. `None` if it does not run even in the latter.
+    /// Searches between the peak of live bytes and the peak of reserved bytes in the replay `plenty`, which
+    /// had enough memory. `None` if the workload does not run even in the peak of reserved bytes.
     pub(super) fn search(
         simulation: &Simulation<'_>,
         rules: &AllocatorRules,

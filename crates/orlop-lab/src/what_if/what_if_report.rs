@@ -208,7 +208,7 @@ impl<'a> WhatIf<'a> {
         let mut rules = settings(limit.is_some() || self.smallest);
         for rules in &mut rules {
             if let AllocatorRules::Torch(conf) = rules {
-                // The limit of the process remains, which is no fraction of this memory.
+                // The limit of the process remains, which is not a fraction of this memory.
                 let fraction = if of_process { None } else { conf.memory_fraction };
                 conf.memory_fraction = self.baseline.memory_fraction().or(fraction);
             }

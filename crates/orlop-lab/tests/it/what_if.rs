@@ -66,7 +66,8 @@ fn orlop_reserves_one_percent_more_than_live_and_without_pages_three() {
     }
 }
 
-/// A period is known after it has occurred twice, and one period later everything is where the plan wants it.
+/// A period is known after it has occurred twice, and one period later all blocks are at their planned
+/// addresses.
 #[test]
 fn a_repeating_run_moves_no_memory_in_the_end() {
     for (name, _) in RUNS {

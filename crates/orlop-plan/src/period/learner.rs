@@ -1,4 +1,4 @@
-//! Detection of a period while it happens: a log of allocations and frees since a moment, the anchor.
+//! Detection of a period while it happens: a log of allocations and frees since an instant, the anchor.
 //!
 //! The anchor is where the fewest bytes are live: whenever fewer are live than at the anchor, the log
 //! restarts. So that this is not a border between two layers of a network, the learner first watches the live

@@ -51,7 +51,7 @@ pub(super) struct RemainingBudget {
 
 impl RemainingBudget {
     pub(super) fn new(budget: SearchBudget, orders: usize) -> Self {
-        // A time too far in the future is no limit.
+        // A time too far in the future sets no limit.
         let until = budget.time.and_then(|time| Instant::now().checked_add(time));
         Self { iterations: budget.iterations.unwrap_or(orders as u64), until }
     }

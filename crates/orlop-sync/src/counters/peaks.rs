@@ -57,7 +57,8 @@ impl<T> ShardedCounters<T> {
     /// Sums the live bytes of all slots.
     fn live_bytes(&self) -> LiveBytes {
         // The incoming totals are read before the outgoing ones: a block that is counted in and out meanwhile
-        // is missed, not counted twice, and no sum is higher than what was live at a moment between the two.
+        // is missed, not counted twice, and no sum is higher than the live bytes at some instant between the
+        // two.
         let mut live = LiveBytes { bytes: [0; KINDS], used: 0, slots: 0 };
         for shard in self.slots.shared() {
             live.slots += 1;

@@ -1,4 +1,4 @@
-//! Exclusive access to every slot at once: for `fork`, which copies all memory at one moment.
+//! Exclusive access to every slot at once: for `fork`, which copies all memory at one instant.
 //!
 //! Quiescing works as a visit does, but of all slots together, and ends in the parent as a visit does. In the
 //! child there are no other threads: an owner that had set `busy` and was about to find the gate closed does

@@ -97,7 +97,12 @@ impl BlockDiagnosis {
             AllocationId::NONE => next(f, "allocation", "none")?,
             id => next(f, "allocation", id)?,
         }
-        next(f, "returns to", self.allocator.as_deref().unwrap_or("outside"))?;
+        let allocator = match &self.allocator {
+            Some(name) => name,
+            None if self.has_allocator => "an allocator without handles",
+            None => "no allocator: foreign memory",
+        };
+        next(f, "returns to", allocator)?;
         next(f, "owners", self.owners)?;
         next(f, "stream", self.stream)?;
         next(f, "stream uses", CommaList(|| self.stream_uses.iter()))
@@ -113,7 +118,7 @@ fn next(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt
     row(f, name, value)
 }
 
-/// A value, or unknown at the moment.
+/// A value, or `unknown` while a write is in progress.
 enum ReportValue {
     ByteCount(ByteCount),
     Address(usize),

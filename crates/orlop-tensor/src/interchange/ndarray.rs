@@ -12,8 +12,9 @@
 
 use crate::error::Result;
 use crate::plain::{Bool8, Plain};
+use crate::storage::TensorOptions;
 use crate::storage::{ReadGuard, Storage, WriteGuard};
-use crate::tensor::{Tensor, TensorOptions};
+use crate::tensor::Tensor;
 use bytemuck::NoUninit;
 use ndarray::{
     Array, ArrayBase, ArrayD, ArrayRef, ArrayView, ArrayViewD, ArrayViewMut, ArrayViewMutD, Data, Dimension,

@@ -18,13 +18,13 @@
 use super::guard::{ReadGuard, WriteGuard};
 use super::memory::Origin;
 use super::notes::{BoxedNotes, Notes, Submission};
+use super::tensor_impl::TensorImpl;
 use crate::borrows::{Borrows, Flags};
 use crate::error::{Error, Result, Unresizable};
 use crate::recycle;
 use crate::shared::{Counted, Room, Shared};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use crate::tensor::TensorImpl;
 use orlop_alloc::{DeviceOps, MemoryBlock};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::fmt;

@@ -11,10 +11,10 @@
 
 use super::cell::StorageCell;
 use super::memory::Origin;
+use super::transfer::{ByteRun, transfer};
 use super::{Storage, WHOLE};
 use crate::borrows::Flags;
 use crate::error::Result;
-use crate::transfer::{ByteRun, transfer};
 use orlop_alloc::MemoryBlock;
 
 impl Storage {

@@ -13,8 +13,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub trait StorageHook: Debug + Send + Sync {
     /// Allocates a block for `request` on `device`. It must have at least the requested bytes, the kind and
     /// the alignment; a block that does not is freed, and the caller gets
-    /// [`Error::StorageHook`](crate::Error::StorageHook). If the request asks for zeroed memory, the hook has
-    /// to ensure it; this is not checked.
+    /// [`Error::StorageHook`](crate::Error::StorageHook). If zeroed memory is requested, the hook has to
+    /// ensure it; this is not checked.
     ///
     /// # Errors
     ///

@@ -13,10 +13,13 @@ mod memory;
 #[cfg(all(test, loom))]
 mod models;
 mod notes;
+mod options;
 #[cfg(all(test, not(loom)))]
 mod panics;
 mod release;
 mod resize;
+mod tensor_impl;
+pub(crate) mod transfer;
 
 pub use self::access::{StorageBytes, StorageBytesMut};
 pub(crate) use self::cell::{NewCell, StorageCell};
@@ -24,8 +27,9 @@ pub(crate) use self::guard::{ReadGuard, WriteGuard};
 pub use self::hooks::{StorageHook, clear_storage_hook, set_storage_hook};
 pub(crate) use self::memory::MemoryRequest;
 use self::memory::Origin;
+pub use self::options::TensorOptions;
+pub(crate) use self::tensor_impl::TensorImpl;
 
-use crate::TensorOptions;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use crate::shared::Shared;

@@ -8,7 +8,7 @@ use super::cell::{NewCell, StorageCell};
 use crate::borrows::Flags;
 use crate::error::Result;
 use crate::shared::Shared;
-use crate::tensor::TensorImpl;
+use crate::storage::TensorImpl;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;

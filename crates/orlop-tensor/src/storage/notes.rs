@@ -23,13 +23,13 @@ pub(super) type DeviceReader = (StreamId, Arc<dyn DeviceOps>);
 #[derive(Debug, Default)]
 struct DeviceReaders {
     streams: Vec<DeviceReader>,
-    /// The number of times that one was added, also if it was there.
+    /// The number of calls that added one, including those for a stream that was in the list.
     added: u64,
     /// The number of threads that are submitting to one.
     submitting: usize,
 }
 
-/// A stream is a reader, and gets its work while this exists.
+/// Work is being submitted to a stream that is in the list of readers.
 #[derive(Debug)]
 pub(crate) struct Submission<'a>(&'a Notes);
 
@@ -69,8 +69,8 @@ impl Notes {
         Submission(self)
     }
 
-    /// Returns the streams that read the memory, and how many times one was added. `None` if one has not got
-    /// its work yet, so that it cannot be waited for.
+    /// Returns the streams that read the memory, and how many times one was added. `None` while work is
+    /// being submitted to one: it cannot be waited for yet.
     pub(super) fn readers(&self) -> Option<(Vec<DeviceReader>, u64)> {
         let readers = lock(&self.readers);
         (readers.submitting == 0).then(|| (readers.streams.clone(), readers.added))

@@ -3,8 +3,7 @@
 use super::cow::copy_bytes;
 use super::guard::ReplacedMemory;
 use super::memory::Origin;
-use super::{Storage, StorageCell, WHOLE, WriteGuard};
-use crate::TensorOptions;
+use super::{Storage, StorageCell, TensorOptions, WHOLE, WriteGuard};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Elements as slices, and the checks of every typed access.
 
-use super::{Tensor, TensorImpl};
+use super::Tensor;
 use crate::error::{Error, Result};
 use crate::host;
 use crate::plain::Plain;
-use crate::storage::{ReadGuard, WriteGuard};
+use crate::storage::{ReadGuard, TensorImpl, WriteGuard};
 use orlop_core::{DType, Element, Layout, Overlap};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;

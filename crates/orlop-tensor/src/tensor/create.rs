@@ -1,10 +1,10 @@
 //! Creation of tensors. All functions take the path of [`Tensor::empty`]: shape, checked bytes, memory,
 //! storage, strides.
 
-use super::{IntoShape, Tensor, TensorImpl, TensorOptions};
+use super::{IntoShape, Tensor};
 use crate::error::{Error, Result};
 use crate::plain::{Plain, dispatch_plain};
-use crate::storage::Storage;
+use crate::storage::{Storage, TensorImpl, TensorOptions};
 use orlop_context::profile::{of_shape, wants_shapes};
 use orlop_core::{Convert as _, DType, DTypeSet, Layout, MemoryFormat, Scalar, Shape, Strides};
 use std::mem::ManuallyDrop;

@@ -1,9 +1,9 @@
 //! Tensors from existing data: slices, vectors, nested arrays, foreign memory.
 
-use super::{IntoShape, Tensor, TensorOptions};
+use super::{IntoShape, Tensor};
 use crate::error::{Error, Result};
 use crate::plain::Plain;
-use crate::storage::Storage;
+use crate::storage::{Storage, TensorOptions};
 use orlop_core::{DType, Element, Layout, MemoryKind, Shape};
 use std::ptr::NonNull;
 

@@ -1,9 +1,9 @@
 //! Iterators over elements, over any strides.
 
-use super::{Tensor, TensorImpl};
+use super::Tensor;
 use crate::error::Result;
 use crate::plain::Plain;
-use crate::storage::{ReadGuard, WriteGuard};
+use crate::storage::{ReadGuard, TensorImpl, WriteGuard};
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
 use std::ptr::NonNull;

@@ -4,12 +4,11 @@ mod access;
 mod accessor;
 mod create;
 mod data;
+mod device;
 mod display;
 mod elements;
-mod imp;
 mod metadata;
 mod ops;
-mod options;
 mod packed;
 #[cfg(feature = "rand")]
 mod random;
@@ -21,15 +20,12 @@ pub use self::accessor::{Accessor, AccessorMut, SubAccessor, SubAccessorMut};
 pub use self::data::Nested;
 pub use self::display::{DisplayTensor, PrintOptions};
 pub use self::elements::{Elements, ElementsMut, TensorElements, TensorElementsMut};
-pub(crate) use self::imp::TensorImpl;
-pub(crate) use self::ops::{copy_or_cast, pattern};
-pub use self::options::TensorOptions;
 pub use self::packed::{PackedAccessor, PackedAccessor32, PackedAccessor64, PackedIndex};
 pub use self::shape::IntoShape;
 
 use crate::error::{Error, Result};
 use crate::shared::Shared;
-use crate::storage::Storage;
+use crate::storage::{Storage, TensorImpl};
 use orlop_core::{DType, Device, Layout, MemoryFormat, MemoryKind, Shape, StreamId, Strides};
 
 /// A multi-dimensional view of a storage. It is a counted handle of one pointer: cloning increments a

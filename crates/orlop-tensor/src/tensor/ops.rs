@@ -3,9 +3,9 @@
 //! An operation holds a write guard of its destination and read guards of its sources. If both are one
 //! storage, the source is copied first: the result is as if everything were read before anything is written.
 
-use super::{Tensor, TensorImpl, TensorOptions};
-use crate::device;
+use super::{Tensor, device};
 use crate::error::Result;
+use crate::storage::{TensorImpl, TensorOptions};
 use orlop_core::{Convert as _, DType, Device, Layout, MemoryFormat, Scalar};
 use orlop_host::kernels;
 use std::borrow::Cow;

@@ -3,11 +3,12 @@
 //! A kernel cannot follow the host's pointers to a shape, so they are packed into its argument. Most kernels
 //! compute faster with 32-bit indices; whether a tensor allows them is checked once, here.
 
-use super::{Tensor, TensorImpl};
+use super::Tensor;
 use crate::borrows::Flags;
 use crate::error::{Error, Result};
 use crate::plain::Plain;
-use crate::transfer::check_reachable;
+use crate::storage::TensorImpl;
+use crate::storage::transfer::check_reachable;
 use bytemuck::{Pod, Zeroable};
 use orlop_alloc::MemoryBlock;
 use std::marker::PhantomData;

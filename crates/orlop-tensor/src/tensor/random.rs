@@ -1,7 +1,8 @@
 //! Random tensors, reproducible by seed on every machine.
 
-use super::{IntoShape, Tensor, TensorOptions};
+use super::{IntoShape, Tensor};
 use crate::error::Result;
+use crate::storage::TensorOptions;
 use orlop_core::{DType, DTypeSet, Scalar, Shape};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;

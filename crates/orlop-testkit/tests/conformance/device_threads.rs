@@ -1,14 +1,11 @@
 //! A device allocator and several threads: no lock is held while the device allocates, releases or waits.
 
-use orlop_alloc::{Access, Allocator, AllocatorRef, Block, Request};
-use orlop_core::{Device, StreamId};
-use orlop_device::TorchConf;
-use orlop_device::{
-    BackingError, DeviceAllocator, DeviceBacking, DeviceError, EventId, Policy, StreamFilter,
-};
+use crate::hooked_device::HookedDevice;
+use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
+use orlop_core::StreamId;
+use orlop_device::{BackingError, DeviceAllocator, DeviceError, Policy, StreamFilter, TorchConf};
 use orlop_testkit::device::{DeviceCall, INJECTED, MockDevice, Random, WatchedDevice};
 use orlop_testkit::suite::cases;
-use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,112 +13,6 @@ use std::time::Duration;
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(20);
-
-/// A mock device that calls a function before its calls that may take long.
-struct HookedDevice {
-    device: MockDevice,
-    hook: Arc<dyn Fn(&'static str) + Send + Sync>,
-}
-
-impl fmt::Debug for HookedDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.device.fmt(f)
-    }
-}
-
-// SAFETY: as for the mock device, which every call reaches.
-unsafe impl DeviceBacking for HookedDevice {
-    fn allocate(&self, bytes: usize) -> Result<usize, BackingError> {
-        (self.hook)("allocate");
-        self.device.allocate(bytes)
-    }
-
-    unsafe fn release(&self, address: usize, bytes: usize) -> Result<(), BackingError> {
-        (self.hook)("release");
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.device.release(address, bytes) }
-    }
-
-    fn has_pages(&self) -> bool {
-        self.device.has_pages()
-    }
-
-    fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {
-        (self.hook)("reserve_addresses");
-        self.device.reserve_addresses(bytes)
-    }
-
-    unsafe fn release_addresses(&self, address: usize, bytes: usize) -> Result<(), BackingError> {
-        (self.hook)("release_addresses");
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.device.release_addresses(address, bytes) }
-    }
-
-    unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
-        (self.hook)("map");
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.device.map(address, bytes, page) }
-    }
-
-    unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
-        (self.hook)("unmap");
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.device.unmap(address, bytes, page) }
-    }
-
-    unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
-        (self.hook)("remap");
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.device.remap(from, to, bytes, page) }
-    }
-
-    unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> Result<(), BackingError> {
-        (self.hook)("zero");
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.device.zero(address, bytes, stream) }
-    }
-
-    fn record(&self, stream: StreamId) -> Result<EventId, BackingError> {
-        self.device.record(stream)
-    }
-
-    fn query(&self, event: EventId) -> Result<bool, BackingError> {
-        self.device.query(event)
-    }
-
-    fn synchronize(&self, event: EventId) -> Result<(), BackingError> {
-        (self.hook)("synchronize");
-        self.device.synchronize(event)
-    }
-
-    fn forget(&self, event: EventId) {
-        self.device.forget(event);
-    }
-
-    fn wait(&self, stream: StreamId, event: EventId) -> Result<(), BackingError> {
-        self.device.wait(stream, event)
-    }
-
-    fn memory(&self) -> u64 {
-        self.device.memory()
-    }
-
-    fn free_memory(&self) -> Option<u64> {
-        self.device.free_memory()
-    }
-
-    fn device(&self) -> Device {
-        self.device.device()
-    }
-
-    fn access(&self) -> Access {
-        self.device.access()
-    }
-
-    fn name(&self) -> &str {
-        "hooked"
-    }
-}
 
 fn torch(conf: &str) -> Policy {
     Policy::torch(&conf.parse::<TorchConf>().unwrap())

@@ -9,6 +9,7 @@ mod device;
 mod device_failures;
 mod device_programs;
 mod device_threads;
+mod hooked_device;
 mod hostile;
 mod matrix;
 mod stamps;

@@ -44,15 +44,14 @@
 //! storages are allocated, and these are never larger than the file. Checksums detect accidental changes. A
 //! loaded tensor is inside its storage, whatever the file contains.
 
-mod error;
 mod format;
 mod load;
 mod options;
 mod plan;
 mod transfer;
 
-pub use self::error::ArchiveError;
 pub use self::options::LoadOptions;
+pub use crate::error::archive::ArchiveError;
 
 use self::format::{ALIGN, ArchiveHeader, wide};
 use self::plan::{ArchivePlan, RunPiece};

@@ -1,7 +1,7 @@
 //! Conversion of dtypes and devices to and from DLPack's.
 
 use super::abi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType};
-use super::error::DlpackError;
+use crate::error::dlpack::DlpackError;
 use orlop_alloc::Access;
 use orlop_core::{DType, Device, DeviceType, MemoryKind};
 

@@ -5,12 +5,13 @@
 //! when a deferred copy is made; the block that the consumer uses stays.
 
 use super::abi::{DLDataType, DLDevice, DLTensor, IS_COPIED, READ_ONLY};
-use super::error::DlpackError;
 use super::managed::{DlpackTensor, LegacyDlpackTensor, Managed, ManagedTensor};
 use crate::borrows::Flags;
 use crate::error::Result;
-use crate::tensor::{Tensor, TensorImpl};
-use crate::transfer::check_reachable;
+use crate::error::dlpack::DlpackError;
+use crate::storage::TensorImpl;
+use crate::storage::transfer::check_reachable;
+use crate::tensor::Tensor;
 use orlop_alloc::MemoryBlock;
 use orlop_core::{Error as LayoutError, Quantity, Strides};
 use std::ptr::{self, NonNull};

@@ -5,8 +5,8 @@
 
 use super::abi::{DLManagedTensor, DLManagedTensorVersioned, DLTensor, READ_ONLY};
 use super::convert::place_of;
-use super::error::DlpackError;
 use super::managed::{Managed, ManagedTensor};
+use crate::error::dlpack::DlpackError;
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use crate::tensor::Tensor;

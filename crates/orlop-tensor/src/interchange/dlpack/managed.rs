@@ -1,7 +1,7 @@
 //! [`Managed`]: an owned DLPack tensor.
 
 use super::abi::{DLDeleter, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
-use super::error::DlpackError;
+use crate::error::dlpack::DlpackError;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;

@@ -30,9 +30,8 @@
 //! and the reverse. Neither side waits for a device: when a tensor is passed on and when its deleter is
 //! called, work on the memory must be done, or ordered before the other side's on its stream.
 
-mod abi;
+pub(crate) mod abi;
 mod convert;
-mod error;
 mod export;
 mod import;
 mod managed;
@@ -41,7 +40,7 @@ pub use self::abi::{
     DLDataType, DLDataTypeCode, DLDeleter, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned,
     DLPackVersion, DLTensor, IS_COPIED, IS_SUBBYTE_TYPE_PADDED, READ_ONLY,
 };
-pub use self::error::DlpackError;
 pub use self::export::{export, export_copy, export_legacy, export_mut};
 pub use self::import::{import, import_legacy};
 pub use self::managed::{DlpackTensor, LegacyDlpackTensor, Managed, ManagedTensor};
+pub use crate::error::dlpack::DlpackError;

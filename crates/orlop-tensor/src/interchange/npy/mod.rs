@@ -42,15 +42,14 @@
 //! The format is described in NumPy's documentation, under `numpy.lib.format`.
 
 mod descr;
-mod error;
 mod header;
 mod literal;
 pub mod npz;
 mod options;
 mod payload;
 
-pub use self::error::NpyError;
 pub use self::options::ReadOptions;
+pub use crate::error::npy::NpyError;
 
 use self::header::{NpyHeader, is_column_major};
 use self::payload::{ByteCountTrust, count};

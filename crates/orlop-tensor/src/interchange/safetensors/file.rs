@@ -1,8 +1,8 @@
 //! [`SafeTensors`]: an open file of tensors.
 
 use super::Metadata;
-use super::error::{Flaw, SafetensorsError};
 use super::header::{self, SafetensorsHeader, TensorEntry};
+use crate::error::safetensors::{Flaw, SafetensorsError};
 use crate::error::{Error, Result};
 use crate::{Storage, Tensor, TensorOptions};
 use orlop_core::{Alignment, Device, MemoryKind};

@@ -3,10 +3,10 @@
 //!
 //! An index is untrusted: its files must be inside its own folder.
 
-use super::error::{Flaw, SafetensorsError};
 use super::header::MAX_HEADER;
 use super::pairs::{Pairs, unique};
 use crate::error::Result;
+use crate::error::safetensors::{Flaw, SafetensorsError};
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -37,7 +37,6 @@
 //! folder. Memory is allocated only for bytes that exist, never for sizes that a header states.
 
 mod dtypes;
-mod error;
 mod file;
 mod header;
 mod index;
@@ -46,11 +45,11 @@ mod plan;
 mod sharded;
 mod write;
 
-pub use self::error::{Flaw, SafetensorsError};
 pub use self::file::{Copied, CopyReason, SafeTensors};
 pub use self::index::ShardIndex;
 pub use self::sharded::ShardedSafeTensors;
 pub use self::write::{save, save_sharded, to_bytes};
+pub use crate::error::safetensors::{Flaw, SafetensorsError};
 
 /// The metadata of a file: names and strings.
 pub type Metadata = std::collections::BTreeMap<String, String>;

@@ -3,11 +3,11 @@
 //! The output is byte for byte that of the `safetensors` crate: the widest dtypes come first, so that no
 //! padding is needed, then the order is by name; the header is padded with spaces to a multiple of eight.
 
-use super::error::SafetensorsError;
 use super::header::{LENGTH, MAX_HEADER, METADATA};
 use super::{Metadata, dtypes};
 use crate::Tensor;
 use crate::error::Result;
+use crate::error::safetensors::SafetensorsError;
 use orlop_core::{DType, Device, MemoryFormat, bytes};
 use safetensors::Dtype;
 use safetensors::tensor::TensorInfo;

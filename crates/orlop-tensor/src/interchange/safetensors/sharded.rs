@@ -1,10 +1,10 @@
 //! [`ShardedSafeTensors`]: tensors in several files, with an index.
 
-use super::error::SafetensorsError;
 use super::file::{Copied, SafeTensors};
 use super::index::ShardIndex;
 use crate::Tensor;
 use crate::error::Result;
+use crate::error::safetensors::SafetensorsError;
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! Writing tensors to files.
 
 use super::Metadata;
-use super::error::SafetensorsError;
 use super::index::{self, ShardIndex};
 use super::plan::{FilePlan, PlannedTensor, check_names};
 use crate::Tensor;
+use crate::error::safetensors::SafetensorsError;
 use crate::error::{Error, Result};
 use crate::interchange::replace::replace;
 use std::borrow::Borrow;
@@ -71,7 +71,7 @@ pub fn save(
 
 /// Writes tensors to several files in a folder, `model-00001-of-00003.safetensors` and so on, and then their
 /// index, `model.safetensors.index.json`. Returns the path of the index. The tensors keep their order across
-/// the files, and a file has at max `shard_bytes` of them, unless a single tensor has more. Each file has
+/// the files, and a file has at most `shard_bytes` of them, unless a single tensor has more. Each file has
 /// the metadata.
 ///
 /// Each file is replaced atomically as by [`save`], but not all files together. Existing files with other
@@ -131,7 +131,7 @@ fn save_plan(path: &Path, plan: &FilePlan<'_>) -> Result<()> {
     replace(path, failed, |out| plan.write(|bytes| out.file.write_all(bytes).map_err(failed)))
 }
 
-/// Splits the tensors into parts of at max `max` bytes, or one tensor.
+/// Splits the tensors into parts of at most `max` bytes, or one tensor.
 fn split(items: Vec<PlannedTensor<'_>>, max: usize) -> Vec<Vec<PlannedTensor<'_>>> {
     let mut shards: Vec<Vec<_>> = Vec::new();
     let mut room = 0;

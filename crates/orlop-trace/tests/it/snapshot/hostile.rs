@@ -81,7 +81,7 @@ fn malformed_pickles_are_reported_with_their_offset() {
         (b"\x8f", "offset 2: opcode 0x8f does not occur in snapshots"),
         (b"\x80\x06", "pickle protocol 6 is unknown"),
         (b"N.", "expected a snapshot, found another type"),
-        (b"}.", "neither segments nor device_traces: this is no memory snapshot"),
+        (b"}.", "neither segments nor device_traces: this is not a memory snapshot"),
         (b"}\x8c\x08segmentsK\x01s.", "expected a list of records, found another type"),
         (b"}\x8c\x08segments](Nes.", "expected a segment, found another type"),
         (b"}\x8c\x08segments](}es.", "a segment has no address or a number in it, or an invalid one"),

@@ -1,8 +1,7 @@
 //! [`TensorOptions`]: the properties of a new tensor.
 
-use super::TensorImpl;
+use super::{MemoryRequest, TensorImpl};
 use crate::error::Result;
-use crate::storage::MemoryRequest;
 use orlop_alloc::{Allocator as _, AllocatorRef, Tag};
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, StreamId};
@@ -91,7 +90,7 @@ impl<'a> TensorOptions<'a> {
 
     /// Takes unset properties from a tensor: dtype, device, kind, and strides if they are dense. A host-only
     /// kind becomes the default kind on another device.
-    pub(super) fn or_as(mut self, imp: &TensorImpl) -> Self {
+    pub(crate) fn or_as(mut self, imp: &TensorImpl) -> Self {
         let storage = imp.storage();
         if !self.named.dtype {
             self.dtype = imp.dtype;
@@ -112,7 +111,7 @@ impl<'a> TensorOptions<'a> {
 
     /// Returns `true` if a tensor's memory has the properties that were set: kind, device, allocator and
     /// alignment.
-    pub(super) fn is_memory_of(&self, imp: &TensorImpl) -> Result<bool> {
+    pub(crate) fn is_memory_of(&self, imp: &TensorImpl) -> Result<bool> {
         let (memory, storage) = (&self.memory, imp.storage());
         let there = memory.device.is_none_or(|device| device == storage.device());
         if !there || memory.request.kind != storage.memory_kind() {

@@ -11,9 +11,9 @@
 //!    see it ended (the count's release and acquire), and no reference into the cell is left when the cell is
 //!    freed.
 
+use super::{NewCell, Storage, StorageCell};
 use crate::recycle::recycle_slot;
 use crate::shared::{Counted, Room, Shared};
-use crate::storage::{NewCell, Storage, StorageCell};
 use orlop_core::{DType, Layout};
 use std::ptr::NonNull;
 
@@ -61,7 +61,7 @@ const _: () = assert!(!std::mem::needs_drop::<DType>());
 impl TensorImpl {
     /// Creates it in a slot of its own.
     #[inline(always)]
-    pub(super) fn of(storage: Storage, layout: Layout, dtype: DType) -> Shared<Self> {
+    pub(crate) fn of(storage: Storage, layout: Layout, dtype: DType) -> Shared<Self> {
         Shared::new(Self { layout, storage, dtype })
     }
 
@@ -85,14 +85,14 @@ impl TensorImpl {
 
     /// Returns the fields that may change while there is one handle.
     #[inline(always)]
-    pub(super) fn metadata_mut(&mut self) -> (&mut Layout, &mut DType) {
+    pub(crate) fn metadata_mut(&mut self) -> (&mut Layout, &mut DType) {
         (&mut self.layout, &mut self.dtype)
     }
 
     /// Copies the tensor. With few dimensions it is copied bitwise: cloning each field elsewhere and moving
     /// the result takes several times as long.
     #[inline(always)]
-    pub(super) fn copied(&self) -> Shared<Self> {
+    pub(crate) fn copied(&self) -> Shared<Self> {
         if !self.layout.is_inline() {
             return self.cloned();
         }

@@ -1,4 +1,16 @@
-//! The error type of the crate.
+//! The error type of the crate, and those of the interchange formats.
+//!
+//! The formats' errors are here and not beside their readers: [`Error`] contains them, and every reader
+//! returns an [`Error`].
+
+#[cfg(feature = "archive")]
+pub(crate) mod archive;
+#[cfg(feature = "dlpack")]
+pub(crate) mod dlpack;
+#[cfg(feature = "npy")]
+pub(crate) mod npy;
+#[cfg(feature = "safetensors")]
+pub(crate) mod safetensors;
 
 use orlop_core::{DType, Device, MemoryKind};
 
@@ -93,7 +105,7 @@ pub enum Error {
         actual: usize,
     },
     /// A wrong number of elements.
-    #[error("{actual} elements, where {expected} are needed")]
+    #[error("the number of elements is {actual}, not {expected}")]
     CountMismatch {
         /// The number needed.
         expected: usize,
@@ -101,7 +113,7 @@ pub enum Error {
         actual: usize,
     },
     /// A slice needs contiguous elements.
-    #[error("the elements are not contiguous: use an accessor, or `contiguous()` first")]
+    #[error("the elements are not contiguous: use an accessor, or `contiguous` first")]
     NotContiguous,
     /// Elements share memory, so a write to one would change others.
     #[error("elements of the tensor share memory, as after `expand`: clone it before writing")]
@@ -151,19 +163,19 @@ pub enum Error {
     /// An error of [`interchange::safetensors`](crate::interchange::safetensors).
     #[cfg(feature = "safetensors")]
     #[error(transparent)]
-    Safetensors(#[from] crate::interchange::safetensors::SafetensorsError),
+    Safetensors(#[from] safetensors::SafetensorsError),
     /// An error of [`interchange::npy`](crate::interchange::npy).
     #[cfg(feature = "npy")]
     #[error(transparent)]
-    Npy(#[from] crate::interchange::npy::NpyError),
+    Npy(#[from] npy::NpyError),
     /// An error of [`interchange::dlpack`](crate::interchange::dlpack).
     #[cfg(feature = "dlpack")]
     #[error(transparent)]
-    Dlpack(#[from] crate::interchange::dlpack::DlpackError),
+    Dlpack(#[from] dlpack::DlpackError),
     /// An error of [`interchange::archive`](crate::interchange::archive).
     #[cfg(feature = "archive")]
     #[error(transparent)]
-    Archive(#[from] crate::interchange::archive::ArchiveError),
+    Archive(#[from] archive::ArchiveError),
 }
 
 /// The fault of a block that a [`StorageHook`](crate::StorageHook) returned.

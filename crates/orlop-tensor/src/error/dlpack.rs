@@ -1,6 +1,6 @@
 //! Errors of importing and exporting through DLPack.
 
-use super::abi::{DLDataType, DLDevice};
+use crate::interchange::dlpack::abi::{DLDataType, DLDevice};
 use orlop_core::Device;
 
 /// A tensor that cannot pass through DLPack. Negative sizes and strides, and sizes beyond the address space,

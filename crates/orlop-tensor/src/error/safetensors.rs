@@ -210,13 +210,13 @@ pub enum Flaw {
 
 impl Flaw {
     /// Returns an error about this file.
-    pub(super) fn of(self, path: Option<&Path>) -> SafetensorsError {
+    pub(crate) fn of(self, path: Option<&Path>) -> SafetensorsError {
         SafetensorsError::Malformed { path: path.map(Box::from), flaw: Box::new(self) }
     }
 }
 
 impl SafetensorsError {
-    pub(super) fn io(path: &Path) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self {
         move |source| Self::Io { path: path.into(), source }
     }
 }

@@ -6,11 +6,11 @@
 //!
 //! Nothing here waits for a device, except for bytes that the host is about to read.
 
+use super::ops::{copy_or_cast, pattern};
 use crate::error::{Error, Result};
 use crate::host;
-use crate::storage::StorageCell;
-use crate::tensor::{TensorImpl, copy_or_cast, pattern};
-use crate::transfer::{self, ByteRun, check_reachable, copy_elements, transfer};
+use crate::storage::transfer::{self, ByteRun, check_reachable, copy_elements, transfer};
+use crate::storage::{StorageCell, TensorImpl};
 use orlop_alloc::{Error as AllocError, MemoryBlock, Request, StridedLoops};
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, Layout, MemoryKind, Scalar};

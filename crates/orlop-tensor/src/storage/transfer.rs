@@ -8,8 +8,8 @@
 //! host memory, and if an allocator does not wait for streams. If waiting fails or panics, the end is
 //! unknown, and the memory is leaked.
 
+use super::StorageCell;
 use crate::error::Result;
-use crate::storage::StorageCell;
 use orlop_alloc::{Access, DeviceOps, DevicePtr, Error as AllocError, MemoryBlock, StridedLoops};
 use orlop_context::Context;
 use orlop_core::{DType, Device, StreamId};
