@@ -62,6 +62,7 @@ mod policy;
 mod register;
 mod sim;
 mod stats;
+mod stream_ids;
 // Most access no memory: Miri finds nothing, and takes minutes for it. The others map files, which Miri
 // cannot.
 #[cfg(all(test, not(loom), not(miri)))]
@@ -78,4 +79,5 @@ pub use self::policy::{Extensions, Growth, IndexKind, Policy};
 pub use self::register::register;
 pub use self::sim::NullDevice;
 pub use self::stats::{DeviceStats, Stat, StatByPool};
+pub use self::stream_ids::StreamIdSet;
 pub use orlop_core::torch::{ConfError, ROUNDING_INTERVALS, TorchConf};

@@ -2,7 +2,8 @@
 //!
 //! `Context::copy` and `Context::duplicate` of `orlop-context` choose the operations.
 
-use crate::{Access, Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, Request, Result};
+use crate::shield::report;
+use crate::{Access, Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, RawBlock, Request, Result};
 use orlop_core::StreamId;
 
 impl Block {
@@ -28,6 +29,9 @@ impl Block {
     /// wait for streams. Otherwise the copy may not be done when this returns; both blocks can be dropped,
     /// and a source in host memory can be changed.
     ///
+    /// If the wait fails, the device may still use the blocks that are not kept by their allocators: the host
+    /// cannot access them any more, and dropping them leaks their memory.
+    ///
     /// # Errors
     ///
     /// [`Error::SizeMismatch`], [`Error::NotHostAccessible`] for a block without accessible bytes,
@@ -41,11 +45,17 @@ impl Block {
         // A source in host memory has been read when the call returns.
         let is_source_kept = source.device().is_cpu() || source.is_kept_for(ops, stream)?;
         let place = |block: &Self| DevicePtr::new(block.as_ptr(), block.device());
-        finish(ops, stream, is_kept && is_source_kept, || {
-            // SAFETY: two different blocks of `len` bytes each: valid, disjoint, one borrowed exclusively and
-            // the other shared until the stream was synchronized, or kept by their allocators.
-            unsafe { ops.copy(place(self), place(source), source.len(), stream) }
-        })
+        // SAFETY: two different blocks of `len` bytes each: valid, disjoint, one borrowed exclusively and the
+        // other shared until the stream was synchronized, or kept: by their allocators, or as unfinished.
+        let submitted = unsafe { ops.copy(place(self), place(source), source.len(), stream) };
+        let blocks = [&*self, source];
+        let unkept = match (is_kept, is_source_kept) {
+            (true, true) => &[],
+            (true, false) => &blocks[1..],
+            (false, true) => &blocks[..1],
+            (false, false) => &blocks[..],
+        };
+        finish(ops, stream, submitted, unkept)
     }
 
     /// Zeroes this block's bytes by `ops` on `stream`. The host waits as for [`Block::copy_by`].
@@ -55,11 +65,11 @@ impl Block {
     /// [`Error::NotHostAccessible`] for a block without accessible bytes, and errors of the backend.
     pub fn zero_by(&mut self, ops: &dyn DeviceOps, stream: StreamId) -> Result<()> {
         let is_kept = self.is_kept_for(ops, stream)?;
-        finish(ops, stream, is_kept, || {
-            // SAFETY: the block's own bytes, borrowed exclusively until the stream was synchronized, or kept
-            // by their allocator.
-            unsafe { ops.zero(self.as_ptr(), self.len(), stream) }
-        })
+        // SAFETY: the block's own bytes, borrowed exclusively until the stream was synchronized, or kept: by
+        // their allocator, or as unfinished.
+        let submitted = unsafe { ops.zero(self.as_ptr(), self.len(), stream) };
+        let unkept = [&*self];
+        finish(ops, stream, submitted, if is_kept { &[] } else { &unkept })
     }
 
     /// Returns `true` if the host need not wait for work of `stream` on this block: it cannot access it, and
@@ -105,15 +115,27 @@ impl Block {
     }
 }
 
-/// Submits work, and waits for it unless its memory is kept. After an error a part may have been submitted.
-fn finish(
-    ops: &dyn DeviceOps,
-    stream: StreamId,
-    is_kept: bool,
-    submit: impl FnOnce() -> Result<()>,
-) -> Result<()> {
-    let submitted = submit();
-    if is_kept { submitted } else { submitted.and(ops.synchronize(stream)) }
+/// Waits for submitted work, unless the memory of all its blocks is kept by their allocators. After an error
+/// a part may have been submitted. If it cannot be waited for, the other blocks are kept for good.
+fn finish(ops: &dyn DeviceOps, stream: StreamId, submitted: Result<()>, unkept: &[&Block]) -> Result<()> {
+    if unkept.is_empty() {
+        return submitted;
+    }
+    let waited = ops.synchronize(stream);
+    if waited.is_err() {
+        unkept.iter().for_each(|block| block.raw().uses.record_unfinished());
+    }
+    submitted.and(waited)
+}
+
+/// Leaks a block that a device may still use, since waiting for the device failed.
+#[cold]
+pub(crate) fn leak_unfinished(raw: RawBlock) {
+    report(|| {
+        let (bytes, device) = (raw.granted, raw.device);
+        tracing::error!(bytes, %device, "a block leaked: its device may still use it");
+    });
+    // Dropping a raw block returns nothing.
 }
 
 impl<A: ?Sized + Allocator> AllocatorRef<A> {
@@ -137,8 +159,11 @@ mod tests {
     use crate::Tag;
     use crate::backing::{Null, System};
     use crate::bfc::Bfc;
+    use crate::caching::Caching;
     use crate::engine::Direct;
+    use crate::{HostOps, Record};
     use orlop_core::{Alignment, Device, MemoryKind, StreamId};
+    use std::ptr::NonNull;
 
     #[test]
     fn a_clone_keeps_what_the_block_is() {
@@ -166,6 +191,62 @@ mod tests {
         let mut copy = empty.try_clone_in(&allocator).unwrap();
         copy.copy_from(&empty).unwrap();
         assert_eq!((copy.len(), copy.kind()), (0, MemoryKind::Workspace));
+    }
+
+    /// Operations that take effect at once, on a device that cannot be waited for.
+    #[derive(Debug)]
+    struct LostOps;
+
+    // SAFETY: nothing runs in a stream.
+    unsafe impl DeviceOps for LostOps {
+        unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()> {
+            // SAFETY: guaranteed by the caller.
+            unsafe { HostOps.copy(to, from, bytes, stream) }
+        }
+
+        unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
+            // SAFETY: guaranteed by the caller.
+            unsafe { HostOps.fill(to, pattern, count, stream) }
+        }
+
+        fn synchronize(&self, stream: StreamId) -> Result<()> {
+            Err(Error::StreamsNotHonoured { device: Device::CPU, stream })
+        }
+    }
+
+    #[test]
+    fn a_block_that_the_device_may_still_write_is_never_reused() {
+        let (host, other) = (Caching::new(System::new()).into_ref(), Direct::new(System::new()).into_ref());
+        let allocate = |bytes| [1, 2].map(|_| host.allocate(&Request::new(bytes)).unwrap());
+        for bytes in [100, 5 << 20] {
+            let [mut zeroed, mut target] = allocate(bytes);
+            let addresses = [&zeroed, &target].map(Block::as_ptr);
+            let source = other.allocate(&Request::new(bytes)).unwrap();
+            let stream = StreamId::from_raw(7);
+            assert!(zeroed.zero_by(&LostOps, stream).is_err());
+            assert!(target.copy_by(&LostOps, &source, stream).is_err());
+            assert!(matches!(target.bytes(), Err(Error::NotHostAccessible { .. })), "it may change");
+            assert_eq!(zeroed.stream_uses().count(), 0, "no stream of the user's");
+            source.bytes().unwrap();
+            let live = host.stats().live();
+            drop((zeroed, target));
+            assert_eq!((host.stats().live(), host.stats().refused_frees), (live, 0), "leaked");
+            for _ in 0..4 {
+                assert!(allocate(bytes).iter().all(|block| !addresses.contains(&block.as_ptr())));
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_memory_that_the_device_may_still_write_is_not_freed() {
+        let mut bytes = [0_u8; 64];
+        let mut record = Record::new(NonNull::from(&mut bytes).cast(), 64, Device::CPU, Access::Host);
+        record.requested = 64;
+        let deleter = crate::Deleter::from_closure(|_| panic!("it is in use"));
+        // SAFETY: the bytes outlive the block.
+        let mut block = unsafe { Block::foreign(record, deleter) };
+        assert!(block.zero_by(&LostOps, StreamId::from_raw(7)).is_err());
+        drop(block.into_foreign().unwrap_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! | `records` | recycling of records |
 //! | `stream_uses` | the streams that used a block |
 //! | `deleter` | how foreign memory is freed |
-//! | `copying` | copies between host blocks |
+//! | `copying` | copies and fills; blocks that a device may still use |
 
 mod copying;
 mod deleter;
@@ -23,6 +23,7 @@ mod stream_uses;
 mod tag;
 mod typed;
 
+pub(crate) use self::copying::leak_unfinished;
 pub use self::deleter::Deleter;
 pub use self::memory_block::MemoryBlock;
 pub use self::owned::Block;

@@ -1,5 +1,6 @@
 //! The owned block: memory that returns to its allocator when the block is dropped.
 
+use super::copying::leak_unfinished;
 use super::raw::Record;
 use super::records::{box_record, recycle_record};
 use crate::handle::{grow_block, handle_of, return_block};
@@ -258,8 +259,12 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// The block itself if it has no deleter: a block of an allocator, an empty one or a borrowed one.
+    /// The block itself if it has no deleter: a block of an allocator, an empty one or a borrowed one. And if
+    /// a device may still use it: see [`Block::copy_by`].
     pub fn into_foreign(mut self) -> Result<(NonNull<u8>, Deleter), Self> {
+        if self.raw.uses.is_unfinished() {
+            return Err(self);
+        }
         // Only foreign memory has a deleter. Dropping the rest of the block removes it from the statistics.
         // SAFETY: only the deleter changes, which is the block's own: no engine relies on it.
         match unsafe { self.raw.record_mut() }.deleter.take() {
@@ -283,11 +288,12 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// The block itself if its allocator cannot free a bare address.
+    /// The block itself if its allocator cannot free a bare address, or if a device may still use it: see
+    /// [`Block::copy_by`].
     pub fn into_raw_ptr(self) -> Result<NonNull<u8>, Self> {
         let Some(owner) = self.raw.allocator() else { return Err(self) };
         // SAFETY: the cell exists while the block is live.
-        if !unsafe { owner.as_ref() }.allocator().has_raw_deleter() {
+        if !unsafe { owner.as_ref() }.allocator().has_raw_deleter() || self.raw.uses.is_unfinished() {
             return Err(self);
         }
         let ptr = self.raw.ptr;
@@ -319,6 +325,9 @@ impl Drop for Block {
 /// The record belongs to the block and to no engine.
 #[cold]
 unsafe fn drop_without_owner(raw: RawBlock) {
+    if raw.uses.is_unfinished() {
+        return leak_unfinished(raw);
+    }
     // SAFETY: guaranteed by the caller.
     let mut record = unsafe { raw.into_record() };
     if let Some(deleter) = record.deleter.take() {

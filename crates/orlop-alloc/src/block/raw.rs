@@ -209,12 +209,13 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`] if it cannot.
+    /// [`Error::NotHostAccessible`] if it cannot, or if a device may still use them: see
+    /// [`Block::copy_by`](crate::Block::copy_by).
     #[inline]
     pub fn check_host(&self) -> Result<()> {
         match self.access {
-            Access::Host => Ok(()),
-            Access::Device | Access::None => Err(Error::NotHostAccessible { device: self.device }),
+            Access::Host if !self.uses.is_unfinished() => Ok(()),
+            _ => Err(Error::NotHostAccessible { device: self.device }),
         }
     }
 }

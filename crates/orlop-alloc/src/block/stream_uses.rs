@@ -34,6 +34,9 @@ struct Link {
     next: *mut Node,
 }
 
+/// Stands for work of a stream that could not be waited for. No device has this default stream.
+const UNFINISHED: StreamId = StreamId::from_raw(u64::MAX ^ (0x2105 << 48));
+
 impl Node {
     fn new(stream: StreamId) -> Self {
         Self(UnsafeCell::new(Link { stream, next: ptr::null_mut() }))
@@ -94,8 +97,29 @@ impl StreamUses {
         }
     }
 
+    /// Notes that work on the block may run for an unknown time, since waiting for it failed: the block is
+    /// never reused.
+    pub(crate) fn record_unfinished(&self) {
+        self.record(UNFINISHED);
+    }
+
+    /// Returns `true` if work on the block could not be waited for.
+    #[inline]
+    pub(crate) fn is_unfinished(&self) -> bool {
+        !self.is_empty() && self.has_unfinished()
+    }
+
+    #[cold]
+    fn has_unfinished(&self) -> bool {
+        self.all().any(|stream| stream == UNFINISHED)
+    }
+
     /// Returns the streams recorded so far, latest first.
     pub fn iter(&self) -> impl Iterator<Item = StreamId> + '_ {
+        self.all().filter(|&stream| stream != UNFINISHED)
+    }
+
+    fn all(&self) -> impl Iterator<Item = StreamId> + '_ {
         Self::walk(self.head.load(ordering!("streams.iter", Acquire)))
     }
 

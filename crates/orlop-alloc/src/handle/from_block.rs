@@ -3,7 +3,7 @@
 use super::AllocatorRef;
 use super::cell::{AllocatorCell, CellHead, destroy};
 use crate::RawBlock;
-use crate::block::Owner;
+use crate::block::{Owner, leak_unfinished};
 use orlop_sync::OwnerState;
 
 /// Returns a handle to the allocator that a block came from, if that still has one.
@@ -55,6 +55,10 @@ pub(crate) unsafe fn return_block(owner: Owner, raw: RawBlock) {
 /// As for [`return_block`].
 #[inline(never)]
 unsafe fn return_slow(owner: Owner, raw: RawBlock) {
+    if raw.uses.is_unfinished() {
+        // It stays counted.
+        return leak_unfinished(raw);
+    }
     // SAFETY: `raw` is not counted out yet, so the cell lives (rule 2).
     let owner = unsafe { owner.as_ref() }.cell;
     // SAFETY: the caller guarantees the obligations of `deallocate`. A refusal was counted and traced; a

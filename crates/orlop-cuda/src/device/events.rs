@@ -157,6 +157,15 @@ pub(crate) fn record(stream: StreamId) -> Result<EventId, CudaError> {
 
 /// Returns `true` if an event is complete, and then forgets it.
 pub(crate) fn query(event: EventId) -> Result<bool, CudaError> {
+    let is_complete = is_complete(event)?;
+    if is_complete {
+        forget(event);
+    }
+    Ok(is_complete)
+}
+
+/// Returns `true` if an event is complete.
+pub(crate) fn is_complete(event: EventId) -> Result<bool, CudaError> {
     let Some((device, handle)) = find(event) else { return Ok(true) };
     let scope = device.enter()?;
     // SAFETY: the pool destroys no event before its device ends.
@@ -165,7 +174,6 @@ pub(crate) fn query(event: EventId) -> Result<bool, CudaError> {
         return Ok(false);
     }
     scope.driver().check("cuEventQuery", code)?;
-    device.events.forget(event);
     Ok(true)
 }
 

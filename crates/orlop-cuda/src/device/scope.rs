@@ -1,6 +1,7 @@
 //! [`DriverScope`]: the state of a thread that the driver keeps, switched for a call and restored.
 
 use super::DeviceState;
+use super::streams::check_unlocked;
 use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;
 use orlop_alloc::engine_support::trace_guarded;
@@ -38,6 +39,7 @@ impl<'a> DriverScope<'a> {
 
     /// Keeps the thread's context, to be restored.
     pub(crate) fn of_caller(driver: &'static Driver) -> Result<Self, CudaError> {
+        check_unlocked();
         let mut current = std::ptr::null_mut();
         // SAFETY: it writes one handle.
         unsafe { call!(driver, cuCtxGetCurrent(&raw mut current)) }?;

@@ -14,8 +14,9 @@ use crate::error::CudaError;
 use cudarc::driver::CudaStream;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::{DeviceType, StreamId};
-use orlop_device::EventId;
-use std::collections::{BTreeMap, HashMap};
+use orlop_device::{EventId, StreamIdSet};
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -57,17 +58,30 @@ struct StreamTable {
     live: HashMap<StreamId, Weak<StreamEntry>>,
     /// Streams that are gone, and whose work may still run.
     ended: HashMap<StreamId, EventId>,
-    /// The first and last numbers of ranges of ids whose streams are gone, and their work complete.
-    complete: BTreeMap<u64, u64>,
+    /// Streams that are gone, and their work complete.
+    complete: StreamIdSet,
 }
 
 static STREAMS: Mutex<Option<StreamTable>> = Mutex::new(None);
 
-/// The table, locked.
+thread_local! {
+    /// Whether this thread holds the table.
+    static HOLDS_TABLE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The table, locked. Its thread calls no driver meanwhile, which can be slow or wait for another thread:
+/// [`check_unlocked`].
 struct TableGuard(MutexGuard<'static, Option<StreamTable>>);
 
 fn table() -> TableGuard {
-    TableGuard(STREAMS.lock().unwrap_or_else(PoisonError::into_inner))
+    let guard = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    HOLDS_TABLE.set(true);
+    TableGuard(guard)
+}
+
+/// Panics in debug builds if this thread holds the table.
+pub(super) fn check_unlocked() {
+    debug_assert!(!HOLDS_TABLE.get(), "the driver is called with the table of streams locked");
 }
 
 impl TableGuard {
@@ -76,36 +90,33 @@ impl TableGuard {
     }
 }
 
-impl StreamTable {
-    /// Adds an id to the ranges of completed ones.
-    fn complete(&mut self, id: StreamId) {
-        let (mut first, mut last) = (id.raw(), id.raw());
-        if let Some((&start, &end)) = self.complete.range(..first).next_back()
-            && end + 1 == first
-        {
-            first = start;
-        }
-        if let Some(end) = self.complete.remove(&(last + 1)) {
-            last = end;
-        }
-        self.complete.insert(first, last);
+impl Drop for TableGuard {
+    fn drop(&mut self) {
+        HOLDS_TABLE.set(false);
     }
+}
 
-    fn is_complete(&self, id: StreamId) -> bool {
-        self.complete.range(..=id.raw()).next_back().is_some_and(|(_, &last)| id.raw() <= last)
+/// Moves a stream whose last event is complete to the completed ones, and forgets the event: once, whichever
+/// thread finds it first.
+fn complete(id: StreamId, event: EventId) {
+    let mut table = table();
+    let streams = table.get();
+    if streams.ended.get(&id) == Some(&event) {
+        streams.ended.remove(&id);
+        streams.complete.insert(id);
+        drop(table);
+        events::forget(event);
     }
+}
 
-    /// Removes the streams that are gone and whose work is complete.
-    fn sweep(&mut self) {
-        let done: Vec<StreamId> = self
-            .ended
-            .iter()
-            .filter(|&(_, &event)| matches!(events::query(event), Ok(true)))
-            .map(|(&id, _)| id)
-            .collect();
-        for id in done {
-            self.ended.remove(&id);
-            self.complete(id);
+/// Removes the streams that are gone and whose work is complete. Calls of the driver can be slow, so events
+/// are queried without the table's lock.
+fn sweep() {
+    let ended: Vec<(StreamId, EventId)> =
+        table().get().ended.iter().map(|(&id, &event)| (id, event)).collect();
+    for (id, event) in ended {
+        if matches!(events::is_complete(event), Ok(true)) {
+            complete(id, event);
         }
     }
 }
@@ -131,7 +142,7 @@ pub(crate) fn resolve(id: StreamId) -> Result<StreamTarget, CudaError> {
             }
             // Its last handle is being dropped by another thread, which is about to put it among the ended.
             Some(None) => {}
-            None if table.is_complete(id) => return Ok(StreamTarget::Ended(COMPLETE)),
+            None if table.complete.contains(id) => return Ok(StreamTarget::Ended(COMPLETE)),
             None => {
                 let ended = table.ended.get(&id).copied();
                 return ended.map(StreamTarget::Ended).ok_or(CudaError::UnknownStream { stream: id });
@@ -143,15 +154,19 @@ pub(crate) fn resolve(id: StreamId) -> Result<StreamTarget, CudaError> {
 
 /// Returns `true` if a stream is gone and its work complete.
 pub(crate) fn has_ended(id: StreamId) -> bool {
-    let mut table = table();
-    let table = table.get();
-    if let Some(&event) = table.ended.get(&id)
-        && matches!(events::query(event), Ok(true))
-    {
-        table.ended.remove(&id);
-        table.complete(id);
+    let event = {
+        let mut table = table();
+        let streams = table.get();
+        match streams.ended.get(&id) {
+            Some(&event) => event,
+            None => return streams.complete.contains(id),
+        }
+    };
+    let is_complete = matches!(events::is_complete(event), Ok(true));
+    if is_complete {
+        complete(id, event);
     }
-    table.is_complete(id)
+    is_complete
 }
 
 impl StreamEntry {
@@ -182,13 +197,16 @@ impl Drop for StreamEntry {
         let streams = table.get();
         streams.live.remove(&self.id);
         match last {
-            Ok(COMPLETE) => streams.complete(self.id),
+            Ok(COMPLETE) => {
+                streams.complete.insert(self.id);
+            }
             Ok(event) => {
                 streams.ended.insert(self.id, event);
             }
             Err(_) => {}
         }
-        streams.sweep();
+        drop(table);
+        sweep();
     }
 }
 

@@ -102,6 +102,12 @@ impl Chunk {
         FreeChunk { size: self.size, address: self.address, chunk: index }
     }
 
+    /// Returns `true` if an address lies in it.
+    #[inline]
+    pub(crate) fn covers(&self, address: usize) -> bool {
+        address.wrapping_sub(self.address) < self.size
+    }
+
     /// Returns `true` if it is all of its region.
     pub(crate) fn is_whole(&self) -> bool {
         self.previous == NONE && self.next == NONE

@@ -17,6 +17,9 @@ pub(crate) struct CallFailures {
     first: Option<CallFailure>,
     /// Whether memory could not be allocated because a call failed.
     is_final: bool,
+    /// Whether the slow path is in a call, with the engine unlocked: what fails meanwhile are calls of other
+    /// threads, for other requests.
+    pub(crate) are_others: bool,
 }
 
 impl CallFailures {
@@ -80,7 +83,9 @@ impl<B: DeviceBacking> Engine<B> {
         if failure.error.is_answer() {
             return;
         }
-        self.failures.first.get_or_insert(failure);
+        if !self.failures.are_others {
+            self.failures.first.get_or_insert(failure);
+        }
         // Once the device is lost, calls are not made.
         if !self.failures.last.is_some_and(|last| last.is_loss()) {
             self.failures.last = Some(failure);

@@ -1,19 +1,21 @@
 //! The free of a block: at once, or when the other streams that use it are done.
 
+use super::pools::is_small;
 use super::{Chunk, ChunkState, DeviceBlock, Engine, Index, NONE};
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
 use orlop_core::StreamId;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Records that a stream uses a block, besides the stream of its request (PyTorch: `record_stream`).
+    /// Records that a stream uses a block, besides the stream of its request (PyTorch: `record_stream`). A
+    /// stream that was [retired](Self::retire_stream) used it before that.
     ///
     /// # Errors
     ///
     /// [`DeviceError::NotLive`] if the block is not live.
     pub fn record_stream(&mut self, block: DeviceBlock, stream: StreamId) -> Result<(), DeviceError> {
         let index = self.live(block)?;
-        let stream = self.streams.number(stream);
+        let stream = self.streams.number_of_use(stream);
         if self.chunks[index].stream != stream {
             self.add_use(index, stream);
         }
@@ -25,35 +27,70 @@ impl<B: DeviceBacking> Engine<B> {
     /// # Errors
     ///
     /// [`DeviceError::NotLive`] if the block is not live; the engine is then unchanged.
-    #[inline(always)]
+    #[inline]
     pub fn free(&mut self, block: DeviceBlock) -> Result<(), DeviceError> {
-        let index = self.live(block)?;
-        if self.streams.is_uncommon {
-            self.disown(index);
-        }
-        let Chunk { size, pool, note: uses, after: number, .. } = self.chunks[index];
+        self.free_where(block, |_| true)
+    }
+
+    /// [`free`](Self::free), of a block that an address lies in.
+    #[inline(always)]
+    pub(crate) fn free_at(&mut self, block: DeviceBlock, address: usize) -> Result<(), DeviceError> {
+        self.free_where(block, |chunk| chunk.covers(address))
+    }
+
+    #[inline(always)]
+    fn free_where(
+        &mut self,
+        block: DeviceBlock,
+        is_meant: impl FnOnce(&Chunk) -> bool,
+    ) -> Result<(), DeviceError> {
+        let index = block.0;
+        let chunk = self.chunks.get(index).filter(|chunk| chunk.state == ChunkState::Live && is_meant(chunk));
+        let Some(&Chunk { size, pool, note: uses, after: number, .. }) = chunk else {
+            return Err(DeviceError::NotLive { block: index });
+        };
         if number != NONE {
             self.period.log_free(number);
         }
-        let small = self.pools[pool as usize].small;
+        let small = is_small(pool);
         self.stats.allocation.sub(small, 1);
         self.stats.allocated_bytes.sub(small, size as u64);
         if size >= self.policy.max_split {
             self.stats.oversize_allocations.sub(1);
         }
-        if uses != 0 {
-            self.free_later(index);
-        } else if self.policy.extensions.keep_last_freed {
-            self.count_inactive(index);
-            let before = std::mem::replace(&mut self.last_freed, index);
-            self.chunks[index].state = ChunkState::LastFreed;
-            if before != NONE {
-                self.insert_free(before);
-            }
+        if uses != 0 || self.streams.is_uncommon {
+            self.free_shared(index);
         } else {
-            self.make_free(index);
+            self.free_unshared(index);
         }
         Ok(())
+    }
+
+    /// Frees the chunk of a block that other streams may use, or whose stream may have ended.
+    #[inline(never)]
+    fn free_shared(&mut self, index: Index) {
+        if self.streams.is_uncommon {
+            self.disown(index);
+        }
+        if self.chunks[index].note != 0 {
+            self.free_later(index);
+        } else {
+            self.free_unshared(index);
+        }
+    }
+
+    /// Frees the chunk of a block that no other stream uses.
+    #[inline(always)]
+    fn free_unshared(&mut self, index: Index) {
+        if !self.policy.extensions.keep_last_freed {
+            return self.make_free(index);
+        }
+        self.count_inactive(index);
+        let before = std::mem::replace(&mut self.last_freed, index);
+        self.chunks[index].state = ChunkState::LastFreed;
+        if before != NONE {
+            self.insert_free(before);
+        }
     }
 
     /// Puts the last-freed chunk into its index.
@@ -67,8 +104,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Returns `true` if an address lies in a block, and the block is live.
     #[inline]
     pub(crate) fn is_within(&self, block: DeviceBlock, address: usize) -> bool {
-        let within = |chunk: &Chunk| address.wrapping_sub(chunk.address) < chunk.size;
-        self.chunks.get(block.0).is_some_and(|chunk| chunk.state == ChunkState::Live && within(chunk))
+        self.chunks.get(block.0).is_some_and(|chunk| chunk.state == ChunkState::Live && chunk.covers(address))
     }
 
     /// Returns the chunk of a live block.

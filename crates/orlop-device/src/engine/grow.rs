@@ -2,7 +2,7 @@
 //! bytes.
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
-use super::pools::{Region, at};
+use super::pools::{Region, at, is_small};
 use super::slow_path::SlowPath;
 use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
@@ -68,7 +68,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             let _noted = self.noted(released);
             return None;
         };
-        let small = self.pools[request.pool as usize].small;
+        let small = is_small(request.pool);
         self.stats.segment.add(small, 1);
         self.stats.reserved_bytes.add(small, bytes as u64);
         if bytes >= self.policy.max_split {
@@ -165,7 +165,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Returns the size of pages in a pool.
     pub(crate) fn page(&self, pool: u16) -> usize {
         match self.policy.growth {
-            Growth::Pages { small, .. } if self.pools[pool as usize].small => small,
+            Growth::Pages { small, .. } if is_small(pool) => small,
             Growth::Pages { large, .. } => large,
             Growth::Regions => SEGMENT_STEP_BYTES,
         }
@@ -185,7 +185,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     pub(crate) fn count_mapped(&mut self, pool: u16, bytes: usize) {
-        let small = self.pools[pool as usize].small;
+        let small = is_small(pool);
         self.stats.reserved_bytes.add(small, bytes as u64);
         self.stats.num_device_alloc += 1;
     }

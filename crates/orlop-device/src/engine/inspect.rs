@@ -3,7 +3,7 @@
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::private_pools::PoolId;
 use crate::backing::DeviceBacking;
-use crate::engine::{DeviceBlock, Engine};
+use crate::engine::{DeviceBlock, Engine, is_small};
 use orlop_alloc::{Error, Result};
 use orlop_core::StreamId;
 use std::collections::HashSet;
@@ -78,7 +78,7 @@ impl<B: DeviceBacking> Engine<B> {
                     address: chunk.address,
                     bytes: 0,
                     stream: self.streams.id(region.stream),
-                    small: pool.small,
+                    small: is_small(region.pool),
                     expandable: region.page.is_some(),
                     pool: pool.private.and_then(|place| self.private.id(place)).unwrap_or_default(),
                     chunks: Vec::new(),
@@ -124,7 +124,7 @@ impl<B: DeviceBacking> Engine<B> {
         let small = bytes <= self.policy.small_limit;
         self.max_free(|chunk| {
             let pool = &self.pools[chunk.pool as usize];
-            pool.small == small && pool.private.is_none()
+            is_small(chunk.pool) == small && pool.private.is_none()
         })
     }
 

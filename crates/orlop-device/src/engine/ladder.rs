@@ -4,7 +4,7 @@
 //!
 //! Most requests end with the last-freed block or on the first rung. A policy leaves rungs out (PyTorch's has
 //! neither 2, nor 3, nor 9); none changes their order. Requests of a stream with a period plan first try
-//! their planned address ([`Engine::allocate_logged`]).
+//! their planned address ([`Engine::allocate_planned_cached`]).
 
 use super::slow_path::SlowPath;
 use super::{COMMON, DeviceBlock, DeviceRequest, Engine, Index, LARGE, LONG_LIVED, NONE, PoolRequest, SMALL};
@@ -47,7 +47,9 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Allocates a block of cached memory, without a wait for the device.
-    #[inline]
+    ///
+    /// It is inlined, with all that most requests need: see [`allocate_again`](Self::allocate_again).
+    #[inline(always)]
     pub(crate) fn allocate_cached(&mut self, request: &DeviceRequest) -> Result<DeviceBlock, CacheMiss> {
         let stream = self.streams.number(request.stream);
         self.poll();
@@ -65,6 +67,13 @@ impl<B: DeviceBacking> Engine<B> {
         self.allocate_on(request, stream)
     }
 
+    /// [`allocate_cached`](Self::allocate_cached), for slow paths.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn allocate_again(&mut self, request: &DeviceRequest) -> Result<DeviceBlock, CacheMiss> {
+        self.allocate_cached(request)
+    }
+
     /// Allocates a block of the cached memory of a stream.
     #[inline(always)]
     pub(crate) fn allocate_on(
@@ -73,18 +82,38 @@ impl<B: DeviceBacking> Engine<B> {
         stream: u32,
     ) -> Result<DeviceBlock, CacheMiss> {
         let requested = request.bytes;
-        let Some(size) = self.policy.round(requested) else {
+        let Some(size) = self.round(requested) else {
             return Err(CacheMiss::Refused(self.out_of_memory(requested, usize::MAX)));
         };
         let pool = self.pool_for(request, size);
         let request = PoolRequest { size, stream, pool };
+        let mut logged = None;
         if pool == LARGE && stream == self.watched_stream {
-            return self.allocate_logged(request, requested);
+            let (number, address) = self.period.log_request(size);
+            if let Some(address) = address {
+                return self.allocate_planned_cached(request, requested, number, address);
+            }
+            logged = Some(number);
         }
-        match self.best_fit(&request, requested) {
-            Some(block) => Ok(block),
-            None => Err(CacheMiss::Request { request, requested, logged: None, foreign: NONE }),
+        let Some(block) = self.best_fit(&request, requested) else {
+            let logged = logged.map(|number| (number, None));
+            return Err(CacheMiss::Request { request, requested, logged, foreign: NONE });
+        };
+        if let Some(number) = logged {
+            self.note_logged(block, number);
         }
+        Ok(block)
+    }
+
+    /// [`Policy::round`](crate::Policy::round), without a division where it needs none.
+    #[inline(always)]
+    fn round(&self, bytes: usize) -> Option<usize> {
+        let mask = self.plain_mask;
+        if mask == 0 {
+            return self.policy.round(bytes);
+        }
+        let size = bytes.max(1).checked_add(mask)? & !mask;
+        (size <= isize::MAX.unsigned_abs()).then_some(size)
     }
 
     /// Notes that a request is made again.
@@ -111,7 +140,7 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// The request is passed by reference: the copy of a structure that was just written field by field is
     /// one wide load, which has to wait for all of these stores.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn best_fit(&mut self, request: &PoolRequest, requested: usize) -> Option<DeviceBlock> {
         let PoolRequest { size, stream, pool } = *request;
         if self.last_freed != NONE {
@@ -180,7 +209,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             CacheMiss::Refused(error) => return Err(*error),
             CacheMiss::Crowded(request) => {
                 self.retire_ended(request.stream);
-                return match self.allocate_cached(request) {
+                return match self.allocate_again(request) {
                     Ok(block) => Ok(block),
                     Err(miss) => self.allocate(&miss),
                 };

@@ -48,7 +48,7 @@ pub use self::private_pools::{PoolId, StreamFilter};
 
 pub(crate) use self::chunks::{Chunk, ChunkState, Index, NONE};
 pub(crate) use self::ladder::CacheMiss;
-pub(crate) use self::pools::{Region, at};
+pub(crate) use self::pools::{Region, at, is_small};
 pub(crate) use self::slow_path::{EngineLock, SlowPath};
 
 use self::chunks::Chunks;
@@ -134,6 +134,8 @@ pub(crate) struct PoolRequest {
 pub struct Engine<B: DeviceBacking> {
     pub(crate) backing: Arc<GuardedDevice<B>>,
     pub(crate) policy: Policy,
+    /// [`Policy::plain_mask`].
+    plain_mask: usize,
     /// The maximum of reserved bytes.
     pub(crate) limit: Option<u64>,
     pub(crate) chunks: Chunks,
@@ -166,12 +168,12 @@ impl<B: DeviceBacking> Engine<B> {
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
         let (policy, backing) = (policy.normalized(), Arc::new(GuardedDevice::new(backing)));
-        let pool = |small: bool| {
-            let kind = if small { policy.small_index } else { IndexKind::Ordered };
-            Pool::new(small, None, kind, policy.granule)
+        let pool = |number: u16| {
+            let kind = if is_small(number) { policy.small_index } else { IndexKind::Ordered };
+            Pool::new(None, kind, policy.granule)
         };
-        let pools = (0..COMMON).map(|number| pool(number % 2 == SMALL)).collect();
-        let fraction = policy.fraction;
+        let pools = (0..COMMON).map(pool).collect();
+        let (fraction, plain_mask) = (policy.fraction, policy.plain_mask());
         let watched_stream = if policy.extensions.plan_periods { 0 } else { NONE };
         let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
         let keeps_whole_regions = policy.extensions.hold_to_peak.is_some() && !paged;
@@ -179,6 +181,7 @@ impl<B: DeviceBacking> Engine<B> {
         let mut engine = Self {
             backing,
             policy,
+            plain_mask,
             limit: None,
             chunks: Chunks::default(),
             regions: Regions::default(),
@@ -262,6 +265,13 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     pub fn size(&self, block: DeviceBlock) -> usize {
         self.chunks.get(block.0).map_or(0, |chunk| chunk.size)
+    }
+
+    /// Returns the address and the size of a live block.
+    #[inline(always)]
+    pub(crate) fn extent(&self, block: DeviceBlock) -> (usize, usize) {
+        let chunk = &self.chunks[block.0];
+        (chunk.address, chunk.size)
     }
 
     /// Unmaps a run of pages. Returns `false` if that failed.

@@ -187,9 +187,14 @@ impl<B: DeviceBacking> Engine<B> {
         self.pending.without_events.extend(without);
     }
 
-    /// Tries again for blocks whose events could not all be recorded.
+    /// Tries again for blocks whose events could not all be recorded, unless the device is lost.
     pub(crate) fn retry_events(&mut self) {
-        if !self.pending.without_events.is_empty() {
+        if self.pending.without_events.is_empty() {
+            return;
+        }
+        if let Some(loss) = self.backing.loss() {
+            let _lost = self.noted::<()>(Err(loss));
+        } else {
             let chunks = std::mem::take(&mut self.pending.without_events);
             self.record_events(&chunks);
         }
@@ -204,11 +209,15 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Queries events, and frees the blocks that waited for them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self) {
-        if self.pending.is_empty() && self.pending.without_events.is_empty() {
-            return;
+        if !self.pending.is_empty() || !self.pending.without_events.is_empty() {
+            self.poll_events();
         }
+    }
+
+    #[inline(never)]
+    fn poll_events(&mut self) {
         // No event of before it may be queried during a capture, and none can be recorded.
         if self.private.is_capturing() {
             return;

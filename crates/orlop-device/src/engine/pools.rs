@@ -1,5 +1,6 @@
 //! Pools, which have free chunks by stream, and regions.
 
+use super::SMALL;
 use super::chunks::{Chunks, Index};
 use super::free_index::FreeChunks;
 use crate::policy::IndexKind;
@@ -10,8 +11,6 @@ use std::ops::Range;
 /// Free memory for one class of requests: small or large, of one lifetime, common or private.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// Whether it serves small requests.
-    pub(crate) small: bool,
     /// The private pool that it belongs to.
     pub(crate) private: Option<u32>,
     /// The number of searches: the clock by which free chunks age.
@@ -30,14 +29,20 @@ pub(crate) struct StreamPool {
     pub(crate) unmapped: SortedRuns<FreeChunk>,
 }
 
+/// Returns `true` for a pool of small requests: pools are added in pairs, the small one first.
+#[inline(always)]
+pub(crate) fn is_small(pool: u16) -> bool {
+    pool % 2 == SMALL
+}
+
 /// The key of a chunk in an index by address.
 pub(crate) fn at(address: usize, chunk: Index) -> FreeChunk {
     FreeChunk { size: 0, address, chunk }
 }
 
 impl Pool {
-    pub(crate) fn new(small: bool, private: Option<u32>, kind: IndexKind, granule: usize) -> Self {
-        Self { small, private, searches: 0, kind, granule, streams: Vec::new() }
+    pub(crate) fn new(private: Option<u32>, kind: IndexKind, granule: usize) -> Self {
+        Self { private, searches: 0, kind, granule, streams: Vec::new() }
     }
 
     /// Returns the free memory of a stream; new ones are added.

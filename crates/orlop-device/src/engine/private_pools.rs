@@ -205,8 +205,8 @@ impl<B: DeviceBacking> Engine<B> {
         if small == u16::MAX {
             return Err(DeviceError::TooManyPools);
         }
-        self.pools.push(Pool::new(true, Some(number), self.policy.small_index, granule));
-        self.pools.push(Pool::new(false, Some(number), IndexKind::Ordered, granule));
+        self.pools.push(Pool::new(Some(number), self.policy.small_index, granule));
+        self.pools.push(Pool::new(Some(number), IndexKind::Ordered, granule));
         self.private.pools.push(PrivatePool {
             id: Some(id),
             users: 0,

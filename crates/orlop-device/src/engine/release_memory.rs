@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::chunks::{Chunk, ChunkState, Index};
+use super::pools::is_small;
 use super::slow_path::SlowPath;
 use crate::backing::{BackingError, DeviceBacking};
 use orlop_alloc::RegionAction;
@@ -40,7 +41,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             }
             return false;
         }
-        let small = self.pools[pool as usize].small;
+        let small = is_small(pool);
         self.note(RegionAction::Released, region, address, size);
         self.chunks.remove(index);
         self.regions.remove(region);
@@ -71,7 +72,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         let unmapped = self.call(|backing| unsafe { backing.unmap(begin, end - begin, page) });
         match self.noted(unmapped) {
             Ok(()) => {
-                let small = self.pools[pool as usize].small;
+                let small = is_small(pool);
                 self.stats.reserved_bytes.sub(small, (end - begin) as u64);
                 self.stats.num_device_free += 1;
                 self.note(RegionAction::Unmapped, region, begin, end - begin);

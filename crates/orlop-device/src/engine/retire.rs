@@ -37,7 +37,17 @@ impl<B: DeviceBacking> Engine<B> {
         };
         self.hand_over(retired, default)?;
         self.retire_number(retired, default);
+        self.streams.note_gone(stream);
         Ok(())
+    }
+
+    /// [`retire_stream`](Self::retire_stream), of a stream whose uses of live blocks may not be recorded yet:
+    /// it is waited for even if it had no requests.
+    pub(crate) fn retire_user(&mut self, stream: StreamId) -> Result<(), DeviceError> {
+        if self.stats.allocation.all.current > 0 {
+            self.streams.number_of_use(stream);
+        }
+        self.retire_stream(stream)
     }
 
     /// Retires the streams of which the device says that they have ended, but for the stream of a request.

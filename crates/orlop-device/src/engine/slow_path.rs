@@ -63,11 +63,13 @@ impl<'a, B: DeviceBacking> SlowPath<'a, B> {
         let mut call = Some(call);
         // A panic of the backing ends in its guard.
         let mut result = Err(CallFailure { call: "call", error: BackingError::Panicked });
+        self.failures.are_others = true;
         self.lock.unlocked(&mut || {
             if let Some(call) = call.take() {
                 result = call(&backing);
             }
         });
+        self.failures.are_others = false;
         result
     }
 }

@@ -2,6 +2,7 @@
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::free_index::FreeChunks;
+use super::pools::is_small;
 use super::{DeviceBlock, Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 use crate::policy::Growth;
@@ -89,7 +90,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     pub(crate) fn hand_out(&mut self, found: Index, size: usize, requested: usize) -> DeviceBlock {
         let chunk = self.chunks[found];
-        let small = self.pools[chunk.pool as usize].small;
+        let small = is_small(chunk.pool);
         let paged = self.is_paged(&chunk);
         let was_split = !chunk.is_whole();
         debug_assert!(chunk.size >= size, "a chunk that is too small for its request");
@@ -152,13 +153,15 @@ impl<B: DeviceBacking> Engine<B> {
         let chunk = &mut self.chunks[index];
         (chunk.state, chunk.requested, chunk.note, chunk.after) = (ChunkState::Live, requested, 0, NONE);
         let size = chunk.size;
-        let small = self.pools[chunk.pool as usize].small;
+        let small = is_small(chunk.pool);
         let stats = &mut self.stats;
         stats.allocation.add(small, 1);
         stats.allocated_bytes.add(small, size as u64);
         stats.active.add(small, 1);
         stats.active_bytes.add(small, size as u64);
-        self.high_water = self.high_water.max(stats.active_bytes.all.current);
+        if stats.active_bytes.all.current > self.high_water {
+            self.high_water = stats.active_bytes.all.current;
+        }
         stats.requested_bytes.add(small, requested as u64);
         if size >= self.policy.max_split {
             stats.oversize_allocations.add(1);
@@ -169,7 +172,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline(always)]
     pub(crate) fn count_inactive(&mut self, index: Index) {
         let Chunk { size, requested, pool, .. } = self.chunks[index];
-        let small = self.pools[pool as usize].small;
+        let small = is_small(pool);
         self.stats.active.sub(small, 1);
         self.stats.active_bytes.sub(small, size as u64);
         self.stats.requested_bytes.sub(small, requested as u64);
@@ -185,7 +188,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Merges a chunk that is in no index with its free neighbours, and puts it into the index of its pool.
     pub(crate) fn insert_free(&mut self, index: Index) {
         let chunk = self.chunks[index];
-        let small = self.pools[chunk.pool as usize].small;
+        let small = is_small(chunk.pool);
         let (mut merged, mut merged_bytes) = (0_u64, 0_u64);
         for neighbour in [chunk.previous, chunk.next] {
             let bytes = self.merge(index, neighbour, ChunkState::Free);

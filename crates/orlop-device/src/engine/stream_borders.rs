@@ -10,6 +10,7 @@
 //! no longer exist; it is swept when it has doubled. So a merge visits only chunks that can merge.
 
 use super::chunks::{ChunkState, Chunks, Index};
+use super::pools::is_small;
 use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 
@@ -150,7 +151,7 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn uncount_split(&mut self, index: Index) {
         let chunk = self.chunks[index];
         if !chunk.is_whole() && !self.is_paged(&chunk) {
-            let small = self.pools[chunk.pool as usize].small;
+            let small = is_small(chunk.pool);
             self.stats.inactive_split.sub(small, 1);
             self.stats.inactive_split_bytes.sub(small, chunk.size as u64);
         }

@@ -4,6 +4,7 @@
 //! size of the streams that exist, not of all that ever existed. In between, while chunks or events still
 //! have its number, it stands for the default stream, which waited for all work of the retired one.
 
+use crate::StreamIdSet;
 use orlop_core::StreamId;
 
 /// With fewer streams, the device is not asked which of them have ended.
@@ -33,6 +34,8 @@ pub(crate) struct StreamTable {
     vacant: Vec<u32>,
     /// The numbers of retired streams.
     pub(crate) retired: Vec<u32>,
+    /// The ids of streams that their owners retired. Blocks that were live then may still name them.
+    gone: StreamIdSet,
     /// Whether a stream was retired or is foreign, or there were many.
     pub(crate) is_uncommon: bool,
     /// Whether there are so many streams that some may have ended.
@@ -51,6 +54,7 @@ impl StreamTable {
             last: 0,
             vacant: Vec::new(),
             retired: Vec::new(),
+            gone: StreamIdSet::default(),
             is_uncommon: false,
             is_crowded: false,
             crowd: MIN_CROWD,
@@ -76,7 +80,23 @@ impl StreamTable {
         known.find(|&(_, (&id, state))| id == stream && is_used(state)).map(|(number, _)| number)
     }
 
+    /// Returns the number of a stream that used a block: for a stream that its owner retired, that of the
+    /// default stream, which has waited for it.
+    pub(crate) fn number_of_use(&mut self, stream: StreamId) -> u32 {
+        match self.known(stream) {
+            None if self.gone.contains(stream) => self.default_number(),
+            _ => self.number(stream),
+        }
+    }
+
+    /// Notes that the owner of a stream retired it.
+    pub(crate) fn note_gone(&mut self, stream: StreamId) {
+        self.gone.insert(stream);
+    }
+
     fn add(&mut self, stream: StreamId) -> u32 {
+        // A stream that has requests again was not destroyed.
+        self.gone.remove(stream);
         if self.existing().count() >= self.crowd {
             (self.is_crowded, self.is_uncommon) = (true, true);
         }
@@ -165,5 +185,6 @@ impl StreamTable {
     pub(crate) fn bytes(&self) -> usize {
         self.ids.capacity() * (size_of::<StreamId>() + size_of::<NumberState>())
             + (self.vacant.capacity() + self.retired.capacity()) * size_of::<u32>()
+            + self.gone.ranges() * 2 * size_of::<StreamId>()
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::backing::DeviceBacking;
 use crate::engine::{Chunk, ChunkState, Index};
-use crate::engine::{Engine, PoolRequest, SlowPath};
+use crate::engine::{Engine, PoolRequest, SlowPath, is_small};
 use orlop_alloc::RegionAction;
 use std::collections::BTreeSet;
 
@@ -182,7 +182,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     fn move_pages(&mut self, claim: &mut PageClaim, source: Index) {
         let Chunk { address, size, region: of, pool: source_pool, .. } = self.chunks[source];
         let Chunk { pool, region: to, .. } = self.chunks[claim.chunk];
-        let [from_small, small] = [source_pool, pool].map(|pool| self.pools[pool as usize].small);
+        let [from_small, small] = [source_pool, pool].map(is_small);
         let mut pages = Hole { address, bytes: size };
         while pages.bytes > 0
             && let Some(hole) = claim.holes.first_mut()
@@ -217,7 +217,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     /// are mapped in their place.
     fn drop_pages(&mut self, source: Index, pages: Hole, page: usize) {
         let Chunk { address, pool, region, .. } = self.chunks[source];
-        let small = self.pools[pool as usize].small;
+        let small = is_small(pool);
         // SAFETY: they were in a free chunk whose stream was waited for, and could not be moved.
         let unmapped = self.call(|backing| unsafe { backing.unmap(pages.address, pages.bytes, page) });
         if self.noted(unmapped).is_ok() {

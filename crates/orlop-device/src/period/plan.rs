@@ -46,45 +46,41 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Logs a request of the watched stream, and allocates a block for it at its planned address, or by best
-    /// fit.
-    pub(crate) fn allocate_logged(
+    /// Allocates a block for a request of the watched stream, which has a number in the log, at its planned
+    /// address, or by best fit.
+    #[inline(never)]
+    pub(crate) fn allocate_planned_cached(
         &mut self,
         request: PoolRequest,
         requested: usize,
+        number: u32,
+        address: usize,
     ) -> Result<DeviceBlock, CacheMiss> {
-        let (number, address) = self.period.log_request(request.size);
-        if address.is_some() {
-            self.index_last_freed();
-        }
-        let planned = address.and_then(|address| Some((address, self.available_at(&request, address)?)));
-        let block = match planned {
+        self.index_last_freed();
+        let miss = |address| {
+            Err(CacheMiss::Request { request, requested, logged: Some((number, address)), foreign: NONE })
+        };
+        let block = match self.available_at(&request, address) {
             // Pages are missing there.
-            Some((address, (_, missing))) if missing > 0 => {
-                return Err(CacheMiss::Request {
-                    request,
-                    requested,
-                    logged: Some((number, Some(address))),
-                    foreign: NONE,
-                });
-            }
-            Some((address, (chunk, _))) => {
+            Some((_, missing)) if missing > 0 => return miss(Some(address)),
+            Some((chunk, _)) => {
                 let chunk = self.take_free_at(&request, chunk, address);
                 chunk.map(|chunk| self.hand_out(chunk, request.size, requested))
             }
             None => None,
         };
-        let Some(block) = block.or_else(|| self.best_fit(&request, requested)) else {
-            return Err(CacheMiss::Request {
-                request,
-                requested,
-                logged: Some((number, None)),
-                foreign: NONE,
-            });
-        };
-        self.chunks[block.0].after = number;
-        self.plan_if_moved();
+        let Some(block) = block.or_else(|| self.best_fit(&request, requested)) else { return miss(None) };
+        self.note_logged(block, number);
         Ok(block)
+    }
+
+    /// Notes the number of a block in the log, and plans the period if pages were moved.
+    #[inline(always)]
+    pub(crate) fn note_logged(&mut self, block: DeviceBlock, number: u32) {
+        self.chunks[block.0].after = number;
+        if self.period.has_moved {
+            self.plan_if_moved();
+        }
     }
 
     /// Takes chunks with pages at an address for a request, from the chunk that covers it.
@@ -110,6 +106,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Plans the period if pages were moved.
+    #[cold]
     fn plan_if_moved(&mut self) {
         if std::mem::take(&mut self.period.has_moved) {
             self.plan_period();

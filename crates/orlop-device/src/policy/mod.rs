@@ -179,6 +179,14 @@ impl Policy {
         round_size(bytes, self.granule, &self.rounding)
     }
 
+    /// Returns the mask of the bits below the granule, if sizes are rounded to multiples of that only and it
+    /// is a power of two; otherwise 0.
+    pub(crate) fn plain_mask(&self) -> usize {
+        let is_plain = self.granule.is_power_of_two() && self.rounding.iter().all(|&steps| steps <= 1);
+        let mask = if is_plain { self.granule - 1 } else { 0 };
+        if mask < isize::MAX.unsigned_abs() { mask } else { 0 }
+    }
+
     /// Returns `true` if a free block of `block` bytes may serve a request of `size` bytes, rounded: the one
     /// rule of fit, for every search. Large blocks are kept for large requests, and not wasted on much
     /// smaller ones.

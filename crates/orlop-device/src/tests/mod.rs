@@ -2,6 +2,7 @@
 
 mod drift;
 mod extensions;
+mod failures;
 mod high_water;
 #[cfg(target_os = "linux")]
 mod host_pages;
@@ -9,6 +10,7 @@ mod log_uniform;
 mod periods;
 mod release;
 mod restored;
+mod stream_ends;
 mod streams;
 
 use crate::{DeviceRequest, DeviceStats, Engine, NullDevice, Policy, TorchConf};

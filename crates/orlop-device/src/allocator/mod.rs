@@ -1,0 +1,255 @@
+//! The engine behind two locks, as an [`Allocator`].
+//!
+//! Requests that cached memory serves, frees and figures take the engine's lock, for a short time. What calls
+//! the device and may wait takes the growth lock first, and gives up the engine's lock during these calls:
+//! see [`SlowPath`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `requests` | the way of a request and of a free |
+//! | `engine_calls` | calls of the engine that are passed on |
+
+mod engine_calls;
+mod requests;
+
+use self::requests::Callback;
+use crate::backing::{DeviceBacking, GuardedDevice, REGION_ALIGN};
+use crate::engine::{Engine, EngineLock, SlowPath};
+use crate::error::DeviceError;
+use crate::policy::Policy;
+use crate::stats::DeviceStats;
+use orlop_alloc::{
+    Access, Allocator, DeviceMemory, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result, Semantics,
+    Usage,
+};
+use orlop_core::{Device, StreamId};
+use orlop_sync::{Mutex, MutexGuard};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A caching allocator for a device.
+///
+/// ```
+/// use orlop_alloc::{Allocator, Request};
+/// use orlop_device::{DeviceAllocator, NullDevice, Policy};
+/// use orlop_core::Device;
+///
+/// let device = NullDevice::new(Device::cuda(0), 80 << 30);
+/// let allocator = DeviceAllocator::new(device, Policy::orlop()).into_ref();
+/// let block = allocator.allocate(&Request::new(1000))?;
+/// assert_eq!((block.len(), block.capacity()), (1000, 1024));
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DeviceAllocator<B: DeviceBacking> {
+    name: Box<str>,
+    device: Device,
+    access: Access,
+    /// The stream of requests that name none.
+    default_stream: StreamId,
+    /// Blocks begin at multiples of this many bytes. Regions begin where the device has room: a granule
+    /// larger than their alignment aligns nothing.
+    aligned: usize,
+    backing: Arc<GuardedDevice<B>>,
+    /// Locked before `inner`, by the one thread on a slow path.
+    growth: Mutex<()>,
+    inner: Mutex<Inner<B>>,
+    callbacks: Callbacks,
+}
+
+/// The pressure callbacks of an allocator.
+#[derive(Default)]
+struct Callbacks(Mutex<Vec<Arc<Callback>>>);
+
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callbacks").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Inner<B: DeviceBacking> {
+    engine: Engine<B>,
+    /// Records without a block, for the next blocks.
+    #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
+    unused: Vec<Box<Record>>,
+}
+
+/// The caller holds the growth lock.
+impl<B: DeviceBacking> EngineLock<B> for MutexGuard<'_, Inner<B>> {
+    fn engine(&self) -> &Engine<B> {
+        &self.engine
+    }
+
+    fn engine_mut(&mut self) -> &mut Engine<B> {
+        &mut self.engine
+    }
+
+    fn unlocked(&mut self, act: &mut dyn FnMut()) {
+        MutexGuard::unlocked(self, act);
+    }
+}
+
+impl<B: DeviceBacking> DeviceAllocator<B> {
+    /// Creates an allocator over a device, by the rules of a policy.
+    #[must_use]
+    pub fn new(backing: B, policy: Policy) -> Self {
+        let (name, device, access) = (policy.name.into(), backing.device(), backing.access());
+        let engine = Engine::new(backing, policy);
+        let backing = Arc::clone(&engine.backing);
+        let aligned = engine.policy().granule.min(REGION_ALIGN);
+        let inner = Mutex::new(Inner { engine, unused: Vec::new() });
+        Self {
+            name,
+            device,
+            access,
+            default_stream: StreamId::default_of(device),
+            aligned,
+            backing,
+            growth: Mutex::new(()),
+            inner,
+            callbacks: Callbacks::default(),
+        }
+    }
+
+    /// Returns the statistics of the engine, under PyTorch's names.
+    pub fn device_stats(&self) -> DeviceStats {
+        *self.inner.lock().engine.stats()
+    }
+
+    /// Calls `inspect` with the engine, under its lock. It waits for a thread that grows or releases memory.
+    ///
+    /// # Panics
+    ///
+    /// If `inspect` uses this allocator, other than for a request, which fails with [`Error::Reentrant`].
+    pub fn with_engine<R>(&self, inspect: impl FnOnce(&Engine<B>) -> R) -> R {
+        let _growing = self.growth.lock();
+        inspect(&self.inner.lock().engine)
+    }
+
+    /// Calls `act` with the engine on a slow path, and reports regions that changed.
+    fn change<R>(&self, act: impl FnOnce(&mut SlowPath<'_, B>) -> R) -> R {
+        let growing = self.growth.lock();
+        let mut inner = self.inner.lock();
+        let result = act(&mut SlowPath::new(&mut inner));
+        let delivery = inner.engine.watches.delivery();
+        drop(inner);
+        drop(growing);
+        drop(delivery);
+        result
+    }
+
+    /// Returns the addresses of the live block that an address lies in.
+    ///
+    /// The time is proportional to the number of chunks in the block's region.
+    #[must_use]
+    pub fn block_at(&self, address: usize) -> Option<Range<usize>> {
+        let inner = self.inner.lock();
+        let block = inner.engine.block_at(address)?;
+        let start = inner.engine.address(block);
+        Some(start..start + inner.engine.size(block))
+    }
+
+    /// [`Engine::loss`].
+    #[must_use]
+    pub fn loss(&self) -> Option<DeviceError> {
+        self.backing.loss().map(DeviceError::from)
+    }
+
+    /// Registers a callback that runs before a request fails. It returns `true` if it freed memory; the
+    /// request is then tried again.
+    ///
+    /// It may free blocks of this allocator or of others: no lock is held. Requests that it makes can call it
+    /// again. A panic counts as `false` and is traced. The callback exists as long as the allocator, which
+    /// exists as long as its blocks: refer to blocks of this allocator by a [`Weak`](std::sync::Weak).
+    pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
+        self.callbacks.0.lock().push(Arc::new(callback));
+    }
+
+    /// Returns the device's stream for a stream of a request or of a use: the host has none on a device.
+    #[inline]
+    fn device_stream(&self, stream: StreamId) -> StreamId {
+        if stream == StreamId::HOST { self.default_stream } else { stream }
+    }
+}
+
+// SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the
+// granule or of 512, and larger alignments are cut out of blocks that are larger by that many bytes. 2.
+// host-accessible backings give initialised memory (their promise). 3. the backing zeroes on the request's
+// stream, or the request fails. 4. the engine is behind a lock. 5. records are boxed, and memory is the
+// backing's. 6. there is no counter.
+unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        self.serve(request)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.take_back(block) }
+    }
+
+    fn device(&self) -> Device {
+        self.device
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        let total = self.backing.memory();
+        self.backing.free_memory().map(|free| DeviceMemory { total, free })
+    }
+
+    fn semantics(&self) -> Semantics {
+        Semantics { stream_ordered: true, ..Semantics::default() }
+    }
+
+    fn usage(&self) -> Usage {
+        let inner = self.inner.lock();
+        let stats = inner.engine.stats();
+        Usage {
+            reserved: stats.reserved_bytes.all.current,
+            peak_reserved: stats.reserved_bytes.all.peak,
+            regions: inner.engine.region_count() as u64,
+            deferred: stats.active.all.current - stats.allocation.all.current,
+            metadata: (inner.engine.metadata() + inner.unused.len() * size_of::<Record>()) as u64,
+        }
+    }
+
+    fn reset_peak(&self) {
+        self.inner.lock().engine.reset_peaks();
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        let _growing = self.growth.lock();
+        let mut inner = self.inner.lock();
+        let before = inner.engine.stats().reserved_bytes.all.current;
+        // Failed calls are counted and traced; what does not depend on them is released.
+        let _noted = SlowPath::new(&mut inner).trim(target);
+        let released = before - inner.engine.stats().reserved_bytes.all.current;
+        if released > 0 {
+            inner.unused = Vec::new();
+        }
+        released
+    }
+
+    fn describe(&self, report: &mut OutOfMemory) {
+        let inner = self.inner.lock();
+        report.reserved = inner.engine.stats().reserved_bytes.all.current;
+        report.largest_free = inner.engine.largest_free();
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        let growing = self.growth.lock();
+        let ended = self.inner.lock().engine.watch(watch);
+        drop(growing);
+        // With the lock released: an observer's end may run anything.
+        drop(ended);
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.with_engine(Engine::verify)
+    }
+}

@@ -1,0 +1,234 @@
+//! The way of a request and of a free through the locks.
+//!
+//! What a request needs that cached memory serves, and a free of a block that one stream used, is inlined;
+//! everything else is in functions of its own, so that the short way needs no space for it on the stack.
+
+use super::{DeviceAllocator, Inner};
+use crate::backing::{BackingError, DeviceBacking};
+use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, SlowPath};
+use crate::error::DeviceError;
+use orlop_alloc::engine_support::{guarded, trace_guarded};
+use orlop_alloc::{Error, OutOfMemory, RawBlock, Record, Refusal, Request, Result};
+use orlop_core::{MemoryKind, StreamId};
+use orlop_sync::MutexGuard;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+/// A pressure callback.
+pub(super) type Callback = dyn Fn() -> bool + Send + Sync;
+
+/// The locked engine, and what a slow path returned for a request.
+type Served<'a, B> = (MutexGuard<'a, Inner<B>>, Result<DeviceBlock, DeviceError>);
+
+impl<B: DeviceBacking> DeviceAllocator<B> {
+    /// Serves a request.
+    #[inline(always)]
+    pub(super) fn serve(&self, request: &Request) -> Result<RawBlock> {
+        request.kind.check_on(self.device)?;
+        // `None`: the call came from `with_engine`, or from the backing.
+        let Some(mut inner) = self.inner.lock_unless_held() else { return Err(self.reentrant()) };
+        let slack = request.align.bytes().saturating_sub(self.aligned);
+        let stream = self.device_stream(request.stream);
+        let bytes = request.bytes.saturating_add(slack);
+        let sized = DeviceRequest { bytes, stream, long_lived: request.kind == MemoryKind::Persistent };
+        match inner.engine.allocate_cached(&sized) {
+            Ok(block) => self.hand_out(inner, block, request, &sized),
+            Err(miss) => self.serve_missed(inner, miss, request, &sized),
+        }
+    }
+
+    /// Unlocks the engine, and makes a new block of it the block of a request.
+    #[inline(always)]
+    fn hand_out(
+        &self,
+        mut inner: MutexGuard<'_, Inner<B>>,
+        block: DeviceBlock,
+        request: &Request,
+        sized: &DeviceRequest,
+    ) -> Result<RawBlock> {
+        let (start, size) = inner.engine.extent(block);
+        let unused = inner.unused.pop();
+        drop(inner);
+        let address = if sized.bytes == request.bytes { start } else { request.align.round_up(start)? };
+        if request.zeroed {
+            self.zero(block, start, size, sized.stream)?;
+        }
+        let Some(ptr) = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)) else {
+            // No region begins at address zero; if one did, the block would be leaked, not handed out.
+            return Err(Error::ForeignPointer { address });
+        };
+        let granted = size - (address - start);
+        let mut record = unused.unwrap_or_else(|| self.new_record(ptr));
+        (record.ptr, record.granted, record.token) = (ptr, granted, block.token());
+        record.assign(request);
+        record.stream = sized.stream;
+        Ok(RawBlock::new(record))
+    }
+
+    /// Takes back a block.
+    ///
+    /// # Safety
+    ///
+    /// [`Allocator::deallocate`](orlop_alloc::Allocator::deallocate).
+    #[inline(always)]
+    pub(super) unsafe fn take_back(&self, block: RawBlock) -> Result<()> {
+        let Ok(index) = u32::try_from(block.token) else { return Err(foreign(&block)) };
+        let mut inner = self.inner.lock();
+        if !block.uses.is_empty() {
+            self.record_uses(&mut inner, DeviceBlock(index), &block)?;
+        }
+        if inner.engine.free_at(DeviceBlock(index), block.address()).is_err() {
+            return Err(foreign(&block));
+        }
+        // SAFETY: it is a block of this allocator, whose records are boxes.
+        inner.unused.push(unsafe { block.into_record() });
+        Ok(())
+    }
+
+    /// Records the streams that used a block.
+    #[inline(never)]
+    fn record_uses(&self, inner: &mut Inner<B>, own: DeviceBlock, block: &RawBlock) -> Result<()> {
+        if !inner.engine.is_within(own, block.address()) {
+            return Err(foreign(block));
+        }
+        for stream in block.uses.iter() {
+            inner.engine.record_stream(own, self.device_stream(stream)).map_err(|_| foreign(block))?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn new_record(&self, ptr: NonNull<u8>) -> Box<Record> {
+        Box::new(Record::new(ptr, 0, self.device, self.access))
+    }
+
+    #[cold]
+    fn reentrant(&self) -> Error {
+        Error::Reentrant { inside: format!("the device allocator {}", self.name).into() }
+    }
+
+    /// Serves a request that no cached memory served: on the slow path, and once more if a callback freed
+    /// memory.
+    #[cold]
+    #[inline(never)]
+    fn serve_missed<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner<B>>,
+        mut miss: CacheMiss,
+        request: &Request,
+        sized: &DeviceRequest,
+    ) -> Result<RawBlock> {
+        let mut may_retry = request.retry;
+        loop {
+            let served;
+            (inner, served) = self.allocate_slowly(inner, miss, sized)?;
+            let error = match served {
+                Ok(block) => return self.hand_out(inner, block, request, sized),
+                Err(error) => error,
+            };
+            drop(inner);
+            let may_help = may_retry && matches!(error, DeviceError::OutOfMemory { .. });
+            if !may_help || !self.run_callbacks() {
+                return Err(self.refuse(request, error));
+            }
+            may_retry = false;
+            inner = self.inner.lock();
+            miss = match inner.engine.allocate_again(sized) {
+                Ok(block) => return self.hand_out(inner, block, request, sized),
+                Err(miss) => miss,
+            };
+        }
+    }
+
+    /// Allocates a block for a request that no cached memory served. Takes the growth lock; if another thread
+    /// has it, the engine is unlocked meanwhile, and that thread may have made room.
+    fn allocate_slowly<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner<B>>,
+        mut miss: CacheMiss,
+        request: &DeviceRequest,
+    ) -> Result<Served<'a, B>> {
+        if let CacheMiss::Refused(error) = miss {
+            return Ok((inner, Err(error)));
+        }
+        let growing = match self.growth.try_lock() {
+            Some(growing) => growing,
+            None => {
+                // The streams that have ended are retired at the next new one.
+                if let CacheMiss::Crowded(_) = miss {
+                    inner.engine.streams.is_crowded = false;
+                    miss = match inner.engine.allocate_again(request) {
+                        Ok(block) => return Ok((inner, Ok(block))),
+                        Err(miss) => miss,
+                    };
+                }
+                inner.engine.forget_miss(&miss);
+                drop(inner);
+                // `None`: the call came from the backing.
+                let growing = self.growth.lock_unless_held().ok_or_else(|| self.reentrant())?;
+                inner = self.inner.lock();
+                miss = match inner.engine.allocate_again(request) {
+                    Ok(block) => return Ok((inner, Ok(block))),
+                    Err(miss) => miss,
+                };
+                growing
+            }
+        };
+        let block = SlowPath::new(&mut inner).allocate(&miss);
+        drop(growing);
+        Ok((inner, block))
+    }
+
+    /// Fills a new block with zeros, or frees it. No lock is held: host memory is filled by this thread.
+    #[cold]
+    fn zero(&self, block: DeviceBlock, address: usize, bytes: usize, stream: StreamId) -> Result<()> {
+        // SAFETY: a new block of the engine, which has no user yet.
+        let zeroed = unsafe { self.backing.zero(address, bytes, stream) };
+        let Err(failure) = zeroed else { return Ok(()) };
+        let mut inner = self.inner.lock();
+        let _returned = inner.engine.noted(zeroed);
+        // It cannot fail: the block is live.
+        let _freed = inner.engine.free(block);
+        Err(match failure.error {
+            BackingError::Unsupported => Error::CannotZero { device: self.device },
+            _ => DeviceError::from(failure).into(),
+        })
+    }
+
+    /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
+    #[cold]
+    fn run_callbacks(&self) -> bool {
+        let callbacks = self.callbacks.0.lock().clone();
+        // All of them: what one frees may not be enough.
+        let call = |callback: &Arc<Callback>| {
+            let freed = guarded(|| callback());
+            if freed.is_none() {
+                trace_guarded(|| tracing::error!(allocator = &*self.name, "a pressure callback panicked"));
+            }
+            freed.unwrap_or(false)
+        };
+        callbacks.iter().filter(|callback| call(callback)).count() > 0
+    }
+
+    #[cold]
+    fn refuse(&self, request: &Request, error: DeviceError) -> Error {
+        if !matches!(error, DeviceError::OutOfMemory { .. }) {
+            return error.into();
+        }
+        let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
+        if let DeviceError::OutOfMemory { rounded, largest_free, reserved, cached, live, limit, .. } = error {
+            (report.largest_free, report.free, report.live) = (largest_free, cached, live);
+            (report.reserved, report.limit) = (reserved, Some(limit));
+            report.rounded = usize::try_from(rounded).unwrap_or(usize::MAX);
+            if reserved.saturating_add(rounded) > limit {
+                report.refusal = Refusal::Limit;
+            }
+        }
+        Error::OutOfMemory(Box::new(report))
+    }
+}
+
+#[cold]
+fn foreign(block: &RawBlock) -> Error {
+    Error::ForeignPointer { address: block.ptr.as_ptr().addr() }
+}
