@@ -73,13 +73,17 @@ impl Launch {
     /// # Errors
     ///
     /// `NOT_SUPPORTED` if PTX accesses what only its data decides.
-    pub(crate) fn trace(&mut self, driver: &Driver) -> Outcome<Vec<MemoryAccess>> {
+    pub(crate) fn trace(&mut self, driver: &mut Driver, stream: u64) -> Outcome<Vec<MemoryAccess>> {
         let program = match &self.code {
             KernelCode::Registered(kernel) => return Ok(self.declared(kernel)),
             KernelCode::Ptx(program) => program,
         };
         let mut recorder = Recorder::default();
-        self.traced = program.execute(self.shape, &self.arguments, &mut recorder).map(|()| {
+        let traced = program.execute(self.shape, &self.arguments, &mut recorder);
+        if let Some(write) = recorder.written_twice() {
+            driver.report_race_within(&self.name, stream, write);
+        }
+        self.traced = traced.map(|()| {
             let found = recorder.finish();
             found.into_iter().flat_map(|access| driver.by_allocation(access)).collect()
         });

@@ -75,7 +75,7 @@ fn launch(
     let LaunchConfig { grid, block, shared, .. } = config;
     let name = Arc::clone(&entry.name);
     let mut launch = Launch::new(Arc::clone(&name), code, Shape { grid, block }, shared, arguments);
-    let accesses = launch.trace(driver)?;
+    let accesses = launch.trace(driver, id)?;
     driver.submit(id, Submission { name, work: Work::Kernel(Arc::new(launch)), accesses, duration: None })
 }
 

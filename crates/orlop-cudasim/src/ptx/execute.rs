@@ -57,6 +57,7 @@ impl Program {
         each(shape.grid, |block| {
             each(shape.block, |thread| {
                 registers.fill(None);
+                memory.begin_thread();
                 let registers = registers.as_mut_slice();
                 Thread { program: self, arguments, shape, block, thread, registers }.run(memory)
             })

@@ -7,6 +7,9 @@ use std::ptr;
 
 /// Global memory, as threads see it. Addresses are aligned to the number of bytes, which is at most 8.
 pub(crate) trait GlobalMemory {
+    /// The accesses from now on are those of the next thread.
+    fn begin_thread(&mut self) {}
+
     /// Returns a value, or `None` while there is none to be known.
     fn load(&mut self, address: u64, bytes: usize) -> Outcome<Option<u64>>;
 
@@ -18,9 +21,23 @@ pub(crate) trait GlobalMemory {
 pub(crate) struct Recorder {
     reads: Vec<(usize, usize)>,
     writes: Vec<(usize, usize)>,
+    /// What the current thread wrote so far.
+    own: Vec<(usize, usize)>,
 }
 
 impl Recorder {
+    /// Returns bytes that two threads write. Threads of a launch are not ordered.
+    pub(crate) fn written_twice(&self) -> Option<MemoryAccess> {
+        let mut writes = self.writes.clone();
+        writes.sort_unstable();
+        let mut end = 0;
+        writes.into_iter().find_map(|(start, next_end)| {
+            let overlap = end.min(next_end).saturating_sub(start);
+            end = end.max(next_end);
+            (overlap > 0).then(|| MemoryAccess::write(start, overlap))
+        })
+    }
+
     /// Returns the accesses, reads before writes, each in the order of addresses, as few ranges as there are.
     pub(crate) fn finish(self) -> Vec<MemoryAccess> {
         let of = |ranges, access: fn(usize, usize) -> MemoryAccess| {
@@ -30,15 +47,17 @@ impl Recorder {
     }
 }
 
-/// Adds a range, to the last one if it continues there.
-fn add(ranges: &mut Vec<(usize, usize)>, address: u64, bytes: usize) -> Outcome {
+fn range(address: u64, bytes: usize) -> Outcome<(usize, usize)> {
     let start = usize::try_from(address).map_err(|_| Failure::ILLEGAL_ADDRESS)?;
-    let end = start.checked_add(bytes).ok_or(Failure::ILLEGAL_ADDRESS)?;
+    Ok((start, start.checked_add(bytes).ok_or(Failure::ILLEGAL_ADDRESS)?))
+}
+
+/// Adds a range, to the last one if it continues there.
+fn add(ranges: &mut Vec<(usize, usize)>, (start, end): (usize, usize)) {
     match ranges.last_mut() {
         Some(last) if last.1 == start => last.1 = end,
         _ => ranges.push((start, end)),
     }
-    Ok(())
 }
 
 /// Sorts ranges, and joins those that touch or overlap.
@@ -55,13 +74,23 @@ fn joined(mut ranges: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
 }
 
 impl GlobalMemory for Recorder {
+    fn begin_thread(&mut self) {
+        self.own.clear();
+    }
+
     fn load(&mut self, address: u64, bytes: usize) -> Outcome<Option<u64>> {
-        add(&mut self.reads, address, bytes)?;
+        add(&mut self.reads, range(address, bytes)?);
         Ok(None)
     }
 
     fn store(&mut self, address: u64, bytes: usize, _: u64) -> Outcome {
-        add(&mut self.writes, address, bytes)
+        let (start, end) = range(address, bytes)?;
+        // What the thread has written before is not new.
+        let is_known = |byte: &usize| self.own.iter().any(|own| (own.0..own.1).contains(byte));
+        let new: Vec<usize> = (start..end).filter(|byte| !is_known(byte)).collect();
+        new.into_iter().for_each(|byte| add(&mut self.writes, (byte, byte + 1)));
+        self.own.push((start, end));
+        Ok(())
     }
 }
 

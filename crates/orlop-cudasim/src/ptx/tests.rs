@@ -173,3 +173,22 @@ fn accesses_are_found_without_data() {
     assert_eq!(run(branch), Err(Failure::NOT_SUPPORTED));
     assert_eq!(run("mov.u64 %to, 66; ld.global.u32 %a, [%to];"), Err(Failure::MISALIGNED_ADDRESS));
 }
+
+#[test]
+fn threads_that_write_the_same_bytes_are_found() {
+    let written = |body: &str| {
+        let mut recorder = Recorder::default();
+        let parsed = program(body).unwrap_or_else(|error| panic!("{error}"));
+        let shape = Shape { grid: [1; 3], block: [4, 1, 1] };
+        parsed.execute(shape, &arguments(), &mut recorder).unwrap_or_else(|failure| panic!("{failure:?}"));
+        recorder.written_twice()
+    };
+    let of = |shift: u32| {
+        format!(
+            "mov.u32 %a, %tid.x; shr.u32 %a, %a, {shift}; cvt.u64.u32 %x, %a; shl.b64 %x, %x, 3; \
+             add.u64 %to, %x, 4096; st.global.u32 [%to+4], %a; st.global.u64 [%to], %x; ret;"
+        )
+    };
+    assert_eq!(written(&of(0)), None, "a thread writes four of its bytes twice");
+    assert_eq!(written(&of(1)), Some(MemoryAccess::write(4096, 4)), "the first of them");
+}

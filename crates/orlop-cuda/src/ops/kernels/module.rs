@@ -71,22 +71,20 @@ impl KernelModule {
     /// module is kept; one that passes, such as a lack of memory, is not.
     pub(in crate::ops) fn load(&self, scope: &DriverScope<'_>) -> Result<&Kernels, CudaError> {
         let loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.loaded.get().is_none() {
-            let loaded = load(scope);
-            if let Err(error) = &loaded {
-                trace_guarded(|| tracing::warn!(%error, "the kernels were not loaded"));
-            }
-            match loaded {
+        let loaded = match self.loaded.get() {
+            Some(loaded) => loaded,
+            None => match load(scope) {
                 Err(passing) if !matches!(passing, CudaError::Failed(_)) => return Err(passing),
-                loaded => self.loaded.get_or_init(|| loaded),
-            };
-        }
+                loaded => {
+                    if let Err(error) = &loaded {
+                        trace_guarded(|| tracing::warn!(%error, "there are no kernels on this device"));
+                    }
+                    self.loaded.get_or_init(|| loaded)
+                }
+            },
+        };
         drop(loading);
-        match self.loaded.get() {
-            Some(Ok(kernels)) => Ok(kernels),
-            Some(Err(error)) => Err(*error),
-            None => Err(CudaError::Capturing { call: "cuModuleLoadData" }),
-        }
+        loaded.as_ref().map_err(|error| *error)
     }
 }
 

@@ -1,11 +1,14 @@
 //! The module: when it is loaded, what is done without it; launches in captures and on several streams.
 
-use super::{KernelBench, layout};
+use super::{KernelBench, far, layout};
 use crate::machine::handle;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use orlop_alloc::{DeviceOps, Error, Request, StridedLoops};
-use orlop_cuda::{CudaError, CudaOps};
+use orlop_alloc::{Block, DeviceOps, Error, Request, StridedLoops};
+use orlop_context::Context;
+use orlop_core::{DType, Device, MemoryFormat};
+use orlop_cuda::{CudaError, CudaOps, install};
 use orlop_cudasim_control::KernelRun;
+use orlop_tensor::Tensor;
 use std::time::Duration;
 
 fn floats(count: u16) -> Vec<u8> {
@@ -163,4 +166,83 @@ fn the_reuse_of_a_block_waits_for_the_kernels_that_read_it() {
         }
         assert_eq!(here.machine.races().is_empty(), is_recorded, "{:?}", here.machine.races());
     }
+}
+
+/// Everything that has a kernel, as often as there are results: an error ends it.
+fn use_all(here: &KernelBench, to: &Block, from: &Block) -> Result<(), Error> {
+    let stream = here.stream.id();
+    here.cast(to, from, 100, stream)?;
+    StridedLoops::with((&layout(&[20], &[3]), 4), Some((&layout(&[20], &[2]), 4)), |loops| {
+        // SAFETY: the layouts are inside the blocks.
+        unsafe { here.ops.copy_strided(far(to, 0), far(from, 0), 4, loops, stream) }
+    })
+    .expect("valid layouts")?;
+    StridedLoops::with((&layout(&[20], &[3]), 8), None, |loops| {
+        // SAFETY: the layout is inside the block.
+        unsafe { here.ops.fill_strided(to.as_ptr(), &[7; 8], loops, stream) }
+    })
+    .expect("a valid layout")?;
+    // SAFETY: inside the block.
+    unsafe { here.ops.fill(to.as_ptr(), &[1, 2, 3, 4, 5, 6, 7, 8], 100, stream) }
+}
+
+#[test]
+fn every_call_of_an_operation_fails_in_turn() {
+    let calls = {
+        let here = KernelBench::new();
+        let (to, from) = (here.block(&[0; 800]), here.block(&floats(100)));
+        drop(here.machine.take_calls());
+        use_all(&here, &to, &from).unwrap();
+        here.machine.take_calls()
+    };
+    let has = |name: &str| calls.contains_key(name);
+    assert!(has("cuModuleLoadData") && has("cuModuleGetFunction") && has("cuLaunchKernel"), "{calls:?}");
+    for (function, &count) in &calls {
+        for (nth, code) in [(1, 1), (1, 2), (count, 218), (1, 900), (count, 700)] {
+            let here = KernelBench::new();
+            let (to, from) = (here.block(&[0; 800]), here.block(&floats(100)));
+            here.machine.fail(function, nth, code).unwrap();
+            let _ended_somewhere = use_all(&here, &to, &from);
+            here.machine.clear_faults();
+            if code == 700 {
+                // Calls that need no context lose none.
+                let lost = here.cast(&to, &from, 100, here.stream.id());
+                let needs_context = function.starts_with("cuModule") || function == "cuLaunchKernel";
+                assert!(lost.is_err() || !needs_context, "{function} {nth}: {lost:?}");
+                continue;
+            }
+            let again = use_all(&here, &to, &from);
+            let is_refused = matches!(again, Err(Error::CannotCast { .. }));
+            let is_kept = function.starts_with("cuModule") && [1, 218].contains(&code);
+            assert!(again.is_ok() || (is_refused && is_kept), "{function} {nth} {code}: {again:?}");
+            if again.is_ok() {
+                assert!(here.read(&to) == [1, 2, 3, 4, 5, 6, 7, 8].repeat(100), "{function} {nth} {code}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tensors_are_cast_and_packed_on_their_device() {
+    let here = KernelBench::new();
+    let context = Context::new();
+    install(&context, &here.machine.device).unwrap();
+    let (gpu, stream) = (here.machine.device.device(), here.stream.id());
+    let numbers: Vec<i32> = (0..600).collect();
+    let host = Tensor::from_vec([20, 30], numbers.clone()).unwrap();
+    let work = || {
+        let there = host.to_device(gpu).unwrap();
+        let (waits, copies) = (here.machine.counts().waits, here.machine.calls("cuMemcpyDtoHAsync_v2"));
+        let turned = there.transpose(0, 1).unwrap().to_dtype(DType::F16).unwrap();
+        let packed = turned.contiguous(MemoryFormat::Contiguous).unwrap().to_dtype(DType::I64).unwrap();
+        assert_eq!(here.machine.counts().waits, waits, "nothing is waited for");
+        assert_eq!(here.machine.calls("cuMemcpyDtoHAsync_v2"), copies, "nothing passes through the host");
+        packed.to_device(Device::CPU).unwrap()
+    };
+    let packed = context.scope(|| context.on_stream(gpu, stream, work));
+    let found = packed.to_vec::<i64>().unwrap();
+    let expected = (0..30).flat_map(|row| (0..20).map(move |column| column * 30 + row));
+    assert!(found.into_iter().eq(expected));
+    assert!(here.machine.calls("cuLaunchKernel") >= 2);
+    assert_eq!(here.machine.races(), []);
 }
