@@ -9,8 +9,8 @@
 //! overlap with the host's. `--quick` makes fewer rounds. Where a `python3` with PyTorch is found, PyTorch's
 //! allocator is measured in the same run.
 
-use orlop_alloc::{Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Request};
-use orlop_core::ByteSize;
+use orlop_alloc::{Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, HostOps, Request, StridedLoops};
+use orlop_core::{ByteSize, DType, Device, Layout, Shape, StreamId};
 use orlop_cuda::{
     CudaDevice, CudaMemory, CudaOps, DeviceStream, DriverAllocator, PinnedAllocator, caching_allocator,
     caching_allocator_with,
@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitCode};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -86,6 +87,12 @@ fn run(simulated: bool, quick: bool) -> Result<bool> {
     println!(
         "\nThe same without recorded uses: {unrecorded} wrong words. 0 means that the check saw nothing."
     );
+
+    let (casts, wrong_casts) = check_casts(&device, &allocators[0].1()?, if quick { 300 } else { 1 << 16 })?;
+    let wrong_copies = check_transpositions(&device, &allocators[0].1()?)?;
+    passed &= wrong_casts == 0 && wrong_copies == 0;
+    println!("\nKernels, against the CPU: {casts} pairs of dtypes, {wrong_casts} wrong elements;");
+    println!("copies and fills of single elements: {wrong_copies} wrong bytes.");
 
     println!("\nns per pair of an allocation and its free, on one stream:\n");
     println!("| allocator | {} |", SIZES.map(|bytes| ByteSize(bytes as u64).to_string()).join(" | "));
@@ -187,7 +194,7 @@ fn check_contents(device: &CudaDevice, allocator: &AllocatorRef, rounds: u32, re
     Ok(wrong.into_inner())
 }
 
-fn there(device: &CudaDevice, ptr: std::ptr::NonNull<u8>) -> DevicePtr {
+fn there(device: &CudaDevice, ptr: NonNull<u8>) -> DevicePtr {
     DevicePtr::new(ptr, device.device())
 }
 
@@ -203,6 +210,111 @@ fn filled(
     // SAFETY: a new block with this many bytes, which this stream uses.
     unsafe { ops.fill(block.as_ptr(), &word.to_le_bytes(), bytes / 4, stream.id()) }?;
     Ok(block)
+}
+
+/// Copies bytes to a new block.
+fn sent(ops: &CudaOps, allocator: &AllocatorRef, bytes: &mut [u8], stream: StreamId) -> Result<Block> {
+    let block = allocator.allocate(&Request::new(bytes.len()).stream(stream))?;
+    let from = DevicePtr::new(NonNull::from(&mut *bytes).cast(), Device::CPU);
+    let to = DevicePtr::new(block.as_ptr(), block.device());
+    // SAFETY: both have this many bytes; the source has been read when the call returns.
+    unsafe { ops.copy(to, from, bytes.len(), stream) }?;
+    Ok(block)
+}
+
+/// Returns where the bytes of a block are not as expected.
+fn wrong_bytes(ops: &CudaOps, block: &Block, expected: &[u8], stream: StreamId) -> Result<Vec<usize>> {
+    let mut found = vec![0_u8; expected.len()];
+    let to = DevicePtr::new(NonNull::from(found.as_mut_slice()).cast(), Device::CPU);
+    // SAFETY: both have this many bytes, and are kept until the stream was waited for.
+    unsafe { ops.copy(to, DevicePtr::new(block.as_ptr(), block.device()), expected.len(), stream) }?;
+    ops.synchronize(stream)?;
+    Ok((0..expected.len()).filter(|&at| found[at] != expected[at]).collect())
+}
+
+/// Casts `count` elements, of two bytes or fewer each value, from every dtype to every other. Returns the
+/// number of pairs and that of elements which are not those of the CPU.
+fn check_casts(device: &CudaDevice, allocator: &AllocatorRef, count: usize) -> Result<(u64, u64)> {
+    let (ops, stream) = (CudaOps::new(device), device.default_stream());
+    ops.load_kernels()?;
+    let layout = Layout::contiguous(Shape::new(&[count])?);
+    let (mut pairs, mut wrong) = (0, 0);
+    for from in DType::ALL {
+        let element = |index: usize| {
+            let noise = [index as u64, index as u64 + 7].map(|it| it.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let bytes = if from.size() <= 2 {
+                index as u128
+            } else {
+                u128::from(noise[0]) << 64 | u128::from(noise[1])
+            };
+            bytes.to_le_bytes()[..from.size()].to_vec()
+        };
+        let mut source: Vec<u8> = (0..count).flat_map(element).collect();
+        // A compiler may make the NaNs of the CPU's casts quiet or not: here they are.
+        for word in source.chunks_exact_mut(4).filter(|_| matches!(from, DType::F32 | DType::C64)) {
+            word[2] |= u8::from(f32::from_le_bytes([word[0], word[1], word[2], word[3]]).is_nan()) << 6;
+        }
+        for to in DType::ALL {
+            let mut expected = vec![0_u8; count * to.size()];
+            let blocks =
+                [sent(&ops, allocator, &mut expected, stream)?, sent(&ops, allocator, &mut source, stream)?];
+            let done = StridedLoops::with((&layout, to.size()), Some((&layout, from.size())), |loops| {
+                let first = |bytes: &mut [u8]| NonNull::from(bytes).cast();
+                let host = ((first(&mut expected), to), (first(&mut source), from));
+                // SAFETY: the layout is inside both vectors.
+                unsafe { HostOps.cast(host.0, host.1, loops, stream) }?;
+                let there = ((blocks[0].as_ptr(), to), (blocks[1].as_ptr(), from));
+                // SAFETY: the layout is inside both blocks.
+                unsafe { ops.cast(there.0, there.1, loops, stream) }
+            });
+            done??;
+            let mut bad = wrong_bytes(&ops, &blocks[0], &expected, stream)?;
+            bad.iter_mut().for_each(|at| *at /= to.size());
+            bad.dedup();
+            (pairs, wrong) = (pairs + 1, wrong + bad.len() as u64);
+        }
+    }
+    Ok((pairs, wrong))
+}
+
+/// Copies transposed elements of every size, and fills every second one. Returns the number of wrong bytes.
+fn check_transpositions(device: &CudaDevice, allocator: &AllocatorRef) -> Result<usize> {
+    const ROWS: usize = 301;
+    const COLUMNS: usize = 203;
+    let (ops, stream, mut wrong) = (CudaOps::new(device), device.default_stream(), 0);
+    let to = Layout::contiguous(Shape::new(&[ROWS, COLUMNS])?);
+    let from = Layout::contiguous(Shape::new(&[COLUMNS, ROWS])?).transpose(0, 1)?;
+    for item in [1, 2, 4, 8, 16] {
+        let bytes = ROWS * COLUMNS * item;
+        let noise = |index: usize| (index.wrapping_mul(2_654_435_761) >> 9).to_le_bytes()[0];
+        let (mut source, mut expected) = ((0..bytes).map(noise).collect::<Vec<u8>>(), vec![0_u8; bytes]);
+        let blocks =
+            [sent(&ops, allocator, &mut expected, stream)?, sent(&ops, allocator, &mut source, stream)?];
+        let done = StridedLoops::with((&to, item), Some((&from, item)), |loops| {
+            let host = |bytes: &mut [u8]| DevicePtr::new(NonNull::from(bytes).cast(), Device::CPU);
+            let places = (host(&mut expected), host(&mut source));
+            // SAFETY: the layouts are inside both vectors.
+            unsafe { HostOps.copy_strided(places.0, places.1, item, loops, stream) }?;
+            let there = |block: &Block| DevicePtr::new(block.as_ptr(), block.device());
+            // SAFETY: the layouts are inside both blocks.
+            unsafe { ops.copy_strided(there(&blocks[0]), there(&blocks[1]), item, loops, stream) }
+        });
+        done??;
+        wrong += wrong_bytes(&ops, &blocks[0], &expected, stream)?.len();
+        let pattern = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16][..item];
+        let every_second = to.slice(1, None, None, 2)?;
+        let done = StridedLoops::with((&every_second, item), None, |loops| {
+            // SAFETY: the layout is inside the vector.
+            unsafe {
+                HostOps.fill_strided(NonNull::from(expected.as_mut_slice()).cast(), pattern, loops, stream)
+            }?;
+            // SAFETY: the layout is inside the block.
+            unsafe { ops.fill_strided(blocks[0].as_ptr(), pattern, loops, stream) }
+        });
+        done??;
+        wrong += wrong_bytes(&ops, &blocks[0], &expected, stream)?.len();
+    }
+    Ok(wrong)
 }
 
 /// Returns the nanoseconds of a pair for each size, after as many to warm up.

@@ -32,6 +32,8 @@ mod modules;
 #[cfg(target_os = "linux")]
 mod pools;
 #[cfg(target_os = "linux")]
+mod ptx;
+#[cfg(target_os = "linux")]
 mod races;
 #[cfg(target_os = "linux")]
 mod random;

@@ -1,9 +1,11 @@
-//! Modules and kernels: PTX is read for the names and parameters of its entry points; what a kernel does is a
-//! function that the program registered under that name.
+//! Modules and kernels: what a kernel does is a function that the program registered under its name, or else
+//! its PTX.
 
 use crate::call::as_callback;
 use crate::codes::{CUresult, Failure, Outcome};
 use crate::control::{SimAccess, SimKernel, SimLaunch};
+use crate::driver::Driver;
+use crate::ptx::{AccessedMemory, Parameter, Program, Recorder, Shape};
 use crate::work::MemoryAccess;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -35,26 +37,70 @@ impl Kernel {
     }
 }
 
+/// What a kernel does.
+#[derive(Debug, Clone)]
+pub(crate) enum KernelCode {
+    /// A function of the program.
+    Registered(Arc<Kernel>),
+    Ptx(Arc<Program>),
+}
+
 /// A launch, with a copy of its arguments.
 #[derive(Debug)]
 pub(crate) struct Launch {
-    pub(crate) name: Arc<str>,
-    pub(crate) kernel: Arc<Kernel>,
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared: u32,
-    pub(crate) arguments: Vec<Vec<u8>>,
+    name: Arc<str>,
+    code: KernelCode,
+    shape: Shape,
+    shared: u32,
+    arguments: Vec<Vec<u8>>,
+    /// For PTX, what it accesses, or how it fails.
+    traced: Outcome<Vec<MemoryAccess>>,
 }
 
 impl Launch {
+    pub(crate) fn new(
+        name: Arc<str>,
+        code: KernelCode,
+        shape: Shape,
+        shared: u32,
+        arguments: Vec<Vec<u8>>,
+    ) -> Self {
+        Self { name, code, shape, shared, arguments, traced: Ok(Vec::new()) }
+    }
+
+    /// Returns the memory that the kernel accesses. A launch that fails accesses none.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_SUPPORTED` if PTX accesses what only its data decides.
+    pub(crate) fn trace(&mut self, driver: &mut Driver, stream: u64) -> Outcome<Vec<MemoryAccess>> {
+        let program = match &self.code {
+            KernelCode::Registered(kernel) => return Ok(self.declared(kernel)),
+            KernelCode::Ptx(program) => program,
+        };
+        let mut recorder = Recorder::default();
+        let traced = program.execute(self.shape, &self.arguments, &mut recorder);
+        if let Some(write) = recorder.written_twice() {
+            driver.report_race_within(&self.name, stream, write);
+        }
+        self.traced = traced.map(|()| {
+            let found = recorder.finish();
+            found.into_iter().flat_map(|access| driver.by_allocation(access)).collect()
+        });
+        match &self.traced {
+            Err(Failure::NOT_SUPPORTED) => Err(Failure::NOT_SUPPORTED),
+            traced => Ok(traced.clone().unwrap_or_default()),
+        }
+    }
+
     fn with_record<R>(&self, function: impl FnOnce(&SimLaunch) -> R) -> R {
         let pointers: Vec<*const u8> = self.arguments.iter().map(|argument| argument.as_ptr()).collect();
         let sizes: Vec<usize> = self.arguments.iter().map(Vec::len).collect();
         function(&SimLaunch {
             name: self.name.as_ptr(),
             name_length: self.name.len(),
-            grid: self.grid,
-            block: self.block,
+            grid: self.shape.grid,
+            block: self.shape.block,
             shared: self.shared,
             arguments: pointers.as_ptr(),
             argument_sizes: sizes.as_ptr(),
@@ -62,8 +108,8 @@ impl Launch {
         })
     }
 
-    /// Returns the memory that the kernel says it accesses.
-    pub(crate) fn accesses(&self) -> Vec<MemoryAccess> {
+    /// Returns the memory that a registered kernel says it accesses.
+    fn declared(&self, kernel: &Kernel) -> Vec<MemoryAccess> {
         extern "C" fn sink(accesses: *mut c_void, access: SimAccess) {
             // SAFETY: the pointer is the one that `accesses` passes along with this function, to a vector
             // that nothing else uses until the call returns.
@@ -72,18 +118,28 @@ impl Launch {
         }
         let mut accesses: Vec<MemoryAccess> = Vec::new();
         let pointer: *mut Vec<MemoryAccess> = &raw mut accesses;
-        self.with_record(|record| {
-            let SimKernel { context, accesses, .. } = self.kernel.0;
-            // SAFETY: the context is the kernel's own, and the record is valid during the call.
-            unsafe { accesses(context, record, pointer.cast(), sink) };
+        as_callback(|| {
+            self.with_record(|record| {
+                let SimKernel { context, accesses, .. } = kernel.0;
+                // SAFETY: the context is the kernel's own, and the record is valid during the call.
+                unsafe { accesses(context, record, pointer.cast(), sink) };
+            });
         });
         accesses
     }
 
-    /// Runs the kernel's function.
+    /// Runs the kernel.
     pub(crate) fn run(&self) -> Outcome {
+        let kernel = match &self.code {
+            KernelCode::Registered(kernel) => kernel,
+            KernelCode::Ptx(program) => {
+                let accesses = self.traced.as_ref().map_err(|failure| *failure)?;
+                let memory = &mut AccessedMemory::new(accesses);
+                return program.execute(self.shape, &self.arguments, memory);
+            }
+        };
         let code: CUresult = self.with_record(|record| {
-            let SimKernel { context, run, .. } = self.kernel.0;
+            let SimKernel { context, run, .. } = kernel.0;
             // SAFETY: the context is the kernel's own, and the record is valid during the call.
             unsafe { run(context, record) }
         });
@@ -91,11 +147,27 @@ impl Launch {
     }
 }
 
-/// An entry point of a module: its name and the sizes of its parameters.
+impl Driver {
+    /// Returns an access as one for each allocation that it touches.
+    fn by_allocation(&self, access: MemoryAccess) -> Vec<MemoryAccess> {
+        let (mut parts, mut address) = (Vec::new(), access.address);
+        let end = access.address + access.bytes;
+        while address < end {
+            let of_allocation = self.memory.around(address).map(|found| found.start + found.bytes);
+            let part = of_allocation.map_or(end, |allocation| allocation.min(end));
+            parts.push(MemoryAccess { address, bytes: part - address, kind: access.kind });
+            address = part;
+        }
+        parts
+    }
+}
+
+/// An entry point of a module: its name, its parameters, and its code if that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EntryPoint {
     pub(crate) name: Arc<str>,
     pub(crate) sizes: Vec<usize>,
+    program: Option<Arc<Program>>,
     module: u64,
 }
 
@@ -112,8 +184,10 @@ impl Modules {
         self.kernels.insert(name, Arc::new(kernel));
     }
 
-    pub(crate) fn kernel(&self, name: &str) -> Option<Arc<Kernel>> {
-        self.kernels.get(name).cloned()
+    /// Returns what an entry point does: what was registered under its name, or its PTX.
+    pub(crate) fn code(&self, entry: &EntryPoint) -> Option<KernelCode> {
+        let registered = self.kernels.get(&*entry.name).cloned().map(KernelCode::Registered);
+        registered.or_else(|| entry.program.clone().map(KernelCode::Ptx))
     }
 
     pub(crate) fn unload_all(&mut self) {
@@ -121,8 +195,12 @@ impl Modules {
         self.functions.clear();
     }
 
+    /// Reads a module. Code that is not known is accepted only for a registered kernel, which stands for it.
     pub(crate) fn load(&mut self, module: u64, ptx: &str) -> Outcome {
         let entries = entry_points(ptx, module).ok_or(Failure::INVALID_PTX)?;
+        if entries.iter().any(|entry| self.code(entry).is_none()) {
+            return Err(Failure::INVALID_PTX);
+        }
         self.loaded.insert(module, entries);
         Ok(())
     }
@@ -156,29 +234,50 @@ fn entry_points(ptx: &str, module: u64) -> Option<Vec<EntryPoint>> {
     }
     let mut entries = Vec::new();
     for entry in text.split(".entry").skip(1) {
-        let head = entry.split('{').next()?;
+        let (head, rest) = entry.split_once('{')?;
         let (name, parameters) = match head.split_once('(') {
             Some((name, rest)) => (name, rest.split(')').next()?),
             None => (head, ""),
         };
         let parameters = parameters.split(',').filter(|parameter| !parameter.trim().is_empty());
-        let sizes = parameters.map(parameter_size).collect::<Option<Vec<usize>>>()?;
-        entries.push(EntryPoint { name: Arc::from(name.trim()), sizes, module });
+        let parameters = parameters.map(parameter).collect::<Option<Vec<Parameter>>>()?;
+        let sizes = parameters.iter().map(|parameter| parameter.bytes).collect();
+        let program = Program::parse(body(rest)?, parameters).ok().map(Arc::new);
+        entries.push(EntryPoint { name: Arc::from(name.trim()), sizes, program, module });
     }
     Some(entries)
 }
 
-/// Returns the size of a parameter such as `.param .u64 a` or `.param .align 8 .b8 b[24]`.
-fn parameter_size(parameter: &str) -> Option<usize> {
-    let mut size = None;
-    for word in parameter.split_whitespace() {
+/// Returns the text up to the brace that closes it.
+fn body(text: &str) -> Option<&str> {
+    let mut depth = 1;
+    let end = text.char_indices().find(|&(_, letter)| {
+        depth += i32::from(letter == '{') - i32::from(letter == '}');
+        depth == 0
+    });
+    Some(&text[..end?.0])
+}
+
+/// Reads a parameter such as `.param .u64 a` or `.param .align 8 .b8 b[24]`.
+fn parameter(parameter: &str) -> Option<Parameter> {
+    let (mut size, mut alignment, mut words) = (None, None, parameter.split_whitespace());
+    let mut name = "";
+    while let Some(word) = words.next() {
+        name = word;
+        if word == ".align" {
+            alignment = Some(words.next()?.parse().ok()?);
+        }
         size = size.or_else(|| {
             let bits = word.strip_prefix(['.']).and_then(|word| word.strip_prefix(['u', 's', 'b', 'f']));
             bits.and_then(|bits| bits.parse::<usize>().ok()).map(|bits| bits / 8)
         });
     }
-    let count = parameter.split_once('[').and_then(|(_, rest)| rest.split(']').next()?.trim().parse().ok());
-    size.map(|size| size * count.unwrap_or(1))
+    let (name, count) = match name.split_once('[') {
+        Some((name, rest)) => (name, rest.split(']').next()?.trim().parse().ok()?),
+        None => (name, 1),
+    };
+    let bytes = size?.checked_mul(count)?;
+    Some(Parameter { name: name.to_owned(), bytes, alignment: alignment.or(size)? })
 }
 
 #[cfg(test)]

@@ -39,7 +39,23 @@ pub(crate) struct Races {
     pub(crate) count: u64,
 }
 
+impl Races {
+    fn add(&mut self, race: Race) {
+        self.count += 1;
+        if self.found.len() < KEPT {
+            self.found.push(race);
+        }
+    }
+}
+
 impl Driver {
+    /// Reports that two threads of a launch write the same bytes.
+    pub(crate) fn report_race_within(&mut self, name: &Arc<str>, stream: u64, access: MemoryAccess) {
+        let MemoryAccess { address, bytes, kind } = access;
+        let record = AccessRecord { name: Arc::clone(name), stream, kind, address, bytes, time: self.now };
+        self.races.add(Race { earlier: record.clone(), later: record });
+    }
+
     /// Checks and records accesses of work just submitted to a queue, or made by the host.
     pub(crate) fn check_accesses(
         &mut self,
@@ -64,10 +80,7 @@ impl Driver {
             for place in self.places(access.address, access.bytes) {
                 let earlier = self.races.past.access(&self.order, place, access.kind, work, later.clone());
                 if let Some((_, _, earlier)) = earlier {
-                    self.races.count += 1;
-                    if self.races.found.len() < KEPT {
-                        self.races.found.push(Race { earlier, later: later.clone() });
-                    }
+                    self.races.add(Race { earlier, later: later.clone() });
                 }
             }
         }

@@ -90,6 +90,12 @@ symbols! {
     cuMemsetD8Async(DeviceAddress, u8, usize, Handle);
     cuMemsetD16Async(DeviceAddress, u16, usize, Handle);
     cuMemsetD32Async(DeviceAddress, u32, usize, Handle);
+    cuModuleLoadData(*mut Handle, *const c_void);
+    cuModuleUnload(Handle);
+    cuModuleGetFunction(*mut Handle, Handle, *const c_char);
+    cuLaunchKernel(
+        Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut *mut c_void, *mut *mut c_void,
+    );
     } by_cudarc {
     cuDeviceGet cuDeviceGetName cuDeviceTotalMem_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2
     cuGetErrorString cuStreamCreate cuStreamDestroy_v2

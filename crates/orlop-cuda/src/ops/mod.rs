@@ -1,33 +1,44 @@
-//! [`CudaOps`]: copies and fills on streams.
+//! [`CudaOps`]: copies, casts and fills on streams.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `on_stream` | copies and fills of runs of bytes |
+//! | `kernels` | casts, and copies and fills of single elements |
 //! | `staging` | copies of pageable host memory, through pinned buffers |
 //! | `strided` | strided copies, as copies of rows and planes |
 
+mod kernels;
+mod on_stream;
 mod staging;
 mod strided;
 
+use self::kernels::{KernelModule, is_copy};
+use self::on_stream::OnStream;
 use self::staging::StagingBuffers;
-use crate::device::{self, CudaDevice, DeviceState, DriverScope, StreamTarget, resolve};
-use crate::driver::{abi, call};
+use crate::device::{self, CudaDevice, StreamTarget, resolve};
+use crate::driver::call;
 use crate::error::CudaError;
-use orlop_alloc::{DeviceMemory, DeviceOps, DevicePtr, Error, Result, StridedLoops};
+use orlop_alloc::{DeviceMemory, DeviceOps, DevicePtr, Error, LoopDim, Result, StridedLoops};
 use orlop_core::{DType, StreamId};
-use orlop_device::EventId;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-/// The memory operations of a CUDA device: copies to, from and on the device, fills, zeros.
+/// The memory operations of a CUDA device: copies to, from and on the device, casts, fills, zeros.
 ///
 /// Operations on the host's stream ([`StreamId::HOST`]) run on the device's default stream. Copies of
 /// pageable host memory go through two pinned buffers: a source has been read, and a destination written,
 /// when the call returns. All other operations return before they are done.
 ///
-/// Copies between two CUDA devices are refused ([`Error::NoCopyPath`]), and casts are left to the host
-/// ([`Error::CannotCast`]).
+/// Casts, and strided copies and fills that the driver has no call for, are kernels, which are loaded at
+/// their first use ([`CudaOps::load_kernels`] loads them earlier). Where they cannot be loaded, and on a
+/// stream that captures before they are, casts are left to the host ([`Error::CannotCast`]), and copies and
+/// fills take more calls. Casts need elements aligned to their dtypes, and are left to the host otherwise.
+///
+/// Copies between two CUDA devices are refused ([`Error::NoCopyPath`]).
 #[derive(Debug)]
 pub struct CudaOps {
     device: CudaDevice,
+    kernels: Arc<KernelModule>,
     staging: StagingBuffers,
 }
 
@@ -45,18 +56,29 @@ enum CopyPath {
     },
 }
 
-/// A stream of this device, and the driver for its calls.
-struct OnStream<'a> {
-    device: &'a DeviceState,
-    scope: &'a DriverScope<'a>,
-    handle: abi::Handle,
-}
-
 impl CudaOps {
     /// Creates the operations of a device.
     #[must_use]
     pub fn new(device: &CudaDevice) -> Self {
-        Self { device: device.clone(), staging: StagingBuffers::new(device) }
+        let (kernels, staging) = (KernelModule::of(device), StagingBuffers::new(device));
+        Self { device: device.clone(), kernels, staging }
+    }
+
+    /// Loads the kernels now. The driver compiles them, which takes a tenth of a second unless it has cached
+    /// the result; a program that captures a graph first, or that must not be late once, loads them before.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver, such as one without its compiler. Operations then do without the kernels.
+    pub fn load_kernels(&self) -> std::result::Result<(), CudaError> {
+        let device = self.device.state();
+        self.kernels.load(&device.enter()?).map(|_| ())
+    }
+
+    /// Returns the PTX of the kernels, to be checked with NVIDIA's tools.
+    #[must_use]
+    pub fn kernel_text() -> String {
+        kernels::text()
     }
 
     /// The host's stream stands for the device's default stream.
@@ -74,6 +96,30 @@ impl CudaOps {
         Ok(work(OnStream { device: &device, scope: &scope, handle })?)
     }
 
+    /// Fills each run of adjacent elements.
+    ///
+    /// # Safety
+    ///
+    /// [`DeviceOps::fill_strided`].
+    unsafe fn fill_runs(
+        &self,
+        to: NonNull<u8>,
+        pattern: &[u8],
+        loops: StridedLoops<'_>,
+        stream: StreamId,
+    ) -> Result<()> {
+        loops.try_for_each_part(1, |outer, _, inner| {
+            let dim = inner.dims().first().copied().unwrap_or(LoopDim { size: 1, dst: 0, src: 0 });
+            let (calls, count) = if dim.dst == pattern.len() { (1, dim.size) } else { (dim.size, 1) };
+            (0..calls).try_for_each(|step| {
+                // SAFETY: the elements of a step are inside (guaranteed by the caller).
+                let to = unsafe { to.add(outer + step * dim.dst) };
+                // SAFETY: a run of the elements (guaranteed by the caller).
+                unsafe { self.fill(to, pattern, count, stream) }
+            })
+        })
+    }
+
     fn path(&self, to: DevicePtr, from: DevicePtr) -> Result<CopyPath> {
         let here = self.device.device();
         match (to.device == here, from.device == here) {
@@ -82,105 +128,6 @@ impl CudaOps {
             (false, true) if to.device.is_cpu() => Ok(CopyPath::Out { pinned: to.is_kept }),
             _ => Err(Error::NoCopyPath { from: from.device, to: to.device }),
         }
-    }
-}
-
-impl OnStream<'_> {
-    /// Records an event in the stream.
-    ///
-    /// # Safety
-    ///
-    /// The stream exists during the call.
-    unsafe fn record(&self) -> Result<EventId, CudaError> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.device.record(self.handle) }
-    }
-
-    /// Returns `true` if the driver knows an address as pinned host memory. Destinations are always kept.
-    fn is_pinned(&self, host: NonNull<u8>) -> bool {
-        let mut kind = 0_i32;
-        let (value, address) = (std::ptr::from_mut(&mut kind).cast(), host.as_ptr().addr() as u64);
-        let driver = self.scope.driver();
-        // SAFETY: it writes one number of four bytes; an address that the driver does not know is an error.
-        let known = unsafe { call!(driver, cuPointerGetAttribute(value, abi::POINTER_MEMORY_TYPE, address)) };
-        known.is_ok() && kind == abi::MEMORY_TYPE_HOST
-    }
-
-    /// # Safety
-    ///
-    /// [`DeviceOps::copy`], on one device.
-    unsafe fn copy_within(&self, to: usize, from: usize, bytes: usize) -> Result<(), CudaError> {
-        let (to, from) = (to as u64, from as u64);
-        // SAFETY: guaranteed by the caller.
-        Ok(unsafe { call!(self.scope.driver(), cuMemcpyDtoDAsync_v2(to, from, bytes, self.handle)) }?)
-    }
-
-    /// # Safety
-    ///
-    /// [`DeviceOps::copy`], from pinned memory.
-    unsafe fn copy_in(&self, to: usize, from: NonNull<u8>, bytes: usize) -> Result<(), CudaError> {
-        let (to, from) = (to as u64, from.as_ptr().cast());
-        // SAFETY: guaranteed by the caller.
-        Ok(unsafe { call!(self.scope.driver(), cuMemcpyHtoDAsync_v2(to, from, bytes, self.handle)) }?)
-    }
-
-    /// # Safety
-    ///
-    /// [`DeviceOps::copy`], to pinned memory.
-    unsafe fn copy_out(&self, to: NonNull<u8>, from: usize, bytes: usize) -> Result<(), CudaError> {
-        let (to, from) = (to.as_ptr().cast(), from as u64);
-        // SAFETY: guaranteed by the caller.
-        Ok(unsafe { call!(self.scope.driver(), cuMemcpyDtoHAsync_v2(to, from, bytes, self.handle)) }?)
-    }
-
-    /// Fills memory with a pattern of one, two or four bytes, at an address that it divides.
-    ///
-    /// # Safety
-    ///
-    /// [`DeviceOps::fill`].
-    unsafe fn set(&self, to: usize, pattern: &[u8], count: usize) -> Result<(), CudaError> {
-        let (driver, address, handle) = (self.scope.driver(), to as u64, self.handle);
-        match *pattern {
-            [byte] => {
-                // SAFETY: guaranteed by the caller.
-                unsafe { call!(driver, cuMemsetD8Async(address, byte, count, handle)) }
-            }
-            [a, b] => {
-                let value = u16::from_ne_bytes([a, b]);
-                // SAFETY: guaranteed by the caller.
-                unsafe { call!(driver, cuMemsetD16Async(address, value, count, handle)) }
-            }
-            [a, b, c, d] => {
-                let value = u32::from_ne_bytes([a, b, c, d]);
-                // SAFETY: guaranteed by the caller.
-                unsafe { call!(driver, cuMemsetD32Async(address, value, count, handle)) }
-            }
-            _ => return Ok(()),
-        }?;
-        Ok(())
-    }
-
-    /// Writes one pattern of any length by parts, and doubles it by copies.
-    ///
-    /// # Safety
-    ///
-    /// [`DeviceOps::fill`].
-    unsafe fn fill_by_doubling(&self, to: usize, pattern: &[u8], total: usize) -> Result<(), CudaError> {
-        let part =
-            [4, 2, 1].into_iter().find(|&part| pattern.len().is_multiple_of(part) && to.is_multiple_of(part));
-        let part = part.unwrap_or(1);
-        for (number, bytes) in pattern.chunks_exact(part).enumerate() {
-            // SAFETY: inside the first repetition.
-            unsafe { self.set(to + number * part, bytes, 1) }?;
-        }
-        let mut filled = pattern.len();
-        while filled < total {
-            let bytes = filled.min(total - filled);
-            // SAFETY: both parts are inside, and the second is behind the first.
-            unsafe { self.copy_within(to + filled, to, bytes) }?;
-            filled += bytes;
-        }
-        Ok(())
     }
 }
 
@@ -254,6 +201,14 @@ unsafe impl DeviceOps for CudaOps {
             });
         }
         self.on(stream, |on| {
+            let places = (to.ptr.as_ptr().addr(), from.ptr.as_ptr().addr());
+            if path == CopyPath::Within
+                && !strided::is_one_call(run, outer.dims())
+                && let Some(kernels) = self.kernels.kernels(&on)
+            {
+                // SAFETY: guaranteed by the caller.
+                return unsafe { kernels.copy(&on, places, run, outer.dims()) };
+            }
             outer.try_for_each_part(2, |to_offset, from_offset, inner| {
                 // SAFETY: the elements of a step are inside (guaranteed by the caller).
                 let to = unsafe { to.add(to_offset) };
@@ -269,10 +224,24 @@ unsafe impl DeviceOps for CudaOps {
         &self,
         to: (NonNull<u8>, DType),
         from: (NonNull<u8>, DType),
-        _: StridedLoops<'_>,
-        _: StreamId,
+        loops: StridedLoops<'_>,
+        stream: StreamId,
     ) -> Result<()> {
-        Err(Error::CannotCast { from: from.1, to: to.1 })
+        if loops.steps() == 0 {
+            return Ok(());
+        }
+        if is_copy(to.1, from.1) {
+            let here = |ptr| DevicePtr::new(ptr, self.device.device());
+            // SAFETY: guaranteed by the caller: elements of one size.
+            return unsafe { self.copy_strided(here(to.0), here(from.0), to.1.size(), loops, stream) };
+        }
+        let is_done = self.on(stream, |on| {
+            let Some(kernels) = self.kernels.kernels(&on) else { return Ok(false) };
+            let address = |(ptr, dtype): (NonNull<u8>, DType)| (ptr.as_ptr().addr(), dtype);
+            // SAFETY: guaranteed by the caller.
+            unsafe { kernels.cast(&on, address(to), address(from), loops) }
+        })?;
+        if is_done { Ok(()) } else { Err(Error::CannotCast { from: from.1, to: to.1 }) }
     }
 
     unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
@@ -286,9 +255,46 @@ unsafe impl DeviceOps for CudaOps {
                 // SAFETY: guaranteed by the caller.
                 return unsafe { on.set(address, pattern, total / pattern.len()) };
             }
+            let aligned = pattern.len().is_power_of_two() && address.is_multiple_of(pattern.len());
+            let count = total / pattern.len();
+            if aligned
+                && pattern.len() <= 16
+                && count > 2
+                && let Some(kernels) = self.kernels.kernels(&on)
+            {
+                let loops = [LoopDim { size: count, dst: pattern.len(), src: 0 }];
+                // SAFETY: guaranteed by the caller.
+                return unsafe { kernels.fill(&on, address, pattern, &loops) };
+            }
             // SAFETY: guaranteed by the caller.
             unsafe { on.fill_by_doubling(address, pattern, total) }
         })
+    }
+
+    unsafe fn fill_strided(
+        &self,
+        to: NonNull<u8>,
+        pattern: &[u8],
+        loops: StridedLoops<'_>,
+        stream: StreamId,
+    ) -> Result<()> {
+        if loops.steps() == 0 || pattern.is_empty() {
+            return Ok(());
+        }
+        if let [run] = loops.dims()
+            && run.dst == pattern.len()
+        {
+            // SAFETY: guaranteed by the caller: one run of elements.
+            return unsafe { self.fill(to, pattern, run.size, stream) };
+        }
+        let is_done = self.on(stream, |on| {
+            let Some(kernels) = self.kernels.kernels(&on) else { return Ok(false) };
+            // SAFETY: guaranteed by the caller.
+            unsafe { kernels.fill(&on, to.as_ptr().addr(), pattern, loops.dims()) }?;
+            Ok(true)
+        })?;
+        // SAFETY: guaranteed by the caller.
+        if is_done { Ok(()) } else { unsafe { self.fill_runs(to, pattern, loops, stream) } }
     }
 
     fn wait_for(&self, stream: StreamId, earlier: StreamId) -> Result<()> {

@@ -9,6 +9,14 @@ use orlop_alloc::{DevicePtr, LoopDim};
 /// The largest distance of two rows that devices copy (`CU_DEVICE_ATTRIBUTE_MAX_PITCH`).
 const MAX_PITCH: usize = i32::MAX as usize;
 
+/// Rows up to this size are single elements to the driver: a copy of many such rows is slow.
+const ROW: usize = 16;
+
+/// Returns `true` if the driver copies these runs with one call, and in rows of some length.
+pub(super) fn is_one_call(run: usize, dims: &[LoopDim]) -> bool {
+    dims.is_empty() || (run > ROW && Planes::of(run, dims).is_some())
+}
+
 /// Rows at a distance, and planes of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Planes {

@@ -15,6 +15,7 @@ mod devices;
 mod failures;
 mod install;
 mod interop;
+mod kernels;
 mod lost;
 mod machine;
 mod operations;

@@ -1,17 +1,19 @@
 //! Kernels that a program launches from a module.
 
-use crate::support::{OK, start};
-use cudarc::driver::{LaunchConfig, PushKernelArg, sys};
+use crate::support::{OK, allocate, at, start};
+use cudarc::driver::{CudaStream, LaunchConfig, PushKernelArg, sys};
 use cudarc::nvrtc::Ptx;
 use orlop_cudasim_control::{KernelAccess, KernelCall, KernelMemory};
-use sys::CUresult::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED};
+use std::sync::Arc;
+use sys::CUresult::{
+    CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_PTX, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_NOT_FOUND,
+};
 
 const PTX: &str = "
 .version 7.0
 .target sm_52
 .address_size 64
 .visible .entry scale(.param .u64 to, .param .u32 count, .param .f32 by) { ret; }
-.visible .entry unknown(.param .u64 to) { ret; }
 .visible .entry stray(.param .u64 to) { ret; }
 ";
 
@@ -56,16 +58,72 @@ fn a_registered_kernel_runs_with_its_arguments() {
 #[test]
 fn what_is_not_known_is_refused() {
     let (_driver, context) = start();
-    let stream = context.new_stream().expect("a stream");
     let module = context.load_module(Ptx::from_src(PTX)).expect("a module");
     assert_eq!(module.load_function("other").map(|_| ()).map_err(|error| error.0), Err(CUDA_ERROR_NOT_FOUND));
-    let unknown = module.load_function("unknown").expect("an entry");
-    // SAFETY: the arguments are those of the kernel, which has no code.
-    let launched =
-        unsafe { stream.launch_builder(&unknown).arg(&0u64).launch(LaunchConfig::for_num_elems(1)) };
-    assert_eq!(launched.map(|_| ()).map_err(|error| error.0), Err(CUDA_ERROR_NOT_SUPPORTED));
     let broken = context.load_module(Ptx::from_src("not PTX"));
     assert!(broken.is_err());
+    // It is not known what this kernel would do.
+    let unknown = PTX.replace("ret; }", "bar.sync 0; ret; }").replace("scale", "unknown");
+    let unknown = context.load_module(Ptx::from_src(unknown));
+    assert_eq!(unknown.map(|_| ()).map_err(|error| error.0), Err(CUDA_ERROR_INVALID_PTX));
+}
+
+/// Doubles each of `count` numbers in place.
+const DOUBLE: &str = "
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry twice(.param .u64 to, .param .u32 count)
+{
+    .reg .pred %past;
+    .reg .b32 %block, %threads, %thread, %index, %count, %value;
+    .reg .b64 %to, %offset;
+    mov.u32 %block, %ctaid.x;
+    mov.u32 %threads, %ntid.x;
+    mov.u32 %thread, %tid.x;
+    mad.lo.u32 %index, %block, %threads, %thread;
+    ld.param.u32 %count, [count];
+    setp.ge.u32 %past, %index, %count;
+    @%past ret;
+    ld.param.u64 %to, [to];
+    cvt.u64.u32 %offset, %index;
+    shl.b64 %offset, %offset, 2;
+    add.u64 %to, %to, %offset;
+    ld.global.u32 %value, [%to];
+    add.u32 %value, %value, %value;
+    st.global.u32 [%to], %value;
+    ret;
+}
+";
+
+#[test]
+fn ptx_is_executed_and_its_accesses_are_checked_for_races() {
+    let (driver, context) = start();
+    let (one, two) = (context.new_stream().expect("a stream"), context.new_stream().expect("a stream"));
+    let module = context.load_module(Ptx::from_src(DOUBLE)).expect("a module");
+    let twice = module.load_function("twice").expect("an entry");
+    let address = allocate(4000);
+    let numbers: Vec<u8> = (0..1000_u32).flat_map(u32::to_ne_bytes).collect();
+    driver.write(at(address), &numbers).expect("memory");
+    let launch = |stream: &Arc<CudaStream>, values: u64, count: u32| {
+        let mut launch = stream.launch_builder(&twice);
+        launch.arg(&values).arg(&count);
+        // SAFETY: the arguments are those of the kernel.
+        unsafe { launch.launch(LaunchConfig::for_num_elems(count)) }.expect("a launch");
+    };
+    launch(&one, address, 1000);
+    assert_eq!(cu!(cuStreamSynchronize(one.cu_stream())), OK);
+    let doubled: Vec<u8> = (0..1000_u32).flat_map(|number| (2 * number).to_ne_bytes()).collect();
+    assert_eq!(driver.read(at(address), 4000).expect("memory"), doubled);
+    assert_eq!(driver.races(), []);
+    // The same words on another stream.
+    launch(&one, address, 1000);
+    launch(&two, address + 400, 10);
+    let races = driver.take_races();
+    assert!(!races.is_empty() && races.iter().all(|race| race.later.name == "twice"), "{races:?}");
+    assert_eq!(cu!(cuStreamSynchronize(two.cu_stream())), OK);
+    launch(&one, address + 2, 1);
+    assert_eq!(cu!(cuStreamSynchronize(one.cu_stream())), CUDA_ERROR_MISALIGNED_ADDRESS);
 }
 
 #[test]

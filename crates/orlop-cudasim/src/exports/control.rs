@@ -9,7 +9,8 @@ use crate::control::{
 };
 use crate::driver::{Config, Driver};
 use crate::memory::{SimMemory, bytes};
-use crate::modules::{Kernel, Launch};
+use crate::modules::{Kernel, KernelCode, Launch};
+use crate::ptx::Shape;
 use crate::races::AccessRecord;
 use crate::streams::Submission;
 use crate::work::{MemoryAccess, Work};
@@ -100,9 +101,8 @@ pub(crate) extern "C" fn orlopsim_launch(
         if let Some(failure) = driver.devices[device].sticky {
             return Err(failure);
         }
-        let (grid, block) = ([1; 3], [1; 3]);
-        let launch =
-            Launch { name: Arc::clone(&name), kernel, grid, block, shared: 0, arguments: Vec::new() };
+        let shape = Shape { grid: [1; 3], block: [1; 3] };
+        let launch = Launch::new(Arc::clone(&name), KernelCode::Registered(kernel), shape, 0, Vec::new());
         let (work, duration) = (Work::Kernel(Arc::new(launch)), Some(nanoseconds));
         driver.submit(id, Submission { name, work, accesses, duration })
     };

@@ -1,9 +1,10 @@
-//! Modules and kernel launches. What a kernel does is registered by the program, by the kernel's name.
+//! Modules and kernel launches. To load a module allocates memory, and counts as a call that may wait.
 
 use crate::abi::{In, LaunchConfig, Out, Text};
 use crate::call::{DriverGuard, calls};
 use crate::codes::{Failure, Outcome};
 use crate::modules::Launch;
+use crate::ptx::Shape;
 use crate::streams::Submission;
 use crate::work::Work;
 use std::sync::Arc;
@@ -70,22 +71,21 @@ fn launch(
         return Err(Failure::INVALID_HANDLE);
     }
     let arguments = copy_arguments(&entry.sizes, pointers, options)?;
-    // Nothing is known about what the kernel would do.
-    let kernel = driver.modules.kernel(&entry.name).ok_or(Failure::NOT_SUPPORTED)?;
+    let code = driver.modules.code(&entry).ok_or(Failure::NOT_SUPPORTED)?;
     let LaunchConfig { grid, block, shared, .. } = config;
-    let launch = Launch { name: Arc::clone(&entry.name), kernel, grid, block, shared, arguments };
-    let accesses = crate::call::as_callback(|| launch.accesses());
     let name = Arc::clone(&entry.name);
+    let mut launch = Launch::new(Arc::clone(&name), code, Shape { grid, block }, shared, arguments);
+    let accesses = launch.trace(driver, id)?;
     driver.submit(id, Submission { name, work: Work::Kernel(Arc::new(launch)), accesses, duration: None })
 }
 
 calls! {
-    fn cuModuleLoad(module: Out<u64>, path: Text) Context |driver| {
+    fn cuModuleLoad(module: Out<u64>, path: Text) Unsafe |driver| {
         let text = std::fs::read(path.get()?).map_err(|_| Failure::FILE_NOT_FOUND)?;
         load(driver, &module, &String::from_utf8_lossy(&text))
     }
 
-    fn cuModuleLoadData(module: Out<u64>, image: Text) Context |driver| {
+    fn cuModuleLoadData(module: Out<u64>, image: Text) Unsafe |driver| {
         let text = image.get()?;
         if text.starts_with("\u{7f}ELF") {
             return Err(Failure::INVALID_IMAGE);
@@ -99,11 +99,11 @@ calls! {
         _count: u32,
         _options: usize,
         _values: usize,
-    ) Context |driver| {
+    ) Unsafe |driver| {
         load(driver, &module, &image.get()?)
     }
 
-    fn cuModuleUnload(module: u64) Context |driver| { driver.modules.unload(module) }
+    fn cuModuleUnload(module: u64) Unsafe |driver| { driver.modules.unload(module) }
 
     fn cuModuleGetFunction(function: Out<u64>, module: u64, name: Text) Context |driver| {
         let entry = driver.modules.find(module, &name.get()?)?;
