@@ -13,6 +13,7 @@ mod captures;
 mod contexts;
 mod devices;
 mod failures;
+mod golden;
 mod install;
 mod interop;
 mod lost;
