@@ -12,6 +12,7 @@ mod absent;
 mod captures;
 mod contexts;
 mod devices;
+mod drift;
 mod failures;
 mod golden;
 mod install;
