@@ -1,10 +1,12 @@
 //! The checks that are a single call of cargo.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::report::{Outcome, Report};
 use crate::setup::{TARGETS, has_cargo_deny, has_target};
 use crate::shell::Shell;
 use crate::workspace::{Member, members, package_args};
+use clap::ValueEnum;
+use std::path::Path;
 use std::process::Command;
 
 /// Members that run only on the machine that builds them.
@@ -140,5 +142,62 @@ pub(crate) fn stress(shell: &Shell, minutes: u32) -> Result<Outcome> {
             shell.cargo(&["test", "--release", "-p", "orlop-testkit", "--test", "stress", name]);
         shell.run_loud(command.env("ORLOP_STRESS_SECONDS", seconds.max(1).to_string()))?;
     }
+    Ok(Outcome::passed())
+}
+
+/// A long check of the CUDA allocators on the simulated driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CudaCheck {
+    /// Random programs of one and of four threads: 50 for each allocator, of 100,000 operations
+    Races,
+    /// Each call of the driver fails, with every code that it can return
+    Faults,
+    /// A million steps of tensors that are copied and dropped
+    Drift,
+}
+
+impl CudaCheck {
+    /// Returns its test, and the variables that make it long.
+    fn test(self) -> (&'static str, &'static [(&'static str, &'static str)]) {
+        match self {
+            Self::Races => (
+                "programs::random_programs_have_no_race",
+                &[("ORLOP_CUDA_SEEDS", "50"), ("ORLOP_CUDA_OPERATIONS", "100000")],
+            ),
+            Self::Faults => ("failures::every_call_fails_in_turn", &[("ORLOP_CUDA_ALL_CODES", "1")]),
+            Self::Drift => {
+                ("drift::long_loops_of_two_streams_do_not_grow", &[("ORLOP_CUDA_STEPS", "1000000")])
+            }
+        }
+    }
+}
+
+/// Runs a long version of a test of the CUDA allocators, of all allocators or of the named ones. Variables
+/// that are set already stay.
+pub(crate) fn cuda(shell: &Shell, check: CudaCheck, allocators: Option<&str>) -> Result<Outcome> {
+    let (test, variables) = check.test();
+    let mut command = shell.cargo(&["test", "--release", "-p", "orlop-cuda", "--test", "it", "--", test]);
+    command.args(["--exact", "--nocapture"]);
+    for (name, value) in variables.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
+        command.env(name, value);
+    }
+    if let Some(allocators) = allocators {
+        command.env("ORLOP_CUDA_ALLOCATORS", allocators);
+    }
+    shell.run_loud(&mut command)?;
+    Ok(Outcome::passed())
+}
+
+/// Compares PyTorch's recorded answers with those of the CUDA allocators, if the folder has them.
+pub(crate) fn cuda_golden(shell: &Shell, data: &Path) -> Result<Outcome> {
+    if !cfg!(target_os = "linux") {
+        return Ok(Outcome::Skipped("the simulated driver is for Linux".to_owned()));
+    }
+    if !["torch-golden", "torch-golden-more"].iter().all(|folder| data.join(folder).is_dir()) {
+        return Ok(Outcome::Skipped("no data".to_owned()));
+    }
+    let data = data.canonicalize().map_err(Error::io(data))?;
+    let args = ["test", "--quiet", "--release", "-p", "orlop-cuda", "--test", "it", "golden::"];
+    shell.run("golden-cuda", shell.cargo(&args).env("ORLOP_CUDA_GOLDEN", data))?;
     Ok(Outcome::passed())
 }

@@ -26,8 +26,9 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::checks::CudaCheck;
 use crate::loom::SearchDepth;
 use crate::paired::Comparison;
 use crate::report::Report;
@@ -99,6 +100,14 @@ enum Task {
         /// Build it, and print where it is
         #[arg(long, conflicts_with = "simulated")]
         build_only: bool,
+    },
+    /// Run the long checks of the CUDA allocators on the simulated driver; the tests have short versions
+    Cuda {
+        /// The check; default: all
+        check: Option<CudaCheck>,
+        /// Only these allocators of the check, such as `pages,stream-ordered`
+        #[arg(long, requires = "check")]
+        allocators: Option<String>,
     },
     /// Run the readers of files on inputs from libFuzzer
     Fuzz {
@@ -172,6 +181,12 @@ fn main() -> ExitCode {
         Task::Gpu { simulated, build_only } => {
             report.step("gpu", || checks::gpu(shell, simulated, build_only));
         }
+        Task::Cuda { check, allocators } => {
+            for check in check.map_or(CudaCheck::value_variants().to_vec(), |check| vec![check]) {
+                report
+                    .step(&format!("cuda: {check:?}"), || checks::cuda(shell, check, allocators.as_deref()));
+            }
+        }
         Task::Fuzz { target, seconds, short: true } => {
             report.step("fuzz --short", || {
                 fuzz::short(shell, target.as_deref(), seconds.map_or(fuzz::SHORT, fuzz::FuzzLength::Seconds))
@@ -186,7 +201,12 @@ fn main() -> ExitCode {
         Task::Powerset => powerset::run(shell, report),
         Task::Deny => checks::deny(shell, report),
         Task::Targets => checks::targets(shell, report),
-        Task::Golden { data } => golden::run(shell, report, &data),
+        Task::Golden { data } => {
+            golden::run(shell, report, &data);
+            // Not in `ci`: the tests compare the repository's data.
+            let data = golden::folder(shell, &data);
+            report.step("golden: torch.allocator, CUDA", || checks::cuda_golden(shell, &data));
+        }
     }
     report.exit_code()
 }

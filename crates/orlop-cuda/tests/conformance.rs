@@ -1,9 +1,9 @@
 //! The testkit's suite over every allocator of this crate, with streams of the device. No call of the driver
-//! may fail in it.
+//! may fail in it, and the suite sees the bytes of device memory.
 #![cfg(all(target_os = "linux", not(any(miri, loom))))]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
-use orlop_alloc::{Allocator, AllocatorRef, Request};
+use orlop_alloc::{Access, Allocator, AllocatorRef, RawBlock, Request, forward};
 use orlop_core::StreamId;
 use orlop_cuda::{
     CudaDevice, CudaMemory, DeviceStream, DriverAllocator, PinnedAllocator, caching_allocator,
@@ -14,6 +14,7 @@ use orlop_device::{DeviceAllocator, Policy, TorchConf};
 use orlop_testkit::{SuiteProfile, conformance};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tracing::field::Field;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -52,6 +53,35 @@ impl Subscriber for TracedErrors {
     fn exit(&self, _: &Id) {}
 }
 
+/// Lets the suite read and write device memory, which is the host's on the simulated driver: otherwise it
+/// could not check zeros, nor that a block keeps its bytes.
+#[derive(Debug)]
+struct VisibleMemory<A> {
+    inner: A,
+    driver: SimulatedDriver,
+}
+
+// SAFETY: blocks are the upstream's. Their memory is the simulated driver's, which is mapped for the host and
+// initialised; no work of a stream is left when a block is handed out. What is changed is undone.
+unsafe impl<A: Allocator> Allocator for VisibleMemory<A> {
+    fn allocate(&self, request: &Request) -> orlop_alloc::Result<RawBlock> {
+        let mut block = self.inner.allocate(request)?;
+        self.driver.advance(Duration::from_secs(1));
+        // SAFETY: nothing else refers to the new block; see above.
+        unsafe { block.record_mut() }.access = Access::Host;
+        Ok(block)
+    }
+
+    unsafe fn deallocate(&self, mut block: RawBlock) -> orlop_alloc::Result<()> {
+        // SAFETY: it is as the upstream handed it out again.
+        unsafe { block.record_mut() }.access = Access::Device;
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.inner.deallocate(block) }
+    }
+
+    forward!(inner; except deallocate);
+}
+
 fn torch(conf: &str) -> Policy {
     Policy::torch(&conf.parse::<TorchConf>().expect("valid settings"))
 }
@@ -74,23 +104,36 @@ fn every_allocator() {
     let streams = [(); 9].map(|()| device.create_stream().expect("a stream"));
     let profile = SuiteProfile::strict().streams(streams.each_ref().map(DeviceStream::id));
 
-    let caching = |policy: Policy| caching_allocator_with(&device, policy).unwrap().into_ref().erase();
-    conformance("cuda", profile, || caching_allocator(&device).unwrap().into_ref().erase());
+    let simulated = *driver;
+    let check = |name: &str, make: &dyn Fn() -> AllocatorRef| conformance(name, profile, make);
+    let pages = || caching_allocator(&device).unwrap();
+    check("cuda", &|| pages().into_ref().erase());
+    check("cuda, bytes", &|| VisibleMemory { inner: pages(), driver: simulated }.into_ref().erase());
     for policy in [torch(""), torch("expandable_segments:True"), Policy::orlop_without_pages()] {
         let name = format!("cuda, {}", policy.name);
-        conformance(&name, profile, || caching(policy.clone()));
+        let caching = || caching_allocator_with(&device, policy.clone()).unwrap();
+        check(&name, &|| caching().into_ref().erase());
+        check(&name, &|| VisibleMemory { inner: caching(), driver: simulated }.into_ref().erase());
     }
-    conformance("cuda-managed", profile, || {
+    let managed = || {
         let memory = CudaMemory::managed(&device).unwrap();
-        DeviceAllocator::new(memory, Policy::orlop_without_pages()).into_ref().erase()
+        DeviceAllocator::new(memory, Policy::orlop_without_pages())
+    };
+    check("cuda-managed", &|| VisibleMemory { inner: managed(), driver: simulated }.into_ref().erase());
+    let direct = || DriverAllocator::direct(&device);
+    check("cuda-direct", &|| direct().into_ref().erase());
+    check("cuda-direct, bytes", &|| VisibleMemory { inner: direct(), driver: simulated }.into_ref().erase());
+    let ordered = || DriverAllocator::stream_ordered(&device).unwrap();
+    check("cuda-stream-ordered", &|| ordered().into_ref().erase());
+    check("cuda-stream-ordered, bytes", &|| {
+        VisibleMemory { inner: ordered(), driver: simulated }.into_ref().erase()
     });
-    let make = |allocator: DriverAllocator| -> AllocatorRef { allocator.into_ref().erase() };
-    conformance("cuda-direct", profile, || make(DriverAllocator::direct(&device)));
-    conformance("cuda-stream-ordered", profile, || make(DriverAllocator::stream_ordered(&device).unwrap()));
-    conformance("cuda-pinned", profile, || PinnedAllocator::new(&device).into_ref().erase());
+    check("cuda-pinned", &|| PinnedAllocator::new(&device).into_ref().erase());
+    let whole = || PinnedAllocator::with_policy(&device, Policy::orlop_whole_regions());
+    check("cuda-pinned, whole regions", &|| whole().into_ref().erase());
 
     drop(streams);
-    driver.advance(std::time::Duration::from_secs(1));
+    driver.advance(Duration::from_secs(1));
     assert_eq!((driver.used_memory(0), driver.counts().pinned), (0, 0));
     // The suite frees pointers that it must not.
     let failed = traced.take().into_iter().filter(|text| !text.starts_with("message=free refused"));

@@ -7,7 +7,8 @@
 use crate::golden::{GoldenError, gz_text};
 use orlop_core::{Device, StreamId};
 use orlop_device::{
-    DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice, Policy, PoolId, StreamFilter, TorchConf,
+    DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice, Policy, PoolId, StreamFilter,
+    TorchConf,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -54,18 +55,31 @@ impl TorchProgram {
         Ok(Self { name, operations: gz_text(operations)?, expected })
     }
 
-    /// Runs the program on the device engine, with PyTorch's policy and the program's settings.
+    /// Runs the program over addresses without memory: [`compare_over`](Self::compare_over).
+    ///
+    /// # Errors
+    ///
+    /// Those of `compare_over`.
+    pub fn compare(&self) -> Result<TorchComparison, GoldenError> {
+        self.compare_over(|memory| NullDevice::new(Device::cuda(0), memory))
+    }
+
+    /// Runs the program on the device engine, with PyTorch's policy and the program's settings, over a device
+    /// of the program's number of bytes.
     ///
     /// # Errors
     ///
     /// [`GoldenError::Operation`] for a line that is not an operation, [`GoldenError::Engine`] if the engine
     /// fails an operation that PyTorch accepted, or its invariants do not hold.
-    pub fn compare(&self) -> Result<TorchComparison, GoldenError> {
+    pub fn compare_over<D: GoldenDevice>(
+        &self,
+        make: impl FnOnce(u64) -> D,
+    ) -> Result<TorchComparison, GoldenError> {
         let mut lines = self.operations.lines().enumerate();
         let head = lines.next().and_then(|(_, line)| settings(line));
         let (conf, memory) = head.ok_or(GoldenError::Operation { line: 1 })?;
-        let device = NullDevice::new(Device::cuda(0), memory);
-        let mut run = TorchRun { engine: Engine::new(device, Policy::torch(&conf)), blocks: HashMap::new() };
+        let engine = Engine::new(make(memory), Policy::torch(&conf));
+        let mut run = TorchRun { engine, blocks: HashMap::new() };
         let mut expected = self.expected.lines();
         let mut comparison = TorchComparison::default();
         for (number, line) in lines {
@@ -105,14 +119,14 @@ enum TorchOperation {
     Allocate {
         id: u64,
         bytes: usize,
-        stream: StreamId,
+        stream: u64,
     },
     Free {
         id: u64,
     },
     RecordStream {
         id: u64,
-        stream: StreamId,
+        stream: u64,
     },
     EventsDone(bool),
     EmptyCache,
@@ -120,7 +134,7 @@ enum TorchOperation {
     /// Requests of this stream go to a private pool.
     BeginPool {
         pool: PoolId,
-        stream: StreamId,
+        stream: u64,
     },
     EndPool(PoolId),
     ReleasePool(PoolId),
@@ -136,19 +150,14 @@ impl TorchOperation {
             "a" => Self::Allocate {
                 id: number(&mut words)?,
                 bytes: number(&mut words)?,
-                stream: StreamId::from_raw(number(&mut words)?),
+                stream: number(&mut words)?,
             },
             "f" => Self::Free { id: number(&mut words)? },
-            "r" => Self::RecordStream {
-                id: number(&mut words)?,
-                stream: StreamId::from_raw(number(&mut words)?),
-            },
+            "r" => Self::RecordStream { id: number(&mut words)?, stream: number(&mut words)? },
             "q" => Self::EventsDone(flag(&mut words)?),
             "e" => Self::EmptyCache,
             "m" => Self::MemoryFraction(number(&mut words)?),
-            "b" => {
-                Self::BeginPool { pool: pool(&mut words)?, stream: StreamId::from_raw(number(&mut words)?) }
-            }
+            "b" => Self::BeginPool { pool: pool(&mut words)?, stream: number(&mut words)? },
             "x" => Self::EndPool(pool(&mut words)?),
             "d" => Self::ReleasePool(pool(&mut words)?),
             "o" => Self::PoolOnOom(pool(&mut words)?, flag(&mut words)?),
@@ -173,37 +182,60 @@ fn pool(words: &mut Split<'_, char>) -> Option<PoolId> {
     Some((0, number(words)?))
 }
 
+/// A device that recorded programs run on. As on the recorded one, each region and each reservation gets the
+/// next address, rounded up to 2 MiB, and no address is used twice.
+pub trait GoldenDevice: DeviceBacking {
+    /// Returns the address of the first region.
+    fn first_address(&self) -> usize;
+
+    /// Sets whether recorded events are complete when they are queried. If not, they are once they are waited
+    /// for.
+    fn set_events_done(&self, done: bool);
+
+    /// Returns the stream of a number.
+    fn stream(&self, number: u64) -> StreamId;
+}
+
+impl GoldenDevice for NullDevice {
+    fn first_address(&self) -> usize {
+        Self::FIRST_ADDRESS
+    }
+
+    fn set_events_done(&self, done: bool) {
+        Self::set_events_done(self, done);
+    }
+
+    fn stream(&self, number: u64) -> StreamId {
+        StreamId::from_raw(number)
+    }
+}
+
 /// A running program.
-struct TorchRun {
-    engine: Engine<NullDevice>,
+struct TorchRun<D: GoldenDevice> {
+    engine: Engine<D>,
     blocks: HashMap<u64, DeviceBlock>,
 }
 
-impl TorchRun {
+impl<D: GoldenDevice> TorchRun<D> {
     /// Executes one operation. Returns its result, if it has one.
     fn execute(&mut self, operation: TorchOperation) -> Result<Option<String>, DeviceError> {
         match operation {
             TorchOperation::Allocate { id, bytes, stream } => {
-                return Ok(Some(match self.engine.allocate(DeviceRequest::new(bytes, stream)) {
-                    Ok(block) => {
-                        self.blocks.insert(id, block);
-                        format!("{id} {}", self.engine.address(block) - NullDevice::FIRST_ADDRESS)
-                    }
-                    Err(_) => format!("{id} OOM"),
-                }));
+                return self.allocate(id, bytes, stream).map(Some);
             }
             // Frees and stream uses of blocks that PyTorch could not allocate are recorded too.
             TorchOperation::Free { id } => {
                 self.blocks.remove(&id).map_or(Ok(()), |block| self.engine.free(block))?;
             }
             TorchOperation::RecordStream { id, stream } => {
-                let block = self.blocks.get(&id);
+                let (block, stream) = (self.blocks.get(&id), self.engine.backing().stream(stream));
                 block.map_or(Ok(()), |&block| self.engine.record_stream(block, stream))?;
             }
             TorchOperation::EventsDone(done) => self.engine.backing().set_events_done(done),
             TorchOperation::EmptyCache => self.engine.empty_cache()?,
             TorchOperation::MemoryFraction(fraction) => self.engine.set_memory_fraction(fraction),
             TorchOperation::BeginPool { pool, stream } => {
+                let stream = self.engine.backing().stream(stream);
                 self.engine.begin_allocate_to_pool(pool, StreamFilter::only([stream]))?;
             }
             TorchOperation::EndPool(pool) => self.engine.end_allocate_to_pool(pool)?,
@@ -215,6 +247,19 @@ impl TorchRun {
             TorchOperation::Capture(_) => {}
         }
         Ok(None)
+    }
+
+    fn allocate(&mut self, id: u64, bytes: usize, stream: u64) -> Result<String, DeviceError> {
+        let stream = self.engine.backing().stream(stream);
+        match self.engine.allocate(DeviceRequest::new(bytes, stream)) {
+            Ok(block) => {
+                self.blocks.insert(id, block);
+                let first = self.engine.backing().first_address();
+                Ok(format!("{id} {}", self.engine.address(block) - first))
+            }
+            Err(DeviceError::OutOfMemory { .. }) => Ok(format!("{id} OOM")),
+            Err(error) => Err(error),
+        }
     }
 
     fn verify(&self, line: usize) -> Result<(), GoldenError> {

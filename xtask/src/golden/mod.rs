@@ -74,11 +74,15 @@ const CHECKS: [ReferenceCheck; 7] = [
     },
 ];
 
-/// Runs every check on the data below a folder, which is relative to the working folder or else to the
-/// workspace root.
+/// Returns a folder, which is relative to the working folder or else to the workspace root: `cargo xtask` can
+/// run in any folder of the workspace.
+pub(crate) fn folder(shell: &Shell, data: &Path) -> PathBuf {
+    if data.exists() { data.to_path_buf() } else { shell.root().join(data) }
+}
+
+/// Runs every check on the data below a [`folder`].
 pub(crate) fn run(shell: &Shell, report: &mut Report, data: &Path) {
-    // `cargo xtask` can run in any folder of the workspace.
-    let data = if data.exists() { data.to_path_buf() } else { shell.root().join(data) };
+    let data = folder(shell, data);
     if let Err(source) = fs::read_dir(&data) {
         return report.step("golden", || Err(Error::Io { path: data, source }));
     }

@@ -33,6 +33,18 @@ impl Machine {
     }
 }
 
+/// Returns the number that a variable is set to.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+/// Returns `true` if the variable `ORLOP_CUDA_ALLOCATORS` names an allocator of a test, or is not set.
+pub(crate) fn is_chosen(allocator: &str) -> bool {
+    let chosen = std::env::var("ORLOP_CUDA_ALLOCATORS").unwrap_or_default();
+    chosen.is_empty() || chosen.split(',').any(|name| name == allocator)
+}
+
 /// Returns the driver's handle of a stream.
 pub(crate) fn handle(stream: &DeviceStream) -> u64 {
     stream.cudarc().cu_stream().addr() as u64

@@ -152,7 +152,8 @@ const PARTS: &[(&str, SuitePart)] = &[
     ("zeros refused", zeroed::refused),
 ];
 
-/// Runs the suite over allocators from `make`, a new one for each part.
+/// Runs the suite over allocators from `make`, a new one for each part. The parts that need a backing of the
+/// suite (its failures, its dirty memory) are not among them: see [`conformance_over`].
 ///
 /// # Panics
 ///

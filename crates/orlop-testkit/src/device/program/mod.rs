@@ -121,7 +121,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
             }
             1 => self.trim()?,
             2 if self.random.one_in(4) => {
-                let fraction = self.random.pick(&[0.05, 0.5, 1.0, -1.0, f64::NAN]);
+                let fraction = self.random.pick(&[0.0, 0.05, 0.5, 1.0, -1.0, f64::NAN]);
                 self.engine.set_memory_fraction(fraction.unwrap_or(1.0));
             }
             3 => self.begin_route()?,
