@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 }
 
 /// Returns `true` if every check passed.
-fn run(simulated: bool, quick: bool) -> Result<bool> {
+pub(crate) fn run(simulated: bool, quick: bool) -> Result<bool> {
     if simulated {
         orlop_cudasim_control::SimulatedDriver::load()?;
     }
