@@ -7,7 +7,7 @@
 //! 1. search the heap under its lock; if a chunk fits, done;
 //! 2. take the growth lock, then search again: a thread that grew the heap in the meantime has probably left
 //!    enough;
-//! 3. if nothing fits still, determine the size under the heap's lock, release that lock, obtain the region,
+//! 3. if still nothing fits, determine the size under the heap's lock, release that lock, obtain the region,
 //!    take the lock again, and add the region and take the chunk in the same critical section, so that no
 //!    other thread can take the memory first.
 //!

@@ -46,8 +46,8 @@
 //! # Ok::<(), orlop::memory::Error>(())
 //! ```
 //!
-//! The crate's `examples/` show budgets, arenas, a backing of your own, weight files, out-of-memory reports
-//! and recordings: `cargo run -p orlop --example budgets`.
+//! The crate's `examples/` show budgets, arenas, plans, a backing of your own, weight files, out-of-memory
+//! reports and recordings: `cargo run -p orlop --example budgets`.
 #![forbid(unsafe_code)]
 
 /// The program on the project's first page is a test.

@@ -13,6 +13,8 @@ mod budgets;
 mod out_of_memory;
 #[path = "../examples/own_backing.rs"]
 mod own_backing;
+#[path = "../examples/plan.rs"]
+mod plan;
 #[path = "../examples/record.rs"]
 mod record;
 #[cfg(feature = "cuda")]
@@ -89,6 +91,12 @@ fn own_backing() {
         "the conformance suite passed; 0 bytes of the quota are still in use",
     ];
     check_output("own_backing", own_backing::main, &expected);
+}
+
+#[test]
+fn plan() {
+    let expected = ["512 KiB instead of 640 KiB: optimal", "the result is 1, from 1 block"];
+    check_output("plan", plan::main, &expected);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! `std::sync::Barrier` is unsuitable for two reasons. A pass may take microseconds, less than waking a
 //! sleeping thread: threads that wait here spin, so that all start at the same time. And a thread that panics
-//! would block the others for ever: here its guard abandons the gate.
+//! would block the others forever: here its guard abandons the gate.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

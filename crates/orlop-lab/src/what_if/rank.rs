@@ -1,10 +1,10 @@
 //! The ranking: which of two replays costs less memory.
 //!
-//! The peak of reserved bytes in normal operation counts first: it is taken from other programs all the time,
-//! and leaves the least reserve. Next is the memory in which the run needs no retry, because each retry
-//! releases all cached memory and waits for the device; then the number of retries. The smallest memory in
-//! which a run succeeds says little: at that limit some settings succeed with thousands of retries and
-//! reserve most in normal operation. Differences of less than one percent are not significant, because
+//! The peak of reserved bytes in normal operation counts first: other programs cannot use these bytes, and
+//! they reduce the reserve for larger inputs. Next is the memory in which the run needs no retry, because
+//! each retry releases all cached memory and waits for the device; then the number of retries. The smallest
+//! memory in which a run succeeds says little: at that limit some settings succeed with thousands of retries
+//! and reserve most in normal operation. Differences of less than one percent are not significant, because
 //! replays are not more accurate.
 
 use super::what_if_report::WhatIfRow;
