@@ -10,32 +10,11 @@
 
 use criterion::{BatchSize, Criterion, Throughput};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
+use orlop_benches::Random;
 use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceAllocator, DeviceBlock, DeviceRequest, Engine, NullDevice, Policy, TorchConf};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-
-/// Numbers that follow no pattern, the same in each run (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() >> 16).unwrap_or(0) % limit
-    }
-
-    /// From 512 bytes to 2 MiB, each power of two as often as another.
-    fn bytes(&mut self) -> usize {
-        let log2 = 9 + self.below(12);
-        (1 << log2) + self.below(1 << log2)
-    }
-}
 
 const MEMORY: u64 = 1 << 44;
 
@@ -77,7 +56,7 @@ fn live(criterion: &mut Criterion, count: usize) {
     let mut group = criterion.benchmark_group(format!("live {count}"));
     group.throughput(Throughput::Elements(1));
     for (name, policy) in policies() {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let mut random = Random::new(0x9E37_79B9_7F4A_7C15);
         let mut engine = Engine::new(device(), policy.clone());
         let mut blocks: Vec<DeviceBlock> =
             (0..count).map(|_| engine.allocate(ask(random.bytes())).expect("memory")).collect();
@@ -88,12 +67,12 @@ fn live(criterion: &mut Criterion, count: usize) {
         };
         (0..count).for_each(|_| replace());
         group.bench_function(format!("{name}, engine"), |bencher| bencher.iter(&mut replace));
-        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let mut random = Random::new(0x9E37_79B9_7F4A_7C15);
         let allocator: AllocatorRef = DeviceAllocator::new(device(), policy).into_ref().erase();
         let mut ask = || Request::new(random.bytes());
         let mut blocks: Vec<Option<Block>> =
             (0..count).map(|_| Some(allocator.allocate(&ask()).expect("memory"))).collect();
-        let mut places = Random(88_172_645_463_325_252);
+        let mut places = Random::new(88_172_645_463_325_252);
         let mut replace = || {
             let place = places.below(count);
             blocks[place] = None;
@@ -114,7 +93,7 @@ fn past_the_peak(count: usize) {
     let expandable: TorchConf = "expandable_segments:True".parse().expect("settings");
     let expandable = ("torch, expandable", Policy::torch(&expandable));
     for (name, policy) in policies().into_iter().chain([expandable]) {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let mut random = Random::new(0x9E37_79B9_7F4A_7C15);
         let mut engine = Engine::new(device(), policy);
         let mut blocks: Vec<DeviceBlock> =
             (0..count).map(|_| engine.allocate(ask(random.bytes())).expect("memory")).collect();
@@ -162,7 +141,7 @@ fn memory(criterion: &mut Criterion) {
     const PLACES: usize = 1 << 20;
     const WORDS: usize = 16;
     let mut order: Vec<u32> = (0..u32::try_from(PLACES).unwrap_or(u32::MAX)).collect();
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for place in (1..PLACES).rev() {
         order.swap(place, random.below(place));
     }

@@ -93,3 +93,33 @@ impl Results {
         }
     }
 }
+
+/// Numbers that follow no pattern, the same in each run (xorshift).
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Creates a sequence; `seed` is not zero.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Returns a number below `limit`, which is not zero.
+    pub fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() >> 16).unwrap_or(0) % limit
+    }
+
+    /// Returns a size from 512 bytes to 2 MiB, each power of two as often as another.
+    pub fn bytes(&mut self) -> usize {
+        let log2 = 9 + self.below(12);
+        (1 << log2) + self.below(1 << log2)
+    }
+}
