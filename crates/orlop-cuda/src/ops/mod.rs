@@ -12,7 +12,7 @@ mod on_stream;
 mod staging;
 mod strided;
 
-use self::kernels::{KernelModule, is_copy};
+use self::kernels::{KernelModule, Kernels, is_copy};
 use self::on_stream::OnStream;
 use self::staging::StagingBuffers;
 use crate::device::{self, CudaDevice, StreamTarget, resolve};
@@ -94,6 +94,11 @@ impl CudaOps {
         };
         let scope = device.enter()?;
         Ok(work(OnStream { device: &device, scope: &scope, handle })?)
+    }
+
+    /// Returns the kernels if there are any. A stream of another device runs no kernel of this one.
+    fn kernels(&self, on: &OnStream<'_>) -> Option<&Kernels> {
+        if on.device.device() == self.device.device() { self.kernels.kernels(on) } else { None }
     }
 
     /// Fills each run of adjacent elements.
@@ -204,7 +209,7 @@ unsafe impl DeviceOps for CudaOps {
             let places = (to.ptr.as_ptr().addr(), from.ptr.as_ptr().addr());
             if path == CopyPath::Within
                 && !strided::is_one_call(run, outer.dims())
-                && let Some(kernels) = self.kernels.kernels(&on)
+                && let Some(kernels) = self.kernels(&on)
             {
                 // SAFETY: guaranteed by the caller.
                 return unsafe { kernels.copy(&on, places, run, outer.dims()) };
@@ -236,7 +241,7 @@ unsafe impl DeviceOps for CudaOps {
             return unsafe { self.copy_strided(here(to.0), here(from.0), to.1.size(), loops, stream) };
         }
         let is_done = self.on(stream, |on| {
-            let Some(kernels) = self.kernels.kernels(&on) else { return Ok(false) };
+            let Some(kernels) = self.kernels(&on) else { return Ok(false) };
             let address = |(ptr, dtype): (NonNull<u8>, DType)| (ptr.as_ptr().addr(), dtype);
             // SAFETY: guaranteed by the caller.
             unsafe { kernels.cast(&on, address(to), address(from), loops) }
@@ -260,7 +265,7 @@ unsafe impl DeviceOps for CudaOps {
             if aligned
                 && pattern.len() <= 16
                 && count > 2
-                && let Some(kernels) = self.kernels.kernels(&on)
+                && let Some(kernels) = self.kernels(&on)
             {
                 let loops = [LoopDim { size: count, dst: pattern.len(), src: 0 }];
                 // SAFETY: guaranteed by the caller.
@@ -288,7 +293,7 @@ unsafe impl DeviceOps for CudaOps {
             return unsafe { self.fill(to, pattern, run.size, stream) };
         }
         let is_done = self.on(stream, |on| {
-            let Some(kernels) = self.kernels.kernels(&on) else { return Ok(false) };
+            let Some(kernels) = self.kernels(&on) else { return Ok(false) };
             // SAFETY: guaranteed by the caller.
             unsafe { kernels.fill(&on, to.as_ptr().addr(), pattern, loops.dims()) }?;
             Ok(true)

@@ -36,7 +36,7 @@ impl OnStream<'_> {
 
     /// # Safety
     ///
-    /// [`DeviceOps::copy`], on one device.
+    /// `DeviceOps::copy`, on one device.
     pub(super) unsafe fn copy_within(&self, to: usize, from: usize, bytes: usize) -> Result<(), CudaError> {
         let (to, from) = (to as u64, from as u64);
         // SAFETY: guaranteed by the caller.
@@ -45,7 +45,7 @@ impl OnStream<'_> {
 
     /// # Safety
     ///
-    /// [`DeviceOps::copy`], from pinned memory.
+    /// `DeviceOps::copy`, from pinned memory.
     pub(super) unsafe fn copy_in(&self, to: usize, from: NonNull<u8>, bytes: usize) -> Result<(), CudaError> {
         let (to, from) = (to as u64, from.as_ptr().cast());
         // SAFETY: guaranteed by the caller.
@@ -54,7 +54,7 @@ impl OnStream<'_> {
 
     /// # Safety
     ///
-    /// [`DeviceOps::copy`], to pinned memory.
+    /// `DeviceOps::copy`, to pinned memory.
     pub(super) unsafe fn copy_out(
         &self,
         to: NonNull<u8>,
@@ -70,7 +70,7 @@ impl OnStream<'_> {
     ///
     /// # Safety
     ///
-    /// [`DeviceOps::fill`].
+    /// `DeviceOps::fill`.
     pub(super) unsafe fn set(&self, to: usize, pattern: &[u8], count: usize) -> Result<(), CudaError> {
         let (driver, address, handle) = (self.scope.driver(), to as u64, self.handle);
         match *pattern {
@@ -97,7 +97,7 @@ impl OnStream<'_> {
     ///
     /// # Safety
     ///
-    /// [`DeviceOps::fill`].
+    /// `DeviceOps::fill`.
     pub(super) unsafe fn fill_by_doubling(
         &self,
         to: usize,

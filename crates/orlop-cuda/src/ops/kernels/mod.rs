@@ -13,5 +13,5 @@ mod module;
 mod text;
 
 pub(super) use self::casts::is_copy;
-pub(super) use self::module::KernelModule;
+pub(super) use self::module::{KernelModule, Kernels};
 pub(super) use self::text::text;

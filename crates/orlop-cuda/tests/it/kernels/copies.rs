@@ -136,3 +136,20 @@ fn fills_of_long_patterns_are_one_launch() {
         assert!(here.read(&block) == bytes.repeat(4800 / pattern), "{pattern}");
     }
 }
+
+#[test]
+fn more_loops_than_a_launch_has_are_several_launches() {
+    let here = KernelBench::new();
+    here.ops.load_kernels().unwrap();
+    let strides: Vec<usize> = (0..10).map(|dim| 1 << dim).collect();
+    let reversed: Vec<usize> = strides.iter().rev().copied().collect();
+    let (rows, columns) = (layout(&[2; 10], &reversed), layout(&[2; 10], &strides));
+    let source = noise(4096);
+    let (to, from) = (here.block(&[0; 4096]), here.block(&source));
+    assert_eq!(here.copy(&to, &from, 4, (&rows, &columns)), [4, 0]);
+    let element = |index: u16| {
+        let at = usize::from(index.reverse_bits() >> 6) * 4;
+        source[at..at + 4].to_vec()
+    };
+    assert!(here.read(&to) == (0..1024).flat_map(element).collect::<Vec<u8>>());
+}

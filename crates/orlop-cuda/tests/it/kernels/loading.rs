@@ -6,8 +6,8 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use orlop_alloc::{Block, DeviceOps, Error, Request, StridedLoops};
 use orlop_context::Context;
 use orlop_core::{DType, Device, MemoryFormat};
-use orlop_cuda::{CudaError, CudaOps, install};
-use orlop_cudasim_control::KernelRun;
+use orlop_cuda::{CudaDevice, CudaError, CudaOps, install};
+use orlop_cudasim_control::{KernelRun, SimulationConfig};
 use orlop_tensor::Tensor;
 use std::time::Duration;
 
@@ -29,6 +29,20 @@ fn a_module_is_loaded_once_for_all_operations_of_a_context() {
     other.load_kernels().unwrap();
     here.cast(&to, &from, 100, here.stream.id()).unwrap();
     assert_eq!(here.machine.calls("cuModuleLoadData"), 1);
+    assert_eq!(here.read(&to), doubles(100));
+}
+
+#[test]
+fn kernels_are_not_loaded_for_a_stream_of_another_device() {
+    let here = KernelBench::with(&SimulationConfig::new().devices([1 << 28, 1 << 28]));
+    let other = CudaDevice::new(1).unwrap();
+    let (to, from) = (here.block(&[0; 800]), here.block(&floats(100)));
+    let refused = here.cast(&to, &from, 100, other.default_stream());
+    assert!(matches!(refused, Err(Error::CannotCast { .. })), "{refused:?}");
+    assert_eq!(here.machine.calls("cuModuleLoadData"), 0);
+    CudaOps::new(&other).load_kernels().unwrap();
+    here.cast(&to, &from, 100, here.stream.id()).unwrap();
+    assert_eq!(here.machine.calls("cuModuleLoadData"), 2, "one for each context");
     assert_eq!(here.read(&to), doubles(100));
 }
 

@@ -47,7 +47,11 @@ pub(super) fn noise(bytes: usize) -> Vec<u8> {
 
 impl KernelBench {
     pub(super) fn new() -> Self {
-        let machine = Machine::new(&SimulationConfig::new());
+        Self::with(&SimulationConfig::new())
+    }
+
+    pub(super) fn with(config: &SimulationConfig) -> Self {
+        let machine = Machine::new(config);
         let (ops, stream) = (CudaOps::new(&machine.device), machine.device.create_stream().unwrap());
         let allocator = caching_allocator(&machine.device).unwrap().into_ref().erase();
         Self { ops, stream, allocator, machine }
@@ -109,13 +113,20 @@ fn the_assembler_accepts_the_module() {
     };
     let path = std::env::temp_dir().join(format!("orlop-kernels-{}.ptx", std::process::id()));
     std::fs::write(&path, CudaOps::kernel_text()).unwrap();
+    let mut accepted = 0;
     for target in ["50", "52", "60", "61", "70", "75", "80", "86", "89", "90", "100", "120"] {
         let mut command = std::process::Command::new(&ptxas);
         let output =
             command.arg(format!("-arch=sm_{target}")).arg(&path).args(["-o", "/dev/null"]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
+        if text.contains("'gpu-name'") {
+            println!("skipped: this assembler has no sm_{target}");
+            continue;
+        }
         assert!(output.status.success() && text.is_empty(), "sm_{target}: {text}");
         println!("accepted for sm_{target}");
+        accepted += 1;
     }
+    assert!(accepted >= 5, "{accepted}");
     std::fs::remove_file(&path).unwrap();
 }
