@@ -201,3 +201,20 @@ pub(crate) fn cuda_golden(shell: &Shell, data: &Path) -> Result<Outcome> {
     shell.run("golden-cuda", shell.cargo(&args).env("ORLOP_CUDA_GOLDEN", data))?;
     Ok(Outcome::passed())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A filter that matches no test passes.
+    #[test]
+    fn the_long_tests_exist() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/orlop-cuda/tests/it");
+        for check in CudaCheck::value_variants() {
+            let (module, function) = check.test().0.split_once("::").expect("a path");
+            let files = [format!("{module}.rs"), format!("{module}/mod.rs")].map(|name| folder.join(name));
+            let text = files.iter().find_map(|file| std::fs::read_to_string(file).ok()).expect("the module");
+            assert!(text.contains(&format!("#[test]\nfn {function}(")), "{module}::{function}");
+        }
+    }
+}

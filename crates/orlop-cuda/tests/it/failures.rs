@@ -29,10 +29,10 @@ fn program(device: &CudaDevice, streams: &[DeviceStream], allocator: &AllocatorR
         if !host {
             request = request.stream(stream.id());
         }
-        let request = if step % 3 == 0 && bytes < 2 << 20 { request.zeroed() } else { request };
+        let request = if step % 3 == 0 && bytes < 1 << 20 { request.zeroed() } else { request };
         let block = allocator.allocate(&request)?;
         if !host {
-            let mut source = vec![7_u8; bytes.min(100_000)];
+            let mut source = vec![7_u8; bytes.min(10_000)];
             let from = DevicePtr::new(NonNull::from(source.as_mut_slice()).cast(), Device::CPU);
             let to = DevicePtr::new(block.as_ptr(), block.device());
             // SAFETY: both have this many bytes.

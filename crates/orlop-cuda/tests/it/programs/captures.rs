@@ -38,6 +38,8 @@ pub(super) trait Captures: Sync {
     fn release(&self, graph: OwnGraph);
 
     fn adopt_foreign(&self, stream: StreamId) -> Result<(), DeviceError>;
+
+    fn retire(&self, stream: StreamId) -> Result<(), DeviceError>;
 }
 
 /// Calls `act` in a mode in which the captures of other threads forbid nothing.
@@ -77,5 +79,9 @@ impl<B: DeviceBacking> Captures for AllocatorRef<DeviceAllocator<B>> {
 
     fn adopt_foreign(&self, stream: StreamId) -> Result<(), DeviceError> {
         self.adopt_foreign_stream(stream)
+    }
+
+    fn retire(&self, stream: StreamId) -> Result<(), DeviceError> {
+        self.retire_stream(stream)
     }
 }

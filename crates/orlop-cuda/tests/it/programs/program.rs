@@ -155,6 +155,12 @@ impl Worker<'_> {
             (700..850, taken) => drop(taken),
             (850..870, taken) => {
                 keep(taken);
+                // Most streams are simply dropped: allocators then learn their end from the table of streams.
+                if let Some(caching) = self.program.caching.as_ref().filter(|_| self.random.one_in(4))
+                    && !stream.is_external
+                {
+                    let _refused = caching.retire(stream.stream.id());
+                }
                 self.streams[place] = self.program.new_stream(place);
             }
             (870..880, taken) => {
