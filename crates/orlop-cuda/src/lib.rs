@@ -24,7 +24,7 @@
 //! | `device` | devices, their contexts, events and streams |
 //! | `memory` | sources of memory for the device engine |
 //! | `allocators` | caching, stream-ordered, direct and pinned allocators |
-//! | `ops` | copies and fills |
+//! | `ops` | copies, casts and fills, on streams |
 //! | `interop` | cudarc's launches and slices |
 //! | `register` | allocators by name, and a device in a context |
 
