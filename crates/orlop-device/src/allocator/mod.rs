@@ -122,7 +122,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     ///
     /// # Panics
     ///
-    /// If `inspect` uses this allocator, other than for a request, which fails with [`Error::Reentrant`].
+    /// If `inspect` uses this allocator, other than for a request, which fails with
+    /// [`Error::Reentrant`](orlop_alloc::Error::Reentrant).
     pub fn with_engine<R>(&self, inspect: impl FnOnce(&Engine<B>) -> R) -> R {
         let _growing = self.growth.lock();
         inspect(&self.inner.lock().engine)
