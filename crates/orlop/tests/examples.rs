@@ -70,7 +70,7 @@ fn budgets() {
     let expected = [
         "sequence 6: the KV cache holds 1.00 MiB",
         "callback: 256 KiB needed, 256 KiB evicted",
-        "it would exceed the budget of this kind",
+        "which would exceed the budget of this kind",
     ];
     check_output("budgets", budgets::main, &expected);
 }

@@ -255,9 +255,9 @@ impl fmt::Display for OutOfMemory {
             self.kind
         )?;
         match self.refusal {
-            Refusal::Limit => write!(f, ", it would exceed the limit")?,
+            Refusal::Limit => write!(f, ", which would exceed the limit")?,
             Refusal::Backing => write!(f, ", the backing has no memory left")?,
-            Refusal::Budget => write!(f, ", it would exceed the budget of this kind")?,
+            Refusal::Budget => write!(f, ", which would exceed the budget of this kind")?,
             Refusal::Full => write!(f, ", the fixed pool is full")?,
             Refusal::Injected => write!(f, ", by failure injection")?,
         }
