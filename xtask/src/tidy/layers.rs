@@ -21,7 +21,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("orlop-lab", &["orlop-trace", "orlop-device", "orlop-plan"]),
     ("orlop-onnx", &["orlop-plan"]),
     ("orlop-torch", &["orlop-cuda"]),
-    ("orlop", &["orlop-cuda", "orlop-tensor", "orlop-lab", "orlop-onnx"]),
+    ("orlop", &["orlop-cuda", "orlop-exec", "orlop-lab", "orlop-onnx"]),
     ("orlop-cli", &["orlop"]),
     ("orlop-race", &[]),
     ("orlop-testkit", &["orlop-tensor", "orlop-device", "orlop-race"]),

@@ -140,6 +140,8 @@ fn wrong_parts_are_refused() {
     graph.view(a, view).unwrap();
     graph.view(a, view).unwrap();
     assert_eq!(graph.in_place(a, view), Err(GraphError::TwoSources { output: view }));
+    let larger = graph.output(node, "larger", 2).unwrap();
+    assert_eq!(graph.view(a, larger), Err(GraphError::LargerView { input: a, output: larger }));
     let next = graph.node("next", &[output]).unwrap();
     let graph = graph.finish();
     for (order, wrong) in [(vec![node], next), (vec![next, node], next), (vec![node, node, next], node)] {
@@ -162,7 +164,10 @@ fn random_graph(nodes: &[(u64, Vec<usize>, u8)]) -> (Graph, Vec<ValueId>) {
         let node = graph.node("node", &inputs).expect("its values");
         let output = graph.output(node, "value", *size).expect("a part of the graph");
         match (kind % 8, inputs.first()) {
-            (0, Some(&input)) => graph.view(input, output).expect("a part of the graph"),
+            (0, Some(&input)) => {
+                let viewed = graph.view(input, output);
+                assert!(matches!(viewed, Ok(()) | Err(GraphError::LargerView { .. })), "{viewed:?}");
+            }
             (1..4, Some(_)) => {
                 inputs.iter().for_each(|&input| graph.in_place(input, output).expect("a part of the graph"));
             }
