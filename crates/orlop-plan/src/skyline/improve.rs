@@ -5,7 +5,7 @@
 //! that the search crosses plateaus.
 
 use super::decode::Decoder;
-use crate::normal::Normal;
+use crate::normal::{Normal, SectionSpan};
 use crate::skyline::orders::ranks;
 
 /// A candidate plan: an order of buffers, and the offsets that it gives.
@@ -65,6 +65,7 @@ pub(super) fn improve(
         (0..spans.len()).filter(above).collect()
     };
     let mut above = above_bound(found);
+    let mut least = excess(normal, &found.offsets);
     while found.height > normal.lower_bound && may_continue() {
         let mut sorted = found.sorted.clone();
         let max = 2 + random.below(MOVES - 1);
@@ -74,12 +75,23 @@ pub(super) fn improve(
             let to = random.below(from + 1);
             sorted[to..=from].rotate_right(1);
         }
-        // The same height is accepted.
-        if let Some(height) = decoder.decode(&ranks(&sorted), found.height) {
+        let Some(height) = decoder.decode(&ranks(&sorted), found.height) else { continue };
+        let sum = excess(normal, decoder.offsets());
+        // The same height is accepted if no more bytes are above the bound: where a problem repeats itself,
+        // each part has to come down before the height does.
+        if height < found.height || sum <= least {
+            least = sum;
             *found = Candidate { height, offsets: decoder.offsets().to_vec(), sorted };
             above = above_bound(found);
         }
     }
+}
+
+/// Returns the sum of the bytes by which spans end above the bound.
+fn excess(normal: &Normal, offsets: &[u64]) -> u128 {
+    let end = |(span, offset): (&SectionSpan, &u64)| offset + span.size;
+    let ends = normal.spans.iter().zip(offsets).map(end);
+    ends.map(|end| u128::from(end.saturating_sub(normal.lower_bound))).sum()
 }
 
 #[cfg(test)]
