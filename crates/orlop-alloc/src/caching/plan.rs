@@ -168,18 +168,19 @@ impl ThreadPlan {
         Ok(Self { steps, states, next: 0, base, token, records, extents, periods: 0, diverged: (0, 0, 0) })
     }
 
-    /// Returns the block whose turn it is, if it is of the class of `bytes`, what it waits for was freed, and
-    /// its size is allowed.
+    /// Returns the block whose turn it is, and its size, if it is of the class of `bytes`, what it waits for
+    /// was freed, and its size is allowed.
     #[inline(always)]
     pub(super) fn take(
         &mut self,
         bytes: usize,
         allowed: impl FnOnce(usize) -> bool,
-    ) -> Option<NonNull<Record>> {
+    ) -> Option<(NonNull<Record>, usize)> {
         let number = self.next;
         // SAFETY: by the invariants.
         let step = unsafe { self.steps.get_unchecked(number) };
-        if !step.is_for(bytes) || !allowed(step.granted()) {
+        let granted = step.granted();
+        if !step.is_for(bytes) || !allowed(granted) {
             return None;
         }
         let mut before = step.after;
@@ -204,10 +205,10 @@ impl ThreadPlan {
         let record = unsafe { place.as_mut() };
         // SAFETY: inside an extent (`new`), which does not wrap around: not null.
         record.ptr = unsafe { NonNull::new_unchecked(ptr) };
-        record.granted = step.granted();
+        record.granted = granted;
         record.token = self.token.with_note(number).0;
         self.end_turn();
-        Some(place)
+        Some((place, granted))
     }
 
     #[inline(always)]
@@ -251,11 +252,11 @@ impl ThreadPlan {
             self.end_turn();
             return None;
         }
-        let record = self.take(bytes, |_| true);
-        if record.is_none() {
+        let taken = self.take(bytes, |_| true);
+        if taken.is_none() {
             self.diverged = (self.next, self.periods, self.divergences().saturating_add(1));
         }
-        record
+        taken.map(|(record, _)| record)
     }
 
     /// Returns the number of consecutive divergences from the step whose turn it is.

@@ -128,11 +128,11 @@ impl ThreadCache {
         request: &Request,
         allowed: impl FnOnce(usize) -> bool,
     ) -> Option<(NonNull<Record>, usize)> {
-        let mut place = self.plan.as_mut()?.take(request.bytes, allowed)?;
+        let (mut place, granted) = self.plan.as_mut()?.take(request.bytes, allowed)?;
         // SAFETY: the plan hands it out, so no other pointer to it is used.
         let record = unsafe { place.as_mut() };
         (record.tag, record.kind) = (request.tag, request.kind);
-        Some((place, record.granted))
+        Some((place, granted))
     }
 
     /// Takes a block for the request from its stack or from the plan, if `allowed` accepts its size. Returns
