@@ -254,7 +254,7 @@ pub enum Error {
     },
 
     /// Two sizes of -1.
-    #[error("sizes {first} and {second} are both -1: only one size can be inferred")]
+    #[error("the sizes of dimensions {first} and {second} are both -1: only one can be inferred")]
     InferredTwice {
         /// The index of the first -1, counted from 0, the outermost.
         first: usize,
@@ -263,14 +263,19 @@ pub enum Error {
     },
 
     /// A size of -1 beside one of 0.
-    #[error("size {dim} is -1 beside a size of 0 and cannot be inferred: give it")]
+    #[error(
+        "the size of dimension {dim} is -1, which cannot be inferred if another size is 0: give the size"
+    )]
     InferredBesideZero {
         /// The index of the -1, counted from 0, the outermost.
         dim: usize,
     },
 
     /// Sizes whose product is not the number of elements.
-    #[error("sizes with product {product} do not fit {numel} elements (beside a -1, they must divide it)")]
+    #[error(
+        "the product of the sizes is {product}: it must equal the number of elements, {numel}, or divide it \
+        if one size is -1"
+    )]
     NumelMismatch {
         /// The product of the sizes, without a -1.
         product: usize,
@@ -279,8 +284,8 @@ pub enum Error {
     },
 
     /// Sizes that no view of the layout can have.
-    #[error("a new dimension would run across dimensions {} and {dim}, which do not continue each other in \
-        memory: reshape copies them", dim.saturating_sub(1))]
+    #[error("a dimension of the view would span dimensions {} and {dim}, which are not contiguous in memory: \
+        use reshape, which copies", dim.saturating_sub(1))]
     NotViewable {
         /// The inner of the two dimensions, counted from 0, the outermost; at least 1.
         dim: usize,
@@ -320,14 +325,17 @@ pub enum Error {
     },
 
     /// A view with another element size of a layout whose last stride is not 1.
-    #[error("the last stride is {stride}, but another element size needs 1: make it contiguous first")]
+    #[error(
+        "the last stride is {stride}, but a view with another element size needs a last stride of 1: make \
+        the tensor contiguous first"
+    )]
     LastStride {
         /// The last stride, in elements.
         stride: usize,
     },
 
     /// A size, stride or offset that is not a multiple of the element ratio.
-    #[error("{part}, {value}, is not a multiple of the {by} elements that become one")]
+    #[error("{part} is {value}, which is not a multiple of {by}, the number of elements that become one")]
     Indivisible {
         /// The number to divide.
         part: LayoutPart,
@@ -336,4 +344,34 @@ pub enum Error {
         /// The number of elements that become one.
         by: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_sentences() {
+        let messages = [
+            (
+                Error::NumelMismatch { product: 6, numel: 7 },
+                "the product of the sizes is 6: it must equal the number of elements, 7, or divide it if one \
+                 size is -1",
+            ),
+            (
+                Error::InferredBesideZero { dim: 1 },
+                "the size of dimension 1 is -1, which cannot be inferred if another size is 0: give the size",
+            ),
+            (
+                Error::Indivisible { part: LayoutPart::Size(0), value: 5, by: 4 },
+                "the size of dimension 0 is 5, which is not a multiple of 4, the number of elements that \
+                 become one",
+            ),
+        ];
+        for (error, message) in messages {
+            assert_eq!(error.to_string(), message);
+        }
+    }
 }

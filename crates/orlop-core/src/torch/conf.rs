@@ -27,7 +27,7 @@ pub const ROUNDING_INTERVALS: usize = 16;
 /// assert_eq!(conf.to_string(), "expandable_segments:True,roundup_power2_divisions:[256:1,>:4]");
 ///
 /// let error = "max_split_size_mb:10".parse::<TorchConf>().unwrap_err();
-/// assert!(error.to_string().starts_with("max_split_size_mb cannot be 10: a whole number of MiB"));
+/// assert!(error.to_string().starts_with("max_split_size_mb cannot be 10, expected a whole number of MiB"));
 /// # Ok::<(), orlop_core::torch::ConfError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -77,7 +77,7 @@ pub enum ConfError {
         key: Box<str>,
     },
     /// The value is not valid for the setting.
-    #[error("{key} cannot be {value}: {expected}")]
+    #[error("{key} cannot be {value}, expected {expected}")]
     Value {
         /// The setting.
         key: &'static str,
