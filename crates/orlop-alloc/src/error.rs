@@ -117,7 +117,11 @@ pub enum Error {
         destination_bytes: usize,
     },
     /// The arena has live blocks, so it cannot be rewound.
-    #[error("the arena has {live} live blocks and cannot be rewound: drop them first, or call `renew`")]
+    #[error(
+        "the arena has {live} live block{} and cannot be rewound: drop {} first, or call `renew`",
+        if *live == 1 { "" } else { "s" },
+        if *live == 1 { "it" } else { "them" }
+    )]
     ArenaInUse {
         /// The number of live blocks.
         live: usize,

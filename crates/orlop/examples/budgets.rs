@@ -59,9 +59,11 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         println!("\nworkspace is refused, whatever the KV cache holds:\n  {error}");
     }
 
-    println!("\nwhat was tried when memory was short:");
+    println!("\nthree requests did not fit at once; the steps that were tried for them:");
     for count in context.ladder() {
-        println!("  {:<20} {} times, {} freed", count.step.to_string(), count.taken, ByteSize(count.bytes));
+        let times = if count.taken == 1 { "time" } else { "times" };
+        let (step, bytes, effect) = (count.step.to_string(), ByteSize(count.bytes), count.step.effect());
+        println!("  {step:<20} {} {times}, {bytes} {effect}", count.taken);
     }
     Ok(())
 }

@@ -19,6 +19,16 @@ pub enum LadderStep {
 impl LadderStep {
     /// All steps, in order.
     pub const ALL: [Self; 4] = [Self::OwnCache, Self::OtherCaches, Self::Callbacks, Self::Borrow];
+
+    /// Returns the word for the bytes of the step in messages: `lent` for [`LadderStep::Borrow`], which frees
+    /// no memory, and `freed` for all others.
+    #[must_use]
+    pub const fn effect(self) -> &'static str {
+        match self {
+            Self::OwnCache | Self::OtherCaches | Self::Callbacks => "freed",
+            Self::Borrow => "lent",
+        }
+    }
 }
 
 impl fmt::Display for LadderStep {

@@ -79,7 +79,8 @@ pub struct OutOfMemory {
     pub by_tag: Vec<(Tag, u64)>,
     /// Chunks by bin, if the engine has bins.
     pub bins: Vec<BinUse>,
-    /// The reclaim steps that were tried, with the bytes each one freed.
+    /// The reclaim steps that were tried, with the bytes that each one freed or, for [`LadderStep::Borrow`],
+    /// was lent.
     pub tried: Vec<(LadderStep, u64)>,
     /// The device's memory when the request was refused, if the allocator can tell. `None` for
     /// [`Refusal::Budget`].
@@ -234,7 +235,7 @@ impl OutOfMemory {
             )?;
         }
         for (step, bytes) in &self.tried {
-            writeln!(out, "  tried {step}: {} freed", ByteSize(*bytes))?;
+            writeln!(out, "  tried {step}: {} {}", ByteSize(*bytes), step.effect())?;
         }
         if let (Some(memory), Some(elsewhere)) = (self.device_memory, self.held_elsewhere()) {
             writeln!(out, "  device: {memory}; {} held outside of this allocator", ByteSize(elsewhere))?;

@@ -72,9 +72,10 @@ impl fmt::Display for Stats {
         row(f, "all", &self.totals.all)?;
         write!(
             f,
-            "reserved {} in {} regions (peak {}), cached {}, deferred {}",
+            "reserved {} in {} region{} (peak {}), cached {}, deferred {}",
             ByteSize(self.usage.reserved),
             self.usage.regions,
+            if self.usage.regions == 1 { "" } else { "s" },
             ByteSize(self.usage.peak_reserved),
             ByteSize(self.cached()),
             ByteSize(self.usage.deferred),

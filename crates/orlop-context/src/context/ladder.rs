@@ -1,8 +1,9 @@
-//! The reclaim ladder: the steps that are tried, in order, before a request fails.
+//! The types of the reclaim ladder: the steps that are tried, in order, before a request fails.
+//! `Context::climb` in `reclaim.rs` takes them.
 //!
 //! The cache of the kind's allocator, the caches of other kinds, the callbacks of the kind, the unused budget
-//! of other kinds. After each step that freed something the request is tried again. The error lists what each
-//! step freed.
+//! of other kinds. After each step that freed something, or was lent some budget, the request is tried again.
+//! The error lists these bytes for each step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +35,7 @@ pub type PressureCallback = Arc<dyn Fn(&Pressure) -> u64 + Send + Sync>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PressureId(pub(super) u64);
 
-/// How often each step was taken, and the bytes it freed.
+/// How often each step was taken, and the bytes it freed or was lent.
 #[derive(Debug, Default)]
 pub(super) struct LadderCounts {
     steps: [(AtomicU64, AtomicU64); LadderStep::ALL.len()],
@@ -47,7 +48,7 @@ pub struct StepCount {
     pub step: LadderStep,
     /// How often it was taken.
     pub taken: u64,
-    /// Bytes it freed in total.
+    /// Bytes in total that it freed or, for [`LadderStep::Borrow`], was lent.
     pub bytes: u64,
 }
 

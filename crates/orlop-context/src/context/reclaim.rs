@@ -1,4 +1,4 @@
-//! Budgets, callbacks, and the reclaim ladder.
+//! Budgets, callbacks, and the steps of the reclaim ladder ([`Context::climb`]).
 
 use super::budget::{Budget, BudgetAccounts, BudgetStatus};
 use super::ladder::{Pressure, PressureCallback, PressureId, StepCount};

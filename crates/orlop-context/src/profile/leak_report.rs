@@ -188,7 +188,11 @@ impl fmt::Display for Leaks {
             table.fmt(f)?;
         }
         if self.refused_frees > 0 {
-            write!(f, "\n{} frees were refused: their memory stays unavailable", self.refused_frees)?;
+            let (frees, their) = match self.refused_frees {
+                1 => ("1 free was".to_owned(), "its"),
+                more => (format!("{more} frees were"), "their"),
+            };
+            write!(f, "\n{frees} refused: {their} memory stays unavailable")?;
         }
         Ok(())
     }

@@ -145,7 +145,11 @@ impl StepTable {
         if !others.is_empty() {
             let sum = |of: fn(&ShapeStats) -> u64| others.iter().map(|shape| of(shape)).sum();
             let (allocations, bytes) = (sum(|shape| shape.allocations), sum(|shape| shape.allocated_bytes));
-            rows.push((format!("{} more shapes", others.len()), allocations, bytes));
+            let more = match others.len() {
+                1 => "1 more shape".to_owned(),
+                more => format!("{more} more shapes"),
+            };
+            rows.push((more, allocations, bytes));
         }
         rows
     }

@@ -115,6 +115,7 @@ fn a_hard_budget_holds_and_says_so() {
     assert!(report.hint().contains(&ByteSize(6 * MIB).to_string()), "{}", report.hint());
     // Each step once: there is nothing to borrow.
     assert_eq!(report.tried, [(LadderStep::Callbacks, 0), (LadderStep::Borrow, 0)]);
+    assert!(report.report().contains("tried callbacks: 0 B freed\n  tried borrowing: 0 B lent"));
     // Other kinds are not bounded, and the budget is free again when the block is.
     let _other = context.allocate(Device::CPU, &mib(30)).unwrap();
     drop(first);

@@ -108,7 +108,7 @@ fn bare_addresses_and_refused_frees() {
     unsafe { allocator.free(ptr, None) }.unwrap_err();
     let leaks = check.finish();
     assert_eq!((leaks.blocks().len(), leaks.refused_frees()), (1, 1));
-    assert!(leaks.to_string().ends_with("\n1 frees were refused: their memory stays unavailable"));
+    assert!(leaks.to_string().ends_with("\n1 free was refused: its memory stays unavailable"));
 }
 
 #[test]

@@ -304,7 +304,9 @@ mod tests {
     fn reset_refuses_with_live_blocks_and_rewinds_without() {
         let arena = Arena::new(System::new(), 4096).into_ref();
         let block = arena.allocate(&Request::new(100)).unwrap();
-        assert!(matches!(arena.reset(), Err(Error::ArenaInUse { live: 1 })));
+        let refused = arena.reset().unwrap_err();
+        assert!(matches!(refused, Error::ArenaInUse { live: 1 }));
+        assert!(refused.to_string().starts_with("the arena has 1 live block and cannot be rewound: drop it"));
         let address = block.as_ptr();
         drop(block);
         arena.reset().unwrap();
