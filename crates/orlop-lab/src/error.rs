@@ -54,7 +54,10 @@ pub enum LabError {
         allocator: Box<str>,
     },
     /// No pool of a sensible size fits the trace.
-    #[error("{allocator}: the trace does not fit into a pool of {largest} bytes, {times} times its peak")]
+    #[error(
+        "{allocator}: the trace does not fit into a pool of {largest} bytes, which is {times} times \
+         its peak of live bytes"
+    )]
     NoPoolFits {
         /// The name of the allocator.
         allocator: Box<str>,

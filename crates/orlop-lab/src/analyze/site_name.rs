@@ -368,7 +368,7 @@ fn short_function(function: &str) -> String {
 }
 
 /// Replaces control characters, which a terminal would interpret, and limits the length.
-fn cleaned(text: &str, max: usize) -> String {
+pub(super) fn cleaned(text: &str, max: usize) -> String {
     let mut cleaned = String::new();
     for (index, letter) in text.chars().enumerate() {
         if index == max {

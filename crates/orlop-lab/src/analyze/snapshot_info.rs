@@ -5,17 +5,25 @@ use super::fragmentation::{SegmentsInfo, peak_of_segments};
 use super::live_memory::{LiveMemory, events_after};
 use super::naming::{SiteGroups, SiteNaming};
 use super::out_of_memory::OutOfMemoryReport;
+use super::site_name::cleaned;
+use orlop_core::ByteSize;
+use orlop_trace::formats::numbered_device;
 use orlop_trace::history::{
     DeviceHistory, EventAction, History, HistoryWarning, Timeline, WorkStep, Workload,
 };
 use serde::Serialize;
 use std::borrow::Cow;
+use std::fmt;
 
 /// The maximum number of failed requests to analyze for each device: a program that retries fails thousands
 /// of times.
 const MAX_FAILURES: usize = 16;
 
-/// The description of a history.
+/// The maximum number of characters of the settings in a summary.
+const MAX_SETTINGS: usize = 1000;
+
+/// The description of a history. It prints as a summary: the settings, the number of warnings, and one line
+/// for each device.
 ///
 /// ```
 /// use orlop_trace::history::History;
@@ -37,7 +45,7 @@ pub struct SnapshotInfo {
     pub devices: Vec<DeviceInfo>,
 }
 
-/// The description of the events on a device.
+/// The description of the events on a device. It prints as one line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -97,6 +105,48 @@ impl SnapshotInfo {
             warnings: history.warnings.iter().map(ToString::to_string).collect(),
             warning_count: HistoryWarning::count(&history.warnings),
             devices: history.devices.iter().map(|device| DeviceInfo::of(device, history, naming)).collect(),
+        }
+    }
+}
+
+impl fmt::Display for SnapshotInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line_end = "";
+        if let Some(settings) = self.settings.as_deref().filter(|settings| !settings.is_empty()) {
+            write!(f, "settings: {}", cleaned(settings, MAX_SETTINGS))?;
+            line_end = "\n";
+        }
+        if self.warning_count > 0 {
+            write!(f, "{line_end}warnings: {}", self.warning_count)?;
+            line_end = "\n";
+        }
+        if self.devices.is_empty() {
+            return write!(f, "{line_end}no device was used");
+        }
+        for device in &self.devices {
+            write!(f, "{line_end}{device}")?;
+            line_end = "\n";
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for DeviceInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device {}", self.device)?;
+        // GPUs are numbered from 0; the numbers of others need an explanation.
+        if let Some(device) = numbered_device(self.device).filter(|device| !device.is_cuda()) {
+            write!(f, " ({device})")?;
+        }
+        let live = [self.start_bytes, self.peak.live.bytes, self.end.live.bytes].map(ByteSize);
+        write!(f, ": live {} at the start, {} at the peak, {} at the end", live[0], live[1], live[2])?;
+        if let Some(reserved) = self.peak_reserved {
+            write!(f, "; peak reserved {}", ByteSize(reserved))?;
+        }
+        match self.out_of_memory.len() + self.more_out_of_memory {
+            0 => Ok(()),
+            1 => f.write_str("; 1 request failed"),
+            failed => write!(f, "; {failed} requests failed"),
         }
     }
 }

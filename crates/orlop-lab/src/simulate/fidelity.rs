@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 pub struct Fidelity {
     /// Allocations in the recording.
     pub allocations: u64,
-    /// Allocations that block the recorded address.
+    /// Allocations that got the recorded address.
     pub same: u64,
     /// The first event with a different address.
     pub first_difference: Option<usize>,

@@ -60,6 +60,11 @@ fn the_bytes_at_peak_and_end_are_complete() {
     assert_eq!((device.allocations, device.frees, device.ignored_events), (4, 2, 0));
     assert_eq!((device.start_bytes, device.peak_reserved), (3 * MIB, Some((20 + 30 + 2 + 20) * MIB)));
     assert!(device.out_of_memory.is_empty() && info.warnings.is_empty());
+    assert_eq!(
+        info.to_string(),
+        "device 0: live 3.00 MiB at the start, 38.0 MiB at the peak, 9.00 MiB at the end; \
+         peak reserved 72.0 MiB"
+    );
 
     let peak = &device.peak;
     assert_eq!((peak.live.bytes, peak.live.blocks), (38 * MIB + 100, 4));

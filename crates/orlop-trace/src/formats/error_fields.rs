@@ -142,7 +142,7 @@ impl fmt::Display for BlockFault {
             Self::Number => "it has a number that is too large",
             Self::Text => "it has a text that is not UTF-8",
             Self::Order => "it has a record before the one it belongs to",
-            Self::Late => "it has a record of the start after an event",
+            Self::Late => "it has a record of the state at the start after an event",
             Self::Count => "the number of events is wrong",
         })
     }

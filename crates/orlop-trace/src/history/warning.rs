@@ -136,13 +136,13 @@ impl fmt::Display for HistoryWarning {
             }
             Self::RegionMisfit { device, event, address } => {
                 let at = at(device, event);
-                write!(f, "{at}: the change of the region at {address:#x} contradicts those around it")
+                write!(f, "{at}: changes the region at {address:#x}, which contradicts the regions there")
             }
             Self::UnknownAction { device, event } => {
                 write!(f, "{}: the action is unknown to this reader", at(device, event))
             }
             Self::TotalMisfit { device, event } => {
-                write!(f, "{}: the counted bytes contradict the events", at(device, event))
+                write!(f, "{}: the totals that the source counted contradict the events", at(device, event))
             }
             Self::CutOff { at } => write!(f, "the file is cut off: what follows byte {at} is incomplete"),
             Self::Damaged { at } => write!(f, "the file is damaged: nothing from byte {at} on can be used"),

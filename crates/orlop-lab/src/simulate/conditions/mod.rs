@@ -42,7 +42,7 @@ const MAX_INSPECTED_BLOCKS: usize = 1 << 22;
 #[non_exhaustive]
 pub struct RunConditions {
     /// The memory limit; `None` if nothing was refused. Without call sites, a call of `empty_cache` directly
-    /// before a request that raises the peak budget like a refusal, and yields a limit that did not exist.
+    /// before a request that raises the peak looks like a refusal, and yields a limit that did not exist.
     pub limit: Option<MemoryLimit>,
     /// The events at which the program emptied the cache, in order: the first released region of each call.
     pub cache_releases: Vec<u32>,

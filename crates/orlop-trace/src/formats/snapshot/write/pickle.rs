@@ -1,6 +1,6 @@
 //! Pickles of protocol 4, without its optional frames.
 //!
-//! Words, texts, frames and call sites are written key and then referred to by memo, as in PyTorch's
+//! Words, texts, frames and call sites are written once and then referred to by memo, as in PyTorch's
 //! snapshots. Only opcodes that the viewer's reader supports are used. Lists are written in batches of a
 //! thousand, as by Python, because the viewer puts each batch on its call stack.
 
@@ -10,10 +10,10 @@ use crate::history::{Frame, SiteId, Sites, TextId};
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
 
-/// The number of list items that are appended at key.
+/// The number of list items that are appended at once.
 const BATCH: u32 = 1000;
 
-/// A value that is written key.
+/// A value that is written once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum MemoKey {
     Word(u8),
