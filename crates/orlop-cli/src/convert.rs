@@ -30,8 +30,8 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<(), Failures> {
         });
     }
     let Some(bytes) = bytes else { return Ok(()) };
-    let (events, size) = (table::count(events), table::bytes(bytes));
-    output::print(&format!("{output}: {events} events as {format}, {size}\n"))
+    let (events, size) = (table::counted(events, "event"), table::bytes(bytes));
+    output::print(&format!("{output}: {events} as {format}, {size}\n"))
 }
 
 /// Exits because the format is unknown.

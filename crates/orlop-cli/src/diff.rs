@@ -3,7 +3,7 @@
 use crate::arguments::DiffArguments;
 use crate::histories::{self, ProfileSource};
 use crate::output::{self, Failures};
-use crate::table::{self, bytes, count, more, plain};
+use crate::table::{self, bytes, count, counted, more, plain};
 use orlop::lab::compare::{DeviceDiff, Diff, MetricChange, SiteDiff, SiteMatching};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -73,7 +73,8 @@ fn text(device: &DeviceDiff, hidden: usize) -> String {
     text.push_str(&sites(&device.sites));
     if hidden > 0 {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  and {} call sites with smaller differences", count(hidden as u64));
+        let sites = counted(hidden as u64, "call site");
+        let _ = writeln!(text, "  and {sites} with smaller differences");
     }
     text
 }
@@ -117,7 +118,6 @@ pub(crate) fn name(site: &SiteDiff) -> String {
     let name = plain(&site.name);
     match site.other_lines {
         0 => name,
-        1 => format!("{name} (and 1 more line)"),
-        lines => format!("{name} (and {lines} more lines)"),
+        lines => format!("{name} (and {})", counted(lines as u64, "more line")),
     }
 }

@@ -3,7 +3,7 @@
 use crate::arguments::InfoArguments;
 use crate::inputs::{self, NamedTrace};
 use crate::output::{self, Failures};
-use crate::table::{self, bytes, count};
+use crate::table::{self, bytes, count, counted};
 use comfy_table::Table;
 use orlop::lab::analyze::{Lifetimes, SizeBucket, TraceInfo};
 use serde::Serialize;
@@ -42,19 +42,19 @@ fn text(entry: &InfoEntry<'_>) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {what:<12} {value}");
     };
-    let [operations, allocations, frees] =
-        [info.operations, info.allocations, info.frees].map(|number| count(number as u64));
-    say("operations", format!("{operations}: {allocations} allocations, {frees} frees"));
+    let allocations = counted(info.allocations as u64, "allocation");
+    let frees = counted(info.frees as u64, "free");
+    say("operations", format!("{}: {allocations}, {frees}", count(info.operations as u64)));
     if info.streams > 1 {
         say("streams", count(info.streams as u64));
     }
-    let peak_blocks = count(info.peak_live_blocks as u64);
+    let peak_blocks = counted(info.peak_live_blocks as u64, "block");
     say(
         "peak live",
-        format!("{} ({} B), {peak_blocks} blocks", bytes(info.peak_live_bytes), count(info.peak_live_bytes)),
+        format!("{} ({} B), {peak_blocks}", bytes(info.peak_live_bytes), count(info.peak_live_bytes)),
     );
-    let end_blocks = count(info.end_live_blocks as u64);
-    say("live at end", format!("{}, {end_blocks} blocks", bytes(info.end_live_bytes)));
+    let end_blocks = counted(info.end_live_blocks as u64, "block");
+    say("live at end", format!("{}, {end_blocks}", bytes(info.end_live_bytes)));
     say("allocated", format!("{} in total", bytes(info.allocated_bytes)));
     let distinct = count(info.distinct_sizes as u64);
     say(
@@ -76,11 +76,9 @@ fn text(entry: &InfoEntry<'_>) -> String {
 
 fn lifetime_text(lifetimes: &Lifetimes) -> String {
     let Lifetimes { min, p25, p50, p75, p90, p99, max } = *lifetimes;
-    let [min, p25, p50, p75, p90, p99, max] =
-        [min, p25, p50, p75, p90, p99, max].map(|number| count(number as u64));
-    format!(
-        "{min} to {max} operations; quarter {p25}, half {p50}, three quarters {p75}, 90 % {p90}, 99 % {p99}"
-    )
+    let max = counted(max as u64, "operation");
+    let [min, p25, p50, p75, p90, p99] = [min, p25, p50, p75, p90, p99].map(|number| count(number as u64));
+    format!("{min} to {max}; median {p50}, percentiles: 25th {p25}, 75th {p75}, 90th {p90}, 99th {p99}")
 }
 
 fn histogram(sizes: &[SizeBucket]) -> Table {

@@ -66,7 +66,11 @@ fn is_other(error: &TraceError) -> bool {
 /// its path.
 pub(crate) fn cannot_open(path: &Path, error: io::Error) -> String {
     let message = TraceError::Open { path: path.to_owned(), error }.to_string();
-    if path == Path::new(DASH) { format!("{message}; the standard input is /dev/stdin") } else { message }
+    if path == Path::new(DASH) {
+        format!("{message}; write /dev/stdin for the standard input")
+    } else {
+        message
+    }
 }
 
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {

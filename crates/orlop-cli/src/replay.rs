@@ -48,7 +48,7 @@ fn unrepeatable(traces: &[NamedTrace], choices: &[String]) -> Vec<String> {
     let pipes = traces.iter().filter(|named| !named.file.is_file());
     let failure = |named: &NamedTrace| {
         format!(
-            "{}: this can be read only once: name one allocator, and no other trace",
+            "{}: this can be read only once: name a single allocator and no other trace",
             named.file.display()
         )
     };
@@ -117,15 +117,12 @@ fn text(
     let mut text = table::replay(reports, &means);
     let idle = traces.iter().map(|named| Replay::new(&named.trace).repeat(8).overhead());
     let overhead = idle.fold(0.0, f64::max);
-    let threads = match arguments.threads.get() {
-        1 => "1 thread".to_owned(),
-        threads => format!("{threads} threads"),
-    };
+    let threads = table::counted(arguments.threads.get() as u64, "thread");
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "{threads}, touching {}, over {backing}. ns/op is the median of the passes after the first, cold the \
-         first. The replay loop alone takes up to {overhead:.1} ns/op.",
+        "{threads}, touching {}, over {backing}. ns/op is the median of the passes after the first; cold is \
+         the first pass. The replay loop alone takes up to {overhead:.1} ns/op.",
         touch(arguments),
     );
     text

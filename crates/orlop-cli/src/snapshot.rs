@@ -2,7 +2,7 @@
 
 use crate::arguments::SnapshotInfoArguments;
 use crate::output::Failures;
-use crate::table::{self, bytes, count, duration, percent, plain};
+use crate::table::{self, bytes, count, counted, duration, percent, plain};
 use crate::{histories, output};
 use orlop::lab::analyze::{
     BlockUsage, DeviceInfo, Fragmentation, InstantInfo, LiveMemory, OutOfMemoryReport, ReleaseMethod,
@@ -79,14 +79,15 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
         say("memory", bytes(memory));
     }
     let [events, allocations, frees] =
-        [device.events, device.allocations, device.frees].map(|number| count(number as u64));
-    let time = duration(device.duration_ns);
-    say("recorded", format!("{events} events in {time}: {allocations} allocations, {frees} frees"));
+        [(device.events, "event"), (device.allocations, "allocation"), (device.frees, "free")]
+            .map(|(number, thing)| counted(number as u64, thing));
+    say("recorded", format!("{events} in {}: {allocations}, {frees}", duration(device.duration_ns)));
     if !device.has_segments {
         say("segments", "not recorded".to_owned());
     }
     if device.ignored_events > 0 {
-        say("ignored", format!("{} events that match no segment", count(device.ignored_events)));
+        let verb = if device.ignored_events == 1 { "matches" } else { "match" };
+        say("ignored", format!("{} that {verb} no segment", counted(device.ignored_events, "event")));
     }
     let peak = &device.peak;
     let when = match peak.events {
@@ -103,7 +104,10 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
         );
     }
     say("live at start", bytes(device.start_bytes));
-    say("live at end", format!("{}, {} blocks", bytes(device.end.live.bytes), count(device.end.live.blocks)));
+    say(
+        "live at end",
+        format!("{}, {}", bytes(device.end.live.bytes), counted(device.end.live.blocks, "block")),
+    );
     for (when, instant) in [("at the peak", peak), ("at the end", &device.end)] {
         instant_text(text, when, instant);
     }
@@ -111,7 +115,7 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
         failure_text(text, failed);
     }
     if device.more_out_of_memory > 0 {
-        let _ = writeln!(text, "\n{} more requests failed", count(device.more_out_of_memory as u64));
+        let _ = writeln!(text, "\n{} failed", counted(device.more_out_of_memory as u64, "more request"));
     }
 }
 
@@ -126,12 +130,12 @@ fn instant_text(text: &mut String, when: &str, instant: &InstantInfo) {
 fn segments_text(segments: &SegmentsInfo) -> String {
     let reserved = bytes(segments.bytes.reserved);
     let mut text = format!(
-        "{reserved} in {} segments; the largest free chunk has {}",
-        count(segments.segments),
+        "{reserved} in {}; the largest free chunk has {}",
+        counted(segments.segments, "segment"),
         bytes(segments.bytes.largest_free)
     );
     if let Some(largest) = segments.largest_request {
-        let _ = write!(text, ", the largest request that fits {}", bytes(largest));
+        let _ = write!(text, ", and the largest request that fits is {}", bytes(largest));
     }
     text
 }
@@ -162,7 +166,7 @@ fn stream(stream: u64) -> String {
 }
 
 fn live_text(text: &mut String, when: &str, live: &LiveMemory) {
-    let _ = writeln!(text, "\nlive {when}: {} in {} blocks", bytes(live.bytes), count(live.blocks));
+    let _ = writeln!(text, "\nlive {when}: {} in {}", bytes(live.bytes), counted(live.blocks, "block"));
     if live.blocks == 0 {
         return;
     }
@@ -186,7 +190,7 @@ fn ranking(title: &str, ranking: &UsageRanking) -> String {
     }
     if ranking.others > 0 {
         let numbers = [bytes(ranking.other_bytes), String::new(), String::new()];
-        table.add_row(table::row_with_text(numbers, &format!("{} others", count(ranking.others))));
+        table.add_row(table::row_with_text(numbers, &counted(ranking.others, "other")));
     }
     table::indented(&table)
 }
@@ -241,7 +245,7 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
         text.push_str("  (PyTorch: expandable_segments:True) might have served the request\n");
     }
     for (index, release) in failed.releases.iter().enumerate() {
-        let what = if index == 0 { "least to release" } else { "or" };
+        let what = if index == 0 { "the least memory to release" } else { "or" };
         let _ = writeln!(text, "  {what}: {}", release_text(release));
         text.push_str(&ranking("call site", &release.by_site));
     }
@@ -252,7 +256,7 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
 }
 
 fn release_text(release: &ReleaseOption) -> String {
-    let what = format!("{} in {} blocks", bytes(release.bytes), count(release.blocks));
+    let what = format!("{} in {}", bytes(release.bytes), counted(release.blocks, "block"));
     let range = bytes(release.range);
     match release.method {
         ReleaseMethod::Neighbours => {

@@ -38,7 +38,7 @@ pub(crate) fn replay(reports: &[ReplayReport], means: &[ReplaySummary]) -> Strin
         table.add_row(row(
             [title, &mean.allocator],
             [
-                format!("{} traces", mean.traces),
+                counted(mean.traces as u64, "trace"),
                 nanoseconds(mean.ns_per_op),
                 String::new(),
                 String::new(),
@@ -152,6 +152,11 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// Formats a number of things: `1 block`, `2,048 blocks`. The plural ends with `s`.
+pub(crate) fn counted(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// Formats nanoseconds with three digits.
 fn nanoseconds(ns: f64) -> String {
     match ns {
@@ -174,6 +179,10 @@ mod tests {
         assert_eq!(
             [0, 999, 1000, 51_354, 1_000_000].map(count),
             ["0", "999", "1,000", "51,354", "1,000,000"]
+        );
+        assert_eq!(
+            [0, 1, 2000].map(|blocks| counted(blocks, "block")),
+            ["0 blocks", "1 block", "2,000 blocks"]
         );
         assert_eq!([1.234, 12.34, 1234.5].map(nanoseconds), ["1.23", "12.3", "1234"]);
         assert_eq!(known(None), "–");

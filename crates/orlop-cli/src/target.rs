@@ -28,7 +28,9 @@ pub(crate) fn put_named(
     write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), String>,
 ) -> Result<Option<u64>, String> {
     if path == Path::new(DASH) {
-        return Err(format!("{DASH}: the standard output is /dev/stdout, a file of this name ./{DASH}"));
+        return Err(format!(
+            "{DASH}: write /dev/stdout for the standard output, or ./{DASH} for a file of this name"
+        ));
     }
     check_output(path, [input]).map_err(|error| error.to_string())?;
     let named = |error| format!("{}: {error}", path.display());

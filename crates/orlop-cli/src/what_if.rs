@@ -143,9 +143,9 @@ fn write_head(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
     if let Some(UnplacedMemory { bytes, blocks }) = entry.unplaced {
         writeln!(
             out,
-            "  live before the recording    {}, replayed as {} blocks: no more is known",
+            "  live before the recording    {}, replayed as {}: no more is known",
             table::bytes(bytes),
-            table::count(blocks)
+            table::counted(blocks, "block")
         )?;
     }
     write_run(out, entry)?;
@@ -156,11 +156,8 @@ fn write_head(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
         let (same, all) = (table::count(fidelity.same), table::count(fidelity.allocations));
         writeln!(out, "  addresses as recorded        {same} of {all} by PyTorch's rules")?;
         if fidelity.unrequested > 0 {
-            let blocks = table::count(fidelity.unrequested);
-            writeln!(
-                out,
-                "  freed without a request      {blocks} blocks, freed at the recorded completion"
-            )?;
+            let blocks = table::counted(fidelity.unrequested, "block");
+            writeln!(out, "  freed without a request      {blocks}, freed at the recorded completion")?;
         }
     }
     if !report.baseline_is_recorded {
@@ -170,7 +167,8 @@ fn write_head(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
         writeln!(out, "  ignored in the recorded settings: {error}")?;
     }
     if entry.warnings > 0 {
-        writeln!(out, "  the recording has {} inconsistencies: see orlop snapshot info", entry.warnings)?;
+        let warnings = table::counted(entry.warnings, "warning");
+        writeln!(out, "  the recording has {warnings}: see orlop snapshot info")?;
     }
     Ok(())
 }
@@ -266,8 +264,8 @@ pub(crate) fn report_folded<'a>(
     let folded = outcomes.into_iter().map(|outcome| outcome.folded).max().unwrap_or(0);
     if folded > 0 {
         output::report(&format!(
-            "{}: device {device} has more than {MAX_STREAMS} streams: {} requests and uses of the others are \
-             replayed on one stream",
+            "{}: device {device} has more than {MAX_STREAMS} streams: the others are replayed as one stream \
+             (requests and uses: {})",
             path.display(),
             table::count(folded)
         ));

@@ -109,7 +109,7 @@ fn a_dash_as_file_name_is_explained() {
         let told = complaint(&run(&dash.collect::<Vec<_>>()), 1);
         assert!(told.starts_with("orlop: -: cannot be opened: "), "{command:?}: {told}");
         assert!(
-            told.ends_with("; the standard input is /dev/stdin\n") && told.lines().count() == 1,
+            told.ends_with("; write /dev/stdin for the standard input\n") && told.lines().count() == 1,
             "{told}"
         );
     }
@@ -119,7 +119,10 @@ fn a_dash_as_file_name_is_explained() {
         &["convert", &good, "-", "--to", "csv"],
     ] {
         let told = complaint(&run(command), 1);
-        assert_eq!(told, "orlop: -: the standard output is /dev/stdout, a file of this name ./-\n");
+        assert_eq!(
+            told,
+            "orlop: -: write /dev/stdout for the standard output, or ./- for a file of this name\n"
+        );
     }
     assert_eq!(fs::read_dir(folder.all()).expect("a folder").count(), 0, "nothing is written");
 }

@@ -164,7 +164,7 @@ fn a_request_that_failed_is_explained() {
         "out of memory: 30.0 MiB requested by train.py:41 step",
         "the device had 5.00 MiB left",
         "the free memory would have been enough, but is not contiguous",
-        "least to release: 15.0 MiB in 1 blocks, adjacent at 0x10000000000",
+        "the least memory to release: 15.0 MiB in 1 block, adjacent at 0x10000000000",
         "releases 40.0 MiB to the device",
     ] {
         assert!(text.contains(words), "{words} in\n{text}");

@@ -275,7 +275,7 @@ fn a_completion_without_a_request_is_reported() {
         let output = orlop(&["what-if", "--quick", &folder.path(file)]);
         let text = stdout(&output);
         assert!(text.contains(addresses), "{text}");
-        assert_eq!(text.contains("freed without a request      1 blocks"), unrequested, "{text}");
+        assert_eq!(text.contains("freed without a request      1 block,"), unrequested, "{text}");
         assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
