@@ -100,7 +100,7 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
         let by = if device.has_segments { "" } else { ", as counted by the source" };
         say(
             "peak reserved",
-            format!("{} ({} B), {over:.3} times the peak{by}", bytes(reserved), count(reserved)),
+            format!("{} ({} B), {over:.3} times the live peak{by}", bytes(reserved), count(reserved)),
         );
     }
     say("live at start", bytes(device.start_bytes));

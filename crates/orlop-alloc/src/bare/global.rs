@@ -152,7 +152,7 @@ fn engine() -> &'static Caching<Mmap> {
 ///
 /// The record is the header of memory from [`allocate_memory`] that is no longer in use, and this thread is
 /// inside the engine.
-unsafe fn return_block(record: NonNull<Record>) {
+unsafe fn return_record(record: NonNull<Record>) {
     // SAFETY: guaranteed by the caller; the engine is never destroyed.
     if unsafe { deallocate(engine(), record) }.is_err() {
         // The block stays allocated and counted. The counter is the only way to report it.
@@ -166,7 +166,7 @@ fn return_deferred() {
         DEFERRED_FREES.get().into_iter().filter(|later| !later.is_empty()).flat_map(RemoteFreeList::take)
     {
         // SAFETY: `dealloc` put the record there, so the memory is no longer in use.
-        unsafe { return_block(NonNull::from(Box::leak(record))) };
+        unsafe { return_record(NonNull::from(Box::leak(record))) };
     }
 }
 
@@ -208,7 +208,7 @@ unsafe fn free_memory(memory: NonNull<u8>, layout: Layout) {
     };
     return_deferred();
     // SAFETY: the memory's header; the memory is no longer in use (guaranteed by the caller).
-    unsafe { return_block(record) };
+    unsafe { return_record(record) };
 }
 
 // SAFETY: memory is in a block of its own in the engine, or from the system; both meet the contract. No call

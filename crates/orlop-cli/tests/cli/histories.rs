@@ -146,7 +146,7 @@ fn recordings_without_segments_are_described_without_them() {
     let text = stdout(&orlop(&["snapshot", "info", &profile]));
     for words in [
         "peak live      2.89 GiB (3,098,553,856 B)",
-        "peak reserved  4.53 GiB (4,867,489,792 B), 1.571 times the peak, as counted by the source",
+        "peak reserved  4.53 GiB (4,867,489,792 B), 1.571 times the live peak, as counted by the source",
         "live at start  849 MiB",
         "(held before the recording)",
         "LogSoftmaxBackward0 < aten::_log_softmax_backward_data",
