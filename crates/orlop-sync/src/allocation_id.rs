@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AllocationId(u64);
 
-/// The binary logarithm of the number of ids in a range: more than any thread ever draws.
+/// The binary logarithm of the number of ids in a range. No thread ever draws that many.
 const RANGE_LOG2: u32 = 40;
 
 impl AllocationId {

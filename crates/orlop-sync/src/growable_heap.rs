@@ -40,7 +40,7 @@ pub trait CentralHeap {
 /// A way to obtain regions for a [`CentralHeap`]. It runs under the growth lock only, so it may be slow; it
 /// may lock the heap briefly.
 pub trait HeapGrowth<C: CentralHeap> {
-    /// Why no region can be obtained.
+    /// The reason why no region can be obtained.
     type Error;
 
     /// Obtains a region for `request`, or frees chunks inside the heap. It is called again while the request

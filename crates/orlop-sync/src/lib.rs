@@ -3,7 +3,7 @@
 //! | type | what it guarantees |
 //! |---|---|
 //! | [`Slots`] | one value per thread slot; entered without a locked instruction; any thread can visit all |
-//! | [`ShardedCounters`] | blocks and bytes per slot; the sums are exact at rest; the end of the owner |
+//! | [`ShardedCounters`] | blocks and bytes per slot; exact sums at rest; detection of the last block |
 //! | [`Handles`] | the number of an owner's handles; none is created after the last one was dropped |
 //! | [`SwapCell`] | a value that is read often and replaced rarely, and dropped when it has no reader |
 //! | [`RetainingCell`] | a value that is read in one load: a replaced one stays until the cell is dropped |

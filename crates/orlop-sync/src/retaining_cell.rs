@@ -9,7 +9,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A cell for a `T`, empty at first. (Bounds, because an `AtomicPtr` has none.)
+/// A cell for a `T`, empty at first.
+///
+/// It requires `T: Send + Sync`, because the cell shares values between threads, and an `AtomicPtr` is `Send`
+/// and `Sync` for every `T`.
 pub struct RetainingCell<T: Send + Sync> {
     /// Null, or a pointer to an element of `retained`.
     current: AtomicPtr<T>,

@@ -43,7 +43,7 @@ struct Meta<'a> {
     source: &'a str,
     settings: Option<&'a str>,
     warnings: Vec<String>,
-    /// Including those that are only counted.
+    /// The number of warnings, including those that are only counted.
     warning_count: u64,
     what_if: &'a [ReportRow],
     kinds: [&'static str; MemoryKind::COUNT],

@@ -39,9 +39,9 @@ pub struct SimulationOutcome {
     pub ratio: f64,
     /// Reserved bytes at the end.
     pub reserved: u64,
-    /// How often all cached memory had to be released before a request could be served.
+    /// The number of retries: requests that were served only after all cached memory was released.
     pub retries: u64,
-    /// The number of retries: a request is served after all cached memory is released.
+    /// The number of allocations from the device.
     pub device_allocations: u64,
     /// Bytes of pages that were moved.
     pub remapped: u64,

@@ -67,7 +67,7 @@ impl<'a, T> CounterGuard<'a, T> {
         SlotCounts { shard: self.slot.shared() }
     }
 
-    /// Returns `true` if counting in such a block needs more than this slot: see
+    /// Returns `true` if this slot alone cannot count in a block of `granted` bytes: see
     /// [`SlotCounts::exceeds_limit`].
     #[inline(always)]
     #[must_use]

@@ -19,7 +19,7 @@ pub(in crate::counters) struct Peaks {
 }
 
 impl<T> ShardedCounters<T> {
-    /// Handles a slot that exceeded its limit: perhaps a new peak.
+    /// Handles a slot that exceeded its limit: the sum of all slots may be a new peak.
     #[cold]
     #[inline(never)]
     pub(super) fn pass_limit(&self) {

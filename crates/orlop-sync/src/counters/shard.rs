@@ -156,8 +156,8 @@ impl SlotCounts<'_> {
         usize::try_from(balance).unwrap_or(0)
     }
 
-    /// Returns `true` if counting in a block of `granted` bytes needs more than this slot: it may make a new
-    /// peak, or be the first of its kind.
+    /// Returns `true` if this slot alone cannot count in a block of `granted` bytes: the block may make a new
+    /// peak, or is the first of its kind.
     #[inline(always)]
     #[must_use]
     pub fn exceeds_limit(self, kind: MemoryKind, granted: usize) -> bool {

@@ -20,10 +20,10 @@
 //! be allocated again, and an allocation after that, so that they are in order.
 //!
 //! Region events are stamped while the allocator holds its lock, and delivered slightly later. By its stamp,
-//! a region is reserved before all blocks in it and released after they are freed, whichever threads they are
-//! of. Regions that exist when the recording begins come first, as reserved or mapped at that time. When many
-//! events are overwritten, regions are not forgotten: a history begins with them, and a drained file gets the
-//! differences (see the module `regions`).
+//! a region is reserved before all blocks in it and released after they are freed, whichever threads allocate
+//! and free them. Regions that exist when the recording begins come first, as reserved or mapped at that
+//! time. When many events are overwritten, regions are not forgotten: a history begins with them, and a
+//! drained file gets the differences (see the module `regions`).
 //!
 //! A failed request is recorded each time an allocator fails to serve it, even if a
 //! `Context` then finds memory elsewhere.

@@ -20,8 +20,8 @@ pub(super) struct Evidence {
     uncollected: u64,
     /// Reserved bytes plus free bytes of the device when a request failed for the last time.
     capacity: Option<u64>,
-    /// The minimum of reserved bytes that requests would have led to that failed although the device had
-    /// enough.
+    /// Of the requests that failed although the device had enough memory: the minimum of the reserved bytes
+    /// that serving one would have led to.
     refused: Option<u64>,
     pub(super) releases: Vec<RegionRelease>,
 }
