@@ -138,8 +138,8 @@ impl<T: Recycled> Shared<T> {
         }
     }
 
-    /// Returns `true` if there are exactly `count` handles. If these are the caller's, everything done through
-    /// others happened before.
+    /// Returns `true` if there are exactly `count` handles. If these are the caller's, everything done
+    /// through others happened before.
     #[inline]
     pub(crate) fn has_handles(&self, count: usize) -> bool {
         self.counted().count.load(ordering!("shared.alone", Acquire)) == count

@@ -1,3 +1,5 @@
+//! [`PlannedError`]: the errors of planned memory, by the numbers of tensors and parts.
+
 use crate::Error;
 use orlop_core::Alignment;
 use orlop_plan::{PlanError, ProblemError};

@@ -139,9 +139,9 @@ impl PlannedMemory {
     fn of_checked(root: MemoryBlock, parts: &[PlannedPart]) -> Self {
         let (mut slots, mut ranges) = (Vec::new(), Vec::with_capacity(parts.len()));
         for (index, part) in parts.iter().enumerate() {
-            // SAFETY: 1. checked. 2. parts that share bytes are not live at once (checked). The handles can be
-            // used while the clock is inside of the part's lifetime: `tensor` lends no others, and `advance`
-            // revokes what is left of them. Nothing else has access to the block.
+            // SAFETY: 1. checked. 2. parts that share bytes are not live at once (checked). The handles can
+            // be used while the clock is inside of the part's lifetime: `tensor` lends no others, and
+            // `advance` revokes what is left of them. Nothing else has access to the block.
             let storage = unsafe { Storage::planned(&root, part.offset, part.bytes) };
             let first = slots.len();
             slots.extend(part.tensors.iter().map(|tensor| Slot {

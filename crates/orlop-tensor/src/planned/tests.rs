@@ -1,3 +1,4 @@
+//! What can be done with a tensor before, during and after its lifetime.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use super::*;
@@ -106,7 +107,7 @@ fn the_clock_waits_for_accesses() {
 #[test]
 fn addresses_that_were_handed_out_keep_the_memory() {
     let mut memory = three();
-    // An address alone: nobody has a handle, so using it is the caller's own risk.
+    // An address alone: nothing has a handle, so using it is the caller's own risk.
     memory.tensor(0).unwrap().storage().unwrap().as_mut_ptr().unwrap();
     memory.advance(2).unwrap();
     memory.restart().unwrap();
@@ -247,7 +248,7 @@ fn tensors_without_elements_or_parts_without_tensors() {
     assert!(memory.tensor(0).is_err());
 }
 
-/// Memory stays while somebody has a tensor, and is returned after that.
+/// Memory stays while a tensor exists, and is returned after that.
 #[test]
 fn tensors_keep_the_memory_alive() {
     let context = Context::new();

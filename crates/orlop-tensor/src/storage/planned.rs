@@ -7,7 +7,7 @@ use crate::error::{Error, Result, Unresizable};
 use orlop_alloc::{Block, Deleter, MemoryBlock, Record};
 use orlop_core::Alignment;
 
-/// Flags of storages whose bytes somebody may access without a handle.
+/// Flags of storages whose bytes may be accessed without a handle.
 const REACHABLE: Flags = Flags::ESCAPED.and(Flags::IMMUTABLE).and(Flags::FOREIGN_PROCESS);
 
 impl Storage {
@@ -17,7 +17,7 @@ impl Storage {
     ///
     /// 1. The bytes are inside the block.
     /// 2. Nothing else accesses them while a handle to the storage can be used: until [`Storage::revoke`] has
-    ///    succeeded, or nobody uses a handle.
+    ///    succeeded, or no handle is left.
     pub(crate) unsafe fn planned(root: &MemoryBlock, offset: usize, bytes: usize) -> Self {
         // SAFETY: inside the block (guaranteed by the caller).
         let ptr = unsafe { root.ptr.add(offset) };
@@ -68,7 +68,7 @@ impl Storage {
             cell.wait_for_readers()?;
         }
         if cell.has_handles(handles) {
-            // Only flags were set, or a guard was leaked, which nobody can use: guards borrow handles.
+            // Only flags were set, or a guard was leaked, which is of no use: guards borrow handles.
             let is_unique = |block: *const MemoryBlock| {
                 // SAFETY: no other handle exists and the caller's are not in use.
                 unsafe { &*block }.is_unique()
