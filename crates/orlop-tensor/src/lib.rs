@@ -42,6 +42,7 @@ pub mod interchange;
 #[cfg(feature = "safetensors")]
 mod map;
 mod plain;
+pub mod planned;
 mod recycle;
 mod shared;
 mod storage;

@@ -138,6 +138,13 @@ impl<T: Recycled> Shared<T> {
         }
     }
 
+    /// Returns `true` if there are exactly `count` handles. If these are the caller's, everything done
+    /// through others happened before.
+    #[inline]
+    pub(crate) fn has_handles(&self, count: usize) -> bool {
+        self.counted().count.load(ordering!("shared.alone", Acquire)) == count
+    }
+
     /// Returns the number of handles, which other threads may change.
     pub(crate) fn count(&self) -> usize {
         self.counted().count.load(Ordering::Relaxed)

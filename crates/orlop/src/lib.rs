@@ -26,6 +26,10 @@
     doc = "| [`tensor`] | tensors: storage, views, copy-on-write, accessors, interchange | `orlop-tensor` |"
 )]
 #![cfg_attr(
+    feature = "exec",
+    doc = "| [`exec`] | execution plans: tensors at planned places, lent step by step | `orlop-exec` |"
+)]
+#![cfg_attr(
     feature = "trace",
     doc = "| [`trace`] | recordings of allocators: record, read, write | `orlop-trace` |"
 )]
@@ -67,6 +71,8 @@ pub use orlop_core as types;
 pub use orlop_cuda as cuda;
 #[cfg(feature = "device")]
 pub use orlop_device as device;
+#[cfg(feature = "exec")]
+pub use orlop_exec as exec;
 pub use orlop_host as host;
 #[cfg(feature = "lab")]
 pub use orlop_lab as lab;

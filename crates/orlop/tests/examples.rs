@@ -9,12 +9,12 @@
 mod arena;
 #[path = "../examples/budgets.rs"]
 mod budgets;
+#[path = "../examples/mlp.rs"]
+mod mlp;
 #[path = "../examples/out_of_memory.rs"]
 mod out_of_memory;
 #[path = "../examples/own_backing.rs"]
 mod own_backing;
-#[path = "../examples/plan.rs"]
-mod plan;
 #[path = "../examples/record.rs"]
 mod record;
 #[cfg(feature = "cuda")]
@@ -76,6 +76,12 @@ fn budgets() {
 }
 
 #[test]
+fn mlp() {
+    let expected = ["planned: 2.00 KiB in one arena, optimal", "identical: true"];
+    check_output("mlp", mlp::main, &expected);
+}
+
+#[test]
 fn out_of_memory() {
     let expected = [
         "live under tag decoder weights: 24.0 MiB",
@@ -91,12 +97,6 @@ fn own_backing() {
         "the conformance suite passed; 0 bytes of the quota are still in use",
     ];
     check_output("own_backing", own_backing::main, &expected);
-}
-
-#[test]
-fn plan() {
-    let expected = ["512 KiB instead of 640 KiB: optimal", "the result is 1, from 1 block"];
-    check_output("plan", plan::main, &expected);
 }
 
 #[test]

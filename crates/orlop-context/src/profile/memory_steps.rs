@@ -29,7 +29,7 @@ pub struct MemorySteps {
 /// A running step; it ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "the step ends when this is dropped"]
-pub struct StepGuard<'a> {
+pub struct MemoryStepGuard<'a> {
     recorder: &'a Recorder,
     order: u64,
 }
@@ -103,9 +103,9 @@ impl MemorySteps {
     /// # Ok::<(), orlop_alloc::Error>(())
     /// ```
     #[track_caller]
-    pub fn step(&self, name: impl Into<Cow<'static, str>>) -> StepGuard<'_> {
+    pub fn step(&self, name: impl Into<Cow<'static, str>>) -> MemoryStepGuard<'_> {
         let order = self.recorder.state().begin(name.into(), Location::caller());
-        StepGuard { recorder: &self.recorder, order }
+        MemoryStepGuard { recorder: &self.recorder, order }
     }
 
     /// Returns the finished steps, in the order in which they started.
@@ -137,7 +137,7 @@ impl fmt::Display for MemorySteps {
     }
 }
 
-impl StepGuard<'_> {
+impl MemoryStepGuard<'_> {
     /// Ends the step and returns its statistics.
     pub fn finish(self) -> StepMemory {
         let mut state = self.recorder.state();
@@ -149,7 +149,7 @@ impl StepGuard<'_> {
     }
 }
 
-impl Drop for StepGuard<'_> {
+impl Drop for MemoryStepGuard<'_> {
     fn drop(&mut self) {
         self.recorder.state().end(self.order);
     }

@@ -50,7 +50,7 @@ mod table;
 
 pub use self::leak_report::{LeakGroup, Leaks, LiveBlock};
 pub use self::leaks::LeakCheck;
-pub use self::memory_steps::{MemorySteps, StepGuard};
+pub use self::memory_steps::{MemoryStepGuard, MemorySteps};
 pub use self::shapes::{ShapeStats, TensorShape, of_shape, wants_shapes};
 pub use self::step::{StepMemory, StepStats};
 pub use self::step_table::{StepOrder, StepTable};

@@ -8,6 +8,7 @@
 use super::{Graph, GraphError, NodeId, Source, ValueId, rounded};
 use crate::{Buffer, Problem, ProblemBuilder};
 use orlop_core::Alignment;
+use std::ops::Range;
 
 /// The planning problem of a graph whose nodes are executed in a certain order. Time is the position of a
 /// node in the order.
@@ -15,6 +16,7 @@ use orlop_core::Alignment;
 pub struct GraphProblem {
     problem: Problem,
     buffers: Vec<Option<usize>>,
+    lifetimes: Vec<Range<u64>>,
     scratch: Vec<Option<usize>>,
 }
 
@@ -30,6 +32,14 @@ impl GraphProblem {
     #[must_use]
     pub fn buffer(&self, value: ValueId) -> Option<usize> {
         *self.buffers.get(value.0)?
+    }
+
+    /// Returns the steps in which a value may be used: from its node, or from the first step for an input, to
+    /// the last use of the value or of another view of the same bytes, the end excluded. Kept values have one
+    /// step after the last node. `None` for a value of another graph.
+    #[must_use]
+    pub fn lifetime(&self, value: ValueId) -> Option<Range<u64>> {
+        self.lifetimes.get(value.0).cloned()
     }
 
     /// Returns the index of the buffer for the scratch bytes of a node, if it has any.
@@ -98,7 +108,11 @@ impl Graph {
                 *alignment = value.alignment.max(*alignment);
             }
         }
-        self.problem_of(order, &memories, buffers)
+        let lifetimes = (0..self.values.len()).map(ValueId).map(|value| {
+            let start = self.producer(value).map_or(0, |node| position[node.0]);
+            start..ends[self.base(value).0].max(start + 1)
+        });
+        self.problem_of(order, &memories, buffers, lifetimes.collect())
     }
 
     /// Returns the memory that `output` can be written over: that of `input`, if nothing needs it after this
@@ -129,6 +143,7 @@ impl Graph {
         order: &[NodeId],
         memories: &[Memory],
         buffers: Vec<Option<usize>>,
+        lifetimes: Vec<Range<u64>>,
     ) -> Result<GraphProblem, GraphError> {
         let mut builder = ProblemBuilder::new();
         for memory in memories {
@@ -144,7 +159,7 @@ impl Graph {
                 scratch[node.0] = Some(builder.push_named(&name, Buffer::new(now..now + 1, bytes))?);
             }
         }
-        Ok(GraphProblem { problem: builder.finish(), buffers, scratch })
+        Ok(GraphProblem { problem: builder.finish(), buffers, lifetimes, scratch })
     }
 
     /// Returns the positions of all nodes in an order that has each once, after those whose outputs it reads.

@@ -124,6 +124,11 @@ impl Graph {
         self.values.len()
     }
 
+    /// Returns the values in the order in which they were added.
+    pub fn values(&self) -> impl Iterator<Item = ValueId> + use<> {
+        (0..self.values.len()).map(ValueId)
+    }
+
     /// Returns the nodes in the order in which they were added: one in which they can be executed, because a
     /// node reads values that were there before.
     #[must_use]

@@ -62,6 +62,9 @@ pub enum Error {
     /// The storage is already bound to memory.
     #[error("the storage is bound already")]
     AlreadyBound,
+    /// Planned memory is still in use although its time is over.
+    #[error("the memory is in use: its address was handed out, or an export or another owner shares it")]
+    MemoryInUse,
     /// The storage cannot be resized.
     #[error("the storage cannot be resized: {why}")]
     NotResizable {
@@ -242,6 +245,8 @@ pub enum Unresizable {
     Part,
     /// It was created with a fixed size.
     Fixed,
+    /// A plan determines when its bytes are used, and by what.
+    Planned,
 }
 
 impl std::fmt::Display for Unresizable {
@@ -250,6 +255,7 @@ impl std::fmt::Display for Unresizable {
             Self::Foreign => "its memory is foreign",
             Self::Part => "it is a part of another storage",
             Self::Fixed => "it was created with a fixed size",
+            Self::Planned => "its memory is planned",
         })
     }
 }

@@ -128,7 +128,8 @@ impl StorageCell {
             0 => None,
             1 => Some(Unresizable::Foreign),
             2 => Some(Unresizable::Part),
-            _ => Some(Unresizable::Fixed),
+            3 => Some(Unresizable::Fixed),
+            _ => Some(Unresizable::Planned),
         }
     }
 
@@ -296,6 +297,7 @@ fn number_of(fixed: Option<Unresizable>) -> u8 {
         Some(Unresizable::Foreign) => 1,
         Some(Unresizable::Part) => 2,
         Some(Unresizable::Fixed) => 3,
+        Some(Unresizable::Planned) => 4,
     }
 }
 

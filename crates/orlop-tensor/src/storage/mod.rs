@@ -16,6 +16,7 @@ mod notes;
 mod options;
 #[cfg(all(test, not(loom)))]
 mod panics;
+mod planned;
 mod release;
 mod resize;
 mod tensor_impl;

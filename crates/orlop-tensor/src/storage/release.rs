@@ -39,7 +39,8 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Error::NotResizable`] for parts of storages; [`Error::Borrowed`] during a read or a write.
+    /// [`Error::NotResizable`] for parts of storages and planned memory; [`Error::Borrowed`] during a read or
+    /// a write.
     pub fn clear(&self) -> Result<()> {
         if self.len != WHOLE {
             return Err(Error::NotResizable { why: Unresizable::Part });
@@ -48,6 +49,7 @@ impl Storage {
         if self.is_unbound() {
             return Ok(());
         }
+        self.cell.check_not_planned()?;
         let origin = match guard.bytes() > 0 && self.cell.fixed().is_none() {
             true => Some(Arc::new(Origin::of_block(guard.block()))),
             false => self.cell.origin(),
@@ -93,7 +95,7 @@ impl Storage {
 }
 
 /// Returns a block of no bytes, without an allocation.
-fn nothing_like(block: &MemoryBlock) -> MemoryBlock {
+pub(super) fn nothing_like(block: &MemoryBlock) -> MemoryBlock {
     let align = block.align.max(Alignment::CPU);
     // An alignment is not null.
     let ptr = NonNull::new(std::ptr::without_provenance_mut(align.bytes())).unwrap_or(NonNull::dangling());

@@ -98,8 +98,8 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`]; [`Error::NotResizable`] for parts of storages; [`Error::ForeignProcess`];
-    /// [`Error::Borrowed`] during a read or a write of one of them.
+    /// [`Error::DeviceMismatch`]; [`Error::NotResizable`] for parts of storages and planned memory;
+    /// [`Error::ForeignProcess`]; [`Error::Borrowed`] during a read or a write of one of them.
     pub fn swap_data(&self, other: &Self) -> Result<()> {
         for storage in [self, other] {
             storage.check_own_process("swapping")?;
@@ -115,6 +115,8 @@ impl Storage {
         }
         let (mine, theirs) = (&*self.cell, &*other.cell);
         let (mut my_guard, mut their_guard) = (mine.change()?, theirs.change()?);
+        mine.check_not_planned()?;
+        theirs.check_not_planned()?;
         // The origins are swapped, so none is dropped here.
         let their_origin = theirs.replace_origin(mine.origin());
         drop(mine.replace_origin(their_origin));

@@ -72,6 +72,12 @@ impl Tensor {
         Self { imp: Some(TensorImpl::of(storage, layout, dtype)) }
     }
 
+    /// Returns `true` if the tensor is defined and has no clones.
+    #[inline]
+    pub(crate) fn has_one_handle(&self) -> bool {
+        self.imp.as_ref().is_some_and(Shared::is_unique)
+    }
+
     /// Returns the shared state.
     #[inline]
     pub(crate) fn imp(&self) -> Result<&TensorImpl> {

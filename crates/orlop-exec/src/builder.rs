@@ -1,0 +1,167 @@
+//! [`PlanBuilder`]: the declarations of buffers, with the checks that a plan needs.
+
+use crate::plan::{Declared, ExecutionPlan};
+use crate::{BufferId, BufferSpec, ExecError, Result};
+use orlop_core::{Device, Layout, MemoryKind};
+use orlop_plan::SearchBudget;
+use orlop_tensor::IntoShape;
+use std::ops::{Range, RangeInclusive};
+
+/// The end of steps that never end.
+const NEVER: u64 = u64::MAX;
+
+/// Declares the buffers of an [`ExecutionPlan`].
+#[derive(Debug, Clone, Default)]
+pub struct PlanBuilder {
+    buffers: Vec<Declared>,
+    budget: SearchBudget,
+}
+
+impl PlanBuilder {
+    /// Creates a builder without buffers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how long the planner searches; by default until it has tried each of its orders once.
+    #[must_use]
+    pub fn budget(mut self, budget: SearchBudget) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Adds a buffer that is used from the first to the last of these steps. Its bytes belong to other
+    /// buffers in all other steps, and are arbitrary in its first.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::NoSteps`] for an empty range.
+    pub fn buffer(&mut self, spec: BufferSpec, steps: RangeInclusive<u64>) -> Result<BufferId> {
+        let steps = half_open(&spec, &steps)?;
+        Ok(self.declare(spec, steps, None))
+    }
+
+    /// Adds a buffer that keeps its bytes from run to run, such as weights or a state. It can be used in all
+    /// steps, and between runs ([`Execution::tensor`](crate::Execution::tensor)). Of
+    /// [`MemoryKind::Workspace`] it becomes one of [`MemoryKind::Persistent`].
+    pub fn persistent(&mut self, mut spec: BufferSpec) -> BufferId {
+        if spec.kind == MemoryKind::Workspace {
+            spec.kind = MemoryKind::Persistent;
+        }
+        self.declare(spec, 0..NEVER, None)
+    }
+
+    /// Adds a view of a buffer: a row-major tensor of the same dtype, from the buffer's element `first` on.
+    /// It is used in the same steps.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::TooSmall`] if it does not fit; [`ExecError::UnknownBuffer`].
+    pub fn view(
+        &mut self,
+        name: &str,
+        of: BufferId,
+        shape: impl IntoShape,
+        first: usize,
+    ) -> Result<BufferId> {
+        let base = self.get(of)?;
+        let mut spec = BufferSpec::new(name, shape, base.spec.dtype)?;
+        (spec.device, spec.kind) = (base.spec.device, base.spec.kind);
+        let first = base.layout.offset().saturating_add(first);
+        let contiguous = Layout::contiguous(spec.shape.clone());
+        let layout = Layout::new(spec.shape.clone(), contiguous.strides().clone(), first)?;
+        let needed = layout.byte_range(spec.dtype.size())?.end;
+        if needed > base.end() {
+            let start = base.layout.offset() * spec.dtype.size();
+            return Err(too_small(&spec, needed - start, base));
+        }
+        let (steps, memory) = (base.steps.clone(), base.memory);
+        self.buffers.push(Declared { spec, layout, steps, memory });
+        Ok(BufferId(self.buffers.len() - 1))
+    }
+
+    /// Adds a buffer that a step writes over another one, which is not used after that step: it gets the same
+    /// bytes. Both can be used in that step, one at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::NotOver`] if the other one is on another device, of another kind, used later than in the
+    /// first of `steps`, or not until then; [`ExecError::TooSmall`]; [`ExecError::NoSteps`];
+    /// [`ExecError::UnknownBuffer`].
+    pub fn in_place(
+        &mut self,
+        spec: BufferSpec,
+        over: BufferId,
+        steps: RangeInclusive<u64>,
+    ) -> Result<BufferId> {
+        let steps = half_open(&spec, &steps)?;
+        let other = self.get(over)?;
+        let refused = |why| Err(not_over(&spec, other, why));
+        if (other.spec.device, other.spec.kind) != (spec.device, spec.kind) {
+            return refused("it is in another arena");
+        }
+        let last_use = self.buffers.iter().filter(|buffer| buffer.memory == other.memory);
+        if last_use.clone().any(|buffer| buffer.steps.end > steps.start.saturating_add(1)) {
+            return refused("its bytes are used later");
+        }
+        if last_use.clone().all(|buffer| buffer.steps.end < steps.start) {
+            return refused("its time is over before");
+        }
+        if spec.bytes() > self.buffers[other.memory].spec.bytes() {
+            return Err(too_small(&spec, spec.bytes(), &self.buffers[other.memory]));
+        }
+        let memory = other.memory;
+        Ok(self.declare(spec, steps, Some(memory)))
+    }
+
+    /// Plans the places of all buffers.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::Problem`] if their bytes exceed 64 bits; [`ExecError::TooLarge`].
+    pub fn finish(self) -> Result<ExecutionPlan> {
+        ExecutionPlan::new(self.buffers, self.budget)
+    }
+
+    /// Adds a buffer in memory of its own, or in that of the buffer with this number.
+    pub(crate) fn declare(&mut self, spec: BufferSpec, steps: Range<u64>, memory: Option<usize>) -> BufferId {
+        let id = self.buffers.len();
+        let layout = Layout::contiguous(spec.shape.clone());
+        self.buffers.push(Declared { spec, layout, steps, memory: memory.unwrap_or(id) });
+        BufferId(id)
+    }
+
+    /// Checks that a buffer can be in the memory of another one.
+    pub(crate) fn check_over(&self, spec: &BufferSpec, memory: usize) -> Result<()> {
+        let other = &self.buffers[memory];
+        if (other.spec.device, other.spec.kind) != (spec.device, spec.kind) {
+            return Err(not_over(spec, other, "it is in another arena"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn device_of(&self, id: BufferId) -> Device {
+        self.buffers[id.0].spec.device
+    }
+
+    fn get(&self, id: BufferId) -> Result<&Declared> {
+        let unknown = ExecError::UnknownBuffer { buffer: id.0, buffers: self.buffers.len() };
+        self.buffers.get(id.0).ok_or(unknown)
+    }
+}
+
+fn half_open(spec: &BufferSpec, steps: &RangeInclusive<u64>) -> Result<Range<u64>> {
+    match steps.end().checked_add(1) {
+        Some(end) if !steps.is_empty() && end != NEVER => Ok(*steps.start()..end),
+        _ => Err(ExecError::NoSteps { name: spec.name.clone() }),
+    }
+}
+
+fn too_small(spec: &BufferSpec, needed: usize, of: &Declared) -> ExecError {
+    ExecError::TooSmall { name: spec.name.clone(), needed, of: of.spec.name.clone(), bytes: of.spec.bytes() }
+}
+
+fn not_over(spec: &BufferSpec, other: &Declared, why: &'static str) -> ExecError {
+    ExecError::NotOver { name: spec.name.clone(), over: other.spec.name.clone(), why }
+}

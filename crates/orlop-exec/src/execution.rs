@@ -1,0 +1,233 @@
+//! [`Execution`]: the arenas of a plan, and the steps of its runs.
+
+use crate::{ArenaPlan, BufferId, ExecError, ExecutionPlan, Result};
+use orlop_alloc::Request;
+use orlop_context::Context;
+use orlop_tensor::Tensor;
+use orlop_tensor::planned::{PlannedError, PlannedMemory};
+
+/// The arenas of a plan with its tensors: what one run at a time needs.
+#[derive(Debug)]
+pub struct Execution {
+    plan: ExecutionPlan,
+    context: Context,
+    /// By number of the plan's arena.
+    arenas: Vec<PlannedMemory>,
+    now: u64,
+}
+
+/// What [`Execution::rebind`] did with the arenas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rebound {
+    /// Arenas that were divided anew, in the memory they had.
+    pub reused: usize,
+    /// Arenas that got new memory.
+    pub reserved: usize,
+    /// Persistent arenas that are the same in both plans, with their contents.
+    pub kept: usize,
+}
+
+/// A step of a run: lends the tensors that are live in it.
+#[derive(Debug)]
+pub struct StepGuard<'a> {
+    execution: &'a Execution,
+}
+
+impl Execution {
+    pub(crate) fn new(plan: &ExecutionPlan, context: &Context) -> Result<Self> {
+        let arenas = plan.arenas().iter().map(|arena| reserve(arena, context));
+        let arenas = arenas.collect::<Result<_>>()?;
+        Ok(Self { plan: plan.clone(), context: context.clone(), arenas, now: 0 })
+    }
+
+    /// Begins a run: step 0 is next. All temporary buffers of the run before end.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::InUse`] if one of them is still in use; the call can be repeated.
+    pub fn begin(&mut self) -> Result<()> {
+        for arena in 0..self.arenas.len() {
+            self.arenas[arena].restart().map_err(|error| self.explain(arena, error))?;
+        }
+        self.now = 0;
+        Ok(())
+    }
+
+    /// Goes on to a step. The buffers whose last step is before it end: clones and views of them that are
+    /// still held stop working, with [`Error::Unbound`](orlop_tensor::Error::Unbound). Steps can be left out,
+    /// or repeated.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::InUse`] if such a buffer is being accessed, or its address is in use; the call can be
+    /// repeated. [`ExecError::Backwards`].
+    #[inline]
+    pub fn step(&mut self, step: u64) -> Result<StepGuard<'_>> {
+        if step < self.now {
+            return Err(ExecError::Backwards { step, now: self.now });
+        }
+        for arena in 0..self.arenas.len() {
+            if let Err(error) = self.arenas[arena].advance(step) {
+                return Err(self.explain(arena, error));
+            }
+        }
+        self.now = step;
+        Ok(StepGuard { execution: self })
+    }
+
+    /// Begins a run and calls `f` with the number and the guard of each step.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `f`, or one of [`begin`](Self::begin) and [`step`](Self::step).
+    pub fn run<E: From<ExecError>>(
+        &mut self,
+        mut f: impl FnMut(u64, &StepGuard<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.begin()?;
+        for step in 0..self.plan.steps() {
+            f(step, &self.step(step)?)?;
+        }
+        Ok(())
+    }
+
+    /// Returns a tensor that is live now: a persistent one always, a temporary one after
+    /// [`step`](Self::step) until the next call of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::NotLive`], [`ExecError::UnknownBuffer`]
+    #[inline]
+    pub fn tensor(&self, buffer: BufferId) -> Result<&Tensor> {
+        let placed = self.plan.placed(buffer)?;
+        match self.arenas[placed.arena].tensor(placed.tensor) {
+            Ok(tensor) => Ok(tensor),
+            Err(error) => Err(self.explain(placed.arena, error)),
+        }
+    }
+
+    /// Goes over to another plan, such as one for other shapes. An arena that is large enough is divided
+    /// anew; others get new memory. Persistent arenas with the same buffers keep their contents; the bytes of
+    /// all other buffers are arbitrary afterwards. The next run begins.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::Alloc`] if there is no memory; [`ExecError::InUse`] if a buffer is in use. The present
+    /// plan stays valid; its run is over.
+    pub fn rebind(&mut self, plan: &ExecutionPlan) -> Result<Rebound> {
+        let mut rebound = Rebound::default();
+        let mut sources = Vec::with_capacity(plan.arenas().len());
+        for arena in plan.arenas() {
+            let old = self
+                .plan
+                .arenas()
+                .iter()
+                .position(|old| old.is_for(arena.device(), arena.memory_kind(), arena.is_persistent()));
+            sources.push(match old {
+                Some(old) if arena.is_same(&self.plan.arenas()[old]) => Source::Kept(old),
+                Some(old) if self.has_room(old, arena) => Source::Divided(old),
+                _ => Source::New(reserve(arena, &self.context)?),
+            });
+        }
+        self.begin()?;
+        // From here on only a persistent tensor in use can refuse: these come first.
+        for divide_persistent in [true, false] {
+            for (source, arena) in sources.iter().zip(plan.arenas()) {
+                if let Source::Divided(old) = *source
+                    && arena.is_persistent() == divide_persistent
+                {
+                    self.arenas[old].divide(&arena.parts).map_err(|error| self.explain(old, error))?;
+                }
+            }
+        }
+        let mut old: Vec<_> = std::mem::take(&mut self.arenas).into_iter().map(Some).collect();
+        for source in sources {
+            let (memory, count) = match source {
+                Source::Kept(arena) => (old[arena].take(), &mut rebound.kept),
+                Source::Divided(arena) => (old[arena].take(), &mut rebound.reused),
+                Source::New(memory) => (Some(memory), &mut rebound.reserved),
+            };
+            *count += 1;
+            self.arenas.extend(memory);
+        }
+        self.plan = plan.clone();
+        Ok(rebound)
+    }
+
+    fn has_room(&self, old: usize, arena: &ArenaPlan) -> bool {
+        let memory = &self.arenas[old];
+        memory.capacity() >= arena.bytes() && memory.align() >= arena.align
+    }
+
+    /// Returns the plan.
+    #[must_use]
+    pub fn plan(&self) -> &ExecutionPlan {
+        &self.plan
+    }
+
+    /// Returns the present step.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Returns the bytes of all its arenas.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> usize {
+        self.arenas.iter().map(PlannedMemory::capacity).sum()
+    }
+
+    /// Names the buffer that an error is about.
+    #[cold]
+    fn explain(&self, arena: usize, error: PlannedError) -> ExecError {
+        let placed = |tensor: usize| {
+            let buffer = self.plan.arenas().get(arena)?.tensors.get(tensor)?;
+            self.plan.placed(*buffer).ok()
+        };
+        match error {
+            PlannedError::NotLive { tensor, lifetime, now } => match placed(tensor) {
+                Some(buffer) => {
+                    ExecError::NotLive { name: buffer.name.clone(), steps: buffer.steps.clone(), step: now }
+                }
+                None => ExecError::Planned(PlannedError::NotLive { tensor, lifetime, now }),
+            },
+            PlannedError::InUse { tensor, source } => match placed(tensor) {
+                Some(buffer) => ExecError::InUse { name: buffer.name.clone(), source },
+                None => ExecError::Planned(PlannedError::InUse { tensor, source }),
+            },
+            PlannedError::Backwards { step, now } => ExecError::Backwards { step, now },
+            other => ExecError::Planned(other),
+        }
+    }
+}
+
+/// Where the memory of an arena comes from.
+enum Source {
+    Kept(usize),
+    Divided(usize),
+    New(PlannedMemory),
+}
+
+fn reserve(arena: &ArenaPlan, context: &Context) -> Result<PlannedMemory> {
+    let request = Request::new(arena.bytes()).kind(arena.memory_kind()).align(arena.align);
+    let block = context.allocate(arena.device(), &request)?;
+    PlannedMemory::new(block, &arena.parts).map_err(ExecError::Planned)
+}
+
+impl<'a> StepGuard<'a> {
+    /// Returns a tensor that is live in this step.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::NotLive`], [`ExecError::UnknownBuffer`]
+    #[inline]
+    pub fn tensor(&self, buffer: BufferId) -> Result<&'a Tensor> {
+        self.execution.tensor(buffer)
+    }
+
+    /// Returns the number of the step.
+    #[must_use]
+    pub fn step(&self) -> u64 {
+        self.execution.now
+    }
+}

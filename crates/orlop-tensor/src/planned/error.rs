@@ -1,0 +1,94 @@
+//! [`PlannedError`]: the errors of planned memory, by the numbers of tensors and parts.
+
+use crate::Error;
+use orlop_core::Alignment;
+use orlop_plan::{PlanError, ProblemError};
+use std::ops::Range;
+
+/// Errors of [planned memory](super). Tensors and parts are named by their numbers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlannedError {
+    /// The clock is not inside the lifetime of the tensor.
+    #[error("tensor {tensor} is live in the steps {lifetime:?}, and this is step {now}")]
+    NotLive {
+        /// The tensor.
+        tensor: usize,
+        /// Its lifetime; the end is excluded.
+        lifetime: Range<u64>,
+        /// The time of the clock.
+        now: u64,
+    },
+    /// There is no such tensor.
+    #[error("there is no tensor {tensor}: there are {tensors}")]
+    Unknown {
+        /// The number given.
+        tensor: usize,
+        /// The number of tensors.
+        tensors: usize,
+    },
+    /// The time of a tensor is over, and it is still in use.
+    #[error("tensor {tensor} is in use after its last step")]
+    InUse {
+        /// The tensor.
+        tensor: usize,
+        /// How it is used.
+        source: Error,
+    },
+    /// The clock cannot move back; it can start again.
+    #[error("step {step} is before the present one, {now}: start again for the next run")]
+    Backwards {
+        /// The step given.
+        step: u64,
+        /// The time of the clock.
+        now: u64,
+    },
+    /// A part is not inside the block.
+    #[error("part {part}, bytes {range:?}, is not inside the block of {bytes} bytes")]
+    OutsideBlock {
+        /// The part.
+        part: usize,
+        /// Its bytes.
+        range: Range<usize>,
+        /// The bytes of the block.
+        bytes: usize,
+    },
+    /// A tensor is not inside its part.
+    #[error("tensor {tensor} is not inside its part")]
+    OutsidePart {
+        /// The tensor.
+        tensor: usize,
+        /// The bytes it needs.
+        source: orlop_core::Error,
+    },
+    /// The address of a tensor is not aligned for its dtype.
+    #[error("tensor {tensor} at offset {offset} is not aligned to {align}, or the block is not")]
+    Misaligned {
+        /// The tensor.
+        tensor: usize,
+        /// The offset of its part.
+        offset: usize,
+        /// The alignment of its dtype.
+        align: Alignment,
+    },
+    /// A tensor is never live.
+    #[error("the lifetime of tensor {tensor}, {lifetime:?}, is empty")]
+    EmptyLifetime {
+        /// The tensor.
+        tensor: usize,
+        /// Its lifetime.
+        lifetime: Range<u64>,
+    },
+    /// Parts that are live at once share bytes.
+    #[error("invalid plan")]
+    Plan(#[from] PlanError),
+    /// The parts are too many or too large.
+    #[error("invalid parts")]
+    Parts(#[source] ProblemError),
+}
+
+impl PlannedError {
+    pub(super) fn problem(error: ProblemError) -> Self {
+        Self::Parts(error)
+    }
+}

@@ -1,0 +1,117 @@
+//! Storages in planned memory: cells over parts of one block, which overlap in space but not in time.
+
+use super::release::nothing_like;
+use super::{Storage, StorageCell};
+use crate::borrows::Flags;
+use crate::error::{Error, Result, Unresizable};
+use orlop_alloc::{Block, Deleter, MemoryBlock, Record};
+use orlop_core::Alignment;
+
+/// Flags of storages whose bytes may be accessed without a handle.
+const REACHABLE: Flags = Flags::ESCAPED.and(Flags::IMMUTABLE).and(Flags::FOREIGN_PROCESS);
+
+impl Storage {
+    /// Creates a storage of the bytes `offset .. offset + bytes` of a block.
+    ///
+    /// # Safety
+    ///
+    /// 1. The bytes are inside the block.
+    /// 2. Nothing else accesses them while a handle to the storage can be used: until [`Storage::revoke`] has
+    ///    succeeded, or no handle is left.
+    pub(crate) unsafe fn planned(root: &MemoryBlock, offset: usize, bytes: usize) -> Self {
+        // SAFETY: inside the block (guaranteed by the caller).
+        let ptr = unsafe { root.ptr.add(offset) };
+        let mut record = Record::new(ptr, bytes, root.device, root.access);
+        (record.requested, record.kind, record.tag, record.stream) =
+            (bytes, root.kind, root.tag, root.stream);
+        let of_offset =
+            1usize.checked_shl(offset.trailing_zeros()).and_then(|align| Alignment::new(align).ok());
+        record.align = of_offset.map_or(root.align, |align| align.min(root.align));
+        // SAFETY: the owner keeps the whole block alive, whose bytes are initialised if the host can access
+        // them; other accesses are excluded by the caller.
+        let block = unsafe { Block::foreign(record, Deleter::from_owner(root.clone())) };
+        Self::of_cell(StorageCell::planned(block.share()))
+    }
+
+    /// Returns `true` if there are `handles` handles, which are the caller's, and nothing was done to the
+    /// storage that outlasts an access: no address was handed out, no stream may still read, the block has
+    /// one owner.
+    ///
+    /// # Safety
+    ///
+    /// Nothing uses the caller's handles.
+    #[inline]
+    pub(crate) unsafe fn is_settled(&self, handles: usize) -> bool {
+        let cell = self.shared_cell();
+        if !cell.has_handles(handles) || cell.borrows.flags() != Flags::NONE {
+            return false;
+        }
+        // SAFETY: no other handle exists and the caller's are not in use, so nothing changes the block.
+        cell.block().with(|block| unsafe { &*block }.is_unique())
+    }
+
+    /// Ends the storage: takes its memory, and returns a new storage over it. Accesses through handles that
+    /// still exist fail from now on, as to a storage without memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Borrowed`] while another handle is used; [`Error::MemoryInUse`] if the memory can be accessed
+    /// without a handle: an address was handed out, or the block is shared. A driver's error if a stream may
+    /// still read and cannot be waited for. The storage is then unchanged.
+    ///
+    /// # Safety
+    ///
+    /// `handles` of the handles are the caller's, and nothing uses them.
+    pub(crate) unsafe fn revoke(&self, handles: usize) -> Result<Self> {
+        let cell = self.shared_cell();
+        if cell.borrows.flags().has(Flags::DEVICE_READS) {
+            cell.wait_for_readers()?;
+        }
+        if cell.has_handles(handles) {
+            // Only flags were set, or a guard was leaked, which is of no use: guards borrow handles.
+            let is_unique = |block: *const MemoryBlock| {
+                // SAFETY: no other handle exists and the caller's are not in use.
+                unsafe { &*block }.is_unique()
+            };
+            if !cell.block().with(is_unique) {
+                return Err(Error::MemoryInUse);
+            }
+            let block = cell.block().with_mut(|place| {
+                // SAFETY: as above.
+                let place = unsafe { &mut *place };
+                let nothing = nothing_like(place);
+                std::mem::replace(place, nothing)
+            });
+            cell.set_bytes(0);
+            return Ok(Self::of_cell(StorageCell::planned(block)));
+        }
+        let mut guard = cell.change()?;
+        if cell.borrows.flags().has(REACHABLE) || !guard.block().is_unique() {
+            return Err(Error::MemoryInUse);
+        }
+        let nothing = nothing_like(guard.block());
+        let block = guard.replace(nothing);
+        cell.set_bytes(0);
+        // The handles may be bound to memory of their own.
+        cell.set_fixed(None);
+        cell.borrows.set(Flags::UNBOUND);
+        drop(guard);
+        Ok(Self::of_cell(StorageCell::planned(block)))
+    }
+}
+
+impl StorageCell {
+    fn planned(block: MemoryBlock) -> Self {
+        let bytes = block.requested;
+        Self::new(block, bytes, Flags::NONE, Some(Unresizable::Planned))
+    }
+
+    /// Fails for planned memory, which stays with its storage until its time is over. The caller holds a
+    /// write guard.
+    pub(super) fn check_not_planned(&self) -> Result<()> {
+        match self.fixed() {
+            Some(why @ Unresizable::Planned) => Err(Error::NotResizable { why }),
+            _ => Ok(()),
+        }
+    }
+}
