@@ -1,7 +1,7 @@
 //! [`ExecError`]: the errors of this crate, which name buffers as they were declared.
 
 use orlop_plan::{GraphError, PlanError, ProblemError};
-use orlop_tensor::planned::PlannedError;
+use orlop_tensor::planned::{PlannedError, StrayWrite};
 use std::ops::Range;
 
 /// The result of functions of this crate.
@@ -45,6 +45,9 @@ pub enum ExecError {
         /// The present step.
         now: u64,
     },
+    /// Bytes were changed that were not lent (see [`Execution::sanitize`](crate::Execution::sanitize)).
+    #[error("{0}")]
+    StrayWrite(StrayWrite),
     /// A range of steps without a step.
     #[error("\"{name}\" has no steps")]
     NoSteps {

@@ -4,7 +4,7 @@ use crate::{ArenaPlan, BufferId, ExecError, ExecutionPlan, Result};
 use orlop_alloc::Request;
 use orlop_context::Context;
 use orlop_tensor::Tensor;
-use orlop_tensor::planned::{PlannedError, PlannedMemory};
+use orlop_tensor::planned::{PlannedError, PlannedMemory, StrayWrite};
 
 /// The arenas of a plan with its tensors: what one run at a time needs.
 #[derive(Debug)]
@@ -159,6 +159,15 @@ impl Execution {
         memory.capacity() >= arena.bytes() && memory.align() >= arena.align
     }
 
+    /// Starts or stops the search for writes outside of the steps of a buffer, by kernels that use addresses.
+    /// It is on in builds with debug assertions: see [`PlannedMemory::sanitize`].
+    ///
+    /// A write is reported by the next step, once, as [`ExecError::StrayWrite`], with the names of the buffer
+    /// whose bytes were changed and of the one that probably did it, or has the bytes next.
+    pub fn sanitize(&mut self, on: bool) {
+        self.arenas.iter_mut().for_each(|arena| arena.sanitize(on));
+    }
+
     /// Returns the plan.
     #[must_use]
     pub fn plan(&self) -> &ExecutionPlan {
@@ -195,6 +204,11 @@ impl Execution {
                 Some(buffer) => ExecError::InUse { name: buffer.name.clone(), source },
                 None => ExecError::Planned(PlannedError::InUse { tensor, source }),
             },
+            PlannedError::StrayWrite { byte, step, written, is_live, other } => {
+                let name = |tensor| Some(format!("{:?}", placed(tensor?)?.name));
+                let (written, other) = (name(written), name(other));
+                ExecError::StrayWrite(StrayWrite { byte, step, written, is_live, other })
+            }
             PlannedError::Backwards { step, now } => ExecError::Backwards { step, now },
             other => ExecError::Planned(other),
         }

@@ -52,7 +52,8 @@ mod tensor;
 pub use self::error::{Borrower, Error, HookFault, Result, Unresizable};
 pub use self::plain::{Bool8, Plain};
 pub use self::storage::{
-    Storage, StorageBytes, StorageBytesMut, StorageHook, TensorOptions, clear_storage_hook, set_storage_hook,
+    BindError, Storage, StorageBytes, StorageBytesMut, StorageHook, TensorOptions, clear_storage_hook,
+    set_storage_hook,
 };
 pub use self::tensor::{
     Accessor, AccessorMut, DisplayTensor, Elements, ElementsMut, IntoShape, Nested, PackedAccessor,

@@ -35,6 +35,20 @@ pub enum PlannedError {
         /// How it is used.
         source: Error,
     },
+    /// Bytes were changed that were not lent: a write through an old address, or beyond the end of a buffer.
+    #[error("{}", stray(*byte, *step, *written, *is_live, *other))]
+    StrayWrite {
+        /// The first of the bytes, from the start of the block.
+        byte: usize,
+        /// The step in which it was changed.
+        step: u64,
+        /// The tensor whose byte it is, or was last.
+        written: Option<usize>,
+        /// Whether that tensor is live. If not, its lifetime is over.
+        is_live: bool,
+        /// The tensor that probably wrote it, if `written` is live; otherwise the one that has the byte next.
+        other: Option<usize>,
+    },
     /// The clock cannot move back; it can start again.
     #[error("step {step} is before the present one, {now}: start again for the next run")]
     Backwards {
@@ -90,5 +104,44 @@ pub enum PlannedError {
 impl PlannedError {
     pub(super) fn problem(error: ProblemError) -> Self {
         Self::Parts(error)
+    }
+}
+
+fn stray(byte: usize, step: u64, written: Option<usize>, is_live: bool, other: Option<usize>) -> String {
+    let name = |tensor: Option<usize>| tensor.map(|tensor| format!("tensor {tensor}"));
+    StrayWrite { byte, step, written: name(written), is_live, other: name(other) }.to_string()
+}
+
+/// The text about a stray write, with the names of the buffers.
+#[derive(Debug)]
+pub struct StrayWrite {
+    /// See [`PlannedError::StrayWrite`].
+    pub byte: usize,
+    /// See [`PlannedError::StrayWrite`].
+    pub step: u64,
+    /// The name of the buffer whose byte was written.
+    pub written: Option<String>,
+    /// See [`PlannedError::StrayWrite`].
+    pub is_live: bool,
+    /// The name of the other buffer.
+    pub other: Option<String>,
+}
+
+impl std::fmt::Display for StrayWrite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { byte, step, written, is_live, other } = self;
+        match (written, other) {
+            (Some(written), _) if *is_live => {
+                write!(f, "{written} was changed in step {step}, which did not use it")?;
+            }
+            (Some(written), _) => write!(f, "{written} was written after its last step, in step {step}")?,
+            (None, _) => write!(f, "bytes that no buffer has had yet were written in step {step}")?,
+        }
+        write!(f, ", at byte {byte} of the arena")?;
+        match other {
+            Some(other) if *is_live => write!(f, "; {other} had this byte before, or ends below it"),
+            Some(other) => write!(f, "; {other} has this byte next, or ends below it"),
+            None => Ok(()),
+        }
     }
 }

@@ -42,59 +42,24 @@
 //! Tensors in one part share its storage, for views and for outputs that are written over an input: they are
 //! borrowed as one, and revoked as one.
 
+mod check;
 mod error;
+mod part;
+mod sanitizer;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use self::error::PlannedError;
+pub use self::error::{PlannedError, StrayWrite};
+pub use self::part::{PlannedPart, PlannedTensor};
 
+use self::check::check;
+use self::sanitizer::Sanitizer;
+use crate::error::Error;
 use crate::storage::Storage;
 use crate::tensor::Tensor;
-use orlop_alloc::{Block, MemoryBlock};
-use orlop_core::{Alignment, DType, Device, Layout, MemoryKind};
-use orlop_plan::{Buffer, Plan, ProblemBuilder, verify};
+use orlop_alloc::{Access, Block, MemoryBlock};
+use orlop_core::{Alignment, Device, MemoryKind};
 use std::ops::Range;
-
-/// A tensor of planned memory: where in its part, and when.
-#[derive(Debug, Clone)]
-pub struct PlannedTensor {
-    layout: Layout,
-    dtype: DType,
-    lifetime: Range<u64>,
-}
-
-impl PlannedTensor {
-    /// Describes a tensor with this layout, whose offset counts from the start of the part. It is lent while
-    /// the clock is in `lifetime`. A lifetime that ends at `u64::MAX` never ends: the tensor keeps its bytes
-    /// when the clock starts again.
-    #[must_use]
-    pub fn new(layout: Layout, dtype: DType, lifetime: Range<u64>) -> Self {
-        Self { layout, dtype, lifetime }
-    }
-}
-
-/// A part of planned memory, with the tensors over it. It is live from the first start to the last end of
-/// their lifetimes.
-#[derive(Debug, Clone)]
-pub struct PlannedPart {
-    offset: usize,
-    bytes: usize,
-    tensors: Vec<PlannedTensor>,
-}
-
-impl PlannedPart {
-    /// Describes the part `offset .. offset + bytes` of the block.
-    #[must_use]
-    pub fn new(offset: usize, bytes: usize, tensors: impl Into<Vec<PlannedTensor>>) -> Self {
-        Self { offset, bytes, tensors: tensors.into() }
-    }
-
-    fn lifetime(&self) -> Range<u64> {
-        let starts = self.tensors.iter().map(|tensor| tensor.lifetime.start);
-        let ends = self.tensors.iter().map(|tensor| tensor.lifetime.end);
-        starts.min().unwrap_or(0)..ends.max().unwrap_or(u64::MAX)
-    }
-}
 
 /// The end of a lifetime that never ends.
 const NEVER: u64 = u64::MAX;
@@ -107,19 +72,28 @@ struct Slot {
     part: usize,
 }
 
+/// A part with its slots.
+#[derive(Debug)]
+struct Part {
+    bytes: Range<usize>,
+    lifetime: Range<u64>,
+    /// The slots of its tensors.
+    slots: Range<usize>,
+}
+
 /// A block of memory with the tensors of a plan; see the [module](self).
 #[derive(Debug)]
 pub struct PlannedMemory {
     root: MemoryBlock,
     /// The tensors, those of a part one after the other.
     slots: Box<[Slot]>,
-    /// For each part, the slots of its tensors.
-    parts: Box<[Range<usize>]>,
+    parts: Box<[Part]>,
     /// The slots whose lifetimes end, by time.
     ends: Box<[usize]>,
     /// The number of slots at the start of `ends` whose time is over.
     ended: usize,
     now: u64,
+    sanitizer: Option<Box<Sanitizer>>,
 }
 
 impl PlannedMemory {
@@ -133,11 +107,13 @@ impl PlannedMemory {
     /// is dropped.
     pub fn new(block: Block, parts: &[PlannedPart]) -> Result<Self, PlannedError> {
         check(parts, block.len(), block.align())?;
-        Ok(Self::of_checked(block.share(), parts))
+        let mut memory = Self::of_checked(block.share(), parts);
+        memory.sanitize(cfg!(debug_assertions));
+        Ok(memory)
     }
 
     fn of_checked(root: MemoryBlock, parts: &[PlannedPart]) -> Self {
-        let (mut slots, mut ranges) = (Vec::new(), Vec::with_capacity(parts.len()));
+        let (mut slots, mut prepared) = (Vec::new(), Vec::with_capacity(parts.len()));
         for (index, part) in parts.iter().enumerate() {
             // SAFETY: 1. checked. 2. parts that share bytes are not live at once (checked). The handles can
             // be used while the clock is inside of the part's lifetime: `tensor` lends no others, and
@@ -149,12 +125,21 @@ impl PlannedMemory {
                 lifetime: tensor.lifetime.clone(),
                 part: index,
             }));
-            ranges.push(first..slots.len());
+            let bytes = part.offset..part.offset + part.bytes;
+            prepared.push(Part { bytes, lifetime: part.lifetime(), slots: first..slots.len() });
         }
         let mut ends: Vec<usize> =
             (0..slots.len()).filter(|&slot| slots[slot].lifetime.end != NEVER).collect();
         ends.sort_by_key(|&slot| slots[slot].lifetime.end);
-        Self { root, slots: slots.into(), parts: ranges.into(), ends: ends.into(), ended: 0, now: 0 }
+        Self {
+            root,
+            slots: slots.into(),
+            parts: prepared.into(),
+            ends: ends.into(),
+            ended: 0,
+            now: 0,
+            sanitizer: None,
+        }
     }
 
     /// Moves the clock to `step`, and ends the tensors whose lifetimes are over by then. Clones and views of
@@ -186,22 +171,66 @@ impl PlannedMemory {
 
     #[inline]
     fn end_until(&mut self, step: u64) -> Result<(), PlannedError> {
+        if self.sanitizer.is_some() {
+            self.check_bytes()?;
+        }
         while let Some(&slot) = self.ends.get(self.ended)
             && self.slots[slot].lifetime.end <= step
         {
             if !self.is_settled(slot) {
                 self.revoke(slot)?;
             }
+            if self.sanitizer.is_some() {
+                self.end_bytes(slot);
+            }
             self.ended += 1;
         }
         Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_bytes(&mut self) -> Result<(), PlannedError> {
+        let Some(mut sanitizer) = self.sanitizer.take() else { return Ok(()) };
+        let result = sanitizer.check(self);
+        self.sanitizer = Some(sanitizer);
+        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_bytes(&mut self, slot: usize) {
+        let Slot { part, lifetime, .. } = &self.slots[slot];
+        let part = *part;
+        if self.parts[part].lifetime.end == lifetime.end
+            && let Some(mut sanitizer) = self.sanitizer.take()
+        {
+            sanitizer.end(self, part);
+            self.sanitizer = Some(sanitizer);
+        }
+    }
+
+    /// Starts or stops the search for writes outside of lifetimes, which finds what kernels do with
+    /// addresses: bytes that were not lent in a step, and changed. It takes a copy of the memory, and the
+    /// time to compare it in each step. It is on in builds with debug assertions, and has no effect on memory
+    /// that the host cannot access.
+    ///
+    /// A write is reported by the next call that moves the clock, once, as [`PlannedError::StrayWrite`].
+    pub fn sanitize(&mut self, on: bool) {
+        let can = self.root.access == Access::Host && self.root.requested > 0;
+        self.sanitizer = (on && can).then(|| Box::new(Sanitizer::new(self)));
+    }
+
+    /// Returns `true` if nothing but the prepared tensors is left of what was done with a part.
+    fn is_part_settled(&mut self, part: usize) -> bool {
+        self.parts[part].slots.clone().all(|slot| self.is_settled(slot))
     }
 
     /// Returns `true` if nothing but the prepared tensors is left of what was done with a tensor.
     #[inline]
     fn is_settled(&mut self, slot: usize) -> bool {
         let Slot { tensor, part, .. } = &self.slots[slot];
-        let handles = self.parts[*part].len();
+        let handles = self.parts[*part].slots.len();
         // SAFETY: each tensor of the part has one handle, and this function borrows them exclusively.
         tensor.has_one_handle() && tensor.imp().is_ok_and(|imp| unsafe { imp.storage().is_settled(handles) })
     }
@@ -209,7 +238,7 @@ impl PlannedMemory {
     #[cold]
     #[inline(never)]
     fn revoke(&mut self, slot: usize) -> Result<(), PlannedError> {
-        let range = self.parts[self.slots[slot].part].clone();
+        let range = self.parts[self.slots[slot].part].slots.clone();
         let in_use = |source| PlannedError::InUse { tensor: slot, source };
         let storage = self.slots[slot].tensor.imp().map_err(in_use)?.storage().clone();
         // A clone of a tensor does not count a handle of the storage.
@@ -218,11 +247,7 @@ impl PlannedMemory {
         // SAFETY: each tensor of the part has one handle and `storage` is one, and this function borrows them
         // exclusively. (With a clone of a tensor, none of the handles is the caller's alone: no count is 0.)
         let renewed = unsafe { storage.revoke(handles) }.map_err(in_use)?;
-        for slot in &mut self.slots[range] {
-            if let Ok(imp) = slot.tensor.imp() {
-                slot.tensor = Tensor::new(renewed.clone(), imp.layout.clone(), imp.dtype);
-            }
-        }
+        self.prepare(range, &renewed);
         Ok(())
     }
 
@@ -234,7 +259,12 @@ impl PlannedMemory {
     #[inline]
     pub fn tensor(&self, tensor: usize) -> Result<&Tensor, PlannedError> {
         match self.slots.get(tensor) {
-            Some(slot) if slot.lifetime.contains(&self.now) => Ok(&slot.tensor),
+            Some(slot) if slot.lifetime.contains(&self.now) => {
+                if let Some(sanitizer) = &self.sanitizer {
+                    sanitizer.note(slot.part);
+                }
+                Ok(&slot.tensor)
+            }
             other => Err(self.refuse(tensor, other)),
         }
     }
@@ -244,6 +274,44 @@ impl PlannedMemory {
         match slot {
             Some(slot) => PlannedError::NotLive { tensor, lifetime: slot.lifetime.clone(), now: self.now },
             None => PlannedError::Unknown { tensor, tensors: self.slots.len() },
+        }
+    }
+
+    /// Gives the memory of a live tensor to a storage that is [unbound](Storage::unbind): the tensors over it
+    /// have these bytes until the lifetime of the part is over, and are unbound again then. The tensor that
+    /// [`tensor`](Self::tensor) lends is over the same storage.
+    ///
+    /// # Errors
+    ///
+    /// [`PlannedError::NotLive`]; [`PlannedError::InUse`] if a clone or a view of the tensor is held, or the
+    /// storage is bound, on another device, a part, or being accessed. Both are unchanged then.
+    pub fn bind(&mut self, tensor: usize, storage: &Storage) -> Result<(), PlannedError> {
+        let in_use = |source| PlannedError::InUse { tensor, source };
+        let part = match self.slots.get(tensor) {
+            Some(slot) if slot.lifetime.contains(&self.now) => slot.part,
+            other => return Err(self.refuse(tensor, other)),
+        };
+        if !self.is_part_settled(part) {
+            return Err(in_use(Error::MemoryInUse));
+        }
+        let range = self.parts[part].slots.clone();
+        let planned = self.slots[tensor].tensor.imp().map_err(in_use)?.storage();
+        // SAFETY: the part is settled, so all its handles are the prepared ones, which this function borrows
+        // exclusively.
+        unsafe { planned.move_planned(storage) }.map_err(in_use)?;
+        self.prepare(range, storage);
+        if let Some(sanitizer) = &self.sanitizer {
+            sanitizer.note(part);
+        }
+        Ok(())
+    }
+
+    /// Makes the tensors of a part anew, over another storage.
+    fn prepare(&mut self, slots: Range<usize>, storage: &Storage) {
+        for slot in &mut self.slots[slots] {
+            if let Ok(imp) = slot.tensor.imp() {
+                slot.tensor = Tensor::new(storage.clone(), imp.layout.clone(), imp.dtype);
+            }
         }
     }
 
@@ -261,8 +329,9 @@ impl PlannedMemory {
                 self.revoke(slot)?;
             }
         }
-        let root = self.root.clone();
+        let (root, is_sanitized) = (self.root.clone(), self.sanitizer.is_some());
         *self = Self::of_checked(root, parts);
+        self.sanitize(is_sanitized);
         Ok(())
     }
 
@@ -307,37 +376,4 @@ impl PlannedMemory {
     pub fn memory_kind(&self) -> MemoryKind {
         self.root.kind
     }
-}
-
-/// Checks that parts are inside a block of `bytes` bytes with this alignment, tensors inside their parts and
-/// aligned, and that parts which share bytes are not live at once.
-fn check(parts: &[PlannedPart], bytes: usize, align: Alignment) -> Result<(), PlannedError> {
-    let mut problem = ProblemBuilder::new();
-    let mut tensors = 0;
-    for (index, part) in parts.iter().enumerate() {
-        if part.offset.checked_add(part.bytes).is_none_or(|end| end > bytes) {
-            let range = part.offset..part.offset.saturating_add(part.bytes);
-            return Err(PlannedError::OutsideBlock { part: index, range, bytes });
-        }
-        for tensor in &part.tensors {
-            let refused = |source| PlannedError::OutsidePart { tensor: tensors, source };
-            tensor.layout.check_within(part.bytes, tensor.dtype.size()).map_err(refused)?;
-            let needed = tensor.dtype.alignment();
-            if part.bytes > 0 && (needed > align || !needed.is_aligned(part.offset)) {
-                return Err(PlannedError::Misaligned { tensor: tensors, offset: part.offset, align: needed });
-            }
-            if tensor.lifetime.is_empty() {
-                return Err(PlannedError::EmptyLifetime {
-                    tensor: tensors,
-                    lifetime: tensor.lifetime.clone(),
-                });
-            }
-            tensors += 1;
-        }
-        problem.push(Buffer::unaligned(part.lifetime(), part.bytes as u64)).map_err(PlannedError::problem)?;
-    }
-    let problem = problem.finish();
-    let offsets = parts.iter().map(|part| part.offset as u64).collect();
-    let plan = Plan::new(&problem, offsets)?;
-    Ok(verify(&problem, &plan)?)
 }

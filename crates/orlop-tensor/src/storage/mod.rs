@@ -5,6 +5,7 @@
 //! block of memory, the borrow state, the number of writes) is in the cell.
 
 mod access;
+mod bind;
 mod cell;
 mod cow;
 mod guard;
@@ -23,6 +24,7 @@ mod tensor_impl;
 pub(crate) mod transfer;
 
 pub use self::access::{StorageBytes, StorageBytesMut};
+pub use self::bind::BindError;
 pub(crate) use self::cell::{NewCell, StorageCell};
 pub(crate) use self::guard::{ReadGuard, WriteGuard};
 pub use self::hooks::{StorageHook, clear_storage_hook, set_storage_hook};

@@ -1,7 +1,7 @@
 //! Storages in planned memory: cells over parts of one block, which overlap in space but not in time.
 
 use super::release::nothing_like;
-use super::{Storage, StorageCell};
+use super::{Storage, StorageCell, WHOLE};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use orlop_alloc::{Block, Deleter, MemoryBlock, Record};
@@ -76,13 +76,8 @@ impl Storage {
             if !cell.block().with(is_unique) {
                 return Err(Error::MemoryInUse);
             }
-            let block = cell.block().with_mut(|place| {
-                // SAFETY: as above.
-                let place = unsafe { &mut *place };
-                let nothing = nothing_like(place);
-                std::mem::replace(place, nothing)
-            });
-            cell.set_bytes(0);
+            // SAFETY: as above.
+            let block = unsafe { cell.take_planned() };
             return Ok(Self::of_cell(StorageCell::planned(block)));
         }
         let mut guard = cell.change()?;
@@ -100,7 +95,61 @@ impl Storage {
     }
 }
 
+impl Storage {
+    /// Moves the memory to an unbound storage.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyBound`], [`Error::DeviceMismatch`], [`Error::Borrowed`];
+    /// [`Error::NotResizable`] for a part of a storage. Both are unchanged then.
+    ///
+    /// # Safety
+    ///
+    /// All handles are the caller's, and nothing uses them.
+    pub(crate) unsafe fn move_planned(&self, to: &Self) -> Result<()> {
+        if to.len != WHOLE {
+            return Err(Error::NotResizable { why: Unresizable::Part });
+        }
+        if to.device() != self.device() {
+            return Err(Error::DeviceMismatch { expected: self.device(), actual: to.device() });
+        }
+        let target = to.shared_cell();
+        let mut guard = target.change()?;
+        if !to.is_unbound() {
+            return Err(Error::AlreadyBound);
+        }
+        // SAFETY: guaranteed by the caller; the storage is not unbound, so it is another one.
+        let block = unsafe { self.shared_cell().take_planned() };
+        let (bytes, kind) = (block.requested, block.kind);
+        let nothing = guard.replace(block);
+        target.set_bytes(bytes);
+        target.set_kind(kind);
+        target.set_fixed(Some(Unresizable::Planned));
+        target.borrows.clear(Flags::UNBOUND);
+        target.bump();
+        drop(guard);
+        drop(nothing);
+        Ok(())
+    }
+}
+
 impl StorageCell {
+    /// Takes the block, and leaves none.
+    ///
+    /// # Safety
+    ///
+    /// All handles are the caller's, and nothing uses them.
+    unsafe fn take_planned(&self) -> MemoryBlock {
+        let block = self.block().with_mut(|place| {
+            // SAFETY: guaranteed by the caller.
+            let place = unsafe { &mut *place };
+            let nothing = nothing_like(place);
+            std::mem::replace(place, nothing)
+        });
+        self.set_bytes(0);
+        block
+    }
+
     fn planned(block: MemoryBlock) -> Self {
         let bytes = block.requested;
         Self::new(block, bytes, Flags::NONE, Some(Unresizable::Planned))

@@ -1,11 +1,13 @@
 //! What can be done with a tensor before, during and after its lifetime.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod stray;
+
 use super::*;
 use crate::{Borrower, Error, Unresizable};
 use orlop_alloc::Request;
 use orlop_context::Context;
-use orlop_core::Shape;
+use orlop_core::{DType, Layout, Shape};
 use std::thread;
 
 fn memory_of(bytes: usize, parts: &[PlannedPart]) -> Result<PlannedMemory, PlannedError> {
@@ -246,6 +248,63 @@ fn tensors_without_elements_or_parts_without_tensors() {
     assert_eq!(memory.tensor(0).unwrap().to_vec::<f32>().unwrap(), [0.0f32; 0]);
     memory.advance(7).unwrap();
     assert!(memory.tensor(0).is_err());
+}
+
+/// A tensor of the caller gets planned memory, and loses it with the lifetime.
+#[test]
+fn a_storage_is_bound_in_place() {
+    let mut memory = three();
+    let mine = Tensor::full([64], 9.0, DType::F32).unwrap();
+    let view = mine.narrow(0, 8, 4).unwrap();
+    let storage = mine.storage().unwrap();
+    let bound = |error| matches!(error, Err(PlannedError::InUse { source: Error::AlreadyBound, .. }));
+    assert!(bound(memory.bind(0, storage)));
+    let own = storage.unbind().unwrap();
+    assert!(matches!(memory.bind(2, storage), Err(PlannedError::NotLive { tensor: 2, .. })));
+    let held = memory.tensor(0).unwrap().clone();
+    assert!(matches!(memory.bind(0, storage), Err(PlannedError::InUse { source: Error::MemoryInUse, .. })));
+    drop(held);
+    for _ in 0..2 {
+        memory.bind(0, storage).unwrap();
+        mine.fill_(1.0).unwrap();
+        assert_eq!(memory.tensor(0).unwrap().to_vec::<f32>().unwrap(), [1.0; 64]);
+        assert!(storage.unbind().is_err() && storage.clear().is_err());
+        memory.advance(2).unwrap();
+        assert!(matches!(view.fill_(0.0), Err(Error::Unbound)));
+        memory.tensor(2).unwrap().fill_(2.0).unwrap();
+        memory.restart().unwrap();
+        memory.tensor(0).unwrap().fill_(3.0).unwrap();
+    }
+    storage.bind_block(own).unwrap();
+    assert_eq!(view.to_vec::<f32>().unwrap(), [9.0; 4]);
+    memory.advance(5).unwrap();
+}
+
+/// What cannot be unbound or bound, with nothing lost.
+#[test]
+fn binding_has_conditions() {
+    let mine = Tensor::full([64], 9.0, DType::F32).unwrap();
+    let storage = mine.storage().unwrap();
+    let read = mine.as_slice::<f32>().unwrap();
+    assert!(matches!(storage.unbind(), Err(Error::Borrowed { .. })));
+    drop(read);
+    let lazy = storage.lazy_clone().unwrap();
+    assert!(matches!(storage.unbind(), Err(Error::MemoryInUse)));
+    drop(lazy);
+    assert!(matches!(storage.slice(0..8).unwrap().unbind(), Err(Error::NotResizable { .. })));
+    storage.refuse_writes("a test");
+    assert!(matches!(storage.unbind(), Err(Error::ReadOnly { .. })));
+    storage.allow_access();
+    let block = storage.unbind().unwrap();
+    assert!(matches!(storage.unbind(), Err(Error::Unbound)));
+    // Memory of the same allocator.
+    storage.bind(256).unwrap();
+    let refused = storage.bind_block(block).unwrap_err();
+    assert!(matches!(refused.source, Error::AlreadyBound));
+    drop(storage.unbind().unwrap());
+    storage.bind_block(refused.block).unwrap();
+    assert_eq!(mine.to_vec::<f32>().unwrap(), [9.0; 64]);
+    storage.resize(512).unwrap();
 }
 
 /// Memory stays while a tensor exists, and is returned after that.

@@ -1,0 +1,45 @@
+//! The description of planned memory: parts, and the tensors over them.
+
+use orlop_core::{DType, Layout};
+use std::ops::Range;
+
+/// A tensor of planned memory: where in its part, and when.
+#[derive(Debug, Clone)]
+pub struct PlannedTensor {
+    pub(super) layout: Layout,
+    pub(super) dtype: DType,
+    pub(super) lifetime: Range<u64>,
+}
+
+impl PlannedTensor {
+    /// Describes a tensor with this layout, whose offset counts from the start of the part. It is lent while
+    /// the clock is in `lifetime`. A lifetime that ends at `u64::MAX` never ends: the tensor keeps its bytes
+    /// when the clock starts again.
+    #[must_use]
+    pub fn new(layout: Layout, dtype: DType, lifetime: Range<u64>) -> Self {
+        Self { layout, dtype, lifetime }
+    }
+}
+
+/// A part of planned memory, with the tensors over it. It is live from the first start to the last end of
+/// their lifetimes.
+#[derive(Debug, Clone)]
+pub struct PlannedPart {
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+    pub(super) tensors: Vec<PlannedTensor>,
+}
+
+impl PlannedPart {
+    /// Describes the part `offset .. offset + bytes` of the block.
+    #[must_use]
+    pub fn new(offset: usize, bytes: usize, tensors: impl Into<Vec<PlannedTensor>>) -> Self {
+        Self { offset, bytes, tensors: tensors.into() }
+    }
+
+    pub(super) fn lifetime(&self) -> Range<u64> {
+        let starts = self.tensors.iter().map(|tensor| tensor.lifetime.start);
+        let ends = self.tensors.iter().map(|tensor| tensor.lifetime.end);
+        starts.min().unwrap_or(0)..ends.max().unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,131 @@
+//! Writes outside of lifetimes, as kernels make them, and the search for them.
+
+use super::*;
+
+/// The address of a tensor's first float, as a kernel gets it.
+fn kernel_address(tensor: &Tensor) -> *mut f32 {
+    tensor.storage().unwrap().as_mut_ptr().unwrap().cast()
+}
+
+fn stray_write(memory: &mut PlannedMemory, step: u64) -> String {
+    let error = memory.advance(step).unwrap_err();
+    assert!(matches!(error, PlannedError::StrayWrite { .. }), "{error}");
+    // Reported once.
+    memory.advance(step).unwrap();
+    error.to_string()
+}
+
+#[test]
+fn a_write_after_the_lifetime_is_found() {
+    let mut memory = three();
+    memory.sanitize(true);
+    let kept = kernel_address(memory.tensor(0).unwrap());
+    memory.advance(2).unwrap();
+    memory.advance(3).unwrap();
+    memory.advance(4).unwrap();
+    // SAFETY: inside the block, which nothing else uses now.
+    unsafe { kept.wrapping_add(3).write(1.0) };
+    let expected = "tensor 2 was written after its last step, in step 4, at byte 12 of the arena";
+    assert_eq!(stray_write(&mut memory, 5), expected);
+}
+
+#[test]
+fn a_write_before_the_next_buffer_names_both() {
+    let parts =
+        [(0, 0..1), (0, 3..4)].map(|(offset, steps)| PlannedPart::new(offset, 256, [floats(64, steps)]));
+    let mut memory = memory_of(256, &parts).unwrap();
+    memory.sanitize(true);
+    let kept = kernel_address(memory.tensor(0).unwrap());
+    memory.advance(1).unwrap();
+    // SAFETY: inside the block, which nothing else uses now.
+    unsafe { kept.write(1.0) };
+    let expected = "tensor 0 was written after its last step, in step 1, at byte 0 of the arena; \
+                    tensor 1 has this byte next, or ends below it";
+    assert_eq!(stray_write(&mut memory, 2), expected);
+}
+
+#[test]
+fn a_write_to_another_live_buffer_names_both() {
+    let mut memory = three();
+    memory.sanitize(true);
+    let kept = kernel_address(memory.tensor(0).unwrap());
+    memory.advance(2).unwrap();
+    memory.tensor(2).unwrap().fill_(2.0).unwrap();
+    memory.advance(3).unwrap();
+    // Step 3 does not use the tensor. The address is one of the tensor that had the bytes before.
+    // SAFETY: inside the block, which nothing else uses now.
+    unsafe { kept.wrapping_add(63).write(1.0) };
+    let expected = "tensor 2 was changed in step 3, which did not use it, at byte 25";
+    let error = stray_write(&mut memory, 3);
+    assert!(error.starts_with(expected), "{error}");
+    assert!(error.ends_with("; tensor 0 had this byte before, or ends below it"), "{error}");
+}
+
+#[test]
+fn a_write_beyond_the_end_names_both() {
+    let mut memory = three();
+    memory.sanitize(true);
+    memory.advance(1).unwrap();
+    memory.tensor(1).unwrap().fill_(1.0).unwrap();
+    memory.advance(1).unwrap();
+    let kernel = kernel_address(memory.tensor(0).unwrap());
+    // SAFETY: inside the block, which nothing else uses now.
+    unsafe { kernel.wrapping_add(64).write(7.0) };
+    let error = stray_write(&mut memory, 1);
+    assert!(error.starts_with("tensor 1 was changed in step 1, which did not use it, at byte 25"), "{error}");
+    assert!(error.ends_with("; tensor 0 had this byte before, or ends below it"), "{error}");
+}
+
+/// What is allowed is not reported: writes in steps that use a tensor, and through clones that are held.
+#[test]
+fn proper_writes_are_not_reported() {
+    let mut memory = three();
+    memory.sanitize(true);
+    for _ in 0..3 {
+        let clone = memory.tensor(0).unwrap().clone();
+        memory.advance(1).unwrap();
+        clone.fill_(1.0).unwrap();
+        drop(clone);
+        memory.tensor(1).unwrap().fill_(1.0).unwrap();
+        let held = memory.tensor(1).unwrap().narrow(0, 0, 8).unwrap();
+        memory.advance(2).unwrap();
+        held.fill_(3.0).unwrap();
+        memory.tensor(2).unwrap().fill_(4.0).unwrap();
+        memory.advance(3).unwrap();
+        assert_eq!(memory.tensor(2).unwrap().to_vec::<f32>().unwrap(), [4.0; 64]);
+        memory.advance(4).unwrap();
+        memory.restart().unwrap();
+    }
+}
+
+#[test]
+fn ended_bytes_are_overwritten() {
+    let parts =
+        [(0, 0..1), (0, 1..2)].map(|(offset, steps)| PlannedPart::new(offset, 256, [floats(64, steps)]));
+    let mut memory = memory_of(256, &parts).unwrap();
+    memory.sanitize(true);
+    memory.tensor(0).unwrap().fill_(1.0).unwrap();
+    memory.advance(1).unwrap();
+    assert_eq!(memory.tensor(1).unwrap().to_vec::<f32>().unwrap(), [f32::from_ne_bytes([0xDB; 4]); 64]);
+    memory.sanitize(false);
+    memory.restart().unwrap();
+    memory.tensor(0).unwrap().fill_(1.0).unwrap();
+    memory.advance(1).unwrap();
+    assert_eq!(memory.tensor(1).unwrap().to_vec::<f32>().unwrap(), [1.0; 64]);
+}
+
+/// Another thread writes through a clone while the search begins.
+#[test]
+fn the_search_begins_in_the_middle_of_a_run() {
+    let mut memory = three();
+    for _ in 0..if cfg!(miri) { 3 } else { 100 } {
+        memory.sanitize(false);
+        let clone = memory.tensor(0).unwrap().clone();
+        let writer = thread::spawn(move || (0..20).for_each(|_| clone.fill_(1.0).unwrap()));
+        memory.sanitize(true);
+        memory.advance(1).unwrap();
+        writer.join().unwrap();
+        memory.advance(2).unwrap();
+        memory.restart().unwrap();
+    }
+}
