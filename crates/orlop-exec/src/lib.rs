@@ -59,8 +59,8 @@
 //! # Devices
 //!
 //! The tensors of an arena on a device do not note which streams use them, as memory of the caller does not:
-//! copies by the library wait for their end, and before an [`Execution`] is dropped, or its arena divided anew,
-//! the streams of the program's own kernels must have been waited for.
+//! copies by the library wait for their end, and before an [`Execution`] is dropped, or its arena divided
+//! anew, the streams of the program's own kernels must have been waited for.
 #![forbid(unsafe_code)]
 
 /// The README's example is a test.
