@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The number of times that [`Skyline`](crate::Skyline) may place all buffers. It does so at least once, and
-/// stops when the plan is optimal.
+/// The number of times that [`Skyline`](crate::Skyline) may place all buffers, or do as much work in another
+/// way. It does so at least once, and stops when the plan is optimal.
 ///
 /// ```
 /// use orlop_plan::SearchBudget;
@@ -23,7 +23,7 @@ impl SearchBudget {
     /// Each order once: the default.
     pub const ORDERS: Self = Self { iterations: None, time: None };
 
-    /// Creates a budget of `iterations` iterations: first the orders, then changes to the best of them.
+    /// Creates a budget of `iterations` iterations: first the orders, then searches with backtracking.
     #[must_use]
     pub const fn iterations(iterations: u64) -> Self {
         Self { iterations: Some(iterations), time: None }

@@ -10,24 +10,28 @@
 //! "Best" is a [`BufferOrder`]. No order is best for all problems, so several are tried. The first plan at
 //! the bound ends the search; an order is abandoned when it reaches the height of the best plan so far.
 //! Reversing time would add nothing: two valleys do not share buffers, so their order in time does not
-//! matter.
+//! matter. What is left of the budget goes to searches with backtracking, below lower and lower heights
+//! (`capacity`).
 
 mod budget;
 mod contour;
 mod decode;
-mod improve;
 mod orders;
 mod unplaced;
 
 use self::budget::RemainingBudget;
 use self::decode::Decoder;
-use self::improve::{Candidate, SplitMix64, improve};
 use self::orders::{Keys, ranks};
+use crate::capacity::{self, Neighbors, Placement};
 use crate::normal::Normal;
+use crate::random::SplitMix64;
 use crate::{Plan, Problem};
 
 pub use self::budget::SearchBudget;
 pub use self::orders::{BufferOrder, ORDERS, OrderKey};
+
+/// The work of a search at a capacity that takes as long as placing a span once.
+const WORK: u64 = 128;
 
 /// The skyline planner with its settings.
 ///
@@ -77,7 +81,7 @@ impl Skyline {
         self
     }
 
-    /// Sets the seed of the changes to the best order. It matters only if the budget exceeds the orders.
+    /// Sets the seed of the searches' changes to orders. It matters only if the budget exceeds the orders.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -85,36 +89,56 @@ impl Skyline {
     }
 
     /// Plans the problem. Each iteration takes O(n log n) time; about 100 bytes of memory are used per
-    /// buffer.
+    /// buffer. If the budget exceeds the orders, another 8 bytes are used for each pair of buffers that are
+    /// live at the same time; if there are more than two million pairs, only the orders are tried.
     #[must_use]
     pub fn plan(&self, problem: &Problem) -> Plan {
         let normal = Normal::new(problem);
         let keys = Keys::new(problem, &normal);
         let mut decoder = Decoder::new(&normal);
-        let (&first, others) = self.orders.split_first().unwrap_or((&ORDERS[0], &[]));
+        let (first, others) = self.all_orders().split_at(1);
         let mut remaining = RemainingBudget::new(self.budget, 1 + others.len());
         // The first order is tried with any budget.
         remaining.take();
-        let mut found = Candidate { height: u64::MAX, offsets: Vec::new(), sorted: Vec::new() };
-        let mut try_order = |order: &BufferOrder, limit: u64, found: &mut Candidate| {
-            let sorted = keys.sorted(order);
-            if let Some(height) = decoder.decode(&ranks(&sorted), limit) {
-                *found = Candidate { height, offsets: decoder.offsets().to_vec(), sorted };
+        let mut found = Placement { height: u64::MAX, offsets: Vec::new() };
+        let mut try_order = |order: &BufferOrder, limit: u64, found: &mut Placement| {
+            if let Some(height) = decoder.decode(&ranks(&keys.sorted(order)), limit) {
+                *found = Placement { height, offsets: decoder.offsets().to_vec() };
             }
         };
-        try_order(&first, u64::MAX, &mut found);
+        try_order(&first[0], u64::MAX, &mut found);
         for order in others {
             if found.height == normal.lower_bound || !remaining.take() {
                 break;
             }
             try_order(order, found.height - 1, &mut found);
         }
-        improve(&mut decoder, &normal, &mut found, &mut SplitMix64::new(self.seed), || remaining.take());
+        if found.height > normal.lower_bound
+            && remaining.take()
+            && let Some(neighbors) = Neighbors::new(&normal.spans)
+        {
+            let orders: Vec<Vec<u32>> = self.all_orders().iter().map(|order| keys.sorted(order)).collect();
+            let iteration = WORK * normal.spans.len() as u64;
+            let mut work = 0;
+            let may_continue = |more: u64| {
+                work += more;
+                let iterations = work / iteration;
+                work %= iteration;
+                (0..iterations).all(|_| remaining.take())
+            };
+            let mut random = SplitMix64::new(self.seed);
+            capacity::lower(&normal, &neighbors, &orders, &mut found, &mut random, may_continue);
+        }
 
         let mut offsets = vec![0; problem.len()];
         for (span, &offset) in normal.spans.iter().zip(&found.offsets) {
             offsets[span.index as usize] = offset;
         }
         Plan::of_planner(offsets, found.height, normal.lower_bound)
+    }
+
+    /// Returns the orders, at least one.
+    fn all_orders(&self) -> &[BufferOrder] {
+        if self.orders.is_empty() { &ORDERS[..1] } else { &self.orders }
     }
 }
