@@ -76,9 +76,8 @@ fn main() {
         rows.push((name, problem.len(), planned.verdict(), medians));
     }
     group.finish();
-    println!(
-        "\n| | buffers | verdict | read | order min-peak | plan | read and plan |\n|---|---|---|---|---|---|---|"
-    );
+    println!("\n| | buffers | verdict | read | order min-peak | plan | read and plan |");
+    println!("|---|---|---|---|---|---|---|");
     for (name, buffers, verdict, medians) in rows {
         let cell = |median: &Option<f64>| median.map_or(String::new(), |median| format!("{median:.2} ms"));
         let cells: Vec<_> = medians.iter().map(cell).collect();
