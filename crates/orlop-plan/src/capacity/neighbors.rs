@@ -5,6 +5,10 @@ use crate::normal::SectionSpan;
 /// The number of pairs up to which lists are made: they take 32 MiB.
 const MAX_PAIRS: usize = 1 << 21;
 
+/// The number of neighbours of a span, on average, up to which lists are made. With more, each step takes so
+/// long that changing an order finds lower plans in the same time.
+const MAX_NEIGHBORS: usize = 256;
+
 /// For each span, those that share a section with it.
 #[derive(Debug)]
 pub(crate) struct Neighbors {
@@ -17,13 +21,14 @@ impl Neighbors {
     /// Lists the neighbours of spans that are in order of their first section. `None` if there are too many
     /// pairs.
     pub(crate) fn new(spans: &[SectionSpan]) -> Option<Self> {
+        let max_pairs = MAX_PAIRS.min(spans.len() * MAX_NEIGHBORS / 2);
         let mut pairs: Vec<(u32, u32)> = Vec::new();
         for (one, span) in (0..).zip(spans) {
             let after = (one + 1..).zip(&spans[one as usize + 1..]);
             pairs.extend(
                 after.take_while(|(_, other)| other.first < span.behind).map(|(other, _)| (one, other)),
             );
-            if pairs.len() > MAX_PAIRS {
+            if pairs.len() > max_pairs {
                 return None;
             }
         }

@@ -11,16 +11,19 @@
 //! the bound ends the search; an order is abandoned when it reaches the height of the best plan so far.
 //! Reversing time would add nothing: two valleys do not share buffers, so their order in time does not
 //! matter. What is left of the budget goes to searches with backtracking, below lower and lower heights
-//! (`capacity`).
+//! (`capacity`), or, where too many buffers are live together for that, to changes of the best order
+//! (`improve`).
 
 mod budget;
 mod contour;
 mod decode;
+mod improve;
 mod orders;
 mod unplaced;
 
 use self::budget::RemainingBudget;
 use self::decode::Decoder;
+use self::improve::{Candidate, improve};
 use self::orders::{Keys, ranks};
 use crate::capacity::{self, Neighbors, Placement};
 use crate::normal::Normal;
@@ -89,8 +92,8 @@ impl Skyline {
     }
 
     /// Plans the problem. Each iteration takes O(n log n) time; about 100 bytes of memory are used per
-    /// buffer. If the budget exceeds the orders, another 8 bytes are used for each pair of buffers that are
-    /// live at the same time; if there are more than two million pairs, only the orders are tried.
+    /// buffer. If the budget exceeds the orders, up to 32 MiB are used for the pairs of buffers that are live
+    /// at the same time.
     #[must_use]
     pub fn plan(&self, problem: &Problem) -> Plan {
         let normal = Normal::new(problem);
@@ -100,41 +103,48 @@ impl Skyline {
         let mut remaining = RemainingBudget::new(self.budget, 1 + others.len());
         // The first order is tried with any budget.
         remaining.take();
-        let mut found = Placement { height: u64::MAX, offsets: Vec::new() };
-        let mut try_order = |order: &BufferOrder, limit: u64, found: &mut Placement| {
-            if let Some(height) = decoder.decode(&ranks(&keys.sorted(order)), limit) {
-                *found = Placement { height, offsets: decoder.offsets().to_vec() };
+        let nothing = Placement { height: u64::MAX, offsets: Vec::new() };
+        let mut found = Candidate { placement: nothing, sorted: Vec::new() };
+        let mut try_order = |order: &BufferOrder, limit: u64, found: &mut Candidate| {
+            let sorted = keys.sorted(order);
+            if let Some(height) = decoder.decode(&ranks(&sorted), limit) {
+                let placement = Placement { height, offsets: decoder.offsets().to_vec() };
+                *found = Candidate { placement, sorted };
             }
         };
         try_order(&first[0], u64::MAX, &mut found);
         for order in others {
-            if found.height == normal.lower_bound || !remaining.take() {
+            if found.placement.height == normal.lower_bound || !remaining.take() {
                 break;
             }
-            try_order(order, found.height - 1, &mut found);
+            try_order(order, found.placement.height - 1, &mut found);
         }
-        if found.height > normal.lower_bound
-            && remaining.take()
-            && let Some(neighbors) = Neighbors::new(&normal.spans)
-        {
-            let orders: Vec<Vec<u32>> = self.all_orders().iter().map(|order| keys.sorted(order)).collect();
-            let iteration = WORK * normal.spans.len() as u64;
-            let mut work = 0;
-            let may_continue = |more: u64| {
-                work += more;
-                let iterations = work / iteration;
-                work %= iteration;
-                (0..iterations).all(|_| remaining.take())
-            };
+        let mut best = found.placement.clone();
+        if best.height > normal.lower_bound && remaining.take() {
             let mut random = SplitMix64::new(self.seed);
-            capacity::lower(&normal, &neighbors, &orders, &mut found, &mut random, may_continue);
+            if let Some(neighbors) = Neighbors::new(&normal.spans) {
+                let orders: Vec<Vec<u32>> =
+                    self.all_orders().iter().map(|order| keys.sorted(order)).collect();
+                let iteration = WORK * normal.spans.len() as u64;
+                let mut work = 0;
+                let may_continue = |more: u64| {
+                    work += more;
+                    let iterations = work / iteration;
+                    work %= iteration;
+                    (0..iterations).all(|_| remaining.take())
+                };
+                capacity::lower(&normal, &neighbors, &orders, &mut best, &mut random, may_continue);
+            } else {
+                improve(&mut decoder, &normal, &mut found, &mut random, || remaining.take());
+                best = found.placement;
+            }
         }
 
         let mut offsets = vec![0; problem.len()];
-        for (span, &offset) in normal.spans.iter().zip(&found.offsets) {
+        for (span, &offset) in normal.spans.iter().zip(&best.offsets) {
             offsets[span.index as usize] = offset;
         }
-        Plan::of_planner(offsets, found.height, normal.lower_bound)
+        Plan::of_planner(offsets, best.height, normal.lower_bound)
     }
 
     /// Returns the orders, at least one.

@@ -10,7 +10,7 @@ class Packing {
     this.findGroups();
   }
 
-  nameOf(buffer) { return this.names[this.name[buffer]] || "buffer " + count(buffer); }
+  nameOf(buffer) { return this.names[this.name[buffer]] || "#" + buffer; }
 
   /** The live bytes after each change, and the greatest of them. */
   sumLoad() {
