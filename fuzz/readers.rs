@@ -5,7 +5,8 @@
 
 use orlop::device::{Policy, TorchConf};
 use orlop::lab::simulate::{AllocatorRules, Simulation, StreamedReplay};
-use orlop::plan::Problem;
+use orlop::onnx::OnnxReader;
+use orlop::plan::{MinPeak, NodeId, Problem, SearchBudget, Skyline, verify};
 use orlop::tensor::Tensor;
 use orlop::tensor::interchange::npy::{ReadOptions, npz};
 use orlop::tensor::interchange::safetensors::{SafeTensors, ShardIndex};
@@ -21,10 +22,11 @@ use std::io;
 pub(crate) type Reader = (&'static str, fn(&[u8]));
 
 /// All readers.
-pub(crate) const READERS: [Reader; 13] = [
+pub(crate) const READERS: [Reader; 14] = [
     ("archive", archive),
     ("npy", npy),
     ("npz", npz),
+    ("onnx", onnx),
     ("plan_csv", plan_csv),
     ("safetensors", safetensors),
     ("snapshot", snapshot),
@@ -167,6 +169,23 @@ fn write_lines(history: &History) {
 /// Plain traces.
 fn trace(bytes: &[u8]) {
     let _ = Trace::parse(bytes);
+}
+
+/// Graphs, their orders and their plans.
+fn onnx(bytes: &[u8]) {
+    let Ok(model) = OnnxReader::new().bind("batch", 8).read(bytes) else { return };
+    let given = model.graph.given_order();
+    let bound = |order: &[NodeId]| {
+        let lifetimes = model.graph.lifetimes(order).ok()?;
+        let problem = lifetimes.problem();
+        let plan = Skyline::new().budget(SearchBudget::iterations(10)).plan(problem);
+        verify(problem, &plan).expect("plans are valid");
+        Some(plan.lower_bound())
+    };
+    if let Some(bytes) = bound(&given) {
+        let other = bound(&MinPeak::new().width(2).order(&model.graph)).expect("an order of all nodes");
+        assert!(other <= bytes, "{other} bytes and not {bytes}");
+    }
 }
 
 fn plan_csv(bytes: &[u8]) {

@@ -14,10 +14,11 @@ use crate::san::host;
 use crate::setup::has_nightly;
 use crate::shell::Shell;
 
-const TARGETS: [&str; 13] = [
+const TARGETS: [&str; 14] = [
     "archive",
     "npy",
     "npz",
+    "onnx",
     "plan_csv",
     "safetensors",
     "snapshot",
@@ -58,7 +59,7 @@ pub(crate) fn short(shell: &Shell, target: Option<&str>, length: FuzzLength) -> 
     if target.is_some_and(|target| !TARGETS.contains(&target)) {
         return Err(Error::NoTestBinary { target: target.unwrap_or_default().to_owned() });
     }
-    let test = ["test", "--quiet", "-p", "orlop", "--test", "readers"];
+    let test = ["test", "--quiet", "-p", "orlop", "--features", "onnx", "--test", "readers"];
     // Built first, because the compiler may use more memory.
     shell.run("fuzz-short-build", shell.cargo(&test).arg("--no-run"))?;
     let mut command = if cfg!(unix) {
@@ -119,7 +120,7 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
             "-max_len=65536",
         ]);
         // The initial inputs, in addition to those of earlier runs.
-        for member in ["orlop-tensor", "orlop-trace"] {
+        for member in ["orlop-onnx", "orlop-tensor", "orlop-trace"] {
             let data = shell.root().join("crates").join(member).join("tests/data");
             let seeds = data.join(name.replace("npz", "npy"));
             if seeds.exists() {

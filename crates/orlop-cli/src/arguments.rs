@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
+use crate::plan_arguments::PlanArguments;
 use crate::recording_format::RecordingFormat;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -37,6 +38,11 @@ pub(crate) enum Command {
     Replay(ReplayArguments),
     /// Finds the allocator settings under which a recorded run needs the least memory
     WhatIf(WhatIfArguments),
+    /// Plans memory in advance: an offset for each value of an ONNX graph, or for each buffer
+    ///
+    /// Buffers whose lifetimes do not overlap share memory. The plan comes with a lower bound of all plans,
+    /// and with what the same buffers take without a plan.
+    Plan(PlanArguments),
     /// Creates an HTML page that shows memory use over time, block by block
     Report(ReportArguments),
     /// Describes traces, which are lists of allocations and frees

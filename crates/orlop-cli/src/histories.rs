@@ -108,7 +108,8 @@ fn open(path: &Path) -> Result<File, String> {
     File::open(path).map_err(|error| cannot_open(path, error))
 }
 
-fn parse(path: &Path, file: impl Read) -> Result<History, String> {
+/// Reads a history from an open file.
+pub(crate) fn parse(path: &Path, file: impl Read) -> Result<History, String> {
     let history = History::parse(file).map_err(|error| error.in_file(path).to_string())?;
     if history.devices.is_empty() {
         require_complete(path, &history.warnings)?;

@@ -15,6 +15,9 @@ mod info;
 mod inputs;
 mod isolated;
 mod output;
+mod plan;
+mod plan_arguments;
+mod plan_input;
 mod progress;
 mod recording_format;
 mod replay;
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
             Some(policy) => simulated::run(&arguments, policy),
             None => replay::run(&arguments),
         },
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::WhatIf(arguments) => what_if::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),

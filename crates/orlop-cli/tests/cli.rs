@@ -8,6 +8,8 @@ mod convert;
 mod failures;
 #[path = "cli/histories.rs"]
 mod histories;
+#[path = "cli/plan.rs"]
+mod plan;
 #[path = "cli/what_if.rs"]
 mod what_if;
 

@@ -8,10 +8,12 @@
 //! | which settings would have been better, and what would have fitted? | [`what_if`] |
 //! | what grew between two runs, and is it more than allowed? | [`compare`] |
 //! | how does a recording look over time? | [`report`] |
+//! | what would a static plan of a recording or a graph take, and how does it look? | [`plan`] |
 //! | how fast does a CPU allocator replay a trace, and in how much memory? | [`cpu_bench`] |
 //!
 //! Every answer comes from a [`History`](orlop_trace::history::History), whichever format it was read from,
-//! except those of [`cpu_bench`], which replays the plain [`Trace`](orlop_trace::formats::text::Trace).
+//! except those of [`cpu_bench`], which replays the plain [`Trace`](orlop_trace::formats::text::Trace), and
+//! plans of other problems.
 //!
 //! ```
 //! use orlop_lab::simulate::{AllocatorRules, Simulation};
@@ -35,6 +37,8 @@ pub mod analyze;
 pub mod compare;
 pub mod cpu_bench;
 mod error;
+mod html;
+pub mod plan;
 pub mod report;
 pub mod simulate;
 pub mod what_if;

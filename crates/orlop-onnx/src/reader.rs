@@ -51,11 +51,14 @@ pub struct OnnxModel {
     /// The bytes of all values that nodes write, views not counted: what a program without a plan would have
     /// if it freed nothing.
     pub value_bytes: u64,
+    /// The names that were given a number, and that no shape has.
+    pub unused_bindings: Vec<String>,
 }
 
 /// A graph that is being read.
 struct Reading<'a> {
     proto: &'a GraphProto,
+    bindings: &'a BTreeMap<String, u64>,
     types: HashMap<&'a str, &'a ValueInfoProto>,
     sizes: Sizes<'a>,
     unknown: Vec<String>,
@@ -71,6 +74,7 @@ impl<'a> Reading<'a> {
         let with_types = proto.value_info.iter().chain(&proto.input).chain(&proto.output);
         let mut reading = Self {
             proto,
+            bindings,
             types: with_types.map(|info| (&*info.name, info)).collect(),
             sizes: Sizes::new(bindings),
             unknown: Vec::new(),
@@ -113,8 +117,13 @@ impl<'a> Reading<'a> {
             };
             self.builder.keep(value)?;
         }
-        let graph = self.builder.finish();
-        Ok(OnnxModel { graph, weight_bytes: self.weight_bytes, value_bytes: self.value_bytes })
+        let is_unused = |name: &&String| !self.sizes.used.contains(name.as_str());
+        Ok(OnnxModel {
+            unused_bindings: self.bindings.keys().filter(is_unused).cloned().collect(),
+            graph: self.builder.finish(),
+            weight_bytes: self.weight_bytes,
+            value_bytes: self.value_bytes,
+        })
     }
 
     fn add(&mut self, node: &'a NodeProto) -> Result<(), OnnxError> {

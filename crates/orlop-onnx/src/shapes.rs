@@ -9,11 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Sizes<'a> {
     bindings: &'a BTreeMap<String, u64>,
     pub(crate) unbound: BTreeSet<String>,
+    /// The names of which the number was used.
+    pub(crate) used: BTreeSet<&'a str>,
 }
 
 impl<'a> Sizes<'a> {
     pub(crate) fn new(bindings: &'a BTreeMap<String, u64>) -> Self {
-        Self { bindings, unbound: BTreeSet::new() }
+        Self { bindings, unbound: BTreeSet::new(), used: BTreeSet::new() }
     }
 
     /// Returns the bytes of a value. `None` if its shape is not known, or has names without a number.
@@ -28,13 +30,18 @@ impl<'a> Sizes<'a> {
         for dim in &shape.dim {
             match &dim.size {
                 Some(DimensionSize::Value(size)) => sizes.push(natural(value, *size)?),
-                Some(DimensionSize::Symbol(name)) if !name.is_empty() => match self.bindings.get(name) {
-                    Some(size) => sizes.push(*size),
-                    None => {
-                        self.unbound.insert(name.clone());
-                        is_known = false;
+                Some(DimensionSize::Symbol(name)) if !name.is_empty() => {
+                    match self.bindings.get_key_value(name) {
+                        Some((bound, size)) => {
+                            self.used.insert(bound);
+                            sizes.push(*size);
+                        }
+                        None => {
+                            self.unbound.insert(name.clone());
+                            is_known = false;
+                        }
                     }
-                },
+                }
                 _ => is_known = false,
             }
         }

@@ -88,6 +88,7 @@ fn constants_are_weights_and_optional_values_are_left_out() {
     ];
     let model = read(nodes, "y").expect("a model");
     assert_eq!((model.weight_bytes, model.value_bytes, peak(&model)), (512, 1024, 1024));
+    assert_eq!(model.unused_bindings, ["batch"]);
 }
 
 #[test]
@@ -101,6 +102,7 @@ fn symbols_are_bound_or_listed() {
     };
     let model = read_graph(shaped(["batch", "batch"])).expect("bound");
     assert_eq!((model.value_bytes, model.weight_bytes), (8 * 8 * 4, 60));
+    assert_eq!(model.unused_bindings, [""; 0]);
     let unbound = read_graph(shaped(["tokens", "heads"])).unwrap_err();
     assert_eq!(unbound, OnnxError::UnboundSymbols { symbols: vec!["heads".to_owned(), "tokens".to_owned()] });
     assert_eq!(unbound.to_string(), "sizes have names: bind \"heads\", \"tokens\"");

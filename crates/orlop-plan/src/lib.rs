@@ -44,6 +44,7 @@
 struct Readme;
 
 mod buffer;
+mod capacity;
 pub mod csv;
 mod error;
 mod graph;
@@ -54,6 +55,7 @@ pub mod period;
 pub mod placement;
 mod plan;
 mod problem;
+mod random;
 mod skyline;
 mod verify;
 

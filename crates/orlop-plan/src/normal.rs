@@ -34,6 +34,12 @@ impl SectionSpan {
         round_up(level, 1 << self.alignment_log2)
     }
 
+    /// Returns `true` if both have the same lifetime, size and alignment.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let key = |span: &Self| (span.first, span.behind, span.size, span.alignment_log2);
+        key(self) == key(other)
+    }
+
     /// Does the same for any level. `None` if the offset does not fit into 64 bits.
     pub(crate) fn checked_offset_from(&self, level: u64) -> Option<u64> {
         let below = (1_u64 << self.alignment_log2) - 1;
@@ -111,6 +117,11 @@ impl Normal {
     /// Returns the size of a span with its rounding, which spans above it cannot use.
     pub(crate) fn rounded(&self, span: &SectionSpan) -> u64 {
         round_up(span.size, self.granule)
+    }
+
+    /// Rounds a height up to granules.
+    pub(crate) fn rounded_up(&self, height: u64) -> u64 {
+        round_up(height, self.granule)
     }
 
     /// Returns the load of each section.

@@ -13,12 +13,13 @@ const OUTPUT: &str = "OUTPUT";
 const GOOD: &str = "GOOD";
 
 /// All commands that read files, and whether they read only plain traces.
-const COMMANDS: [(&[&str], bool); 14] = [
+const COMMANDS: [(&[&str], bool); 15] = [
     (&["snapshot", "info", INPUT], false),
     (&["snapshot", "info", "--json", INPUT], false),
     (&["what-if", INPUT], false),
     (&["what-if", "--quick", "--json", INPUT], false),
     (&["report", INPUT, "-o", OUTPUT], false),
+    (&["plan", INPUT, "-o", OUTPUT], false),
     (&["convert", INPUT, OUTPUT, "--to", "csv"], false),
     (&["diff", INPUT, GOOD], false),
     (&["diff", GOOD, INPUT], false),

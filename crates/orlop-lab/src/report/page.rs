@@ -5,6 +5,7 @@ use super::columns::ColumnPayload;
 use super::device_page::DevicePage;
 use super::stacks::{StackTable, Stacks};
 use super::{ReportData, ReportRow};
+use crate::html::{escaped, fill};
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
 use flate2::Compression;
@@ -33,10 +34,6 @@ const SCRIPTS: [&str; 12] = [
     include_str!("page/main.js"),
 ];
 
-/// Placeholders of the template: `<!--orlop:name-->`.
-const OPEN: &str = "<!--orlop:";
-const CLOSE: &str = "-->";
-
 #[derive(Serialize)]
 struct Meta<'a> {
     title: &'a str,
@@ -53,19 +50,12 @@ struct Meta<'a> {
 
 pub(super) fn write(report: &ReportData<'_>, devices: &[&DeviceHistory], out: impl Write) -> io::Result<()> {
     let mut out = BufWriter::new(out);
-    let mut rest = TEMPLATE;
-    while let Some((before, after)) = rest.split_once(OPEN) {
-        let (name, after) = after.split_once(CLOSE).unwrap_or((after, ""));
-        out.write_all(before.as_bytes())?;
-        match name {
-            "title" => out.write_all(escaped(report.title).as_bytes())?,
-            "style" => out.write_all(STYLE.as_bytes())?,
-            "data" => data(report, devices, &mut out)?,
-            _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?,
-        }
-        rest = after;
-    }
-    out.write_all(rest.as_bytes())?;
+    fill(TEMPLATE, &mut out, |name, out| match name {
+        "title" => out.write_all(escaped(report.title).as_bytes()),
+        "style" => out.write_all(STYLE.as_bytes()),
+        "data" => data(report, devices, out),
+        _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes())),
+    })?;
     out.flush()
 }
 
@@ -96,18 +86,4 @@ fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Writ
     encoder.write_all(&meta)?;
     encoder.write_all(payload.bytes())?;
     encoder.finish()?.finish().map(drop)
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            _ => escaped.push(character),
-        }
-    }
-    escaped
 }

@@ -14,6 +14,8 @@ mod histories;
 mod mock_allocator;
 #[cfg(unix)]
 mod pages;
+#[cfg(unix)]
+mod plan_page;
 mod profiles;
 mod recorded;
 mod replays;

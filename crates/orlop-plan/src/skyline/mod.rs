@@ -10,7 +10,9 @@
 //! "Best" is a [`BufferOrder`]. No order is best for all problems, so several are tried. The first plan at
 //! the bound ends the search; an order is abandoned when it reaches the height of the best plan so far.
 //! Reversing time would add nothing: two valleys do not share buffers, so their order in time does not
-//! matter.
+//! matter. What is left of the budget goes to searches with backtracking, below lower and lower heights
+//! (`capacity`), or, where too many buffers are live together for that, to changes of the best order
+//! (`improve`).
 
 mod budget;
 mod contour;
@@ -21,13 +23,18 @@ mod unplaced;
 
 use self::budget::RemainingBudget;
 use self::decode::Decoder;
-use self::improve::{Candidate, SplitMix64, improve};
+use self::improve::{Candidate, improve};
 use self::orders::{Keys, ranks};
+use crate::capacity::{self, Neighbors, Placement};
 use crate::normal::Normal;
+use crate::random::SplitMix64;
 use crate::{Plan, Problem};
 
 pub use self::budget::SearchBudget;
 pub use self::orders::{BufferOrder, ORDERS, OrderKey};
+
+/// The work of a search at a capacity that takes as long as placing a span once.
+const WORK: u64 = 128;
 
 /// The skyline planner with its settings.
 ///
@@ -77,7 +84,7 @@ impl Skyline {
         self
     }
 
-    /// Sets the seed of the changes to the best order. It matters only if the budget exceeds the orders.
+    /// Sets the seed of the searches' changes to orders. It matters only if the budget exceeds the orders.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -85,36 +92,63 @@ impl Skyline {
     }
 
     /// Plans the problem. Each iteration takes O(n log n) time; about 100 bytes of memory are used per
-    /// buffer.
+    /// buffer. If the budget exceeds the orders, up to 32 MiB are used for the pairs of buffers that are live
+    /// at the same time.
     #[must_use]
     pub fn plan(&self, problem: &Problem) -> Plan {
         let normal = Normal::new(problem);
         let keys = Keys::new(problem, &normal);
         let mut decoder = Decoder::new(&normal);
-        let (&first, others) = self.orders.split_first().unwrap_or((&ORDERS[0], &[]));
+        let (first, others) = self.all_orders().split_at(1);
         let mut remaining = RemainingBudget::new(self.budget, 1 + others.len());
         // The first order is tried with any budget.
         remaining.take();
-        let mut found = Candidate { height: u64::MAX, offsets: Vec::new(), sorted: Vec::new() };
+        let nothing = Placement { height: u64::MAX, offsets: Vec::new() };
+        let mut found = Candidate { placement: nothing, sorted: Vec::new() };
         let mut try_order = |order: &BufferOrder, limit: u64, found: &mut Candidate| {
             let sorted = keys.sorted(order);
             if let Some(height) = decoder.decode(&ranks(&sorted), limit) {
-                *found = Candidate { height, offsets: decoder.offsets().to_vec(), sorted };
+                let placement = Placement { height, offsets: decoder.offsets().to_vec() };
+                *found = Candidate { placement, sorted };
             }
         };
-        try_order(&first, u64::MAX, &mut found);
+        try_order(&first[0], u64::MAX, &mut found);
         for order in others {
-            if found.height == normal.lower_bound || !remaining.take() {
+            if found.placement.height == normal.lower_bound || !remaining.take() {
                 break;
             }
-            try_order(order, found.height - 1, &mut found);
+            try_order(order, found.placement.height - 1, &mut found);
         }
-        improve(&mut decoder, &normal, &mut found, &mut SplitMix64::new(self.seed), || remaining.take());
+        let mut best = found.placement.clone();
+        if best.height > normal.lower_bound && remaining.take() {
+            let mut random = SplitMix64::new(self.seed);
+            if let Some(neighbors) = Neighbors::new(&normal.spans) {
+                let orders: Vec<Vec<u32>> =
+                    self.all_orders().iter().map(|order| keys.sorted(order)).collect();
+                let iteration = WORK * normal.spans.len() as u64;
+                let mut work = 0;
+                let may_continue = |more: u64| {
+                    work += more;
+                    let iterations = work / iteration;
+                    work %= iteration;
+                    (0..iterations).all(|_| remaining.take())
+                };
+                capacity::lower(&normal, &neighbors, &orders, &mut best, &mut random, may_continue);
+            } else {
+                improve(&mut decoder, &normal, &mut found, &mut random, || remaining.take());
+                best = found.placement;
+            }
+        }
 
         let mut offsets = vec![0; problem.len()];
-        for (span, &offset) in normal.spans.iter().zip(&found.offsets) {
+        for (span, &offset) in normal.spans.iter().zip(&best.offsets) {
             offsets[span.index as usize] = offset;
         }
-        Plan::of_planner(offsets, found.height, normal.lower_bound)
+        Plan::of_planner(offsets, best.height, normal.lower_bound)
+    }
+
+    /// Returns the orders, at least one.
+    fn all_orders(&self) -> &[BufferOrder] {
+        if self.orders.is_empty() { &ORDERS[..1] } else { &self.orders }
     }
 }

@@ -71,6 +71,23 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Searches with backtracking miss no plan. They end at the bound, rounded up to the smallest alignment.
+    #[test]
+    fn plans_of_a_long_search_are_the_lowest(plain in problem(6, 6, 5, 0), aligned in problem(4, 4, 9, 3)) {
+        for problem in [plain, aligned] {
+            let plan = Skyline::new().budget(SearchBudget::iterations(500)).plan(&problem);
+            verify(&problem, &plan).unwrap();
+            let real = problem.buffers().iter().filter(|buffer| buffer.size > 0);
+            let granule = real.map(|buffer| buffer.alignment.bytes() as u64).min().unwrap_or(1);
+            let rounded = [plan.height(), lowest(&problem)].map(|height| height.div_ceil(granule));
+            prop_assert_eq!(rounded[0], rounded[1]);
+        }
+    }
+}
+
 #[test]
 fn the_bound_is_not_always_reached() {
     // In 5 bytes, the first two buffers divide the space into 3 and 2 bytes, say the upper two. The last two

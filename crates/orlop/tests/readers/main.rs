@@ -77,7 +77,7 @@ macro_rules! readers {
 }
 
 readers! {
-    archive, npy, npz, plan_csv, safetensors, snapshot, torch_conf, trace, trace_binary, trace_chrome,
+    archive, npy, npz, onnx, plan_csv, safetensors, snapshot, torch_conf, trace, trace_binary, trace_chrome,
     trace_csv, trace_rmm,
     words,
 }

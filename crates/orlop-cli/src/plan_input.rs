@@ -1,0 +1,156 @@
+//! The inputs of `orlop plan`: graphs, planning problems and recordings.
+
+use crate::inputs::cannot_open;
+use crate::plan_arguments::PlanArguments;
+use crate::{histories, output, table};
+use flate2::read::MultiGzDecoder;
+use orlop::lab::plan::recorded_problem;
+use orlop::onnx::{OnnxError, OnnxModel, OnnxReader};
+use orlop::plan::{CsvError, Problem};
+use orlop::trace::history::{DeviceHistory, History};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The first bytes of a gzip file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// What a gzip file may decompress to: as for recordings.
+const MAX_UNPACKED: (u64, u64) = (16 << 20, 256);
+
+/// What is to be planned.
+pub(crate) enum PlanInput {
+    /// An ONNX model.
+    Graph(Box<OnnxModel>),
+    /// A planning problem in a file.
+    Table(Problem),
+    /// The allocations of a recording.
+    Recording(Problem),
+}
+
+impl PlanInput {
+    /// Reads a file in the format that its name and its first line indicate.
+    pub(crate) fn read(arguments: &PlanArguments) -> Result<Self, String> {
+        let path = &arguments.file;
+        let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        if path.is_dir() {
+            return Err(wrong(&"this is a directory"));
+        }
+        let mut bytes = Vec::new();
+        let mut file = File::open(path).map_err(|error| cannot_open(path, error))?;
+        file.read_to_end(&mut bytes).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
+        if is_onnx(path) {
+            let bytes = unpacked(bytes).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
+            return model(arguments, &bytes).map_err(|error| wrong(&explained(&error)));
+        }
+        let table = match bytes.starts_with(&GZIP) {
+            true => Problem::read_csv(Unpacking::new(&bytes)),
+            false => Problem::read_csv(&bytes[..]),
+        };
+        match table {
+            Ok(problem) if problem.is_empty() => return Err(wrong(&"this problem has no buffers")),
+            Ok(problem) => return Ok(Self::Table(problem)),
+            Err(error) if is_problem(&error) => return Err(wrong(&error)),
+            Err(_) => {}
+        }
+        let history = histories::parse(path, &bytes[..])?;
+        histories::report_warnings(path, &history.warnings);
+        let device = device(&history, arguments.device).map_err(|error| wrong(&error))?;
+        let problem = recorded_problem(&history, device).map_err(|error| wrong(&error))?;
+        if problem.is_empty() {
+            return Err(wrong(&"nothing was recorded"));
+        }
+        Ok(Self::Recording(problem))
+    }
+}
+
+/// The contents of a gzip file, up to a limit.
+struct Unpacking<'a> {
+    decoder: MultiGzDecoder<&'a [u8]>,
+    limit: u64,
+    left: u64,
+}
+
+impl<'a> Unpacking<'a> {
+    fn new(packed: &'a [u8]) -> Self {
+        let limit = MAX_UNPACKED.0.saturating_add(MAX_UNPACKED.1.saturating_mul(packed.len() as u64));
+        Self { decoder: MultiGzDecoder::new(packed), limit, left: limit }
+    }
+}
+
+impl Read for Unpacking<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.decoder.read(buffer)?;
+        let left = self.left.checked_sub(read as u64);
+        self.left = left
+            .ok_or_else(|| io::Error::other(format!("it decompresses to more than {} bytes", self.limit)))?;
+        Ok(read)
+    }
+}
+
+fn unpacked(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    if !bytes.starts_with(&GZIP) {
+        return Ok(bytes);
+    }
+    let mut unpacked = Vec::new();
+    Unpacking::new(&bytes).read_to_end(&mut unpacked)?;
+    Ok(unpacked)
+}
+
+/// Returns `true` if an error is about a planning problem: the first line was that of one.
+fn is_problem(error: &CsvError) -> bool {
+    match error {
+        CsvError::MissingColumn { .. } => false,
+        CsvError::LineTooLong { line, .. } | CsvError::Quote { line } | CsvError::Read { line, .. } => {
+            *line > 1
+        }
+        _ => true,
+    }
+}
+
+fn is_onnx(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    name.strip_suffix(".gz").unwrap_or(&name).ends_with(".onnx")
+}
+
+fn model(arguments: &PlanArguments, bytes: &[u8]) -> Result<PlanInput, OnnxError> {
+    let bind = |reader: OnnxReader, (symbol, size): &(String, u64)| reader.bind(symbol, *size);
+    let model = arguments.bindings.iter().fold(OnnxReader::new(), bind).read(bytes)?;
+    for symbol in &model.unused_bindings {
+        output::report(&format!("{}: no shape has the name {symbol:?}", arguments.file.display()));
+    }
+    Ok(PlanInput::Graph(Box::new(model)))
+}
+
+/// Formats an error with what the command line can do about it.
+fn explained(error: &OnnxError) -> String {
+    match error {
+        OnnxError::UnboundSymbols { symbols } => {
+            let options: Vec<_> =
+                symbols.iter().map(|symbol| format!("--bind {}=N", quoted(symbol))).collect();
+            format!("sizes in shapes have names, give them numbers: {}", options.join(" "))
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Quotes a name for a shell, if it has to be.
+fn quoted(symbol: &str) -> String {
+    let symbol = table::plain(symbol);
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
+    if symbol.chars().all(is_word) { symbol } else { format!("'{}'", symbol.replace('\'', "'\\''")) }
+}
+
+/// Returns the device to plan.
+fn device(history: &History, only: Option<u32>) -> Result<&DeviceHistory, String> {
+    let found: Vec<_> = histories::devices(history, only).collect();
+    match (&found[..], only) {
+        ([device], _) => Ok(device),
+        ([], Some(device)) => Err(format!("nothing was recorded on device {device}")),
+        ([], None) => Err("nothing was recorded".to_owned()),
+        (several, _) => {
+            let numbers: Vec<_> = several.iter().map(|device| table::device(device.device)).collect();
+            Err(format!("recorded on the devices {}: --device selects one", numbers.join(", ")))
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! `orlop plan`: graphs, problems and recordings in; offsets, verdicts and pages out.
+
+use super::{Folder, complaint, orlop, shipped, stdout, testdata};
+use orlop::lab::plan::PlanFile;
+use serde_json::{Value, json};
+use std::fs;
+
+const MODELS: [&str; 4] = ["bert_base_s128", "mobilenet_v3_large_b1", "resnet50_b8", "vit_b16_b4"];
+
+fn model(name: &str) -> String {
+    testdata().join(format!("onnx/{name}.onnx.gz")).display().to_string()
+}
+
+fn problem(name: &str) -> String {
+    testdata().join(format!("plan/{name}.csv.gz")).display().to_string()
+}
+
+fn planned(arguments: &[&str]) -> Value {
+    let all: Vec<&str> = ["plan", "--json"].iter().chain(arguments).copied().collect();
+    serde_json::from_str(&stdout(&orlop(&all))).expect("an object")
+}
+
+/// A model of one node, whose values have the shape `[batch, 256]`, in ONNX's encoding.
+fn symbolic() -> Vec<u8> {
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(bytes.len()).expect("less than 128 bytes");
+        [&[number << 3 | 2, length][..], bytes].concat()
+    }
+    let float = [8, 1];
+    let dims = [field(1, &field(2, b"batch")), field(1, &[8, 128, 2])].concat();
+    let of = field(1, &[&float[..], &field(2, &dims)].concat());
+    let value = |number, name: &[u8]| field(number, &[field(1, name), field(2, &of)].concat());
+    let node = field(1, &[field(1, b"x"), field(2, b"y"), field(4, b"Conv")].concat());
+    field(7, &[node, value(11, b"x"), value(12, b"y")].concat())
+}
+
+#[test]
+fn shipped_models_are_planned_within_a_thousandth_of_the_bound() {
+    for name in MODELS {
+        let plan = planned(&[&model(name)]);
+        let number = |field: &str| plan[field].as_u64().expect(field);
+        assert!(number("peak") as f64 <= number("bound") as f64 * 1.001, "{name}: {}", plan["verdict"]);
+        assert!(plan["gap"].as_f64().is_some_and(|gap| (0.0..=0.001).contains(&gap)), "{name}");
+        assert!(plan["ms"].as_f64() >= plan["read_ms"].as_f64() && plan["read_ms"].is_f64(), "{name}");
+        let without = &plan["without_plan"];
+        assert!(without["sum"].as_u64() > Some(5 * number("peak")), "{name}: {without}");
+        assert!(without["torch"].as_u64() >= Some(number("bound")), "{name}: {without}");
+        assert_eq!(
+            (&plan["source"], &plan["order"], &plan["given"]),
+            (&json!("onnx"), &json!("given"), &Value::Null)
+        );
+        let file: PlanFile = serde_json::from_value(plan).expect(name);
+        file.verify().expect(name);
+    }
+}
+
+#[test]
+fn the_fields_of_the_json_are_stable() {
+    let folder = Folder::with(&[("two.csv", "id,lower,upper,size,alignment\na,0,2,100,64\nb,1,3,50,64\n")]);
+    let mut plan = planned(&[&folder.path("two.csv")]);
+    for time in ["ms", "read_ms"] {
+        assert!(plan[time].take().is_f64());
+    }
+    assert!(plan["file"].take().is_string());
+    let expected = json!({
+        "file": null, "source": "csv", "order": "given", "peak": 164, "bound": 164, "gap": 0.0,
+        "verdict": "optimal", "offsets": [64, 0], "ms": null, "read_ms": null, "given": null, "weights": null,
+        "buffers": [
+            {"name": "a", "start": 0, "end": 2, "size": 100, "alignment": 64},
+            {"name": "b", "start": 1, "end": 3, "size": 50, "alignment": 64},
+        ],
+        "without_plan": {"sum": 150, "torch": 2097152},
+    });
+    assert_eq!(plan, expected);
+}
+
+#[test]
+fn an_order_with_a_small_peak_is_never_worse() {
+    for name in MODELS {
+        let plan = planned(&[&model(name), "--order", "min-peak"]);
+        let number = |value: &Value| value.as_u64().expect("a number");
+        let given = number(&plan["given"]["peak"]);
+        assert_eq!(given, number(&planned(&[&model(name)])["peak"]), "{name}");
+        assert_eq!(given - number(&plan["peak"]), number(&plan["given"]["saved"]), "{name}");
+        let text = stdout(&orlop(&["plan", &model(name), "--order", "min-peak"]));
+        let gain = if plan["order"] == "given" { "No order was found" } else { "The order min-peak saves" };
+        assert!(text.contains("plan, given order") && text.contains("plan, order min-peak"), "{text}");
+        assert!(text.contains(gain), "{text}");
+    }
+}
+
+#[test]
+fn the_table_has_the_plan_beside_what_it_replaces() {
+    let text = stdout(&orlop(&["plan", &model("resnet50_b8")]));
+    for expected in [
+        "an ONNX graph, 122 nodes, 56 buffers; 97.3 MiB of weights are not planned",
+        "55.1 MiB",
+        "optimal",
+        "no plan: PyTorch's allocator",
+        "no plan: nothing shares memory",
+        "of the plan",
+    ] {
+        assert!(text.contains(expected), "{expected:?} in\n{text}");
+    }
+}
+
+#[test]
+fn symbols_need_numbers() {
+    let folder = Folder::with(&[]);
+    let path = folder.path("symbolic.onnx");
+    fs::write(&path, symbolic()).expect("room");
+    let message = complaint(&orlop(&["plan", &path]), 1);
+    assert!(
+        message.contains("sizes in shapes have names") && message.contains("--bind batch=N"),
+        "{message}"
+    );
+    assert_eq!(planned(&[&path, "--bind", "batch=8"])["peak"], json!(8 * 256 * 4));
+    let unused = orlop(&["plan", &path, "--bind", "batch=8", "--bind", "tokens=3"]);
+    assert!(complaint(&unused, 0).contains("no shape has the name \"tokens\""));
+    assert!(complaint(&orlop(&["plan", &path, "--bind", "batch"]), 2).contains("batch=8"));
+}
+
+#[test]
+fn problems_and_recordings_are_planned() {
+    let plan = planned(&[&problem("minimalloc/A.1048576")]);
+    assert_eq!((&plan["source"], &plan["verdict"]), (&json!("csv"), &json!("optimal")));
+    // A search with a clock.
+    let plan = planned(&[&problem("minimalloc/C.1048576"), "--budget", "10s"]);
+    assert_eq!(plan["verdict"], "optimal");
+
+    let trace = shipped("vit_b16_infer_b4");
+    let plan = planned(&[&trace]);
+    assert_eq!(plan["source"], "recording");
+    let snapshot =
+        testdata().join("torch-snapshots/gpt-medium_256_inference.pickle.gz").display().to_string();
+    let text = stdout(&orlop(&["plan", &snapshot]));
+    assert!(text.contains("a recording, 1,503 allocations"), "{text}");
+
+    let folder = Folder::with(&[("trace.csv", "a,0,1000\na,1,500\nf,0\na,2,700\n")]);
+    let plan = planned(&[&folder.path("trace.csv")]);
+    let times: Vec<_> =
+        (0..3).map(|at| [&plan["buffers"][at]["start"], &plan["buffers"][at]["end"]]).collect();
+    // A free is two events; what is never freed is live to the end.
+    assert_eq!(json!(times), json!([[1, 3], [2, 6], [5, 6]]));
+    assert_eq!(plan["without_plan"]["sum"], 2200);
+}
+
+#[test]
+fn written_plans_are_verified() {
+    let folder = Folder::with(&[]);
+    let (plan, page) = (folder.path("plan.json"), folder.path("plan.html"));
+    let text = stdout(&orlop(&["plan", &model("vit_b16_b4"), "-o", &plan, "--report", &page]));
+    assert!(text.contains("234 offsets, verified") && text.contains("open it in a browser"), "{text}");
+    assert!(fs::read_to_string(&page).expect("a page").starts_with("<!doctype html>"));
+    assert!(stdout(&orlop(&["plan", "--verify", &plan])).contains("a valid plan of 234 buffers"));
+
+    let mut wrong: Value = serde_json::from_str(&fs::read_to_string(&plan).expect("a plan")).expect("JSON");
+    wrong["offsets"][1] = wrong["offsets"][0].clone();
+    fs::write(&plan, wrong.to_string()).expect("room");
+    let message = complaint(&orlop(&["plan", "--verify", &plan]), 1);
+    assert!(message.contains("not a valid plan") && message.contains("share the bytes"), "{message}");
+    assert!(complaint(&orlop(&["plan", "--verify", &page]), 1).contains("not a plan"));
+}
+
+#[test]
+fn what_cannot_be_planned_is_said_in_one_line() {
+    let folder =
+        Folder::with(&[("empty.onnx", ""), ("noise.onnx", "hello"), ("empty.csv", "lower,upper,size\n")]);
+    let whole = fs::read(model("bert_base_s128")).expect("it is shipped");
+    fs::write(folder.path("cut.onnx.gz"), &whole[..whole.len() / 2]).expect("room");
+    fs::write(folder.path("bad.csv"), "lower,upper,size\n5,5,1\n").expect("room");
+    for (name, expected) in [
+        ("empty.onnx", "the model has no graph"),
+        ("noise.onnx", "this is no ONNX model"),
+        ("cut.onnx.gz", "cannot be read"),
+        ("empty.csv", "this problem has no buffers"),
+        ("bad.csv", "line 2"),
+        ("missing.onnx", "cannot be opened"),
+        ("", "this is a directory"),
+    ] {
+        let message = complaint(&orlop(&["plan", &folder.path(name)]), 1);
+        assert!(message.contains(expected) && message.lines().count() == 1, "{name}: {message}");
+    }
+    let trace = shipped("vit_b16_infer_b4");
+    let device = complaint(&orlop(&["plan", &trace, "--device", "9"]), 1);
+    assert!(device.contains("nothing was recorded on device 9"), "{device}");
+    for wrong in [&["--order", "min-peak"][..], &["--bind", "batch=8"]] {
+        let arguments: Vec<&str> = ["plan", &*trace].iter().chain(wrong).copied().collect();
+        assert!(complaint(&orlop(&arguments), 2).contains("are for ONNX models"));
+    }
+    assert!(
+        complaint(&orlop(&["plan", &model("resnet50_b8"), "--device", "0"]), 2).contains("for recordings")
+    );
+    assert!(complaint(&orlop(&["plan", &trace, "--budget", "soon"]), 2).contains("50ms"));
+}

@@ -1,0 +1,144 @@
+//! A plan with its problem, as JSON.
+
+use orlop_core::Alignment;
+use orlop_plan::{Buffer, Plan, PlanError, Problem, ProblemBuilder, ProblemError, Verdict, verify};
+use serde::{Deserialize, Serialize};
+
+/// A plan with its problem: what a program needs to use the plan, and to check it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PlanFile {
+    /// The bytes that all buffers need.
+    pub peak: u64,
+    /// The lower bound of all plans, in bytes.
+    pub bound: u64,
+    /// The peak over the bound, less 1: 0 is optimal.
+    pub gap: f64,
+    /// `optimal`, or within how many per cent of it.
+    pub verdict: String,
+    /// The offset of each buffer in bytes, in the order of `buffers`.
+    pub offsets: Vec<u64>,
+    /// The buffers.
+    pub buffers: Vec<PlannedBuffer>,
+}
+
+/// A buffer of a [`PlanFile`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PlannedBuffer {
+    /// The name; may be empty.
+    pub name: String,
+    /// The first time at which it is live.
+    pub start: u64,
+    /// The first time at which it is no longer live.
+    pub end: u64,
+    /// Bytes.
+    pub size: u64,
+    /// The alignment of its offset in bytes.
+    pub alignment: u64,
+}
+
+/// Why a plan that was read is not valid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanFileError {
+    /// A buffer is not valid.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// An alignment is not valid.
+    #[error("buffer {index}: {error}")]
+    Alignment {
+        /// The index of the buffer.
+        index: usize,
+        /// The cause.
+        error: orlop_core::Error,
+    },
+    /// The offsets are not valid.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The peak or the bound is not that of the buffers and offsets.
+    #[error("the peak is {peak} and the bound {bound}, not {} and {}", .in_file.0, .in_file.1)]
+    Figures {
+        /// The end of the highest buffer.
+        peak: u64,
+        /// The lower bound of all plans.
+        bound: u64,
+        /// Peak and bound in the file.
+        in_file: (u64, u64),
+    },
+}
+
+impl PlanFile {
+    /// Describes a plan.
+    #[must_use]
+    pub fn new(problem: &Problem, plan: &Plan) -> Self {
+        let buffers = problem.buffers().iter().enumerate().map(|(index, buffer)| PlannedBuffer {
+            name: problem.name(index).unwrap_or_default().to_owned(),
+            start: buffer.start,
+            end: buffer.end,
+            size: buffer.size,
+            alignment: buffer.alignment.bytes() as u64,
+        });
+        Self {
+            peak: plan.height(),
+            bound: plan.lower_bound(),
+            gap: if plan.verdict() == Verdict::Optimal { 0.0 } else { plan.ratio() - 1.0 },
+            verdict: plan.verdict().to_string(),
+            offsets: plan.offsets().to_vec(),
+            buffers: buffers.collect(),
+        }
+    }
+
+    /// Checks that buffers which are live at the same time share no bytes, and that peak and bound are right.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanFileError`]
+    pub fn verify(&self) -> Result<(), PlanFileError> {
+        let mut builder = ProblemBuilder::new();
+        for (index, buffer) in self.buffers.iter().enumerate() {
+            let bytes = usize::try_from(buffer.alignment).unwrap_or(usize::MAX);
+            let alignment =
+                Alignment::new(bytes).map_err(|error| PlanFileError::Alignment { index, error })?;
+            let lifetime = buffer.start..buffer.end;
+            builder.push_named(&buffer.name, Buffer::unaligned(lifetime, buffer.size).aligned(alignment))?;
+        }
+        let problem = builder.finish();
+        let plan = Plan::new(&problem, self.offsets.clone())?;
+        verify(&problem, &plan)?;
+        let (peak, bound) = (plan.height(), plan.lower_bound());
+        let in_file = (self.peak, self.bound);
+        if in_file == (peak, bound) { Ok(()) } else { Err(PlanFileError::Figures { peak, bound, in_file }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orlop_plan::Skyline;
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_said() {
+        let problem = Problem::new([Buffer::new(0..2, 256), Buffer::new(1..3, 256)]).unwrap();
+        let good = PlanFile::new(&problem, &Skyline::new().plan(&problem));
+        let text = serde_json::to_string(&good).unwrap();
+        assert_eq!(serde_json::from_str::<PlanFile>(&text).unwrap(), good);
+        assert_eq!((good.verify(), good.gap, &*good.verdict), (Ok(()), 0.0, "optimal"));
+        let wrong = |change: fn(&mut PlanFile)| {
+            let mut file = good.clone();
+            change(&mut file);
+            file.verify().unwrap_err()
+        };
+        assert!(matches!(
+            wrong(|file| file.offsets = vec![0, 0]),
+            PlanFileError::Plan(PlanError::Overlap { .. })
+        ));
+        assert!(matches!(wrong(|file| file.buffers[1].start = 9), PlanFileError::Problem(_)));
+        assert!(matches!(
+            wrong(|file| file.buffers[1].alignment = 3),
+            PlanFileError::Alignment { index: 1, .. }
+        ));
+        let figures = wrong(|file| file.bound = 1);
+        assert_eq!(figures, PlanFileError::Figures { peak: 512, bound: 512, in_file: (512, 1) });
+    }
+}

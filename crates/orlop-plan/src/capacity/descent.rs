@@ -1,0 +1,278 @@
+//! One search at one capacity.
+
+use super::Neighbors;
+use super::space::Space;
+use crate::normal::Normal;
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// The end of a search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DescentOutcome {
+    /// The offsets, by span.
+    Found(Vec<u64>),
+    /// It has tried everything that it tries.
+    Exhausted,
+    /// The limit was reached.
+    GivenUp,
+}
+
+/// Spans that can be placed without regard to the others that are left.
+#[derive(Debug)]
+struct Part {
+    sections: Range<usize>,
+    spans: Vec<u32>,
+}
+
+/// A decision, or parts that it has made independent.
+#[derive(Debug)]
+enum Frame {
+    Decision { part: Rc<Part>, mark: usize, span: usize },
+    Parts { waiting: Vec<Rc<Part>> },
+}
+
+/// What can be done in a part.
+enum Propagation {
+    /// All its spans are placed.
+    Complete,
+    /// Its spans do not fit.
+    DeadEnd,
+    /// Some can be placed at this offset; none can be lower.
+    Level(u64),
+}
+
+/// A search for a plan of a height.
+#[derive(Debug)]
+pub(crate) struct Descent<'a> {
+    space: Space<'a>,
+    /// By span. The smallest is tried first.
+    ranks: &'a [u32],
+    capacity: u64,
+    /// The capacity, rounded up as sizes are.
+    rounded: u64,
+    stack: Vec<Frame>,
+    /// By section: bytes, or candidates.
+    sums: Vec<u64>,
+    /// Lowest offsets and spans.
+    sorted: Vec<(Reverse<u64>, u32)>,
+    work: u64,
+}
+
+impl<'a> Descent<'a> {
+    pub(crate) fn new(normal: &'a Normal, neighbors: &'a Neighbors, ranks: &'a [u32], capacity: u64) -> Self {
+        Self {
+            space: Space::new(normal, neighbors),
+            ranks,
+            capacity,
+            rounded: normal.rounded_up(capacity),
+            stack: Vec::new(),
+            sums: vec![0; normal.load.len()],
+            sorted: Vec::new(),
+            work: 0,
+        }
+    }
+
+    /// Searches until `may_continue`, which gets the work of each step, returns `false`.
+    pub(crate) fn run(mut self, mut may_continue: impl FnMut(u64) -> bool) -> DescentOutcome {
+        let all = Part { sections: 0..self.sums.len(), spans: (0..).take(self.ranks.len()).collect() };
+        let waiting = self.divide(&all);
+        self.stack.push(Frame::Parts { waiting });
+        let Some(mut part) = self.next_part() else { return DescentOutcome::Found(Vec::new()) };
+        loop {
+            let next = match self.propagate(&part) {
+                Propagation::Level(level) => Some(self.decide(part, level)),
+                Propagation::DeadEnd => match self.backtrack() {
+                    None => return DescentOutcome::Exhausted,
+                    next => next,
+                },
+                Propagation::Complete => self.next_part(),
+            };
+            match next {
+                None => return DescentOutcome::Found(self.space.offsets().to_vec()),
+                Some(next) => part = next,
+            }
+            if !may_continue(std::mem::take(&mut self.work)) {
+                return DescentOutcome::GivenUp;
+            }
+        }
+    }
+
+    /// Raises the lowest offsets of spans that cannot rest on anything there, and checks that all fit.
+    fn propagate(&mut self, part: &Part) -> Propagation {
+        loop {
+            if !self.fits(part) {
+                return Propagation::DeadEnd;
+            }
+            self.work += part.spans.len() as u64;
+            let unplaced = || part.spans.iter().map(|&span| span as usize);
+            let unplaced = || unplaced().filter(|&span| !self.space.is_placed(span));
+            let Some(level) = unplaced().map(|span| self.space.lowest(span)).min() else {
+                return Propagation::Complete;
+            };
+            let at_level = unplaced().filter(|&span| self.space.lowest(span) == level);
+            let in_air: Vec<usize> = at_level.filter(|&span| !self.space.is_supported(span)).collect();
+            if in_air.is_empty() {
+                return Propagation::Level(level);
+            }
+            for span in in_air {
+                self.work += self.space.neighbors.of(span).len() as u64;
+                let Some(lowest) = self.space.next_support(span) else { return Propagation::DeadEnd };
+                self.space.raise(span, lowest);
+            }
+        }
+    }
+
+    /// Returns `true` if, in each section, the spans from any offset up fit below the capacity: those that
+    /// cannot be lower, one above the other.
+    fn fits(&mut self, part: &Part) -> bool {
+        let changed = self.space.take_changed();
+        let checked = changed.start.max(part.sections.start)..changed.end.min(part.sections.end);
+        if checked.is_empty() {
+            return true;
+        }
+        self.sorted.clear();
+        for &span in &part.spans {
+            let sections = self.space.sections(span as usize);
+            if sections.start < checked.end
+                && checked.start < sections.end
+                && !self.space.is_placed(span as usize)
+            {
+                self.sorted.push((Reverse(self.space.lowest(span as usize)), span));
+            }
+        }
+        self.sorted.sort_unstable();
+        self.sums[checked.clone()].fill(0);
+        self.work += (checked.len() + part.spans.len() + 4 * self.sorted.len()) as u64;
+        for &(Reverse(lowest), span) in &self.sorted {
+            let span = span as usize;
+            let size = self.space.normal.spans[span].size;
+            if lowest.saturating_add(size) > self.capacity {
+                return false;
+            }
+            let sections = self.space.sections(span);
+            let sections = sections.start.max(checked.start)..sections.end.min(checked.end);
+            let (room, size) = (self.rounded - lowest, self.space.sizes[span]);
+            self.work += sections.len() as u64;
+            let mut highest = 0;
+            for sum in &mut self.sums[sections] {
+                *sum += size;
+                highest = highest.max(*sum);
+            }
+            if highest > room {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Places a span at `level` and returns the part to go on with.
+    fn decide(&mut self, part: Rc<Part>, level: u64) -> Rc<Part> {
+        let span = self.select(&part, level);
+        let mark = self.space.mark();
+        self.work += self.space.neighbors.of(span).len() as u64;
+        self.space.place(span);
+        let sections = self.space.sections(span);
+        self.stack.push(Frame::Decision { part: Rc::clone(&part), mark, span });
+        if !(sections.start..sections.end - 1).any(|section| self.space.is_border(section)) {
+            return part;
+        }
+        let mut waiting = self.divide(&part);
+        let Some(next) = waiting.pop() else { return part };
+        self.stack.push(Frame::Parts { waiting });
+        self.enter(next)
+    }
+
+    /// Begins a part, of which nothing has been checked.
+    fn enter(&mut self, part: Rc<Part>) -> Rc<Part> {
+        self.space.change_all(part.sections.clone());
+        part
+    }
+
+    /// Selects the span to place: the best of a section without slack, or else of the one with the fewest
+    /// candidates.
+    fn select(&mut self, part: &Part, level: u64) -> usize {
+        let space = &self.space;
+        let is_candidate = |&span: &usize| !space.is_placed(span) && space.lowest(span) == level;
+        let candidates = || part.spans.iter().map(|&span| span as usize).filter(is_candidate);
+        self.sums[part.sections.clone()].fill(0);
+        for span in candidates() {
+            self.sums[space.sections(span)].iter_mut().for_each(|count| *count += 1);
+        }
+        let with_candidates = part.sections.clone().filter(|&section| self.sums[section] > 0);
+        let section = with_candidates.min_by_key(|&section| {
+            let slack = (self.rounded - level).saturating_sub(space.left(section));
+            (slack > 0, self.sums[section], slack)
+        });
+        self.work += 2 * (part.sections.len() + part.spans.len()) as u64;
+        let inside = |&span: &usize| section.is_some_and(|section| space.sections(span).contains(&section));
+        // A level is the lowest offset of at least one span.
+        candidates().filter(inside).min_by_key(|&span| self.ranks[span]).unwrap_or(0)
+    }
+
+    /// Divides a part where no span that is left reaches across.
+    fn divide(&mut self, part: &Part) -> Vec<Rc<Part>> {
+        let mut parts: Vec<Part> = Vec::new();
+        let mut start = part.sections.start;
+        for section in part.sections.clone() {
+            if section + 1 == part.sections.end || self.space.is_border(section) {
+                parts.push(Part { sections: start..section + 1, spans: Vec::new() });
+                start = section + 1;
+            }
+        }
+        for &span in part.spans.iter().filter(|&&span| !self.space.is_placed(span as usize)) {
+            let first = self.space.sections(span as usize).start;
+            let index = parts.partition_point(|part| part.sections.end <= first);
+            parts[index].spans.push(span);
+        }
+        self.work += (part.sections.len() + part.spans.len()) as u64;
+        parts.into_iter().filter(|part| !part.spans.is_empty()).map(Rc::new).collect()
+    }
+
+    /// Undoes the last decision that has an alternative, and returns its part.
+    fn backtrack(&mut self) -> Option<Rc<Part>> {
+        loop {
+            if let Frame::Decision { part, mark, span } = self.stack.pop()? {
+                self.space.undo(mark);
+                if self.exclude(span) {
+                    return Some(part);
+                }
+            }
+        }
+    }
+
+    /// Moves a span, and those like it, to the next offset at which they could rest on a neighbour. Returns
+    /// `false` if there is none.
+    fn exclude(&mut self, span: usize) -> bool {
+        let level = self.space.lowest(span);
+        let normal = self.space.normal;
+        let neighbors = self.space.neighbors;
+        let like = |other: &usize| normal.spans[*other].is_like(&normal.spans[span]);
+        let others = neighbors.of(span).iter().map(|&other| other as usize).filter(like);
+        for other in std::iter::once(span).chain(others) {
+            if self.space.is_placed(other) || self.space.lowest(other) != level {
+                continue;
+            }
+            self.work += neighbors.of(other).len() as u64;
+            match self.space.next_support(other) {
+                Some(lowest) => self.space.raise(other, lowest),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Returns the next part that waits, once one is complete. `None` if all are.
+    fn next_part(&mut self) -> Option<Rc<Part>> {
+        loop {
+            match self.stack.last_mut()? {
+                Frame::Parts { waiting } => match waiting.pop() {
+                    Some(next) => return Some(self.enter(next)),
+                    None => drop(self.stack.pop()),
+                },
+                // It stands: other parts do not depend on it.
+                Frame::Decision { .. } => drop(self.stack.pop()),
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! ONNX models.
+#![no_main]
+
+#[path = "../readers.rs"]
+mod readers;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| readers::run("onnx", bytes));
