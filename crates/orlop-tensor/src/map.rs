@@ -4,10 +4,8 @@
 //! another program writes to it, references see values change. Nothing here can prevent either, so mapping is
 //! unsafe, up to the public functions that offer it.
 //!
-//! The mapping is private: writes go to pages of this process and never to the file. A [`Storage`] must be
-//! writable memory, and this one is, although it refuses writes until they are allowed; with a read-only
-//! mapping, allowing them would end the process. No swap is reserved for these pages, so a file larger than
-//! the memory can be mapped; only a system that never overcommits counts them.
+//! The mapping is read-only, and its [`Storage`] is immutable: no write is ever allowed, which would end the
+//! process, and nothing replaces or releases the memory before the last handle is dropped.
 
 use crate::Storage;
 use memmap2::MmapOptions;
@@ -17,8 +15,8 @@ use std::io;
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// Maps a file, from the start of a page, as a storage of kind [`Persistent`](MemoryKind::Persistent) that
-/// refuses writes.
+/// Maps a file, from the start of a page, as an immutable storage of kind
+/// [`Persistent`](MemoryKind::Persistent).
 ///
 /// # Errors
 ///
@@ -34,14 +32,13 @@ pub(crate) unsafe fn map(path: &Path) -> io::Result<Storage> {
     let file = File::open(path)?;
     // SAFETY: the file does not change while the mapping exists, which is as long as the storage that owns it
     // (guaranteed by the caller).
-    let mut mapping = unsafe { MmapOptions::new().no_reserve_swap().map_copy(&file) }?;
-    let bytes = mapping.len();
-    let ptr = NonNull::from(&mut *mapping).cast::<u8>();
+    let mapping = unsafe { MmapOptions::new().map(&file) }?;
+    let (ptr, bytes) = (NonNull::from(&*mapping).cast::<u8>(), mapping.len());
     // SAFETY: the mapping does not move when its owner moves, is accessed only through the storage, is
-    // initialised, may be written (to private pages), and ends when the owner is dropped; the caller
-    // guarantees that it stays valid.
+    // initialised, and ends when the owner is dropped; the caller guarantees that it stays valid. It is never
+    // written: writes are refused below, for good, before anything else has the storage.
     let storage = unsafe { Storage::mapped(ptr, bytes, MemoryKind::Persistent, mapping) };
-    storage.refuse_writes("it is a mapped file");
+    storage.mark_immutable("it is a mapped file");
     Ok(storage)
 }
 
@@ -66,10 +63,12 @@ mod tests {
         assert_eq!(refused.to_string(), "the storage is read-only: it is a mapped file");
 
         storage.allow_access();
-        storage.write().unwrap()[0] = b'O';
-        assert_eq!(&*storage.read().unwrap(), b"Orlop");
-        assert_eq!(std::fs::read(&path).unwrap(), b"orlop");
-        assert!(matches!(storage.resize(10), Err(Error::NotResizable { .. })));
+        assert!(matches!(storage.write(), Err(Error::ReadOnly { .. })));
+        assert!(matches!(storage.clear(), Err(Error::ReadOnly { .. })));
+        let copy = storage.lazy_clone().unwrap();
+        copy.write().unwrap()[0] = b'O';
+        assert_eq!((&*copy.read().unwrap(), &*storage.read().unwrap()), (&b"Orlop"[..], &b"orlop"[..]));
+        assert!(matches!(storage.resize(10), Err(Error::ReadOnly { .. })));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 mod report;
 
-use crate::storage::Storage;
+use crate::storage::{Storage, TensorImpl};
 use crate::tensor::Tensor;
 use orlop_alloc::{Access, AllocationId, MemoryBlock, Tag};
 use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, Overlap, Shape, StreamId, Strides};
@@ -185,20 +185,15 @@ impl Diagnosis {
         self.read_only = storage.is_read_only();
         self.unbound = storage.is_unbound();
         self.foreign_process = storage.is_foreign_process();
-        match storage.cell().read() {
-            Ok(guard) => self.add_block(storage, guard.block(), guard.block().owners()),
-            Err(error) => {
-                self.unreadable = Some(error.to_string().into());
-                // Access to the bytes may be refused, but the block can be inspected unless a writer is
-                // active. One of its owners is the handle returned here.
-                if let Ok(block) = storage.block() {
-                    self.add_block(storage, &block, block.owners().saturating_sub(1));
-                }
-            }
+        let readable = tensor.imp().and_then(TensorImpl::read);
+        self.unreadable = readable.err().map(|error| error.to_string().into());
+        // Access to the bytes may be refused, but the block can be inspected unless the whole is written.
+        if let Ok(guard) = storage.cell().inspect() {
+            self.add_block(storage, guard.block());
         }
     }
 
-    fn add_block(&mut self, storage: &Storage, block: &MemoryBlock, owners: usize) {
+    fn add_block(&mut self, storage: &Storage, block: &MemoryBlock) {
         self.capacity = Some(storage.bytes_of(block.requested));
         if self.within_storage && self.numel > 0 {
             // Inside the block, so neither overflows; a diagnosis does not rely on it.
@@ -215,7 +210,7 @@ impl Diagnosis {
             id: block.id,
             has_allocator: block.has_allocator(),
             allocator: block.allocator_name().map(Into::into),
-            owners,
+            owners: block.owners(),
             stream: block.stream,
             stream_uses: block.uses.iter().collect(),
         });

@@ -181,15 +181,13 @@ impl Tensor {
     pub fn as_ndarray<T: Plain>(&self) -> Result<NdArrayView<'_, T>> {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
-        let guard = imp.storage().cell().read()?;
-        let host = guard.host()?;
+        let (guard, first) = imp.read_first::<T>()?;
         let view = if imp.layout.is_empty() {
             ArrayView::from_shape(IxDyn(&imp.layout.shape()[..]), &[]).map_err(too_large)?
         } else {
-            let first = imp.first::<T>(host, guard.bytes())?;
-            // SAFETY: `first` has checked that all elements are inside the storage and aligned, and any bytes
-            // are valid elements (`T` is `Plain`); the offsets fit, because a layout's span does; nothing
-            // writes while the guard exists, and the view does not leave it.
+            // SAFETY: `read_first` has checked that all elements are inside the storage and aligned, and any
+            // bytes are valid elements (`T` is `Plain`); the offsets fit, because a layout's span does;
+            // nothing writes them while the guard exists, and the view does not leave it.
             unsafe { ArrayView::from_shape_ptr(shape_of(&imp.layout), first.as_ptr()) }
         };
         Ok(NdArrayView { view, _guard: guard })
@@ -217,12 +215,10 @@ impl Tensor {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
         imp.check_apart()?;
-        let guard = imp.storage().cell().write()?;
-        let host = guard.host()?;
+        let (guard, first) = imp.write_first::<T>()?;
         let view = if imp.layout.is_empty() {
             ArrayViewMut::from_shape(IxDyn(&imp.layout.shape()[..]), &mut []).map_err(too_large)?
         } else {
-            let first = imp.first::<T>(host, guard.bytes())?;
             // SAFETY: as in `as_ndarray`; nothing else reads or writes while the guard exists, and no two
             // elements share memory (`check_apart`).
             unsafe { ArrayViewMut::from_shape_ptr(shape_of(&imp.layout), first.as_ptr()) }

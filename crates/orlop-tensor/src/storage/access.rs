@@ -3,6 +3,7 @@
 use super::{ReadGuard, Storage, WriteGuard};
 use crate::borrows::Flags;
 use crate::error::{Error, Result};
+use orlop_alloc::Access;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
@@ -31,7 +32,20 @@ impl Storage {
     /// [`Error::Borrowed`] during a write; [`Error::AccessRefused`], [`Error::Unbound`];
     /// [`NotHostAccessible`](orlop_alloc::Error::NotHostAccessible) for memory of other devices.
     pub fn read(&self) -> Result<StorageBytes<'_>> {
-        let guard = self.cell.read()?;
+        // Otherwise there is no byte, or readers are not counted.
+        if self.is_whole()
+            && self.cell.last() < usize::MAX
+            && let Some(guard) = self.cell.try_read()
+            && guard.block().access == Access::Host
+        {
+            return Ok(StorageBytes { ptr: guard.block().ptr, len: guard.bytes(), _guard: guard });
+        }
+        self.read_slowly()
+    }
+
+    #[inline(never)]
+    fn read_slowly(&self) -> Result<StorageBytes<'_>> {
+        let guard = self.cell.read_range(self.range())?;
         let (base, len) = (guard.host()?, self.bytes_of(guard.bytes()));
         let start = if len == 0 { 0 } else { self.start };
         // SAFETY: inside the block: `start + len` is at most the bytes in use.
@@ -45,7 +59,18 @@ impl Storage {
     /// [`Error::Borrowed`] during a read or a write; [`Error::ReadOnly`], [`Error::AccessRefused`],
     /// [`Error::Unbound`]; out of memory if a copy is needed.
     pub fn write(&self) -> Result<StorageBytesMut<'_>> {
-        let guard = self.cell.write()?;
+        if self.is_whole()
+            && let Some(guard) = self.cell.try_write()
+            && guard.block().access == Access::Host
+        {
+            return Ok(StorageBytesMut { ptr: guard.block().ptr, len: guard.bytes(), _guard: guard });
+        }
+        self.write_slowly()
+    }
+
+    #[inline(never)]
+    fn write_slowly(&self) -> Result<StorageBytesMut<'_>> {
+        let guard = self.cell.write_range(self.range())?;
         let (base, len) = (guard.host()?, self.bytes_of(guard.bytes()));
         let start = if len == 0 { 0 } else { self.start };
         // SAFETY: inside the block: `start + len` is at most the bytes in use.
@@ -58,7 +83,7 @@ impl Storage {
     ///
     /// Those of [`Storage::read`].
     pub fn as_ptr(&self) -> Result<*const u8> {
-        let guard = self.cell.read()?;
+        let guard = self.cell.read_range(self.range())?;
         Ok(guard.block().ptr.as_ptr().wrapping_add(self.start))
     }
 
@@ -69,7 +94,7 @@ impl Storage {
     ///
     /// Those of [`Storage::write`].
     pub fn as_mut_ptr(&self) -> Result<*mut u8> {
-        let guard = self.cell.write()?;
+        let guard = self.cell.write_range(self.range())?;
         self.cell.borrows.set(Flags::ESCAPED);
         Ok(guard.block().ptr.as_ptr().wrapping_add(self.start))
     }
@@ -86,12 +111,27 @@ impl Storage {
         self.cell.borrows.set(Flags::NO_ACCESS);
     }
 
-    /// Marks memory that can never be written, such as a read-only mapping or shared memory: writes and
-    /// resizing are refused for good, with `message` in the error. Clones are real copies.
-    /// [`Storage::swap_data`] moves the mark with the memory.
+    /// Marks memory that can never be written, such as a read-only mapping or shared memory. Clones are real
+    /// copies. Refused for good, with `message` in the error, are writes, and whatever would replace or
+    /// release the memory: resizing, [`Storage::swap_data`], [`Storage::clear`], [`Storage::into_block`],
+    /// [`Storage::bind`]. It is released with the last handle.
+    ///
+    /// So readers need not be counted: a read costs one load, on any number of threads. A writer that holds a
+    /// guard at this time completes its access, and readers are refused until then.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::{Error, Tensor};
+    ///
+    /// let weights = Tensor::ones([64], DType::F32)?;
+    /// weights.storage()?.mark_immutable("weights");
+    /// assert_eq!(weights.as_slice::<f32>()?[63], 1.0);
+    /// assert!(matches!(weights.storage()?.clear(), Err(Error::ReadOnly { .. })));
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     pub fn mark_immutable(&self, message: &str) {
         self.cell.notes().set(message);
-        self.cell.borrows.set(Flags::IMMUTABLE);
+        self.cell.mark_immutable();
     }
 
     /// Logs a warning with `message` on the next write, once.

@@ -2,20 +2,23 @@
 //!
 //! # Access rules
 //!
-//! 1. The block and its bytes: readers of `borrows` may read them, its writer may change them.
-//! 2. The block's other owners, if the storage is a lazy copy, are other cells. Bytes with several owners are
-//!    never written: a writer ensures that its cell is the only owner, or copies first (`cow`).
-//! 3. Everything else is atomic or constant.
+//! 1. The bytes: readers of `borrows` may read them, writers may change them: the whole, or the part that
+//!    they are registered for.
+//! 2. The block: every reader or writer and every inspection may look at it; only the writer of the whole may
+//!    replace it.
+//! 3. The block's other owners, if the storage is a lazy copy, are other cells. Bytes with several owners are
+//!    never written: a writer of the whole ensures that its cell is the only owner, or copies first (`cow`);
+//!    a writer of a part is one of the whole before, unless no flag says that there may be other owners.
+//! 4. Everything else is atomic or constant.
 //!
 //! # User code
 //!
 //! Allocating and dropping a block runs user code: observers, pressure callbacks, storage hooks, deleters,
 //! owners of foreign memory. So does dropping the last handle of an allocator. User code may panic, or use
 //! this storage. Hence a change has three steps: allocate the new block; replace the old one, where nothing
-//! can fail ([`WriteGuard::install`]); drop the guard, and after it the old block
+//! can fail (`ChangeGuard::install`); drop the guard, and after it the old block
 //! ([`ReplacedMemory`](super::guard::ReplacedMemory)).
 
-use super::guard::{ReadGuard, WriteGuard};
 use super::memory::Origin;
 use super::notes::{BoxedNotes, Notes, Submission};
 use super::tensor_impl::TensorImpl;
@@ -41,6 +44,9 @@ pub(crate) struct StorageCell {
     fixed: AtomicU8,
     /// Bytes in use.
     bytes: AtomicUsize,
+    /// The position of the last byte in use, by which accesses find out that they are whole. `usize::MAX`, so
+    /// that none does, if there is no byte or the storage is immutable. A hint: see `StorageCell::last`.
+    last: AtomicUsize,
     /// The number of writes.
     version: AtomicU64,
     /// See access rule 1.
@@ -88,6 +94,7 @@ impl StorageCell {
             kind: AtomicU8::new(index_of(block.kind)),
             fixed: AtomicU8::new(number_of(fixed)),
             bytes: AtomicUsize::new(bytes),
+            last: AtomicUsize::new(bytes.wrapping_sub(1)),
             version: AtomicU64::new(0),
             block: UnsafeCell::new(block),
             notes: OnceLock::new(),
@@ -110,6 +117,7 @@ impl StorageCell {
     /// Sets the bytes in use. The caller holds a write guard.
     pub(super) fn set_bytes(&self, bytes: usize) {
         self.bytes.store(bytes, Ordering::Relaxed);
+        self.last.store(bytes.wrapping_sub(1), Ordering::Relaxed);
     }
 
     pub(super) fn kind(&self) -> MemoryKind {
@@ -153,78 +161,34 @@ impl StorageCell {
         self.notes().replace_origin(origin)
     }
 
+    /// Marks the memory as immutable.
+    pub(super) fn mark_immutable(&self) {
+        self.borrows.set(Flags::IMMUTABLE);
+        self.last.store(usize::MAX, Ordering::Relaxed);
+    }
+
     /// Returns the number of writes, which other threads may change.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// Counts a write. The caller holds a write guard, so there is no concurrent increment.
+    /// Counts a write. The caller holds a write guard of the whole, so there is no concurrent increment.
     #[inline]
     pub(super) fn bump(&self) {
         self.version.store(self.version().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Acquires a read guard.
+    /// Counts a write. The caller holds a write guard of a part, so there may be other writers.
+    pub(super) fn bump_shared(&self) {
+        self.version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the position of the last byte in use, or `usize::MAX` if an access to the whole is not one for
+    /// the fast path. If it changes meanwhile, a guard of the whole is for more bytes than necessary, or for
+    /// fewer than expected: the bytes in use are compared again under the guard.
     #[inline]
-    pub(crate) fn read(&self) -> Result<ReadGuard<'_>> {
-        match self.borrows.read() {
-            Ok(()) => Ok(ReadGuard::new(self)),
-            Err(error) => Err(self.explain(error)),
-        }
-    }
-
-    /// Acquires a write guard with exclusive bytes: a deferred copy is made now.
-    #[inline]
-    pub(crate) fn write(&self) -> Result<WriteGuard<'_>> {
-        self.write_by(super::cow::copy_of)
-    }
-
-    /// [`StorageCell::write`] with another copy function.
-    #[inline]
-    pub(crate) fn write_by(
-        &self,
-        copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
-    ) -> Result<WriteGuard<'_>> {
-        match self.borrows.write() {
-            Ok(flags) => {
-                let mut guard = WriteGuard::new(self);
-                if flags != Flags::NONE {
-                    self.before_write(&mut guard, flags, copy)?;
-                }
-                self.bump();
-                Ok(guard)
-            }
-            Err(error) => Err(self.explain(error)),
-        }
-    }
-
-    #[cold]
-    fn before_write(
-        &self,
-        guard: &mut WriteGuard<'_>,
-        flags: Flags,
-        copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
-    ) -> Result<()> {
-        if flags.has(Flags::WARNS) {
-            self.warn();
-        }
-        if flags.has(Flags::DEVICE_READS) {
-            self.wait_for_readers()?;
-        }
-        if flags.has(Flags::COPY_ON_WRITE) {
-            guard.be_alone(copy)?;
-        }
-        Ok(())
-    }
-
-    /// Acquires a write guard to change the storage itself, whatever the flags say about its bytes.
-    pub(super) fn change(&self) -> Result<WriteGuard<'_>> {
-        let flags = self.borrows.write_anyway()?;
-        let guard = WriteGuard::new(self);
-        if flags.has(Flags::DEVICE_READS) {
-            self.wait_for_readers()?;
-        }
-        Ok(guard)
+    pub(crate) fn last(&self) -> usize {
+        self.last.load(Ordering::Relaxed)
     }
 
     /// Returns `true` if a stream may read host memory after a call has returned: it is kept until then, and
@@ -252,7 +216,9 @@ impl StorageCell {
         for (stream, ops) in &readers {
             ops.synchronize(*stream)?;
         }
-        self.notes().remove_readers(added, || self.borrows.clear(Flags::DEVICE_READS));
+        self.notes().remove_readers(added, || {
+            self.borrows.clear(Flags::DEVICE_READS);
+        });
         Ok(())
     }
 
@@ -267,15 +233,7 @@ impl StorageCell {
     }
 
     #[cold]
-    fn warn(&self) {
-        self.borrows.clear(Flags::WARNS);
-        let note = self.notes().get();
-        let (bytes, note) = (self.bytes(), note.as_deref());
-        tracing::warn!(device = %self.device, bytes, note, "write to a guarded storage");
-    }
-
-    #[cold]
-    fn explain(&self, error: Error) -> Error {
+    pub(super) fn explain(&self, error: Error) -> Error {
         match error {
             Error::ReadOnly { reason: None } => Error::ReadOnly { reason: self.notes().get() },
             Error::AccessRefused { reason: None } => Error::AccessRefused { reason: self.notes().get() },

@@ -66,7 +66,7 @@ impl StorageCell {
         if may(guard.block())
             && !flags.has(never)
             // A writer that comes after this reader sees the flag.
-            && !self.borrows.set(Flags::COPY_ON_WRITE).has(Flags::DEVICE_READS)
+            && !self.borrows.set(Flags::COPY_ON_WRITE).has(Flags::DEVICE_READS.and(Flags::IMMUTABLE))
         {
             let block = guard.block().clone();
             return Ok(self.with_origin(Self::new(block, guard.bytes(), Flags::COPY_ON_WRITE, self.fixed())));

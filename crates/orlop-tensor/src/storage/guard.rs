@@ -18,32 +18,73 @@ pub(super) struct ReplacedMemory {
     _origin: Option<Arc<Origin>>,
 }
 
-/// A read guard: nothing writes while it exists.
+/// How a reader is registered, and thus how it ends: in one register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Registration(u32);
+
+impl Registration {
+    /// As a reader of the whole.
+    pub(super) const WHOLE: Self = Self(0);
+    /// Not at all: the storage is constant.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    /// As a reader of the part at this index, which is small: see `borrows::parts`.
+    pub(super) fn part(index: u32) -> Self {
+        Self(index + 1)
+    }
+}
+
+/// A read guard: while it exists, nothing writes the bytes that it is for, nor replaces the block.
 #[derive(Debug)]
 pub(crate) struct ReadGuard<'a> {
     cell: &'a StorageCell,
+    registration: Registration,
 }
 
-/// A write guard: nothing else reads or writes while it exists.
+/// A write guard: while it exists, nothing else reads or writes the bytes that it is for, nor replaces the
+/// block, which has no other owner.
 #[derive(Debug)]
 pub(crate) struct WriteGuard<'a> {
     cell: &'a StorageCell,
-    /// The previous block of a storage that was copied. Fields are dropped after `drop` has run, so the guard
-    /// is released when this runs user code: see the documentation of `cell`.
-    former: Option<MemoryBlock>,
+    write: Write,
+}
+
+/// How a writer is registered. One tag says that there is nothing but the word to change at the end.
+#[derive(Debug)]
+enum Write {
+    /// As the writer of the whole.
+    Whole,
+    /// As the writer of the whole, or of the part at this index.
+    Special {
+        part: Option<u32>,
+        /// The previous block of a storage that was copied. Fields are dropped after `drop` has run, so the
+        /// guard is released when this runs user code: see the documentation of `cell`.
+        _former: Option<MemoryBlock>,
+    },
+}
+
+/// A write guard of the whole storage, to change the storage itself. No other guard exists.
+#[derive(Debug)]
+pub(crate) struct ChangeGuard<'a>(WriteGuard<'a>);
+
+/// A guard of the block and not of its bytes: while it exists, the block is not replaced.
+#[derive(Debug)]
+pub(crate) struct InspectGuard<'a> {
+    cell: &'a StorageCell,
 }
 
 impl<'a> ReadGuard<'a> {
-    /// Creates the guard of a registered reader.
+    /// Creates the guard of a registered reader, or of none if the storage was found to be constant.
     #[inline]
-    pub(super) fn new(cell: &'a StorageCell) -> Self {
-        Self { cell }
+    pub(crate) fn new(cell: &'a StorageCell, registration: Registration) -> Self {
+        Self { cell, registration }
     }
 
     /// Returns the block, for the life of the guard.
     #[inline]
     pub(crate) fn block(&self) -> &MemoryBlock {
-        // SAFETY: the block does not change while there is a reader.
+        // SAFETY: the block does not change while there is a reader of the whole or of a part, and that of a
+        // constant storage never changes: `Borrows::change` is refused.
         self.cell.block().with(|block| unsafe { &*block })
     }
 
@@ -65,79 +106,38 @@ impl<'a> ReadGuard<'a> {
 }
 
 impl<'a> WriteGuard<'a> {
-    /// Creates the guard of the registered writer.
+    /// Creates the guard of the registered writer of the whole.
     #[inline]
-    pub(super) fn new(cell: &'a StorageCell) -> Self {
-        Self { cell, former: None }
+    pub(super) fn whole(cell: &'a StorageCell) -> Self {
+        Self { cell, write: Write::Whole }
+    }
+
+    /// Creates the guard of the part that is registered at this index.
+    pub(super) fn part(cell: &'a StorageCell, index: u32) -> Self {
+        Self { cell, write: Write::Special { part: Some(index), _former: None } }
+    }
+
+    /// Turns the guard of the whole into that of a part, which was registered in its place.
+    pub(super) fn narrowed(mut self, index: u32) -> Self {
+        match &mut self.write {
+            Write::Special { part, .. } => *part = Some(index),
+            whole @ Write::Whole => *whole = Write::Special { part: Some(index), _former: None },
+        }
+        self
     }
 
     /// Returns the block, for the life of the guard.
     #[inline]
     pub(crate) fn block(&self) -> &MemoryBlock {
-        // SAFETY: only the writer changes the block, and only through `&mut` of its guard (`replace`).
+        // SAFETY: the block changes only through `&mut` of a guard of the whole (`ChangeGuard`), of which
+        // this is the only one, or which a guard of a part excludes.
         self.cell.block().with(|block| unsafe { &*block })
-    }
-
-    /// Replaces the block, and returns the old one.
-    #[inline]
-    pub(super) fn replace(&mut self, block: MemoryBlock) -> MemoryBlock {
-        // SAFETY: nothing else reads or writes, and references from `block` borrow the guard.
-        self.cell.block().with_mut(|place| std::mem::replace(unsafe { &mut *place }, block))
-    }
-
-    /// Gives the storage another block, of which `bytes` are in use and which has no other owner, and sets
-    /// the origin of later memory. Nothing in here fails or runs user code.
-    pub(super) fn install(
-        &mut self,
-        block: MemoryBlock,
-        bytes: usize,
-        origin: Option<Arc<Origin>>,
-    ) -> ReplacedMemory {
-        let origin = self.cell.replace_origin(origin);
-        let block = self.replace(block);
-        self.cell.set_bytes(bytes);
-        self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED));
-        self.cell.bump();
-        ReplacedMemory { _block: block, _origin: origin }
-    }
-
-    /// Swaps the blocks of two storages.
-    pub(super) fn swap(&mut self, other: &mut WriteGuard<'_>) {
-        let (mine, theirs) = (self.cell.block(), other.cell.block());
-        // SAFETY: nothing else reads or writes either, and they are distinct: a cell has one writer.
-        mine.with_mut(|mine| theirs.with_mut(|theirs| unsafe { std::ptr::swap(mine, theirs) }));
-    }
-
-    /// Grows the block in place, within the current context's budgets. Returns whether that succeeded.
-    pub(super) fn grow(&mut self, bytes: usize) -> bool {
-        self.cell.block().with_mut(|place| {
-            // SAFETY: as in `replace`.
-            let block = unsafe { &mut *place };
-            Context::with_current(|context| context.grow_in_place(block, bytes))
-        })
     }
 
     /// Returns the bytes in use.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.cell.bytes()
-    }
-
-    /// Ensures that the block has no other owner, by a copy if necessary.
-    pub(super) fn be_alone(
-        &mut self,
-        copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
-    ) -> Result<()> {
-        if self.block().is_unique() {
-            self.cell.borrows.clear(Flags::COPY_ON_WRITE);
-            return Ok(());
-        }
-        let alone = copy(self.block(), self.bytes())?;
-        // The other owners may be gone by now: then the block is freed with the guard. There was no former
-        // block, because a guard does this once.
-        self.former = Some(self.replace(alone));
-        self.cell.borrows.clear(Flags::COPY_ON_WRITE);
-        Ok(())
     }
 
     /// Returns the address of the bytes for reading and writing by the CPU.
@@ -148,6 +148,95 @@ impl<'a> WriteGuard<'a> {
     #[inline]
     pub(crate) fn host(&self) -> Result<NonNull<u8>> {
         host(self.block())
+    }
+}
+
+impl<'a> ChangeGuard<'a> {
+    /// Creates the guard of the registered writer of the whole.
+    pub(super) fn new(cell: &'a StorageCell) -> Self {
+        Self(WriteGuard::whole(cell))
+    }
+
+    /// Returns the guard of the bytes.
+    pub(super) fn into_write(self) -> WriteGuard<'a> {
+        self.0
+    }
+
+    /// Returns the block, for the life of the guard.
+    pub(super) fn block(&self) -> &MemoryBlock {
+        self.0.block()
+    }
+
+    /// Returns the bytes in use.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    /// Replaces the block, and returns the old one.
+    pub(super) fn replace(&mut self, block: MemoryBlock) -> MemoryBlock {
+        // SAFETY: there is no other guard, and references from `block` borrow this one.
+        self.0.cell.block().with_mut(|place| std::mem::replace(unsafe { &mut *place }, block))
+    }
+
+    /// Gives the storage another block, of which `bytes` are in use and which has no other owner, and sets
+    /// the origin of later memory. Nothing in here fails or runs user code.
+    pub(super) fn install(
+        &mut self,
+        block: MemoryBlock,
+        bytes: usize,
+        origin: Option<Arc<Origin>>,
+    ) -> ReplacedMemory {
+        let origin = self.0.cell.replace_origin(origin);
+        let block = self.replace(block);
+        let cell = self.0.cell;
+        cell.set_bytes(bytes);
+        cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED));
+        cell.bump();
+        ReplacedMemory { _block: block, _origin: origin }
+    }
+
+    /// Swaps the blocks of two storages.
+    pub(super) fn swap(&mut self, other: &mut ChangeGuard<'_>) {
+        let (mine, theirs) = (self.0.cell.block(), other.0.cell.block());
+        // SAFETY: there is no other guard of either, and they are distinct: a cell has one writer.
+        mine.with_mut(|mine| theirs.with_mut(|theirs| unsafe { std::ptr::swap(mine, theirs) }));
+    }
+
+    /// Grows the block in place, within the current context's budgets. Returns whether that succeeded.
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        self.0.cell.block().with_mut(|place| {
+            // SAFETY: as in `replace`.
+            let block = unsafe { &mut *place };
+            Context::with_current(|context| context.grow_in_place(block, bytes))
+        })
+    }
+
+    /// Ensures that the block has no other owner, by a copy if necessary.
+    pub(super) fn be_alone(
+        &mut self,
+        copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
+    ) -> Result<()> {
+        if !self.block().is_unique() {
+            let alone = copy(self.block(), self.bytes())?;
+            // The other owners may be gone by now: then the block is freed with the guard. There was no
+            // former block, because a guard does this once.
+            self.0.write = Write::Special { part: None, _former: Some(self.replace(alone)) };
+        }
+        self.0.cell.borrows.clear(Flags::COPY_ON_WRITE);
+        Ok(())
+    }
+}
+
+impl<'a> InspectGuard<'a> {
+    /// Creates the guard of a registered inspection.
+    pub(super) fn new(cell: &'a StorageCell) -> Self {
+        Self { cell }
+    }
+
+    /// Returns the block, for the life of the guard.
+    pub(crate) fn block(&self) -> &MemoryBlock {
+        // SAFETY: only a writer of the whole replaces the block, and there is none during an inspection.
+        self.cell.block().with(|block| unsafe { &*block })
     }
 }
 
@@ -162,14 +251,27 @@ fn host(block: &MemoryBlock) -> Result<NonNull<u8>> {
 impl Drop for ReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.cell.borrows.end_read();
+        if self.registration == Registration::WHOLE {
+            self.cell.borrows.end_read();
+        } else if self.registration != Registration::NONE {
+            self.cell.end_part(self.registration.0 - 1);
+        }
     }
 }
 
 impl Drop for WriteGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.cell.borrows.end_write();
+        match self.write {
+            Write::Special { part: Some(index), .. } => self.cell.end_part(index),
+            Write::Whole | Write::Special { part: None, .. } => self.cell.borrows.end_write(),
+        }
+    }
+}
+
+impl Drop for InspectGuard<'_> {
+    fn drop(&mut self) {
+        self.cell.borrows.end_inspection();
     }
 }
 
@@ -206,7 +308,7 @@ mod tests {
         let mut clone = Some(storage.lazy_clone().unwrap());
         let reenters = Arc::new(Reenters::default());
         allocator.add_observer(Arc::clone(&reenters) as Arc<dyn Observer>);
-        let guard = storage.cell().write_by(|block, bytes| {
+        let guard = storage.cell().write_by(0..usize::MAX, |block, bytes| {
             clone = None;
             let copy = copy_of(block, bytes);
             *reenters.storage.lock().unwrap() = Some(storage.clone());

@@ -5,6 +5,7 @@
 //! block of memory, the borrow state, the number of writes) is in the cell.
 
 mod access;
+mod acquire;
 mod bind;
 mod cell;
 mod cow;
@@ -26,7 +27,7 @@ pub(crate) mod transfer;
 pub use self::access::{StorageBytes, StorageBytesMut};
 pub use self::bind::BindError;
 pub(crate) use self::cell::{NewCell, StorageCell};
-pub(crate) use self::guard::{ReadGuard, WriteGuard};
+pub(crate) use self::guard::{ReadGuard, Registration, WriteGuard};
 pub use self::hooks::{StorageHook, clear_storage_hook, set_storage_hook};
 pub(crate) use self::memory::MemoryRequest;
 use self::memory::Origin;
@@ -34,7 +35,7 @@ pub use self::options::TensorOptions;
 pub(crate) use self::tensor_impl::TensorImpl;
 
 use crate::borrows::Flags;
-use crate::error::{Error, Result, Unresizable};
+use crate::error::{Result, Unresizable};
 use crate::shared::Shared;
 use orlop_alloc::{Access, Block, Deleter, MemoryBlock, Record};
 use orlop_context::Context;
@@ -71,7 +72,7 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Error::Alloc`] if the allocation fails or the kind cannot be on the device.
+    /// [`Error::Alloc`](crate::Error::Alloc) if the allocation fails or the kind cannot be on the device.
     pub fn new(bytes: usize, options: &TensorOptions<'_>) -> Result<Self> {
         let mut memory = options.memory;
         Self::in_memory(bytes, &mut memory)
@@ -216,6 +217,17 @@ impl Storage {
         whole.saturating_sub(self.start).min(self.len)
     }
 
+    /// Returns `true` for a handle to the whole.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.len == WHOLE
+    }
+
+    /// Returns the range of the handle in the whole, in bytes; without an end for the whole.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start..self.start.saturating_add(self.len)
+    }
+
     /// Returns the start of the range in the whole, in bytes.
     #[inline]
     pub(crate) fn start(&self) -> usize {
@@ -226,18 +238,18 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] during a write.
+    /// [`Error::Borrowed`](crate::Error::Borrowed) during a write of the whole.
     pub fn capacity(&self) -> Result<usize> {
-        Ok(self.bytes_of(self.owned()?.block().requested))
+        Ok(self.bytes_of(self.cell.inspect()?.block().requested))
     }
 
     /// Returns the block, for inspection.
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] during a write.
+    /// [`Error::Borrowed`](crate::Error::Borrowed) during a write of the whole.
     pub fn block(&self) -> Result<MemoryBlock> {
-        Ok(self.owned()?.block().clone())
+        Ok(self.cell.inspect()?.block().clone())
     }
 
     /// Returns the bytes, as granted, that dropping this handle now would free: 0 while other handles
@@ -246,12 +258,12 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] during a write.
+    /// [`Error::Borrowed`](crate::Error::Borrowed) during a write of the whole.
     pub fn would_free(&self) -> Result<usize> {
         if !self.is_unique() {
             return Ok(0);
         }
-        let guard = self.owned()?;
+        let guard = self.cell.inspect()?;
         let block = guard.block();
         Ok(if block.is_unique() { block.granted } else { 0 })
     }
@@ -260,20 +272,11 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] during a write; [`StreamsNotHonoured`](orlop_alloc::Error::StreamsNotHonoured) if
-    /// the allocator does not wait for streams, as CPU engines (pinned or not) and foreign memory do not.
+    /// [`Error::Borrowed`](crate::Error::Borrowed) during a write of the whole;
+    /// [`StreamsNotHonoured`](orlop_alloc::Error::StreamsNotHonoured) if the allocator does not wait for
+    /// streams, as CPU engines (pinned or not) and foreign memory do not.
     pub fn record_stream(&self, stream: StreamId) -> Result<()> {
-        Ok(self.owned()?.block().record_stream(stream)?)
-    }
-
-    /// Returns a guard for the block, not for its bytes: a read guard, or another one if a flag refuses
-    /// reads.
-    fn owned(&self) -> Result<AnyGuard<'_>> {
-        match self.cell.read() {
-            Ok(guard) => Ok(AnyGuard::Read(guard)),
-            Err(Error::Borrowed { by }) => Err(Error::Borrowed { by }),
-            Err(_) => Ok(AnyGuard::Write(self.cell.change()?)),
-        }
+        Ok(self.cell.inspect()?.block().record_stream(stream)?)
     }
 
     /// Returns the device of the memory.
@@ -339,19 +342,4 @@ fn host_record(ptr: NonNull<u8>, bytes: usize, kind: MemoryKind) -> Record {
     record.requested = bytes;
     record.kind = kind;
     record
-}
-
-/// Either guard, to inspect the block.
-enum AnyGuard<'a> {
-    Read(ReadGuard<'a>),
-    Write(WriteGuard<'a>),
-}
-
-impl AnyGuard<'_> {
-    fn block(&self) -> &MemoryBlock {
-        match self {
-            Self::Read(guard) => guard.block(),
-            Self::Write(guard) => guard.block(),
-        }
-    }
 }

@@ -1,7 +1,8 @@
-//! Rarely used data of a storage: the messages of refused accesses, the origin of later memory, and the
-//! streams that read it.
+//! Rarely used data of a storage: the messages of refused accesses, the origin of later memory, the streams
+//! that read it, and its borrowed parts.
 
 use super::memory::Origin;
+use crate::borrows::Parts;
 use orlop_alloc::DeviceOps;
 use orlop_core::StreamId;
 use std::mem::ManuallyDrop;
@@ -15,6 +16,7 @@ pub(super) struct Notes {
     origin: Mutex<Option<Arc<Origin>>>,
     /// The streams that may still read host memory, each with the operations that wait for it.
     readers: Mutex<DeviceReaders>,
+    parts: Parts,
 }
 
 /// A stream and the operations of its device.
@@ -40,6 +42,11 @@ impl Drop for Submission<'_> {
 }
 
 impl Notes {
+    /// Returns the borrowed parts.
+    pub(super) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
     pub(super) fn get(&self) -> Option<Box<str>> {
         lock(&self.message).clone()
     }

@@ -39,8 +39,8 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Error::NotResizable`] for parts of storages and planned memory; [`Error::Borrowed`] during a read or
-    /// a write.
+    /// [`Error::NotResizable`] for parts of storages and planned memory; [`Error::ReadOnly`] after
+    /// [`Storage::mark_immutable`], as for mapped files; [`Error::Borrowed`] during a read or a write.
     pub fn clear(&self) -> Result<()> {
         if self.len != WHOLE {
             return Err(Error::NotResizable { why: Unresizable::Part });

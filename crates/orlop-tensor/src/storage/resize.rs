@@ -1,15 +1,15 @@
 //! Changing a storage's size or memory.
 
 use super::cow::copy_bytes;
-use super::guard::ReplacedMemory;
+use super::guard::{ChangeGuard, ReplacedMemory};
 use super::memory::Origin;
-use super::{Storage, StorageCell, TensorOptions, WHOLE, WriteGuard};
+use super::{Storage, StorageCell, TensorOptions, WHOLE};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use std::sync::Arc;
 
-/// The flags that belong to the memory, not to the storage.
-const OF_THE_MEMORY: Flags = Flags::COPY_ON_WRITE.and(Flags::ESCAPED).and(Flags::IMMUTABLE);
+/// The flags that belong to the memory, not to the storage. Immutable memory stays with its storage.
+const OF_THE_MEMORY: Flags = Flags::COPY_ON_WRITE.and(Flags::ESCAPED);
 
 impl Storage {
     /// Returns `true` if [`Storage::resize`] is possible.
@@ -62,7 +62,7 @@ impl Storage {
     }
 
     /// Resizes under a write guard. The caller drops the previous memory, if it was replaced.
-    fn resize_inside(&self, guard: &mut WriteGuard<'_>, bytes: usize) -> Result<Option<ReplacedMemory>> {
+    fn resize_inside(&self, guard: &mut ChangeGuard<'_>, bytes: usize) -> Result<Option<ReplacedMemory>> {
         let noted = self.cell.origin();
         if bytes > 0 && (bytes <= guard.block().requested || noted.is_none() && grows(guard, bytes)?) {
             self.cell.set_bytes(bytes);
@@ -99,7 +99,8 @@ impl Storage {
     /// # Errors
     ///
     /// [`Error::DeviceMismatch`]; [`Error::NotResizable`] for parts of storages and planned memory;
-    /// [`Error::ForeignProcess`]; [`Error::Borrowed`] during a read or a write of one of them.
+    /// [`Error::ForeignProcess`]; [`Error::ReadOnly`] if one is [immutable](Storage::mark_immutable);
+    /// [`Error::Borrowed`] during a read or a write of one of them.
     pub fn swap_data(&self, other: &Self) -> Result<()> {
         for storage in [self, other] {
             storage.check_own_process("swapping")?;
@@ -181,7 +182,7 @@ impl Storage {
 }
 
 /// Grows the block in place to this size. Returns whether that succeeded.
-fn grows(guard: &mut WriteGuard<'_>, bytes: usize) -> Result<bool> {
+fn grows(guard: &mut ChangeGuard<'_>, bytes: usize) -> Result<bool> {
     let rounded = guard.block().align.round_up(bytes)?;
     Ok(rounded > guard.block().requested && guard.grow(rounded))
 }

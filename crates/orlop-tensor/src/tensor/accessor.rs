@@ -115,8 +115,7 @@ impl Tensor {
     pub fn accessor<T: Plain, const N: usize>(&self) -> Result<Accessor<'_, T, N>> {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
-        let guard = imp.storage().cell().read()?;
-        let first = imp.first(guard.host()?, guard.bytes())?;
+        let (guard, first) = imp.read_first()?;
         Ok(Accessor { grid: Grid::new(first, &imp.layout)?, _guard: guard })
     }
 
@@ -131,8 +130,7 @@ impl Tensor {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
         imp.check_apart()?;
-        let guard = imp.storage().cell().write()?;
-        let first = imp.first(guard.host()?, guard.bytes())?;
+        let (guard, first) = imp.write_first()?;
         Ok(AccessorMut { grid: Grid::new(first, &imp.layout)?, _guard: guard })
     }
 }

@@ -154,9 +154,8 @@ impl Tensor {
     pub fn iter<T: Plain>(&self) -> Result<TensorElements<'_, T>> {
         let imp: &TensorImpl = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
-        let guard = imp.storage().cell().read()?;
-        let first = imp.first(guard.host()?, guard.bytes())?;
-        // SAFETY: `first` has checked that all elements are inside the storage, which is valid while the
+        let (guard, first) = imp.read_first()?;
+        // SAFETY: `read_first` has checked that all elements are inside the storage, which is valid while the
         // tensor is borrowed; nothing writes while the guard exists, which is stored beside the iterator.
         let elements = unsafe { Elements::new(first, imp.layout.shape(), imp.layout.strides()) };
         Ok(TensorElements { elements, _guard: guard })
@@ -188,8 +187,7 @@ impl Tensor {
         let imp: &TensorImpl = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
         imp.check_apart()?;
-        let guard = imp.storage().cell().write()?;
-        let first = imp.first(guard.host()?, guard.bytes())?;
+        let (guard, first) = imp.write_first()?;
         let (sizes, strides) = (&imp.layout.shape()[..], &imp.layout.strides()[..]);
         Ok(TensorElementsMut { first, sizes, strides, elements: PhantomData, _guard: guard })
     }
@@ -214,9 +212,9 @@ impl<T: Plain> FusedIterator for TensorElements<'_, T> {}
 impl<T: Plain> TensorElementsMut<'_, T> {
     /// Iterates mutably from the first element.
     pub fn iter_mut(&mut self) -> ElementsMut<'_, T> {
-        // SAFETY: `first` (in `elements_mut`) has checked that all elements are inside the storage, which is
-        // valid while the tensor is borrowed; nothing else accesses them while the guard exists, and it is
-        // borrowed exclusively; no two elements share memory (`check_apart`).
+        // SAFETY: `write_first` (in `elements_mut`) has checked that all elements are inside the storage,
+        // which is valid while the tensor is borrowed; nothing else accesses them while the guard exists, and
+        // it is borrowed exclusively; no two elements share memory (`check_apart`).
         unsafe { ElementsMut::new(self.first, self.sizes, self.strides) }
     }
 }

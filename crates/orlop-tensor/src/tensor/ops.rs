@@ -58,7 +58,7 @@ impl Tensor {
         let imp = self.imp()?;
         imp.check_apart()?;
         let value = value.into();
-        let guard = imp.storage().cell().write()?;
+        let guard = imp.write()?;
         if !imp.storage().device().is_cpu() {
             return device::fill(imp, guard.block(), guard.bytes(), value);
         }
@@ -183,7 +183,7 @@ impl Tensor {
 
 /// Copies from another storage; `layout` is the source's, with the shape of the destination.
 fn write_from(to: &TensorImpl, from: &TensorImpl, layout: &Layout) -> Result<()> {
-    let (reading, writing) = (from.storage().cell().read()?, to.storage().cell().write()?);
+    let (reading, writing) = (from.read()?, to.write()?);
     if !to.storage().device().is_cpu() || !from.storage().device().is_cpu() {
         let (to_memory, from_memory) =
             ((writing.block(), writing.bytes()), (reading.block(), reading.bytes()));
@@ -205,7 +205,7 @@ fn write_from(to: &TensorImpl, from: &TensorImpl, layout: &Layout) -> Result<()>
 /// `to` is valid for writes over the span of `layout`, and nothing else accesses it; the layout has the
 /// tensor's shape and does not overlap itself.
 pub(super) unsafe fn copy_out(imp: &TensorImpl, to: NonNull<u8>, layout: &Layout) -> Result<()> {
-    let guard = imp.storage().cell().read()?;
+    let guard = imp.read()?;
     if !imp.storage().device().is_cpu() {
         // SAFETY: guaranteed by the caller.
         return unsafe { device::copy_out(imp, guard.block(), guard.bytes(), to, layout) };

@@ -89,7 +89,8 @@ impl<T: Plain, const N: usize, I: PackedIndex> PackedAccessor<T, N, I> {
         if !fits(imp, I::MAX) {
             return Err(Error::IndexTooNarrow { bits: 8 * size_of::<I>() });
         }
-        let first = if layout.is_empty() { None } else { Some(imp.first::<T>(block.ptr, bytes)?) };
+        let first =
+            if layout.is_empty() { None } else { Some(imp.first(block.ptr, bytes, align_of::<T>())?) };
         let (mut sizes, mut strides) = ([I::zeroed(); N], [I::zeroed(); N]);
         let narrow = |index: usize| I::try_from(index).ok();
         for (dim, (&size, &stride)) in layout.shape().iter().zip(layout.strides().iter()).enumerate() {
@@ -187,7 +188,7 @@ impl Tensor {
     fn packed<T: Plain, const N: usize, I: PackedIndex>(&self) -> Result<PackedAccessor<T, N, I>> {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
-        let guard = imp.storage().cell().read()?;
+        let guard = imp.read()?;
         PackedAccessor::new(imp, guard.block(), guard.bytes())
     }
 
@@ -195,7 +196,7 @@ impl Tensor {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
         imp.check_apart()?;
-        let guard = imp.storage().cell().write()?;
+        let guard = imp.write()?;
         let packed = PackedAccessor::new(imp, guard.block(), guard.bytes())?;
         imp.storage().cell().borrows.set(Flags::ESCAPED);
         Ok(packed)

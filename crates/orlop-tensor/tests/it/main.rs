@@ -27,6 +27,7 @@ mod npz;
 mod ops;
 mod origin;
 mod packed;
+mod parts;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod storage;

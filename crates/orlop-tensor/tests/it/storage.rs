@@ -5,7 +5,7 @@ use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, Block, Error as AllocError, Request};
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
-use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};
+use orlop_tensor::{Borrower, Error, Storage, Tensor, TensorOptions, Unresizable};
 use orlop_testkit::recording_mock::RecordingMock;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -291,9 +291,8 @@ fn what_cannot_be_written_never_is() {
     clone.write().unwrap().fill(0);
     assert_eq!(storage.read().unwrap()[0], 1);
     let other = Storage::new(16, &TensorOptions::new()).unwrap();
-    other.swap_data(&storage).unwrap();
-    assert!(other.write().is_err());
-    storage.write().unwrap().fill(9);
+    assert!(matches!(other.swap_data(&storage), Err(Error::ReadOnly { .. })));
+    other.write().unwrap().fill(9);
     assert_eq!(WORDS, [1, 2, 3, 4]);
 }
 
@@ -311,11 +310,41 @@ fn what_is_immutable_is_not_resized_into_what_is_not() {
         !storage.is_resizable() && result.into_iter().all(is_read_only)
     };
     assert!(refused(&constant) && other.is_resizable());
-    // The mark moves with the memory.
-    constant.swap_data(&other).unwrap();
-    constant.resize(100_000).unwrap();
-    constant.write().unwrap().fill(1);
-    assert!(other.is_read_only() && other.resize(0).is_err() && other.write().is_err());
+    // Nor is its memory replaced or released: it is read without a guard that would see that.
+    let is_refused = |result| matches!(result, Err(Error::ReadOnly { reason: Some(_) }));
+    assert!(is_refused(constant.swap_data(&other)) && is_refused(other.swap_data(&constant)));
+    assert!(is_refused(constant.clear()) && is_refused(constant.reset()));
+    assert_eq!((constant.nbytes(), constant.version()), (100, 0));
+    other.write().unwrap().fill(1);
+    // It can be inspected, even if access is refused.
+    constant.refuse_access("later");
+    assert!(constant.read().is_err() && constant.capacity().is_ok() && constant.would_free().unwrap() > 0);
+    let constant = constant.into_block().unwrap_err();
+    assert!(constant.block().is_ok());
+}
+
+#[test]
+fn a_mark_comes_during_accesses() {
+    let storage = Storage::new(100, &TensorOptions::new().zeroed()).unwrap();
+    let part = storage.slice(0..10).unwrap();
+    // Counted before, and uncounted after.
+    let (whole, reader) = (storage.read().unwrap(), part.read().unwrap());
+    storage.mark_immutable("a constant");
+    drop((whole, reader));
+    assert_eq!((storage.read().unwrap().len(), part.read().unwrap().len()), (100, 10));
+
+    let storage = Storage::new(100, &TensorOptions::new().zeroed()).unwrap();
+    let (part, rest) = (storage.slice(0..10).unwrap(), storage.slice(10..20).unwrap());
+    let mut writer = part.write().unwrap();
+    storage.mark_immutable("a constant");
+    assert!(matches!(storage.read(), Err(Error::Borrowed { by: Borrower::Writer })));
+    assert!(matches!(part.read(), Err(Error::Borrowed { by: Borrower::Writer })));
+    assert_eq!(rest.read().unwrap().len(), 10);
+    assert!(matches!(rest.write(), Err(Error::ReadOnly { .. })));
+    writer.fill(7);
+    drop(writer);
+    assert_eq!(storage.read().unwrap()[..12], [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
+    assert!(part.write().is_err());
 }
 
 #[test]

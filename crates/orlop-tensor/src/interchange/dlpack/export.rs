@@ -42,7 +42,7 @@ use std::ptr::{self, NonNull};
 /// [`Error::ForeignProcess`](crate::Error::ForeignProcess); [`DlpackError::UnnamedDevice`].
 pub fn export(tensor: &Tensor) -> Result<DlpackTensor> {
     let imp = tensor.imp()?;
-    let guard = imp.storage().cell().read()?;
+    let guard = imp.read()?;
     hand_out(imp, guard.block(), guard.bytes(), READ_ONLY)
 }
 
@@ -76,17 +76,16 @@ pub fn export_legacy(tensor: &Tensor) -> Result<LegacyDlpackTensor> {
 pub fn export_copy(tensor: &Tensor) -> Result<DlpackTensor> {
     let copy = tensor.duplicate()?;
     let imp = copy.imp()?;
-    let guard = imp.storage().cell().read()?;
+    let guard = imp.read()?;
     hand_out(imp, guard.block(), guard.bytes(), IS_COPIED)
 }
 
 fn hand_out_mut<M: ManagedTensor>(tensor: &Tensor) -> Result<Managed<M>> {
     let imp = tensor.imp()?;
-    let cell = imp.storage().cell();
-    let guard = cell.write()?;
+    let guard = imp.write()?;
     let exported = hand_out(imp, guard.block(), guard.bytes(), 0)?;
     // The guard excludes a lazy clone between the copy and this.
-    cell.borrows.set(Flags::ESCAPED);
+    imp.storage().cell().borrows.set(Flags::ESCAPED);
     Ok(exported)
 }
 

@@ -214,10 +214,8 @@ pub fn write_to<W: Write + ?Sized>(writer: &mut W, tensor: &Tensor) -> Result<()
     if dense.is_empty() {
         return Ok(());
     }
-    let (storage, layout) = (dense.storage()?.read()?, dense.layout());
-    layout.check_within(storage.len(), dtype.size())?;
-    let elements = storage.get(layout.byte_range(dtype.size())?).unwrap_or_default();
-    Ok(payload::write(writer, elements, dtype)?)
+    let elements = dense.storage()?.slice(dense.layout().byte_range(dtype.size())?)?;
+    Ok(payload::write(writer, &elements.read()?, dtype)?)
 }
 
 /// Adds the path of the file to an error.

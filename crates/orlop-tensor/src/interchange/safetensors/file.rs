@@ -75,9 +75,9 @@ impl SafeTensors {
     /// Maps the tensors of a file without reading or copying it. They share one storage, the file's mapping,
     /// and the system loads each page on its first access.
     ///
-    /// The storage refuses writes. If they are allowed
-    /// ([`Storage::allow_access`](crate::Storage::allow_access)), they are visible in this process only: the
-    /// mapping is private.
+    /// The storage is [immutable](crate::Storage::mark_immutable): any number of threads read it without a
+    /// common counter, and the file is unmapped with its last handle. [`Tensor::lazy_clone`] makes a copy
+    /// that can be written.
     ///
     /// A tensor with misaligned elements is copied, and reported by [`SafeTensors::copied`].
     ///

@@ -65,11 +65,8 @@ impl<'a> PlannedTensor<'a> {
             // Bytes other than 0 become 1: other readers may accept nothing else.
             return put(bytemuck::cast_slice(&host.to_vec::<bool>()?));
         }
-        let (storage, range) = (host.storage()?, host.layout().byte_range(host.itemsize())?);
-        let (end_bytes, storage_bytes) = (range.end, storage.nbytes());
-        let elements = storage.read()?;
-        let outside = || orlop_core::Error::OutOfStorage { end_bytes, storage_bytes };
-        put(elements.get(range).ok_or_else(outside)?)
+        let elements = host.storage()?.slice(host.layout().byte_range(host.itemsize())?)?;
+        put(&elements.read()?)
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn shown(sizes: &[usize], numel: usize, options: &PrintOptions) -> Op
 /// Returns the printed elements, in order. Writes fail meanwhile.
 pub(super) fn gather(tensor: &Tensor, shown: &[ShownDim]) -> Result<Vec<Scalar>> {
     let imp = tensor.imp()?;
-    let _guard = imp.storage().cell().read()?;
+    let _guard = imp.read()?;
     // Before anything is allocated for the sizes.
     imp.layout.check_within(imp.storage().nbytes(), imp.dtype.size())?;
     let mut elements = Vec::new();

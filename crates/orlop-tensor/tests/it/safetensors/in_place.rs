@@ -51,11 +51,12 @@ fn tensors_are_where_the_file_is() {
     assert_eq!(b.as_slice::<f32>().unwrap().as_ptr().addr(), start + data);
     assert!(column.is_alias_of(b) && column.to_vec::<f32>().unwrap()[9] == 905.0);
 
-    // Writes to a copy, or to the mapping itself, do not change the file.
+    // A copy can be written. The mapping cannot, for good, nor can it be replaced or released.
     let copy = b.lazy_clone().unwrap();
     copy.zero_().unwrap();
     mapped.storage().allow_access();
-    mapped.tensor("c").unwrap().zero_().unwrap();
+    assert!(matches!(mapped.tensor("c").unwrap().zero_(), Err(Error::ReadOnly { .. })));
+    assert!(matches!(mapped.storage().clear(), Err(Error::ReadOnly { .. })));
     assert_eq!(b.to_vec::<f32>().unwrap()[999], 999.0);
     assert!(fs::read(&path).unwrap() == bytes);
 }

@@ -3,6 +3,8 @@
 //! The bytes are a [`Payload`] whose accesses loom checks: two concurrent accesses of which one writes, or a
 //! missing happens-before edge, fail the model.
 
+mod parts;
+
 use super::Storage;
 use super::cell::{NewCell, StorageCell};
 use crate::borrows::Flags;
@@ -56,12 +58,15 @@ fn cell(value: u32) -> Shared<StorageCell> {
     Shared::new(StorageCell::new(block(value), size_of::<Payload>(), Flags::NONE, None))
 }
 
+/// Writes by the fast path or by the other one.
 fn try_write(cell: &StorageCell, value: u32) -> bool {
-    let Ok(guard) = cell.write_by(copy) else { return false };
+    let guard = cell.try_write().map_or_else(|| cell.write_by(0..usize::MAX, copy), Ok);
+    let Ok(guard) = guard else { return false };
     write(guard.block(), value);
     true
 }
 
+/// Reads as accesses do: uncounted if the storage is constant.
 fn try_read(cell: &StorageCell) -> Option<u32> {
     cell.read().ok().map(|guard| read(guard.block()))
 }
