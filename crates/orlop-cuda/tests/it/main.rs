@@ -15,6 +15,7 @@ mod devices;
 mod drift;
 mod failures;
 mod golden;
+mod in_context;
 mod install;
 mod interop;
 mod kernels;
