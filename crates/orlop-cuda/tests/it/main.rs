@@ -25,3 +25,4 @@ mod operations;
 mod programs;
 mod steady;
 mod stream_ends;
+mod two_devices;
