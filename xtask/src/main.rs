@@ -74,6 +74,9 @@ enum Task {
         /// Miri
         #[arg(long)]
         miri: bool,
+        /// AddressSanitizer over the CUDA backend on the simulated driver: only if named, it takes minutes
+        #[arg(long)]
+        cuda: bool,
     },
     /// Run criterion benches, or compare them with those of another revision
     Bench {
@@ -158,8 +161,8 @@ fn main() -> ExitCode {
                 report.step("loom", || loom::run(shell, depth, filter.as_deref()));
             }
         }
-        Task::San { address, thread, miri } => {
-            let all = !(address || thread || miri);
+        Task::San { address, thread, miri, cuda } => {
+            let all = !(address || thread || miri || cuda);
             if all || address {
                 report.step("san: address", || san::address(shell));
             }
@@ -168,6 +171,9 @@ fn main() -> ExitCode {
             }
             if all || miri {
                 report.step("san: miri", || san::miri(shell));
+            }
+            if cuda {
+                report.step("san: cuda", || san::cuda(shell));
             }
         }
         Task::Bench { names, against: None, args, .. } => {

@@ -21,6 +21,14 @@ const ADDRESS: [&str; 7] = [
     "orlop-testkit",
 ];
 
+/// The cfg disables recycling of memory, so that use after free is detected.
+const ADDRESS_FLAGS: &str = "-Zsanitizer=address --cfg orlop_asan";
+
+/// The crate whose tests load a library, and need more flags.
+const CUDA: &str = "orlop-cuda";
+/// Without the tests that remove a function from the library: instrumented code refers to it.
+const CUDA_FILTERS: [&str; 4] = ["--skip", "a_driver_without_a_function", "--skip", "a_driver_without_ids"];
+
 /// Tests that leak on purpose, by parts of their names: with faulty allocators, and with panics of user code
 /// while a device might still use the memory. Their leaks are not errors; everything else is.
 const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_deleter_may_do_anything"];
@@ -69,28 +77,57 @@ pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
         Err(why) => return Ok(Outcome::Skipped(why)),
     };
     let skipped: Vec<&str> = KEEP_MEMORY.iter().flat_map(|name| ["--skip", name]).collect();
-    address_of(shell, "san-address", &host, 1, &skipped)?;
-    address_of(shell, "san-address-kept", &host, 0, &KEEP_MEMORY)?;
+    let run = |label, leaks, filters| {
+        let run = AddressRun { label, packages: &ADDRESS, flags: ADDRESS_FLAGS, leaks, filters };
+        run.start(shell, &host)
+    };
+    run("san-address", 1, &skipped)?;
+    run("san-address-kept", 0, &KEEP_MEMORY)?;
     Ok(Outcome::Passed(ADDRESS.join(", ")))
 }
 
-/// Runs the tests that `filters` select; with `leaks`, memory that is never freed is an error.
-fn address_of(shell: &Shell, label: &str, host: &str, leaks: u8, filters: &[&str]) -> Result<()> {
-    let mut command = shell.nightly_cargo(&["test", "--quiet", "--tests", "--target", host]);
-    command.args(package_args(&ADDRESS));
-    // The cfg disables recycling of memory, so that use after free is detected.
-    command.env("RUSTFLAGS", with_rustflags("-Zsanitizer=address --cfg orlop_asan"));
-    let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
-    command.env("ASAN_OPTIONS", format!("detect_leaks={leaks}:{options}"));
-    command.env("CARGO_TARGET_DIR", shell.target().join("asan"));
-    // Instrumented code without any optimisation is several times slower. Debug assertions stay on.
-    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
-    command.arg("--").args(filters);
-    // Fewer random programs than in the plain tests: each step is several times slower.
-    if std::env::var_os("ORLOP_CONFORMANCE_CASES").is_none() {
-        command.env("ORLOP_CONFORMANCE_CASES", "1");
+/// Runs the tests of the CUDA backend under AddressSanitizer, on the simulated driver, which is instrumented
+/// too. It is a library that the tests load: it finds the sanitizer's runtime in the program, which has to
+/// export it.
+pub(crate) fn cuda(shell: &Shell) -> Result<Outcome> {
+    let host = match sanitized_host(shell) {
+        Ok(host) => host,
+        Err(why) => return Ok(Outcome::Skipped(why)),
+    };
+    let flags = format!("{ADDRESS_FLAGS} -Clink-arg=-Wl,--export-dynamic-symbol=__asan_*");
+    let run =
+        AddressRun { label: "san-cuda", packages: &[CUDA], flags: &flags, leaks: 1, filters: &CUDA_FILTERS };
+    run.start(shell, &host)?;
+    Ok(Outcome::Passed(CUDA.to_owned()))
+}
+
+/// A run of tests under AddressSanitizer.
+#[derive(Debug)]
+struct AddressRun<'a> {
+    label: &'a str,
+    packages: &'a [&'a str],
+    flags: &'a str,
+    /// 1 if memory that is never freed is an error.
+    leaks: u8,
+    filters: &'a [&'a str],
+}
+
+impl AddressRun<'_> {
+    fn start(&self, shell: &Shell, host: &str) -> Result<()> {
+        let mut command = shell.nightly_cargo(&["test", "--quiet", "--tests", "--target", host]);
+        command.args(package_args(self.packages)).env("RUSTFLAGS", with_rustflags(self.flags));
+        let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
+        command.env("ASAN_OPTIONS", format!("detect_leaks={}:{options}", self.leaks));
+        command.env("CARGO_TARGET_DIR", shell.target().join("asan"));
+        // Instrumented code without any optimisation is several times slower. Debug assertions stay on.
+        command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+        command.arg("--").args(self.filters);
+        // Fewer random programs than in the plain tests: each step is several times slower.
+        if std::env::var_os("ORLOP_CONFORMANCE_CASES").is_none() {
+            command.env("ORLOP_CONFORMANCE_CASES", "1");
+        }
+        shell.run(self.label, &mut command)
     }
-    shell.run(label, &mut command)
 }
 
 /// Returns the host target with sanitizers, or the reason why there is none.

@@ -123,17 +123,20 @@ enum Meaning {
     Other,
 }
 
-/// Returns the meaning of a result code. The driver's documentation says of the lost ones that the process
-/// must be terminated and relaunched, or that the context cannot be used.
+/// Returns the meaning of a result code. The documentation of `CUresult` (CUDA 12.9) says of the lost ones
+/// that the process must be terminated and relaunched, or that the context cannot be used; of 214 and 220 it
+/// says that the error was not corrected, and the driver keeps returning them.
 fn meaning(code: i32) -> Meaning {
     match code {
         abi::OUT_OF_MEMORY => Meaning::OutOfMemory,
         // CUDA_ERROR_STREAM_CAPTURE_*, CUDA_ERROR_CAPTURED_EVENT.
         900..=908 => Meaning::Capturing,
-        // Deinitialised; device unavailable; uncorrectable errors of memory and links; destroyed context.
-        4 | 46 | 214 | 220 | 709 => Meaning::Lost,
+        // Deinitialised; uncorrectable errors of memory and links; a contained exception; destroyed context.
+        4 | 214 | 220 | 226 | 709 => Meaning::Lost,
         // Illegal address, timeout, assertion, and errors of the hardware's execution.
         700 | 702 | 710 | 714..=719 | 721 => Meaning::Lost,
+        // A client that the server of MPS ended; a device outside of CUDA that failed.
+        810 | 911 => Meaning::Lost,
         _ => Meaning::Other,
     }
 }
@@ -150,7 +153,9 @@ mod tests {
         assert_eq!(of(908), BackingError::Capturing);
         assert_eq!(of(1), BackingError::Failed(failure("cuCall", 1, "NAME")));
         assert_eq!(of(909), BackingError::Failed(failure("cuCall", 909, "NAME")));
-        for code in [4, 214, 700, 702, 710, 715, 719] {
+        // A device in exclusive use is unavailable "at the current time".
+        assert_eq!(of(46), BackingError::Failed(failure("cuCall", 46, "NAME")));
+        for code in [4, 214, 220, 226, 700, 702, 709, 710, 715, 719, 721, 810, 911] {
             assert_eq!(of(code), BackingError::Lost(failure("cuCall", code, "NAME")), "{code}");
         }
     }

@@ -45,5 +45,5 @@ pub use self::driver::Driver;
 pub use self::error::CudaError;
 pub use self::interop::{BlockSlice, KernelPointer};
 pub use self::memory::{CudaMemory, PinnedMemory};
-pub use self::ops::CudaOps;
+pub use self::ops::{CudaOps, StagingUsage};
 pub use self::register::{install, register};

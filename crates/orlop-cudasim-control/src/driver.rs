@@ -279,6 +279,7 @@ impl SimulatedDriver {
             waits: raw.waits,
             waited: Duration::from_nanos(raw.waited_ns),
             pinned: raw.pinned,
+            modules: raw.modules,
             queues: raw.queues,
             ranges: raw.ranges,
         }

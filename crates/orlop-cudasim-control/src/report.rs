@@ -100,6 +100,8 @@ pub struct DriverCounts {
     pub waited: Duration,
     /// Pinned bytes.
     pub pinned: u64,
+    /// Modules that were loaded, in contexts that have not ended.
+    pub modules: u64,
     /// Queues that the race check keeps clocks of.
     pub queues: u64,
     /// Ranges that the race check keeps accesses of.

@@ -48,6 +48,9 @@ codes! {
     PEER_ACCESS_UNSUPPORTED 217 c"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"
         c"peer access is not supported between these two devices"
     INVALID_PTX 218 c"CUDA_ERROR_INVALID_PTX" c"a PTX JIT compilation failed"
+    NVLINK_UNCORRECTABLE 220 c"CUDA_ERROR_NVLINK_UNCORRECTABLE"
+        c"uncorrectable NVLink error encountered"
+    CONTAINED 226 c"CUDA_ERROR_CONTAINED" c"an exception on the device was contained"
     FILE_NOT_FOUND 301 c"CUDA_ERROR_FILE_NOT_FOUND" c"file not found"
     OPERATING_SYSTEM 304 c"CUDA_ERROR_OPERATING_SYSTEM"
         c"OS call failed or operation not supported on this OS"
@@ -77,11 +80,13 @@ codes! {
         c"operation not supported on global/shared address space"
     INVALID_PC 718 c"CUDA_ERROR_INVALID_PC" c"invalid program counter"
     LAUNCH_FAILED 719 c"CUDA_ERROR_LAUNCH_FAILED" c"unspecified launch failure"
+    TENSOR_MEMORY_LEAK 721 c"CUDA_ERROR_TENSOR_MEMORY_LEAK" c"tensor memory was not deallocated"
     NOT_PERMITTED 800 c"CUDA_ERROR_NOT_PERMITTED" c"operation not permitted"
     NOT_SUPPORTED 801 c"CUDA_ERROR_NOT_SUPPORTED" c"operation not supported"
     SYSTEM_NOT_READY 802 c"CUDA_ERROR_SYSTEM_NOT_READY" c"system not yet initialized"
     SYSTEM_DRIVER_MISMATCH 803 c"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
         c"system has unsupported display driver / cuda driver combination"
+    MPS_CLIENT_TERMINATED 810 c"CUDA_ERROR_MPS_CLIENT_TERMINATED" c"the MPS client was terminated"
     STREAM_CAPTURE_UNSUPPORTED 900 c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
         c"operation not permitted when stream is capturing"
     STREAM_CAPTURE_INVALIDATED 901 c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
@@ -101,12 +106,13 @@ codes! {
     STREAM_CAPTURE_WRONG_THREAD 908 c"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"
         c"attempt to terminate a thread-local capture sequence from another thread"
     TIMEOUT 909 c"CUDA_ERROR_TIMEOUT" c"wait operation timed out"
+    EXTERNAL_DEVICE 911 c"CUDA_ERROR_EXTERNAL_DEVICE" c"an external device failed"
     UNKNOWN 999 c"CUDA_ERROR_UNKNOWN" c"unknown error"
 }
 
 impl Failure {
     /// Returns `true` for errors after which a context is unusable: every later call on it returns the code.
     pub(crate) fn is_sticky(self) -> bool {
-        matches!(self.0, 214 | 700 | 702 | 710 | 714..=719)
+        matches!(self.0, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721 | 810 | 911)
     }
 }

@@ -155,6 +155,8 @@ pub struct SimCounts {
     pub waited_ns: u64,
     /// Pinned bytes.
     pub pinned: u64,
+    /// Loaded modules.
+    pub modules: u64,
     /// Queues in the order of work: a measure of the check's own memory.
     pub queues: u64,
     /// Separately kept ranges of past accesses.

@@ -59,6 +59,8 @@ pub(crate) struct SimDevice {
     pub(crate) used: u64,
     /// How often the primary context is retained.
     pub(crate) retained: u64,
+    /// The id of the primary context, which is another one each time that it is created.
+    pub(crate) context_id: u64,
     pub(crate) context_flags: u32,
     /// The error that every call on the context returns.
     pub(crate) sticky: Option<Failure>,
@@ -146,6 +148,7 @@ impl Driver {
                 total,
                 used: 0,
                 retained: 0,
+                context_id: 0,
                 context_flags: 0,
                 sticky: None,
                 legacy,

@@ -171,10 +171,17 @@ pub(crate) struct EntryPoint {
     module: u64,
 }
 
+/// A loaded module.
+#[derive(Debug)]
+struct Module {
+    /// The device whose context it is loaded in.
+    device: usize,
+    entries: Vec<EntryPoint>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    /// Entry points by module.
-    loaded: HashMap<u64, Vec<EntryPoint>>,
+    loaded: HashMap<u64, Module>,
     functions: HashMap<u64, EntryPoint>,
     kernels: HashMap<String, Arc<Kernel>>,
 }
@@ -195,13 +202,24 @@ impl Modules {
         self.functions.clear();
     }
 
+    /// Returns the number of loaded modules.
+    pub(crate) fn count(&self) -> usize {
+        self.loaded.len()
+    }
+
+    /// Unloads the modules of a context that ends.
+    pub(crate) fn unload_of(&mut self, device: usize) {
+        self.loaded.retain(|_, module| module.device != device);
+        self.functions.retain(|_, entry| self.loaded.contains_key(&entry.module));
+    }
+
     /// Reads a module. Code that is not known is accepted only for a registered kernel, which stands for it.
-    pub(crate) fn load(&mut self, module: u64, ptx: &str) -> Outcome {
+    pub(crate) fn load(&mut self, module: u64, device: usize, ptx: &str) -> Outcome {
         let entries = entry_points(ptx, module).ok_or(Failure::INVALID_PTX)?;
         if entries.iter().any(|entry| self.code(entry).is_none()) {
             return Err(Failure::INVALID_PTX);
         }
-        self.loaded.insert(module, entries);
+        self.loaded.insert(module, Module { device, entries });
         Ok(())
     }
 
@@ -212,8 +230,8 @@ impl Modules {
     }
 
     pub(crate) fn find(&self, module: u64, name: &str) -> Outcome<EntryPoint> {
-        let entries = self.loaded.get(&module).ok_or(Failure::INVALID_HANDLE)?;
-        entries.iter().find(|entry| &*entry.name == name).cloned().ok_or(Failure::NOT_FOUND)
+        let module = self.loaded.get(&module).ok_or(Failure::INVALID_HANDLE)?;
+        module.entries.iter().find(|entry| &*entry.name == name).cloned().ok_or(Failure::NOT_FOUND)
     }
 
     pub(crate) fn add_function(&mut self, function: u64, entry: EntryPoint) {

@@ -6,13 +6,17 @@
 
 use super::{DeviceState, DriverScope, StreamTarget, device_by_key, resolve};
 use crate::driver::{abi, call};
-use crate::error::CudaError;
+use crate::error::{CudaError, failure};
+use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::StreamId;
 use orlop_device::EventId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The event of work that is complete: the host's own, and that of streams that are gone.
 pub(crate) const COMPLETE: EventId = EventId(u64::MAX);
+
+/// The event of a stream whose device is lost, for memory of another device: it is never complete.
+const NEVER: EventId = EventId(u64::MAX - 1);
 
 /// The events of a device.
 #[derive(Debug, Default)]
@@ -155,6 +159,65 @@ pub(crate) fn record(stream: StreamId) -> Result<EventId, CudaError> {
     }
 }
 
+/// Calls for memory of one device (or of the host, locked through it), which streams of others may use. If
+/// another device is lost, memory that it used is not reused, and all other memory goes on: the loss is no
+/// failure of this device.
+impl DeviceState {
+    /// Records an event in a stream of any device.
+    pub(crate) fn record_use(&self, stream: StreamId) -> Result<EventId, CudaError> {
+        let recorded = record(stream);
+        match (recorded, resolve(stream)?) {
+            (Err(error @ CudaError::Lost(_)), StreamTarget::Stream { device, .. })
+                if device.key != self.key =>
+            {
+                trace_guarded(|| tracing::error!(%error, %stream, "memory that it used is not reused"));
+                Ok(NEVER)
+            }
+            (recorded, _) => recorded,
+        }
+    }
+
+    /// Returns `true` if an event of any device is complete, and then forgets it.
+    pub(crate) fn query_use(&self, event: EventId) -> Result<bool, CudaError> {
+        match query(event) {
+            Err(CudaError::Lost(_)) if self.is_elsewhere(event) => Ok(false),
+            queried => queried,
+        }
+    }
+
+    /// Waits on the host for an event of any device, and forgets it.
+    pub(crate) fn synchronize_use(&self, event: EventId) -> Result<(), CudaError> {
+        synchronize(event).map_err(|error| self.own_failure(error, event))
+    }
+
+    /// Makes a stream wait for an event of any device, and forgets the event.
+    pub(crate) fn wait_for_use(&self, stream: StreamId, event: EventId) -> Result<(), CudaError> {
+        let is_elsewhere = matches!(
+            resolve(stream)?, StreamTarget::Stream { device, .. } if device.key != self.key
+        );
+        wait(stream, event).map_err(|error| match error {
+            CudaError::Lost(failure) if is_elsewhere => CudaError::Failed(failure),
+            error => self.own_failure(error, event),
+        })
+    }
+
+    fn is_elsewhere(&self, event: EventId) -> bool {
+        event == NEVER || parts(event).0 != self.key
+    }
+
+    fn own_failure(&self, error: CudaError, event: EventId) -> CudaError {
+        match error {
+            CudaError::Lost(failure) if self.is_elsewhere(event) => CudaError::Failed(failure),
+            error => error,
+        }
+    }
+}
+
+/// The error of a wait for an event that is never complete.
+fn never() -> CudaError {
+    CudaError::Lost(failure("an event of a lost device", 999, "CUDA_ERROR_UNKNOWN"))
+}
+
 /// Returns `true` if an event is complete, and then forgets it.
 pub(crate) fn query(event: EventId) -> Result<bool, CudaError> {
     let is_complete = is_complete(event)?;
@@ -166,6 +229,9 @@ pub(crate) fn query(event: EventId) -> Result<bool, CudaError> {
 
 /// Returns `true` if an event is complete.
 pub(crate) fn is_complete(event: EventId) -> Result<bool, CudaError> {
+    if event == NEVER {
+        return Ok(false);
+    }
     let Some((device, handle)) = find(event) else { return Ok(true) };
     let scope = device.enter()?;
     // SAFETY: the pool destroys no event before its device ends.
@@ -179,6 +245,9 @@ pub(crate) fn is_complete(event: EventId) -> Result<bool, CudaError> {
 
 /// Waits on the host for an event, and forgets it.
 pub(crate) fn synchronize(event: EventId) -> Result<(), CudaError> {
+    if event == NEVER {
+        return Err(never());
+    }
     let Some((device, handle)) = find(event) else { return Ok(()) };
     let scope = device.enter()?;
     // SAFETY: as in `query`.
@@ -189,6 +258,9 @@ pub(crate) fn synchronize(event: EventId) -> Result<(), CudaError> {
 
 /// Makes a stream wait for an event, on its device, and forgets the event. The host's own stream waits here.
 pub(crate) fn wait(stream: StreamId, event: EventId) -> Result<(), CudaError> {
+    if event == NEVER {
+        return Err(never());
+    }
     match resolve(stream)? {
         // What follows that stream later has to come after the event: only the host can wait for it.
         StreamTarget::Host | StreamTarget::Ended(_) => synchronize(event),
@@ -207,6 +279,7 @@ pub(crate) fn wait(stream: StreamId, event: EventId) -> Result<(), CudaError> {
 /// record.
 pub(crate) fn forget(event: EventId) {
     if event != COMPLETE
+        && event != NEVER
         && let Some(device) = device_by_key(parts(event).0)
     {
         device.events.forget(event);

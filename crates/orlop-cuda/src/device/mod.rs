@@ -11,7 +11,7 @@ mod scope;
 mod streams;
 
 pub(crate) use self::events::EventPool;
-pub(crate) use self::events::{forget, query, record, synchronize, wait};
+pub(crate) use self::events::{forget, record, synchronize, wait};
 pub(crate) use self::scope::DriverScope;
 pub use self::streams::DeviceStream;
 pub(crate) use self::streams::{StreamTarget, has_ended, resolve};
@@ -45,6 +45,8 @@ pub(crate) struct DeviceState {
     /// Distinguishes this state from earlier ones of the same device, in the ids of events.
     key: u16,
     total: u64,
+    /// The driver's id of the context, which no other one ever has. `None` before CUDA 12.0.
+    pub(crate) context_id: Option<u64>,
     pub(crate) events: EventPool,
 }
 
@@ -125,9 +127,11 @@ impl CudaDevice {
             }
         }
         let key = *last_key;
-        let mut state = DeviceState { driver, context, ordinal, key, total: 0, events: EventPool::default() };
-        let memory = state.enter().and_then(|scope| scope.memory());
-        state.total = memory?.total;
+        let events = EventPool::default();
+        let mut state = DeviceState { driver, context, ordinal, key, total: 0, context_id: None, events };
+        let found = state.enter().and_then(|scope| Ok((scope.memory()?, scope.context_id()?)));
+        let (memory, context_id) = found?;
+        (state.total, state.context_id) = (memory.total, context_id);
         let state = Arc::new(state);
         let mut devices = devices();
         devices.retain(|known| known.state.strong_count() > 0);
@@ -248,6 +252,16 @@ impl DriverScope<'_> {
         // SAFETY: it writes two numbers.
         unsafe { call!(self.driver(), cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
         Ok(DeviceMemory { total: total as u64, free: free as u64 })
+    }
+
+    /// Returns the id of the current context.
+    fn context_id(&self) -> Result<Option<u64>, CudaError> {
+        let Some(function) = self.driver().symbols.cuCtxGetId else { return Ok(None) };
+        let mut id = 0;
+        // SAFETY: null is the current context; it writes one number.
+        let code = unsafe { function(std::ptr::null_mut(), &raw mut id) };
+        self.driver().check("cuCtxGetId", code)?;
+        Ok(Some(id))
     }
 
     /// Returns `true` if a stream captures.

@@ -3,6 +3,7 @@
 //! cudarc resolves each function at its first call, and panics if the library lacks it. So a driver that is
 //! too old is found here, when it is loaded. Calls go through this table, which returns plain numbers: a
 //! result code that is newer than these declarations is then an unknown number, and no invalid `enum`.
+//! Functions under `optional` may be missing.
 
 use super::abi::{AccessDescriptor, AllocationProperties, Copy3D, DeviceAddress, Handle};
 use crate::error::CudaError;
@@ -10,12 +11,17 @@ use cudarc::driver::sys;
 use std::ffi::{c_char, c_void};
 
 macro_rules! symbols {
-    (called { $($name:ident($($argument:ty),* $(,)?);)+ } by_cudarc { $($other:ident)+ }) => {
+    (
+        called { $($name:ident($($argument:ty),* $(,)?);)+ }
+        optional { $($newer:ident($($newer_argument:ty),* $(,)?);)+ }
+        by_cudarc { $($other:ident)+ }
+    ) => {
         /// Addresses of the driver's functions.
         #[expect(non_snake_case, reason = "the names are the driver's")]
         #[derive(Debug, Clone, Copy)]
         pub(crate) struct Symbols {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> i32,)+
+            $(pub(crate) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> i32>,)+
         }
 
         impl Symbols {
@@ -40,6 +46,11 @@ macro_rules! symbols {
                         // SAFETY: the signature is the documented one (2). cudarc never unloads the library.
                         let found = unsafe { library.get(name) };
                         *found.map_err(|_| CudaError::DriverTooOld { symbol: stringify!($name) })?
+                    },)+
+                    $($newer: {
+                        let name = concat!(stringify!($newer), "\0").as_bytes();
+                        // SAFETY: as above.
+                        unsafe { library.get(name) }.ok().map(|found| *found)
                     },)+
                 })
             }
@@ -96,6 +107,8 @@ symbols! {
     cuLaunchKernel(
         Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut *mut c_void, *mut *mut c_void,
     );
+    } optional {
+    cuCtxGetId(Handle, *mut u64);
     } by_cudarc {
     cuDeviceGet cuDeviceGetName cuDeviceTotalMem_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2
     cuGetErrorString cuStreamCreate cuStreamDestroy_v2

@@ -191,15 +191,15 @@ unsafe impl DeviceBacking for CudaMemory {
     }
 
     fn record(&self, stream: StreamId) -> Result<EventId, BackingError> {
-        Ok(device::record(self.stream(stream))?)
+        Ok(self.state().record_use(self.stream(stream))?)
     }
 
     fn query(&self, event: EventId) -> Result<bool, BackingError> {
-        Ok(device::query(event)?)
+        Ok(self.state().query_use(event)?)
     }
 
     fn synchronize(&self, event: EventId) -> Result<(), BackingError> {
-        Ok(device::synchronize(event)?)
+        Ok(self.state().synchronize_use(event)?)
     }
 
     fn forget(&self, event: EventId) {
@@ -207,7 +207,7 @@ unsafe impl DeviceBacking for CudaMemory {
     }
 
     fn wait(&self, stream: StreamId, event: EventId) -> Result<(), BackingError> {
-        Ok(device::wait(self.stream(stream), event)?)
+        Ok(self.state().wait_for_use(self.stream(stream), event)?)
     }
 
     fn has_ended(&self, stream: StreamId) -> bool {

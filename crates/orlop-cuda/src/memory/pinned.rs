@@ -69,15 +69,15 @@ unsafe impl DeviceBacking for PinnedMemory {
     }
 
     fn record(&self, stream: StreamId) -> Result<EventId, BackingError> {
-        Ok(device::record(stream)?)
+        Ok(self.device.state().record_use(stream)?)
     }
 
     fn query(&self, event: EventId) -> Result<bool, BackingError> {
-        Ok(device::query(event)?)
+        Ok(self.device.state().query_use(event)?)
     }
 
     fn synchronize(&self, event: EventId) -> Result<(), BackingError> {
-        Ok(device::synchronize(event)?)
+        Ok(self.device.state().synchronize_use(event)?)
     }
 
     fn forget(&self, event: EventId) {
@@ -85,7 +85,7 @@ unsafe impl DeviceBacking for PinnedMemory {
     }
 
     fn wait(&self, stream: StreamId, event: EventId) -> Result<(), BackingError> {
-        Ok(device::wait(stream, event)?)
+        Ok(self.device.state().wait_for_use(stream, event)?)
     }
 
     fn has_ended(&self, stream: StreamId) -> bool {

@@ -2,17 +2,20 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `in_context` | what is kept as long as a context |
 //! | `on_stream` | copies and fills of runs of bytes |
 //! | `kernels` | casts, and copies and fills of single elements |
 //! | `staging` | copies of pageable host memory, through pinned buffers |
 //! | `strided` | strided copies, as copies of rows and planes |
 
+mod in_context;
 mod kernels;
 mod on_stream;
 mod staging;
 mod strided;
 
-use self::kernels::{KernelModule, Kernels, is_copy};
+use self::in_context::ContextResources;
+use self::kernels::{Kernels, is_copy};
 use self::on_stream::OnStream;
 use self::staging::StagingBuffers;
 use crate::device::{self, CudaDevice, StreamTarget, resolve};
@@ -38,8 +41,19 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct CudaOps {
     device: CudaDevice,
-    kernels: Arc<KernelModule>,
+    resources: Arc<ContextResources>,
     staging: StagingBuffers,
+}
+
+/// The pinned memory of buffers for copies of pageable memory, which no allocator counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct StagingUsage {
+    /// Bytes that these operations keep for the next copies. They are freed with the operations.
+    pub kept: u64,
+    /// Bytes of the device's context that were to be freed, and that the driver refused to free. It is called
+    /// again when a buffer is created or freed; the memory ends with the context at the latest.
+    pub unfreed: u64,
 }
 
 /// The direction of a copy.
@@ -60,8 +74,9 @@ impl CudaOps {
     /// Creates the operations of a device.
     #[must_use]
     pub fn new(device: &CudaDevice) -> Self {
-        let (kernels, staging) = (KernelModule::of(device), StagingBuffers::new(device));
-        Self { device: device.clone(), kernels, staging }
+        let resources = ContextResources::of(device);
+        let staging = StagingBuffers::new(device, &resources);
+        Self { device: device.clone(), resources, staging }
     }
 
     /// Loads the kernels now. The driver compiles them, which takes a tenth of a second unless it has cached
@@ -72,7 +87,14 @@ impl CudaOps {
     /// Failures of the driver, such as one without its compiler. Operations then do without the kernels.
     pub fn load_kernels(&self) -> std::result::Result<(), CudaError> {
         let device = self.device.state();
-        self.kernels.load(&device.enter()?).map(|_| ())
+        self.resources.kernels.load(&device.enter()?).map(|_| ())
+    }
+
+    /// Returns the pinned memory that copies of pageable memory take.
+    #[must_use]
+    pub fn staging(&self) -> StagingUsage {
+        let [kept, unfreed] = [self.staging.kept_bytes(), self.resources.unfreed_bytes()];
+        StagingUsage { kept: kept as u64, unfreed: unfreed as u64 }
     }
 
     /// Returns the PTX of the kernels, to be checked with NVIDIA's tools.
@@ -98,7 +120,7 @@ impl CudaOps {
 
     /// Returns the kernels if there are any. A stream of another device runs no kernel of this one.
     fn kernels(&self, on: &OnStream<'_>) -> Option<&Kernels> {
-        if on.device.device() == self.device.device() { self.kernels.kernels(on) } else { None }
+        if on.device.device() == self.device.device() { self.resources.kernels.kernels(on) } else { None }
     }
 
     /// Fills each run of adjacent elements.

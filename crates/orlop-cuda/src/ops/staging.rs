@@ -5,13 +5,14 @@
 //! returns; the device may still copy from the buffer, which is not written again before that is done.
 
 use super::OnStream;
+use super::in_context::{ContextResources, PinnedBuffer};
 use crate::device::{self, CudaDevice};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
-use orlop_alloc::engine_support::trace_guarded;
 use orlop_device::EventId;
 use orlop_sync::Mutex;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// The bytes of one half of a buffer.
 const HALF: usize = 1 << 20;
@@ -23,6 +24,7 @@ const KEPT: usize = 8;
 #[derive(Debug)]
 pub(super) struct StagingBuffers {
     device: CudaDevice,
+    resources: Arc<ContextResources>,
     unused: Mutex<Vec<StagingBuffer>>,
 }
 
@@ -30,15 +32,20 @@ pub(super) struct StagingBuffers {
 #[derive(Debug)]
 struct StagingBuffer {
     device: CudaDevice,
-    /// The address, of pinned host memory of this buffer alone.
-    start: usize,
+    resources: Arc<ContextResources>,
+    memory: PinnedBuffer,
     /// The events of the device's last use of each half.
     busy: [Option<EventId>; 2],
 }
 
 impl StagingBuffers {
-    pub(super) fn new(device: &CudaDevice) -> Self {
-        Self { device: device.clone(), unused: Mutex::default() }
+    pub(super) fn new(device: &CudaDevice, resources: &Arc<ContextResources>) -> Self {
+        Self { device: device.clone(), resources: Arc::clone(resources), unused: Mutex::default() }
+    }
+
+    /// Returns the bytes of the buffers that no call uses now.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.unused.lock().iter().map(|buffer| buffer.memory.bytes).sum()
     }
 
     /// Calls `work` with a buffer.
@@ -52,7 +59,7 @@ impl StagingBuffers {
             return Err(CudaError::Capturing { call: "a copy of pageable host memory" });
         }
         let unused = self.unused.lock().pop();
-        let mut buffer = unused.map_or_else(|| StagingBuffer::new(&self.device), Ok)?;
+        let mut buffer = unused.map_or_else(|| StagingBuffer::new(self), Ok)?;
         let result = work(&mut buffer)?;
         // A buffer whose copy failed is freed, after its stream.
         let mut unused = self.unused.lock();
@@ -123,16 +130,18 @@ impl StagingBuffers {
 }
 
 impl StagingBuffer {
-    fn new(device: &CudaDevice) -> Result<Self, CudaError> {
-        let mut start = std::ptr::null_mut();
-        let scope = device.state().enter()?;
+    fn new(of: &StagingBuffers) -> Result<Self, CudaError> {
+        of.resources.free_refused(&of.device);
+        let (mut start, bytes) = (std::ptr::null_mut(), 2 * HALF);
+        let scope = of.device.state().enter()?;
         // SAFETY: it writes one pointer.
-        unsafe { call!(scope.driver(), cuMemHostAlloc(&raw mut start, 2 * HALF, abi::HOST_ALLOC_PORTABLE)) }?;
+        unsafe { call!(scope.driver(), cuMemHostAlloc(&raw mut start, bytes, abi::HOST_ALLOC_PORTABLE)) }?;
         drop(scope);
         if start.is_null() {
             return Err(CudaError::OutOfMemory { call: "cuMemHostAlloc" });
         }
-        Ok(Self { device: device.clone(), start: start.expose_provenance(), busy: [None; 2] })
+        let memory = PinnedBuffer { address: start.expose_provenance(), bytes };
+        Ok(Self { device: of.device.clone(), resources: Arc::clone(&of.resources), memory, busy: [None; 2] })
     }
 
     /// Waits until the device does not use a half any more.
@@ -141,7 +150,7 @@ impl StagingBuffer {
             device::synchronize(event)?;
             self.busy[half] = None;
         }
-        let start = std::ptr::with_exposed_provenance_mut(self.start + half * HALF);
+        let start = std::ptr::with_exposed_provenance_mut(self.memory.address + half * HALF);
         NonNull::new(start).ok_or(CudaError::OutOfMemory { call: "cuMemHostAlloc" })
     }
 
@@ -178,13 +187,6 @@ impl Drop for StagingBuffer {
     /// The driver waits for the device before it frees pinned memory.
     fn drop(&mut self) {
         self.busy.iter_mut().filter_map(Option::take).for_each(device::forget);
-        let start = std::ptr::with_exposed_provenance_mut(self.start);
-        let freed = self.device.state().enter().and_then(|scope| {
-            // SAFETY: allocated in `new`, and freed once.
-            Ok(unsafe { call!(scope.driver(), cuMemFreeHost(start)) }?)
-        });
-        if let Err(error) = freed {
-            trace_guarded(|| tracing::error!(%error, "pinned memory leaked"));
-        }
+        self.resources.free(&self.device, self.memory);
     }
 }

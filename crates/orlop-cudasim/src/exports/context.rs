@@ -9,6 +9,9 @@ calls! {
     fn cuDevicePrimaryCtxRetain(context: Out<u64>, device: i32) Init |driver| {
         let device = driver.device(device)?;
         context.set(primary(device))?;
+        if driver.devices[device].retained == 0 {
+            driver.devices[device].context_id = driver.handle();
+        }
         driver.devices[device].retained += 1;
         Ok(())
     }
@@ -17,6 +20,10 @@ calls! {
         let device = driver.device(device)?;
         let retained = &mut driver.devices[device].retained;
         *retained = retained.checked_sub(1).ok_or(Failure::INVALID_CONTEXT)?;
+        if *retained == 0 {
+            // Memory stays, so that what the program did not free is found.
+            driver.modules.unload_of(device);
+        }
         Ok(())
     }
 
@@ -75,6 +82,14 @@ calls! {
         let device = driver.current_device()?;
         driver.devices[device].context_flags = flags;
         Ok(())
+    }
+
+    fn cuCtxGetId(context: u64, id: Out<u64>) Init |driver| {
+        let device = driver.device_of_context(if context == 0 { current() } else { context })?;
+        if driver.devices[device].retained == 0 {
+            return Err(Failure::CONTEXT_IS_DESTROYED);
+        }
+        id.set(driver.devices[device].context_id)
     }
 
     fn cuCtxGetApiVersion(_context: u64, version: Out<u32>) Init |_driver| { version.set(3020) }

@@ -253,6 +253,7 @@ pub(crate) extern "C" fn orlopsim_counts(counts: Out<SimCounts>) {
         waits: driver.waits,
         waited_ns: driver.waited_ns,
         pinned: driver.memory.pinned,
+        modules: driver.modules.count() as u64,
         queues: driver.order.queues() as u64,
         ranges: driver.races.past.segments() as u64,
     });

@@ -15,8 +15,8 @@ const PARAM_BUFFER_POINTER: usize = 1;
 const PARAM_BUFFER_SIZE: usize = 2;
 
 fn load(driver: &mut DriverGuard, module: &Out<u64>, text: &str) -> Outcome {
-    let handle = driver.handle();
-    driver.modules.load(handle, text)?;
+    let (handle, device) = (driver.handle(), driver.current_device()?);
+    driver.modules.load(handle, device, text)?;
     module.set(handle)
 }
 

@@ -102,15 +102,17 @@ impl FreeChunks {
     pub(crate) fn all(&self, chunks: &Chunks) -> Vec<Index> {
         match self {
             Self::Ordered(runs) => runs.iter().map(|free| free.chunk).collect(),
-            Self::Segregated(lists) => lists.from(chunks, 0),
+            Self::Segregated(lists) => lists.from(chunks, 0).collect(),
         }
     }
 
-    /// Returns the chunks of at least `size` bytes, and perhaps some that are slightly smaller.
-    pub(crate) fn large(&self, chunks: &Chunks, size: usize) -> Vec<Index> {
+    /// Adds the chunks of at least `size` bytes to a list, and perhaps some that are slightly smaller.
+    pub(crate) fn add_large(&self, chunks: &Chunks, size: usize, to: &mut Vec<Index>) {
         match self {
-            Self::Ordered(_) => self.at_least(size).collect(),
-            Self::Segregated(lists) => lists.from(chunks, lists.list(size)),
+            Self::Ordered(runs) => {
+                to.extend(runs.from(FreeChunk { size, address: 0, chunk: 0 }).map(|free| free.chunk));
+            }
+            Self::Segregated(lists) => to.extend(lists.from(chunks, lists.list(size))),
         }
     }
 }
@@ -120,6 +122,8 @@ impl FreeChunks {
 pub(crate) struct Lists {
     heads: Box<[Index]>,
     filled: Box<[u64]>,
+    /// The words of `filled` behind this one were always zero: few lists are of sizes that occur.
+    last_word: usize,
     granule_log2: u32,
     len: usize,
 }
@@ -130,7 +134,7 @@ impl Lists {
         // The largest size is below 2^63.
         let lists = list_of(usize::MAX >> granule_log2) + 1;
         let filled = vec![0; lists.div_ceil(64)].into_boxed_slice();
-        Self { heads: vec![NONE; lists].into_boxed_slice(), filled, granule_log2, len: 0 }
+        Self { heads: vec![NONE; lists].into_boxed_slice(), filled, last_word: 0, granule_log2, len: 0 }
     }
 
     #[inline]
@@ -147,6 +151,7 @@ impl Lists {
             chunks[head].before = chunk;
         }
         self.filled[list / 64] |= 1 << (list % 64);
+        self.last_word = self.last_word.max(list / 64);
         self.len += 1;
     }
 
@@ -172,7 +177,7 @@ impl Lists {
     fn find(&self, chunks: &Chunks, size: usize) -> Option<Index> {
         let own = self.list(size);
         let fitting = self.walk(chunks, own).take(TRIES).find(|&chunk| chunks[chunk].size >= size);
-        let later = || first_one_from(&self.filled, own + 1).map(|list| self.heads[list]);
+        let later = || self.filled_from(own + 1).map(|list| self.heads[list]);
         // Growth costs more than a look at every chunk.
         let last = || self.walk(chunks, own).skip(TRIES).find(|&chunk| chunks[chunk].size >= size);
         fitting.or_else(later).or_else(last)
@@ -183,8 +188,15 @@ impl Lists {
         std::iter::successors(some(self.heads[list]), move |&index| some(chunks[index].after))
     }
 
-    fn from(&self, chunks: &Chunks, list: usize) -> Vec<Index> {
-        (list..self.heads.len()).flat_map(|list| self.walk(chunks, list)).collect()
+    /// Returns the first list from `list` on that is not empty.
+    #[inline]
+    fn filled_from(&self, list: usize) -> Option<usize> {
+        first_one_from(&self.filled[..=self.last_word], list)
+    }
+
+    fn from<'a>(&'a self, chunks: &'a Chunks, list: usize) -> impl Iterator<Item = Index> + 'a {
+        let filled = std::iter::successors(self.filled_from(list), |&list| self.filled_from(list + 1));
+        filled.flat_map(|list| self.walk(chunks, list))
     }
 }
 

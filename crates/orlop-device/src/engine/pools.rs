@@ -70,7 +70,11 @@ impl Pool {
 
     /// Returns the free chunks of at least `size` bytes, and perhaps a few smaller ones.
     pub(crate) fn at_least(&self, chunks: &Chunks, size: usize) -> Vec<Index> {
-        self.streams.iter().flat_map(|stream| stream.free.large(chunks, size)).collect()
+        let mut found = Vec::new();
+        for stream in self.streams.iter().filter(|stream| !stream.free.is_empty()) {
+            stream.free.add_large(chunks, size, &mut found);
+        }
+        found
     }
 
     /// Returns all chunks without pages.

@@ -1,17 +1,16 @@
 //! [`KernelModule`]: the kernels of a context, loaded at their first use.
 //!
 //! The driver compiles the module when it is loaded, which takes a tenth of a second if it has not cached the
-//! result. A module stays loaded until its context ends: a graph may have launches of its kernels.
+//! result.
 
 use super::super::OnStream;
 use super::text::{CAST_NAME, COPIES, FILLS, text};
-use crate::device::{CudaDevice, DriverScope};
+use crate::device::DriverScope;
 use crate::driver::{abi, call};
 use crate::error::CudaError;
-use cudarc::driver::CudaContext;
 use orlop_alloc::engine_support::trace_guarded;
 use std::ffi::CStr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The functions of the module. They are handles, which are valid as long as the context.
 #[derive(Debug)]
@@ -38,23 +37,7 @@ pub(in crate::ops) struct KernelModule {
     loading: Mutex<()>,
 }
 
-/// The modules of the contexts in use.
-static MODULES: Mutex<Vec<(Weak<CudaContext>, Arc<KernelModule>)>> = Mutex::new(Vec::new());
-
 impl KernelModule {
-    /// Returns the module of a device's context.
-    pub(in crate::ops) fn of(device: &CudaDevice) -> Arc<Self> {
-        let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-        modules.retain(|(context, _)| context.strong_count() > 0);
-        let context = Arc::downgrade(device.context());
-        if let Some((_, known)) = modules.iter().find(|(known, _)| known.ptr_eq(&context)) {
-            return Arc::clone(known);
-        }
-        let module = Arc::new(Self::default());
-        modules.push((context, Arc::clone(&module)));
-        module
-    }
-
     /// Returns the kernels for an operation on a stream. `None` if they cannot be loaded, or not now: a
     /// stream that captures is no place to load them.
     pub(in crate::ops) fn kernels(&self, on: &OnStream<'_>) -> Option<&Kernels> {
