@@ -62,8 +62,8 @@ impl<B: Backing> Drop for WithoutLease<'_, B> {
 }
 
 impl<B: Backing> ArenaCore<B> {
-    /// Creates an arena that reserves `bytes` bytes at the first request, and at most `limit` bytes. It is the
-    /// one with this index among those that share counters, and leases a segment to a slot after
+    /// Creates an arena that reserves `bytes` bytes at the first request, and at most `limit` bytes. It is
+    /// the one with this index among those that share counters, and leases a segment to a slot after
     /// `lease_after` consecutive allocations.
     pub(in crate::engine) fn new(
         backing: B,
@@ -223,8 +223,10 @@ impl<B: Backing> ArenaCore<B> {
         block: RawBlock,
     ) -> Result<OwnerState> {
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
-        // SAFETY: the engine exists until the block is counted out; the rest is guaranteed by the caller.
-        unsafe { this.as_ref().give_back(block) }?;
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
+        let arena = unsafe { this.as_ref() };
+        // SAFETY: guaranteed by the caller.
+        unsafe { arena.give_back(block) }?;
         // SAFETY: as above.
         let guard = unsafe { counters.as_ref() }.enter(thread_slot::current());
         Ok(guard.count_out(kind, granted, requested))

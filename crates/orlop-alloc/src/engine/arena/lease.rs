@@ -41,8 +41,8 @@ pub(super) struct Lease {
     pub(super) token: usize,
 }
 
-// SAFETY: the pointer is an address in a region, which any thread can access; the slot's owner hands out parts
-// of it, and a slot has one owner at a time.
+// SAFETY: the pointer is an address in a region, which any thread can access; the slot's owner hands out
+// parts of it, and a slot has one owner at a time.
 unsafe impl Send for Lease {}
 
 impl Default for Lease {

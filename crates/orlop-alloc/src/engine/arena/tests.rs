@@ -154,7 +154,7 @@ fn the_last_block_of_a_lease_grows() {
     arena.reset().unwrap();
 }
 
-/// Blocks of a lease that other threads free are counted out of its segment, whoever rewinds it.
+/// Blocks of a lease that other threads free are counted out of its segment, on every thread that rewinds it.
 #[test]
 fn frees_of_other_threads_reach_the_lease() {
     let arena = arena(1 << 16);
