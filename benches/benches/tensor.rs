@@ -7,8 +7,12 @@
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
+use orlop_alloc::backing::System;
+use orlop_alloc::caching::Caching;
+use orlop_alloc::engine::{Arena, ThreadArenas};
+use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_context::Context;
-use orlop_core::{DType, Device};
+use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::{Tensor, TensorOptions};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -81,6 +85,7 @@ fn main() {
         .configure_from_args();
     let mut bench = Bench { group: criterion.benchmark_group("tensor"), table: &table };
     small(&mut bench);
+    workspace(&mut bench);
     zeros(&mut bench);
     copies(&mut bench);
     bench.group.finish();
@@ -122,6 +127,55 @@ fn small(bench: &mut Bench<'_>) {
         bench.run("slice", "candle", || black_box(&matrix).narrow(0, 8, 16).expect("a view"));
         bench.run("narrow", "candle", || black_box(&matrix).narrow(1, 8, 16).expect("a view"));
         bench.run("transpose", "candle", || black_box(&matrix).t().expect("a view"));
+    }
+}
+
+/// Bytes of an arena's first segment: more than a step of the scenes below needs.
+const ARENA: usize = 8 << 20;
+
+/// Steps between two rewinds.
+const STEP: usize = 100;
+
+/// Tensors and blocks of 4 KiB in arenas, beside the caching engine on the same path. All arenas are rewound
+/// every [`STEP`] times, within the measured time.
+fn workspace(bench: &mut Bench<'_>) {
+    let caching = Caching::new(System::new()).into_ref().erase();
+    let arena = Arena::new(System::new(), ARENA).into_ref();
+    let arenas = ThreadArenas::new(System::new(), ARENA).into_ref();
+    let (arena_ref, arenas_ref) = (arena.clone().erase(), arenas.clone().erase());
+    let rewind_arena = || arena.reset().expect("no live block");
+    let rewind_arenas = || arenas.reset().expect("no live block");
+
+    let context = Context::new();
+    context.register(Device::CPU, MemoryKind::Workspace, arenas_ref.clone()).expect("a context");
+    let options = TensorOptions::from(DType::F32);
+    let workspace = options.kind(MemoryKind::Workspace).context(&context);
+    let empty = |options| Tensor::empty(black_box([1024]), options).expect("memory");
+    let scene = "4 KiB, by context";
+    bench.run(scene, "caching", || empty(options.context(&context)));
+    bench.run(scene, "thread arenas", every(STEP, rewind_arenas, || empty(workspace)));
+    let scene = "4 KiB, by allocator";
+    bench.run(scene, "caching", || empty(options.allocator(&caching)));
+    bench.run(scene, "arena", every(STEP, rewind_arena, || empty(options.allocator(&arena_ref))));
+    bench.run(scene, "thread arenas", every(STEP, rewind_arenas, || empty(options.allocator(&arenas_ref))));
+
+    let block = |from: &AllocatorRef| from.allocate(&Request::new(black_box(4096))).expect("memory");
+    let scene = "4 KiB, block";
+    bench.run(scene, "caching", || block(&caching));
+    bench.run(scene, "arena", every(STEP, rewind_arena, || block(&arena_ref)));
+    bench.run(scene, "thread arenas", every(STEP, rewind_arenas, || block(&arenas_ref)));
+}
+
+/// Returns `scenario` with `rewind` before every `times`-th call.
+fn every<T>(times: usize, rewind: impl Fn(), mut scenario: impl FnMut() -> T) -> impl FnMut() -> T {
+    let mut left = times;
+    move || {
+        left -= 1;
+        if left == 0 {
+            left = times;
+            rewind();
+        }
+        scenario()
     }
 }
 

@@ -29,7 +29,7 @@ pub use self::memory_block::MemoryBlock;
 pub use self::owned::Block;
 pub(crate) use self::raw::Owner;
 pub use self::raw::{Access, RawBlock, Record};
-pub(crate) use self::records::{Records, recycle_record};
+pub(crate) use self::records::recycle_record;
 pub use self::request::Request;
 pub use self::stream_uses::StreamUses;
 pub use self::tag::Tag;

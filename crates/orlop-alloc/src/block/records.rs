@@ -1,62 +1,13 @@
-//! Recycling of records, in a list per thread.
+//! Recycling of records of foreign memory, in a list per thread.
 //!
 //! A record must not move while its block is live, so each is in a box. A list of unused boxes avoids a call
 //! of the system's allocator per block: for memory with the alignment of records, such a call takes longer
 //! than all other steps together.
 
-use crate::{RawBlock, Record, Request};
-use orlop_sync::{Linked as _, Slots, thread_slot};
+use crate::Record;
+use orlop_sync::Linked as _;
 use std::cell::Cell;
-use std::fmt;
 use std::ptr::NonNull;
-
-/// The maximum number of unused records per thread.
-const MAX_UNUSED: usize = 256;
-
-/// The unused records of one engine, per thread.
-pub(crate) struct Records {
-    #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
-    unused: Slots<Vec<Box<Record>>>,
-}
-
-impl Records {
-    pub(crate) fn new() -> Self {
-        Self { unused: Slots::new() }
-    }
-
-    /// Creates a block for a request from `(ptr, granted, token)`: its address, its size in bytes and the
-    /// engine's own value. `new` is called only if there is no unused record; the records of one engine all
-    /// have the same device and access, so these are not set again.
-    #[inline]
-    pub(crate) fn block(
-        &self,
-        (ptr, granted, token): (NonNull<u8>, usize, usize),
-        request: &Request,
-        new: impl FnOnce() -> Record,
-    ) -> RawBlock {
-        let unused = self.unused.with(thread_slot::current(), Vec::pop);
-        let mut record = unused.unwrap_or_else(|| Box::new(new()));
-        (record.ptr, record.granted, record.token) = (ptr, granted, token);
-        record.assign(request);
-        RawBlock::new(record)
-    }
-
-    /// Keeps the record of a returned block for another block.
-    #[inline]
-    pub(crate) fn keep(&self, record: Box<Record>) {
-        self.unused.with(thread_slot::current(), |unused| {
-            if unused.len() < MAX_UNUSED {
-                unused.push(record);
-            }
-        });
-    }
-}
-
-impl fmt::Debug for Records {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Records").finish_non_exhaustive()
-    }
-}
 
 /// The maximum number of unused records that a thread keeps for foreign memory.
 const MAX_SPARE: usize = 64;

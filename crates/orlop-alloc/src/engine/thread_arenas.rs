@@ -5,28 +5,30 @@
 //! allocates from and rewinds its own arena; a block returns to its arena on whichever thread it is dropped.
 //! All arenas form one allocator, so a context counts and bounds them together, as workspace.
 //!
+//! A thread has the lease of its arena's current segment, so it allocates and frees without a lock. A block
+//! that another thread frees is counted under the lock of its arena.
+//!
 //! If there are more threads than slots, some threads share an arena. That is safe: an arena has a lock, and
 //! a rewind refuses while blocks are live. When a thread ends, the next thread that gets its slot takes over
 //! its arena.
 
-use super::arena::{Arena, Reset};
+use super::arena::{ArenaCore, ArenaCounters, Reset, SEGMENT_BITS, give_cached, take_cached};
 use crate::backing::Backing;
 use crate::{
-    Allocator, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Semantics, Usage,
+    Allocator, Error, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Semantics, Usage,
 };
 use orlop_core::Device;
 use orlop_sync::{
-    Mutex,
+    Mutex, OwnerState,
     thread_slot::{self, SLOTS},
 };
+use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-/// Number of low bits of a block's token that its arena uses; the bits above hold the arena's index.
-const ARENA_TOKEN_BITS: u32 = usize::BITS - 8;
+/// The index of an arena fits above [`SEGMENT_BITS`], and no token is `usize::MAX`.
+const _: () = assert!(SLOTS < 1 << (usize::BITS - SEGMENT_BITS));
 
-const _: () = assert!(SLOTS <= 1 << 8);
-
-/// One [`Arena`] per thread; see the module documentation.
+/// One [`Arena`](super::Arena) per thread; see the module documentation.
 ///
 /// ```
 /// use orlop_alloc::backing::System;
@@ -58,7 +60,8 @@ const _: () = assert!(SLOTS <= 1 << 8);
 pub struct ThreadArenas<B: Backing + Clone> {
     backing: B,
     bytes: usize,
-    arenas: Box<[OnceLock<Arena<B>>]>,
+    arenas: Box<[OnceLock<ArenaCore<B>>]>,
+    counters: ArenaCounters,
     /// Held while an arena is created, so that each watch is added to each arena once.
     watches: Mutex<RegionWatches>,
 }
@@ -69,28 +72,29 @@ impl<B: Backing + Clone> ThreadArenas<B> {
     #[must_use]
     pub fn new(backing: B, bytes: usize) -> Self {
         let arenas = (0..SLOTS).map(|_| OnceLock::new()).collect();
-        Self { backing, bytes, arenas, watches: Mutex::default() }
+        Self { backing, bytes, arenas, counters: ArenaCounters::default(), watches: Mutex::default() }
     }
 
-    /// Frees everything in the calling thread's arena: see [`Arena::reset`].
+    /// Frees everything in the calling thread's arena: see
+    /// [`Arena::reset`](super::Arena::reset).
     ///
     /// # Errors
     ///
     /// [`Error::ArenaInUse`](crate::Error::ArenaInUse) while blocks of that arena are live; nothing has
     /// changed then.
     pub fn reset(&self) -> Result<()> {
-        self.own().map_or(Ok(()), Arena::reset)
+        self.own().map_or(Ok(()), |arena| arena.reset(&self.counters))
     }
 
     /// Frees everything in the calling thread's arena; if blocks are live, it leaves them their memory: see
-    /// [`Arena::renew`].
+    /// [`Arena::renew`](super::Arena::renew).
     pub fn renew(&self) -> Reset {
-        self.own().map_or(Reset::Rewound, Arena::renew)
+        self.own().map_or(Reset::Rewound, |arena| arena.renew(&self.counters))
     }
 
     /// Returns the bytes allocated from the calling thread's arena since its last rewind, including padding.
     pub fn used(&self) -> usize {
-        self.own().map_or(0, Arena::used)
+        self.own().map_or(0, |arena| arena.used(&self.counters))
     }
 
     /// Returns the number of arenas that were ever used.
@@ -98,69 +102,78 @@ impl<B: Backing + Clone> ThreadArenas<B> {
         self.all().count()
     }
 
-    fn own(&self) -> Option<&Arena<B>> {
+    fn own(&self) -> Option<&ArenaCore<B>> {
         self.arenas.get(thread_slot::current().index())?.get()
     }
 
-    fn all(&self) -> impl Iterator<Item = &Arena<B>> + '_ {
+    fn all(&self) -> impl Iterator<Item = &ArenaCore<B>> + '_ {
         self.arenas.iter().filter_map(OnceLock::get)
     }
 
-    /// Returns the calling thread's arena and its index.
-    fn own_or_new(&self) -> (usize, &Arena<B>) {
+    /// Returns the calling thread's arena.
+    fn own_or_new(&self) -> &ArenaCore<B> {
         let slot = thread_slot::current().index();
-        (slot, self.arenas[slot].get().unwrap_or_else(|| self.make(slot)))
+        self.arenas[slot].get().unwrap_or_else(|| self.make(slot))
+    }
+
+    /// Returns the arena of a block.
+    fn arena_of(&self, block: &RawBlock) -> Option<&ArenaCore<B>> {
+        self.arenas.get(block.token >> SEGMENT_BITS)?.get()
     }
 
     #[cold]
-    fn make(&self, slot: usize) -> &Arena<B> {
+    fn make(&self, slot: usize) -> &ArenaCore<B> {
         let watches = self.watches.lock();
         self.arenas[slot].get_or_init(|| {
-            let arena = Arena::new(self.backing.clone(), self.bytes);
+            let arena = ArenaCore::new(self.backing.clone(), self.bytes, usize::MAX, slot, 0);
             watches.all().iter().for_each(|watch| arena.watch_regions(watch));
             arena
         })
     }
 }
 
-// SAFETY: blocks come from arenas, which meet the contract; each block is returned to its arena with the
-// token that the arena set.
+// SAFETY: 1 to 5. blocks come from arenas, which meet the contract as [`Arena`](super::Arena) does; a block's
+// token selects its arena, also in a lease. 6. each path that hands a block out counts it in, and each path
+// that takes one back counts it out, as its last action.
 unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
-    fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        let (slot, arena) = self.own_or_new();
-        let mut block = arena.allocate(request)?;
-        debug_assert!(block.token >> ARENA_TOKEN_BITS == 0, "fewer segments than there is memory for");
-        // SAFETY: only the token changes, and `deallocate` restores it before the arena reads it.
-        unsafe { block.record_mut() }.token |= slot << ARENA_TOKEN_BITS;
-        Ok(block)
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        take_cached(&self.counters, request)
     }
 
-    unsafe fn deallocate(&self, mut block: RawBlock) -> Result<()> {
-        let (address, slot) = (block.address(), block.token >> ARENA_TOKEN_BITS);
-        let Some(arena) = self.arenas.get(slot).and_then(OnceLock::get) else {
-            return Err(crate::Error::ForeignPointer { address });
+    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
+        let counters = NonNull::from(unsafe { &this.as_ref().counters });
+        // SAFETY: guaranteed by the caller.
+        unsafe { give_cached(counters, block) }
+    }
+
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        self.own_or_new().allocate(&self.counters, request)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
+    }
+
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
+        let engine = unsafe { this.as_ref() };
+        let Some(arena) = engine.arena_of(&block) else {
+            return Err(Error::ForeignPointer { address: block.address() });
         };
-        // SAFETY: only the token changes, to the value that the arena set.
-        unsafe { block.record_mut() }.token &= (1 << ARENA_TOKEN_BITS) - 1;
-        // SAFETY: the token's index selects the arena that allocated the block; the rest is guaranteed by the
-        // caller.
-        unsafe { arena.deallocate(block) }
+        let (arena, counters) = (NonNull::from(arena), NonNull::from(&engine.counters));
+        // SAFETY: the token selects the arena that allocated the block; the rest is guaranteed by the caller.
+        unsafe { ArenaCore::deallocate_counted(arena, counters, block) }
     }
 
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
-        let token = block.token;
-        let Some(arena) = self.arenas.get(token >> ARENA_TOKEN_BITS).and_then(OnceLock::get) else {
-            return false;
-        };
-        // SAFETY: only the token changes, to the value that the arena set.
-        unsafe { block.record_mut() }.token = token & ((1 << ARENA_TOKEN_BITS) - 1);
-        // SAFETY: the token's index selects the arena that allocated the block; the rest is guaranteed by the
-        // caller.
-        let grown = unsafe { arena.grow_in_place(block, bytes) };
-        // SAFETY: only the token changes, to the value that `allocate` set.
-        unsafe { block.record_mut() }.token = token;
-        grown
+        let Some(arena) = self.arena_of(block) else { return false };
+        // SAFETY: the token selects the arena that allocated the block; the rest is guaranteed by the caller.
+        unsafe { arena.grow_in_place(&self.counters, block, bytes) }
     }
+
+    crate::allocator::counted_by!(counters);
 
     fn device(&self) -> Device {
         self.backing.device()
@@ -171,7 +184,7 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
     }
 
     fn usage(&self) -> Usage {
-        self.all().map(Allocator::usage).fold(Usage::default(), |sum, one| Usage {
+        self.all().map(ArenaCore::usage).fold(Usage::default(), |sum, one| Usage {
             reserved: sum.reserved + one.reserved,
             peak_reserved: sum.peak_reserved + one.peak_reserved,
             regions: sum.regions + one.regions,
@@ -181,7 +194,7 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
     }
 
     fn reset_peak(&self) {
-        self.all().for_each(Allocator::reset_peak);
+        self.all().for_each(ArenaCore::reset_peak);
     }
 
     fn semantics(&self) -> Semantics {
@@ -209,9 +222,13 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
         for arena in self.all() {
             let excess = self.usage().reserved.saturating_sub(target);
             if excess > 0 {
-                released += arena.trim(arena.usage().reserved.saturating_sub(excess));
+                released += arena.trim(&self.counters, arena.usage().reserved.saturating_sub(excess));
             }
         }
         released
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.all().try_for_each(|arena| arena.verify(&self.counters))
     }
 }

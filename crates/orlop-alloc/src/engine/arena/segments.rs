@@ -1,10 +1,23 @@
-//! The segments of an arena: which bytes are in use, and how they are rewound.
+//! The segments of an arena: which bytes are in use, which segment is leased, and how they are rewound.
 
+use super::lease::Lease;
 use crate::backing::Region;
-use crate::{RegionAction, RegionEvent, RegionWatches, Request};
+use crate::{Error, Record, RegionAction, RegionEvent, RegionWatches, Request, Result};
 use orlop_core::{Alignment, Device};
 use orlop_sync::CentralHeap;
 use std::ptr::NonNull;
+
+/// Number of low bits of a block's token that hold the segment's index; the bits above hold the arena's
+/// index.
+pub(in crate::engine) const SEGMENT_BITS: u32 = usize::BITS - 8;
+
+const SEGMENT_MASK: usize = (1 << SEGMENT_BITS) - 1;
+
+/// The maximum number of unused records that an arena keeps outside of thread slots.
+const MAX_UNUSED: usize = 1024;
+
+/// The maximum of [`LeasePolicy::after`].
+const MAX_AFTER: u32 = 4096;
 
 /// The segments and totals of an arena.
 #[derive(Debug)]
@@ -19,16 +32,70 @@ pub(super) struct Segments {
     pub(super) peak: usize,
     pub(super) device: Device,
     pub(super) watches: RegionWatches,
+    /// The index of the arena among several, in the place that it has in tokens.
+    pub(super) arena: usize,
+    pub(super) leased: Option<LeasedSegment>,
+    /// The number of calls that need all segments here: while it is not zero, no segment is leased.
+    pub(super) paused: usize,
+    pub(super) policy: LeasePolicy,
+    /// Unused records, for the next thread that has none.
+    #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
+    pub(super) unused: Vec<Box<Record>>,
+}
+
+/// The segment that a thread slot has leased: see [`Lease`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeasedSegment {
+    /// The segment's index.
+    pub(super) segment: usize,
+    /// The slot's index.
+    pub(super) slot: usize,
+}
+
+/// When a slot gets a lease: after a number of consecutive allocations, which doubles with each lease that
+/// another thread ended. Ending the lease of another slot is expensive.
+#[derive(Debug)]
+pub(super) struct LeasePolicy {
+    /// The required number of consecutive allocations before a lease.
+    after: u32,
+    /// The slot that allocated last.
+    slot: usize,
+    /// The number of its consecutive allocations without a lease.
+    count: u32,
+}
+
+impl LeasePolicy {
+    pub(super) fn new(after: u32) -> Self {
+        Self { after, slot: usize::MAX, count: 0 }
+    }
+
+    /// Counts an allocation of `slot`, and returns whether the slot may get a lease.
+    pub(super) fn note_allocation(&mut self, slot: usize) -> bool {
+        if self.slot != slot {
+            (self.slot, self.count) = (slot, 0);
+        }
+        self.count = self.count.saturating_add(1);
+        self.count > self.after
+    }
+
+    /// Notes that a lease was ended by another thread.
+    pub(super) fn note_revocation(&mut self) {
+        (self.after, self.count) = (self.after.saturating_mul(2).min(MAX_AFTER), 0);
+    }
 }
 
 /// A region of which a prefix is handed out.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) region: Region,
+    /// Length of the prefix in use. While the segment is leased, of the prefix that was in use before.
     pub(super) used: usize,
     /// Length of the prefix that was ever handed out, which may not be zero.
     pub(super) dirty: usize,
+    /// The number of live blocks. Zero while the segment is leased: the lease has it.
     pub(super) live: usize,
+    /// The number of blocks that were returned here since the segment was leased.
+    pub(super) returned: usize,
     /// True after [`Segments::retire`]: the segment is removed when `live` reaches zero.
     pub(super) retired: bool,
 }
@@ -36,8 +103,8 @@ pub(super) struct Segment {
 /// An allocated part of a segment.
 #[derive(Debug)]
 pub(super) struct ArenaChunk {
-    /// The segment's index.
-    pub(super) segment: usize,
+    /// The token of a block: the indices of the arena and of the segment.
+    pub(super) token: usize,
     pub(super) ptr: NonNull<u8>,
     /// Length of the prefix that may not be zero, in bytes.
     pub(super) dirty: usize,
@@ -69,6 +136,9 @@ impl Segments {
     /// Allocates from the last segment.
     fn bump(&mut self, bytes: usize, align: Alignment) -> Option<ArenaChunk> {
         let &number = self.current.last()?;
+        if self.is_leased(number) {
+            return None;
+        }
         let segment = self.all.get_mut(number)?.as_mut()?;
         let base = segment.region.address();
         let start = align.round_up(base.checked_add(segment.used)?).ok()? - base;
@@ -83,7 +153,107 @@ impl Segments {
         let ptr = segment.region.ptr.as_ptr().wrapping_add(start);
         // SAFETY: `start <= end <= region.bytes`, and regions do not wrap around, so the pointer is not null.
         let ptr = unsafe { NonNull::new_unchecked(ptr) };
-        Some(ArenaChunk { segment: number, ptr, dirty })
+        Some(ArenaChunk { token: self.arena | number, ptr, dirty })
+    }
+
+    fn is_leased(&self, number: usize) -> bool {
+        self.leased.is_some_and(|leased| leased.segment == number)
+    }
+
+    /// Leases the last segment to a slot that has just allocated from it, if the policy allows it.
+    pub(super) fn lease(&mut self, slot: usize) -> Option<Lease> {
+        if !self.policy.note_allocation(slot) || self.paused > 0 || self.leased.is_some() {
+            return None;
+        }
+        let &number = self.current.last()?;
+        let segment = self.all.get_mut(number)?.as_mut()?;
+        self.leased = Some(LeasedSegment { segment: number, slot });
+        Some(Lease {
+            free: segment.region.ptr.as_ptr().wrapping_add(segment.used),
+            room: segment.region.bytes - segment.used,
+            live: std::mem::take(&mut segment.live),
+            token: self.arena | number,
+        })
+    }
+
+    /// Ends a lease of this arena: the segment is then in the state in which the lease leaves it.
+    pub(super) fn end_lease(&mut self, lease: Lease) {
+        let number = lease.token & SEGMENT_MASK;
+        debug_assert!(self.is_leased(number), "a leased segment is not removed");
+        self.leased = None;
+        if let Some(Some(segment)) = self.all.get_mut(number) {
+            segment.used = segment.region.bytes - lease.room;
+            segment.dirty = segment.dirty.max(segment.used);
+            // More blocks returned than were handed out: a caller broke the contract of `deallocate`.
+            debug_assert!(segment.returned <= lease.live);
+            segment.live = lease.live.saturating_sub(std::mem::take(&mut segment.returned));
+        }
+    }
+
+    /// Counts out the block at `address` with this token. Returns the segment to release, if it was the last
+    /// block of a retired one.
+    pub(super) fn count_out(&mut self, token: usize, address: usize) -> Result<Option<Region>> {
+        let number = token & SEGMENT_MASK;
+        let is_leased = self.is_leased(number);
+        let Some(Some(segment)) = self.all.get_mut(number) else {
+            return Err(Error::ForeignPointer { address });
+        };
+        let offset = address.wrapping_sub(segment.region.address());
+        if is_leased {
+            if offset >= segment.region.bytes {
+                return Err(Error::ForeignPointer { address });
+            }
+            segment.returned += 1;
+            return Ok(None);
+        }
+        if offset >= segment.used {
+            return Err(Error::ForeignPointer { address });
+        }
+        segment.live = segment.live.checked_sub(1).ok_or(Error::DoubleFree { address })?;
+        Ok(if segment.live == 0 && segment.retired { self.remove(number) } else { None })
+    }
+
+    /// Grows the block that was allocated last, at `address` with `granted` bytes, to `bytes` bytes within
+    /// its segment. Returns `false` if it is not that block, or there is no room.
+    pub(super) fn grow_last(&mut self, token: usize, address: usize, granted: usize, bytes: usize) -> bool {
+        let number = token & SEGMENT_MASK;
+        if self.current.last() != Some(&number) {
+            return false;
+        }
+        let Some(Some(segment)) = self.all.get_mut(number) else { return false };
+        let start = address.wrapping_sub(segment.region.address());
+        let end = start.checked_add(bytes).filter(|&end| end <= segment.region.bytes);
+        let (Some(end), true) = (end, start.checked_add(granted) == Some(segment.used)) else {
+            return false;
+        };
+        segment.used = end;
+        segment.dirty = segment.dirty.max(end);
+        true
+    }
+
+    /// Checks the figures. No segment is leased.
+    pub(super) fn verify(&self) -> Result<()> {
+        let mut reserved = 0;
+        for segment in self.all.iter().flatten() {
+            reserved += segment.region.bytes;
+            let is_ordered = segment.used <= segment.dirty && segment.dirty <= segment.region.bytes;
+            let is_settled = segment.returned == 0 && (segment.live > 0 || !segment.retired);
+            if !is_ordered || !is_settled || segment.live > segment.used {
+                let rule = "a segment has its live blocks in the bytes in use";
+                return Err(Error::Corrupt { rule, address: segment.region.address() });
+            }
+        }
+        if reserved != self.reserved || self.leased.is_some() {
+            return Err(Error::Corrupt { rule: "the reserved bytes add up", address: 0 });
+        }
+        Ok(())
+    }
+
+    /// Keeps the record of a returned block for another one.
+    pub(super) fn keep(&mut self, record: Box<Record>) {
+        if self.unused.len() < MAX_UNUSED {
+            self.unused.push(record);
+        }
     }
 
     pub(super) fn event(&self, action: RegionAction, region: &Region) -> RegionEvent {
@@ -94,7 +264,7 @@ impl Segments {
         self.watches.note(self.event(RegionAction::Reserved, &region));
         self.reserved += region.bytes;
         self.peak = self.peak.max(self.reserved);
-        let segment = Some(Segment { region, used: 0, dirty: 0, live: 0, retired: false });
+        let segment = Some(Segment { region, used: 0, dirty: 0, live: 0, returned: 0, retired: false });
         let number = match self.all.iter().position(Option::is_none) {
             Some(number) => {
                 self.all[number] = segment;
