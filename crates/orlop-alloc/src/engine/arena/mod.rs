@@ -92,7 +92,7 @@ impl<B: Backing> Arena<B> {
 // SAFETY: 1. blocks are disjoint parts of segments: `used`, or the lease's free part in its place, only
 // advances until a rewind, which happens only when no block of the segment is live and no slot has leased it.
 // 2. the backing guarantees that regions are initialised. 3. the fast path refuses zeroed requests; else
-// bytes that were handed out before are zeroed. 4. the segments are behind a mutex, and a lease is behind its slot.
+// bytes handed out before are zeroed. 4. the segments are behind a mutex, and a lease is behind its slot.
 // 5. segments are released when the engine is dropped. 6. each path that hands a block out counts it in, and
 // each path that takes one back counts it out, as its last action.
 unsafe impl<B: Backing> Allocator for Arena<B> {

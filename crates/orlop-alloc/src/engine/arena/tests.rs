@@ -1,5 +1,7 @@
 //! Tests of one arena, with and without a lease, and of arenas of threads.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use super::*;
 use crate::backing::System;
 use crate::engine::ThreadArenas;
@@ -165,8 +167,10 @@ fn frees_of_other_threads_reach_the_lease() {
         scope.spawn(move || {
             drop(moved);
             let refused = arena.reset().unwrap_err();
-        assert!(matches!(refused, Error::ArenaInUse { live: 1 }));
-        assert!(refused.to_string().starts_with("the arena has 1 live block and cannot be rewound: drop it"));
+            assert!(matches!(refused, Error::ArenaInUse { live: 1 }));
+            assert!(
+                refused.to_string().starts_with("the arena has 1 live block and cannot be rewound: drop it")
+            );
         });
     });
     assert!(matches!(arena.reset(), Err(Error::ArenaInUse { live: 1 })));
