@@ -4,6 +4,7 @@
 //! test here to fail. Each test lists the orderings that it covers.
 #![cfg(loom)]
 
+mod arenas;
 mod caching;
 mod handles;
 mod regions;
