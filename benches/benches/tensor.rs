@@ -16,6 +16,7 @@ use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::{Tensor, TensorOptions};
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -85,6 +86,7 @@ fn main() {
         .configure_from_args();
     let mut bench = Bench { group: criterion.benchmark_group("tensor"), table: &table };
     small(&mut bench);
+    guards(&mut bench);
     workspace(&mut bench);
     zeros(&mut bench);
     copies(&mut bench);
@@ -177,6 +179,39 @@ fn every<T>(times: usize, rewind: impl Fn(), mut scenario: impl FnMut() -> T) ->
         }
         scenario()
     }
+}
+
+/// Slices of a whole tensor, of a row, and of one that nothing writes, alone and beside another thread that
+/// does the same. The other thread shares the machine, so its rows need two free cores.
+fn guards(bench: &mut Bench<'_>) {
+    let tensor = Tensor::zeros([4, 64], DType::F32).expect("memory");
+    let [row, other] = [0, 1].map(|row| tensor.select(0, row).expect("a row"));
+    let weights = Tensor::zeros([4, 64], DType::F32).expect("memory");
+    weights.storage().expect("a storage").mark_immutable("weights");
+    let read = |tensor: &Tensor| black_box(black_box(tensor).as_slice::<f32>().expect("no writer").len());
+    let write = |tensor: &Tensor| black_box(black_box(tensor).as_mut_slice::<f32>().expect("alone").len());
+    bench.run("slice guard, read", "whole", || read(&tensor));
+    bench.run("slice guard, write", "whole", || write(&tensor));
+    bench.run("slice guard, read", "row", || read(&row));
+    bench.run("slice guard, write", "row", || write(&row));
+    bench.run("slice guard, read", "immutable", || read(&weights));
+    beside(|| read(&tensor), || bench.run("slice guard, read, 2 threads", "whole", || read(&tensor)));
+    beside(|| read(&other), || bench.run("slice guard, read, 2 threads", "row", || read(&row)));
+    beside(|| read(&weights), || bench.run("slice guard, read, 2 threads", "immutable", || read(&weights)));
+}
+
+/// Runs `act` while another thread repeats `work`.
+fn beside(work: impl Fn() -> usize + Sync, act: impl FnOnce()) {
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                black_box(work());
+            }
+        });
+        act();
+        is_done.store(true, Ordering::Relaxed);
+    });
 }
 
 fn zeros(bench: &mut Bench<'_>) {

@@ -71,8 +71,8 @@ pub struct Diagnosis {
     pub foreign_process: bool,
     /// The reason why the elements cannot be read now, if they cannot.
     pub unreadable: Option<Box<str>>,
-    /// The address of the first element. `None` during a write, and for tensors without elements inside the
-    /// storage.
+    /// The address of the first element. `None` during a write of the whole, and for tensors without elements
+    /// inside the storage.
     pub address: Option<usize>,
     /// The bytes that the storage can use without reallocation. `None` during a write.
     pub capacity: Option<usize>,

@@ -37,9 +37,26 @@ use orlop_core::{DType, Device, Layout, MemoryFormat, MemoryKind, Shape, StreamI
 /// # Sharing
 ///
 /// Handles may be sent to and used from any thread. Clones and views alias, so a reference to a handle says
-/// nothing about the elements. An access to the elements holds a guard (a slice, an accessor): there may be
-/// any number of readers or one writer, over all handles to the storage. A conflict fails at once with
-/// [`Error::Borrowed`]: there are no data races, and no access blocks.
+/// nothing about the elements. An access to the elements holds a guard (a slice, an accessor): for each byte
+/// there may be any number of readers or one writer, over all handles to the storage. A conflict fails at
+/// once with [`Error::Borrowed`]: there are no data races, and no access blocks.
+///
+/// Views are compared by the bytes from their first to their last element, so disjoint parts of a tensor can
+/// be used at once, by any threads:
+///
+/// ```
+/// use orlop_core::DType;
+/// use orlop_tensor::{Error, Tensor};
+///
+/// let cache = Tensor::zeros([4, 8], DType::F32)?;
+/// let (old, new) = (cache.narrow(0, 0, 3)?, cache.narrow(0, 3, 1)?);
+/// let mut row = new.as_mut_slice::<f32>()?;
+/// row.fill(old.as_slice::<f32>()?.iter().sum::<f32>() + 1.0);
+/// assert!(matches!(cache.as_slice::<f32>(), Err(Error::Borrowed { .. })));
+/// drop(row);
+/// assert_eq!(cache.as_slice::<f32>()?[24], 1.0);
+/// # Ok::<(), orlop_tensor::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Tensor {
     imp: Option<Shared<TensorImpl>>,

@@ -256,7 +256,8 @@ fn a_leaked_guard_keeps_its_range() {
     }
     assert!(is_written(second.as_slice::<f32>()) && is_written(tensor.as_slice::<f32>()));
     // Many leaks: the table grows.
-    (0..1000).for_each(|_| std::mem::forget(first.as_slice::<f32>().unwrap()));
+    let leaks = if cfg!(miri) { 20 } else { 1000 };
+    (0..leaks).for_each(|_| std::mem::forget(first.as_slice::<f32>().unwrap()));
     assert!(is_read(first.zero_()) && third.zero_().is_ok());
     assert_eq!(first.to_vec::<f32>().unwrap(), [1.0; 4]);
 }
