@@ -35,9 +35,9 @@
 //! Two tensors that share bytes are never accessible at once: their lifetimes do not overlap, which
 //! [`PlannedMemory::new`] checks. References are gone when the clock moves, because that takes `&mut self`.
 //! Clones and views that were made of a tensor and are still held then are *revoked*: every access through
-//! them fails with [`Error::Unbound`](crate::Error::Unbound). If that is impossible (one of them is being
-//! read or written, an address or an export is in use), the clock does not move, and the call can be
-//! repeated. Clones that are held when the whole memory is dropped keep it alive.
+//! them fails with [`Error::Unbound`]. If that is impossible (one of them is being read or written, an
+//! address or an export is in use), the clock does not move, and the call can be repeated. Clones that are
+//! held when the whole memory is dropped keep it alive.
 //!
 //! Tensors in one part share its storage, for views and for outputs that are written over an input: they are
 //! borrowed as one, and revoked as one.
