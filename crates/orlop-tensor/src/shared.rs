@@ -126,7 +126,7 @@ impl<T: Recycled> Shared<T> {
     /// Returns `true` if this is the only handle. Everything done through other handles then happened before.
     #[inline]
     pub(crate) fn is_unique(&self) -> bool {
-        self.counted().count.load(ordering!("shared.alone", Acquire)) == 1
+        self.has_handles(1)
     }
 
     /// Counts a handle that is a bitwise copy of this one.
