@@ -1,14 +1,11 @@
 //! [`PlanBuilder`]: the declarations of buffers, with the checks that a plan needs.
 
-use crate::plan::{Declared, ExecutionPlan};
+use crate::plan::{Declared, ExecutionPlan, NEVER};
 use crate::{BufferId, BufferSpec, ExecError, Result};
 use orlop_core::{Device, Layout, MemoryKind};
 use orlop_plan::SearchBudget;
 use orlop_tensor::IntoShape;
 use std::ops::{Range, RangeInclusive};
-
-/// The end of steps that never end.
-const NEVER: u64 = u64::MAX;
 
 /// Declares the buffers of an [`ExecutionPlan`].
 #[derive(Debug, Clone, Default)]
@@ -98,9 +95,7 @@ impl PlanBuilder {
         let steps = half_open(&spec, &steps)?;
         let other = self.get(over)?;
         let refused = |why| Err(not_over(&spec, other, why));
-        if (other.spec.device, other.spec.kind) != (spec.device, spec.kind) {
-            return refused("it is in another arena");
-        }
+        check_arena(&spec, other)?;
         let last_use = self.buffers.iter().filter(|buffer| buffer.memory == other.memory);
         if last_use.clone().any(|buffer| buffer.steps.end > steps.start.saturating_add(1)) {
             return refused("its bytes are used later");
@@ -134,11 +129,7 @@ impl PlanBuilder {
 
     /// Checks that a buffer can be in the memory of another one.
     pub(crate) fn check_over(&self, spec: &BufferSpec, memory: usize) -> Result<()> {
-        let other = &self.buffers[memory];
-        if (other.spec.device, other.spec.kind) != (spec.device, spec.kind) {
-            return Err(not_over(spec, other, "it is in another arena"));
-        }
-        Ok(())
+        check_arena(spec, &self.buffers[memory])
     }
 
     pub(crate) fn device_of(&self, id: BufferId) -> Device {
@@ -155,6 +146,13 @@ fn half_open(spec: &BufferSpec, steps: &RangeInclusive<u64>) -> Result<Range<u64
     match steps.end().checked_add(1) {
         Some(end) if !steps.is_empty() && end != NEVER => Ok(*steps.start()..end),
         _ => Err(ExecError::NoSteps { name: spec.name.clone() }),
+    }
+}
+
+fn check_arena(spec: &BufferSpec, other: &Declared) -> Result<()> {
+    match (other.spec.device, other.spec.kind) == (spec.device, spec.kind) {
+        true => Ok(()),
+        false => Err(not_over(spec, other, "it is in another arena")),
     }
 }
 

@@ -8,13 +8,16 @@ use orlop_tensor::planned::{PlannedPart, PlannedTensor};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// The end of steps that never end.
+pub(crate) const NEVER: u64 = u64::MAX;
+
 /// A declared buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Declared {
     pub(crate) spec: BufferSpec,
     /// In elements from the start of the memory.
     pub(crate) layout: Layout,
-    /// The end excluded; `u64::MAX` is never.
+    /// The end excluded; may be [`NEVER`].
     pub(crate) steps: Range<u64>,
     /// The first buffer in the same memory.
     pub(crate) memory: usize,
@@ -28,7 +31,7 @@ impl Declared {
     }
 
     fn is_persistent(&self) -> bool {
-        self.steps.end == u64::MAX
+        self.steps.end == NEVER
     }
 }
 
@@ -258,7 +261,7 @@ fn plan_arena(
     for (first, members) in &memories {
         let members = members.iter().map(|&number| &declared[number]);
         let start = members.clone().map(|buffer| buffer.steps.start).min().unwrap_or(0);
-        let end = members.clone().map(|buffer| buffer.steps.end).max().unwrap_or(u64::MAX);
+        let end = members.clone().map(|buffer| buffer.steps.end).max().unwrap_or(NEVER);
         let bytes = members.clone().map(Declared::end).max().unwrap_or(0);
         let aligns = members.map(|buffer| buffer.spec.align.max(buffer.spec.dtype.alignment()));
         let align = aligns.max().unwrap_or(Alignment::PLANNED);

@@ -29,7 +29,7 @@ pub(super) fn check(parts: &[PlannedPart], bytes: usize, align: Alignment) -> Re
             }
             tensors += 1;
         }
-        problem.push(Buffer::unaligned(part.lifetime(), part.bytes as u64)).map_err(PlannedError::problem)?;
+        problem.push(Buffer::unaligned(part.lifetime(), part.bytes as u64)).map_err(PlannedError::Parts)?;
     }
     let problem = problem.finish();
     let offsets = parts.iter().map(|part| part.offset as u64).collect();

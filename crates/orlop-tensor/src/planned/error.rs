@@ -101,12 +101,6 @@ pub enum PlannedError {
     Parts(#[source] ProblemError),
 }
 
-impl PlannedError {
-    pub(super) fn problem(error: ProblemError) -> Self {
-        Self::Parts(error)
-    }
-}
-
 fn stray(byte: usize, step: u64, written: Option<usize>, is_live: bool, other: Option<usize>) -> String {
     let name = |tensor: Option<usize>| tensor.map(|tensor| format!("tensor {tensor}"));
     StrayWrite { byte, step, written: name(written), is_live, other: name(other) }.to_string()

@@ -1,7 +1,6 @@
 //! Binding a storage to memory of the caller, in place, and unbinding it.
 
 use super::memory::Origin;
-use super::release::nothing_like;
 use super::{Storage, WHOLE};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
@@ -98,24 +97,15 @@ impl Storage {
             _ => {}
         }
         let origin = Origin::of_block(guard.block());
-        let nothing = nothing_like(guard.block());
-        match guard.replace(nothing).try_into_block() {
-            Ok(block) => {
-                self.cell.set_bytes(0);
-                self.cell.set_fixed(None);
-                self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED).and(Flags::WARNS));
-                self.cell.borrows.set(Flags::UNBOUND);
-                self.cell.bump();
-                let former = self.cell.replace_origin(origin.is_chosen().then(|| Arc::new(origin)));
-                drop(guard);
-                drop(former);
-                Ok(block)
-            }
-            Err(block) => {
-                drop(guard.replace(block));
-                Err(Error::MemoryInUse)
-            }
-        }
+        let block = guard.take_block().ok_or(Error::MemoryInUse)?;
+        self.cell.set_fixed(None);
+        self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED).and(Flags::WARNS));
+        self.cell.borrows.set(Flags::UNBOUND);
+        self.cell.bump();
+        let former = self.cell.replace_origin(origin.is_chosen().then(|| Arc::new(origin)));
+        drop(guard);
+        drop(former);
+        Ok(block)
     }
 
     fn check_bindable(&self, block: &Block) -> Result<()> {

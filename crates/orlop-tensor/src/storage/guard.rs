@@ -2,9 +2,10 @@
 
 use super::cell::StorageCell;
 use super::memory::Origin;
+use super::release::nothing_like;
 use crate::borrows::Flags;
 use crate::error::Result;
-use orlop_alloc::{Access, Error as AllocError, MemoryBlock};
+use orlop_alloc::{Access, Block, Error as AllocError, MemoryBlock};
 use orlop_context::Context;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -176,6 +177,21 @@ impl<'a> ChangeGuard<'a> {
     pub(super) fn replace(&mut self, block: MemoryBlock) -> MemoryBlock {
         // SAFETY: there is no other guard, and references from `block` borrow this one.
         self.0.cell.block().with_mut(|place| std::mem::replace(unsafe { &mut *place }, block))
+    }
+
+    /// Takes the block out, with all bytes in use, if it has no other owner. A block without bytes stays.
+    pub(super) fn take_block(&mut self) -> Option<Block> {
+        let nothing = nothing_like(self.block());
+        match self.replace(nothing).try_into_block() {
+            Ok(block) => {
+                self.0.cell.set_bytes(0);
+                Some(block)
+            }
+            Err(block) => {
+                drop(self.replace(block));
+                None
+            }
+        }
     }
 
     /// Gives the storage another block, of which `bytes` are in use and which has no other owner, and sets

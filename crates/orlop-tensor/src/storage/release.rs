@@ -80,17 +80,7 @@ impl Storage {
         if !alone || self.cell.borrows.flags().has(KEPT) {
             return None;
         }
-        let nothing = nothing_like(guard.block());
-        match guard.replace(nothing).try_into_block() {
-            Ok(block) => {
-                self.cell.set_bytes(0);
-                Some(block)
-            }
-            Err(block) => {
-                drop(guard.replace(block));
-                None
-            }
-        }
+        guard.take_block()
     }
 }
 
