@@ -15,4 +15,4 @@
 
 pub use crate::bfc::bins::{Free as FreeChunk, first_one_from};
 pub use crate::bfc::sorted_runs::{Position, SortedRuns};
-pub use crate::shield::{report as trace_guarded, shielded as guarded};
+pub use orlop_host::shield::{report as trace_guarded, shielded as guarded};

@@ -1,5 +1,5 @@
 //! [`forward!`](crate::forward): the methods of [`Allocator`](crate::Allocator) that an adaptor leaves to its
-//! upstream; and what it shares with [`forward_backing!`](crate::forward_backing).
+//! upstream.
 
 /// Implements every method of [`Allocator`](crate::Allocator) that an adaptor does not implement itself as a
 /// call to the field `$inner`.
@@ -50,7 +50,7 @@
 macro_rules! forward {
     ($inner:ident) => { $crate::forward!($inner; except); };
     ($inner:ident; except $($own:ident),* $(,)?) => {
-        $crate::__forwarded!(@each Allocator $inner [$($own)*]
+        $crate::__forwarded!(@each ($crate::Allocator) $inner [$($own)*]
             deallocate { unsafe fn(block: $crate::RawBlock) -> $crate::Result<()> }
             grow_in_place { unsafe fn(block: &mut $crate::RawBlock, bytes: usize) -> bool }
             device { fn() -> $crate::__private::Device }
@@ -80,72 +80,4 @@ macro_rules! forward {
             verify { fn() -> $crate::Result<()> }
         );
     };
-}
-
-/// Implements each method of the table that is not in the list of the wrapper's own, as a call to the
-/// allocator or backing inside: a field, or (`*`) the pointee of a smart pointer.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __forwarded {
-    (@each $trait:ident $inner:tt $own:tt $($method:ident { $($signature:tt)* })+) => {
-        $($crate::__forwarded!(@unless $method $own $trait $inner { $($signature)* });)+
-    };
-    (@unless deallocate [deallocate $($rest:ident)*] $($call:tt)*) => {};
-    (@unless grow_in_place [grow_in_place $($rest:ident)*] $($call:tt)*) => {};
-    (@unless device [device $($rest:ident)*] $($call:tt)*) => {};
-    (@unless device_memory [device_memory $($rest:ident)*] $($call:tt)*) => {};
-    (@unless name [name $($rest:ident)*] $($call:tt)*) => {};
-    (@unless usage [usage $($rest:ident)*] $($call:tt)*) => {};
-    (@unless reset_peak [reset_peak $($rest:ident)*] $($call:tt)*) => {};
-    (@unless semantics [semantics $($rest:ident)*] $($call:tt)*) => {};
-    (@unless trim [trim $($rest:ident)*] $($call:tt)*) => {};
-    (@unless find [find $($rest:ident)*] $($call:tt)*) => {};
-    (@unless has_tracked_sizes [has_tracked_sizes $($rest:ident)*] $($call:tt)*) => {};
-    (@unless allocated_size_slow [allocated_size_slow $($rest:ident)*] $($call:tt)*) => {};
-    (@unless deallocate_raw [deallocate_raw $($rest:ident)*] $($call:tt)*) => {};
-    (@unless has_raw_deleter [has_raw_deleter $($rest:ident)*] $($call:tt)*) => {};
-    (@unless has_opaque_handles [has_opaque_handles $($rest:ident)*] $($call:tt)*) => {};
-    (@unless set_safe_frontier [set_safe_frontier $($rest:ident)*] $($call:tt)*) => {};
-    (@unless set_statistics [set_statistics $($rest:ident)*] $($call:tt)*) => {};
-    (@unless describe [describe $($rest:ident)*] $($call:tt)*) => {};
-    (@unless tag_uses [tag_uses $($rest:ident)*] $($call:tt)*) => {};
-    (@unless is_over [is_over $($rest:ident)*] $($call:tt)*) => {};
-    (@unless watch_regions [watch_regions $($rest:ident)*] $($call:tt)*) => {};
-    (@unless verify [verify $($rest:ident)*] $($call:tt)*) => {};
-    (@unless reserve [reserve $($rest:ident)*] $($call:tt)*) => {};
-    (@unless release [release $($rest:ident)*] $($call:tt)*) => {};
-    (@unless reserve_addresses [reserve_addresses $($rest:ident)*] $($call:tt)*) => {};
-    (@unless commit_granularity [commit_granularity $($rest:ident)*] $($call:tt)*) => {};
-    (@unless commit [commit $($rest:ident)*] $($call:tt)*) => {};
-    (@unless decommit [decommit $($rest:ident)*] $($call:tt)*) => {};
-    (@unless release_addresses [release_addresses $($rest:ident)*] $($call:tt)*) => {};
-    (@unless discard [discard $($rest:ident)*] $($call:tt)*) => {};
-    (@unless region_bytes [region_bytes $($rest:ident)*] $($call:tt)*) => {};
-    (@unless is_pinned [is_pinned $($rest:ident)*] $($call:tt)*) => {};
-    (@unless access [access $($rest:ident)*] $($call:tt)*) => {};
-    (@unless node [node $($rest:ident)*] $($call:tt)*) => {};
-    (@unless zero [zero $($rest:ident)*] $($call:tt)*) => {};
-    (@unless $method:ident [$other:ident $($rest:ident)*] $($call:tt)*) => {
-        $crate::__forwarded!(@unless $method [$($rest)*] $($call)*);
-    };
-    (@unless $method:ident [] $trait:ident $inner:tt
-        { fn($($argument:ident: $type:ty),*) $(-> $result:ty)? }) => {
-        fn $method(&self $(, $argument: $type)*) $(-> $result)? {
-            $crate::__private::$trait::$method($crate::__forwarded!(self $inner) $(, $argument)*)
-        }
-    };
-    (@unless $method:ident [] $trait:ident $inner:tt { mut fn($argument:ident: $type:ty) }) => {
-        fn $method(&mut self, $argument: $type) {
-            $crate::__private::$trait::$method(&mut self.$inner, $argument)
-        }
-    };
-    (@unless $method:ident [] $trait:ident $inner:tt
-        { unsafe fn($($argument:ident: $type:ty),*) $(-> $result:ty)? }) => {
-        unsafe fn $method(&self $(, $argument: $type)*) $(-> $result)? {
-            // SAFETY: guaranteed by the caller; blocks and regions are those of the inner one, unchanged.
-            unsafe { $crate::__private::$trait::$method($crate::__forwarded!(self $inner) $(, $argument)*) }
-        }
-    };
-    ($this:ident *) => { &**$this };
-    ($this:ident $field:tt) => { &$this.$field };
 }

@@ -42,12 +42,9 @@ mod forward;
 mod handle;
 mod observer;
 mod report;
-mod shield;
 
 pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
-pub use self::block::{
-    Access, Block, Deleter, MemoryBlock, RawBlock, Record, Request, StreamUses, Tag, TypedBlock,
-};
+pub use self::block::{Block, Deleter, MemoryBlock, RawBlock, Record, Request, StreamUses, Tag, TypedBlock};
 pub use self::device_ops::{DeviceOps, DevicePtr, HostOps};
 pub use self::error::{Error, Result};
 pub use self::handle::{AllocatorRef, ExternalAccount, WeakAllocator};
@@ -55,15 +52,17 @@ pub use self::observer::{
     Event, EventClock, Observer, RegionAction, RegionDelivery, RegionEvent, RegionWatch, RegionWatches,
 };
 pub use self::report::{BinUse, LadderStep, OutOfMemory, Refusal, Stats};
-pub use orlop_host::{DeviceMemory, LoopDim, StridedLoops};
+pub use orlop_host::backing::Access;
+pub use orlop_host::{DeviceMemory, LoopDim, StridedLoops, forward_backing};
+
+#[doc(hidden)]
+pub use orlop_host::__forwarded;
 pub use orlop_sync::{Account, AllocationId, BlockCounter, OwnerState, Totals};
 
 /// For macros of this crate only.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::Allocator;
-    pub use crate::backing::Backing;
-    pub use orlop_core::{Alignment, Device};
+    pub use orlop_core::Device;
     pub use std::sync::Arc;
     pub use std::vec::Vec;
 }

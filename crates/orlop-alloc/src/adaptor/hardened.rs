@@ -18,8 +18,8 @@
 use super::guard_pages::{FILLER, GuardPages, bytes_behind};
 use super::hardening::Hardening;
 use super::name_over;
-use crate::shield::report;
 use crate::{Access, Allocator, Error, RawBlock, Request, Result, Semantics, Usage, forward};
+use orlop_host::shield::report;
 use orlop_sync::Mutex;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};

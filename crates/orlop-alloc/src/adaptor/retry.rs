@@ -4,8 +4,8 @@
 //! `failure_callback_resource_adaptor`. Here the number of attempts is bounded, so that no callback causes an
 //! endless loop, and requests with `retry` off fail at once.
 
-use crate::shield::{report as trace, shielded};
 use crate::{Allocator, Error, OutOfMemory, RawBlock, Request, Result, forward};
+use orlop_host::shield::{report as trace, shielded};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -12,13 +12,13 @@
 //! no two threads write the entry of one address at the same time.
 
 use super::name_over;
-use crate::shield::report;
 use crate::{
     AllocationId, Allocator, Error, LookupResult, OutOfMemory, RawBlock, Record, Request, Result, Tag,
     TagUse, Usage, forward,
 };
 use dashmap::{DashMap, Entry as Place};
 use orlop_core::MemoryKind;
+use orlop_host::shield::report;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ptr::NonNull;

@@ -1,11 +1,8 @@
 //! Backings by name: the system's allocator and those that cargo features add.
 
-use super::{Backing, HugePages, Mmap, System};
+use super::{BackingRef, HugePages, Mmap, System};
 use crate::{Error, Result};
 use std::sync::Arc;
-
-/// A shared backing of any type.
-pub type BackingRef = Arc<dyn Backing>;
 
 /// The environment variable that names the backing of the CPU allocators.
 pub(crate) const VARIABLE: &str = "ORLOP_CPU_BACKING";
@@ -33,13 +30,11 @@ pub const NAMES: &[&str] = &[
 pub fn named(name: &str) -> Result<BackingRef> {
     Ok(match name {
         #[cfg(feature = "mimalloc")]
-        "mimalloc" => Arc::new(super::system::FromGlobal::over(WithDebug(mimalloc::MiMalloc), "mimalloc")),
+        "mimalloc" => Arc::new(super::FromGlobal::over(WithDebug(mimalloc::MiMalloc), "mimalloc")),
         #[cfg(feature = "jemalloc")]
-        "jemalloc" => {
-            Arc::new(super::system::FromGlobal::over(WithDebug(tikv_jemallocator::Jemalloc), "jemalloc"))
-        }
+        "jemalloc" => Arc::new(super::FromGlobal::over(WithDebug(tikv_jemallocator::Jemalloc), "jemalloc")),
         #[cfg(feature = "snmalloc")]
-        "snmalloc" => Arc::new(super::system::FromGlobal::over(WithDebug(snmalloc_rs::SnMalloc), "snmalloc")),
+        "snmalloc" => Arc::new(super::FromGlobal::over(WithDebug(snmalloc_rs::SnMalloc), "snmalloc")),
         "system" => Arc::new(System::new()),
         "mmap" => Arc::new(Mmap::new()),
         "mmap-huge" => Arc::new(Mmap::new().huge_pages(HugePages::Always)),

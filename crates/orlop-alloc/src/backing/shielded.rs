@@ -10,9 +10,9 @@
 //!   [`Error::Reentrant`].
 
 use super::{Backing, Region, Reservation};
-use crate::shield::{report, shielded};
 use crate::{Error, Result, forward_backing};
 use orlop_core::Alignment;
+use orlop_host::shield::{report, shielded};
 use std::cell::Cell;
 use std::fmt;
 use std::ptr::{self, NonNull};

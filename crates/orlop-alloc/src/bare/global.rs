@@ -3,8 +3,8 @@
 use super::{Header, allocate, deallocate, header, offset, put_header, with_header};
 use crate::backing::{HugePages, Mmap};
 use crate::caching::Caching;
-use crate::shield::InsideGuard;
 use crate::{Allocator, Record, Result, Stats};
+use orlop_host::shield::InsideGuard;
 use orlop_sync::{BlockCounter, RemoteFreeList, Totals};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;

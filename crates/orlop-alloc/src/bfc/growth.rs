@@ -11,8 +11,8 @@ use super::policy::RegionGrowth;
 use super::regions::GrowthOutcome;
 use crate::Refusal;
 use crate::backing::Backing;
-use crate::shield::report;
 use crate::{Error, OutOfMemory, Result};
+use orlop_host::shield::report;
 use orlop_sync::{HeapGrowth, Mutex};
 use std::sync::atomic::Ordering;
 

@@ -2,9 +2,9 @@
 //!
 //! `Context::copy` and `Context::duplicate` of `orlop-context` choose the operations.
 
-use crate::shield::report;
 use crate::{Access, Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, RawBlock, Request, Result};
 use orlop_core::StreamId;
+use orlop_host::shield::report;
 
 impl Block {
     /// Overwrites this block's bytes with those of `source`, which must have the same length. Both blocks

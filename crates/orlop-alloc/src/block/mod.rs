@@ -28,7 +28,7 @@ pub use self::deleter::Deleter;
 pub use self::memory_block::MemoryBlock;
 pub use self::owned::Block;
 pub(crate) use self::raw::Owner;
-pub use self::raw::{Access, RawBlock, Record};
+pub use self::raw::{RawBlock, Record};
 pub(crate) use self::records::recycle_record;
 pub use self::request::Request;
 pub use self::stream_uses::StreamUses;

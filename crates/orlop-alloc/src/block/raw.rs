@@ -1,22 +1,11 @@
 //! Raw blocks and their records: what engines, adaptors and handles exchange.
 
 use crate::handle::CellHead;
-use crate::{AllocationId, Deleter, DeviceOps, Error, Request, Result, StreamUses, Tag};
+use crate::{Access, AllocationId, Deleter, DeviceOps, Error, Request, Result, StreamUses, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use orlop_sync::atomic::AtomicU32;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
-
-/// The processors that can access the bytes of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// The host can read and write them, and they are initialised.
-    Host,
-    /// Only the device can access them.
-    Device,
-    /// None: the block is address space without memory (the null backing).
-    None,
-}
 
 /// The description of a block.
 ///

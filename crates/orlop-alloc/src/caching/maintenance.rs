@@ -7,8 +7,8 @@
 use super::Caching;
 use super::follow::PlanFate;
 use crate::backing::Backing;
-use crate::shield::{report, shielded};
 use crate::{Allocator, AllocatorRef};
+use orlop_host::shield::{report, shielded};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;

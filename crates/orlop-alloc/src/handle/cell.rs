@@ -33,9 +33,9 @@
 use super::release_fns::ReleaseFns;
 use super::weak::WeakLink;
 use crate::observer::{Event, WatchList};
-use crate::shield::report;
 use crate::{Allocator, Block, Error, RawBlock, Request, Result, Stats};
 use orlop_core::MemoryKind;
+use orlop_host::shield::report;
 use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;

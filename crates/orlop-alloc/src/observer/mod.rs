@@ -14,9 +14,9 @@ pub use self::observers::RegionDelivery;
 pub(crate) use self::observers::{Watch, WatchList};
 pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 
-use crate::shield::{report, shielded};
 use crate::{Error, LadderStep, LookupResult, OutOfMemory, RawBlock, Request};
 use orlop_core::MemoryKind;
+use orlop_host::shield::{report, shielded};
 use std::fmt;
 
 /// An event in an allocator.

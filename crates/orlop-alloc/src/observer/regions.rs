@@ -31,8 +31,8 @@
 //! dropped when the lock is released.
 
 use super::{Event, EventClock, Observer, RegionDelivery};
-use crate::shield::shielded;
 use orlop_core::{Device, StreamId};
+use orlop_host::shield::shielded;
 use orlop_sync::{
     Mutex,
     atomic::{AtomicBool, Ordering},

@@ -1,7 +1,6 @@
 //! A backing of address space without memory.
 
-use super::{Backing, Region, Reservation};
-use crate::Access;
+use super::{Access, Backing, Region, Reservation};
 use orlop_core::{Alignment, Device};
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! Pages mapped from the kernel, with optional huge pages and NUMA placement.
 
 use super::{Backing, Region, Reservation};
+use crate::numa;
 use orlop_core::Alignment;
-use orlop_host::numa;
 use std::ptr::NonNull;
 
 /// The use of 2 MiB pages. It has no effect on systems other than Linux.

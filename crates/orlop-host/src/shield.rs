@@ -14,16 +14,20 @@ thread_local! {
 }
 
 /// Marks this thread as inside Rust's global allocator until it is dropped: no user code may run there.
-pub(crate) struct InsideGuard;
+#[derive(Debug)]
+pub struct InsideGuard;
 
 impl InsideGuard {
     /// Returns `None` if the thread is inside already.
-    pub(crate) fn enter() -> Option<Self> {
+    #[inline]
+    #[must_use]
+    pub fn enter() -> Option<Self> {
         if IS_INSIDE.replace(true) { None } else { Some(Self) }
     }
 }
 
 impl Drop for InsideGuard {
+    #[inline]
     fn drop(&mut self) {
         IS_INSIDE.set(false);
     }

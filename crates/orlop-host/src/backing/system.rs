@@ -1,7 +1,6 @@
 //! Backings over a Rust global allocator: the system's or one of the named ones.
 
-use super::{Backing, Mmap, Region, Reservation};
-use crate::Access;
+use super::{Access, Backing, Mmap, Region, Reservation};
 use orlop_core::Alignment;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::NonNull;

@@ -1,8 +1,8 @@
 //! Pinned memory: host memory locked for DMA, or plain host memory if the process has no device.
 
-use super::{Backing, BackingRef, Region};
+use super::{Access, Backing, BackingRef, Region};
+use crate::forward_backing;
 use crate::shield::{report, shielded};
-use crate::{Access, forward_backing};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -40,8 +40,8 @@ pub fn set_pinner(pinner: Arc<dyn Pinner>) -> bool {
 ///
 /// Without a [`Pinner`] regions are plain host memory: copies from them work but are slower. The first such
 /// region is logged as a warning. [`Backing::is_pinned`] returns the current answer, which allocators over
-/// this backing report as [`Semantics::pinned`](crate::Semantics::pinned). If there is a pinner and it cannot
-/// pin a region, the region is refused.
+/// this backing report in their `Semantics`. If there is a pinner and it cannot pin a region, the region is
+/// refused.
 #[derive(Debug)]
 pub struct Pinned {
     inner: BackingRef,

@@ -23,8 +23,8 @@ pub enum RegionChange {
 ///
 /// The allocator that owns the region may be in the middle of a change. A visitor may return blocks to it,
 /// allocate from its cache, read its statistics, verify it and drop its last handle. It cannot make it grow:
-/// a request that needs memory from the backing fails with [`Error::Reentrant`](crate::Error::Reentrant), and
-/// trimming releases nothing.
+/// a request that needs memory from the backing fails with `Error::Reentrant`, and trimming releases
+/// nothing.
 ///
 /// If a visitor panics on [`RegionChange::Reserved`], the region is refused: the visitors called before it
 /// are called with [`RegionChange::Released`], and the request is served otherwise or fails as out of memory.
