@@ -59,10 +59,55 @@ pub(super) fn put(payload: &mut Vec<u8>, mut number: u64) {
     payload.push(number.to_le_bytes()[0]);
 }
 
-/// Encodes a number as its difference from another.
-pub(super) fn put_since(payload: &mut Vec<u8>, number: u64, before: u64) {
-    let difference = number.wrapping_sub(before);
-    put(payload, (difference << 1) ^ (difference >> 63).wrapping_neg());
+/// A record of bounded length, put together on the stack: a payload would check its capacity for each byte.
+#[derive(Debug)]
+pub(super) struct ShortRecord {
+    bytes: [u8; Self::CAPACITY],
+    length: usize,
+}
+
+impl ShortRecord {
+    /// A power of two.
+    const CAPACITY: usize = 64;
+    /// The longest encoding of a number, in bytes.
+    pub(super) const NUMBER: usize = 10;
+
+    /// Begins a record of at most `LONGEST` bytes.
+    #[inline(always)]
+    pub(super) fn new<const LONGEST: usize>() -> Self {
+        const { assert!(LONGEST <= Self::CAPACITY) }
+        Self { bytes: [0; Self::CAPACITY], length: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn push(&mut self, byte: u8) {
+        self.bytes[self.length % Self::CAPACITY] = byte;
+        self.length += 1;
+    }
+
+    #[inline(always)]
+    pub(super) fn put(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.push(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        self.push(number.to_le_bytes()[0]);
+    }
+
+    /// Encodes a number as its difference from another.
+    #[inline(always)]
+    pub(super) fn put_since(&mut self, number: u64, before: u64) {
+        let difference = number.wrapping_sub(before);
+        self.put((difference << 1) ^ (difference >> 63).wrapping_neg());
+    }
+
+    /// Appends the record to a payload.
+    #[inline(always)]
+    pub(super) fn append_to(&self, payload: &mut Vec<u8>) {
+        // A copy of constant length is a few instructions, one of `length` bytes a call.
+        payload.extend_from_slice(&self.bytes);
+        payload.truncate(payload.len() - Self::CAPACITY + self.length);
+    }
 }
 
 #[cfg(test)]
@@ -80,9 +125,11 @@ mod tests {
         assert_eq!(bytes(0), [0]);
         assert_eq!(bytes(300), [0xac, 0x02]);
         assert_eq!(bytes(u64::MAX), [[0xff; 9].as_slice(), &[1]].concat());
+        let mut record = ShortRecord::new::<{ 2 * ShortRecord::NUMBER }>();
+        record.put_since(5, 6);
+        record.put_since(6, 5);
         let mut payload = Vec::new();
-        put_since(&mut payload, 5, 6);
-        put_since(&mut payload, 6, 5);
+        record.append_to(&mut payload);
         assert_eq!(payload, [1, 2]);
     }
 
@@ -101,8 +148,12 @@ mod tests {
         fn numbers_come_back(number: u64, before: u64) {
             let mut payload = Vec::new();
             put(&mut payload, number);
-            put_since(&mut payload, number, before);
+            let mut record = ShortRecord::new::<{ 2 * ShortRecord::NUMBER }>();
+            record.put(number);
+            record.put_since(number, before);
+            record.append_to(&mut payload);
             let mut cursor = PayloadCursor(&payload);
+            prop_assert_eq!(cursor.varint(), Ok(number));
             prop_assert_eq!(cursor.varint(), Ok(number));
             prop_assert_eq!(cursor.since(before), Ok(number));
             prop_assert!(cursor.0.is_empty());

@@ -1,7 +1,7 @@
 //! Writing a file block by block.
 
 use super::super::{AdmittedDevices, Format};
-use super::payload::{put, put_since};
+use super::payload::{ShortRecord, put};
 use super::{
     AT_END, BLOCK, CHUNK, DEVICE, EXPANDABLE, FRAME, MAGIC, MAX_BLOCK, MEMORY, NEARLY, PreviousEvent,
     SAME_BLOCK, SEGMENT, SETTINGS, SITE, SMALL, TEXT, VERSION, WITH_SITE, WITH_STREAM, WITH_THREAD,
@@ -128,30 +128,32 @@ impl<W: Write> BinaryWriter<W> {
         let same_site = (now.site, now.text) == (before.site, before.text);
         let same_thread = (now.thread, now.kind) == (before.thread, before.kind);
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let payload = &mut self.payload;
-        payload.push(
+        // Flags and kind, and the numbers: time, address, bytes, stream, site, text, thread.
+        let mut record = ShortRecord::new::<{ 2 + 4 * ShortRecord::NUMBER + 3 * 5 }>();
+        record.push(
             event.action.code()
                 | flag(same_block, SAME_BLOCK)
                 | flag(!same_stream, WITH_STREAM)
                 | flag(!same_site, WITH_SITE)
                 | flag(!same_thread, WITH_THREAD),
         );
-        put_since(payload, now.time, before.time);
+        record.put_since(now.time, before.time);
         if !same_block {
-            put_since(payload, now.address, before.address);
-            put(payload, now.bytes);
+            record.put_since(now.address, before.address);
+            record.put(now.bytes);
         }
         if !same_stream {
-            put(payload, now.stream);
+            record.put(now.stream);
         }
         if !same_site {
-            put(payload, site.into());
-            put(payload, text.into());
+            record.put(site.into());
+            record.put(text.into());
         }
         if !same_thread {
-            put(payload, now.thread.into());
-            payload.push(now.kind);
+            record.put(now.thread.into());
+            record.push(now.kind);
         }
+        record.append_to(&mut self.payload);
         self.events += 1;
         self.end_of_record()
     }
