@@ -15,6 +15,7 @@
 //! | [`fake_device`] | host memory that is declared as device memory |
 //! | [`queued_device`] | a device whose streams run only when a test advances them |
 //! | `child`, `aborts` | tests that change or abort the whole process, in a child |
+//! | `stepping` | counts the locked instructions of a path, by single steps |
 //! | [`recording_mock`] | an adaptor that records its calls |
 //! | [`bfc`] | a reference implementation of TensorFlow's BFC |
 //! | [`views`] | programs of views, with PyTorch's results |
@@ -66,6 +67,8 @@ pub mod profile;
 pub mod program;
 pub mod queued_device;
 pub mod recording_mock;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod stepping;
 pub mod suite;
 pub mod torch;
 pub mod views;
