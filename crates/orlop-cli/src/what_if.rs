@@ -101,22 +101,22 @@ fn text(arguments: &WhatIfArguments, entry: &WhatIfEntry) -> String {
     // Writing to a string cannot fail.
     let _ = write_head(&mut out, entry);
     let shown = arguments.top.map_or(report.rows.len(), |top| top.get());
-    let mut table = table::new(
-        ["allocator and settings"],
+    let mut table = table::new_with_text(
         [
-            "reserved MiB",
+            "reserved\nMiB",
             "ratio",
             "saves",
-            "without retry",
-            "smallest memory",
-            "fails in",
+            "without\nretry",
+            "smallest\nmemory",
+            "fails\nin",
             "retries",
             "moved",
             "ns/op",
         ],
+        "allocator and settings",
     );
     for row in report.rows.iter().take(shown) {
-        table.add_row(table::row([label(row, report).as_str()], columns(row)));
+        table.add_row(table::row_with_text(columns(row), &label(row, report)));
     }
     if !matches!(report.reason, AdviceReason::Withheld(UnreliableReplay::NoHistory)) {
         let _ = write!(out, "\n{}\n", table.trim_fmt());
