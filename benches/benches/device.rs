@@ -1,7 +1,7 @@
 //! The device engine over addresses without memory, statistics on: what a pair of an allocation and its
 //! return costs.
 //!
-//! *hot* returns a block and asks for the same size again. *live n* keeps so many blocks of random sizes and
+//! *hot* returns a block and asks for the same size again. *live n* keeps n blocks of random sizes and
 //! replaces one at random each time. Once the bare engine, once through `dyn Allocator` with its handle.
 //! *Past the peak* does so until more is held than was ever in use, which is when an engine makes room before
 //! it grows, and prints how long single requests take from there on, the longest included. Beside them a

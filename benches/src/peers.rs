@@ -176,7 +176,7 @@ fn clear(peer: &dyn Peer, slots: &mut [Option<(NonNull<u8>, usize)>]) {
     }
 }
 
-/// Candle's uninitialised tensor of so many floats.
+/// Candle's uninitialised tensor of `floats` floats.
 ///
 /// # Panics
 ///

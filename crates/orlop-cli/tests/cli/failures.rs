@@ -152,7 +152,7 @@ fn a_failed_write_names_the_file() {
 fn a_trace_from_a_pipe_is_replayed_once_or_not_at_all() {
     let replay = |allocators: &str| {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
-        writer.write_all(b"a,0,64\nf,0\n").expect("it holds so much");
+        writer.write_all(b"a,0,64\nf,0\n").expect("the pipe holds more");
         drop(writer);
         let arguments = ["replay", "--repeat", "1", "--allocator", allocators, "/dev/stdin"];
         let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));

@@ -38,7 +38,7 @@ pub(crate) struct StreamTable {
     gone: StreamIdSet,
     /// Whether a stream was retired or is foreign, or there were many.
     pub(crate) is_uncommon: bool,
-    /// Whether there are so many streams that some may have ended.
+    /// Whether there are many streams, some of which may have ended.
     pub(crate) is_crowded: bool,
     /// The number of streams from which on it is crowded.
     crowd: usize,
@@ -177,7 +177,7 @@ impl StreamTable {
         self.vacant.push(number);
     }
 
-    /// Returns `true` for a number that stands for nothing.
+    /// Returns `true` for a number without a stream.
     pub(crate) fn is_vacant(&self, number: u32) -> bool {
         self.states.get(number as usize).is_none_or(|&state| state == NumberState::Vacant)
     }

@@ -338,7 +338,7 @@ fn a_failure_is_recorded_with_the_free_device_memory() {
         (EventAction::RegionReserved, 0, mib(50)),
         (EventAction::Allocate, 0, mib(50)),
         (EventAction::FreeRequested, 0, mib(50)),
-        // Cached memory is released first, in vain.
+        // Cached memory is released first, which is not enough.
         (EventAction::RegionReleased, 0, mib(50)),
         (EventAction::OutOfMemory, 0, mib(200)),
         (EventAction::Use, 8, mib(100)),

@@ -1,10 +1,9 @@
 //! Every reader of files and settings, fed with mutations of what it reads: the functions that libFuzzer
 //! drives for long (`cargo xtask fuzz`), for a short time, on stable.
 //!
-//! A few hundred mutations each, the same ones every time. With `ORLOP_FUZZ_MUTATIONS` so many, with
-//! `ORLOP_FUZZ_SECONDS` so many seconds each (`cargo xtask fuzz --short`, which also bounds the memory). What
-//! is read just now lies in a file, which is named when the reader fails; it is still there when the whole
-//! process ended.
+//! A few hundred mutations each, the same ones every time. `ORLOP_FUZZ_MUTATIONS` sets their number,
+//! `ORLOP_FUZZ_SECONDS` the seconds of each (`cargo xtask fuzz --short`, which also bounds the memory). The
+//! current input is kept in a file, which is named when the reader fails; it survives the end of the process.
 #![cfg(not(any(miri, loom)))]
 
 mod mutate;
