@@ -235,9 +235,12 @@ enum Source {
 }
 
 fn reserve(arena: &ArenaPlan, context: &Context) -> Result<PlannedMemory> {
-    let request = Request::new(arena.bytes()).kind(arena.memory_kind()).align(arena.align);
+    let mut request = Request::new(arena.bytes()).kind(arena.memory_kind()).align(arena.align);
+    if !arena.device().is_cpu() {
+        request = request.stream(context.stream(arena.device()));
+    }
     let block = context.allocate(arena.device(), &request)?;
-    PlannedMemory::new(block, &arena.parts).map_err(ExecError::Planned)
+    context.scope(|| PlannedMemory::new(block, &arena.parts)).map_err(ExecError::Planned)
 }
 
 impl<'a> StepGuard<'a> {

@@ -124,6 +124,7 @@ fn views_of_any_place() {
 
 /// Sizes, alignments and steps at their limits are errors, or work.
 #[test]
+#[cfg_attr(miri, ignore = "it has memory of any size")]
 fn extreme_plans() {
     let huge = || BufferSpec::new("huge", [isize::MAX as usize / 4], DType::F32).unwrap();
     let kinds = [MemoryKind::Workspace, MemoryKind::KvCache, MemoryKind::Persistent, MemoryKind::Default];
@@ -197,6 +198,7 @@ fn a_refused_graph_adds_nothing() {
 
 /// A panic in the middle of a run, and guards that are never dropped.
 #[test]
+#[cfg_attr(miri, ignore = "it leaks memory, as it must")]
 fn panics_and_leaks_in_a_run() {
     let mut plan = PlanBuilder::new();
     let a = plan.buffer(floats("a", 8), 0..=1).unwrap();

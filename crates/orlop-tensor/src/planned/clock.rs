@@ -89,8 +89,9 @@ impl PlannedMemory {
             settled.map_err(|error| (index, error))?;
         }
         for (memory, parts) in memories {
-            let (root, is_sanitized) = (memory.root.clone(), memory.sanitizer.is_some());
-            **memory = Self::of_checked(root, parts);
+            let (root, ops) = (memory.root.clone(), memory.ops.take());
+            let is_sanitized = memory.sanitizer.is_some();
+            **memory = Self { ops, ..Self::of_checked(root, parts) };
             memory.sanitize(is_sanitized);
         }
         Ok(())
@@ -122,10 +123,19 @@ impl PlannedMemory {
         Ok(())
     }
 
-    /// Revokes what is left of a tensor.
+    /// Revokes what is left of a tensor, and orders what comes after its part.
     #[inline]
     fn settle(&mut self, slot: usize) -> Result<(), PlannedError> {
-        if self.is_settled(slot) { Ok(()) } else { self.revoke(slot) }
+        if !self.is_settled(slot) {
+            self.revoke(slot)?;
+        }
+        if self.is_streamed && self.ends_part(slot) { self.join_streams(slot) } else { Ok(()) }
+    }
+
+    /// Returns `true` if the part of a tensor ends with it.
+    fn ends_part(&self, slot: usize) -> bool {
+        let Slot { part, lifetime, .. } = &self.slots[slot];
+        self.parts[*part].lifetime.end == lifetime.end
     }
 
     /// Ends the tensors that are settled. Nothing has used them since.
@@ -149,12 +159,10 @@ impl PlannedMemory {
     #[cold]
     #[inline(never)]
     fn end_bytes(&mut self, slot: usize) {
-        let Slot { part, lifetime, .. } = &self.slots[slot];
-        let part = *part;
-        if self.parts[part].lifetime.end == lifetime.end
+        if self.ends_part(slot)
             && let Some(mut sanitizer) = self.sanitizer.take()
         {
-            sanitizer.end(self, part);
+            sanitizer.end(self, self.slots[slot].part);
             self.sanitizer = Some(sanitizer);
         }
     }

@@ -39,6 +39,21 @@
 //! address or an export is in use), the clock does not move, and the call can be repeated. Clones that are
 //! held when the whole memory is dropped keep it alive.
 //!
+//! # Streams
+//!
+//! On a device, a part is like a block that is allocated when its lifetime begins and freed when it ends, on
+//! the stream of the whole block. The first use by another stream waits for that stream
+//! ([`MemoryBlock::acquire_for`], which the copies and fills of tensors call), and when the lifetime ends,
+//! that stream waits for all others that were recorded. So work on the next part in the same bytes comes
+//! after work on this one, whichever streams do it, and the host waits for none. While one stream does all
+//! the work, and the block was allocated on it, there is nothing to wait for. When the memory is dropped, the
+//! block is reused after the streams that used its parts.
+//!
+//! Kernels of the program must be announced, as with every tensor: [`MemoryBlock::acquire_for`] of
+//! [`Storage::block`]; [`Tensor::record_stream`] if they are ordered after the block's stream otherwise. For
+//! host memory that devices use (pinned), and if the allocator does not wait for streams, the host waits for
+//! each copy.
+//!
 //! Tensors in one part share its storage, for views and for outputs that are written over an input: they are
 //! borrowed as one, and revoked as one.
 
@@ -58,9 +73,11 @@ use self::sanitizer::Sanitizer;
 use crate::error::Error;
 use crate::storage::Storage;
 use crate::tensor::Tensor;
-use orlop_alloc::{Access, Block, MemoryBlock};
+use orlop_alloc::{Access, Block, DeviceOps, MemoryBlock};
+use orlop_context::Context;
 use orlop_core::{Alignment, Device, MemoryKind};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The end of a lifetime that never ends.
 const NEVER: u64 = u64::MAX;
@@ -103,6 +120,10 @@ pub struct PlannedMemory {
     settled: usize,
     now: u64,
     sanitizer: Option<Box<Sanitizer>>,
+    /// Whether streams use the memory without the host waiting for them.
+    is_streamed: bool,
+    /// Those of the context in which it was created.
+    ops: Option<Arc<dyn DeviceOps>>,
 }
 
 impl PlannedMemory {
@@ -117,6 +138,9 @@ impl PlannedMemory {
     pub fn new(block: Block, parts: &[PlannedPart]) -> Result<Self, PlannedError> {
         check(parts, block.len(), block.align())?;
         let mut memory = Self::of_checked(block.share(), parts);
+        if memory.is_streamed {
+            memory.ops = Context::with_current(|now| now.ops(memory.root.device)).ok();
+        }
         memory.sanitize(cfg!(debug_assertions));
         Ok(memory)
     }
@@ -137,6 +161,7 @@ impl PlannedMemory {
             let bytes = part.offset..part.offset + part.bytes;
             prepared.push(Part { bytes, lifetime: part.lifetime(), slots: first..slots.len() });
         }
+        let is_streamed = !root.device.is_cpu() && root.honours_streams();
         let mut ends: Vec<usize> =
             (0..slots.len()).filter(|&slot| slots[slot].lifetime.end != NEVER).collect();
         ends.sort_by_key(|&slot| slots[slot].lifetime.end);
@@ -149,6 +174,8 @@ impl PlannedMemory {
             settled: 0,
             now: 0,
             sanitizer: None,
+            is_streamed,
+            ops: None,
         }
     }
 
@@ -161,6 +188,26 @@ impl PlannedMemory {
     pub fn sanitize(&mut self, on: bool) {
         let can = self.root.access == Access::Host && self.root.requested > 0;
         self.sanitizer = (on && can).then(|| Sanitizer::new(self)).flatten().map(Box::new);
+    }
+
+    /// Orders the next parts in the bytes of this one after the streams that used it.
+    #[cold]
+    #[inline(never)]
+    fn join_streams(&mut self, slot: usize) -> Result<(), PlannedError> {
+        let part = self.slots[slot].part;
+        // Otherwise another tensor ends now, too, and is the last.
+        if !self.is_part_settled(part) {
+            return Ok(());
+        }
+        let in_use = |source| PlannedError::InUse { tensor: slot, source };
+        let (storage, device) = (self.slots[slot].tensor.imp().map_err(in_use)?.storage(), self.root.device);
+        let ops = || match &self.ops {
+            Some(ops) => Ok(Arc::clone(ops)),
+            None => Ok(Context::with_current(|now| now.ops(device))?),
+        };
+        // SAFETY: the part is settled, so all its handles are the prepared ones, which this function borrows
+        // exclusively.
+        unsafe { storage.join_streams(ops) }.map_err(in_use)
     }
 
     /// Returns `true` if nothing but the prepared tensors is left of what was done with a part.
