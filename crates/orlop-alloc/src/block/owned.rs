@@ -259,7 +259,7 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// The block itself if it has no deleter (it is an allocator's, a part, empty or borrowed), or if a device
+    /// The block itself if it has no deleter (an allocator's, a part, empty or borrowed), or if a device
     /// may still use it: see [`Block::copy_by`].
     pub fn into_foreign(mut self) -> Result<(NonNull<u8>, Deleter), Self> {
         if self.raw.uses.is_unfinished() {

@@ -184,7 +184,9 @@ impl PlannedMemory {
     /// time to compare it in each step. It is on in builds with debug assertions, and has no effect on memory
     /// that the host cannot access, or if there is no memory for the copy.
     ///
-    /// A write is reported by the next call that moves the clock, once, as [`PlannedError::StrayWrite`].
+    /// An address is for the step that lends its tensor, and its use is over when the clock moves, unless the
+    /// tensor never ends. A write is reported by the next call that moves the clock, once, as
+    /// [`PlannedError::StrayWrite`].
     pub fn sanitize(&mut self, on: bool) {
         let can = self.root.access == Access::Host && self.root.requested > 0;
         self.sanitizer = (on && can).then(|| Sanitizer::new(self)).flatten().map(Box::new);
@@ -213,6 +215,21 @@ impl PlannedMemory {
     /// Returns `true` if nothing but the prepared tensors is left of what was done with a part.
     fn is_part_settled(&mut self, part: usize) -> bool {
         self.parts[part].slots.clone().all(|slot| self.is_settled(slot))
+    }
+
+    /// Returns `true` if the bytes of a part are not in use, as far as is known. The address of one that ends
+    /// is for the step that lends it; that of one that never ends may be used at any time.
+    fn is_part_unheld(&mut self, part: usize) -> bool {
+        if self.parts[part].lifetime.end == NEVER {
+            return self.is_part_settled(part);
+        }
+        let slots = self.parts[part].slots.clone();
+        let handles = slots.len();
+        self.slots[slots].iter().all(|Slot { tensor, .. }| {
+            // SAFETY: each tensor of the part has one handle, and this function borrows them exclusively.
+            let is_unheld = || tensor.imp().is_ok_and(|imp| unsafe { imp.storage().is_unheld(handles) });
+            tensor.has_one_handle() && is_unheld()
+        })
     }
 
     /// Returns `true` if nothing but the prepared tensors is left of what was done with a tensor.

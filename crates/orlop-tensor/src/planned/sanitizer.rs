@@ -6,7 +6,8 @@
 //! overwritten with a pattern, so that a kernel that still reads them gives wrong results.
 //!
 //! A write through an old address into a part that is lent in the same step is not found: that part may
-//! change.
+//! change. So may one that is held: by a clone, a view, an export, or, if it never ends, an address that was
+//! handed out.
 
 use super::{NEVER, Part, PlannedError, PlannedMemory, is_live};
 use crate::host;
@@ -57,7 +58,7 @@ impl Sanitizer {
         let mut excused: Vec<(Range<usize>, usize, bool)> = Vec::new();
         for part in 0..memory.parts.len() {
             if is_live(&memory.parts[part].lifetime, now) && *self.lent[part].get_mut() {
-                let is_held = !memory.is_part_settled(part);
+                let is_held = !memory.is_part_unheld(part);
                 excused.push((memory.parts[part].bytes.clone(), part, is_held));
             }
         }
@@ -126,7 +127,16 @@ fn bytes(memory: &PlannedMemory, range: Range<usize>) -> &[u8] {
 /// Names the parts around a byte that was changed.
 fn stray(memory: &PlannedMemory, excused: &[(Range<usize>, usize, bool)], byte: usize) -> PlannedError {
     let now = memory.now;
-    let tensor = |part: usize| memory.parts[part].slots.start;
+    // Of the tensors in a part the one that is live; else the last before, or the first after.
+    let tensor = |part: usize| {
+        let slots = memory.parts[part].slots.clone();
+        let distance = |slot: &usize| match &memory.slots[*slot].lifetime {
+            lifetime if is_live(lifetime, now) => 0,
+            lifetime if lifetime.end <= now => now - lifetime.end + 1,
+            lifetime => lifetime.start - now,
+        };
+        slots.clone().min_by_key(distance).unwrap_or(slots.start)
+    };
     let with_byte = || (0..memory.parts.len()).filter(|&part| memory.parts[part].bytes.contains(&byte));
     let start = |&part: &usize| memory.parts[part].lifetime.start;
     let end = |&part: &usize| memory.parts[part].lifetime.end;

@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// Flags of storages whose bytes may be accessed without a handle.
 const REACHABLE: Flags = Flags::ESCAPED.and(Flags::IMMUTABLE).and(Flags::FOREIGN_PROCESS);
 
+/// Flags of storages whose bytes others access: devices and other processes.
+const ELSEWHERE: Flags = Flags::DEVICE_READS.and(Flags::FOREIGN_PROCESS);
+
 impl Storage {
     /// Creates a storage of the bytes `offset .. offset + bytes` of a block.
     ///
@@ -39,6 +42,21 @@ impl Storage {
             return false;
         }
         // SAFETY: no other handle exists and the caller's are not in use, so nothing changes the block.
+        cell.block().with(|block| unsafe { &*block }.is_unique())
+    }
+
+    /// Returns `true` if there are `handles` handles, which are the caller's, and nothing but an address that
+    /// was handed out remains of what was done with the bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Storage::is_settled`].
+    pub(crate) unsafe fn is_unheld(&self, handles: usize) -> bool {
+        let cell = self.shared_cell();
+        if !cell.has_handles(handles) || cell.borrows.flags().has(ELSEWHERE) {
+            return false;
+        }
+        // SAFETY: as for `is_settled`.
         cell.block().with(|block| unsafe { &*block }.is_unique())
     }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod attacks;
+mod random;
 mod stray;
 
 use super::*;
