@@ -194,6 +194,34 @@ fn clones_and_bound_storages() {
     assert_eq!(gpu.machine.races(), []);
 }
 
+/// The stream of the arena ends before the arena.
+#[test]
+fn the_stream_of_the_arena_ends() {
+    for is_by_library in [false, true] {
+        let mut gpu = Gpu::new();
+        let (plan, [first, second]) = gpu.successors();
+        let mut execution = gpu.prepare(&plan, 2);
+        drop(gpu.streams.pop());
+        for run in 0..6 {
+            execution.begin().unwrap();
+            gpu.write(execution.step(0).unwrap().tensor(first).unwrap(), run % 2, true);
+            let step = execution.step(1).unwrap();
+            let second = step.tensor(second).unwrap();
+            match is_by_library {
+                true => gpu.on_stream((run + 1) % 2, || second.fill_(1.0)).unwrap(),
+                false => gpu.write(second, (run + 1) % 2, true),
+            }
+        }
+        drop(execution);
+        let block = gpu.context.allocate(gpu.device, &Request::new(40_000)).unwrap();
+        let default = gpu.machine.device.default_stream();
+        let ops = gpu.context.ops(gpu.device).unwrap();
+        let mut block = block;
+        block.zero_by(&*ops, default).unwrap();
+        assert_eq!(gpu.machine.races(), [], "{is_by_library}");
+    }
+}
+
 /// Streams that end, again and again: nothing grows with them.
 #[test]
 fn streams_that_end() {

@@ -1,5 +1,4 @@
 //! Hostile plans, and failures in the middle: nothing is lost, and no buffer's bytes are reached by another.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryKind};
