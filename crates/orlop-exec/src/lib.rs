@@ -58,9 +58,19 @@
 //!
 //! # Devices
 //!
-//! The tensors of an arena on a device do not note which streams use them, as memory of the caller does not:
-//! copies by the library wait for their end, and before an [`Execution`] is dropped, or its arena divided
-//! anew, the streams of the program's own kernels must have been waited for.
+//! An arena on a device is reserved on the stream that is current for the device when the plan is prepared
+//! ([`Context::on_stream`](orlop_context::Context::on_stream)); that should be the stream of most of the
+//! work. Other streams can use its tensors, too: a buffer that follows another one in the same bytes comes
+//! after all streams that used the former one, and an arena that is dropped is reused after them. For that,
+//! uses have to be recorded. Copies and fills by the library record their stream. For a kernel of the
+//! program, [`acquire_for`](orlop_alloc::MemoryBlock::acquire_for) of the tensor's block does, and
+//! `KernelPointer` of `orlop-cuda`. Within the steps of one buffer, and for persistent ones, the order of the
+//! streams is the program's task, as with every tensor. See [`orlop_tensor::planned`].
+//!
+//! The host waits for none of this. In arenas of pinned host memory, the library waits for each of its
+//! copies, and streams cannot be recorded
+//! ([`StreamsNotHonoured`](orlop_alloc::Error::StreamsNotHonoured)): wait for a kernel before the step ends.
+//! So it is on a device whose allocator does not wait for streams.
 #![forbid(unsafe_code)]
 
 /// The README's example is a test.

@@ -6,6 +6,7 @@
 //! | `owned` | [`Block`]: one owner, returns its memory when dropped |
 //! | `memory_block` | [`MemoryBlock`]: several owners |
 //! | `typed` | [`TypedBlock`]: an array of elements |
+//! | `part` | a block that is a part of another one |
 //! | `raw` | [`RawBlock`] and its [`Record`]: what engines, adaptors and handles exchange |
 //! | `records` | recycling of records |
 //! | `stream_uses` | the streams that used a block |
@@ -16,6 +17,7 @@ mod copying;
 mod deleter;
 mod memory_block;
 mod owned;
+mod part;
 mod raw;
 mod records;
 mod request;

@@ -16,7 +16,7 @@ use std::{fmt, mem, slice};
 #[must_use = "dropping a block frees its memory"]
 #[repr(transparent)]
 pub struct Block {
-    raw: mem::ManuallyDrop<RawBlock>,
+    pub(super) raw: mem::ManuallyDrop<RawBlock>,
 }
 
 impl Block {
@@ -259,8 +259,8 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// The block itself if it has no deleter: a block of an allocator, an empty one or a borrowed one. And if
-    /// a device may still use it: see [`Block::copy_by`].
+    /// The block itself if it has no deleter (an allocator's, a part, empty or borrowed), or if a device
+    /// may still use it: see [`Block::copy_by`].
     pub fn into_foreign(mut self) -> Result<(NonNull<u8>, Deleter), Self> {
         if self.raw.uses.is_unfinished() {
             return Err(self);
@@ -273,10 +273,11 @@ impl Block {
         }
     }
 
-    /// Returns `true` if the block is foreign memory that is in no statistics.
+    /// Returns `true` if the block is foreign memory that is in no statistics. A part is counted with its
+    /// whole.
     #[must_use]
     pub fn is_uncounted(&self) -> bool {
-        self.raw.is_foreign && self.raw.owner.is_none()
+        self.raw.is_foreign && self.raw.owner.is_none() && self.raw.whole.is_none()
     }
 
     pub(crate) fn raw(&self) -> &RawBlock {
@@ -330,6 +331,9 @@ unsafe fn drop_without_owner(raw: RawBlock) {
     }
     // SAFETY: guaranteed by the caller.
     let mut record = unsafe { raw.into_record() };
+    if let Some(whole) = record.whole.take() {
+        record.uses.iter().for_each(|stream| whole.note_use_of_part(stream));
+    }
     if let Some(deleter) = record.deleter.take() {
         deleter.run(record.ptr);
     }

@@ -1,7 +1,7 @@
 //! Raw blocks and their records: what engines, adaptors and handles exchange.
 
 use crate::handle::CellHead;
-use crate::{Access, AllocationId, Deleter, DeviceOps, Error, Request, Result, StreamUses, Tag};
+use crate::{Access, AllocationId, Deleter, DeviceOps, Error, MemoryBlock, Request, Result, StreamUses, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use orlop_sync::atomic::AtomicU32;
 use std::ops::{Deref, Range};
@@ -52,6 +52,8 @@ pub struct Record {
     pub device: Device,
     /// The deleter of foreign memory, called once when the block is dropped.
     pub(crate) deleter: Option<Deleter>,
+    /// The block that this one is a part of: see [`MemoryBlock::part`].
+    pub(crate) whole: Option<MemoryBlock>,
 }
 
 #[cfg(all(not(loom), target_pointer_width = "64"))]
@@ -82,6 +84,7 @@ impl Record {
             sharers: AtomicU32::new(0),
             owner: None,
             deleter: None,
+            whole: None,
         }
     }
 
@@ -92,6 +95,7 @@ impl Record {
             owner: None,
             sharers: AtomicU32::new(0),
             deleter: None,
+            whole: None,
             id: AllocationId::NONE,
             token: 0,
             ..self
@@ -188,8 +192,12 @@ impl Record {
         if self.stream == StreamId::HOST { StreamId::default_of(self.device) } else { self.stream }
     }
 
-    /// Returns `true` if the allocator of a live block reuses it only after the streams that used it.
+    /// Returns `true` if the allocator of a live block reuses it only after the streams that used it. So is a
+    /// part of such a block, on a device: the host does not wait for its end.
     pub(crate) fn honours_streams(&self) -> bool {
+        if let Some(whole) = &self.whole {
+            return !whole.device.is_cpu() && Record::honours_streams(whole);
+        }
         // SAFETY: the block is live, so the cell of its owner exists.
         self.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().stream_ordered)
     }

@@ -22,6 +22,7 @@ mod kernels;
 mod lost;
 mod machine;
 mod operations;
+mod planned;
 mod programs;
 mod steady;
 mod stream_ends;

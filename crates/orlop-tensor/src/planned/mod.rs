@@ -39,10 +39,26 @@
 //! address or an export is in use), the clock does not move, and the call can be repeated. Clones that are
 //! held when the whole memory is dropped keep it alive.
 //!
+//! # Streams
+//!
+//! On a device, a part is like a block that is allocated when its lifetime begins and freed when it ends, on
+//! the stream of the whole block. The first use by another stream waits for that stream
+//! ([`MemoryBlock::acquire_for`], which the copies and fills of tensors call), and when the lifetime ends,
+//! that stream waits for all others that were recorded. So work on the next part in the same bytes comes
+//! after work on this one, whichever streams do it, and the host waits for none. While one stream does all
+//! the work, and the block was allocated on it, there is nothing to wait for. When the memory is dropped, the
+//! block is reused after the streams that used its parts.
+//!
+//! Kernels of the program must be announced, as with every tensor: [`MemoryBlock::acquire_for`] of
+//! [`Storage::block`]; [`Tensor::record_stream`] if they are ordered after the block's stream otherwise. For
+//! host memory that devices use (pinned), and if the allocator does not wait for streams, the host waits for
+//! each copy.
+//!
 //! Tensors in one part share its storage, for views and for outputs that are written over an input: they are
 //! borrowed as one, and revoked as one.
 
 mod check;
+mod clock;
 mod error;
 mod part;
 mod sanitizer;
@@ -57,12 +73,20 @@ use self::sanitizer::Sanitizer;
 use crate::error::Error;
 use crate::storage::Storage;
 use crate::tensor::Tensor;
-use orlop_alloc::{Access, Block, MemoryBlock};
+use orlop_alloc::{Access, Block, DeviceOps, MemoryBlock};
+use orlop_context::Context;
 use orlop_core::{Alignment, Device, MemoryKind};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The end of a lifetime that never ends.
 const NEVER: u64 = u64::MAX;
+
+/// Returns `true` if the lifetime has begun and is not over.
+#[inline]
+fn is_live(lifetime: &Range<u64>, now: u64) -> bool {
+    lifetime.start <= now && (now < lifetime.end || lifetime.end == NEVER)
+}
 
 /// A prepared tensor.
 #[derive(Debug)]
@@ -92,8 +116,14 @@ pub struct PlannedMemory {
     ends: Box<[usize]>,
     /// The number of slots at the start of `ends` whose time is over.
     ended: usize,
+    /// The same after the present move of the clock, if that is possible.
+    settled: usize,
     now: u64,
     sanitizer: Option<Box<Sanitizer>>,
+    /// Whether streams use the memory without the host waiting for them.
+    is_streamed: bool,
+    /// Those of the context in which it was created.
+    ops: Option<Arc<dyn DeviceOps>>,
 }
 
 impl PlannedMemory {
@@ -108,6 +138,9 @@ impl PlannedMemory {
     pub fn new(block: Block, parts: &[PlannedPart]) -> Result<Self, PlannedError> {
         check(parts, block.len(), block.align())?;
         let mut memory = Self::of_checked(block.share(), parts);
+        if memory.is_streamed {
+            memory.ops = Context::with_current(|now| now.ops(memory.root.device)).ok();
+        }
         memory.sanitize(cfg!(debug_assertions));
         Ok(memory)
     }
@@ -128,6 +161,7 @@ impl PlannedMemory {
             let bytes = part.offset..part.offset + part.bytes;
             prepared.push(Part { bytes, lifetime: part.lifetime(), slots: first..slots.len() });
         }
+        let is_streamed = !root.device.is_cpu() && root.honours_streams();
         let mut ends: Vec<usize> =
             (0..slots.len()).filter(|&slot| slots[slot].lifetime.end != NEVER).collect();
         ends.sort_by_key(|&slot| slots[slot].lifetime.end);
@@ -137,93 +171,65 @@ impl PlannedMemory {
             parts: prepared.into(),
             ends: ends.into(),
             ended: 0,
+            settled: 0,
             now: 0,
             sanitizer: None,
-        }
-    }
-
-    /// Moves the clock to `step`, and ends the tensors whose lifetimes are over by then. Clones and views of
-    /// them that are still held are revoked.
-    ///
-    /// # Errors
-    ///
-    /// [`PlannedError::Backwards`]; [`PlannedError::InUse`] if a tensor cannot be ended: the clock then has
-    /// not moved.
-    pub fn advance(&mut self, step: u64) -> Result<(), PlannedError> {
-        if step < self.now {
-            return Err(PlannedError::Backwards { step, now: self.now });
-        }
-        self.end_until(step)?;
-        self.now = step;
-        Ok(())
-    }
-
-    /// Ends all tensors but those whose lifetimes never end, and sets the clock to 0.
-    ///
-    /// # Errors
-    ///
-    /// [`PlannedError::InUse`]; the clock then has not moved.
-    pub fn restart(&mut self) -> Result<(), PlannedError> {
-        self.end_until(NEVER)?;
-        (self.ended, self.now) = (0, 0);
-        Ok(())
-    }
-
-    #[inline]
-    fn end_until(&mut self, step: u64) -> Result<(), PlannedError> {
-        if self.sanitizer.is_some() {
-            self.check_bytes()?;
-        }
-        while let Some(&slot) = self.ends.get(self.ended)
-            && self.slots[slot].lifetime.end <= step
-        {
-            if !self.is_settled(slot) {
-                self.revoke(slot)?;
-            }
-            if self.sanitizer.is_some() {
-                self.end_bytes(slot);
-            }
-            self.ended += 1;
-        }
-        Ok(())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn check_bytes(&mut self) -> Result<(), PlannedError> {
-        let Some(mut sanitizer) = self.sanitizer.take() else { return Ok(()) };
-        let result = sanitizer.check(self);
-        self.sanitizer = Some(sanitizer);
-        result
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_bytes(&mut self, slot: usize) {
-        let Slot { part, lifetime, .. } = &self.slots[slot];
-        let part = *part;
-        if self.parts[part].lifetime.end == lifetime.end
-            && let Some(mut sanitizer) = self.sanitizer.take()
-        {
-            sanitizer.end(self, part);
-            self.sanitizer = Some(sanitizer);
+            is_streamed,
+            ops: None,
         }
     }
 
     /// Starts or stops the search for writes outside of lifetimes, which finds what kernels do with
     /// addresses: bytes that were not lent in a step, and changed. It takes a copy of the memory, and the
     /// time to compare it in each step. It is on in builds with debug assertions, and has no effect on memory
-    /// that the host cannot access.
+    /// that the host cannot access, or if there is no memory for the copy.
     ///
-    /// A write is reported by the next call that moves the clock, once, as [`PlannedError::StrayWrite`].
+    /// An address is for the step that lends its tensor, and its use is over when the clock moves, unless the
+    /// tensor never ends. A write is reported by the next call that moves the clock, once, as
+    /// [`PlannedError::StrayWrite`].
     pub fn sanitize(&mut self, on: bool) {
         let can = self.root.access == Access::Host && self.root.requested > 0;
-        self.sanitizer = (on && can).then(|| Box::new(Sanitizer::new(self)));
+        self.sanitizer = (on && can).then(|| Sanitizer::new(self)).flatten().map(Box::new);
+    }
+
+    /// Orders the next parts in the bytes of this one after the streams that used it.
+    #[cold]
+    #[inline(never)]
+    fn join_streams(&mut self, slot: usize) -> Result<(), PlannedError> {
+        let part = self.slots[slot].part;
+        // Otherwise another tensor ends now, too, and is the last.
+        if !self.is_part_settled(part) {
+            return Ok(());
+        }
+        let in_use = |source| PlannedError::InUse { tensor: slot, source };
+        let (storage, device) = (self.slots[slot].tensor.imp().map_err(in_use)?.storage(), self.root.device);
+        let ops = || match &self.ops {
+            Some(ops) => Ok(Arc::clone(ops)),
+            None => Ok(Context::with_current(|now| now.ops(device))?),
+        };
+        // SAFETY: the part is settled, so all its handles are the prepared ones, which this function borrows
+        // exclusively.
+        unsafe { storage.join_streams(ops) }.map_err(in_use)
     }
 
     /// Returns `true` if nothing but the prepared tensors is left of what was done with a part.
     fn is_part_settled(&mut self, part: usize) -> bool {
         self.parts[part].slots.clone().all(|slot| self.is_settled(slot))
+    }
+
+    /// Returns `true` if the bytes of a part are not in use, as far as is known. The address of one that ends
+    /// is for the step that lends it; that of one that never ends may be used at any time.
+    fn is_part_unheld(&mut self, part: usize) -> bool {
+        if self.parts[part].lifetime.end == NEVER {
+            return self.is_part_settled(part);
+        }
+        let slots = self.parts[part].slots.clone();
+        let handles = slots.len();
+        self.slots[slots].iter().all(|Slot { tensor, .. }| {
+            // SAFETY: each tensor of the part has one handle, and this function borrows them exclusively.
+            let is_unheld = || tensor.imp().is_ok_and(|imp| unsafe { imp.storage().is_unheld(handles) });
+            tensor.has_one_handle() && is_unheld()
+        })
     }
 
     /// Returns `true` if nothing but the prepared tensors is left of what was done with a tensor.
@@ -259,7 +265,7 @@ impl PlannedMemory {
     #[inline]
     pub fn tensor(&self, tensor: usize) -> Result<&Tensor, PlannedError> {
         match self.slots.get(tensor) {
-            Some(slot) if slot.lifetime.contains(&self.now) => {
+            Some(slot) if is_live(&slot.lifetime, self.now) => {
                 if let Some(sanitizer) = &self.sanitizer {
                     sanitizer.note(slot.part);
                 }
@@ -288,7 +294,7 @@ impl PlannedMemory {
     pub fn bind(&mut self, tensor: usize, storage: &Storage) -> Result<(), PlannedError> {
         let in_use = |source| PlannedError::InUse { tensor, source };
         let part = match self.slots.get(tensor) {
-            Some(slot) if slot.lifetime.contains(&self.now) => slot.part,
+            Some(slot) if is_live(&slot.lifetime, self.now) => slot.part,
             other => return Err(self.refuse(tensor, other)),
         };
         if !self.is_part_settled(part) {
@@ -313,26 +319,6 @@ impl PlannedMemory {
                 slot.tensor = Tensor::new(storage.clone(), imp.layout.clone(), imp.dtype);
             }
         }
-    }
-
-    /// Replaces the parts, in the same block. The clock is at 0 afterwards.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`PlannedMemory::new`]; [`PlannedError::InUse`] if a tensor, also one whose lifetime never
-    /// ends, is used. The parts are then as before.
-    pub fn divide(&mut self, parts: &[PlannedPart]) -> Result<(), PlannedError> {
-        check(parts, self.root.requested, self.root.align)?;
-        self.restart()?;
-        for slot in 0..self.slots.len() {
-            if self.slots[slot].lifetime.end == NEVER && !self.is_settled(slot) {
-                self.revoke(slot)?;
-            }
-        }
-        let (root, is_sanitized) = (self.root.clone(), self.sanitizer.is_some());
-        *self = Self::of_checked(root, parts);
-        self.sanitize(is_sanitized);
-        Ok(())
     }
 
     /// Returns the time of the clock.

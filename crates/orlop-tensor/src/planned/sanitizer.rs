@@ -6,9 +6,11 @@
 //! overwritten with a pattern, so that a kernel that still reads them gives wrong results.
 //!
 //! A write through an old address into a part that is lent in the same step is not found: that part may
-//! change.
+//! change. So may one that is held: by a clone, a view, an export, or, if it never ends, an address that was
+//! handed out.
 
-use super::{NEVER, Part, PlannedError, PlannedMemory};
+use super::{NEVER, Part, PlannedError, PlannedMemory, is_live};
+use crate::host;
 use std::ops::Range;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,18 +30,19 @@ pub(super) struct Sanitizer {
 }
 
 impl Sanitizer {
-    pub(super) fn new(memory: &PlannedMemory) -> Self {
+    /// Returns `None` if there is no memory for the copy.
+    pub(super) fn new(memory: &PlannedMemory) -> Option<Self> {
+        let mut copy = host::zeros(memory.root.requested).ok()?;
         // Live parts may be held: they are copied when they are not.
-        let live = |part: &Part| part.lifetime.contains(&memory.now);
+        let live = |part: &Part| is_live(&part.lifetime, memory.now);
         let lent = memory.parts.iter().map(|part| AtomicBool::new(live(part))).collect();
         let mut excused: Vec<_> =
             memory.parts.iter().filter(|part| live(part)).map(|part| part.bytes.clone()).collect();
         excused.sort_unstable_by_key(|bytes| bytes.start);
-        let mut copy = vec![0; memory.root.requested];
         for gap in gaps(excused.into_iter(), copy.len()) {
             copy[gap.clone()].copy_from_slice(bytes(memory, gap));
         }
-        Self { copy, lent }
+        Some(Self { copy, lent })
     }
 
     /// Notes that a part is lent.
@@ -54,8 +57,8 @@ impl Sanitizer {
         let now = memory.now;
         let mut excused: Vec<(Range<usize>, usize, bool)> = Vec::new();
         for part in 0..memory.parts.len() {
-            if memory.parts[part].lifetime.contains(&now) && *self.lent[part].get_mut() {
-                let is_held = !memory.is_part_settled(part);
+            if is_live(&memory.parts[part].lifetime, now) && *self.lent[part].get_mut() {
+                let is_held = !memory.is_part_unheld(part);
                 excused.push((memory.parts[part].bytes.clone(), part, is_held));
             }
         }
@@ -124,11 +127,20 @@ fn bytes(memory: &PlannedMemory, range: Range<usize>) -> &[u8] {
 /// Names the parts around a byte that was changed.
 fn stray(memory: &PlannedMemory, excused: &[(Range<usize>, usize, bool)], byte: usize) -> PlannedError {
     let now = memory.now;
-    let tensor = |part: usize| memory.parts[part].slots.start;
+    // Of the tensors in a part the one that is live; else the last before, or the first after.
+    let tensor = |part: usize| {
+        let slots = memory.parts[part].slots.clone();
+        let distance = |slot: &usize| match &memory.slots[*slot].lifetime {
+            lifetime if is_live(lifetime, now) => 0,
+            lifetime if lifetime.end <= now => now - lifetime.end + 1,
+            lifetime => lifetime.start - now,
+        };
+        slots.clone().min_by_key(distance).unwrap_or(slots.start)
+    };
     let with_byte = || (0..memory.parts.len()).filter(|&part| memory.parts[part].bytes.contains(&byte));
     let start = |&part: &usize| memory.parts[part].lifetime.start;
     let end = |&part: &usize| memory.parts[part].lifetime.end;
-    let live = with_byte().find(|&part| memory.parts[part].lifetime.contains(&now));
+    let live = with_byte().find(|&part| is_live(&memory.parts[part].lifetime, now));
     let before = with_byte().filter(|part| end(part) <= now && end(part) != NEVER).max_by_key(end);
     let after = with_byte().filter(|part| start(part) > now).min_by_key(start);
     // The lent part that ends closest below may have been written beyond its end.

@@ -4,11 +4,15 @@ use super::release::nothing_like;
 use super::{Storage, StorageCell, WHOLE};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
-use orlop_alloc::{Block, Deleter, MemoryBlock, Record};
-use orlop_core::Alignment;
+use orlop_alloc::{DeviceOps, MemoryBlock};
+use orlop_core::StreamId;
+use std::sync::Arc;
 
 /// Flags of storages whose bytes may be accessed without a handle.
 const REACHABLE: Flags = Flags::ESCAPED.and(Flags::IMMUTABLE).and(Flags::FOREIGN_PROCESS);
+
+/// Flags of storages whose bytes others access: devices and other processes.
+const ELSEWHERE: Flags = Flags::DEVICE_READS.and(Flags::FOREIGN_PROCESS);
 
 impl Storage {
     /// Creates a storage of the bytes `offset .. offset + bytes` of a block.
@@ -19,18 +23,9 @@ impl Storage {
     /// 2. Nothing else accesses them while a handle to the storage can be used: until [`Storage::revoke`] has
     ///    succeeded, or no handle is left.
     pub(crate) unsafe fn planned(root: &MemoryBlock, offset: usize, bytes: usize) -> Self {
-        // SAFETY: inside the block (guaranteed by the caller).
-        let ptr = unsafe { root.ptr.add(offset) };
-        let mut record = Record::new(ptr, bytes, root.device, root.access);
-        (record.requested, record.kind, record.tag, record.stream) =
-            (bytes, root.kind, root.tag, root.stream);
-        let of_offset =
-            1usize.checked_shl(offset.trailing_zeros()).and_then(|align| Alignment::new(align).ok());
-        record.align = of_offset.map_or(root.align, |align| align.min(root.align));
-        // SAFETY: the owner keeps the whole block alive, whose bytes are initialised if the host can access
-        // them; other accesses are excluded by the caller.
-        let block = unsafe { Block::foreign(record, Deleter::from_owner(root.clone())) };
-        Self::of_cell(StorageCell::planned(block.share()))
+        // SAFETY: guaranteed by the caller.
+        let part = unsafe { root.part(offset, bytes) };
+        Self::of_cell(StorageCell::planned(part.share()))
     }
 
     /// Returns `true` if there are `handles` handles, which are the caller's, and nothing was done to the
@@ -48,6 +43,50 @@ impl Storage {
         }
         // SAFETY: no other handle exists and the caller's are not in use, so nothing changes the block.
         cell.block().with(|block| unsafe { &*block }.is_unique())
+    }
+
+    /// Returns `true` if there are `handles` handles, which are the caller's, and nothing but an address that
+    /// was handed out remains of what was done with the bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Storage::is_settled`].
+    pub(crate) unsafe fn is_unheld(&self, handles: usize) -> bool {
+        let cell = self.shared_cell();
+        if !cell.has_handles(handles) || cell.borrows.flags().has(ELSEWHERE) {
+            return false;
+        }
+        // SAFETY: as for `is_settled`.
+        cell.block().with(|block| unsafe { &*block }.is_unique())
+    }
+
+    /// Makes the stream of the memory wait for the others that used it: what comes next in these bytes, and
+    /// waits for that stream, comes after them.
+    ///
+    /// # Errors
+    ///
+    /// Those of `ops`, and of [`DeviceOps::wait_for`]. The next call waits for all of them again.
+    ///
+    /// # Safety
+    ///
+    /// All handles are the caller's, and nothing uses them.
+    pub(crate) unsafe fn join_streams(&self, ops: impl FnOnce() -> Result<Arc<dyn DeviceOps>>) -> Result<()> {
+        self.shared_cell().block().with_mut(|block| {
+            // SAFETY: guaranteed by the caller.
+            let block = unsafe { &mut *block };
+            if block.uses.is_empty() {
+                return Ok(());
+            }
+            let ops = ops()?;
+            let own = match block.stream {
+                StreamId::HOST => StreamId::default_of(block.device),
+                own => own,
+            };
+            block.uses.iter().try_for_each(|stream| ops.wait_for(own, stream))?;
+            // SAFETY: the block's stream waits for them.
+            block.with_block(|block| unsafe { block.forget_stream_uses() });
+            Ok(())
+        })
     }
 
     /// Ends the storage: takes its memory, and returns a new storage over it. Accesses through handles that

@@ -1,6 +1,8 @@
 //! What can be done with a tensor before, during and after its lifetime.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod attacks;
+mod random;
 mod stray;
 
 use super::*;

@@ -76,6 +76,26 @@ fn a_write_beyond_the_end_names_both() {
     assert!(error.ends_with("; tensor 0 had this byte before, or ends below it"), "{error}");
 }
 
+/// Of the tensors in one part, the one is named whose time it is.
+#[test]
+fn the_tensor_of_the_time_is_named() {
+    let tensors = || [floats(64, 0..1), floats(64, 1..3), floats(8, 1..2), floats(64, 4..5)];
+    let parts = [PlannedPart::new(0, 256, tensors()), PlannedPart::new(256, 256, tensors())];
+    for (step, named) in [(0, "tensor 0"), (1, "tensor 1"), (2, "tensor 1"), (4, "tensor 3"), (6, "tensor 3")]
+    {
+        let mut memory = memory_of(512, &parts).unwrap();
+        memory.sanitize(true);
+        let first = memory.tensor(0).unwrap();
+        let kept = kernel_address(first);
+        memory.advance(step).unwrap();
+        memory.advance(step).unwrap();
+        // SAFETY: inside the block, which nothing else uses now.
+        unsafe { kept.write(1.0) };
+        let error = stray_write(&mut memory, step);
+        assert!(error.starts_with(named), "{step}: {error}");
+    }
+}
+
 /// What is allowed is not reported: writes in steps that use a tensor, and through clones that are held.
 #[test]
 fn proper_writes_are_not_reported() {

@@ -1,5 +1,4 @@
 //! Plans, executions and their errors.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use orlop_alloc::Error as AllocError;
 use orlop_context::{Budget, Context};

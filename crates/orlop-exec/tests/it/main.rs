@@ -1,0 +1,6 @@
+//! Plans and executions.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod attacks;
+mod failures;
+mod plans;
