@@ -65,14 +65,14 @@ impl PlanBuilder {
         let base = self.get(of)?;
         let mut spec = BufferSpec::new(name, shape, base.spec.dtype)?;
         (spec.device, spec.kind) = (base.spec.device, base.spec.kind);
+        // From the start of the base. A view without elements begins inside it, too.
+        let needed = first.saturating_mul(spec.dtype.size()).saturating_add(spec.bytes());
+        if needed > base.spec.bytes() {
+            return Err(too_small(&spec, needed, base));
+        }
         let first = base.layout.offset().saturating_add(first);
         let contiguous = Layout::contiguous(spec.shape.clone());
         let layout = Layout::new(spec.shape.clone(), contiguous.strides().clone(), first)?;
-        let needed = layout.byte_range(spec.dtype.size())?.end;
-        if needed > base.end() {
-            let start = base.layout.offset() * spec.dtype.size();
-            return Err(too_small(&spec, needed - start, base));
-        }
         let (steps, memory) = (base.steps.clone(), base.memory);
         self.buffers.push(Declared { spec, layout, steps, memory });
         Ok(BufferId(self.buffers.len() - 1))
@@ -84,8 +84,8 @@ impl PlanBuilder {
     /// # Errors
     ///
     /// [`ExecError::NotOver`] if the other one is on another device, of another kind, used later than in the
-    /// first of `steps`, or not until then; [`ExecError::TooSmall`]; [`ExecError::NoSteps`];
-    /// [`ExecError::UnknownBuffer`].
+    /// first of `steps`, or not until then, or is a view that does not begin where its buffer does;
+    /// [`ExecError::TooSmall`]; [`ExecError::NoSteps`]; [`ExecError::UnknownBuffer`].
     pub fn in_place(
         &mut self,
         spec: BufferSpec,
@@ -96,6 +96,9 @@ impl PlanBuilder {
         let other = self.get(over)?;
         let refused = |why| Err(not_over(&spec, other, why));
         check_arena(&spec, other)?;
+        if other.layout.offset() > 0 {
+            return refused("it does not begin where its buffer does");
+        }
         let last_use = self.buffers.iter().filter(|buffer| buffer.memory == other.memory);
         if last_use.clone().any(|buffer| buffer.steps.end > steps.start.saturating_add(1)) {
             return refused("its bytes are used later");
@@ -125,6 +128,16 @@ impl PlanBuilder {
         let layout = Layout::contiguous(spec.shape.clone());
         self.buffers.push(Declared { spec, layout, steps, memory: memory.unwrap_or(id) });
         BufferId(id)
+    }
+
+    /// Returns the number of buffers.
+    pub(crate) fn len(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// Removes all buffers but the first `count`.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        self.buffers.truncate(count);
     }
 
     /// Checks that a buffer can be in the memory of another one.

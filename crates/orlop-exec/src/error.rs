@@ -11,7 +11,7 @@ pub type Result<T, E = ExecError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecError {
-    /// The buffer is of another plan.
+    /// The plan has no buffer of this number: it is one of another plan.
     #[error("there is no buffer {buffer} in this plan of {buffers}")]
     UnknownBuffer {
         /// The number of the buffer.

@@ -4,7 +4,7 @@ use crate::{ArenaPlan, BufferId, ExecError, ExecutionPlan, Result};
 use orlop_alloc::Request;
 use orlop_context::Context;
 use orlop_tensor::Tensor;
-use orlop_tensor::planned::{PlannedError, PlannedMemory, StrayWrite};
+use orlop_tensor::planned::{PlannedError, PlannedMemory, PlannedPart, StrayWrite};
 
 /// The arenas of a plan with its tensors: what one run at a time needs.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct Execution {
     /// By number of the plan's arena.
     arenas: Vec<PlannedMemory>,
     now: u64,
+    /// Whether stray writes are searched for, if that was set.
+    sanitize: Option<bool>,
 }
 
 /// What [`Execution::rebind`] did with the arenas.
@@ -37,19 +39,20 @@ impl Execution {
     pub(crate) fn new(plan: &ExecutionPlan, context: &Context) -> Result<Self> {
         let arenas = plan.arenas().iter().map(|arena| reserve(arena, context));
         let arenas = arenas.collect::<Result<_>>()?;
-        Ok(Self { plan: plan.clone(), context: context.clone(), arenas, now: 0 })
+        Ok(Self { plan: plan.clone(), context: context.clone(), arenas, now: 0, sanitize: None })
     }
 
     /// Begins a run: step 0 is next. All temporary buffers of the run before end.
     ///
     /// # Errors
     ///
-    /// [`ExecError::InUse`] if one of them is still in use; the call can be repeated.
+    /// [`ExecError::InUse`] if one of them is still in use: the run then goes on, and the call can be
+    /// repeated.
     pub fn begin(&mut self) -> Result<()> {
-        for arena in 0..self.arenas.len() {
-            self.arenas[arena].restart().map_err(|error| self.explain(arena, error))?;
+        match PlannedMemory::restart_all(&mut self.arenas) {
+            Ok(()) => self.now = 0,
+            Err((arena, error)) => return Err(self.explain(arena, error)),
         }
-        self.now = 0;
         Ok(())
     }
 
@@ -59,17 +62,16 @@ impl Execution {
     ///
     /// # Errors
     ///
-    /// [`ExecError::InUse`] if such a buffer is being accessed, or its address is in use; the call can be
+    /// [`ExecError::InUse`] if such a buffer is being accessed, or its address is in use. The present step
+    /// then goes on, with all its buffers (clones of them may be revoked already), and the call can be
     /// repeated. [`ExecError::Backwards`].
     #[inline]
     pub fn step(&mut self, step: u64) -> Result<StepGuard<'_>> {
         if step < self.now {
             return Err(ExecError::Backwards { step, now: self.now });
         }
-        for arena in 0..self.arenas.len() {
-            if let Err(error) = self.arenas[arena].advance(step) {
-                return Err(self.explain(arena, error));
-            }
+        if let Err((arena, error)) = PlannedMemory::advance_all(&mut self.arenas, step) {
+            return Err(self.explain(arena, error));
         }
         self.now = step;
         Ok(StepGuard { execution: self })
@@ -107,8 +109,8 @@ impl Execution {
     }
 
     /// Goes over to another plan, such as one for other shapes. An arena that is large enough is divided
-    /// anew; others get new memory. Persistent arenas with the same buffers keep their contents; the bytes of
-    /// all other buffers are arbitrary afterwards. The next run begins.
+    /// anew; others get new memory. Persistent arenas with the same buffers and views keep their contents;
+    /// the bytes of all other buffers are arbitrary afterwards. The next run begins.
     ///
     /// # Errors
     ///
@@ -130,16 +132,7 @@ impl Execution {
             });
         }
         self.begin()?;
-        // From here on only a persistent tensor in use can refuse: these come first.
-        for divide_persistent in [true, false] {
-            for (source, arena) in sources.iter().zip(plan.arenas()) {
-                if let Source::Divided(old) = *source
-                    && arena.is_persistent() == divide_persistent
-                {
-                    self.arenas[old].divide(&arena.parts).map_err(|error| self.explain(old, error))?;
-                }
-            }
-        }
+        self.divide(&sources, plan)?;
         let mut old: Vec<_> = std::mem::take(&mut self.arenas).into_iter().map(Some).collect();
         for source in sources {
             let (memory, count) = match source {
@@ -151,7 +144,25 @@ impl Execution {
             self.arenas.extend(memory);
         }
         self.plan = plan.clone();
+        if let Some(on) = self.sanitize {
+            self.sanitize(on);
+        }
         Ok(rebound)
+    }
+
+    /// Divides the arenas that are used again: all of them, or none.
+    fn divide(&mut self, sources: &[Source], plan: &ExecutionPlan) -> Result<()> {
+        let mut parts_of: Vec<Option<&[PlannedPart]>> = vec![None; self.arenas.len()];
+        for (source, arena) in sources.iter().zip(plan.arenas()) {
+            if let Source::Divided(old) = *source {
+                parts_of[old] = Some(&arena.parts);
+            }
+        }
+        let arenas = self.arenas.iter_mut().zip(&parts_of).enumerate();
+        let (numbers, mut divided): (Vec<_>, Vec<_>) =
+            arenas.filter_map(|(number, (arena, parts))| Some((number, (arena, (*parts)?)))).unzip();
+        let divided = PlannedMemory::divide_all(&mut divided);
+        divided.map_err(|(index, error)| self.explain(numbers[index], error))
     }
 
     fn has_room(&self, old: usize, arena: &ArenaPlan) -> bool {
@@ -165,6 +176,7 @@ impl Execution {
     /// A write is reported by the next step, once, as [`ExecError::StrayWrite`], with the names of the buffer
     /// whose bytes were changed and of the one that probably did it, or has the bytes next.
     pub fn sanitize(&mut self, on: bool) {
+        self.sanitize = Some(on);
         self.arenas.iter_mut().for_each(|arena| arena.sanitize(on));
     }
 

@@ -29,8 +29,9 @@ impl GraphBuffers {
 impl PlanBuilder {
     /// Adds the values of a graph whose nodes are executed in this order, as `describe` describes them. The
     /// node at position `i` is executed in step `i`; results that are kept can be read in one more step after
-    /// the last. Views, and outputs that are written over an input, share the bytes of their source. Inputs
-    /// of the graph in the memory of the caller are not described and get no buffer.
+    /// the last. Views, and outputs that are written over an input, share the bytes of their source, from its
+    /// first on: a graph does not say where a smaller view begins. Inputs of the graph in the memory of the
+    /// caller are not described and get no buffer.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -59,8 +60,23 @@ impl PlanBuilder {
     /// # Errors
     ///
     /// [`ExecError::Graph`] for an invalid order; [`ExecError::SizeMismatch`]; [`ExecError::NotOver`] if
-    /// values that share bytes are described with different devices or kinds; errors of `describe`.
+    /// values that share bytes are described with different devices or kinds; errors of `describe`. No buffer
+    /// is added then.
     pub fn graph(
+        &mut self,
+        graph: &Graph,
+        order: &[NodeId],
+        describe: impl FnMut(ValueId) -> Result<BufferSpec>,
+    ) -> Result<GraphBuffers> {
+        let before = self.len();
+        let added = self.add_graph(graph, order, describe);
+        if added.is_err() {
+            self.truncate(before);
+        }
+        added
+    }
+
+    fn add_graph(
         &mut self,
         graph: &Graph,
         order: &[NodeId],

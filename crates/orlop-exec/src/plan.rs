@@ -73,7 +73,7 @@ pub struct ArenaPlan {
     pub(crate) parts: Vec<PlannedPart>,
     /// The buffers of its tensors.
     pub(crate) tensors: Vec<BufferId>,
-    /// What determines the contents of a persistent arena.
+    /// What its tensors are. With the parts, this determines the contents of a persistent arena.
     specs: Vec<BufferSpec>,
 }
 
@@ -116,7 +116,7 @@ impl ArenaPlan {
 
     /// Returns `true` if an arena of the other plan can be used as it is, with its contents.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.is_persistent && other.is_persistent && self.specs == other.specs && self.plan == other.plan
+        self.is_persistent && other.is_persistent && self.specs == other.specs && self.parts == other.parts
     }
 
     fn belongs_to(&self, buffer: &Declared) -> bool {
@@ -168,10 +168,11 @@ impl ExecutionPlan {
         &self.inner.arenas
     }
 
-    /// Returns the bytes of all temporary arenas.
+    /// Returns the bytes of all temporary arenas; `usize::MAX` if they are more than that.
     #[must_use]
     pub fn workspace_bytes(&self) -> usize {
-        self.arenas().iter().filter(|arena| !arena.is_persistent).map(|arena| arena.bytes).sum()
+        let temporary = self.arenas().iter().filter(|arena| !arena.is_persistent);
+        temporary.map(|arena| arena.bytes).fold(0, usize::saturating_add)
     }
 
     /// Returns the number of steps: the first is 0, the last is the last that uses a temporary buffer.
@@ -192,14 +193,14 @@ impl ExecutionPlan {
         self.inner.buffers.is_empty()
     }
 
-    /// Returns the arena of a buffer, and its bytes there. `None` for a buffer of another plan.
+    /// Returns the arena of a buffer, and its bytes there. `None` if the plan has no buffer of this number.
     #[must_use]
     pub fn place(&self, buffer: BufferId) -> Option<(&ArenaPlan, Range<u64>)> {
         let placed = self.inner.buffers.get(buffer.0)?;
         Some((self.inner.arenas.get(placed.arena)?, placed.bytes.clone()))
     }
 
-    /// Returns the name of a buffer. `None` for a buffer of another plan.
+    /// Returns the name of a buffer. `None` if the plan has no buffer of this number.
     #[must_use]
     pub fn name(&self, buffer: BufferId) -> Option<&str> {
         self.inner.buffers.get(buffer.0).map(|placed| &*placed.name)
@@ -255,7 +256,6 @@ fn plan_arena(
             memories.push((number, Vec::new()));
         }
         memories[*memory].1.push(number);
-        arena.specs.push(buffer.spec.clone());
     }
     let mut problem = ProblemBuilder::new();
     for (first, members) in &memories {
@@ -286,6 +286,7 @@ fn plan_arena(
             let bytes = start..start + spec.bytes() as u64;
             places[number] = Some(Place { arena: index, tensor: arena.tensors.len(), bytes });
             arena.tensors.push(BufferId(number));
+            arena.specs.push(spec.clone());
             tensors.push(PlannedTensor::new(layout.clone(), spec.dtype, steps.clone()));
         }
         // Both are below the height, which fits.

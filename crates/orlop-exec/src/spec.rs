@@ -4,7 +4,8 @@ use crate::Result;
 use orlop_core::{Alignment, DType, Device, MemoryKind, Shape};
 use orlop_tensor::IntoShape;
 
-/// A buffer of a plan: the number that [`PlanBuilder`](crate::PlanBuilder) gave it.
+/// A buffer of a plan: the number that [`PlanBuilder`](crate::PlanBuilder) gave it. In another plan it is the
+/// buffer that has this number there, such as the same one for other shapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub(crate) usize);
 

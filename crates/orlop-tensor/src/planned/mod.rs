@@ -43,6 +43,7 @@
 //! borrowed as one, and revoked as one.
 
 mod check;
+mod clock;
 mod error;
 mod part;
 mod sanitizer;
@@ -63,6 +64,12 @@ use std::ops::Range;
 
 /// The end of a lifetime that never ends.
 const NEVER: u64 = u64::MAX;
+
+/// Returns `true` if the lifetime has begun and is not over.
+#[inline]
+fn is_live(lifetime: &Range<u64>, now: u64) -> bool {
+    lifetime.start <= now && (now < lifetime.end || lifetime.end == NEVER)
+}
 
 /// A prepared tensor.
 #[derive(Debug)]
@@ -92,6 +99,8 @@ pub struct PlannedMemory {
     ends: Box<[usize]>,
     /// The number of slots at the start of `ends` whose time is over.
     ended: usize,
+    /// The same after the present move of the clock, if that is possible.
+    settled: usize,
     now: u64,
     sanitizer: Option<Box<Sanitizer>>,
 }
@@ -137,88 +146,21 @@ impl PlannedMemory {
             parts: prepared.into(),
             ends: ends.into(),
             ended: 0,
+            settled: 0,
             now: 0,
             sanitizer: None,
-        }
-    }
-
-    /// Moves the clock to `step`, and ends the tensors whose lifetimes are over by then. Clones and views of
-    /// them that are still held are revoked.
-    ///
-    /// # Errors
-    ///
-    /// [`PlannedError::Backwards`]; [`PlannedError::InUse`] if a tensor cannot be ended: the clock then has
-    /// not moved.
-    pub fn advance(&mut self, step: u64) -> Result<(), PlannedError> {
-        if step < self.now {
-            return Err(PlannedError::Backwards { step, now: self.now });
-        }
-        self.end_until(step)?;
-        self.now = step;
-        Ok(())
-    }
-
-    /// Ends all tensors but those whose lifetimes never end, and sets the clock to 0.
-    ///
-    /// # Errors
-    ///
-    /// [`PlannedError::InUse`]; the clock then has not moved.
-    pub fn restart(&mut self) -> Result<(), PlannedError> {
-        self.end_until(NEVER)?;
-        (self.ended, self.now) = (0, 0);
-        Ok(())
-    }
-
-    #[inline]
-    fn end_until(&mut self, step: u64) -> Result<(), PlannedError> {
-        if self.sanitizer.is_some() {
-            self.check_bytes()?;
-        }
-        while let Some(&slot) = self.ends.get(self.ended)
-            && self.slots[slot].lifetime.end <= step
-        {
-            if !self.is_settled(slot) {
-                self.revoke(slot)?;
-            }
-            if self.sanitizer.is_some() {
-                self.end_bytes(slot);
-            }
-            self.ended += 1;
-        }
-        Ok(())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn check_bytes(&mut self) -> Result<(), PlannedError> {
-        let Some(mut sanitizer) = self.sanitizer.take() else { return Ok(()) };
-        let result = sanitizer.check(self);
-        self.sanitizer = Some(sanitizer);
-        result
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_bytes(&mut self, slot: usize) {
-        let Slot { part, lifetime, .. } = &self.slots[slot];
-        let part = *part;
-        if self.parts[part].lifetime.end == lifetime.end
-            && let Some(mut sanitizer) = self.sanitizer.take()
-        {
-            sanitizer.end(self, part);
-            self.sanitizer = Some(sanitizer);
         }
     }
 
     /// Starts or stops the search for writes outside of lifetimes, which finds what kernels do with
     /// addresses: bytes that were not lent in a step, and changed. It takes a copy of the memory, and the
     /// time to compare it in each step. It is on in builds with debug assertions, and has no effect on memory
-    /// that the host cannot access.
+    /// that the host cannot access, or if there is no memory for the copy.
     ///
     /// A write is reported by the next call that moves the clock, once, as [`PlannedError::StrayWrite`].
     pub fn sanitize(&mut self, on: bool) {
         let can = self.root.access == Access::Host && self.root.requested > 0;
-        self.sanitizer = (on && can).then(|| Box::new(Sanitizer::new(self)));
+        self.sanitizer = (on && can).then(|| Sanitizer::new(self)).flatten().map(Box::new);
     }
 
     /// Returns `true` if nothing but the prepared tensors is left of what was done with a part.
@@ -259,7 +201,7 @@ impl PlannedMemory {
     #[inline]
     pub fn tensor(&self, tensor: usize) -> Result<&Tensor, PlannedError> {
         match self.slots.get(tensor) {
-            Some(slot) if slot.lifetime.contains(&self.now) => {
+            Some(slot) if is_live(&slot.lifetime, self.now) => {
                 if let Some(sanitizer) = &self.sanitizer {
                     sanitizer.note(slot.part);
                 }
@@ -288,7 +230,7 @@ impl PlannedMemory {
     pub fn bind(&mut self, tensor: usize, storage: &Storage) -> Result<(), PlannedError> {
         let in_use = |source| PlannedError::InUse { tensor, source };
         let part = match self.slots.get(tensor) {
-            Some(slot) if slot.lifetime.contains(&self.now) => slot.part,
+            Some(slot) if is_live(&slot.lifetime, self.now) => slot.part,
             other => return Err(self.refuse(tensor, other)),
         };
         if !self.is_part_settled(part) {
@@ -313,26 +255,6 @@ impl PlannedMemory {
                 slot.tensor = Tensor::new(storage.clone(), imp.layout.clone(), imp.dtype);
             }
         }
-    }
-
-    /// Replaces the parts, in the same block. The clock is at 0 afterwards.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`PlannedMemory::new`]; [`PlannedError::InUse`] if a tensor, also one whose lifetime never
-    /// ends, is used. The parts are then as before.
-    pub fn divide(&mut self, parts: &[PlannedPart]) -> Result<(), PlannedError> {
-        check(parts, self.root.requested, self.root.align)?;
-        self.restart()?;
-        for slot in 0..self.slots.len() {
-            if self.slots[slot].lifetime.end == NEVER && !self.is_settled(slot) {
-                self.revoke(slot)?;
-            }
-        }
-        let (root, is_sanitized) = (self.root.clone(), self.sanitizer.is_some());
-        *self = Self::of_checked(root, parts);
-        self.sanitize(is_sanitized);
-        Ok(())
     }
 
     /// Returns the time of the clock.

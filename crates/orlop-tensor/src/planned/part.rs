@@ -1,10 +1,11 @@
 //! The description of planned memory: parts, and the tensors over them.
 
+use super::NEVER;
 use orlop_core::{DType, Layout};
 use std::ops::Range;
 
 /// A tensor of planned memory: where in its part, and when.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedTensor {
     pub(super) layout: Layout,
     pub(super) dtype: DType,
@@ -14,7 +15,7 @@ pub struct PlannedTensor {
 impl PlannedTensor {
     /// Describes a tensor with this layout, whose offset counts from the start of the part. It is lent while
     /// the clock is in `lifetime`. A lifetime that ends at `u64::MAX` never ends: the tensor keeps its bytes
-    /// when the clock starts again.
+    /// when the clock starts again, so no other part may have them in any step.
     #[must_use]
     pub fn new(layout: Layout, dtype: DType, lifetime: Range<u64>) -> Self {
         Self { layout, dtype, lifetime }
@@ -22,8 +23,8 @@ impl PlannedTensor {
 }
 
 /// A part of planned memory, with the tensors over it. It is live from the first start to the last end of
-/// their lifetimes.
-#[derive(Debug, Clone)]
+/// their lifetimes, and always if one of them never ends or there is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedPart {
     pub(super) offset: usize,
     pub(super) bytes: usize,
@@ -39,7 +40,10 @@ impl PlannedPart {
 
     pub(super) fn lifetime(&self) -> Range<u64> {
         let starts = self.tensors.iter().map(|tensor| tensor.lifetime.start);
-        let ends = self.tensors.iter().map(|tensor| tensor.lifetime.end);
-        starts.min().unwrap_or(0)..ends.max().unwrap_or(u64::MAX)
+        match self.tensors.iter().map(|tensor| tensor.lifetime.end).max().unwrap_or(NEVER) {
+            // What never ends is there when the clock starts again.
+            NEVER => 0..NEVER,
+            end => starts.min().unwrap_or(0)..end,
+        }
     }
 }

@@ -8,7 +8,8 @@
 //! A write through an old address into a part that is lent in the same step is not found: that part may
 //! change.
 
-use super::{NEVER, Part, PlannedError, PlannedMemory};
+use super::{NEVER, Part, PlannedError, PlannedMemory, is_live};
+use crate::host;
 use std::ops::Range;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,18 +29,19 @@ pub(super) struct Sanitizer {
 }
 
 impl Sanitizer {
-    pub(super) fn new(memory: &PlannedMemory) -> Self {
+    /// Returns `None` if there is no memory for the copy.
+    pub(super) fn new(memory: &PlannedMemory) -> Option<Self> {
+        let mut copy = host::zeros(memory.root.requested).ok()?;
         // Live parts may be held: they are copied when they are not.
-        let live = |part: &Part| part.lifetime.contains(&memory.now);
+        let live = |part: &Part| is_live(&part.lifetime, memory.now);
         let lent = memory.parts.iter().map(|part| AtomicBool::new(live(part))).collect();
         let mut excused: Vec<_> =
             memory.parts.iter().filter(|part| live(part)).map(|part| part.bytes.clone()).collect();
         excused.sort_unstable_by_key(|bytes| bytes.start);
-        let mut copy = vec![0; memory.root.requested];
         for gap in gaps(excused.into_iter(), copy.len()) {
             copy[gap.clone()].copy_from_slice(bytes(memory, gap));
         }
-        Self { copy, lent }
+        Some(Self { copy, lent })
     }
 
     /// Notes that a part is lent.
@@ -54,7 +56,7 @@ impl Sanitizer {
         let now = memory.now;
         let mut excused: Vec<(Range<usize>, usize, bool)> = Vec::new();
         for part in 0..memory.parts.len() {
-            if memory.parts[part].lifetime.contains(&now) && *self.lent[part].get_mut() {
+            if is_live(&memory.parts[part].lifetime, now) && *self.lent[part].get_mut() {
                 let is_held = !memory.is_part_settled(part);
                 excused.push((memory.parts[part].bytes.clone(), part, is_held));
             }
@@ -128,7 +130,7 @@ fn stray(memory: &PlannedMemory, excused: &[(Range<usize>, usize, bool)], byte: 
     let with_byte = || (0..memory.parts.len()).filter(|&part| memory.parts[part].bytes.contains(&byte));
     let start = |&part: &usize| memory.parts[part].lifetime.start;
     let end = |&part: &usize| memory.parts[part].lifetime.end;
-    let live = with_byte().find(|&part| memory.parts[part].lifetime.contains(&now));
+    let live = with_byte().find(|&part| is_live(&memory.parts[part].lifetime, now));
     let before = with_byte().filter(|part| end(part) <= now && end(part) != NEVER).max_by_key(end);
     let after = with_byte().filter(|part| start(part) > now).min_by_key(start);
     // The lent part that ends closest below may have been written beyond its end.

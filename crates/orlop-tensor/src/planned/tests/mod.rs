@@ -1,6 +1,7 @@
 //! What can be done with a tensor before, during and after its lifetime.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod attacks;
 mod stray;
 
 use super::*;

@@ -1,0 +1,161 @@
+//! The clock of planned memory, and the ends of tensors.
+//!
+//! A move has two passes. The first settles the tensors whose time will be over: nothing but the prepared
+//! ones is left of them, or it fails, and all of them are as live as before. The second ends them, and cannot
+//! fail. So no tensor is lent that the clock takes for ended.
+
+use super::check::check;
+use super::{NEVER, PlannedError, PlannedMemory, PlannedPart, Slot};
+use std::slice;
+
+impl PlannedMemory {
+    /// Moves the clock to `step`, and ends the tensors whose lifetimes are over by then. Clones and views of
+    /// them that are still held are revoked.
+    ///
+    /// # Errors
+    ///
+    /// [`PlannedError::Backwards`]; [`PlannedError::InUse`] if a tensor cannot be ended: the clock then has
+    /// not moved, and no tensor has ended. Clones and views of others may be revoked already.
+    #[inline]
+    pub fn advance(&mut self, step: u64) -> Result<(), PlannedError> {
+        Self::advance_all(slice::from_mut(self), step).map_err(|(_, error)| error)
+    }
+
+    /// Ends all tensors but those whose lifetimes never end, and sets the clock to 0.
+    ///
+    /// # Errors
+    ///
+    /// [`PlannedError::InUse`], as for [`PlannedMemory::advance`].
+    pub fn restart(&mut self) -> Result<(), PlannedError> {
+        Self::restart_all(slice::from_mut(self)).map_err(|(_, error)| error)
+    }
+
+    /// Replaces the parts, in the same block. The clock is at 0 afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PlannedMemory::new`]; [`PlannedError::InUse`] if a tensor, also one whose lifetime never
+    /// ends, is used. The parts are then as before.
+    pub fn divide(&mut self, parts: &[PlannedPart]) -> Result<(), PlannedError> {
+        Self::divide_all(&mut [(self, parts)]).map_err(|(_, error)| error)
+    }
+
+    /// [`PlannedMemory::advance`] for several: all of them, or none.
+    ///
+    /// # Errors
+    ///
+    /// The error with the index of its memory. No clock has moved then.
+    #[inline]
+    pub fn advance_all(memories: &mut [Self], step: u64) -> Result<(), (usize, PlannedError)> {
+        for (index, memory) in memories.iter_mut().enumerate() {
+            if step < memory.now {
+                return Err((index, PlannedError::Backwards { step, now: memory.now }));
+            }
+            memory.settle_until(step).map_err(|error| (index, error))?;
+        }
+        for memory in memories {
+            memory.end_settled();
+            memory.now = step;
+        }
+        Ok(())
+    }
+
+    /// [`PlannedMemory::restart`] for several: all of them, or none.
+    ///
+    /// # Errors
+    ///
+    /// The error with the index of its memory. No clock has moved then.
+    pub fn restart_all(memories: &mut [Self]) -> Result<(), (usize, PlannedError)> {
+        for (index, memory) in memories.iter_mut().enumerate() {
+            memory.settle_until(NEVER).map_err(|error| (index, error))?;
+        }
+        for memory in memories {
+            memory.end_settled();
+            (memory.ended, memory.now) = (0, 0);
+        }
+        Ok(())
+    }
+
+    /// [`PlannedMemory::divide`] for several: all of them, or none.
+    ///
+    /// # Errors
+    ///
+    /// The error with the index of its memory. All parts are as before then.
+    pub fn divide_all(memories: &mut [(&mut Self, &[PlannedPart])]) -> Result<(), (usize, PlannedError)> {
+        for (index, (memory, parts)) in memories.iter_mut().enumerate() {
+            let settled = check(parts, memory.root.requested, memory.root.align)
+                .and_then(|()| memory.settle_until(NEVER))
+                .and_then(|()| memory.settle_endless());
+            settled.map_err(|error| (index, error))?;
+        }
+        for (memory, parts) in memories {
+            let (root, is_sanitized) = (memory.root.clone(), memory.sanitizer.is_some());
+            **memory = Self::of_checked(root, parts);
+            memory.sanitize(is_sanitized);
+        }
+        Ok(())
+    }
+
+    /// Settles the tensors whose time is over at `step`.
+    #[inline]
+    fn settle_until(&mut self, step: u64) -> Result<(), PlannedError> {
+        if self.sanitizer.is_some() {
+            self.check_bytes()?;
+        }
+        self.settled = self.ended;
+        while let Some(&slot) = self.ends.get(self.settled)
+            && self.slots[slot].lifetime.end <= step
+        {
+            self.settle(slot)?;
+            self.settled += 1;
+        }
+        Ok(())
+    }
+
+    /// Settles the tensors whose time is never over.
+    fn settle_endless(&mut self) -> Result<(), PlannedError> {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].lifetime.end == NEVER {
+                self.settle(slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Revokes what is left of a tensor.
+    #[inline]
+    fn settle(&mut self, slot: usize) -> Result<(), PlannedError> {
+        if self.is_settled(slot) { Ok(()) } else { self.revoke(slot) }
+    }
+
+    /// Ends the tensors that are settled. Nothing has used them since.
+    #[inline]
+    fn end_settled(&mut self) {
+        if self.sanitizer.is_some() {
+            (self.ended..self.settled).for_each(|index| self.end_bytes(self.ends[index]));
+        }
+        self.ended = self.settled;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_bytes(&mut self) -> Result<(), PlannedError> {
+        let Some(mut sanitizer) = self.sanitizer.take() else { return Ok(()) };
+        let result = sanitizer.check(self);
+        self.sanitizer = Some(sanitizer);
+        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_bytes(&mut self, slot: usize) {
+        let Slot { part, lifetime, .. } = &self.slots[slot];
+        let part = *part;
+        if self.parts[part].lifetime.end == lifetime.end
+            && let Some(mut sanitizer) = self.sanitizer.take()
+        {
+            sanitizer.end(self, part);
+            self.sanitizer = Some(sanitizer);
+        }
+    }
+}
