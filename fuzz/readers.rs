@@ -4,8 +4,10 @@
 //! For any bytes, a reader returns a value or a typed error, and the value can be inspected and written.
 
 use orlop::device::{Policy, TorchConf};
+use orlop::exec::PlanBuilder;
 use orlop::lab::simulate::{AllocatorRules, Simulation, StreamedReplay};
-use orlop::onnx::OnnxReader;
+use orlop::memory::Context;
+use orlop::onnx::{OnnxModel, OnnxReader};
 use orlop::plan::{MinPeak, NodeId, Problem, SearchBudget, Skyline, verify};
 use orlop::tensor::Tensor;
 use orlop::tensor::interchange::npy::{ReadOptions, npz};
@@ -171,7 +173,10 @@ fn trace(bytes: &[u8]) {
     let _ = Trace::parse(bytes);
 }
 
-/// Graphs, their orders and their plans.
+/// Executions of fuzzed graphs reserve no more.
+const MAX_EXECUTED: usize = 1 << 20;
+
+/// Graphs, their orders, their plans and their executions.
 fn onnx(bytes: &[u8]) {
     let Ok(model) = OnnxReader::new().bind("batch", 8).read(bytes) else { return };
     let given = model.graph.given_order();
@@ -185,6 +190,41 @@ fn onnx(bytes: &[u8]) {
     if let Some(bytes) = bound(&given) {
         let other = bound(&MinPeak::new().width(2).order(&model.graph)).expect("an order of all nodes");
         assert!(other <= bytes, "{other} bytes and not {bytes}");
+    }
+    for with_weights in [false, true] {
+        execute(&model, with_weights);
+    }
+}
+
+/// A value is lent with the shape that the model has for it, in the steps of its problem.
+fn execute(model: &OnnxModel, with_weights: bool) {
+    let mut plan = PlanBuilder::new().budget(SearchBudget::iterations(10));
+    let buffers = model.execution();
+    let buffers = if with_weights { buffers.with_weights() } else { buffers };
+    let Ok(buffers) = buffers.declare(&mut plan) else { return };
+    let Ok(plan) = plan.finish() else { return };
+    let lifetimes = model.graph.lifetimes(buffers.order()).expect("the plan has them");
+    let workspace = plan.arenas().iter().find(|arena| !arena.is_persistent());
+    let problem = lifetimes.problem();
+    assert_eq!(workspace.map_or(&[][..], |arena| arena.problem().buffers()), problem.buffers());
+    if plan.arenas().iter().map(|arena| arena.bytes()).max().is_some_and(|bytes| bytes > MAX_EXECUTED) {
+        return;
+    }
+    let Ok(mut execution) = plan.prepare(&Context::new()) else { return };
+    for step in 0..plan.steps() {
+        let tensors = execution.step(step).expect("nothing is held");
+        for value in model.graph.values() {
+            let Some(buffer) = buffers.value(value) else { continue };
+            let lifetime = lifetimes.buffer(value).and(lifetimes.lifetime(value));
+            let tensor = tensors.tensor(buffer);
+            assert_eq!(tensor.is_ok(), lifetime.is_none_or(|steps| steps.contains(&step)));
+            if let Ok(tensor) = tensor {
+                let sizes = model.value(value).and_then(|value| value.dtype().and(value.sizes()));
+                let lent = tensor.sizes().iter().map(|&size| size as u64);
+                assert!(sizes.is_none_or(|sizes| sizes.iter().copied().eq(lent)));
+                tensor.fill_(1.0).expect("it is not borrowed");
+            }
+        }
     }
 }
 

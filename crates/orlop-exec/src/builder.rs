@@ -11,7 +11,7 @@ use std::ops::{Range, RangeInclusive};
 #[derive(Debug, Clone, Default)]
 pub struct PlanBuilder {
     buffers: Vec<Declared>,
-    budget: SearchBudget,
+    budget: Option<SearchBudget>,
 }
 
 impl PlanBuilder {
@@ -21,10 +21,10 @@ impl PlanBuilder {
         Self::default()
     }
 
-    /// Sets how long the planner searches; by default until it has tried each of its orders once.
+    /// Sets how long the planner searches; by default as `orlop plan` does ([`SearchBudget::short`]).
     #[must_use]
     pub fn budget(mut self, budget: SearchBudget) -> Self {
-        self.budget = budget;
+        self.budget = Some(budget);
         self
     }
 

@@ -130,7 +130,7 @@ impl ArenaPlan {
 }
 
 impl ExecutionPlan {
-    pub(crate) fn new(declared: Vec<Declared>, budget: SearchBudget) -> Result<Self> {
+    pub(crate) fn new(declared: Vec<Declared>, budget: Option<SearchBudget>) -> Result<Self> {
         let mut keys: Vec<(Device, MemoryKind, bool)> = Vec::new();
         for buffer in &declared {
             let key = (buffer.spec.device, buffer.spec.kind, buffer.is_persistent());
@@ -228,7 +228,7 @@ fn plan_arena(
     declared: &[Declared],
     (device, kind, is_persistent): (Device, MemoryKind, bool),
     index: usize,
-    budget: SearchBudget,
+    budget: Option<SearchBudget>,
     places: &mut [Option<Place>],
 ) -> Result<ArenaPlan> {
     let mut arena = ArenaPlan {
@@ -270,7 +270,10 @@ fn plan_arena(
         problem.push_named(&declared[*first].spec.name, buffer)?;
     }
     arena.problem = problem.finish();
-    arena.plan = Skyline::new().budget(budget).plan(&arena.problem);
+    // What is live all the time leaves nothing to search.
+    let default =
+        if is_persistent { SearchBudget::default() } else { SearchBudget::short(arena.problem.len()) };
+    arena.plan = Skyline::new().budget(budget.unwrap_or(default)).plan(&arena.problem);
     let too_large = ExecError::TooLarge { bytes: arena.plan.height() };
     arena.bytes = usize::try_from(arena.plan.height()).map_err(|_| too_large)?;
     for ((_, members), (&offset, buffer)) in

@@ -1,4 +1,4 @@
-//! ONNX graphs as problems of static memory planning.
+//! ONNX graphs as problems of static memory planning, and as execution plans.
 //!
 //! A model's file has its operators, and the shapes of the values between them. That is enough for a plan:
 //! the weights may be missing, and no operator is executed.
@@ -8,9 +8,15 @@
 //! | give sizes to the symbols in shapes | [`OnnxReader::bind`] |
 //! | read a file | [`OnnxReader::read`] |
 //! | plan the memory of the values | [`OnnxModel::graph`], [`orlop_plan`] |
+//! | look up types and sizes of values | [`OnnxModel::find`], [`OnnxModel::value`] |
+#![cfg_attr(
+    feature = "exec",
+    doc = "| make buffers of the values, to run the graph in | [`OnnxModel::execution`], [`orlop_exec`] |"
+)]
 //!
 //! Weights and inputs are in the memory of the caller. Outputs of reshaping operators are views; outputs of
-//! operators that work element by element may be written over an input of the same size.
+//! operators that work element by element may be written over an input with as many elements of the same
+//! size.
 #![forbid(unsafe_code)]
 
 /// The README's example is a test.
@@ -19,6 +25,9 @@
 struct Readme;
 
 mod error;
+#[cfg(feature = "exec")]
+mod execution;
+mod model;
 mod operators;
 mod proto;
 mod reader;
@@ -27,4 +36,7 @@ mod shapes;
 mod tests;
 
 pub use self::error::OnnxError;
-pub use self::reader::{OnnxModel, OnnxReader};
+#[cfg(feature = "exec")]
+pub use self::execution::{OnnxBuffers, OnnxExecError, OnnxExecution};
+pub use self::model::{OnnxModel, OnnxValue, ValueOrigin};
+pub use self::reader::OnnxReader;

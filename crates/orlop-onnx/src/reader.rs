@@ -1,10 +1,11 @@
 //! From a file to a graph.
 
 use crate::OnnxError;
+use crate::model::{OnnxModel, OnnxValue, ValueOrigin};
 use crate::operators::{MemoryUse, memory_use};
 use crate::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
-use crate::shapes::{Sizes, weight_bytes};
-use orlop_plan::{Graph, GraphBuilder, ValueId};
+use crate::shapes::{Sizes, TensorSize, of_weight};
+use orlop_plan::{GraphBuilder, ValueId};
 use prost::Message;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -40,21 +41,6 @@ impl OnnxReader {
     }
 }
 
-/// A model: its graph, for planning, and the bytes of its weights.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OnnxModel {
-    /// The graph. Its results are kept; its inputs and weights are in the memory of the caller.
-    pub graph: Graph,
-    /// The bytes of all weights.
-    pub weight_bytes: u64,
-    /// The bytes of all values that nodes write, views not counted: what a program without a plan would have
-    /// if it freed nothing.
-    pub value_bytes: u64,
-    /// The names that were given a number, and that no shape has.
-    pub unused_bindings: Vec<String>,
-}
-
 /// A graph that is being read.
 struct Reading<'a> {
     proto: &'a GraphProto,
@@ -62,8 +48,9 @@ struct Reading<'a> {
     types: HashMap<&'a str, &'a ValueInfoProto>,
     sizes: Sizes<'a>,
     unknown: Vec<String>,
-    values: HashMap<&'a str, ValueId>,
-    bytes: HashMap<ValueId, u64>,
+    names: HashMap<&'a str, ValueId>,
+    /// By number.
+    values: Vec<OnnxValue>,
     builder: GraphBuilder,
     weight_bytes: u64,
     value_bytes: u64,
@@ -78,22 +65,25 @@ impl<'a> Reading<'a> {
             types: with_types.map(|info| (&*info.name, info)).collect(),
             sizes: Sizes::new(bindings),
             unknown: Vec::new(),
-            values: HashMap::new(),
-            bytes: HashMap::new(),
+            names: HashMap::new(),
+            values: Vec::new(),
             builder: GraphBuilder::new(),
             weight_bytes: 0,
             value_bytes: 0,
         };
+        let dense = proto.initializer.iter().map(|weight| (weight, ValueOrigin::Weight));
         let sparse = proto.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref());
-        for weight in proto.initializer.iter().chain(sparse) {
-            let bytes = weight_bytes(weight)?;
-            reading.weight_bytes = reading.weight_bytes.saturating_add(bytes);
-            reading.add_input(&weight.name, bytes);
+        for (weight, origin) in dense.chain(sparse.map(|weight| (weight, ValueOrigin::SparseWeight))) {
+            if reading.names.contains_key(&*weight.name) {
+                return Err(OnnxError::WrittenTwice { value: weight.name.clone() });
+            }
+            let size = of_weight(weight)?;
+            reading.add_weight(&weight.name, origin, Some(size));
         }
         for input in &proto.input {
-            if !reading.values.contains_key(&*input.name) {
-                let bytes = reading.sizes.bytes(&input.name, input.r#type.as_ref())?.unwrap_or(0);
-                reading.add_input(&input.name, bytes);
+            if !reading.names.contains_key(&*input.name) {
+                let size = reading.sizes.of(&input.name, input.r#type.as_ref())?;
+                reading.add_input(&input.name, ValueOrigin::Input, size);
             }
         }
         Ok(reading)
@@ -111,7 +101,7 @@ impl<'a> Reading<'a> {
             return Err(OnnxError::UnknownShapes { values: self.unknown });
         }
         for output in &self.proto.output {
-            let Some(&value) = self.values.get(&*output.name) else {
+            let Some(&value) = self.names.get(&*output.name) else {
                 let node = "the model's outputs".to_owned();
                 return Err(OnnxError::MissingValue { node, value: output.name.clone() });
             };
@@ -123,6 +113,8 @@ impl<'a> Reading<'a> {
             graph: self.builder.finish(),
             weight_bytes: self.weight_bytes,
             value_bytes: self.value_bytes,
+            values: self.values,
+            names: self.names.into_iter().map(|(name, value)| (name.into(), value)).collect(),
         })
     }
 
@@ -134,57 +126,81 @@ impl<'a> Reading<'a> {
         if node.op_type == "Constant" {
             // A weight with a node around it.
             for output in written(node) {
-                let bytes = self.known_bytes(output)?.unwrap_or(0);
-                self.weight_bytes = self.weight_bytes.saturating_add(bytes);
-                self.add_input(output, bytes);
+                let size = self.known_size(output)?;
+                self.add_weight(output, ValueOrigin::Weight, size);
             }
             return Ok(());
         }
-        let inputs: Vec<ValueId> = read(node).filter_map(|input| self.values.get(input).copied()).collect();
+        let inputs: Vec<ValueId> = read(node).filter_map(|input| self.names.get(input).copied()).collect();
         let id = self.builder.node(&title(node), &inputs)?;
-        let first = node.output.first().filter(|name| !name.is_empty());
+        let first = node.output.first().map(|name| &**name);
         for output in written(node) {
-            let bytes = self.known_bytes(output)?;
-            if bytes.is_none() && !self.is_named(output) {
+            let size = self.known_size(output)?;
+            if size.is_none() && !self.is_named(output) {
                 self.unknown.push(output.to_owned());
             }
-            let bytes = bytes.unwrap_or(0);
+            let bytes = size.as_ref().map_or(0, |size| size.bytes);
             let value = self.builder.output(id, output, bytes)?;
-            self.values.insert(output, value);
-            self.bytes.insert(value, bytes);
-            let uses = memory_use(&node.domain, &node.op_type);
-            let first_input = node.input.first().and_then(|input| self.values.get(&**input).copied());
-            // A file may claim a shape that is none of a view.
-            let is_whole = first_input.and_then(|input| self.bytes.get(&input)) == Some(&bytes);
-            let uses = match uses {
-                _ if first.is_none_or(|first| first != output) => MemoryUse::Own,
-                MemoryUse::View if !is_whole => MemoryUse::Own,
-                uses => uses,
+            let (view_of, over) = match first == Some(output) {
+                true => self.sources(node, &inputs, size.as_ref()),
+                false => (None, Vec::new()),
             };
-            match (uses, first_input) {
-                (MemoryUse::View, Some(input)) => self.builder.view(input, value)?,
-                (MemoryUse::OverFirst, Some(input)) => self.builder.in_place(input, value)?,
-                (MemoryUse::OverAny, _) => {
-                    inputs.iter().try_for_each(|&input| self.builder.in_place(input, value))?;
-                }
-                _ => {}
+            match view_of {
+                Some(input) => self.builder.view(input, value)?,
+                None => self.value_bytes = self.value_bytes.saturating_add(bytes),
             }
-            if uses != MemoryUse::View {
-                self.value_bytes = self.value_bytes.saturating_add(bytes);
-            }
+            over.iter().try_for_each(|&input| self.builder.in_place(input, value))?;
+            self.note(output, value, ValueOrigin::Node, size);
         }
         Ok(())
     }
 
-    fn add_input(&mut self, name: &'a str, bytes: u64) {
-        let value = self.builder.input(name, bytes);
-        self.values.insert(name, value);
-        self.bytes.insert(value, bytes);
+    fn add_weight(&mut self, name: &'a str, origin: ValueOrigin, size: Option<TensorSize>) {
+        let bytes = size.as_ref().map_or(0, |size| size.bytes);
+        self.weight_bytes = self.weight_bytes.saturating_add(bytes);
+        self.add_input(name, origin, size);
     }
 
-    fn known_bytes(&mut self, value: &str) -> Result<Option<u64>, OnnxError> {
+    fn add_input(&mut self, name: &'a str, origin: ValueOrigin, size: Option<TensorSize>) {
+        let value = self.builder.input(name, size.as_ref().map_or(0, |size| size.bytes));
+        self.note(name, value, origin, size);
+    }
+
+    /// Notes a value that was just added to the graph.
+    fn note(&mut self, name: &'a str, value: ValueId, origin: ValueOrigin, size: Option<TensorSize>) {
+        self.names.insert(name, value);
+        self.values.push(OnnxValue { origin, size });
+    }
+
+    /// Returns the input that the first output of a node is a view of, and those that it may be written over.
+    fn sources(
+        &self,
+        node: &NodeProto,
+        inputs: &[ValueId],
+        output: Option<&TensorSize>,
+    ) -> (Option<ValueId>, Vec<ValueId>) {
+        let first = node.input.first().filter(|name| !name.is_empty());
+        let first = first.and_then(|input| self.names.get(&**input).copied());
+        let with = |input: &ValueId, check: fn(&TensorSize, &TensorSize) -> bool| {
+            let input = self.values.get(input.index()).and_then(|input| input.size.as_ref());
+            input.zip(output).is_some_and(|(input, output)| check(output, input))
+        };
+        // A file may claim a shape that is none of a view. Inputs that are broadcast, or have elements of
+        // another size, are read after the bytes in their places were written.
+        let over = |inputs: &[ValueId]| {
+            inputs.iter().copied().filter(|input| with(input, TensorSize::fits_over)).collect()
+        };
+        match memory_use(&node.domain, &node.op_type) {
+            MemoryUse::Own => (None, Vec::new()),
+            MemoryUse::View => (first.filter(|input| with(input, TensorSize::is_view_of)), Vec::new()),
+            MemoryUse::OverFirst => (None, over(first.as_slice())),
+            MemoryUse::OverAny => (None, over(inputs)),
+        }
+    }
+
+    fn known_size(&mut self, value: &str) -> Result<Option<TensorSize>, OnnxError> {
         let of = self.types.get(value).and_then(|info| info.r#type.as_ref());
-        self.sizes.bytes(value, of)
+        self.sizes.of(value, of)
     }
 
     /// Returns `true` if a shape is unknown only because names in it have no number.

@@ -1,10 +1,39 @@
-//! The bytes of values.
+//! The types, sizes and bytes of values.
 
 use crate::OnnxError;
 use crate::proto::{DimensionSize, TensorProto, TypeProto};
+use orlop_core::DType;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Computes bytes, and collects the names that no number was given for.
+/// The type and the sizes of a value, with its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TensorSize {
+    /// ONNX's number for the type of the elements.
+    pub(crate) data_type: i32,
+    pub(crate) sizes: Vec<u64>,
+    pub(crate) bytes: u64,
+}
+
+impl TensorSize {
+    fn new(value: &str, data_type: i32, sizes: Vec<u64>) -> Result<Self, OnnxError> {
+        let bytes = total(value, data_type, &sizes)?;
+        Ok(Self { data_type, sizes, bytes })
+    }
+
+    /// Returns `true` if the bytes of this value are those of the other one, under another shape.
+    pub(crate) fn is_view_of(&self, other: &Self) -> bool {
+        (self.data_type, self.bytes) == (other.data_type, other.bytes)
+    }
+
+    /// Returns `true` if each element of this value has the place of one of the other's: they are as many,
+    /// and as large. A value that is broadcast has fewer.
+    pub(crate) fn fits_over(&self, other: &Self) -> bool {
+        let bits = element_bits(self.data_type);
+        self.bytes == other.bytes && bits == element_bits(other.data_type)
+    }
+}
+
+/// Computes sizes, and collects the names that no number was given for.
 #[derive(Debug)]
 pub(crate) struct Sizes<'a> {
     bindings: &'a BTreeMap<String, u64>,
@@ -18,8 +47,12 @@ impl<'a> Sizes<'a> {
         Self { bindings, unbound: BTreeSet::new(), used: BTreeSet::new() }
     }
 
-    /// Returns the bytes of a value. `None` if its shape is not known, or has names without a number.
-    pub(crate) fn bytes(&mut self, value: &str, of: Option<&TypeProto>) -> Result<Option<u64>, OnnxError> {
+    /// Returns the size of a value. `None` if its shape is not known, or has names without a number.
+    pub(crate) fn of(
+        &mut self,
+        value: &str,
+        of: Option<&TypeProto>,
+    ) -> Result<Option<TensorSize>, OnnxError> {
         let Some(of) = of else { return Ok(None) };
         let Some(tensor) = &of.tensor_type else {
             return Err(OnnxError::UnsupportedType { value: value.to_owned(), data_type: 0 });
@@ -45,14 +78,14 @@ impl<'a> Sizes<'a> {
                 _ => is_known = false,
             }
         }
-        if is_known { total(value, tensor.elem_type, &sizes).map(Some) } else { Ok(None) }
+        if is_known { TensorSize::new(value, tensor.elem_type, sizes).map(Some) } else { Ok(None) }
     }
 }
 
-/// Returns the bytes of a weight.
-pub(crate) fn weight_bytes(tensor: &TensorProto) -> Result<u64, OnnxError> {
+/// Returns the size of a weight.
+pub(crate) fn of_weight(tensor: &TensorProto) -> Result<TensorSize, OnnxError> {
     let sizes: Result<Vec<u64>, _> = tensor.dims.iter().map(|&size| natural(&tensor.name, size)).collect();
-    total(&tensor.name, tensor.data_type, &sizes?)
+    TensorSize::new(&tensor.name, tensor.data_type, sizes?)
 }
 
 fn natural(value: &str, size: i64) -> Result<u64, OnnxError> {
@@ -67,7 +100,7 @@ fn total(value: &str, data_type: i32, sizes: &[u64]) -> Result<u64, OnnxError> {
         return Ok(0);
     }
     let elements = sizes.iter().try_fold(1_u64, |product, &size| product.checked_mul(size));
-    // Elements of four bits are packed.
+    // Elements of less than a byte are packed.
     let bits = elements.and_then(|elements| u128::from(elements).checked_mul(bits));
     let bytes = bits.and_then(|bits| u64::try_from(bits.div_ceil(8)).ok());
     bytes.ok_or_else(|| OnnxError::InvalidSize { value: value.to_owned() })
@@ -77,6 +110,7 @@ fn total(value: &str, data_type: i32, sizes: &[u64]) -> Result<u64, OnnxError> {
 /// and unknown types.
 const fn element_bits(data_type: i32) -> Option<u128> {
     Some(match data_type {
+        25 | 26 => 2,
         21..=23 => 4,
         2 | 3 | 9 | 17..=20 | 24 => 8,
         4 | 5 | 10 | 16 => 16,
@@ -85,4 +119,46 @@ const fn element_bits(data_type: i32) -> Option<u128> {
         15 => 128,
         _ => return None,
     })
+}
+
+/// Returns the dtype for ONNX's number of a type. `None` for types without one: strings, elements of less
+/// than a byte, and three formats of eight bits.
+pub(crate) const fn dtype(data_type: i32) -> Option<DType> {
+    Some(match data_type {
+        1 => DType::F32,
+        2 => DType::U8,
+        3 => DType::I8,
+        4 => DType::U16,
+        5 => DType::I16,
+        6 => DType::I32,
+        7 => DType::I64,
+        9 => DType::Bool,
+        10 => DType::F16,
+        11 => DType::F64,
+        12 => DType::U32,
+        13 => DType::U64,
+        14 => DType::C64,
+        15 => DType::C128,
+        16 => DType::BF16,
+        17 => DType::F8E4M3,
+        19 => DType::F8E5M2,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dtypes_have_the_size_of_their_elements() {
+        let known = (-1..40).filter_map(|number| Some((number, dtype(number)?)));
+        let known: Vec<_> = known.collect();
+        for &(number, dtype) in &known {
+            assert_eq!(element_bits(number), Some(8 * dtype.size() as u128), "{number}: {dtype}");
+        }
+        for dtype in DType::ALL {
+            assert_eq!(known.iter().filter(|(_, known)| *known == dtype).count(), 1, "{dtype}");
+        }
+    }
 }

@@ -20,7 +20,10 @@
     feature = "plan",
     doc = "| [`plan`] | static memory plans: lifetimes in, offsets out | `orlop-plan` |"
 )]
-#![cfg_attr(feature = "onnx", doc = "| [`onnx`] | ONNX graphs as planning problems | `orlop-onnx` |")]
+#![cfg_attr(
+    feature = "onnx",
+    doc = "| [`onnx`] | ONNX graphs as planning problems and execution plans | `orlop-onnx` |"
+)]
 #![cfg_attr(
     feature = "tensor",
     doc = "| [`tensor`] | tensors: storage, views, copy-on-write, accessors, interchange | `orlop-tensor` |"

@@ -7,9 +7,11 @@ use crate::workspace::Member;
 pub(super) const FACADE: &str = "orlop";
 
 /// Features that the facade does not repeat.
-const OWN: [(&str, &str); 1] = [
+const OWN: [(&str, &str); 2] = [
     // Runs the layer's tests in its own memory.
     ("orlop-alloc", "self-hosted"),
+    // Joins two layers: `exec` has it only if `onnx` is there too.
+    ("orlop-onnx", "exec"),
 ];
 
 /// Checks the facade's manifest against those of the layers.

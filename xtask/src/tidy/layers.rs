@@ -19,7 +19,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("orlop-exec", &["orlop-tensor", "orlop-plan"]),
     ("orlop-trace", &["orlop-alloc"]),
     ("orlop-lab", &["orlop-trace", "orlop-device", "orlop-plan"]),
-    ("orlop-onnx", &["orlop-plan"]),
+    ("orlop-onnx", &["orlop-plan", "orlop-exec"]),
     ("orlop-torch", &["orlop-cuda"]),
     ("orlop", &["orlop-cuda", "orlop-exec", "orlop-lab", "orlop-onnx"]),
     ("orlop-cli", &["orlop"]),

@@ -1,10 +1,13 @@
 //! Small models, made of messages.
 
+#[cfg(feature = "exec")]
+mod execution;
+
 use crate::proto::{
-    AttributeProto, Dimension, DimensionSize, GraphProto, ModelProto, NodeProto, TensorProto,
-    TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    AttributeProto, Dimension, DimensionSize, GraphProto, ModelProto, NodeProto, SparseTensorProto,
+    TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
-use crate::{OnnxError, OnnxModel, OnnxReader};
+use crate::{OnnxError, OnnxModel, OnnxReader, ValueOrigin};
 use prost::Message;
 
 const FLOAT: i32 = 1;
@@ -92,6 +95,30 @@ fn constants_are_weights_and_optional_values_are_left_out() {
 }
 
 #[test]
+fn values_say_where_they_come_from() {
+    let sparse = SparseTensorProto { values: Some(weight("s", &[2])) };
+    let graph = GraphProto {
+        node: vec![node("Constant", &[], &["k"]), node("Conv", &["x", "w", "s", "k"], &["y"])],
+        initializer: vec![weight("w", &[3, 5])],
+        sparse_initializer: vec![sparse],
+        input: vec![info("x", FLOAT, vec![symbol("batch")]), info("w", FLOAT, vec![])],
+        output: vec![info("y", FLOAT, vec![size(1)])],
+        ..GraphProto::default()
+    };
+    let model = read_graph(graph.clone()).expect("a model");
+    let found = |name| model.value(model.find(name).expect(name)).expect(name);
+    use ValueOrigin::{Input, Node, SparseWeight, Weight};
+    assert_eq!(
+        ["x", "w", "s", "k", "y"].map(|name| found(name).origin()),
+        [Input, Weight, SparseWeight, Weight, Node]
+    );
+    assert_eq!(["x", "w"].map(|name| found(name).sizes()), [Some(&[8][..]), Some(&[3, 5])]);
+    assert_eq!((found("k").sizes(), found("k").data_type(), model.find("z")), (None, None, None));
+    let twice = GraphProto { initializer: vec![weight("s", &[1])], ..graph };
+    assert_eq!(read_graph(twice).unwrap_err(), OnnxError::WrittenTwice { value: "s".to_owned() });
+}
+
+#[test]
 fn symbols_are_bound_or_listed() {
     let shaped = |symbols: [&str; 2]| GraphProto {
         node: vec![node("Conv", &["x", "w"], &["y"])],
@@ -137,9 +164,9 @@ fn what_cannot_be_planned_is_refused() {
         OnnxError::UnsupportedType { value: y(), data_type: 8 }
     );
     assert_eq!(
-        with(&|graph| graph.output = vec![info("y", 22, vec![size(3)])]),
-        Ok(2),
-        "elements of four bits are packed"
+        [22, 25].map(|packed| with(&|graph| graph.output = vec![info("y", packed, vec![size(5)])])),
+        [Ok(3), Ok(2)],
+        "elements of four and of two bits are packed"
     );
     assert_eq!(
         refused(&|graph| graph.node.push(node("Conv", &["z"], &["w"]))),

@@ -1,0 +1,88 @@
+//! [`OnnxModel`]: what a file says about a graph and its values.
+
+use crate::shapes::{TensorSize, dtype};
+use orlop_core::DType;
+use orlop_plan::{Graph, ValueId};
+use std::collections::HashMap;
+
+/// A model: its graph, for planning, with the types and the sizes of its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OnnxModel {
+    /// The graph. Its results are kept; its inputs and weights are in the memory of the caller.
+    pub graph: Graph,
+    /// The bytes of all weights.
+    pub weight_bytes: u64,
+    /// The bytes of all values that nodes write, views not counted: what a program without a plan would have
+    /// if it freed nothing.
+    pub value_bytes: u64,
+    /// The names that were given a number, and that no shape has.
+    pub unused_bindings: Vec<String>,
+    /// By number.
+    pub(crate) values: Vec<OnnxValue>,
+    pub(crate) names: HashMap<Box<str>, ValueId>,
+}
+
+impl OnnxModel {
+    /// Returns what the file says about a value. `None` for a value of another graph.
+    #[must_use]
+    pub fn value(&self, value: ValueId) -> Option<&OnnxValue> {
+        self.values.get(value.index())
+    }
+
+    /// Returns the value with this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<ValueId> {
+        self.names.get(name).copied()
+    }
+}
+
+/// What the file of a model says about a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnnxValue {
+    pub(crate) origin: ValueOrigin,
+    pub(crate) size: Option<TensorSize>,
+}
+
+/// Where a value of a model comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ValueOrigin {
+    /// The caller, who gives it to each run.
+    Input,
+    /// The file, or one beside it: it is the same in each run.
+    Weight,
+    /// The file: a weight that is stored without its zeros. Its sizes are those of the stored elements.
+    SparseWeight,
+    /// A node of the graph.
+    Node,
+}
+
+impl OnnxValue {
+    /// Returns where the value comes from.
+    #[must_use]
+    pub fn origin(&self) -> ValueOrigin {
+        self.origin
+    }
+
+    /// Returns the sizes of the dimensions, with numbers for all names. `None` if the file does not say: only
+    /// inputs and constants of the graph may be so.
+    #[must_use]
+    pub fn sizes(&self) -> Option<&[u64]> {
+        self.size.as_ref().map(|size| &*size.sizes)
+    }
+
+    /// Returns ONNX's number for the type of the elements (`TensorProto.DataType`). `None` if the sizes are
+    /// unknown.
+    #[must_use]
+    pub fn data_type(&self) -> Option<i32> {
+        self.size.as_ref().map(|size| size.data_type)
+    }
+
+    /// Returns the dtype of the elements. `None` if the sizes are unknown, or if there is no dtype for them:
+    /// elements of two or four bits, which are packed, and ONNX's `FLOAT8E4M3FNUZ`, `FLOAT8E5M2FNUZ` and
+    /// `FLOAT8E8M0`.
+    #[must_use]
+    pub fn dtype(&self) -> Option<DType> {
+        dtype(self.data_type()?)
+    }
+}
