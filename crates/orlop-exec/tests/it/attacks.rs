@@ -204,6 +204,12 @@ fn a_refused_graph_adds_nothing() {
         if value == output { Err(ExecError::TooLarge { bytes: 0 }) } else { Ok(floats("x", size(value))) }
     });
     assert!(matches!(refused, Err(ExecError::TooLarge { .. })));
+    let panicking = std::panic::AssertUnwindSafe(|| {
+        plan.graph(&graph, &graph.given_order(), |value| {
+            if value == output { panic!("a test") } else { Ok(floats("x", size(value))) }
+        })
+    });
+    assert!(std::panic::catch_unwind(panicking).is_err());
     let elsewhere = plan.graph(&graph, &graph.given_order(), |value| {
         if value == output { BufferSpec::new("x", [3], DType::U8) } else { Ok(floats("x", size(value))) }
     });

@@ -286,7 +286,8 @@ impl PlannedMemory {
 
     /// Gives the memory of a live tensor to a storage that is [unbound](Storage::unbind): the tensors over it
     /// have these bytes until the lifetime of the part is over, and are unbound again then. The tensor that
-    /// [`tensor`](Self::tensor) lends is over the same storage.
+    /// [`tensor`](Self::tensor) lends is over the same storage. If the planned memory is dropped before, the
+    /// storage keeps them.
     ///
     /// # Errors
     ///
