@@ -4,11 +4,12 @@
 use crate::machine::{Machine, handle, setting};
 use orlop_alloc::Request;
 use orlop_context::Context;
-use orlop_core::{DType, Device, MemoryKind, StreamId};
+use orlop_core::{DType, Device, Layout, MemoryKind, Shape, StreamId};
 use orlop_cuda::{DeviceStream, KernelPointer, install};
 use orlop_cudasim_control::{KernelRun, SimulationConfig};
 use orlop_exec::{BufferId, BufferSpec, Execution, ExecutionPlan, PlanBuilder};
-use orlop_tensor::Tensor;
+use orlop_tensor::planned::{PlannedMemory, PlannedPart, PlannedTensor};
+use orlop_tensor::{Tensor, TensorOptions};
 use std::time::Duration;
 
 /// A context with a device and some streams.
@@ -177,9 +178,33 @@ fn a_step_that_cannot_order_streams() {
     assert_eq!(gpu.machine.races(), []);
 }
 
-/// A tensor that was revoked, and one that is bound to a storage of the program.
+/// A storage of the program has planned memory for a time: its uses are those of the part.
 #[test]
-fn clones_and_bound_storages() {
+fn bound_storages() {
+    let gpu = Gpu::new();
+    let layout = Layout::contiguous(Shape::new(&[10_000]).unwrap());
+    let part = |steps| PlannedPart::new(0, 40_000, [PlannedTensor::new(layout.clone(), DType::F32, steps)]);
+    let request = Request::new(40_000).stream(gpu.streams[0].id());
+    let block = gpu.context.allocate(gpu.device, &request).unwrap();
+    let mut memory = gpu.context.scope(|| PlannedMemory::new(block, &[part(0..1), part(1..2)])).unwrap();
+    let options = TensorOptions::new().context(&gpu.context).device(gpu.device);
+    let mine = Tensor::empty([10_000], options).unwrap();
+    let storage = mine.storage().unwrap();
+    drop(storage.unbind().unwrap());
+    for run in 0..6 {
+        memory.bind(0, storage).unwrap();
+        gpu.write(&mine, run % 3, true);
+        memory.advance(1).unwrap();
+        assert!(storage.is_unbound());
+        gpu.write(memory.tensor(1).unwrap(), (run + 1) % 3, true);
+        memory.restart().unwrap();
+    }
+    assert_eq!(gpu.machine.races(), []);
+}
+
+/// A view that is held is used until the lifetime ends, and no longer.
+#[test]
+fn clones_that_are_revoked() {
     let gpu = Gpu::new();
     let (plan, [first, second]) = gpu.successors();
     let mut execution = gpu.prepare(&plan, 0);
