@@ -83,10 +83,8 @@ impl PlanBuilder {
         mut describe: impl FnMut(ValueId) -> Result<BufferSpec>,
     ) -> Result<GraphBuffers> {
         let lifetimes = graph.lifetimes(order)?;
-        // The first buffer in the memory of each planned one.
-        let mut memories: Vec<Option<usize>> = vec![None; lifetimes.problem().len()];
-        let mut values = vec![None; graph.value_count()];
-        // Of values that share bytes, the first has all of them; views and outputs in place come after it.
+        let mut described = Vec::with_capacity(graph.value_count());
+        // Before the first buffer is added, because code of the caller may panic.
         for value in graph.values() {
             let (Some(planned), Some(steps)) = (lifetimes.buffer(value), lifetimes.lifetime(value)) else {
                 continue;
@@ -97,6 +95,13 @@ impl PlanBuilder {
                 let described = spec.bytes();
                 return Err(ExecError::SizeMismatch { name: spec.name, bytes, described });
             }
+            described.push((value, spec, planned, steps));
+        }
+        // The first buffer in the memory of each planned one.
+        let mut memories: Vec<Option<usize>> = vec![None; lifetimes.problem().len()];
+        let mut values = vec![None; graph.value_count()];
+        // Of values that share bytes, the first has all of them; views and outputs in place come after it.
+        for (value, spec, planned, steps) in described {
             let memory = memories[planned];
             if let Some(memory) = memory {
                 self.check_over(&spec, memory)?;

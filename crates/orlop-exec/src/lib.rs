@@ -53,6 +53,20 @@
 //! tensor.fill_(1.0).unwrap();
 //! ```
 //!
+//! ```compile_fail,E0521
+//! # use orlop_context::Context;
+//! # use orlop_core::DType;
+//! # use orlop_exec::{BufferSpec, ExecError, PlanBuilder};
+//! # let mut plan = PlanBuilder::new();
+//! # let input = plan.buffer(BufferSpec::new("input", [64], DType::F32).unwrap(), 0..=0).unwrap();
+//! # let mut execution = plan.finish().unwrap().prepare(&Context::new()).unwrap();
+//! let mut kept = None;
+//! execution.run(|_, step| {
+//!     kept = Some(step.tensor(input)?);
+//!     Ok::<_, ExecError>(())
+//! }).unwrap();
+//! ```
+//!
 //! Clones and views may be made of it, and stop working when the buffer's last step is over (see
 //! [`orlop_tensor::planned`]).
 //!

@@ -35,10 +35,8 @@ impl Block {
 
     /// Wraps foreign memory. `deleter` runs exactly once, when the block is dropped.
     ///
-    /// The block is in no statistics until a context adopts it (`Context::adopt` of `orlop-context`).
-    ///
-    /// The data pointer and the deleter's context are independent: `record.ptr` may point into the middle of
-    /// the memory that the context owns.
+    /// The block is in no statistics until a context adopts it (`Context::adopt` of `orlop-context`). The
+    /// address may be in the middle of the memory that the deleter's context owns.
     ///
     /// # Safety
     ///
@@ -374,6 +372,7 @@ mod tests {
         let used = || {
             let mut record = Record::new(ptr, 64, Device::CPU, Access::Host);
             (record.requested, record.id, record.token) = (64, AllocationId::next(), 5);
+            record.uses.record(StreamId::from_raw(3));
             let mut raw = RawBlock::new(Box::new(record));
             raw.set_owner(allocator.owner());
             // SAFETY: the box passed to `RawBlock::new` above.

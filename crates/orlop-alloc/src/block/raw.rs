@@ -96,6 +96,7 @@ impl Record {
             sharers: AtomicU32::new(0),
             deleter: None,
             whole: None,
+            uses: StreamUses::new(),
             id: AllocationId::NONE,
             token: 0,
             ..self

@@ -98,6 +98,27 @@ fn other_views_are_other_tensors() {
     }
 }
 
+/// A plan without arenas between two others: all memory is released, and reserved again.
+#[test]
+fn a_plan_of_nothing_between_others() {
+    let context = Context::new();
+    let nothing = PlanBuilder::new().finish().unwrap();
+    let mut execution = nothing.prepare(&context).unwrap();
+    for _ in 0..3 {
+        let (plan, states) = with_states(16);
+        let plan = plan.finish().unwrap();
+        assert_eq!(execution.rebind(&plan).unwrap().reserved, 2);
+        execution.tensor(states[1]).unwrap().fill_(1.0).unwrap();
+        let clone = execution.tensor(states[1]).unwrap().clone();
+        assert_eq!(execution.rebind(&nothing).unwrap(), Rebound::default());
+        // A clone of what is dropped keeps its memory.
+        assert_eq!(value_of(&clone), 1.0);
+        drop(clone);
+        assert_eq!(context.stats(Device::CPU).totals.all.live_blocks(), 0);
+        assert!(matches!(execution.tensor(states[0]), Err(ExecError::UnknownBuffer { .. })));
+    }
+}
+
 #[test]
 fn views_of_any_place() {
     let mut plan = PlanBuilder::new();
@@ -183,6 +204,12 @@ fn a_refused_graph_adds_nothing() {
         if value == output { Err(ExecError::TooLarge { bytes: 0 }) } else { Ok(floats("x", size(value))) }
     });
     assert!(matches!(refused, Err(ExecError::TooLarge { .. })));
+    let panicking = std::panic::AssertUnwindSafe(|| {
+        plan.graph(&graph, &graph.given_order(), |value| {
+            if value == output { panic!("a test") } else { Ok(floats("x", size(value))) }
+        })
+    });
+    assert!(std::panic::catch_unwind(panicking).is_err());
     let elsewhere = plan.graph(&graph, &graph.given_order(), |value| {
         if value == output { BufferSpec::new("x", [3], DType::U8) } else { Ok(floats("x", size(value))) }
     });

@@ -182,13 +182,14 @@ impl PlannedMemory {
     /// Starts or stops the search for writes outside of lifetimes, which finds what kernels do with
     /// addresses: bytes that were not lent in a step, and changed. It takes a copy of the memory, and the
     /// time to compare it in each step. It is on in builds with debug assertions, and has no effect on memory
-    /// that the host cannot access, or if there is no memory for the copy.
+    /// that the host cannot access or streams use, or if there is no memory for the copy.
     ///
     /// An address is for the step that lends its tensor, and its use is over when the clock moves, unless the
     /// tensor never ends. A write is reported by the next call that moves the clock, once, as
     /// [`PlannedError::StrayWrite`].
     pub fn sanitize(&mut self, on: bool) {
-        let can = self.root.access == Access::Host && self.root.requested > 0;
+        // Streams may use a part that has ended: the host does not wait for them.
+        let can = self.root.access == Access::Host && self.root.requested > 0 && !self.is_streamed;
         self.sanitizer = (on && can).then(|| Sanitizer::new(self)).flatten().map(Box::new);
     }
 
@@ -285,7 +286,8 @@ impl PlannedMemory {
 
     /// Gives the memory of a live tensor to a storage that is [unbound](Storage::unbind): the tensors over it
     /// have these bytes until the lifetime of the part is over, and are unbound again then. The tensor that
-    /// [`tensor`](Self::tensor) lends is over the same storage.
+    /// [`tensor`](Self::tensor) lends is over the same storage. If the planned memory is dropped before, the
+    /// storage keeps them.
     ///
     /// # Errors
     ///
