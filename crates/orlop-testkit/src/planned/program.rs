@@ -146,9 +146,10 @@ impl BufferChoice {
 /// Generates declarations of up to `count` buffers.
 pub fn declarations(count: usize) -> impl Strategy<Value = Vec<BufferDeclaration>> {
     // Miri is a hundred times slower than the machine.
-    let (most, starts): (usize, u64) = if cfg!(miri) { (40, 4) } else { (3000, 8) };
+    let (few, most, starts): (usize, usize, u64) = if cfg!(miri) { (4, 8, 3) } else { (20, 3000, 8) };
     // Values of networks often have equal sizes.
-    let elements = prop_oneof![1 => Just(0usize), 3 => 1..=20usize, 3 => select(vec![16, 64]), 2 => 1..=most];
+    let equal = select(vec![few, 3 * few]);
+    let elements = prop_oneof![1 => Just(0usize), 3 => 1..=few, 3 => equal, 2 => 1..=most];
     let aligns = prop_oneof![3 => Just(8u32), 1 => 0..=12u32];
     let choice = (
         (0..10u8, any::<u16>(), 0..DTYPES.len(), elements),
