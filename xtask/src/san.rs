@@ -50,7 +50,7 @@ const MIRI_APART: [&str; 1] = ["observer::"];
 const MIRI_SAFE: &str = "orlop-context";
 const MIRI_SAFE_TESTS: [&str; 3] = ["context::", "observers::", "registry::"];
 
-/// The crate of execution plans, which drives the planned memory of tensors: all its plans run under Miri.
+/// The crate of execution plans, which drives the planned memory of tensors: all its tests run under Miri.
 const MIRI_PLANS: &str = "orlop-exec";
 
 /// The crate whose integration tests about memory run under Miri.
@@ -204,7 +204,7 @@ fn runs() -> Vec<MiriRun> {
         run("others", &others, without(&MIRI_KEEP_MEMORY)),
         MiriRun { build: &MIRI_BUILD, ..run("outside", &[MIRI_OUTSIDE], MIRI_TESTS.to_vec()) },
         run("apart", &[MIRI_ALONE], MIRI_APART.to_vec()),
-        MiriRun { build: &["--test", "plans"], ..run("plans", &[MIRI_PLANS], vec![]) },
+        MiriRun { build: &["--tests"], ..run("plans", &[MIRI_PLANS], vec![]) },
         MiriRun { build: &["--test", "it"], ..run("safe", &[MIRI_SAFE], MIRI_SAFE_TESTS.to_vec()) },
     ];
     for (label, model) in MODELS {

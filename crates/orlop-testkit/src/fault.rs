@@ -1,6 +1,7 @@
 //! The faults of an allocator, and of its use of a backing.
 
 use crate::device::DeviceFault;
+use crate::planned::LendRefusal;
 use orlop_alloc::Error;
 use orlop_device::DeviceError;
 
@@ -99,6 +100,12 @@ pub enum ConformanceFault {
     /// An unexpected error of a device engine.
     #[error("unexpected error: {0}")]
     Engine(#[from] DeviceError),
+    /// An unexpected refusal of a planned engine.
+    #[error("unexpected refusal: {0}")]
+    Refused(#[from] LendRefusal),
+    /// An unexpected error of a tensor.
+    #[error("unexpected error: {0}")]
+    Tensor(#[from] orlop_tensor::Error),
     /// A fault in a step of a program.
     #[error("step {step}: {fault}")]
     Step {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`suite`] | [`conformance`] and [`conformance_over`]: one suite for all allocators |
 //! | [`suite::hostile`] | [`hostile()`] and [`hostile_over`]: hostile user code in callbacks |
+//! | [`planned`] | [`planned_conformance`]: one suite for engines that lend tensors at planned places |
 //! | [`profile`] | guarantees of an allocator beyond the trait |
 //! | [`model`] | the expected live blocks, compared with the allocator after each step |
 //! | [`program`] | random programs that shrink |
@@ -63,6 +64,7 @@ pub mod forwarding;
 pub mod golden;
 pub mod model;
 pub mod pattern;
+pub mod planned;
 pub mod profile;
 pub mod program;
 pub mod queued_device;
@@ -76,6 +78,7 @@ pub mod views;
 pub use self::fault::{BackingFault, ConformanceFault};
 pub use self::forwarding::check_forwarding;
 pub use self::model::AllocatorModel;
+pub use self::planned::planned_conformance;
 pub use self::profile::SuiteProfile;
 pub use self::program::{ProgramOp, ProgramRequest};
 pub use self::queued_device::{DeviceCalls, QueuedDevice};

@@ -25,16 +25,21 @@ fn parts(len: usize) -> impl Iterator<Item = Range<usize>> {
     whole.into_iter().chain(samples).chain((sampled > 0).then_some(last..len))
 }
 
-/// Returns one page of the pattern, from the SplitMix64 generator (Steele, Lea, Flood, 2014).
+/// Returns the next number of the SplitMix64 generator (Steele, Lea, Flood, 2014).
+pub(crate) fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Returns one page of the pattern.
 fn page(seed: u64) -> [u8; PAGE] {
     let mut page = [0; PAGE];
     let mut state = seed;
     for word in page.chunks_exact_mut(8) {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+        word.copy_from_slice(&next(&mut state).to_le_bytes());
     }
     page
 }

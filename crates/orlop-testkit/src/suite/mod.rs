@@ -19,7 +19,7 @@
 mod backing_failures;
 mod edges;
 pub mod hostile;
-mod programs;
+pub(crate) mod programs;
 mod raw;
 mod statistics;
 mod streams;
@@ -195,7 +195,7 @@ pub fn programs_over(
     make: impl Fn(BackingRef) -> AllocatorRef,
 ) {
     let suite = Suite { name, profile, factory: AllocatorFactory::Over { base: &base, make: &make }, cases };
-    run_parts(&suite, &PARTS[..3]);
+    run_parts(name, &suite, &PARTS[..3]);
 }
 
 /// Returns the number of random programs of each sort: the value of [`CASES_VARIABLE`], or 4.
@@ -205,16 +205,20 @@ pub fn cases() -> u32 {
 }
 
 fn run(suite: &Suite<'_>) {
-    run_parts(suite, PARTS);
+    run_parts(suite.name, suite, PARTS);
 }
 
-fn run_parts(suite: &Suite<'_>, parts: &[(&str, SuitePart)]) {
+/// A part of a suite, with its name.
+pub(crate) type NamedPart<'a, S> = (&'a str, fn(&S) -> Result<(), ConformanceFault>);
+
+/// Runs all parts, and panics with the faults of those that failed.
+pub(crate) fn run_parts<S>(name: &str, suite: &S, parts: &[NamedPart<'_, S>]) {
     let mut failed = Vec::new();
     for (part, check) in parts {
         match catch_unwind(AssertUnwindSafe(|| check(suite))) {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => failed.push(format!("{} / {part}: {fault}", suite.name)),
-            Err(panic) => failed.push(format!("{} / {part}: panicked: {}", suite.name, message(&*panic))),
+            Ok(Err(fault)) => failed.push(format!("{name} / {part}: {fault}")),
+            Err(panic) => failed.push(format!("{name} / {part}: panicked: {}", message(&*panic))),
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));

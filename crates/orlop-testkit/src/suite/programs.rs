@@ -26,14 +26,13 @@ pub(super) fn failing(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
 }
 
 /// Returns a runner with a fixed seed for each name.
-fn runner(suite: &Suite<'_>) -> TestRunner {
+pub(crate) fn runner(name: &str, cases: u32) -> TestRunner {
     let mut seed = [0u8; 32];
-    for (index, byte) in suite.name.bytes().enumerate() {
+    for (index, byte) in name.bytes().enumerate() {
         let place = &mut seed[index % 32];
         *place = place.wrapping_mul(31).wrapping_add(byte);
     }
-    let config =
-        Config { cases: suite.cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
@@ -42,7 +41,7 @@ fn run(
     mix: ProgramMix,
     setup: impl Fn() -> Option<SuiteSetup>,
 ) -> Result<(), ConformanceFault> {
-    let outcome = runner(suite).run(&program(mix), |ops| {
+    let outcome = runner(suite.name, suite.cases).run(&program(mix), |ops| {
         let Some(setup) = setup() else { return Ok(()) };
         run_one(suite, setup, &ops).map_err(|fault| TestCaseError::fail(fault.to_string()))
     });
