@@ -68,7 +68,7 @@ impl Sizes {
 #[test]
 fn pinned_bytes_over_requested_ones() {
     const BLOCKS: usize = 128;
-    for (policy, max) in [(Policy::orlop_without_pages(), 1.3), (Policy::orlop_whole_regions(), 1.13)] {
+    for (policy, max) in [(Policy::orlop_bounded_waste(), 1.13), (Policy::orlop_without_pages(), 1.3)] {
         let machine = Machine::new(&SimulationConfig::new().poison(false));
         let name = policy.name;
         let allocator = PinnedAllocator::with_policy(&machine.device, policy).into_ref();
