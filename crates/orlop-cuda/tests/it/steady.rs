@@ -105,6 +105,34 @@ fn pinned_bytes_over_requested_ones() {
     }
 }
 
+/// A loader keeps two batches, of which each third has the same sizes. The first steps pin and unpin regions;
+/// then none does.
+#[test]
+fn a_warmed_loop_of_pinned_batches_calls_nothing() {
+    let machine = Machine::new(&SimulationConfig::new().poison(false));
+    let allocator = PinnedAllocator::new(&machine.device).into_ref();
+    let mut batches = std::collections::VecDeque::new();
+    let mut step = |number: usize| {
+        let sizes: &[usize] = match number % 3 {
+            0 => &[6_000_000, 70_000, 2_000_000],
+            1 => &[3_500_000, 3_600_000],
+            _ => &[1_500_000, 4096, 9_000_000, 1_200_000],
+        };
+        let batch: Vec<_> =
+            sizes.iter().map(|&bytes| allocator.allocate(&Request::new(bytes)).unwrap()).collect();
+        batches.push_back(batch);
+        if batches.len() > 2 {
+            batches.pop_front();
+        }
+    };
+    (0..150).for_each(&mut step);
+    drop(machine.take_calls());
+    (150..600).for_each(&mut step);
+    assert_eq!(machine.all_calls().len(), 0, "{:?}", machine.all_calls());
+    let ledger = allocator.ledger();
+    assert!(ledger.peak_ratio().unwrap() < 2.0, "{ledger:?}");
+}
+
 #[test]
 fn a_pinned_block_is_not_handed_out_while_a_copy_reads_it() {
     let machine = Machine::new(&SimulationConfig::new());
