@@ -15,27 +15,16 @@ impl<B: DeviceBacking> Engine<B> {
         if self.collects_garbage() {
             self.pools[request.pool as usize].searches += 1;
         }
-        let (found, position) = self.find(request)?;
-        if self.whole_regions.is_kept() && self.chunks[found].is_whole() {
-            return self.take_region(found, request);
+        if self.waste.is_set() {
+            return self.search_within_bound(request);
         }
+        let (found, position) = self.find(request)?;
         let of = self.pools[request.pool as usize].stream_mut(request.stream);
         of.free.remove_found(&mut self.chunks, found, position);
         self.forget_address(found);
-        Some(found)
-    }
-
-    /// Takes the wholly free region for a request out of its indexes, or what fits instead of it.
-    #[cold]
-    #[inline(never)]
-    fn take_region(&mut self, region: Index, request: &PoolRequest) -> Option<Index> {
-        let found = if self.is_wasteful(&self.chunks[region], request) {
-            let of = self.pools[request.pool as usize].stream(request.stream)?;
-            self.fit_in_use(of, request)?
-        } else {
-            region
-        };
-        self.take(found);
+        if self.whole_regions.is_kept() && self.chunks[found].is_whole() {
+            self.remove_whole_region(found);
+        }
         Some(found)
     }
 
@@ -176,7 +165,6 @@ impl<B: DeviceBacking> Engine<B> {
         stats.active_bytes.add(small, size as u64);
         if stats.active_bytes.all.current > self.high_water {
             self.high_water = stats.active_bytes.all.current;
-            self.waste.peak = self.waste.peak.max(stats.requested_bytes.all.current + requested as u64);
         }
         stats.requested_bytes.add(small, requested as u64);
         if size >= self.policy.max_split {

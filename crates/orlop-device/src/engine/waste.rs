@@ -28,8 +28,7 @@ const REMEMBERED: usize = 64;
 pub(crate) struct WasteBound {
     /// Whether there is a bound.
     is_set: bool,
-    /// The peak of requested bytes: of those moments at which more was active than ever, or a region was
-    /// reserved.
+    /// The peak of requested bytes.
     pub(crate) peak: u64,
     /// The bytes that may be reserved beyond the share, because sizes recurred.
     allowance: u64,
@@ -76,6 +75,24 @@ impl WasteBound {
 }
 
 impl<B: DeviceBacking> Engine<B> {
+    /// [`search`](Self::search), where there is a bound. It is apart, because its variables would be stored
+    /// and loaded in every search.
+    #[inline(never)]
+    pub(crate) fn search_within_bound(&mut self, request: &PoolRequest) -> Option<Index> {
+        let of = self.pools[request.pool as usize].stream(request.stream)?;
+        let found = self.fit_of(of, request)?;
+        self.take(found);
+        self.note_requested(request.size);
+        Some(found)
+    }
+
+    /// Notes the peak of requested bytes, with a block of `size` bytes that is not counted yet. The last-freed
+    /// block, which a request gets without a search, makes no peak.
+    pub(crate) fn note_requested(&mut self, size: usize) {
+        let requested = self.stats.requested_bytes.all.current.saturating_add(size as u64);
+        self.waste.peak = self.waste.peak.max(requested);
+    }
+
     /// Returns the best fitting free chunk among those of a stream that the bound allows for a request.
     pub(crate) fn fit_of(&self, of: &StreamPool, request: &PoolRequest) -> Option<Index> {
         let (found, _) = of.free.find(&self.chunks, request.size)?;
@@ -85,7 +102,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Returns the best fitting free chunk in a region with blocks.
-    pub(crate) fn fit_in_use(&self, of: &StreamPool, request: &PoolRequest) -> Option<Index> {
+    fn fit_in_use(&self, of: &StreamPool, request: &PoolRequest) -> Option<Index> {
         of.free.at_least(request.size).find(|&chunk| !self.chunks[chunk].is_whole())
     }
 
@@ -121,7 +138,6 @@ impl<B: DeviceBacking> Engine<B> {
     /// Notes a request for which regions have to be released, if there is a bound.
     pub(crate) fn note_growth(&mut self, request: &PoolRequest) {
         if self.waste.is_set {
-            self.waste.peak = self.peak_with(request);
             self.waste.note(request.size);
         }
     }

@@ -66,6 +66,23 @@ fn regions_for_larger_requests_serve_all_if_there_is_no_memory() {
 }
 
 #[test]
+fn a_request_that_fails_does_not_raise_the_peak() {
+    let mut engine = with_free_regions(200);
+    assert!(engine.allocate(on(1000, 0)).is_err());
+    engine.verify().expect("the invariants hold");
+    let mut blocks: Vec<DeviceBlock> = Vec::new();
+    for mib in [40, 30, 20, 10] {
+        blocks.push(allocate(&mut engine, mib));
+    }
+    blocks.drain(..).for_each(|block| free(&mut engine, block));
+    for mib in [41, 31, 21] {
+        let block = allocate(&mut engine, mib);
+        free(&mut engine, block);
+        assert!(reserved_mib(engine.stats()) <= 112, "{}", reserved_mib(engine.stats()));
+    }
+}
+
+#[test]
 fn small_requests_do_not_count() {
     let mut engine = with_free_regions(1 << 20);
     let small = |engine: &mut Engine<NullDevice>| {
