@@ -86,8 +86,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(found)
     }
 
-    /// Notes the peak of requested bytes, with a block of `size` bytes that is not counted yet. The last-freed
-    /// block, which a request gets without a search, makes no peak.
+    /// Notes the peak of requested bytes, with a block of `size` bytes that is not counted yet. The
+    /// last-freed block, which a request gets without a search, makes no peak.
     pub(crate) fn note_requested(&mut self, size: usize) {
         let requested = self.stats.requested_bytes.all.current.saturating_add(size as u64);
         self.waste.peak = self.waste.peak.max(requested);
