@@ -129,8 +129,8 @@ fn every_allocator() {
         VisibleMemory { inner: ordered(), driver: simulated }.into_ref().erase()
     });
     check("cuda-pinned", &|| PinnedAllocator::new(&device).into_ref().erase());
-    let whole = || PinnedAllocator::with_policy(&device, Policy::orlop_whole_regions());
-    check("cuda-pinned, whole regions", &|| whole().into_ref().erase());
+    let segments = || PinnedAllocator::with_policy(&device, Policy::orlop_without_pages());
+    check("cuda-pinned, segments", &|| segments().into_ref().erase());
 
     drop(streams);
     driver.advance(Duration::from_secs(1));

@@ -68,7 +68,7 @@ impl Sizes {
 #[test]
 fn pinned_bytes_over_requested_ones() {
     const BLOCKS: usize = 128;
-    for (policy, max) in [(Policy::orlop_without_pages(), 1.3), (Policy::orlop_whole_regions(), 1.13)] {
+    for (policy, max) in [(Policy::orlop_bounded_waste(), 1.13), (Policy::orlop_without_pages(), 1.3)] {
         let machine = Machine::new(&SimulationConfig::new().poison(false));
         let name = policy.name;
         let allocator = PinnedAllocator::with_policy(&machine.device, policy).into_ref();
@@ -103,6 +103,34 @@ fn pinned_bytes_over_requested_ones() {
         allocator.trim(0);
         assert_eq!(allocator.ledger().reserved, 0);
     }
+}
+
+/// A loader keeps two batches, of which each third has the same sizes. The first steps pin and unpin regions;
+/// then none does.
+#[test]
+fn a_warmed_loop_of_pinned_batches_calls_nothing() {
+    let machine = Machine::new(&SimulationConfig::new().poison(false));
+    let allocator = PinnedAllocator::new(&machine.device).into_ref();
+    let mut batches = std::collections::VecDeque::new();
+    let mut step = |number: usize| {
+        let sizes: &[usize] = match number % 3 {
+            0 => &[6_000_000, 70_000, 2_000_000],
+            1 => &[3_500_000, 3_600_000],
+            _ => &[1_500_000, 4096, 9_000_000, 1_200_000],
+        };
+        let batch: Vec<_> =
+            sizes.iter().map(|&bytes| allocator.allocate(&Request::new(bytes)).unwrap()).collect();
+        batches.push_back(batch);
+        if batches.len() > 2 {
+            batches.pop_front();
+        }
+    };
+    (0..150).for_each(&mut step);
+    drop(machine.take_calls());
+    (150..600).for_each(&mut step);
+    assert_eq!(machine.all_calls().len(), 0, "{:?}", machine.all_calls());
+    let ledger = allocator.ledger();
+    assert!(ledger.peak_ratio().unwrap() < 2.0, "{ledger:?}");
 }
 
 #[test]

@@ -108,8 +108,9 @@ impl Arena {
         true
     }
 
-    pub(crate) fn discard_linear(&self, address: usize, bytes: usize) {
-        self.punch(address - self.linear, bytes);
+    /// Makes memory read as zero. Returns `false` if it is as it was.
+    pub(crate) fn discard_linear(&self, address: usize, bytes: usize) -> bool {
+        self.punch(address - self.linear, bytes)
     }
 
     pub(crate) fn discard_physical(&self, offset: usize, bytes: usize) {
@@ -120,14 +121,15 @@ impl Arena {
         self.punch(0, 2 * PART);
     }
 
-    /// Gives the pages of a part of the file back to the system; they read as zero.
-    fn punch(&self, offset: usize, bytes: usize) {
+    /// Gives the pages of a part of the file back to the system; they read as zero. A failure only keeps
+    /// them.
+    fn punch(&self, offset: usize, bytes: usize) -> bool {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        if let (Ok(offset), Ok(bytes)) = (libc::off_t::try_from(offset), libc::off_t::try_from(bytes)) {
-            // A failure only keeps the pages. SAFETY: the descriptor is open, and the file is the arena's
-            // own.
-            unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, bytes) };
-        }
+        let (Ok(offset), Ok(bytes)) = (libc::off_t::try_from(offset), libc::off_t::try_from(bytes)) else {
+            return false;
+        };
+        // SAFETY: the descriptor is open, and the file is the arena's own.
+        unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, bytes) == 0 }
     }
 }
 

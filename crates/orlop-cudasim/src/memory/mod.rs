@@ -31,6 +31,10 @@ const ALIGNMENT: usize = 512;
 /// Freed ranges of at least this size are given back to the system if poison is off.
 const GIVE_BACK: usize = 1 << 20;
 
+/// Except in the first bytes of the arena, as many as this: they are used again soon, and programs spend most
+/// of their time on faults of new pages.
+const KEPT: usize = 256 << 20;
+
 /// Marks the place of registered host memory, apart from places in the file.
 const HOST_PLACE: usize = 1 << 62;
 
@@ -108,7 +112,11 @@ impl Memory {
         if has_poison && kind != SimMemory::Managed {
             bytes::fill(start, rounded, NEW_BYTE);
         } else if kind == SimMemory::Managed {
-            bytes::fill(start, rounded, 0);
+            // Large ranges are discarded, not filled: most of their pages are never touched.
+            let is_zero = rounded >= GIVE_BACK && self.arena()?.discard_linear(start, rounded);
+            if !is_zero {
+                bytes::fill(start, rounded, 0);
+            }
         }
         Ok(start)
     }
@@ -135,6 +143,7 @@ impl Memory {
                 bytes::fill(start, rounded, FREED_BYTE);
             } else if rounded >= GIVE_BACK
                 && let Some(arena) = &self.arena
+                && start + rounded > arena.linear().start + KEPT
             {
                 arena.discard_linear(start, rounded);
             }

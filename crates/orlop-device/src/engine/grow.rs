@@ -15,7 +15,8 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     ///
     /// With [`Extensions::hold_to_peak`](crate::Extensions::hold_to_peak), reserved bytes exceed the peak
     /// only if nothing else helps: free pages move; without pages, free neighbours of different streams
-    /// merge, and wholly free regions are released.
+    /// merge, and wholly free regions are released. A region that was kept for larger requests is used if the
+    /// device has no memory.
     pub(crate) fn grow(&mut self, request: &PoolRequest) -> Option<Index> {
         let mut bytes = self.policy.region_bytes(request.size)?;
         let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
@@ -29,31 +30,34 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
                 {
                     return Some(chunk);
                 }
+                self.note_growth(request);
                 self.make_room(request, bytes);
-                let peak = self.high_water;
+                let peak = self.peak();
                 if bytes as u64 > self.max_reserved(peak) - peak && self.is_beyond_peak(request, bytes) {
                     // A region for several requests would be much of what a small program reserves.
                     bytes = bytes.min(request.size.checked_next_multiple_of(SEGMENT_STEP_BYTES)?);
                 }
             }
         }
-        if !self.is_within_limit(bytes) {
-            return None;
-        }
-        if paged { self.grow_in_pages(request) } else { self.grow_by_region(request, bytes) }
+        let grown = match self.is_within_limit(bytes) {
+            false => None,
+            true if paged => self.grow_in_pages(request),
+            true => self.grow_by_region(request, bytes),
+        };
+        grown.or_else(|| self.take_wasteful(request))
     }
 
-    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes would not exceed
-    /// the peak.
+    /// Releases wholly free regions until a new one of `bytes` bytes would not exceed the peak: the smallest
+    /// first; or, where the waste is bounded, the largest, which serve the fewest requests.
     fn make_room(&mut self, request: &PoolRequest, bytes: usize) {
         // A release waits for streams, which would end a capture.
         if self.private.is_capturing() {
             return;
         }
-        while let Some(smallest) = self.whole_regions.smallest()
-            && self.is_beyond_peak(request, bytes)
-        {
-            if !self.release_region(smallest) {
+        while self.is_beyond_peak(request, bytes) {
+            let regions = &self.whole_regions;
+            let next = if self.waste.is_set() { regions.largest() } else { regions.smallest() };
+            if !next.is_some_and(|region| self.release_region(region)) {
                 break;
             }
         }
@@ -131,16 +135,27 @@ impl<B: DeviceBacking> Engine<B> {
     /// Returns `true` if `bytes` bytes more for a request would take reserved bytes beyond the peak of active
     /// bytes and the slack of the policy.
     pub(crate) fn is_beyond_peak(&self, request: &PoolRequest, bytes: usize) -> bool {
-        let active = self.stats.active_bytes.all.current;
-        let peak = self.high_water.max(active + request.size as u64);
         let reserved = self.stats.reserved_bytes.all.current.saturating_add(bytes as u64);
-        reserved > self.max_reserved(peak)
+        reserved > self.max_reserved(self.peak_with(request))
+    }
+
+    /// Returns the peak that limits reserved bytes: of requested bytes where the waste is bounded, otherwise
+    /// of active ones.
+    fn peak(&self) -> u64 {
+        if self.waste.is_set() { self.waste.peak } else { self.high_water }
+    }
+
+    /// Returns that peak with a request.
+    pub(crate) fn peak_with(&self, request: &PoolRequest) -> u64 {
+        let stats = &self.stats;
+        let used = if self.waste.is_set() { &stats.requested_bytes } else { &stats.active_bytes };
+        self.peak().max(used.all.current + request.size as u64)
     }
 
     /// Returns the bytes that may be reserved for a peak of active bytes.
     pub(crate) fn max_reserved(&self, peak: u64) -> u64 {
         let slack = self.policy.extensions.hold_to_peak.map(|share| peak.checked_shr(share).unwrap_or(0));
-        slack.map_or(u64::MAX, |slack| peak.saturating_add(slack))
+        slack.map_or(u64::MAX, |slack| peak.saturating_add(slack).saturating_add(self.waste.allowance()))
     }
 
     fn add_region(

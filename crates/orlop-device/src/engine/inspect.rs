@@ -222,6 +222,8 @@ impl<B: DeviceBacking> Engine<B> {
         let kept: Vec<Index> = self.whole_regions.iter().collect();
         rule(kept.len() == whole.len(), "wholly free regions are in their index once")?;
         rule(kept.iter().all(|index| whole.contains(index)), "only wholly free regions are in that index")?;
+        let bytes: u64 = kept.iter().map(|&index| self.chunks[index].size as u64).sum();
+        rule(bytes == self.whole_regions.bytes(), "the bytes of wholly free regions add up")?;
         let listed: HashSet<Index> = self.borders.list().iter().copied().collect();
         let mut flagged = self.chunks.iter().filter(|(_, chunk)| chunk.border);
         rule(flagged.all(|(index, _)| listed.contains(&index)), "flagged borders are in the list")?;

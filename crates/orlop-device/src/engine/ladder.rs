@@ -237,6 +237,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         match found {
             Some(chunk) if !self.is_lost() => {
                 let block = self.hand_out(chunk, request.size, requested);
+                self.note_requested(0);
                 // It may have been another stream's. What remained of it still is.
                 self.chunks[block.0].stream = request.stream;
                 Ok(block)

@@ -12,6 +12,7 @@
 //! | `release` | what is released to the device: by age, for a larger request, or all |
 //! | `release_memory` | how: a region, the pages of a chunk, a range |
 //! | `slow_path` | the engine while the device is called without its lock |
+//! | `waste` | the bound of what is reserved in vain |
 //! | `whole_regions` | wholly free regions, which are released before the engine grows beyond the peak |
 //! | `other_streams` | a chunk of another stream, which the request's stream waits for |
 //! | `stream_borders` | free neighbours of different streams, and how they merge |
@@ -40,6 +41,7 @@ mod slow_path;
 mod split_merge;
 mod stream_borders;
 mod stream_table;
+mod waste;
 mod watch;
 mod whole_regions;
 
@@ -58,6 +60,7 @@ use self::pools::{Pool, Regions};
 use self::private_pools::PrivatePools;
 use self::stream_borders::StreamBorders;
 use self::stream_table::StreamTable;
+use self::waste::WasteBound;
 use self::whole_regions::WholeRegions;
 use crate::backing::{DeviceBacking, GuardedDevice};
 use crate::period::StreamPeriod;
@@ -152,6 +155,7 @@ pub struct Engine<B: DeviceBacking> {
     /// The free chunks of the watched stream by address, while there is a period plan.
     pub(crate) free_by_address: BTreeMap<usize, Index>,
     pub(crate) whole_regions: WholeRegions,
+    pub(crate) waste: WasteBound,
     /// The chunk that was freed last and is in no index, or `NONE`.
     pub(crate) last_freed: Index,
     pub(crate) stats: DeviceStats,
@@ -177,6 +181,7 @@ impl<B: DeviceBacking> Engine<B> {
         let watched_stream = if policy.extensions.plan_periods { 0 } else { NONE };
         let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
         let keeps_whole_regions = policy.extensions.hold_to_peak.is_some() && !paged;
+        let bounds_waste = policy.extensions.bound_waste && keeps_whole_regions;
         let default_stream = StreamId::default_of(backing.device());
         let mut engine = Self {
             backing,
@@ -194,6 +199,7 @@ impl<B: DeviceBacking> Engine<B> {
             period: StreamPeriod::default(),
             free_by_address: BTreeMap::new(),
             whole_regions: WholeRegions::new(keeps_whole_regions),
+            waste: WasteBound::new(bounds_waste),
             last_freed: NONE,
             stats: DeviceStats::default(),
             failures: CallFailures::default(),

@@ -37,8 +37,7 @@ impl<B: DeviceBacking> Engine<B> {
     fn free_elsewhere(&self, request: &PoolRequest) -> Option<Index> {
         let pool = &self.pools[request.pool as usize];
         let others = pool.streams().filter(|&(stream, of)| stream != request.stream && !of.free.is_empty());
-        let found = others.filter_map(|(_, of)| Some(of.free.find(&self.chunks, request.size)?.0));
-        let found = found.filter(|&chunk| self.policy.serves(self.chunks[chunk].size, request.size));
+        let found = others.filter_map(|(_, of)| self.fit_of(of, request));
         found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))
     }
 
@@ -47,7 +46,8 @@ impl<B: DeviceBacking> Engine<B> {
         let unrecorded = self.pending.unrecorded.iter().copied();
         let found = unrecorded.filter(|&chunk| {
             let chunk = &self.chunks[chunk];
-            chunk.pool == request.pool && self.policy.serves(chunk.size, request.size)
+            let serves = self.policy.serves(chunk.size, request.size);
+            chunk.pool == request.pool && serves && !self.is_wasteful(chunk, request)
         });
         found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))
     }

@@ -65,6 +65,7 @@ impl<B: DeviceBacking> Engine<B> {
     fn lower_high_water(&mut self, target: u64) {
         let active = self.stats.active_bytes.all.current;
         self.high_water = self.high_water.min(target.max(active));
+        self.waste.lower(target.max(self.stats.requested_bytes.all.current));
     }
 
     /// Returns `true` if there is garbage collection: only with a limit.

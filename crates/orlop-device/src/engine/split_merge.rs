@@ -15,6 +15,9 @@ impl<B: DeviceBacking> Engine<B> {
         if self.collects_garbage() {
             self.pools[request.pool as usize].searches += 1;
         }
+        if self.waste.is_set() {
+            return self.search_within_bound(request);
+        }
         let (found, position) = self.find(request)?;
         let of = self.pools[request.pool as usize].stream_mut(request.stream);
         of.free.remove_found(&mut self.chunks, found, position);
@@ -97,6 +100,7 @@ impl<B: DeviceBacking> Engine<B> {
         let remaining = chunk.size - size;
         let mut index = found;
         if remaining > self.policy.kept_rest(small, size)
+            && (was_split || !self.keeps_rest(small, size, remaining))
             && let Some(front) = self.cut_front(found, size)
         {
             index = front;

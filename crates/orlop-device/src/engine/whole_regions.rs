@@ -14,11 +14,13 @@ pub(crate) struct WholeRegions {
     /// Whether the policy needs the index. If not, it stays empty.
     is_kept: bool,
     regions: SortedRuns<FreeChunk>,
+    /// Their bytes.
+    bytes: u64,
 }
 
 impl WholeRegions {
     pub(crate) fn new(is_kept: bool) -> Self {
-        Self { is_kept, regions: SortedRuns::default() }
+        Self { is_kept, regions: SortedRuns::default(), bytes: 0 }
     }
 
     /// Returns `true` if there is an index.
@@ -30,6 +32,16 @@ impl WholeRegions {
     /// Returns the chunk of the smallest region.
     pub(crate) fn smallest(&self) -> Option<Index> {
         self.regions.first().map(|region| region.chunk)
+    }
+
+    /// Returns the chunk of the largest region.
+    pub(crate) fn largest(&self) -> Option<Index> {
+        self.regions.last().map(|region| region.chunk)
+    }
+
+    /// Returns the bytes of all regions.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Index> + '_ {
@@ -56,6 +68,7 @@ impl<B: DeviceBacking> Engine<B> {
         let chunk = &self.chunks[index];
         if self.is_common_region(chunk) {
             self.whole_regions.regions.insert(chunk.as_free(index));
+            self.whole_regions.bytes += chunk.size as u64;
         }
     }
 
@@ -67,6 +80,7 @@ impl<B: DeviceBacking> Engine<B> {
         if self.is_common_region(chunk) {
             let removed = self.whole_regions.regions.remove(chunk.as_free(index));
             debug_assert!(removed, "a wholly free region that is not in its index");
+            self.whole_regions.bytes -= chunk.size as u64;
         }
     }
 }

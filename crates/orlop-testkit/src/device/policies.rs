@@ -6,9 +6,10 @@ use orlop_device::{Growth, IndexKind, Policy, TorchConf};
 /// Returns PyTorch's policy with random valid settings, or [`Policy::orlop`] or its variant without pages.
 #[must_use]
 pub fn shipped(random: &mut Random) -> Policy {
-    match random.below(4) {
+    match random.below(5) {
         0 => Policy::orlop(),
         1 => Policy::orlop_without_pages(),
+        2 => Policy::orlop_bounded_waste(),
         _ => Policy::torch(&settings(random)),
     }
 }
@@ -64,6 +65,7 @@ pub fn any(random: &mut Random) -> Policy {
         &mut extensions.search_after_wait,
         &mut extensions.keep_last_freed,
         &mut extensions.by_lifetime,
+        &mut extensions.bound_waste,
         &mut extensions.plan_periods,
     ] {
         *flag ^= random.one_in(2);

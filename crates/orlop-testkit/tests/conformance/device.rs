@@ -23,7 +23,7 @@ fn under_every_policy() {
         torch("garbage_collection_threshold:0.8,per_process_memory_fraction:0.9"),
         Policy::orlop(),
         Policy::orlop_without_pages(),
-        Policy::orlop_whole_regions(),
+        Policy::orlop_bounded_waste(),
     ];
     for policy in &policies {
         conformance(policy.name, SuiteProfile::strict(), || over(policy, 1 << 40));
@@ -44,7 +44,7 @@ fn over_pages_of_the_host() {
         torch("expandable_segments:True"),
         torch(""),
         Policy::orlop_without_pages(),
-        Policy::orlop_whole_regions(),
+        Policy::orlop_bounded_waste(),
     ];
     for policy in &policies {
         let over = |memory| {

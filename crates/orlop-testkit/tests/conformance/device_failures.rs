@@ -31,7 +31,7 @@ fn policies() -> [Policy; 6] {
     [
         Policy::orlop(),
         Policy::orlop_without_pages(),
-        Policy::orlop_whole_regions(),
+        Policy::orlop_bounded_waste(),
         torch(""),
         torch("expandable_segments:True"),
         torch("max_split_size_mb:20,garbage_collection_threshold:0.5,per_process_memory_fraction:0.6"),

@@ -47,13 +47,17 @@ impl Tested {
 
 type Make = fn(&CudaDevice) -> Tested;
 
-const MAKES: [(&str, Make); 7] = [
+const MAKES: [(&str, Make); 8] = [
     ("pages", |device| Tested::caching(caching_allocator(device).unwrap())),
     ("regions", |device| with(device, Policy::orlop_without_pages())),
     ("torch", |device| with(device, torch(""))),
     ("torch-pages", |device| with(device, torch("expandable_segments:True"))),
     ("stream-ordered", |device| Tested::plain(DriverAllocator::stream_ordered(device).unwrap())),
     ("direct", |device| Tested::plain(DriverAllocator::direct(device))),
+    ("managed", |device| {
+        let memory = CudaMemory::managed(device).unwrap();
+        Tested::caching(DeviceAllocator::new(memory, Policy::orlop_without_pages()))
+    }),
     ("pinned", |device| Tested::plain(PinnedAllocator::new(device))),
 ];
 
