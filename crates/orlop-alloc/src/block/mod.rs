@@ -9,6 +9,7 @@
 //! | `part` | a block that is a part of another one |
 //! | `raw` | [`RawBlock`] and its [`Record`]: what engines, adaptors and handles exchange |
 //! | `records` | recycling of records |
+//! | `record_slab` | [`RecordSlab`]: dense records of an engine |
 //! | `stream_uses` | the streams that used a block |
 //! | `deleter` | how foreign memory is freed |
 //! | `copying` | copies and fills; blocks that a device may still use |
@@ -19,6 +20,7 @@ mod memory_block;
 mod owned;
 mod part;
 mod raw;
+mod record_slab;
 mod records;
 mod request;
 mod stream_uses;
@@ -31,6 +33,7 @@ pub use self::memory_block::MemoryBlock;
 pub use self::owned::Block;
 pub(crate) use self::raw::Owner;
 pub use self::raw::{RawBlock, Record};
+pub use self::record_slab::RecordSlab;
 pub(crate) use self::records::recycle_record;
 pub use self::request::Request;
 pub use self::stream_uses::StreamUses;

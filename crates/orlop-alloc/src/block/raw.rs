@@ -114,10 +114,21 @@ impl Record {
     /// request.
     #[inline]
     pub fn assign(&mut self, request: &Request) {
+        self.stream = request.stream;
+        self.assign_but_stream(request);
+    }
+
+    /// As [`Record::assign`], without the stream: for an engine that knows that the record has it already.
+    /// The stream is in the second cache line, which nothing else of an allocation touches.
+    #[inline]
+    pub fn assign_but_stream(&mut self, request: &Request) {
         if !self.uses.is_empty() {
             self.uses = StreamUses::new();
         }
-        self.assign_unused(request, AllocationId::next());
+        (self.tag, self.kind) = (request.tag, request.kind);
+        self.id = AllocationId::next();
+        self.requested = request.bytes;
+        self.align = request.align;
     }
 
     /// As [`Record::assign`], for a record that has no stream uses.
@@ -246,8 +257,8 @@ unsafe impl orlop_sync::Linked for Record {
 #[repr(transparent)]
 #[must_use = "dropping a raw block leaks its memory"]
 pub struct RawBlock {
-    /// Invariant: points to a record from `Box::leak` that is valid, and accessed through this pointer only,
-    /// until the block returns to the engine that made the record.
+    /// Invariant: points to a record from `Box::leak` or of a `RecordSlab` that is valid, and accessed
+    /// through this pointer only, until the block returns to the engine that made the record.
     record: NonNull<Record>,
 }
 

@@ -141,7 +141,14 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
             self.notify_allocated(watches, &raw);
             return Ok(raw);
         }
-        match self.allocator.allocate(request) {
+        // The head has the address of an allocator whose type is erased; here it would be computed.
+        let is_erased = size_of::<*const A>() > size_of::<*const ()>();
+        let allocated = if is_erased {
+            self.head.allocator().allocate(request)
+        } else {
+            self.allocator.allocate(request)
+        };
+        match allocated {
             Ok(raw) => {
                 if let Some(counters) = &self.counters {
                     counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
@@ -230,7 +237,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         };
         let (kind, granted, requested) = (raw.kind, raw.granted, raw.requested);
         // SAFETY: guaranteed by the caller.
-        if let Err(error) = unsafe { cell.allocator.deallocate(raw) } {
+        if let Err(error) = unsafe { cell.head.allocator().deallocate(raw) } {
             // The block stays counted: a leak is safe, while counting a block out twice would destroy the
             // engine too early.
             *refused = Some(cell.refuse(error));

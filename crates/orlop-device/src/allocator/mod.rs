@@ -7,20 +7,23 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `requests` | the way of a request and of a free |
+//! | `stream_mark` | what tells that a record has the stream of its next block already |
 //! | `engine_calls` | calls of the engine that are passed on |
 
 mod engine_calls;
 mod requests;
+mod stream_mark;
 
 use self::requests::Callback;
+use self::stream_mark::StreamMark;
 use crate::backing::{DeviceBacking, GuardedDevice, REGION_ALIGN};
 use crate::engine::{Engine, EngineLock, SlowPath};
 use crate::error::DeviceError;
 use crate::policy::Policy;
 use crate::stats::DeviceStats;
+use orlop_alloc::engine_support::RecordSlab;
 use orlop_alloc::{
-    Access, Allocator, DeviceMemory, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result, Semantics,
-    Usage,
+    Allocator, DeviceMemory, OutOfMemory, RawBlock, RegionWatch, Request, Result, Semantics, Usage,
 };
 use orlop_core::{Device, StreamId};
 use orlop_sync::{Mutex, MutexGuard};
@@ -45,7 +48,6 @@ use std::sync::Arc;
 pub struct DeviceAllocator<B: DeviceBacking> {
     name: Box<str>,
     device: Device,
-    access: Access,
     /// The stream of requests that name none.
     default_stream: StreamId,
     /// Blocks begin at multiples of this many bytes. Regions begin where the device has room: a granule
@@ -71,9 +73,10 @@ impl fmt::Debug for Callbacks {
 #[derive(Debug)]
 struct Inner<B: DeviceBacking> {
     engine: Engine<B>,
-    /// Records without a block, for the next blocks.
-    #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
-    unused: Vec<Box<Record>>,
+    /// The records of the blocks.
+    records: RecordSlab,
+    /// The stream of the last block.
+    mark: StreamMark,
 }
 
 /// The caller holds the growth lock.
@@ -99,12 +102,13 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let engine = Engine::new(backing, policy);
         let backing = Arc::clone(&engine.backing);
         let aligned = engine.policy().granule.min(REGION_ALIGN);
-        let inner = Mutex::new(Inner { engine, unused: Vec::new() });
+        let default_stream = StreamId::default_of(device);
+        let (records, mark) = (RecordSlab::new(device, access), StreamMark::new(default_stream));
+        let inner = Mutex::new(Inner { engine, records, mark });
         Self {
             name,
             device,
-            access,
-            default_stream: StreamId::default_of(device),
+            default_stream,
             aligned,
             backing,
             growth: Mutex::new(()),
@@ -178,8 +182,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
 // SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the
 // granule or of 512, and larger alignments are cut out of blocks that are larger by that many bytes. 2.
 // host-accessible backings give initialised memory (their promise). 3. the backing zeroes on the request's
-// stream, or the request fails. 4. the engine is behind a lock. 5. records are boxed, and memory is the
-// backing's. 6. there is no counter.
+// stream, or the request fails. 4. the engine is behind a lock. 5. records are in a slab, which does not
+// move them, and memory is the backing's. 6. there is no counter.
 unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         self.serve(request)
@@ -215,7 +219,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
             peak_reserved: stats.reserved_bytes.all.peak,
             regions: inner.engine.region_count() as u64,
             deferred: stats.active.all.current - stats.allocation.all.current,
-            metadata: (inner.engine.metadata() + inner.unused.len() * size_of::<Record>()) as u64,
+            metadata: (inner.engine.metadata() + inner.records.bytes()) as u64,
         }
     }
 
@@ -230,8 +234,8 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         // Failed calls are counted and traced; what does not depend on them is released.
         let _noted = SlowPath::new(&mut inner).trim(target);
         let released = before - inner.engine.stats().reserved_bytes.all.current;
-        if released > 0 {
-            inner.unused = Vec::new();
+        if inner.engine.stats().allocation.all.current == 0 {
+            inner.records.clear();
         }
         released
     }

@@ -3,22 +3,58 @@
 //! What a request needs that cached memory serves, and a free of a block that one stream used, is inlined;
 //! everything else is in functions of its own, so that the short way needs no space for it on the stack.
 
+use super::stream_mark::StreamMark;
 use super::{DeviceAllocator, Inner};
 use crate::backing::{BackingError, DeviceBacking};
-use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, SlowPath};
+use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, Index, SlowPath, prefetch};
 use crate::error::DeviceError;
-use orlop_alloc::engine_support::{guarded, trace_guarded};
-use orlop_alloc::{Error, OutOfMemory, RawBlock, Record, Refusal, Request, Result};
+use orlop_alloc::engine_support::{RecordSlab, guarded, trace_guarded};
+use orlop_alloc::{Error, OutOfMemory, RawBlock, Refusal, Request, Result};
 use orlop_core::{MemoryKind, StreamId};
 use orlop_sync::MutexGuard;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+
+/// Returns a record's token: the index of the block's chunk and, if there is room, the mark of its stream
+/// ([`StreamMark`]).
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "without room for it there is no mark")]
+fn token(index: Index, mark: u32) -> usize {
+    (u64::from(mark) << u32::BITS | u64::from(index)) as usize
+}
+
+/// Returns the index and the mark of a token.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the lower and the upper half")]
+fn parts(token: usize) -> (Index, u32) {
+    (token as u32, (token as u64 >> u32::BITS) as u32)
+}
 
 /// A pressure callback.
 pub(super) type Callback = dyn Fn() -> bool + Send + Sync;
 
 /// The locked engine, and what a slow path returned for a request.
 type Served<'a, B> = (MutexGuard<'a, Inner<B>>, Result<DeviceBlock, DeviceError>);
+
+/// A new block of the engine, with a record that does not describe it yet.
+struct NewBlock {
+    raw: RawBlock,
+    block: DeviceBlock,
+    start: usize,
+    size: usize,
+    /// The mark of its stream.
+    mark: u32,
+}
+
+impl<B: DeviceBacking> Inner<B> {
+    /// Takes a record for a new block.
+    #[inline(always)]
+    fn describe(&mut self, block: DeviceBlock, sized: &DeviceRequest) -> NewBlock {
+        let (start, size) = self.engine.extent(block);
+        let raw = self.records.take(self.engine.chunks.address(), block.0);
+        NewBlock { raw, block, start, size, mark: self.mark.of(sized.stream) }
+    }
+}
 
 impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Serves a request.
@@ -32,37 +68,50 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let bytes = request.bytes.saturating_add(slack);
         let sized = DeviceRequest { bytes, stream, long_lived: request.kind == MemoryKind::Persistent };
         match inner.engine.allocate_cached(&sized) {
-            Ok(block) => self.hand_out(inner, block, request, &sized),
+            Ok(block) => {
+                let new = inner.describe(block, &sized);
+                drop(inner);
+                self.hand_out(new, request, &sized)
+            }
             Err(miss) => self.serve_missed(inner, miss, request, &sized),
         }
     }
 
-    /// Unlocks the engine, and makes a new block of it the block of a request.
+    /// Makes a new block of the engine the block of a request. The engine is unlocked.
     #[inline(always)]
-    fn hand_out(
+    fn hand_out(&self, new: NewBlock, request: &Request, sized: &DeviceRequest) -> Result<RawBlock> {
+        let NewBlock { mut raw, block, start, size, mark } = new;
+        let address = if sized.bytes == request.bytes { start } else { request.align.round_up(start)? };
+        if request.zeroed {
+            raw = self.zero(raw, block, start, size, sized.stream)?;
+        }
+        let Some(ptr) = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)) else {
+            // No region begins at address zero; if one did, the block would be leaked, not handed out.
+            return Err(Error::ForeignPointer { address });
+        };
+        // SAFETY: the record is this allocator's own, and describes a block that was just allocated.
+        let record = unsafe { raw.record_mut() };
+        let has_stream = parts(record.token).1 == mark && mark != StreamMark::NONE;
+        (record.ptr, record.granted) = (ptr, size - (address - start));
+        record.token = token(block.0, mark);
+        record.assign_but_stream(request);
+        if !has_stream {
+            record.stream = sized.stream;
+        }
+        Ok(raw)
+    }
+
+    /// Unlocks the engine, and makes a new block of it the block of a request that no cached memory served.
+    fn hand_out_missed(
         &self,
         mut inner: MutexGuard<'_, Inner<B>>,
         block: DeviceBlock,
         request: &Request,
         sized: &DeviceRequest,
     ) -> Result<RawBlock> {
-        let (start, size) = inner.engine.extent(block);
-        let unused = inner.unused.pop();
+        let new = inner.describe(block, sized);
         drop(inner);
-        let address = if sized.bytes == request.bytes { start } else { request.align.round_up(start)? };
-        if request.zeroed {
-            self.zero(block, start, size, sized.stream)?;
-        }
-        let Some(ptr) = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)) else {
-            // No region begins at address zero; if one did, the block would be leaked, not handed out.
-            return Err(Error::ForeignPointer { address });
-        };
-        let granted = size - (address - start);
-        let mut record = unused.unwrap_or_else(|| self.new_record(ptr));
-        (record.ptr, record.granted, record.token) = (ptr, granted, block.token());
-        record.assign(request);
-        record.stream = sized.stream;
-        Ok(RawBlock::new(record))
+        self.hand_out(new, request, sized)
     }
 
     /// Takes back a block.
@@ -72,7 +121,11 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// [`Allocator::deallocate`](orlop_alloc::Allocator::deallocate).
     #[inline(always)]
     pub(super) unsafe fn take_back(&self, block: RawBlock) -> Result<()> {
-        let Ok(index) = u32::try_from(block.token) else { return Err(foreign(&block)) };
+        // SAFETY: the block came from this allocator (guaranteed by the caller).
+        let (table, entry) = unsafe { RecordSlab::hints(&block) };
+        // While the record is not in the cache yet, and while the lock is taken.
+        prefetch(table, entry);
+        let (index, _) = parts(block.token);
         let mut inner = self.inner.lock();
         if !block.uses.is_empty() {
             self.record_uses(&mut inner, DeviceBlock(index), &block)?;
@@ -80,8 +133,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         if inner.engine.free_at(DeviceBlock(index), block.address()).is_err() {
             return Err(foreign(&block));
         }
-        // SAFETY: it is a block of this allocator, whose records are boxes.
-        inner.unused.push(unsafe { block.into_record() });
+        // SAFETY: it is a block of this allocator, whose records are of this slab.
+        unsafe { inner.records.give(block) };
         Ok(())
     }
 
@@ -95,11 +148,6 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             inner.engine.record_stream(own, self.device_stream(stream)).map_err(|_| foreign(block))?;
         }
         Ok(())
-    }
-
-    #[cold]
-    fn new_record(&self, ptr: NonNull<u8>) -> Box<Record> {
-        Box::new(Record::new(ptr, 0, self.device, self.access))
     }
 
     #[cold]
@@ -123,7 +171,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             let served;
             (inner, served) = self.allocate_slowly(inner, miss, sized)?;
             let error = match served {
-                Ok(block) => return self.hand_out(inner, block, request, sized),
+                Ok(block) => return self.hand_out_missed(inner, block, request, sized),
                 Err(error) => error,
             };
             drop(inner);
@@ -134,7 +182,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             may_retry = false;
             inner = self.inner.lock();
             miss = match inner.engine.allocate_again(sized) {
-                Ok(block) => return self.hand_out(inner, block, request, sized),
+                Ok(block) => return self.hand_out_missed(inner, block, request, sized),
                 Err(miss) => miss,
             };
         }
@@ -181,14 +229,23 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
 
     /// Fills a new block with zeros, or frees it. No lock is held: host memory is filled by this thread.
     #[cold]
-    fn zero(&self, block: DeviceBlock, address: usize, bytes: usize, stream: StreamId) -> Result<()> {
+    fn zero(
+        &self,
+        raw: RawBlock,
+        block: DeviceBlock,
+        address: usize,
+        bytes: usize,
+        stream: StreamId,
+    ) -> Result<RawBlock> {
         // SAFETY: a new block of the engine, which has no user yet.
         let zeroed = unsafe { self.backing.zero(address, bytes, stream) };
-        let Err(failure) = zeroed else { return Ok(()) };
+        let Err(failure) = zeroed else { return Ok(raw) };
         let mut inner = self.inner.lock();
         let _returned = inner.engine.noted(zeroed);
         // It cannot fail: the block is live.
         let _freed = inner.engine.free(block);
+        // SAFETY: its record was just taken from this slab.
+        unsafe { inner.records.give(raw) };
         Err(match failure.error {
             BackingError::Unsupported => Error::CannotZero { device: self.device },
             _ => DeviceError::from(failure).into(),

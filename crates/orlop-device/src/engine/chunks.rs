@@ -152,6 +152,11 @@ impl Chunks {
         self.places.get(index as usize)
     }
 
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: Index) -> Option<&mut Chunk> {
+        self.places.get_mut(index as usize)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Index, &Chunk)> + '_ {
         (0..).zip(&self.places).filter(|(_, chunk)| chunk.state != ChunkState::Vacant)
     }
@@ -194,9 +199,37 @@ impl Chunks {
         }
     }
 
+    /// Returns the address of the table, which may move when a chunk is added.
+    #[inline(always)]
+    pub(crate) fn address(&self) -> *const Chunk {
+        self.places.as_ptr()
+    }
+
+    /// Prefetches a chunk, if there is one.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: Index) {
+        if index != NONE {
+            prefetch(self.address(), index);
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.places.capacity() * size_of::<Chunk>()
     }
+}
+
+/// Prefetches a chunk of a table, for which any address will do.
+#[inline(always)]
+pub(crate) fn prefetch(table: *const Chunk, index: Index) {
+    let chunk = table.wrapping_add(index as usize);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch accesses nothing: it is a hint, and one of an invalid address does nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(chunk.cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = chunk;
 }
 
 impl At<Index> for Chunks {

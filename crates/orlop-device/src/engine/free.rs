@@ -45,10 +45,10 @@ impl<B: DeviceBacking> Engine<B> {
         is_meant: impl FnOnce(&Chunk) -> bool,
     ) -> Result<(), DeviceError> {
         let index = block.0;
-        let chunk = self.chunks.get(index).filter(|chunk| chunk.state == ChunkState::Live && is_meant(chunk));
-        let Some(&Chunk { size, pool, note: uses, after: number, .. }) = chunk else {
-            return Err(DeviceError::NotLive { block: index });
-        };
+        let chunk = self.chunks.get_mut(index);
+        let chunk = chunk.filter(|chunk| chunk.state == ChunkState::Live && is_meant(chunk));
+        let Some(chunk) = chunk else { return Err(DeviceError::NotLive { block: index }) };
+        let Chunk { size, pool, note: uses, after: number, .. } = *chunk;
         if number != NONE {
             self.period.log_free(number);
         }
@@ -60,8 +60,16 @@ impl<B: DeviceBacking> Engine<B> {
         }
         if uses != 0 || self.streams.is_uncommon {
             self.free_shared(index);
+        } else if self.policy.extensions.keep_last_freed {
+            chunk.state = ChunkState::LastFreed;
+            let Chunk { requested, previous, next, .. } = *chunk;
+            self.stats.count_inactive(small, size, requested);
+            // The next request of another size merges it with them.
+            self.chunks.prefetch(previous);
+            self.chunks.prefetch(next);
+            self.replace_last_freed(index);
         } else {
-            self.free_unshared(index);
+            self.make_free(index);
         }
         Ok(())
     }
@@ -74,20 +82,19 @@ impl<B: DeviceBacking> Engine<B> {
         }
         if self.chunks[index].note != 0 {
             self.free_later(index);
+        } else if self.policy.extensions.keep_last_freed {
+            self.count_inactive(index);
+            self.chunks[index].state = ChunkState::LastFreed;
+            self.replace_last_freed(index);
         } else {
-            self.free_unshared(index);
+            self.make_free(index);
         }
     }
 
-    /// Frees the chunk of a block that no other stream uses.
+    /// Makes a chunk that was counted as inactive the last-freed one.
     #[inline(always)]
-    fn free_unshared(&mut self, index: Index) {
-        if !self.policy.extensions.keep_last_freed {
-            return self.make_free(index);
-        }
-        self.count_inactive(index);
+    fn replace_last_freed(&mut self, index: Index) {
         let before = std::mem::replace(&mut self.last_freed, index);
-        self.chunks[index].state = ChunkState::LastFreed;
         if before != NONE {
             self.insert_free(before);
         }

@@ -48,7 +48,7 @@ mod whole_regions;
 pub use self::inspect::{DeviceChunk, DeviceChunkState, DeviceSegment};
 pub use self::private_pools::{PoolId, StreamFilter};
 
-pub(crate) use self::chunks::{Chunk, ChunkState, Index, NONE};
+pub(crate) use self::chunks::{Chunk, ChunkState, Index, NONE, prefetch};
 pub(crate) use self::ladder::CacheMiss;
 pub(crate) use self::pools::{Region, at, is_small};
 pub(crate) use self::slow_path::{EngineLock, SlowPath};
@@ -84,12 +84,6 @@ const COMMON: u16 = 4;
 /// A block of an [`Engine`], by number. Like a pointer, it must not be used after the block was freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceBlock(pub(crate) Index);
-
-impl DeviceBlock {
-    pub(crate) fn token(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// A request for a block of an [`Engine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -176,10 +176,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline(always)]
     pub(crate) fn count_inactive(&mut self, index: Index) {
         let Chunk { size, requested, pool, .. } = self.chunks[index];
-        let small = is_small(pool);
-        self.stats.active.sub(small, 1);
-        self.stats.active_bytes.sub(small, size as u64);
-        self.stats.requested_bytes.sub(small, requested as u64);
+        self.stats.count_inactive(is_small(pool), size, requested);
     }
 
     /// Frees the chunk of a block that no stream uses any more.

@@ -152,6 +152,14 @@ impl DeviceStats {
         ]
     }
 
+    /// Counts a block as no longer active.
+    #[inline(always)]
+    pub(crate) fn count_inactive(&mut self, small: bool, size: usize, requested: usize) {
+        self.active.sub(small, 1);
+        self.active_bytes.sub(small, size as u64);
+        self.requested_bytes.sub(small, requested as u64);
+    }
+
     /// Resets the peaks to the current values.
     pub fn reset_peaks(&mut self) {
         let pools = [
