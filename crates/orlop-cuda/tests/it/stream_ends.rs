@@ -88,8 +88,9 @@ fn metadata_of_pinned_memory_does_not_grow_with_streams_that_end() {
         let stream = machine.device.create_stream().unwrap();
         block.record_stream(stream.id()).unwrap();
     }
+    // Records are made by segments of 64 KiB.
     let bytes = pinned.stats().usage.metadata;
-    assert!(bytes < 64 << 10, "{bytes} bytes");
+    assert!(bytes < (64 + 16) << 10, "{bytes} bytes");
     pinned.verify().unwrap();
 }
 
