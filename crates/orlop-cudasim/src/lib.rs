@@ -17,6 +17,7 @@ mod context;
 pub mod control;
 #[cfg(target_os = "linux")]
 mod driver;
+mod driver_memory;
 #[cfg(target_os = "linux")]
 mod events;
 #[cfg(target_os = "linux")]

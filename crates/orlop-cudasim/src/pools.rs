@@ -7,9 +7,10 @@
 use crate::call::DriverGuard;
 use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
+use crate::memory::MemoryAccess;
 use crate::memory::{SimMemory, rounded};
 use crate::streams::Submission;
-use crate::work::{MemoryAccess, Work};
+use crate::work::Work;
 
 #[derive(Debug)]
 pub(crate) struct Pool {

@@ -1,7 +1,7 @@
 //! [`Races`]: the past accesses to simulated memory, and the races found.
 
 use crate::driver::Driver;
-use crate::work::MemoryAccess;
+use crate::memory::MemoryAccess;
 use orlop_race::{AccessKind, AccessMap, HOST_QUEUE};
 use std::sync::Arc;
 

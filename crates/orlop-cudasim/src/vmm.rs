@@ -2,8 +2,8 @@
 
 use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
+use crate::memory::MemoryAccess;
 use crate::memory::{Located, SimMemory};
-use crate::work::MemoryAccess;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 

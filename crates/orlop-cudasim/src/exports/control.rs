@@ -8,12 +8,13 @@ use crate::control::{
     SimAccess, SimAccessReport, SimAllocation, SimConfiguration, SimCounts, SimKernel, SimRace,
 };
 use crate::driver::{Config, Driver};
+use crate::memory::MemoryAccess;
 use crate::memory::{SimMemory, bytes};
 use crate::modules::{Kernel, KernelCode, Launch};
 use crate::ptx::Shape;
 use crate::races::AccessRecord;
 use crate::streams::Submission;
-use crate::work::{MemoryAccess, Work};
+use crate::work::Work;
 use orlop_race::AccessKind;
 use std::ffi::c_void;
 use std::sync::Arc;

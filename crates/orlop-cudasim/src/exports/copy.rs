@@ -7,8 +7,9 @@ use crate::abi::{Copy2d, Copy3d, In, Plane, Volume};
 use crate::call::{DriverGuard, calls};
 use crate::codes::{Failure, Outcome};
 use crate::memory::bytes;
+use crate::memory::{CopyShape, MemoryAccess};
 use crate::streams::Submission;
-use crate::work::{CopyShape, CopySource, MemoryAccess, Work};
+use crate::work::{CopySource, Work};
 use std::sync::Arc;
 
 /// Where one side of a copy is.

@@ -2,8 +2,9 @@
 
 use crate::call::{DriverGuard, calls};
 use crate::codes::{Failure, Outcome};
+use crate::memory::MemoryAccess;
 use crate::streams::Submission;
-use crate::work::{MemoryAccess, Work};
+use crate::work::Work;
 
 /// A fill as the call describes it: `count` values of `width` bytes in each of `rows` rows.
 #[derive(Debug, Clone, Copy)]

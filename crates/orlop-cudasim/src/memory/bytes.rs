@@ -4,7 +4,7 @@
 //! driver's interface guarantees to be valid. The lock is held, so that the simulation's own accesses do not
 //! overlap in time.
 
-use crate::work::CopyShape;
+use super::CopyShape;
 use std::ptr;
 
 /// Fills bytes that the arena maps.

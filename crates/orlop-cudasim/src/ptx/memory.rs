@@ -1,7 +1,7 @@
 //! The global memory of a launch: recorded when it is submitted, read and written when it runs.
 
 use crate::codes::{Failure, Outcome};
-use crate::work::MemoryAccess;
+use crate::memory::MemoryAccess;
 use orlop_race::AccessKind;
 use std::ptr;
 

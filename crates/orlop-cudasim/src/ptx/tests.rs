@@ -3,7 +3,7 @@
 use super::memory::GlobalMemory;
 use super::{Parameter, Program, Recorder, Shape};
 use crate::codes::{Failure, Outcome};
-use crate::work::MemoryAccess;
+use crate::memory::MemoryAccess;
 use std::collections::BTreeMap;
 
 /// Words at addresses.
