@@ -150,7 +150,7 @@ impl Program {
                         2 => storage.mark_immutable("a test"),
                         3 => storage.refuse_writes("a test"),
                         4 => storage.refuse_access("a test"),
-                        5 => std::mem::forget(tensor.as_slice::<f32>()),
+                        5 => _ = tensor.as_slice::<f32>().map(std::mem::forget),
                         _ => storage.allow_access(),
                     }
                 }
