@@ -269,7 +269,7 @@ impl Program {
 
 #[test]
 fn random_programs_of_safe_code() {
-    let (programs, actions) = if cfg!(miri) { (6, 120) } else { (400, 600) };
+    let (programs, actions) = if cfg!(miri) { (3, 120) } else { (400, 600) };
     let mut outcomes = [0; 2];
     for seed in 0..programs {
         let mut program = Program::new(seed);
