@@ -1,6 +1,7 @@
 //! Random programs that capture graphs: their memory is their own until they are gone.
 
 use crate::machine::{Machine, handle};
+use crate::random::Random;
 use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
@@ -10,17 +11,6 @@ use orlop_device::{DeviceAllocator, Policy, PoolId, StreamFilter, TorchConf};
 use std::collections::VecDeque;
 
 type Caching = AllocatorRef<DeviceAllocator<CudaMemory>>;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % end
-    }
-}
 
 struct Program<'a> {
     machine: &'a Machine,

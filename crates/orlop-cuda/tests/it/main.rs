@@ -24,6 +24,7 @@ mod machine;
 mod operations;
 mod planned;
 mod programs;
+mod random;
 mod steady;
 mod stream_ends;
 mod two_devices;

@@ -2,6 +2,7 @@
 //! each access against all earlier ones.
 
 use crate::machine::{Machine, handle, setting};
+use crate::random::Random;
 use orlop_alloc::Request;
 use orlop_context::Context;
 use orlop_core::{DType, Device, Layout, MemoryKind, Shape, StreamId};
@@ -267,18 +268,6 @@ fn streams_that_end() {
         gpu.write(execution.step(1).unwrap().tensor(second).unwrap(), run % 3, true);
     }
     assert_eq!(gpu.machine.races(), []);
-}
-
-/// Numbers for a random program.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % end
-    }
 }
 
 /// The buffers of a random plan with their steps; those without steps are persistent.

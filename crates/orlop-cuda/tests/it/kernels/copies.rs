@@ -1,19 +1,11 @@
 //! Strided copies and fills: random layouts, and the number of calls.
 
 use super::{KernelBench, far, first, layout, noise};
+use crate::random::Random;
 use orlop_alloc::{DeviceOps, DevicePtr, HostOps, LoopDim, StridedLoops};
 use orlop_core::{Device, Layout, StreamId};
 
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % end
-    }
-
     /// Returns sizes, strides of a destination without overlap and of a source with expanded dimensions.
     fn layouts(&mut self) -> (Layout, Layout) {
         let rank = self.below(12);
