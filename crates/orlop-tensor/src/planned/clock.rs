@@ -103,13 +103,14 @@ impl PlannedMemory {
         if self.sanitizer.is_some() {
             self.check_bytes()?;
         }
-        self.settled = self.ended;
-        while let Some(&slot) = self.ends.get(self.settled)
-            && self.slots[slot].lifetime.end <= step
+        let mut settled = self.ended;
+        while let Some(&(end, slot)) = self.ends.get(settled)
+            && end <= step
         {
             self.settle(slot)?;
-            self.settled += 1;
+            settled += 1;
         }
+        self.settled = settled;
         Ok(())
     }
 
@@ -142,7 +143,7 @@ impl PlannedMemory {
     #[inline]
     fn end_settled(&mut self) {
         if self.sanitizer.is_some() {
-            (self.ended..self.settled).for_each(|index| self.end_bytes(self.ends[index]));
+            (self.ended..self.settled).for_each(|index| self.end_bytes(self.ends[index].1));
         }
         self.ended = self.settled;
     }

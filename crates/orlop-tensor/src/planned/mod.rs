@@ -112,8 +112,8 @@ pub struct PlannedMemory {
     /// The tensors, those of a part one after the other.
     slots: Box<[Slot]>,
     parts: Box<[Part]>,
-    /// The slots whose lifetimes end, by time.
-    ends: Box<[usize]>,
+    /// The ends of lifetimes with their slots, by time.
+    ends: Box<[(u64, usize)]>,
     /// The number of slots at the start of `ends` whose time is over.
     ended: usize,
     /// The same after the present move of the clock, if that is possible.
@@ -162,9 +162,9 @@ impl PlannedMemory {
             prepared.push(Part { bytes, lifetime: part.lifetime(), slots: first..slots.len() });
         }
         let is_streamed = !root.device.is_cpu() && root.honours_streams();
-        let mut ends: Vec<usize> =
-            (0..slots.len()).filter(|&slot| slots[slot].lifetime.end != NEVER).collect();
-        ends.sort_by_key(|&slot| slots[slot].lifetime.end);
+        let ends = slots.iter().enumerate().map(|(slot, Slot { lifetime, .. })| (lifetime.end, slot));
+        let mut ends: Vec<_> = ends.filter(|&(end, _)| end != NEVER).collect();
+        ends.sort_unstable();
         Self {
             root,
             slots: slots.into(),
