@@ -17,6 +17,7 @@ mod context;
 pub mod control;
 #[cfg(target_os = "linux")]
 mod driver;
+#[cfg(target_os = "linux")]
 mod driver_memory;
 #[cfg(target_os = "linux")]
 mod events;
