@@ -35,7 +35,8 @@ pub mod thread_slot;
 
 pub use self::allocation_id::AllocationId;
 pub use self::counters::{
-    Account, BlockCounter, CounterGuard, OwnerState, QuiescedCounters, ShardedCounters, SlotCounts, Totals,
+    Account, BlockCounter, CounterGuard, FastGuard, OwnerState, QuiescedCounters, ShardedCounters,
+    SlotCounts, Totals,
 };
 pub use self::growable_heap::{CentralHeap, GrowableHeap, HeapGrowth};
 pub use self::handles::Handles;
@@ -46,5 +47,5 @@ pub use self::primitives::{Backoff, End, MutPtr, Mutex, MutexGuard, UnsafeCell, 
 pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
 pub use self::retaining_cell::RetainingCell;
 pub use self::scoped_ref::ScopedRef;
-pub use self::slots::{QuiescedSlots, SlotGuard, Slots};
+pub use self::slots::{FastSlotGuard, QuiescedSlots, SlotGuard, Slots};
 pub use self::swap_cell::{SwapCell, SwapGuard};

@@ -10,8 +10,8 @@ use super::thread_cache::ThreadCache;
 use super::token::Token;
 use crate::backing::Backing;
 use crate::bfc::heap::{Heap, HeapBlock, HeapRequest};
-use crate::{Error, RawBlock, Record, Request, Result};
-use orlop_sync::{CentralHeap as _, CounterGuard, thread_slot};
+use crate::{Error, RawBlock, Record, Request, Result, Tag};
+use orlop_sync::{CentralHeap as _, CounterGuard, FastGuard, thread_slot};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -137,19 +137,31 @@ impl<B: Backing> Caching<B> {
         let _clean = deliver(guard, request, &block, 0);
         Ok(block)
     }
+}
 
-    /// [`Allocator::take_cached`](crate::Allocator::take_cached) for a block that changes the counts by tag:
-    /// its record has another tag than the request, or a plan serves it. Not inlined, so that the path of all
-    /// others needs no stack frame.
-    #[inline(never)]
-    pub(super) fn take_tagged(&self, request: &Request) -> Option<RawBlock> {
-        let mut guard = self.counters.try_enter()?;
-        let counts = guard.counts();
-        let allowed = |granted| !counts.exceeds_limit(request.kind, granted);
-        let found = guard.value().take_tagged(request, allowed)?;
-        // SAFETY: just taken from the slot's cache.
-        Some(unsafe { hand_out(guard, found, request) })
+/// [`Allocator::take_cached`](crate::Allocator::take_cached) for a request that the plan serves.
+#[inline(always)]
+pub(super) fn take_planned(mut guard: FastGuard<'_, ThreadCache>, request: &Request) -> Option<RawBlock> {
+    if request.tag != Tag::NONE {
+        return take_tagged(guard, request);
     }
+    let counts = guard.counts();
+    let allowed = |granted| !counts.exceeds_limit(request.kind, granted);
+    let found = guard.value().take_planned(request, allowed)?;
+    // SAFETY: just taken from the slot's cache.
+    Some(unsafe { hand_out(guard, found, request) })
+}
+
+/// [`Allocator::take_cached`](crate::Allocator::take_cached) for a block that changes the counts by tag: its
+/// record has another tag than the request, or a plan serves it. Not inlined, so that the path of all others
+/// needs no stack frame.
+#[inline(never)]
+pub(super) fn take_tagged(mut guard: FastGuard<'_, ThreadCache>, request: &Request) -> Option<RawBlock> {
+    let counts = guard.counts();
+    let allowed = |granted| !counts.exceeds_limit(request.kind, granted);
+    let found = guard.call(|cache| cache.take_tagged(request, allowed))?;
+    // SAFETY: just taken from the slot's cache.
+    Some(unsafe { hand_out(guard, found, request) })
 }
 
 /// Counts a block, also under its tag, unless the request is for zeroed memory and the first `dirty` bytes
@@ -177,11 +189,11 @@ fn deliver(
 /// The record, of a block of `granted` bytes, was just taken from the slot's cache.
 #[inline(always)]
 pub(super) unsafe fn hand_out(
-    guard: CounterGuard<'_, ThreadCache>,
+    guard: FastGuard<'_, ThreadCache>,
     (mut place, granted): (NonNull<Record>, usize),
     request: &Request,
 ) -> RawBlock {
-    let id = guard.count_in_below_limit(request.kind, granted, request.bytes);
+    let id = guard.count_in(request.kind, granted, request.bytes);
     // SAFETY: no other pointer to it is used, because it was just taken (guaranteed by the caller).
     let record = unsafe { place.as_mut() };
     record.assign_like(request, id);

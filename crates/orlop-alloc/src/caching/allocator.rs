@@ -1,7 +1,7 @@
 //! The caching engine as an [`Allocator`], with the fast paths of allocation and free.
 
 use super::Caching;
-use super::allocate::hand_out;
+use super::allocate::{hand_out, take_planned, take_tagged};
 use super::classes::{GRANULE, size_of_class};
 use super::follow::PlanFate;
 use super::growth;
@@ -11,7 +11,7 @@ use super::token::Token;
 use crate::backing::Backing;
 use crate::{
     AllocationId, Allocator, AllocatorRef, Error, LookupResult, OutOfMemory, RawBlock, RegionWatch, Request,
-    Result, Semantics, StreamUses, Tag, TagUse, Usage,
+    Result, Semantics, StreamUses, TagUse, Usage,
 };
 use orlop_core::Device;
 use orlop_sync::{OwnerState, thread_slot};
@@ -30,44 +30,41 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         // A kind that cannot be on this device never passes: the first block of a kind exceeds the slot's
         // limit, so `allocate` handles it and checks the kind. One comparison for alignment and zeroing.
         if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
-            return None;
+            return not_cached();
         }
-        let mut guard = self.counters.try_enter()?;
+        // SAFETY: stacks and plans call nothing to hand a block out; tags are changed in `call`.
+        let Some(mut guard) = (unsafe { self.counters.try_enter() }) else { return not_cached() };
+        if guard.value().plans_for(request.bytes) {
+            return take_planned(guard, request);
+        }
         let counts = guard.counts();
         let allowed = |granted| !counts.exceeds_limit(request.kind, granted);
-        // Each branch returns by itself: a common end would have to test again what is known here.
-        if !guard.value().plans_for(request.bytes) {
-            if let Some(found) = guard.value().take_stacked(request, allowed)? {
-                // SAFETY: just taken from the slot's cache.
-                return Some(unsafe { hand_out(guard, found, request) });
-            }
-        } else if request.tag == Tag::NONE {
-            let found = guard.value().take_planned(request, allowed)?;
+        match guard.value().take_stacked(request, allowed) {
             // SAFETY: just taken from the slot's cache.
-            return Some(unsafe { hand_out(guard, found, request) });
+            Some(Some(found)) => Some(unsafe { hand_out(guard, found, request) }),
+            Some(None) => take_tagged(guard, request),
+            None => {
+                drop(guard);
+                not_cached()
+            }
         }
-        // A call with no live values compiles to a jump: so leave the slot, and let `take_tagged` enter it
-        // again.
-        drop(guard);
-        self.take_tagged(request)
     }
 
     unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         if !block.uses.is_empty() {
-            return Some(block);
+            return not_given(block);
         }
         // SAFETY: the engine is alive until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
-        let Some(mut guard) = engine.counters.try_enter() else { return Some(block) };
+        // SAFETY: stacks and plans call nothing to take a block back; tags are changed in `call`.
+        let Some(mut guard) = (unsafe { engine.counters.try_enter() }) else { return not_given(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine, and the caller uses it no more.
         if !unsafe { guard.value().put_fast(block.record()) } {
-            // As in `take_cached`.
-            drop(guard);
             // SAFETY: guaranteed by the caller; `put_fast` changed nothing.
-            return unsafe { Self::give_elsewhere(this, block) };
+            return unsafe { Self::give_elsewhere(this, guard, block) };
         }
-        guard.count_out_open(kind, granted, requested);
+        guard.count_out(kind, granted, requested);
         None
     }
 
@@ -223,6 +220,21 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         });
         broken.map_or(Ok(()), Err)
     }
+}
+
+/// Leaves a request to the slow path. Cold, and called last: so the code of the fast path has no jumps over
+/// what is rare.
+#[cold]
+#[inline(never)]
+fn not_cached() -> Option<RawBlock> {
+    None
+}
+
+/// Leaves a block to the slow path: see [`not_cached`].
+#[cold]
+#[inline(never)]
+fn not_given(block: RawBlock) -> Option<RawBlock> {
+    Some(block)
 }
 
 impl<B: Backing> AllocatorRef<Caching<B>> {

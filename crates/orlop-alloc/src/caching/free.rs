@@ -6,6 +6,7 @@ use super::thread_cache::ThreadCache;
 use super::token::Token;
 use crate::backing::Backing;
 use crate::{AllocationId, RawBlock, Record, Result, Tag};
+use orlop_sync::FastGuard;
 use std::ptr::NonNull;
 
 /// A thread may cache the reserved bytes divided by this, and at least [`MIN_MAX_CACHED`] bytes.
@@ -37,23 +38,27 @@ impl<B: Backing> Caching<B> {
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::give_cached`](crate::Allocator::give_cached).
+    /// As for [`Allocator::give_cached`](crate::Allocator::give_cached). The guard is of this engine.
     #[inline(never)]
-    pub(super) unsafe fn give_elsewhere(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
-        // SAFETY: the engine is alive until the block is counted out (guaranteed by the caller).
-        let engine = unsafe { this.as_ref() };
-        let Some(mut guard) = engine.counters.try_enter() else { return Some(block) };
+    pub(super) unsafe fn give_elsewhere(
+        this: NonNull<Self>,
+        mut guard: FastGuard<'_, ThreadCache>,
+        block: RawBlock,
+    ) -> Option<RawBlock> {
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine, and the caller uses it no more.
-        if !unsafe { guard.value().put_planned_tagged(block.record()) } {
+        if !guard.call(|cache| unsafe { cache.put_planned_tagged(block.record()) }) {
             let token = Token(block.token);
             if token.owner_slot() == guard.value().slot() || token.class() >= CLASSES {
                 return Some(block);
             }
+            // SAFETY: the engine is alive until the block is counted out (guaranteed by the caller).
+            let engine = unsafe { this.as_ref() };
             // SAFETY: every block of this engine has a record of this engine.
-            engine.free_remotely(guard.value(), unsafe { block.into_record() });
+            let record = unsafe { block.into_record() };
+            guard.call(|cache| engine.free_remotely(cache, record));
         }
-        guard.count_out_open(kind, granted, requested);
+        guard.count_out(kind, granted, requested);
         None
     }
 

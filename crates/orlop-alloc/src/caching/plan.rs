@@ -30,7 +30,7 @@ struct PlanStep {
     also: u16,
     /// The record of its block. Which step uses which is settled: see [`records_of`].
     record: u16,
-    /// The number of sizes in the class: two to the power of this.
+    /// The number of sizes in the class, in bytes: two to the power of this.
     sizes_log2: u8,
 }
 
@@ -54,10 +54,10 @@ impl PlanStep {
     /// Whether a request of `bytes` bytes is of the step's class. Not for zero bytes.
     #[inline(always)]
     fn is_for(&self, bytes: usize) -> bool {
-        let granules = bytes.wrapping_add(GRANULE.bytes() - 1) / GRANULE.bytes();
-        (self.granules as usize).wrapping_sub(granules) >> self.sizes_log2 == 0
+        self.granted().wrapping_sub(bytes) >> self.sizes_log2 == 0
     }
 
+    #[inline(always)]
     fn granted(&self) -> usize {
         self.granules as usize * GRANULE.bytes()
     }
@@ -140,7 +140,7 @@ impl ThreadPlan {
         let (numbers, count) = records_of(planned);
         let granules = |class: usize| size_of_class(class) / GRANULE.bytes();
         let step = |(&PlannedStep { class, place }, &record): (&PlannedStep, &usize)| {
-            let sizes = granules(class) - class.checked_sub(1).map_or(0, granules);
+            let sizes = size_of_class(class) - class.checked_sub(1).map_or(0, size_of_class);
             debug_assert!(sizes.is_power_of_two());
             let (granules, record) = (u32::try_from(granules(class)).ok()?, u16::try_from(record).ok()?);
             let sizes_log2 = u8::try_from(sizes.ilog2()).ok()?;

@@ -344,13 +344,20 @@ impl Context {
     /// Returns the thread's current context.
     #[must_use]
     pub fn current() -> Self {
-        scope::with_current(Self::clone)
+        scope::with_current_or(None, Self::clone)
     }
 
     /// Runs `f` on the thread's current context, without a reference count.
     #[inline]
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
-        scope::with_current(f)
+        scope::with_current_or(None, f)
+    }
+
+    /// Runs `f` on the chosen context, or on the thread's current one if none is chosen, without a reference
+    /// count.
+    #[inline]
+    pub fn with_current_or<R>(chosen: Option<&Self>, f: impl FnOnce(&Self) -> R) -> R {
+        scope::with_current_or(chosen, f)
     }
 
     /// Makes this the process's default context. It can be set once, before the default is first used.

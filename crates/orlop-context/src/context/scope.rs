@@ -25,10 +25,11 @@ pub(super) fn process_default() -> &'static Context {
     PROCESS.get_or_init(|| Context::with(Device::CPU, AllocatorConfig::from_env().shared()))
 }
 
-/// Runs `f` on the thread's current context.
+/// Runs `f` on the chosen context, or on the thread's current one.
 #[inline(always)]
-pub(super) fn with_current<R>(f: impl FnOnce(&Context) -> R) -> R {
-    ScopedRef::with(&CURRENT, |context| f(context.unwrap_or_else(|| process_default())))
+pub(super) fn with_current_or<R>(chosen: Option<&Context>, f: impl FnOnce(&Context) -> R) -> R {
+    // `f` is called in one place, so it is inlined there.
+    ScopedRef::with(&CURRENT, |current| f(chosen.or(current).unwrap_or_else(|| process_default())))
 }
 
 /// Pops the stack on drop, so that a panic inside leaves the thread unchanged.

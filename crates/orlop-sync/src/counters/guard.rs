@@ -6,7 +6,7 @@ use super::{OwnerState, ShardedCounters};
 use crate::AllocationId;
 use crate::primitives::MutexGuard;
 use crate::primitives::atomic::Ordering;
-use crate::slots::{QuiescedSlots, SlotGuard};
+use crate::slots::{FastSlotGuard, QuiescedSlots, SlotGuard};
 use orlop_core::MemoryKind;
 use std::ptr::NonNull;
 
@@ -23,6 +23,58 @@ impl<T> QuiescedCounters<'_, T> {
     pub fn release_alone(self) {
         drop(self.peaks);
         self.slots.release_alone();
+    }
+}
+
+/// Exclusive access to the calling thread's slot of the counters, entered without waiting. Counting a block
+/// consumes it. Two words long: a function gets it in registers.
+///
+/// The counters are not closed: [`ShardedCounters::close`] seals the slots, and a sealed slot is entered by
+/// [`ShardedCounters::enter`] only.
+#[derive(Debug)]
+pub struct FastGuard<'a, T>(FastSlotGuard<'a, T, Shard>);
+
+impl<'a, T> FastGuard<'a, T> {
+    /// Creates the guard of a slot that is not sealed.
+    #[inline(always)]
+    pub(super) fn new(slot: FastSlotGuard<'a, T, Shard>) -> Self {
+        Self(slot)
+    }
+
+    /// Returns the value that the slot holds.
+    #[inline(always)]
+    pub fn value(&mut self) -> &mut T {
+        &mut self.0
+    }
+
+    /// Runs `f` on the value that the slot holds. An entry by this thread meanwhile is refused, so `f` may call
+    /// anything.
+    #[inline]
+    pub fn call<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.0.call(f)
+    }
+
+    /// Returns the slot's counts, which stay readable while the value is borrowed.
+    #[inline(always)]
+    #[must_use]
+    pub fn counts(&self) -> SlotCounts<'a> {
+        SlotCounts { shard: self.0.shared() }
+    }
+
+    /// Counts in a block that is handed out and does not exceed the limit
+    /// ([`SlotCounts::exceeds_limit`]), leaves the slot, and returns the block's id. Calls nothing.
+    #[inline(always)]
+    pub fn count_in(self, kind: MemoryKind, granted: usize, requested: usize) -> AllocationId {
+        let counts = &self.0.shared().kinds[kind.index()];
+        let id = counts.next_id();
+        counts.add_in(granted as u64, requested as u64);
+        id
+    }
+
+    /// Counts out a block that was returned, and leaves the slot. Calls nothing.
+    #[inline(always)]
+    pub fn count_out(self, kind: MemoryKind, granted: usize, requested: usize) {
+        self.0.shared().kinds[kind.index()].add_out(granted as u64, requested as u64);
     }
 }
 
@@ -52,37 +104,11 @@ impl<'a, T> CounterGuard<'a, T> {
         &mut self.slot
     }
 
-    /// Returns `true` if [`ShardedCounters::close`] sealed the slot before it was entered: a block that is
-    /// counted out may be the last.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_sealed(&self) -> bool {
-        self.slot.is_sealed()
-    }
-
     /// Returns the slot's counts, which stay readable while the value is borrowed.
     #[inline(always)]
     #[must_use]
     pub fn counts(&self) -> SlotCounts<'a> {
         SlotCounts { shard: self.slot.shared() }
-    }
-
-    /// Returns `true` if this slot alone cannot count in a block of `granted` bytes: see
-    /// [`SlotCounts::exceeds_limit`].
-    #[inline(always)]
-    #[must_use]
-    pub fn exceeds_limit(&self, kind: MemoryKind, granted: usize) -> bool {
-        self.counts().exceeds_limit(kind, granted)
-    }
-
-    /// Counts in a block that is handed out and does not exceed the limit, leaves the slot, and returns the
-    /// block's id. Calls nothing.
-    #[inline(always)]
-    pub fn count_in_below_limit(self, kind: MemoryKind, granted: usize, requested: usize) -> AllocationId {
-        let counts = self.kind(kind);
-        let id = counts.next_id();
-        counts.add_in(granted as u64, requested as u64);
-        id
     }
 
     /// Counts in a block that is handed out, and leaves the slot. The caller holds a handle of the owner, so
@@ -124,13 +150,6 @@ impl<'a, T> CounterGuard<'a, T> {
         if is_above_limit {
             counters.pass_limit();
         }
-    }
-
-    /// Counts out a block that was returned while the slot is not sealed, and leaves the slot. Calls nothing.
-    #[inline(always)]
-    pub fn count_out_open(self, kind: MemoryKind, granted: usize, requested: usize) {
-        debug_assert!(!self.slot.is_sealed());
-        self.kind(kind).add_out(granted as u64, requested as u64);
     }
 
     /// Counts out a block that was returned, and leaves the slot. On [`OwnerState::Unused`] no other thread

@@ -40,16 +40,16 @@
 //! # Destruction of the counters
 //!
 //! After a block was counted out, or after `close`, another thread may destroy the owner at any moment, even
-//! while the function that did either is still returning. So [`CounterGuard`] and [`ShardedCounters::close`]
-//! have a pointer to the counters and no reference, as `Arc` does: what a function gets by reference must
-//! live until it has returned.
+//! while the function that did either is still returning. So the guards and [`ShardedCounters::close`] have
+//! pointers and no references, as `Arc` does: what a function gets by reference must live until it has
+//! returned.
 
 mod guard;
 mod peaks;
 mod shard;
 mod totals;
 
-pub use self::guard::{CounterGuard, QuiescedCounters};
+pub use self::guard::{CounterGuard, FastGuard, QuiescedCounters};
 pub use self::shard::SlotCounts;
 pub use self::totals::{Account, BlockCounter, OwnerState, Totals};
 
@@ -115,12 +115,17 @@ impl<T: Default> ShardedCounters<T> {
         self.slots.with(own_slot, f)
     }
 
-    /// Enters this thread's slot if the thread owns one and can enter without waiting or creating a value.
-    /// Calls nothing.
+    /// Enters this thread's slot if the thread owns one and can enter without waiting or creating a value,
+    /// and the counters are not closed. Calls nothing.
+    ///
+    /// # Safety
+    ///
+    /// While the guard exists, the thread calls nothing that may enter these counters, except in
+    /// [`FastGuard::call`].
     #[inline(always)]
-    pub fn try_enter(&self) -> Option<CounterGuard<'_, T>> {
-        let slot = self.slots.try_enter(thread_slot::owned()?)?;
-        Some(CounterGuard::new(self, slot))
+    pub unsafe fn try_enter(&self) -> Option<FastGuard<'_, T>> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.slots.try_enter(thread_slot::owned()?) }.map(FastGuard::new)
     }
 
     /// Enters this thread's slot, to use its value and then to count a block in or out.

@@ -1,6 +1,6 @@
 //! One slot: its state words, its value, and the steps of the handshake and of the lock.
 
-use super::SlotGuard;
+use super::FastSlotGuard;
 use crate::ordering;
 use crate::primitives::atomic::{AtomicPtr, AtomicU8, Ordering};
 use crate::primitives::{Backoff, End, MutPtr, UnsafeCell};
@@ -18,9 +18,12 @@ pub(super) struct Slot<V, S> {
     /// changes only while the visitors' mutex is held. Not in the same word as `busy`: on some processors a
     /// load next to a byte that was just stored waits for the store.
     pub(super) gate: AtomicU8,
+    /// In owned slots: [`BUSY`] while the owner is inside and may call code that enters the slot. Only the
+    /// owner uses it. Apart from `busy`, so that the fast path loads nothing that it has just stored.
+    pub(super) entered: AtomicU8,
 }
 
-/// The value of `busy` while a thread is inside.
+/// The value of `busy` and of `entered` while a thread is inside.
 pub(super) const BUSY: u8 = 1;
 
 /// A visitor is inside, or about to be.
@@ -33,13 +36,18 @@ pub(super) const SEALED: u8 = 4;
 /// The part of a slot that is created when the slot is first used.
 pub(super) struct Body<V, S> {
     pub(super) shared: S,
-    value: UnsafeCell<V>,
+    pub(super) value: UnsafeCell<V>,
 }
 
 impl<V, S> Slot<V, S> {
     /// Creates a slot without a body.
     pub(super) fn empty() -> Self {
-        Self { busy: AtomicU8::new(0), gate: AtomicU8::new(EMPTY), body: AtomicPtr::new(ptr::null_mut()) }
+        Self {
+            busy: AtomicU8::new(0),
+            body: AtomicPtr::new(ptr::null_mut()),
+            gate: AtomicU8::new(EMPTY),
+            entered: AtomicU8::new(0),
+        }
     }
 
     /// Returns the body if the slot was ever used.
@@ -59,15 +67,22 @@ impl<V, S> Slot<V, S> {
         self.body().map(|body| (body.value.get_mut(), &body.shared))
     }
 
+    /// Returns `true` if [`Slots::seal`](super::Slots::seal) has visited the slot. The caller is inside, so
+    /// no visit changes that meanwhile.
+    #[inline(always)]
+    pub(super) fn is_sealed(&self) -> bool {
+        self.gate.load(Ordering::Relaxed) & SEALED != 0
+    }
+
     /// Returns the guard of a slot that the caller has entered and that has a body.
     #[inline(always)]
-    pub(super) fn guard(&self, sealed: bool) -> SlotGuard<'_, V, S> {
+    pub(super) fn guard(&self) -> FastSlotGuard<'_, V, S> {
         // Relaxed: this thread created the body, or its entry is ordered after the creation: by the gate, by
         // the lock, or by taking over the slot.
         let body = self.body.load(Ordering::Relaxed);
         // SAFETY: the gate was not `EMPTY`, or `enter_slow` created the body; it lives as long as the slots.
         let body = unsafe { &*body };
-        SlotGuard::new(body.value.get_mut(), &body.shared, sealed, &self.busy)
+        FastSlotGuard::new(self, body)
     }
 
     /// Waits until the owner is outside. The gate is closed and the heavy fence executed, so an owner that
@@ -109,6 +124,7 @@ impl<V, S> Slot<V, S> {
     pub(super) fn end(&mut self) {
         self.busy.end();
         self.gate.end();
+        self.entered.end();
         self.body.end();
     }
 }

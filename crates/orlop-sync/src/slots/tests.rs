@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::thread_slot;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// `try_enter` is refused while the thread is inside, and the slot then still looks occupied to visitors.
 #[test]
@@ -9,16 +10,29 @@ fn a_thread_inside_its_slot_cannot_enter_again() {
     let slots = Slots::<u32>::new();
     let slot = thread_slot::current();
     slots.with(slot, |value| *value = 1);
-    let Some(slot) = thread_slot::owned() else { return };
-    let mut guard = slots.try_enter(slot).unwrap();
-    assert!(slots.try_enter(slot).is_none() && slots.try_enter(slot).is_none());
-    assert_eq!(slots.slot(slot).busy.load(Ordering::Relaxed), BUSY, "still inside");
-    *guard += 1;
+    let Some(owned) = thread_slot::owned() else { return };
+    // SAFETY: the guard is dropped at once, or used in `call`.
+    let try_enter = || unsafe { slots.try_enter(owned) };
+    let assert_refused = || {
+        assert!(try_enter().is_none() && try_enter().is_none());
+        assert_eq!(slots.slot(owned).busy.load(Ordering::Relaxed), BUSY, "still inside");
+    };
+    slots.with(slot, |value| {
+        assert_refused();
+        *value += 1;
+    });
+    let mut guard = try_enter().unwrap();
+    guard.call(|value| {
+        assert_refused();
+        *value += 1;
+    });
+    let panics = || guard.call(|_| panic!("inside"));
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
     drop(guard);
-    assert_eq!(slots.try_enter(slot).map(|guard| *guard), Some(2));
+    assert_eq!(try_enter().map(|guard| *guard), Some(3));
     let mut sum = 0;
     slots.for_each_slot(|value, ()| sum += *value);
-    assert_eq!(sum, 2);
+    assert_eq!(sum, 3);
 }
 
 #[test]

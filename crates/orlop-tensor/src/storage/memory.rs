@@ -56,23 +56,16 @@ impl MemoryRequest<'_> {
             }
             context.allocate_cached(Device::CPU, &self.request).map(Block::share)
         };
-        match self.context {
-            Some(context) => cached(context),
-            None => Context::with_current(cached),
-        }
+        Context::with_current_or(self.context, cached)
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn allocate_slowly(&self, bytes: usize) -> Result<MemoryBlock> {
-        match (self.allocator, self.context) {
-            (None, None) => Context::with_current(|context| self.allocate_in(context, bytes)),
-            (None, Some(context)) => self.allocate_in(context, bytes),
-            (Some(allocator), None) => {
-                Context::with_current(|context| self.allocate_from(allocator, context, bytes))
-            }
-            (Some(allocator), Some(context)) => self.allocate_from(allocator, context, bytes),
-        }
+        Context::with_current_or(self.context, |context| match self.allocator {
+            None => self.allocate_in(context, bytes),
+            Some(allocator) => self.allocate_from(allocator, context, bytes),
+        })
     }
 
     /// Allocates from this allocator, under the budgets of the context, which counts the block.

@@ -109,6 +109,8 @@ impl ThreadCache {
         // SAFETY: `push` put it onto the stack, which owns it.
         let record = unsafe { place.as_ref() };
         let granted = record.granted;
+        // Before the kinds are compared: the compiler would then count by the record's kind, which is loaded
+        // later than the request's.
         if !allowed(granted) {
             return None;
         }
@@ -189,12 +191,13 @@ impl ThreadCache {
             // SAFETY: guaranteed by the caller.
             return record.tag == Tag::NONE && unsafe { self.put_planned(place, token) };
         }
-        if token.class_of_slot(self.slot_bits) >= self.fast_put_below || self.cached >= self.max_cached {
+        let class = token.class_of_slot(self.slot_bits);
+        if class >= self.fast_put_below || self.cached >= self.max_cached {
             return false;
         }
         // SAFETY: the class is less than `fast_put_below`, which is at most `CLASSES`; guaranteed by the
         // caller.
-        unsafe { self.push(place) };
+        unsafe { self.push(place, class) };
         true
     }
 
@@ -233,14 +236,13 @@ impl ThreadCache {
 
     /// # Safety
     ///
-    /// It is a block of this engine of a class below [`CLASSES`], and neither the block nor its record is
-    /// used any more.
+    /// It is a block of this engine of this class, which is below [`CLASSES`], and neither the block nor its
+    /// record is used any more.
     #[inline(always)]
-    unsafe fn push(&mut self, mut place: NonNull<Record>) {
+    unsafe fn push(&mut self, mut place: NonNull<Record>, class: usize) {
         // SAFETY: the record is this engine's, and no other pointer to it is used (guaranteed by the caller).
         let record = unsafe { place.as_mut() };
-        let class = Token(record.token).class();
-        debug_assert!(class < CLASSES);
+        debug_assert!(class < CLASSES && class == Token(record.token).class());
         // SAFETY: the class is below `CLASSES` (guaranteed by the caller).
         let top = unsafe { self.stacks.get_unchecked_mut(class) };
         // So that a second free by address is detected.
@@ -289,7 +291,7 @@ impl ThreadCache {
         }
         // SAFETY: it is a block of this engine of a class below `CLASSES`, and this function owned its
         // record.
-        unsafe { self.push(NonNull::from(Box::leak(record))) };
+        unsafe { self.push(NonNull::from(Box::leak(record)), token.class()) };
         None
     }
 

@@ -129,11 +129,12 @@ pub(in crate::engine) fn take_cached(counters: &ArenaCounters, request: &Request
     if request.bytes == 0 || request.zeroed {
         return None;
     }
-    let mut guard = counters.try_enter()?;
+    // SAFETY: a lease calls nothing to divide its segment.
+    let mut guard = unsafe { counters.try_enter() }?;
     let counts = guard.counts();
     let allowed = || !counts.exceeds_limit(request.kind, request.bytes);
     let mut record = guard.value().take(request, allowed)?;
-    let id = guard.count_in_below_limit(request.kind, request.bytes, request.bytes);
+    let id = guard.count_in(request.kind, request.bytes, request.bytes);
     record.assign_unused(request, id);
     Some(RawBlock::new(record))
 }
@@ -152,12 +153,14 @@ pub(in crate::engine) unsafe fn give_cached(
         return Some(block);
     }
     // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
-    let Some(mut guard) = (unsafe { counters.as_ref() }).try_enter() else { return Some(block) };
+    let counters = unsafe { counters.as_ref() };
+    // SAFETY: a lease calls nothing to take a block back: the list of its records does not grow.
+    let Some(mut guard) = (unsafe { counters.try_enter() }) else { return Some(block) };
     let (kind, granted, requested) = (block.kind, block.granted, block.requested);
     // SAFETY: guaranteed by the caller.
     if let Some(block) = unsafe { guard.value().give(block) } {
         return Some(block);
     }
-    guard.count_out_open(kind, granted, requested);
+    guard.count_out(kind, granted, requested);
     None
 }

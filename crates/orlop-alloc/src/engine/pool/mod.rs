@@ -175,14 +175,15 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             return None;
         }
         let key = self.rounding.round(request.bytes);
-        let mut guard = self.counters.try_enter()?;
+        // SAFETY: the cache calls nothing to look up a class or to take its newest block.
+        let mut guard = unsafe { self.counters.try_enter() }?;
         let class = guard.value().known_class(key)?;
         let granted = guard.value().newest(class)?.granted;
-        if guard.exceeds_limit(request.kind, granted) {
+        if guard.counts().exceeds_limit(request.kind, granted) {
             return None;
         }
         let mut record = guard.value().take_newest(class)?;
-        let id = guard.count_in_below_limit(request.kind, granted, request.bytes);
+        let id = guard.count_in(request.kind, granted, request.bytes);
         record.assign_unused(request, id);
         Some(RawBlock::new(record))
     }
@@ -193,14 +194,15 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         }
         // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
-        let Some(mut guard) = engine.counters.try_enter() else { return Some(block) };
+        // SAFETY: the cache calls nothing to put a block back that it has room for.
+        let Some(mut guard) = (unsafe { engine.counters.try_enter() }) else { return Some(block) };
         if !guard.value().can_put_fast(&block) {
             return Some(block);
         }
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record from `allocate`.
         guard.value().put_fast(unsafe { block.into_record() });
-        guard.count_out_open(kind, granted, requested);
+        guard.count_out(kind, granted, requested);
         None
     }
 
