@@ -42,7 +42,7 @@ pub use self::growable_heap::{CentralHeap, GrowableHeap, HeapGrowth};
 pub use self::handles::Handles;
 #[cfg(loom)]
 #[doc(hidden)]
-pub use self::primitives::mutated;
+pub use self::primitives::{RawLock, mutated};
 pub use self::primitives::{Backoff, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence};
 pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
 pub use self::retaining_cell::RetainingCell;

@@ -21,7 +21,7 @@ impl<T> End for T {
 #[cfg(loom)]
 mod imp {
     use super::End;
-    use crate::primitives::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+    use crate::primitives::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
     macro_rules! ends {
         ($($atomic:ty),*) => {$(
@@ -35,7 +35,7 @@ mod imp {
             }
         )*};
     }
-    ends!(AtomicI64, AtomicU8, AtomicU64, AtomicUsize);
+    ends!(AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize);
 
     impl<T> End for AtomicPtr<T> {
         fn end(&mut self) {

@@ -28,6 +28,12 @@ pub fn light() {
     fence(ordering!("fence.light", SeqCst));
 }
 
+/// Executes the frequent side's fence, also where there is no asymmetric pair.
+#[cfg(loom)]
+pub fn light_or_full() {
+    light();
+}
+
 /// Executes the rare side's fence, between its write and its read.
 #[cfg(loom)]
 pub fn heavy() {
@@ -35,7 +41,7 @@ pub fn heavy() {
 }
 
 #[cfg(not(loom))]
-pub use self::imp::{asymmetric, heavy};
+pub use self::imp::{asymmetric, heavy, light_or_full};
 
 /// Executes the frequent side's fence, between its write and its read.
 #[cfg(not(loom))]
@@ -50,7 +56,10 @@ pub fn light() {
 #[cfg(all(not(loom), target_os = "linux", not(miri)))]
 mod imp {
     use std::sync::OnceLock;
-    use std::sync::atomic::{Ordering, fence};
+    use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+    /// Set when the pair is known to work.
+    static WORKS: AtomicBool = AtomicBool::new(false);
 
     // From `linux/membarrier.h`.
     const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
@@ -65,7 +74,19 @@ mod imp {
     /// Returns `true` if [`light`](super::light) and [`heavy`] work as a pair in this process.
     pub fn asymmetric() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED))
+        *REGISTERED.get_or_init(|| {
+            let works = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
+            WORKS.store(works, Ordering::Relaxed);
+            works
+        })
+    }
+
+    /// Executes the frequent side's fence, also where there is no asymmetric pair, or none that
+    /// [`asymmetric`] has found yet.
+    #[inline(always)]
+    pub fn light_or_full() {
+        // A full fence is right in either case.
+        if WORKS.load(Ordering::Relaxed) { super::light() } else { fence(Ordering::SeqCst) }
     }
 
     /// Executes the rare side's fence, between its write and its read.
@@ -86,6 +107,11 @@ mod imp {
     /// Returns `true` under Miri, which thus runs the code that runs on Linux.
     pub fn asymmetric() -> bool {
         cfg!(miri)
+    }
+
+    /// Executes the frequent side's fence, also where there is no asymmetric pair.
+    pub fn light_or_full() {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
     /// Executes the rare side's fence, between its write and its read.

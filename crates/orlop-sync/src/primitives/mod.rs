@@ -6,6 +6,9 @@ mod end;
 pub mod fence;
 mod mutex;
 mod ordering;
+mod parking;
+#[cfg_attr(not(loom), expect(unreachable_pub, reason = "public for loom's models"))]
+mod raw_lock;
 
 pub use self::backoff::Backoff;
 pub use self::cell::{MutPtr, UnsafeCell};
@@ -14,6 +17,9 @@ pub use self::mutex::{Mutex, MutexGuard};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::ordering::mutation::mutated;
+#[cfg(loom)]
+#[doc(hidden)]
+pub use self::raw_lock::RawLock;
 
 #[cfg(loom)]
 pub use loom::sync::atomic;

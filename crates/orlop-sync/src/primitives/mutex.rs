@@ -10,21 +10,18 @@
 //! instead. That costs two plain stores and a comparison.
 
 #[cfg(loom)]
-use loom::sync as imp;
-#[cfg(not(loom))]
-use std::sync as imp;
-
-#[cfg(loom)]
 pub use self::modelled::{Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub use self::owned::{Mutex, MutexGuard};
 
 #[cfg(not(loom))]
 mod owned {
-    use super::imp;
+    use crate::primitives::raw_lock::RawLock;
+    use std::cell::UnsafeCell;
     use std::fmt;
-    use std::mem::ManuallyDrop;
+    use std::marker::PhantomData;
     use std::ops::{Deref, DerefMut};
+    use std::panic::{RefUnwindSafe, UnwindSafe};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     thread_local! {
@@ -40,26 +37,38 @@ mod owned {
     /// The value of `holder` while the mutex is not locked.
     const UNLOCKED: usize = 0;
 
-    /// A mutex that ignores poison and refuses to be locked twice by a thread.
-    #[derive(Debug, Default)]
+    /// A mutex that does not poison and refuses to be locked twice by a thread.
+    #[derive(Default)]
     pub struct Mutex<T> {
         /// The thread that holds the lock, or [`UNLOCKED`]. Relaxed throughout: a thread reads its own
         /// address here only if it wrote that itself and has not unlocked since.
         holder: AtomicUsize,
-        inner: imp::Mutex<T>,
+        lock: RawLock,
+        value: UnsafeCell<T>,
     }
+
+    // SAFETY: a `&Mutex` gives access to the value only through the guard, which one thread at a time has:
+    // the value moves from thread to thread, so `T: Send` is enough.
+    unsafe impl<T: Send> Sync for Mutex<T> {}
+
+    // The head of this file says why a panic leaves the value usable.
+    impl<T> UnwindSafe for Mutex<T> {}
+    impl<T> RefUnwindSafe for Mutex<T> {}
 
     /// The guard of a locked [`Mutex`].
     pub struct MutexGuard<'a, T> {
-        /// Dropped only while nothing can use it: in `unlocked`, which writes a new one, and in `drop`.
-        inner: ManuallyDrop<imp::MutexGuard<'a, T>>,
         mutex: &'a Mutex<T>,
+        /// Locked and unlocked by one thread. Shared if the value may be.
+        _thread: PhantomData<*const ()>,
     }
+
+    // SAFETY: a `&MutexGuard` gives access to a `&T` only.
+    unsafe impl<T: Sync> Sync for MutexGuard<'_, T> {}
 
     impl<T> Mutex<T> {
         /// Creates a mutex that protects `value`.
         pub fn new(value: T) -> Self {
-            Self { holder: AtomicUsize::new(UNLOCKED), inner: imp::Mutex::new(value) }
+            Self { holder: AtomicUsize::new(UNLOCKED), lock: RawLock::new(), value: UnsafeCell::new(value) }
         }
 
         /// Locks the mutex. Waits while another thread holds it.
@@ -78,29 +87,31 @@ mod owned {
             if self.holder.load(Ordering::Relaxed) == this_thread() {
                 return None;
             }
-            Some(self.guard(self.wait()))
-        }
-
-        #[inline]
-        fn wait(&self) -> imp::MutexGuard<'_, T> {
-            self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-        }
-
-        #[inline]
-        fn guard<'a>(&'a self, inner: imp::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-            self.holder.store(this_thread(), Ordering::Relaxed);
-            MutexGuard { inner: ManuallyDrop::new(inner), mutex: self }
+            self.lock.lock();
+            Some(self.guard())
         }
 
         /// Locks the mutex if that is possible at once.
         #[inline]
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            let inner = match self.inner.try_lock() {
-                Ok(inner) => inner,
-                Err(imp::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(imp::TryLockError::WouldBlock) => return None,
-            };
-            Some(self.guard(inner))
+            // Not as an argument of `then_some`, which would make a guard in any case.
+            if self.lock.try_lock() { Some(self.guard()) } else { None }
+        }
+
+        /// Returns the guard of the lock that this thread has just locked.
+        #[inline]
+        fn guard(&self) -> MutexGuard<'_, T> {
+            self.holder.store(this_thread(), Ordering::Relaxed);
+            MutexGuard { mutex: self, _thread: PhantomData }
+        }
+    }
+
+    impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self.try_lock() {
+                Some(guard) => f.debug_tuple("Mutex").field(&*guard).finish(),
+                None => f.write_str("Mutex(<locked>)"),
+            }
         }
     }
 
@@ -115,31 +126,34 @@ mod owned {
     impl<T> MutexGuard<'_, T> {
         /// Unlocks the mutex, calls `act`, and locks it again, even if `act` panics.
         pub fn unlocked<R>(&mut self, act: impl FnOnce() -> R) -> R {
-            struct Relock<'g, 'a, T>(&'g mut MutexGuard<'a, T>);
+            struct Relock<'a, T>(&'a Mutex<T>);
 
-            impl<T> Drop for Relock<'_, '_, T> {
+            impl<T> Drop for Relock<'_, T> {
                 fn drop(&mut self) {
-                    let mutex = self.0.mutex;
-                    self.0.inner = ManuallyDrop::new(mutex.wait());
-                    mutex.holder.store(this_thread(), Ordering::Relaxed);
+                    self.0.lock.lock();
+                    self.0.holder.store(this_thread(), Ordering::Relaxed);
                 }
             }
 
-            self.mutex.holder.store(UNLOCKED, Ordering::Relaxed);
-            // SAFETY: it was not dropped before, and is not used until `Relock` has written another: `self`
-            // is borrowed by that, and `act` cannot reach it.
-            unsafe { ManuallyDrop::drop(&mut self.inner) };
-            let _relock = Relock(self);
+            self.unlock();
+            // `self` is borrowed until it is locked again, and `act` cannot reach it.
+            let _relock = Relock(self.mutex);
             act()
+        }
+
+        #[inline(always)]
+        fn unlock(&self) {
+            self.mutex.holder.store(UNLOCKED, Ordering::Relaxed);
+            // SAFETY: a guard exists in the thread that locked the mutex (it is not `Send`), and only while it
+            // is locked: `unlocked` locks it again, and after `drop` nothing uses it.
+            unsafe { self.mutex.lock.unlock() };
         }
     }
 
     impl<T> Drop for MutexGuard<'_, T> {
         #[inline(always)]
         fn drop(&mut self) {
-            self.mutex.holder.store(UNLOCKED, Ordering::Relaxed);
-            // SAFETY: `unlocked` leaves a guard behind that was not dropped, and nothing uses it after this.
-            unsafe { ManuallyDrop::drop(&mut self.inner) };
+            self.unlock();
         }
     }
 
@@ -148,20 +162,22 @@ mod owned {
 
         #[inline(always)]
         fn deref(&self) -> &T {
-            &self.inner
+            // SAFETY: the mutex is locked while a guard exists, and `self` is borrowed.
+            unsafe { &*self.mutex.value.get() }
         }
     }
 
     impl<T> DerefMut for MutexGuard<'_, T> {
         #[inline(always)]
         fn deref_mut(&mut self) -> &mut T {
-            &mut self.inner
+            // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+            unsafe { &mut *self.mutex.value.get() }
         }
     }
 
     impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            self.inner.fmt(f)
+            (**self).fmt(f)
         }
     }
 }
@@ -169,8 +185,7 @@ mod owned {
 /// Loom's mutex. Loom itself detects a thread that waits for itself.
 #[cfg(loom)]
 mod modelled {
-    use super::imp;
-
+    use loom::sync as imp;
     use std::ops::{Deref, DerefMut};
 
     /// A mutex that ignores poison.

@@ -8,6 +8,7 @@ mod counters;
 mod growable_heap;
 mod handles;
 mod owner;
+mod raw_lock;
 mod remote_free_list;
 mod slots;
 mod swap_cell;
