@@ -40,10 +40,10 @@ pub use self::counters::{
 };
 pub use self::growable_heap::{CentralHeap, GrowableHeap, HeapGrowth};
 pub use self::handles::Handles;
+pub use self::primitives::{Backoff, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::primitives::{RawLock, mutated};
-pub use self::primitives::{Backoff, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence};
 pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
 pub use self::retaining_cell::RetainingCell;
 pub use self::scoped_ref::ScopedRef;

@@ -79,9 +79,10 @@ impl EngineLocks {
 
     fn release_alone(self) {
         let Self { heap, slots, growth } = self;
+        heap.forget_waiting();
         drop(heap);
         slots.release_alone();
-        drop(growth);
+        growth.forget_waiting();
     }
 }
 

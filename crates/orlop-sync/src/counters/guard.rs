@@ -21,6 +21,7 @@ impl<T> QuiescedCounters<'_, T> {
     /// Releases the counters in the child of a `fork`, where this thread is the only one: see
     /// [`QuiescedSlots::release_alone`].
     pub fn release_alone(self) {
+        self.peaks.forget_waiting();
         drop(self.peaks);
         self.slots.release_alone();
     }

@@ -141,6 +141,11 @@ mod owned {
             act()
         }
 
+        /// Forgets the threads that wait for the mutex, in the child of a `fork`: there are none.
+        pub fn forget_waiting(&self) {
+            self.mutex.lock.forget_waiting();
+        }
+
         #[inline(always)]
         fn unlock(&self) {
             self.mutex.holder.store(UNLOCKED, Ordering::Relaxed);
@@ -233,6 +238,9 @@ mod modelled {
             self.inner = self.mutex.lock().inner.take();
             result
         }
+
+        /// Does nothing: a model has no forks.
+        pub fn forget_waiting(&self) {}
     }
 
     impl<T> Deref for MutexGuard<'_, T> {

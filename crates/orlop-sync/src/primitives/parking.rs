@@ -9,10 +9,14 @@ mod imp {
     use std::sync::atomic::AtomicU32;
 
     /// Threads that sleep while a word has a value.
-    #[derive(Debug, Default)]
+    #[derive(Debug)]
     pub(in super::super) struct Parking;
 
     impl Parking {
+        pub(in super::super) fn new() -> Self {
+            Self
+        }
+
         /// Sleeps while `word` has this value, until it is woken. May return early.
         pub(in super::super) fn wait_while(&self, word: &AtomicU32, value: u32) {
             let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
@@ -42,13 +46,17 @@ mod imp {
     use std::sync::{Condvar, Mutex};
 
     /// Threads that sleep while a word has a value.
-    #[derive(Debug, Default)]
+    #[derive(Debug)]
     pub(in super::super) struct Parking {
         asleep: Mutex<()>,
         changed: Condvar,
     }
 
     impl Parking {
+        pub(in super::super) fn new() -> Self {
+            Self { asleep: Mutex::new(()), changed: Condvar::new() }
+        }
+
         /// Sleeps while `word` has this value, until it is woken. May return early.
         pub(in super::super) fn wait_while(&self, word: &AtomicU32, value: u32) {
             let asleep = self.asleep.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -2,19 +2,31 @@
 //!
 //! A mutex of the standard library takes one locked instruction to lock and one to unlock, because the thread
 //! that unlocks must learn whether others wait. On x86 such an instruction also waits for all stores before
-//! it. Here unlocking stores a word and then reads another, the number of waiting threads; a thread that waits
-//! changes that number and then reads the word. Of two threads that each write and then read, one must see
-//! the other's write, which needs a full fence on both sides: the light one of an asymmetric pair, which costs
+//! it. Here unlocking stores a word and then reads another, the mark of threads that wait; a thread that waits
+//! sets the mark and then looks at the word. Of two threads that each write and then read, one must see the
+//! other's write, which needs a full fence on both sides: the light one of an asymmetric pair, which costs
 //! nothing, where the lock is released, and the heavy one where a thread is about to sleep anyway.
 //!
-//! A lock is not fair, as the standard library's is not: a thread that is running takes it before one that was
-//! woken.
+//! # Who wakes whom
+//!
+//! A thread that unlocks and sees the mark clears it, begins a new turn and wakes one thread. That thread sets
+//! the mark again, when it gets the lock or before it sleeps, because others may sleep: so there is one call
+//! of the system for each, as in the standard library, and not one for each unlock while threads sleep.
+//!
+//! A mark that was set just before it is cleared is not lost. The thread that set it has read the turn before,
+//! and sleeps only while that turn lasts.
+//!
+//! The lock is not fair, as the standard library's is not: a thread that is running takes it before one that
+//! was woken.
 //!
 //! # Ordering
 //!
 //! * `lock.unlock` (release) pairs with `lock.lock` (acquire): what was done under the lock is seen by the next
 //!   thread under it.
-//! * The number of waiting threads is ordered by the fences alone.
+//! * A turn begins with release and is read with acquire: a thread that reads the new turn sets the mark after
+//!   it was cleared. Neither is named: loom orders the stores to one word as it executes them, and would miss
+//!   nothing.
+//! * Mark and state are ordered by the fences.
 
 use super::atomic::{AtomicU32, Ordering};
 use super::parking::Parking;
@@ -25,14 +37,16 @@ const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 
 /// How often the lock is read before a thread sleeps.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
 
 /// A lock without data. Only the thread that locked it may unlock it.
 #[derive(Debug)]
 pub struct RawLock {
     state: AtomicU32,
-    /// The number of threads that sleep, or are about to.
+    /// Not zero if threads may sleep that nobody is about to wake.
     waiting: AtomicU32,
+    /// Threads sleep while this stays the same.
+    turn: AtomicU32,
     parking: Parking,
 }
 
@@ -41,7 +55,12 @@ impl RawLock {
     pub fn new() -> Self {
         // So that `fence::light` works as a pair with `fence::heavy`, if it can.
         let _registered = fence::asymmetric();
-        Self { state: AtomicU32::new(FREE), waiting: AtomicU32::new(0), parking: Parking::default() }
+        Self {
+            state: AtomicU32::new(FREE),
+            waiting: AtomicU32::new(0),
+            turn: AtomicU32::new(0),
+            parking: Parking::new(),
+        }
     }
 
     /// Locks the lock if it is free.
@@ -62,19 +81,35 @@ impl RawLock {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
+        if self.spin() {
+            return;
+        }
+        loop {
+            let turn = self.turn.load(Ordering::Acquire);
+            self.waiting.store(1, Ordering::Relaxed);
+            // Either a thread that unlocks sees the mark, or this thread sees that the lock is free.
+            fence::heavy();
+            if self.try_lock() {
+                return;
+            }
+            self.parking.wait_while(&self.turn, turn);
+            if self.spin() {
+                // For the others that sleep.
+                self.waiting.store(1, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    /// Waits for a short time. Returns `true` if the lock was free and is locked now.
+    fn spin(&self) -> bool {
         for _ in 0..SPINS {
             if self.state.load(Ordering::Relaxed) == FREE && self.try_lock() {
-                return;
+                return true;
             }
             std::hint::spin_loop();
         }
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Either a thread that unlocks sees the number, or this thread sees that the lock is free.
-        fence::heavy();
-        while !self.try_lock() {
-            self.parking.wait_while(&self.state, LOCKED);
-        }
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        false
     }
 
     /// Unlocks the lock, and wakes a thread that waits for it.
@@ -94,7 +129,14 @@ impl RawLock {
     #[cold]
     #[inline(never)]
     fn wake(&self) {
-        self.parking.wake_one(&self.state);
+        self.waiting.store(0, Ordering::Relaxed);
+        self.turn.fetch_add(1, Ordering::Release);
+        self.parking.wake_one(&self.turn);
+    }
+
+    /// Forgets the threads that wait, which do not exist in the child of a `fork`.
+    pub fn forget_waiting(&self) {
+        self.waiting.store(0, Ordering::Relaxed);
     }
 }
 
@@ -108,5 +150,50 @@ impl Drop for RawLock {
     fn drop(&mut self) {
         self.state.end();
         self.waiting.end();
+        self.turn.end();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_do_not_exist_are_forgotten() {
+        let lock = RawLock::new();
+        assert!(lock.try_lock());
+        lock.waiting.store(1, Ordering::Relaxed);
+        lock.forget_waiting();
+        assert_eq!(lock.waiting.load(Ordering::Relaxed), 0);
+        // SAFETY: locked above.
+        unsafe { lock.unlock() };
+        assert!(lock.try_lock());
+    }
+
+    #[test]
+    fn threads_that_sleep_are_woken() {
+        let (lock, threads) = (&RawLock::new(), 4);
+        let mut counter = 0;
+        let pointer = std::sync::atomic::AtomicPtr::new(&raw mut counter);
+        lock.lock();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        lock.lock();
+                        // SAFETY: this thread has the lock, and the variable is used under it.
+                        unsafe { *pointer.load(Ordering::Relaxed) += 1 };
+                        // SAFETY: locked above.
+                        unsafe { lock.unlock() };
+                    }
+                });
+            }
+            while lock.waiting.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            // SAFETY: this thread locked it.
+            unsafe { lock.unlock() };
+        });
+        assert_eq!(counter, 100 * threads);
     }
 }

@@ -15,7 +15,7 @@ use std::fmt;
 pub struct QuiescedSlots<'a, V, S> {
     slots: &'a Slots<V, S>,
     // Released after the gates were opened (see `Drop`).
-    _visiting: MutexGuard<'a, ()>,
+    visiting: MutexGuard<'a, ()>,
 }
 
 impl<V, S> Slots<V, S> {
@@ -30,7 +30,7 @@ impl<V, S> Slots<V, S> {
         fence::heavy();
         owned.iter().for_each(|slot| slot.wait_for_owner());
         shared.iter().for_each(|slot| slot.lock());
-        QuiescedSlots { slots: self, _visiting: visiting }
+        QuiescedSlots { slots: self, visiting }
     }
 }
 
@@ -40,6 +40,7 @@ impl<V, S> QuiescedSlots<'_, V, S> {
         for slot in &self.slots.slots[..OWNED] {
             slot.busy.store(0, Ordering::Release);
         }
+        self.visiting.forget_waiting();
     }
 }
 
