@@ -48,8 +48,8 @@ impl<'a, T> FastGuard<'a, T> {
         &mut self.0
     }
 
-    /// Runs `f` on the value that the slot holds. An entry by this thread meanwhile is refused, so `f` may call
-    /// anything.
+    /// Runs `f` on the value that the slot holds. An entry by this thread meanwhile is refused, so `f` may
+    /// call anything.
     #[inline]
     pub fn call<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
         self.0.call(f)

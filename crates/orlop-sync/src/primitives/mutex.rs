@@ -149,8 +149,8 @@ mod owned {
         #[inline(always)]
         fn unlock(&self) {
             self.mutex.holder.store(UNLOCKED, Ordering::Relaxed);
-            // SAFETY: a guard exists in the thread that locked the mutex (it is not `Send`), and only while it
-            // is locked: `unlocked` locks it again, and after `drop` nothing uses it.
+            // SAFETY: a guard exists in the thread that locked the mutex (it is not `Send`), and only while
+            // it is locked: `unlocked` locks it again, and after `drop` nothing uses it.
             unsafe { self.mutex.lock.unlock() };
         }
     }

@@ -2,30 +2,30 @@
 //!
 //! A mutex of the standard library takes one locked instruction to lock and one to unlock, because the thread
 //! that unlocks must learn whether others wait. On x86 such an instruction also waits for all stores before
-//! it. Here unlocking stores a word and then reads another, the mark of threads that wait; a thread that waits
-//! sets the mark and then looks at the word. Of two threads that each write and then read, one must see the
-//! other's write, which needs a full fence on both sides: the light one of an asymmetric pair, which costs
-//! nothing, where the lock is released, and the heavy one where a thread is about to sleep anyway.
+//! it. Here unlocking stores a word and then reads another, the mark of threads that wait; a thread that
+//! waits sets the mark and then looks at the word. Of two threads that each write and then read, one must see
+//! the other's write, which needs a full fence on both sides: the light one of an asymmetric pair, which
+//! costs nothing, where the lock is released, and the heavy one where a thread is about to sleep anyway.
 //!
 //! # Who wakes whom
 //!
-//! A thread that unlocks and sees the mark clears it, begins a new turn and wakes one thread. That thread sets
-//! the mark again, when it gets the lock or before it sleeps, because others may sleep: so there is one call
-//! of the system for each, as in the standard library, and not one for each unlock while threads sleep.
+//! A thread that unlocks and sees the mark clears it, begins a new turn and wakes one thread. That thread
+//! sets the mark again, when it gets the lock or before it sleeps, because others may sleep: so there is one
+//! call of the system for each, as in the standard library, and not one for each unlock while threads sleep.
 //!
-//! A mark that was set just before it is cleared is not lost. The thread that set it has read the turn before,
-//! and sleeps only while that turn lasts.
+//! A mark that was set just before it is cleared is not lost. The thread that set it has read the turn
+//! before, and sleeps only while that turn lasts.
 //!
 //! The lock is not fair, as the standard library's is not: a thread that is running takes it before one that
 //! was woken.
 //!
 //! # Ordering
 //!
-//! * `lock.unlock` (release) pairs with `lock.lock` (acquire): what was done under the lock is seen by the next
-//!   thread under it.
-//! * A turn begins with release and is read with acquire: a thread that reads the new turn sets the mark after
-//!   it was cleared. Neither is named: loom orders the stores to one word as it executes them, and would miss
-//!   nothing.
+//! * `lock.unlock` (release) pairs with `lock.lock` (acquire): what was done under the lock is seen by the
+//!   next thread under it.
+//! * A turn begins with release and is read with acquire: a thread that reads the new turn sets the mark
+//!   after it was cleared. Neither is named: loom orders the stores to one word as it executes them, and
+//!   would miss nothing.
 //! * Mark and state are ordered by the fences.
 
 use super::atomic::{AtomicU32, Ordering};
@@ -43,7 +43,7 @@ const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
 #[derive(Debug)]
 pub struct RawLock {
     state: AtomicU32,
-    /// Not zero if threads may sleep that nobody is about to wake.
+    /// Not zero if threads may sleep that no other thread is about to wake.
     waiting: AtomicU32,
     /// Threads sleep while this stays the same.
     turn: AtomicU32,
