@@ -36,16 +36,14 @@ pub enum OnnxError {
     },
     /// A dimension is negative, or the bytes of a value exceed 64 bits.
     #[error(
-        "the value {value:?} has a negative dimension, or over 2^64 bytes: change its shape, or what is bound to it"
+        "the value {value:?} has a negative dimension, or over 2^64 bytes: change its shape or a binding"
     )]
     InvalidSize {
         /// The name of the value.
         value: String,
     },
     /// The values that nodes write have more than 2^64 bytes together.
-    #[error(
-        "the values up to {value:?} exceed 2^64 bytes together: change its shape, or what is bound to it"
-    )]
+    #[error("the values up to {value:?} exceed 2^64 bytes together: change its shape or a binding")]
     TotalOverflow {
         /// The name of the value that exceeds them.
         value: String,
@@ -63,6 +61,12 @@ pub enum OnnxError {
     MissingValue {
         /// The name of the node.
         node: String,
+        /// The name of the value.
+        value: String,
+    },
+    /// A result of the model is no input, and no node writes it.
+    #[error("the model's output {value:?} is no input, and no node writes it")]
+    MissingOutput {
         /// The name of the value.
         value: String,
     },

@@ -64,8 +64,8 @@ impl OnnxValue {
         self.origin
     }
 
-    /// Returns the sizes of the dimensions, with numbers for all names. `None` if the file does not say, or if
-    /// the value is no tensor: only inputs and constants of the graph may be so.
+    /// Returns the sizes of the dimensions, with numbers for all names. `None` if the file does not say, or
+    /// if the value is no tensor: only inputs and constants of the graph may be so.
     #[must_use]
     pub fn sizes(&self) -> Option<&[u64]> {
         self.size.as_ref().map(|size| &*size.sizes)

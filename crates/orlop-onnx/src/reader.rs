@@ -2,7 +2,7 @@
 
 use crate::OnnxError;
 use crate::model::{OnnxModel, OnnxValue, ValueOrigin};
-use crate::operators::{MemoryUse, memory_use};
+use crate::operators::{MemoryUse, is_standard, memory_use};
 use crate::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use crate::shapes::{NO_TENSOR, Precision, STRING, Sizes, TensorSize, of_weight, precision};
 use orlop_core::Alignment;
@@ -113,8 +113,7 @@ impl<'a> Reading<'a> {
         }
         for output in &self.proto.output {
             let Some(&value) = self.names.get(&*output.name) else {
-                let node = "the model's outputs".to_owned();
-                return Err(OnnxError::MissingValue { node, value: output.name.clone() });
+                return Err(OnnxError::MissingOutput { value: output.name.clone() });
             };
             self.builder.keep(value)?;
         }
@@ -134,7 +133,7 @@ impl<'a> Reading<'a> {
             let (node, operator) = (title(node), node.op_type.clone());
             return Err(OnnxError::ControlFlow { node, operator });
         }
-        if node.op_type == "Constant" {
+        if is_standard(&node.domain) && node.op_type == "Constant" {
             // A weight with a node around it.
             for output in written(node) {
                 let size = self.known_size(output)?;

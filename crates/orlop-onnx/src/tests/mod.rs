@@ -92,6 +92,11 @@ fn constants_are_weights_and_optional_values_are_left_out() {
     let model = read(nodes, "y").expect("a model");
     assert_eq!((model.weight_bytes, model.value_bytes, peak(&model)), (512, 1024, 1024));
     assert_eq!(model.unused_bindings, ["batch"]);
+    // Another domain's operator may be anything.
+    let mut custom = node("Constant", &[], &["k"]);
+    custom.domain = "com.example".to_owned();
+    let model = read(vec![custom, node("Conv", &["x", "k"], &["y"])], "y").expect("a model");
+    assert_eq!((model.weight_bytes, model.value_bytes, peak(&model)), (0, 1024, 1024));
 }
 
 #[test]
@@ -185,7 +190,7 @@ fn what_cannot_be_planned_is_refused() {
     assert_eq!(circle, OnnxError::Circle { node: "b".to_owned() });
     assert!(matches!(
         refused(&|graph| graph.output.push(info("z", FLOAT, vec![]))),
-        OnnxError::MissingValue { value, .. } if value == "z"
+        OnnxError::MissingOutput { value } if value == "z"
     ));
     let branch = AttributeProto { graph: Some(Vec::new()), graphs: Vec::new() };
     let refused = refused(&|graph| graph.node[0].attribute.push(branch.clone()));
