@@ -88,7 +88,7 @@ impl<'a> Reading<'a> {
             if reading.names.contains_key(&*weight.name) {
                 return Err(OnnxError::WrittenTwice { value: weight.name.clone() });
             }
-            let size = of_weight(weight)?;
+            let size = of_weight(&weight.name, weight)?;
             reading.add_weight(&weight.name, origin, Some(size));
         }
         for input in &proto.input {
@@ -136,7 +136,11 @@ impl<'a> Reading<'a> {
         if is_standard(&node.domain) && node.op_type == "Constant" {
             // A weight with a node around it.
             for output in written(node) {
-                let size = self.known_size(output)?;
+                let contents = node.attribute.iter().find_map(|attribute| attribute.tensor.as_ref());
+                let size = match contents {
+                    Some(tensor) => Some(of_weight(output, tensor)?),
+                    None => self.known_size(output)?,
+                };
                 self.add_weight(output, ValueOrigin::Weight, size);
             }
             return Ok(());

@@ -106,10 +106,10 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// Returns the size of a weight.
-pub(crate) fn of_weight(tensor: &TensorProto) -> Result<TensorSize, OnnxError> {
-    let sizes: Result<Vec<u64>, _> = tensor.dims.iter().map(|&size| natural(&tensor.name, size)).collect();
-    TensorSize::new(&tensor.name, tensor.data_type, sizes?)
+/// Returns the size of a weight with this name.
+pub(crate) fn of_weight(name: &str, tensor: &TensorProto) -> Result<TensorSize, OnnxError> {
+    let sizes: Result<Vec<u64>, _> = tensor.dims.iter().map(|&size| natural(name, size)).collect();
+    TensorSize::new(name, tensor.data_type, sizes?)
 }
 
 /// Returns how much a type says about the size of a value.

@@ -100,6 +100,24 @@ fn constants_are_weights_and_optional_values_are_left_out() {
 }
 
 #[test]
+fn constants_have_the_size_of_their_contents() {
+    let mut constant = node("Constant", &[], &["k"]);
+    constant
+        .attribute
+        .push(AttributeProto { tensor: Some(weight("", &[2, 3])), ..AttributeProto::default() });
+    let model = read_graph(GraphProto {
+        node: vec![constant, node("Reshape", &["k", "x"], &["view"]), node("Conv", &["view"], &["y"])],
+        input: vec![info("x", FLOAT, vec![size(1)])],
+        output: vec![info("y", FLOAT, vec![size(1)])],
+        value_info: vec![info("view", FLOAT, vec![size(6)])],
+        ..GraphProto::default()
+    })
+    .expect("a model");
+    let constant = model.value(model.find("k").expect("k")).expect("k");
+    assert_eq!((constant.sizes(), model.weight_bytes, model.value_bytes), (Some(&[2, 3][..]), 24, 4));
+}
+
+#[test]
 fn values_say_where_they_come_from() {
     let sparse = SparseTensorProto { values: Some(weight("s", &[2])) };
     let graph = GraphProto {
@@ -192,7 +210,7 @@ fn what_cannot_be_planned_is_refused() {
         refused(&|graph| graph.output.push(info("z", FLOAT, vec![]))),
         OnnxError::MissingOutput { value } if value == "z"
     ));
-    let branch = AttributeProto { graph: Some(Vec::new()), graphs: Vec::new() };
+    let branch = AttributeProto { graph: Some(Vec::new()), ..AttributeProto::default() };
     let refused = refused(&|graph| graph.node[0].attribute.push(branch.clone()));
     assert_eq!(refused, OnnxError::ControlFlow { node: y(), operator: "Conv".to_owned() });
 }
@@ -278,7 +296,7 @@ fn elements_of_less_than_a_byte_are_packed() {
 #[test]
 fn errors_name_nodes_without_names_and_values_that_are_too_large() {
     let mut branch = node("If", &["x"], &["", "b"]);
-    branch.attribute.push(AttributeProto { graph: Some(Vec::new()), graphs: Vec::new() });
+    branch.attribute.push(AttributeProto { graph: Some(Vec::new()), ..AttributeProto::default() });
     let refused = read(vec![branch], "b").unwrap_err();
     assert!(matches!(refused, OnnxError::ControlFlow { node, .. } if node == "b"));
 
