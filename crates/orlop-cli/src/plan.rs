@@ -58,6 +58,8 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failures> {
     let begin = Instant::now();
     let input = PlanInput::read(arguments)?;
     let read = begin.elapsed();
+    // To derive the lifetimes of a graph is a part of its planning.
+    let planning = Instant::now();
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", arguments.file.display());
     let (source, unit, model, given) = match input {
         PlanInput::Graph(model) => {
@@ -73,7 +75,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failures> {
     if source != "recording" && arguments.device.is_some() {
         refuse("--device is for recordings");
     }
-    let given = plan(arguments, given, Instant::now());
+    let given = plan(arguments, given, planning);
     let other = match (&model, arguments.order) {
         (Some(model), NodeOrder::MinPeak) => {
             Some(reordered(arguments, model).map_err(|error| wrong(&error))?)

@@ -1,5 +1,6 @@
 //! [`OnnxError`].
 
+use crate::shapes::{NO_TENSOR, STRING};
 use orlop_plan::GraphError;
 use std::fmt;
 
@@ -26,7 +27,7 @@ pub enum OnnxError {
         values: Vec<String>,
     },
     /// A value is no tensor of a type whose elements have a fixed size.
-    #[error("the value {value:?} has elements of an unsupported type (ONNX's number {data_type})")]
+    #[error("the value {value:?} {}", Unsupported(*data_type))]
     UnsupportedType {
         /// The name of the value.
         value: String,
@@ -34,9 +35,17 @@ pub enum OnnxError {
         data_type: i32,
     },
     /// A dimension is negative, or the bytes of a value exceed 64 bits.
-    #[error("the size of the value {value:?} is negative, or exceeds 64 bits")]
+    #[error(
+        "the value {value:?} has a negative dimension, or over 2^64 bytes: change its shape or a binding"
+    )]
     InvalidSize {
         /// The name of the value.
+        value: String,
+    },
+    /// The values that nodes write have more than 2^64 bytes together.
+    #[error("the values up to {value:?} exceed 2^64 bytes together: change its shape or a binding")]
+    TotalOverflow {
+        /// The name of the value that exceeds them.
         value: String,
     },
     /// An operator executes a graph of its own, for as long as its inputs say.
@@ -55,6 +64,12 @@ pub enum OnnxError {
         /// The name of the value.
         value: String,
     },
+    /// A result of the model is no input, and no node writes it.
+    #[error("the model's output {value:?} is no input, and no node writes it")]
+    MissingOutput {
+        /// The name of the value.
+        value: String,
+    },
     /// A value is written twice.
     #[error("the value {value:?} is written twice")]
     WrittenTwice {
@@ -62,7 +77,7 @@ pub enum OnnxError {
         value: String,
     },
     /// Nodes read each other's outputs in a circle.
-    #[error("the node {node:?} is in a circle")]
+    #[error("the node {node:?} is in a circle: it needs its own output, directly or through other nodes")]
     Circle {
         /// The name of a node of it.
         node: String,
@@ -70,6 +85,23 @@ pub enum OnnxError {
     /// All sizes together exceed what a problem may have.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+/// What is unsupported about a type.
+struct Unsupported(i32);
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            NO_TENSOR => {
+                f.write_str("is no tensor, or has no type of elements: its bytes are not known in advance")
+            }
+            STRING => {
+                f.write_str("is written by a node, and has strings: their bytes are not known in advance")
+            }
+            other => write!(f, "has elements of an unknown type (ONNX's number {other})"),
+        }
+    }
 }
 
 /// The first names, in quotes.

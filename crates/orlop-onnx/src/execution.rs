@@ -45,6 +45,7 @@ impl OnnxModel {
     /// * Inputs stay in the memory of the caller, and so do weights, unless
     ///   [`with_weights`](OnnxExecution::with_weights) gives them
     ///   [`Persistent`](orlop_core::MemoryKind::Persistent) memory. Views of either are where these are.
+    /// * Values with strings, or that are no tensors, stay with the caller, as inputs and weights.
     /// * Elements without a dtype in orlop ([`OnnxValue::dtype`]) are a row of bytes: packed ones as many as
     ///   they take.
     ///
@@ -145,6 +146,7 @@ impl OnnxExecution<'_> {
             };
             let name = graph.value_name(value).unwrap_or_default();
             let size = self.model.value(value).and_then(|value| value.size.as_ref());
+            let has_buffer = has_buffer && !size.is_some_and(TensorSize::is_strings);
             tensors.push(match size.filter(|_| has_buffer) {
                 Some(size) => {
                     Some(tensor(size).map_err(|source| OnnxExecError::Size { value: name.into(), source })?)

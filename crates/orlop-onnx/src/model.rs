@@ -11,7 +11,7 @@ use std::collections::HashMap;
 pub struct OnnxModel {
     /// The graph. Its results are kept; its inputs and weights are in the memory of the caller.
     pub graph: Graph,
-    /// The bytes of all weights.
+    /// The bytes of all weights, except for those with strings.
     pub weight_bytes: u64,
     /// The bytes of all values that nodes write, views not counted: what a program without a plan would have
     /// if it freed nothing.
@@ -64,8 +64,8 @@ impl OnnxValue {
         self.origin
     }
 
-    /// Returns the sizes of the dimensions, with numbers for all names. `None` if the file does not say: only
-    /// inputs and constants of the graph may be so.
+    /// Returns the sizes of the dimensions, with numbers for all names. `None` if the file does not say, or
+    /// if the value is no tensor: only inputs and constants of the graph may be so.
     #[must_use]
     pub fn sizes(&self) -> Option<&[u64]> {
         self.size.as_ref().map(|size| &*size.sizes)
@@ -79,8 +79,8 @@ impl OnnxValue {
     }
 
     /// Returns the dtype of the elements. `None` if the sizes are unknown, or if there is no dtype for them:
-    /// elements of two or four bits, which are packed, and ONNX's `FLOAT8E4M3FNUZ`, `FLOAT8E5M2FNUZ` and
-    /// `FLOAT8E8M0`.
+    /// strings, elements of two, four or six bits, which are packed, and ONNX's `FLOAT8E4M3FNUZ`,
+    /// `FLOAT8E5M2FNUZ` and `FLOAT8E8M0`.
     #[must_use]
     pub fn dtype(&self) -> Option<DType> {
         dtype(self.data_type()?)

@@ -13,9 +13,14 @@ pub(crate) enum MemoryUse {
     OverAny,
 }
 
+/// Returns `true` for the names of ONNX's own domain.
+pub(crate) fn is_standard(domain: &str) -> bool {
+    matches!(domain, "" | "ai.onnx")
+}
+
 /// Returns how an operator uses memory. What is not known to be safe has memory of its own.
 pub(crate) fn memory_use(domain: &str, operator: &str) -> MemoryUse {
-    if !matches!(domain, "" | "ai.onnx") {
+    if !is_standard(domain) {
         return MemoryUse::Own;
     }
     match operator {

@@ -45,6 +45,9 @@ pub(crate) struct NodeProto {
 /// An attribute of an operator. Graphs are skipped, and only noticed.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct AttributeProto {
+    /// The contents of a constant.
+    #[prost(message, optional, tag = "5")]
+    pub(crate) tensor: Option<TensorProto>,
     #[prost(bytes = "vec", optional, tag = "6")]
     pub(crate) graph: Option<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "11")]

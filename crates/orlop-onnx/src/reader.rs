@@ -2,9 +2,10 @@
 
 use crate::OnnxError;
 use crate::model::{OnnxModel, OnnxValue, ValueOrigin};
-use crate::operators::{MemoryUse, memory_use};
+use crate::operators::{MemoryUse, is_standard, memory_use};
 use crate::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
-use crate::shapes::{Sizes, TensorSize, of_weight};
+use crate::shapes::{NO_TENSOR, Precision, STRING, Sizes, TensorSize, of_weight, precision};
+use orlop_core::Alignment;
 use orlop_plan::{GraphBuilder, ValueId};
 use prost::Message;
 use std::cmp::Reverse;
@@ -54,6 +55,8 @@ struct Reading<'a> {
     builder: GraphBuilder,
     weight_bytes: u64,
     value_bytes: u64,
+    /// The same, each rounded up to its alignment.
+    planned_bytes: u64,
 }
 
 impl<'a> Reading<'a> {
@@ -62,7 +65,7 @@ impl<'a> Reading<'a> {
         let mut reading = Self {
             proto,
             bindings,
-            types: with_types.map(|info| (&*info.name, info)).collect(),
+            types: HashMap::new(),
             sizes: Sizes::new(bindings),
             unknown: Vec::new(),
             names: HashMap::new(),
@@ -70,14 +73,22 @@ impl<'a> Reading<'a> {
             builder: GraphBuilder::new(),
             weight_bytes: 0,
             value_bytes: 0,
+            planned_bytes: 0,
         };
+        for info in with_types {
+            // Of several types that a file has for a value, the one that says most.
+            let known = reading.types.entry(&*info.name).or_insert(info);
+            if precision(info.r#type.as_ref()) >= precision(known.r#type.as_ref()) {
+                *known = info;
+            }
+        }
         let dense = proto.initializer.iter().map(|weight| (weight, ValueOrigin::Weight));
         let sparse = proto.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref());
         for (weight, origin) in dense.chain(sparse.map(|weight| (weight, ValueOrigin::SparseWeight))) {
             if reading.names.contains_key(&*weight.name) {
                 return Err(OnnxError::WrittenTwice { value: weight.name.clone() });
             }
-            let size = of_weight(weight)?;
+            let size = of_weight(&weight.name, weight)?;
             reading.add_weight(&weight.name, origin, Some(size));
         }
         for input in &proto.input {
@@ -102,8 +113,7 @@ impl<'a> Reading<'a> {
         }
         for output in &self.proto.output {
             let Some(&value) = self.names.get(&*output.name) else {
-                let node = "the model's outputs".to_owned();
-                return Err(OnnxError::MissingValue { node, value: output.name.clone() });
+                return Err(OnnxError::MissingOutput { value: output.name.clone() });
             };
             self.builder.keep(value)?;
         }
@@ -123,10 +133,14 @@ impl<'a> Reading<'a> {
             let (node, operator) = (title(node), node.op_type.clone());
             return Err(OnnxError::ControlFlow { node, operator });
         }
-        if node.op_type == "Constant" {
+        if is_standard(&node.domain) && node.op_type == "Constant" {
             // A weight with a node around it.
             for output in written(node) {
-                let size = self.known_size(output)?;
+                let contents = node.attribute.iter().find_map(|attribute| attribute.tensor.as_ref());
+                let size = match contents {
+                    Some(tensor) => Some(of_weight(output, tensor)?),
+                    None => self.known_size(output)?,
+                };
                 self.add_weight(output, ValueOrigin::Weight, size);
             }
             return Ok(());
@@ -135,7 +149,7 @@ impl<'a> Reading<'a> {
         let id = self.builder.node(&title(node), &inputs)?;
         let first = node.output.first().map(|name| &**name);
         for output in written(node) {
-            let size = self.known_size(output)?;
+            let size = self.planned_size(output)?;
             if size.is_none() && !self.is_named(output) {
                 self.unknown.push(output.to_owned());
             }
@@ -147,11 +161,21 @@ impl<'a> Reading<'a> {
             };
             match view_of {
                 Some(input) => self.builder.view(input, value)?,
-                None => self.value_bytes = self.value_bytes.saturating_add(bytes),
+                None => self.count(output, bytes)?,
             }
             over.iter().try_for_each(|&input| self.builder.in_place(input, value))?;
             self.note(output, value, ValueOrigin::Node, size);
         }
+        Ok(())
+    }
+
+    /// Counts the bytes of a value that a node writes.
+    fn count(&mut self, name: &str, bytes: u64) -> Result<(), OnnxError> {
+        let planned = bytes.checked_next_multiple_of(Alignment::PLANNED.bytes() as u64);
+        self.planned_bytes = planned
+            .and_then(|bytes| self.planned_bytes.checked_add(bytes))
+            .ok_or_else(|| OnnxError::TotalOverflow { value: name.to_owned() })?;
+        self.value_bytes += bytes;
         Ok(())
     }
 
@@ -198,6 +222,19 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Returns the size of a value that a node writes: it is refused if its bytes are not known in advance.
+    fn planned_size(&mut self, value: &str) -> Result<Option<TensorSize>, OnnxError> {
+        let of = self.types.get(value).and_then(|info| info.r#type.as_ref());
+        let is_tensor = of.is_none_or(|of| of.tensor_type.is_some());
+        let size = self.known_size(value)?;
+        let data_type = match &size {
+            Some(size) if size.is_strings() => STRING,
+            None if !is_tensor => NO_TENSOR,
+            _ => return Ok(size),
+        };
+        Err(OnnxError::UnsupportedType { value: value.to_owned(), data_type })
+    }
+
     fn known_size(&mut self, value: &str) -> Result<Option<TensorSize>, OnnxError> {
         let of = self.types.get(value).and_then(|info| info.r#type.as_ref());
         self.sizes.of(value, of)
@@ -205,25 +242,17 @@ impl<'a> Reading<'a> {
 
     /// Returns `true` if a shape is unknown only because names in it have no number.
     fn is_named(&self, value: &str) -> bool {
-        use crate::proto::DimensionSize;
         let of = self.types.get(value).and_then(|info| info.r#type.as_ref());
-        let shape = of.and_then(|of| of.tensor_type.as_ref()).and_then(|tensor| tensor.shape.as_ref());
-        shape.is_some_and(|shape| {
-            let is_named = |size: &Option<DimensionSize>| match size {
-                Some(DimensionSize::Symbol(name)) => !name.is_empty(),
-                size => size.is_some(),
-            };
-            shape.dim.iter().all(|dim| is_named(&dim.size))
-        })
+        precision(of) == Precision::Names
     }
 }
 
-/// Returns the name of a node, or that of its first output.
+/// Returns the name of a node, that of its first output, or its operator.
 fn title(node: &NodeProto) -> String {
     if !node.name.is_empty() {
         return node.name.clone();
     }
-    node.output.first().unwrap_or(&node.op_type).clone()
+    written(node).next().unwrap_or(&node.op_type).to_owned()
 }
 
 /// The values that a node reads. Optional ones that are left out have empty names.
@@ -276,8 +305,12 @@ fn sorted(graph: &GraphProto) -> Result<Vec<usize>, OnnxError> {
             }
         }
     }
-    match waits_for.iter().position(|&left| left > 0) {
-        None => Ok(order),
-        Some(node) => Err(OnnxError::Circle { node: title(&graph.node[node]) }),
+    let Some(mut node) = waits_for.iter().position(|&left| left > 0) else { return Ok(order) };
+    // Each node that is left waits for another: against the edges, every way ends in a circle.
+    let mut is_seen = vec![false; waits_for.len()];
+    while !std::mem::replace(&mut is_seen[node], true) {
+        let writers = read(&graph.node[node]).filter_map(|input| writers.get(input).copied().flatten());
+        node = writers.into_iter().find(|&writer| waits_for[writer] > 0).unwrap_or(node);
     }
+    Err(OnnxError::Circle { node: title(&graph.node[node]) })
 }

@@ -11,6 +11,7 @@ pub(crate) struct TensorSize {
     /// ONNX's number for the type of the elements.
     pub(crate) data_type: i32,
     pub(crate) sizes: Vec<u64>,
+    /// None for strings, which are elsewhere.
     pub(crate) bytes: u64,
 }
 
@@ -18,6 +19,11 @@ impl TensorSize {
     fn new(value: &str, data_type: i32, sizes: Vec<u64>) -> Result<Self, OnnxError> {
         let bytes = total(value, data_type, &sizes)?;
         Ok(Self { data_type, sizes, bytes })
+    }
+
+    /// Returns `true` if the elements are strings, whose bytes are not known in advance.
+    pub(crate) fn is_strings(&self) -> bool {
+        self.data_type == STRING
     }
 
     /// Returns `true` if the bytes of this value are those of the other one, under another shape.
@@ -31,6 +37,23 @@ impl TensorSize {
         let bits = element_bits(self.data_type);
         self.bytes == other.bytes && bits == element_bits(other.data_type)
     }
+}
+
+/// The number of a tensor's type that the file does not say.
+const UNDEFINED: i32 = 0;
+
+/// What [`OnnxError::UnsupportedType`] has for sequences, optional values and maps.
+pub(crate) const NO_TENSOR: i32 = 0;
+
+/// The number of the type of strings.
+pub(crate) const STRING: i32 = 8;
+
+/// What a type says about the least known size of a dimension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Precision {
+    Nothing,
+    Names,
+    Numbers,
 }
 
 /// Computes sizes, and collects the names that no number was given for.
@@ -47,15 +70,16 @@ impl<'a> Sizes<'a> {
         Self { bindings, unbound: BTreeSet::new(), used: BTreeSet::new() }
     }
 
-    /// Returns the size of a value. `None` if its shape is not known, or has names without a number.
+    /// Returns the size of a value. `None` if it is no tensor, or if its shape is not known, or has names
+    /// without a number.
     pub(crate) fn of(
         &mut self,
         value: &str,
         of: Option<&TypeProto>,
     ) -> Result<Option<TensorSize>, OnnxError> {
         let Some(of) = of else { return Ok(None) };
-        let Some(tensor) = &of.tensor_type else {
-            return Err(OnnxError::UnsupportedType { value: value.to_owned(), data_type: 0 });
+        let Some(tensor) = of.tensor_type.as_ref().filter(|tensor| tensor.elem_type != UNDEFINED) else {
+            return Ok(None);
         };
         let Some(shape) = &tensor.shape else { return Ok(None) };
         let mut sizes = Vec::with_capacity(shape.dim.len());
@@ -82,10 +106,25 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// Returns the size of a weight.
-pub(crate) fn of_weight(tensor: &TensorProto) -> Result<TensorSize, OnnxError> {
-    let sizes: Result<Vec<u64>, _> = tensor.dims.iter().map(|&size| natural(&tensor.name, size)).collect();
-    TensorSize::new(&tensor.name, tensor.data_type, sizes?)
+/// Returns the size of a weight with this name.
+pub(crate) fn of_weight(name: &str, tensor: &TensorProto) -> Result<TensorSize, OnnxError> {
+    let sizes: Result<Vec<u64>, _> = tensor.dims.iter().map(|&size| natural(name, size)).collect();
+    TensorSize::new(name, tensor.data_type, sizes?)
+}
+
+/// Returns how much a type says about the size of a value.
+pub(crate) fn precision(of: Option<&TypeProto>) -> Precision {
+    let Some(of) = of else { return Precision::Nothing };
+    let Some(tensor) = &of.tensor_type else { return Precision::Numbers };
+    let Some(shape) = tensor.shape.as_ref().filter(|_| tensor.elem_type != UNDEFINED) else {
+        return Precision::Nothing;
+    };
+    let of_dim = |size: &Option<DimensionSize>| match size {
+        Some(DimensionSize::Value(_)) => Precision::Numbers,
+        Some(DimensionSize::Symbol(name)) if !name.is_empty() => Precision::Names,
+        _ => Precision::Nothing,
+    };
+    shape.dim.iter().map(|dim| of_dim(&dim.size)).min().unwrap_or(Precision::Numbers)
 }
 
 fn natural(value: &str, size: i64) -> Result<u64, OnnxError> {
@@ -93,6 +132,9 @@ fn natural(value: &str, size: i64) -> Result<u64, OnnxError> {
 }
 
 fn total(value: &str, data_type: i32, sizes: &[u64]) -> Result<u64, OnnxError> {
+    if data_type == STRING {
+        return Ok(0);
+    }
     let Some(bits) = element_bits(data_type) else {
         return Err(OnnxError::UnsupportedType { value: value.to_owned(), data_type });
     };
@@ -112,6 +154,7 @@ const fn element_bits(data_type: i32) -> Option<u128> {
     Some(match data_type {
         25 | 26 => 2,
         21..=23 => 4,
+        27 | 28 => 6,
         2 | 3 | 9 | 17..=20 | 24 => 8,
         4 | 5 | 10 | 16 => 16,
         1 | 6 | 12 => 32,

@@ -128,6 +128,19 @@ fn sparse_weights_stay_with_the_caller() {
 }
 
 #[test]
+fn strings_stay_with_the_caller() {
+    let model = read_graph(GraphProto {
+        node: vec![node("Conv", &["x", "w"], &["y"])],
+        initializer: vec![TensorProto { data_type: 8, ..weight("w", &[3]) }],
+        input: vec![info("x", FLOAT, vec![size(8)])],
+        output: vec![info("y", FLOAT, vec![size(8)])],
+        ..GraphProto::default()
+    })
+    .expect("a model");
+    assert_eq!(declare(&model).expect("a plan").1.get("w"), None);
+}
+
+#[test]
 fn buffers_are_on_the_device_that_is_given() {
     let model = chain("Conv", (FLOAT, &[4]), (FLOAT, &[4]));
     let mut plan = PlanBuilder::new();

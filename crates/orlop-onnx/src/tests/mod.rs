@@ -92,6 +92,29 @@ fn constants_are_weights_and_optional_values_are_left_out() {
     let model = read(nodes, "y").expect("a model");
     assert_eq!((model.weight_bytes, model.value_bytes, peak(&model)), (512, 1024, 1024));
     assert_eq!(model.unused_bindings, ["batch"]);
+    // Another domain's operator may be anything.
+    let mut custom = node("Constant", &[], &["k"]);
+    custom.domain = "com.example".to_owned();
+    let model = read(vec![custom, node("Conv", &["x", "k"], &["y"])], "y").expect("a model");
+    assert_eq!((model.weight_bytes, model.value_bytes, peak(&model)), (0, 1024, 1024));
+}
+
+#[test]
+fn constants_have_the_size_of_their_contents() {
+    let mut constant = node("Constant", &[], &["k"]);
+    constant
+        .attribute
+        .push(AttributeProto { tensor: Some(weight("", &[2, 3])), ..AttributeProto::default() });
+    let model = read_graph(GraphProto {
+        node: vec![constant, node("Reshape", &["k", "x"], &["view"]), node("Conv", &["view"], &["y"])],
+        input: vec![info("x", FLOAT, vec![size(1)])],
+        output: vec![info("y", FLOAT, vec![size(1)])],
+        value_info: vec![info("view", FLOAT, vec![size(6)])],
+        ..GraphProto::default()
+    })
+    .expect("a model");
+    let constant = model.value(model.find("k").expect("k")).expect("k");
+    assert_eq!((constant.sizes(), model.weight_bytes, model.value_bytes), (Some(&[2, 3][..]), 24, 4));
 }
 
 #[test]
@@ -177,11 +200,113 @@ fn what_cannot_be_planned_is_refused() {
         OnnxError::WrittenTwice { value: y() }
     );
     assert_eq!(refused(&|graph| graph.node[0].input.push("y".to_owned())), OnnxError::Circle { node: y() });
+    // The node before the circle in the file only reads what is in it.
+    let circle = refused(&|graph| {
+        let nodes = [("b", "d"), ("b", "a"), ("a", "b")];
+        graph.node.splice(..0, nodes.map(|(input, output)| node("Conv", &[input], &[output])));
+    });
+    assert_eq!(circle, OnnxError::Circle { node: "b".to_owned() });
     assert!(matches!(
         refused(&|graph| graph.output.push(info("z", FLOAT, vec![]))),
-        OnnxError::MissingValue { value, .. } if value == "z"
+        OnnxError::MissingOutput { value } if value == "z"
     ));
-    let branch = AttributeProto { graph: Some(Vec::new()), graphs: Vec::new() };
+    let branch = AttributeProto { graph: Some(Vec::new()), ..AttributeProto::default() };
     let refused = refused(&|graph| graph.node[0].attribute.push(branch.clone()));
     assert_eq!(refused, OnnxError::ControlFlow { node: y(), operator: "Conv".to_owned() });
+}
+
+/// A model with a value `s` of another kind, and its node `y`.
+fn with_value(s: ValueInfoProto, change: &dyn Fn(&mut GraphProto)) -> Result<OnnxModel, OnnxError> {
+    let mut graph = GraphProto {
+        node: vec![node("Conv", &["x", "s"], &["y"])],
+        input: vec![info("x", FLOAT, vec![size(1)])],
+        output: vec![info("y", FLOAT, vec![size(1)])],
+        value_info: vec![s],
+        ..GraphProto::default()
+    };
+    change(&mut graph);
+    read_graph(graph)
+}
+
+#[test]
+fn only_what_nodes_write_must_have_bytes() {
+    let sequence = || ValueInfoProto { name: "s".to_owned(), r#type: Some(TypeProto { tensor_type: None }) };
+    let strings = || info("s", 8, vec![size(2)]);
+    let found = |model: OnnxModel| {
+        let value = model.value(model.find("s").expect("s")).expect("s").clone();
+        (value.origin(), value.data_type(), value.sizes().map(<[u64]>::len), model.weight_bytes)
+    };
+    for (s, number, rank) in [(sequence(), None, None), (strings(), Some(8), Some(1))] {
+        let model = with_value(s.clone(), &|graph| graph.input.push(s.clone())).expect("an input");
+        assert_eq!(found(model), (ValueOrigin::Input, number, rank, 0));
+        let refused = with_value(s, &|graph| graph.node.push(node("Make", &["x"], &["s"]))).unwrap_err();
+        let data_type = number.unwrap_or(0);
+        assert_eq!(refused, OnnxError::UnsupportedType { value: "s".to_owned(), data_type });
+        assert!(refused.to_string().ends_with("not known in advance"), "{refused}");
+    }
+    let weight = TensorProto { data_type: 8, ..weight("s", &[2]) };
+    let model = with_value(strings(), &|graph| graph.initializer.push(weight.clone())).expect("a weight");
+    assert_eq!(found(model), (ValueOrigin::Weight, Some(8), Some(1), 0));
+    let constant = node("Constant", &[], &["s"]);
+    let model = with_value(strings(), &|graph| graph.node.push(constant.clone())).expect("a constant");
+    assert_eq!(found(model), (ValueOrigin::Weight, Some(8), Some(1), 0));
+}
+
+#[test]
+fn the_most_exact_of_several_shapes_counts() {
+    let untyped = |name: &str| ValueInfoProto { name: name.to_owned(), r#type: None };
+    let exact = || info("y", FLOAT, vec![size(6)]);
+    let inexact = [
+        untyped("y"),
+        info("y", 0, vec![size(6)]),
+        info("y", FLOAT, vec![symbol("n")]),
+        info("y", FLOAT, vec![Dimension { size: None }]),
+    ];
+    for other in inexact {
+        for (value_info, output) in [(other.clone(), exact()), (exact(), other.clone())] {
+            let model = read_graph(GraphProto {
+                node: vec![node("Conv", &["x"], &["y"])],
+                input: vec![info("x", FLOAT, vec![size(1)])],
+                output: vec![output],
+                value_info: vec![value_info],
+                ..GraphProto::default()
+            });
+            assert_eq!(model.map(|model| model.value_bytes), Ok(24), "{other:?}");
+        }
+    }
+}
+
+#[test]
+fn elements_of_less_than_a_byte_are_packed() {
+    let bytes = |elem_type: i32| {
+        let y = || vec![info("y", elem_type, vec![size(5), size(3)])];
+        with_value(info("s", FLOAT, vec![]), &|graph| {
+            graph.input.push(info("s", FLOAT, vec![]));
+            graph.output = y();
+        })
+        .map(|model| model.value_bytes)
+    };
+    // UINT2, INT4, FLOAT4E2M1, FLOAT6E2M3, FLOAT6E3M2, FLOAT8E8M0.
+    assert_eq!([25, 22, 23, 27, 28, 24].map(bytes), [4, 8, 8, 12, 12, 15].map(Ok));
+    assert_eq!(bytes(0), Err(OnnxError::UnknownShapes { values: vec!["y".to_owned()] }));
+    let unknown = bytes(99).unwrap_err();
+    assert_eq!(unknown.to_string(), "the value \"y\" has elements of an unknown type (ONNX's number 99)");
+}
+
+#[test]
+fn errors_name_nodes_without_names_and_values_that_are_too_large() {
+    let mut branch = node("If", &["x"], &["", "b"]);
+    branch.attribute.push(AttributeProto { graph: Some(Vec::new()), ..AttributeProto::default() });
+    let refused = read(vec![branch], "b").unwrap_err();
+    assert!(matches!(refused, OnnxError::ControlFlow { node, .. } if node == "b"));
+
+    let large = |name| info(name, FLOAT, vec![size(1 << 61)]);
+    let refused = read_graph(GraphProto {
+        node: vec![node("Conv", &["x"], &["a"]), node("Conv", &["a"], &["b"])],
+        input: vec![info("x", FLOAT, vec![size(1)])],
+        output: vec![large("b")],
+        value_info: vec![large("a")],
+        ..GraphProto::default()
+    });
+    assert_eq!(refused.unwrap_err(), OnnxError::TotalOverflow { value: "b".to_owned() });
 }

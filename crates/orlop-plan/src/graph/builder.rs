@@ -134,7 +134,14 @@ impl GraphBuilder {
 
     /// Returns the graph.
     #[must_use]
-    pub fn finish(self) -> Graph {
+    pub fn finish(mut self) -> Graph {
+        let values = &mut self.graph.values;
+        for index in 0..values.len() {
+            // What a view is one of was added before it, and has its base.
+            if let Source::View { of, .. } = values[index].source {
+                values[index].base = values[of.0].base;
+            }
+        }
         self.graph
     }
 
@@ -145,6 +152,7 @@ impl GraphBuilder {
             size,
             alignment: Alignment::PLANNED,
             source,
+            base: value,
             readers: Vec::new(),
             is_kept: false,
         });
@@ -167,7 +175,7 @@ impl GraphBuilder {
             Source::Output { node, .. } | Source::View { node, .. } => Some(*node),
             Source::Caller | Source::PlannedInput => None,
         };
-        let reads = node.is_some_and(|node| self.graph.nodes[node.0].inputs.contains(&input));
+        let reads = node.is_some_and(|node| self.graph.nodes[node.0].inputs.binary_search(&input).is_ok());
         if reads { Ok(()) } else { Err(GraphError::NotThrough { input, output }) }
     }
 }

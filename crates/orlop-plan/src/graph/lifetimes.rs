@@ -129,13 +129,14 @@ impl Graph {
         let group = self.base(input);
         let buffer = buffers[group.0]?;
         let memory = &memories[buffer];
-        // Through another view the node might read what it has already overwritten.
-        let is_read_once =
-            self.nodes[node.0].inputs.iter().filter(|&&other| self.base(other) == group).count() == 1;
         let output = &self.values[output.0];
         let fits = rounded(output.size, output.alignment) == rounded(memory.size, output.alignment);
         // Another output of the node may have taken it.
-        (memory.group == group && memory.end == now + 1 && is_read_once && fits).then_some(buffer)
+        let is_free = memory.group == group && memory.end == now + 1 && fits;
+        // Through another view the node might read what it has already overwritten.
+        let is_read_once =
+            || self.nodes[node.0].inputs.iter().filter(|&&other| self.base(other) == group).count() == 1;
+        (is_free && is_read_once()).then_some(buffer)
     }
 
     fn problem_of(

@@ -93,6 +93,8 @@ struct Value {
     size: u64,
     alignment: Alignment,
     source: Source,
+    /// The value that it is a view of, through all views between, or itself.
+    base: ValueId,
     /// The nodes that read it, each once.
     readers: Vec<NodeId>,
     is_kept: bool,
@@ -183,12 +185,8 @@ impl Graph {
     }
 
     /// Returns the base of a value of this graph.
-    fn base(&self, mut value: ValueId) -> ValueId {
-        // A view's base was added before it.
-        while let Source::View { of, .. } = self.values[value.0].source {
-            value = of;
-        }
-        value
+    fn base(&self, value: ValueId) -> ValueId {
+        self.values[value.0].base
     }
 }
 

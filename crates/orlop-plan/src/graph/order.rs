@@ -54,7 +54,8 @@ impl MinPeak {
 
     /// Sets the number of states that are kept after each step, at least one. The time is proportional to it.
     /// For graphs of more than about 8,000 nodes there are fewer: copying a state takes time in proportion to
-    /// the graph.
+    /// the graph. Where hundreds of nodes are ready at one time, only those that became ready last are tried,
+    /// the fewer the more nodes there are.
     #[must_use]
     pub fn width(self, states: usize) -> Self {
         Self { width: states.max(1) }
@@ -75,6 +76,9 @@ impl MinPeak {
 
 /// The numbers of values that a search may copy, roughly.
 const MAX_COPIED: usize = 1 << 31;
+
+/// The nodes that a search may measure, roughly.
+const MAX_MEASURED: usize = 1 << 22;
 
 /// What the search knows about the graph. A group is a value that is no view, with its views.
 struct Search<'a> {
@@ -133,7 +137,7 @@ impl<'a> Search<'a> {
                     None => of.push((group, 1)),
                 }
                 if let Some(from) = graph.producer(*input)
-                    && !followers[from.0].contains(&index)
+                    && followers[from.0].last() != Some(&index)
                 {
                     followers[from.0].push(index);
                     waits_for[index] += 1;
@@ -161,13 +165,15 @@ impl<'a> Search<'a> {
         // A state is as large as the graph.
         let size = self.base.len().saturating_mul(self.graph.nodes.len()).max(1);
         let width = width.min(MAX_COPIED / size).max(1);
+        let steps = self.graph.nodes.len().saturating_mul(width).max(1);
+        let tried = (MAX_MEASURED / steps).max(1);
         let mut states = vec![self.start()];
         for _ in 0..self.graph.nodes.len() {
             let mut steps: Vec<(Step, usize)> = Vec::new();
             // By the set of nodes: the best way to it.
             let mut best: HashMap<u64, usize> = HashMap::new();
             for (from, state) in states.iter().enumerate() {
-                for step in self.choices(state) {
+                for step in self.choices(state, tried) {
                     let set = state.set ^ key(step.node);
                     match best.entry(set) {
                         Entry::Vacant(entry) => {
@@ -217,10 +223,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns the nodes to try next: one if it costs nothing, otherwise all that are ready.
-    fn choices(&self, state: &State) -> Vec<Step> {
-        let mut steps = Vec::with_capacity(state.ready.len());
-        for &node in &state.ready {
+    /// Returns the nodes to try next: one if it costs nothing, otherwise the last `tried` that are ready.
+    fn choices(&self, state: &State, tried: usize) -> Vec<Step> {
+        let ready = &state.ready[state.ready.len().saturating_sub(tried)..];
+        let mut steps = Vec::with_capacity(ready.len());
+        for &node in ready {
             let step = self.measure(state, node);
             if step.peak == state.peak && step.live <= state.live {
                 return vec![step];

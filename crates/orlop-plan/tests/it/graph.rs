@@ -121,6 +121,54 @@ fn memory_is_taken_once() {
     assert_eq!((problem.buffer(output), problem.buffer(view)), (Some(0), None));
 }
 
+/// Each of these took minutes: the time was proportional to the square of the nodes.
+#[test]
+fn large_graphs_are_ordered_in_seconds() {
+    const NODES: usize = 100_000;
+    let check = |graph: GraphBuilder, last: ValueId, bound: u64| {
+        let mut graph = graph;
+        graph.keep(last).unwrap();
+        let graph = graph.finish();
+        let found = graph.lifetimes(&MinPeak::new().order(&graph)).unwrap();
+        assert_eq!(found.problem().lower_bound(), bound);
+        assert_eq!(given(&graph).problem().lower_bound(), bound);
+        graph
+    };
+    // Views of views.
+    let mut graph = GraphBuilder::new();
+    let input = graph.input("input", 256);
+    let first = op(&mut graph, "first", &[input], 256);
+    let mut last = first;
+    for _ in 0..NODES {
+        let view = op(&mut graph, "view", &[last], 256);
+        graph.view(last, view).unwrap();
+        last = view;
+    }
+    assert_eq!(check(graph, last, 256).view_base(last), Some(first));
+
+    // One value that many nodes read, whose outputs one node reads, and may write over.
+    let mut graph = GraphBuilder::new();
+    let input = graph.input("input", 256);
+    let first = op(&mut graph, "first", &[input], 256);
+    let leaves: Vec<ValueId> = (0..NODES / 25).map(|_| op(&mut graph, "leaf", &[first], 256)).collect();
+    let last = op(&mut graph, "last", &leaves, 512);
+    leaves.iter().for_each(|&leaf| graph.in_place(leaf, last).unwrap());
+    check(graph, last, 256 * leaves.len() as u64 + 512);
+}
+
+#[test]
+fn views_have_the_base_of_what_becomes_a_view_later() {
+    let mut graph = GraphBuilder::new();
+    let input = graph.input("input", 256);
+    let a = op(&mut graph, "a", &[input], 256);
+    let b = op(&mut graph, "b", &[a], 256);
+    let c = op(&mut graph, "c", &[b], 256);
+    graph.view(b, c).unwrap();
+    graph.view(a, b).unwrap();
+    let graph = graph.finish();
+    assert_eq!([a, b, c].map(|value| graph.view_base(value)), [Some(a); 3]);
+}
+
 #[test]
 fn wrong_parts_are_refused() {
     let mut other = GraphBuilder::new();
