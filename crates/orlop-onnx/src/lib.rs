@@ -27,6 +27,7 @@ struct Readme;
 mod error;
 #[cfg(feature = "exec")]
 mod execution;
+mod expression;
 mod model;
 mod operators;
 mod proto;

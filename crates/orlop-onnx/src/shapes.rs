@@ -1,6 +1,7 @@
 //! The types, sizes and bytes of values.
 
 use crate::OnnxError;
+use crate::expression;
 use crate::proto::{DimensionSize, TensorProto, TypeProto};
 use orlop_core::DType;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,22 +88,33 @@ impl<'a> Sizes<'a> {
         for dim in &shape.dim {
             match &dim.size {
                 Some(DimensionSize::Value(size)) => sizes.push(natural(value, *size)?),
-                Some(DimensionSize::Symbol(name)) if !name.is_empty() => {
-                    match self.bindings.get_key_value(name) {
-                        Some((bound, size)) => {
-                            self.used.insert(bound);
-                            sizes.push(*size);
-                        }
-                        None => {
-                            self.unbound.insert(name.clone());
-                            is_known = false;
-                        }
-                    }
-                }
+                Some(DimensionSize::Symbol(name)) if !name.is_empty() => match self.number(name) {
+                    Some(size) => sizes.push(size),
+                    None => is_known = false,
+                },
                 _ => is_known = false,
             }
         }
         if is_known { TensorSize::new(value, tensor.elem_type, sizes).map(Some) } else { Ok(None) }
+    }
+
+    /// Returns the number of a name, or of an expression of names: the one that it is bound to, or else its
+    /// value. Notes the names that have none.
+    fn number(&mut self, name: &str) -> Option<u64> {
+        let (bindings, used) = (self.bindings, &mut self.used);
+        let mut bound = |name: &str| {
+            let (bound, &size) = bindings.get_key_value(name)?;
+            used.insert(&**bound);
+            Some(size)
+        };
+        let number = bound(name).or_else(|| expression::evaluate(name, bound));
+        if number.is_none() {
+            let mut without = expression::names(name).unwrap_or_default();
+            without.retain(|name| !bindings.contains_key(name));
+            // All of its names may have numbers, and the expression no value.
+            self.unbound.extend(if without.is_empty() { vec![name.to_owned()] } else { without });
+        }
+        number
     }
 }
 

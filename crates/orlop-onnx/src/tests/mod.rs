@@ -161,6 +161,23 @@ fn symbols_are_bound_or_listed() {
 }
 
 #[test]
+fn sizes_are_computed_from_names() {
+    let model = |dim: &str| {
+        read_graph(GraphProto {
+            node: vec![node("Conv", &["x"], &["y"])],
+            input: vec![info("x", FLOAT, vec![symbol("batch")])],
+            output: vec![info("y", FLOAT, vec![symbol(dim)])],
+            ..GraphProto::default()
+        })
+    };
+    let computed = model("2*batch + 1").expect("all names have numbers");
+    assert_eq!((computed.value_bytes, &*computed.unused_bindings), (4 * 17, &[][..]));
+    let unbound = |dim: &str| model(dim).expect_err("a name without a number").to_string();
+    assert_eq!(unbound("batch + past"), "sizes have names: bind \"past\"");
+    assert_eq!(unbound("batch/3"), "sizes have names: bind \"batch/3\"");
+}
+
+#[test]
 fn what_cannot_be_planned_is_refused() {
     let with = |change: &dyn Fn(&mut GraphProto)| {
         let mut graph = GraphProto {
