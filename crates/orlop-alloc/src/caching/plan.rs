@@ -22,13 +22,14 @@ struct PlanStep {
     /// Where the block is, in granules from the base. Of a block that comes from elsewhere: its size.
     offset: u32,
     /// Its size in granules, which is its class's. Of a block that comes from elsewhere, because it outlives
-    /// the period: zero, which no request is for.
+    /// the period: zero, with one size, which is zero bytes and no request's.
     granules: u32,
     /// The first step that this one waits for, and the next that the same one waits for: [`NONE`] ends the
     /// list.
     after: u16,
     also: u16,
-    /// The record of its block. Which step uses which is settled: see [`records_of`].
+    /// The record of its block. Which step uses which is settled: see [`records_of`]. Of a block that comes
+    /// from elsewhere: what `sizes_log2` would be.
     record: u16,
     /// The number of sizes in the class, in bytes: two to the power of this.
     sizes_log2: u8,
@@ -60,6 +61,18 @@ impl PlanStep {
     #[inline(always)]
     fn granted(&self) -> usize {
         self.granules as usize * GRANULE.bytes()
+    }
+
+    /// Returns the step of a block of this size that comes from elsewhere.
+    fn into_elsewhere(self) -> Self {
+        let record = u16::from(self.sizes_log2);
+        Self { offset: self.granules, granules: 0, record, sizes_log2: 0, ..self }
+    }
+
+    /// Returns the step that [`PlanStep::into_elsewhere`] was called on, but for its record.
+    fn elsewhere(&self) -> Option<Self> {
+        let sizes_log2 = u8::try_from(self.record).ok().filter(|_| self.granules == 0)?;
+        Some(Self { granules: self.offset, sizes_log2, ..*self })
     }
 }
 
@@ -144,11 +157,10 @@ impl ThreadPlan {
             debug_assert!(sizes.is_power_of_two());
             let (granules, record) = (u32::try_from(granules(class)).ok()?, u16::try_from(record).ok()?);
             let sizes_log2 = u8::try_from(sizes.ilog2()).ok()?;
-            let step =
-                PlanStep { offset: granules, granules: 0, after: NONE, also: NONE, record, sizes_log2 };
-            let Some((address, _)) = place else { return Some(step) };
+            let step = PlanStep { offset: 0, granules, after: NONE, also: NONE, record, sizes_log2 };
+            let Some((address, _)) = place else { return Some(step.into_elsewhere()) };
             let offset = u32::try_from(address.checked_sub(origin)? / GRANULE.bytes()).ok()?;
-            Some(PlanStep { offset, granules, ..step })
+            Some(PlanStep { offset, ..step })
         };
         let records: Box<[_]> = (0..count).map(|_| NonNull::from(Box::leak(record()))).collect();
         let steps: Option<Box<[PlanStep]>> = planned.iter().zip(&numbers).map(step).collect();
@@ -247,8 +259,7 @@ impl ThreadPlan {
     /// and counting divergences.
     pub(super) fn take_or_count(&mut self, bytes: usize) -> Option<NonNull<Record>> {
         let step = &self.steps[self.next];
-        let elsewhere = PlanStep { granules: step.offset, ..*step };
-        if step.granules == 0 && elsewhere.is_for(bytes) {
+        if step.elsewhere().is_some_and(|elsewhere| elsewhere.is_for(bytes)) {
             self.end_turn();
             return None;
         }

@@ -42,7 +42,7 @@
 //! After a block was counted out, or after `close`, another thread may destroy the owner at any moment, even
 //! while the function that did either is still returning. So the guards and [`ShardedCounters::close`] have
 //! pointers and no references, as `Arc` does: what a function gets by reference must live until it has
-//! returned.
+//! returned. That holds for a mutex of the owner, too: it is unlocked before the block is counted out.
 
 mod guard;
 mod peaks;
@@ -120,11 +120,12 @@ impl<T: Default> ShardedCounters<T> {
     ///
     /// # Safety
     ///
-    /// While the guard exists, the thread calls nothing that may enter these counters, except in
-    /// [`FastGuard::call`].
+    /// 1. While the guard or a reference to the value exists, the thread calls nothing that may enter these
+    ///    counters, except in [`FastGuard::call`]; see [`Slots::try_enter`].
+    /// 2. The guard is dropped before the thread ends.
     #[inline(always)]
     pub unsafe fn try_enter(&self) -> Option<FastGuard<'_, T>> {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: 1. it is an owned slot. 2 and 3: guaranteed by the caller.
         unsafe { self.slots.try_enter(thread_slot::owned()?) }.map(FastGuard::new)
     }
 

@@ -40,8 +40,15 @@ pub fn heavy() {
     fence(ordering!("fence.heavy", SeqCst));
 }
 
+/// Executes the rare side's fence if the system does not refuse it. Returns `true` if it was executed.
+#[cfg(loom)]
+pub fn try_heavy() -> bool {
+    heavy();
+    true
+}
+
 #[cfg(not(loom))]
-pub use self::imp::{asymmetric, heavy, light_or_full};
+pub use self::imp::{asymmetric, heavy, light_or_full, try_heavy};
 
 /// Executes the frequent side's fence, between its write and its read.
 #[cfg(not(loom))]
@@ -91,14 +98,20 @@ mod imp {
 
     /// Executes the rare side's fence, between its write and its read.
     pub fn heavy() {
-        if !asymmetric() {
-            return fence(Ordering::SeqCst);
-        }
         // It worked in `asymmetric`, before any code relied on it. A filter installed since then could
         // refuse, and continuing would be unsound.
-        if !membarrier(PRIVATE_EXPEDITED) {
+        if !try_heavy() {
             std::process::abort();
         }
+    }
+
+    /// Executes the rare side's fence if the system does not refuse it. Returns `true` if it was executed.
+    pub fn try_heavy() -> bool {
+        if asymmetric() {
+            return membarrier(PRIVATE_EXPEDITED);
+        }
+        fence(Ordering::SeqCst);
+        true
     }
 }
 
@@ -117,5 +130,11 @@ mod imp {
     /// Executes the rare side's fence, between its write and its read.
     pub fn heavy() {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// Executes the rare side's fence. Returns `true`.
+    pub fn try_heavy() -> bool {
+        heavy();
+        true
     }
 }

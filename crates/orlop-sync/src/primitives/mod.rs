@@ -9,6 +9,7 @@ mod ordering;
 mod parking;
 #[cfg_attr(not(loom), expect(unreachable_pub, reason = "public for loom's models"))]
 mod raw_lock;
+mod reentry;
 
 pub use self::backoff::Backoff;
 pub use self::cell::{MutPtr, UnsafeCell};
@@ -20,6 +21,7 @@ pub use self::ordering::mutation::mutated;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::raw_lock::RawLock;
+pub(crate) use self::reentry::abort_reentered;
 
 #[cfg(loom)]
 pub use loom::sync::atomic;

@@ -16,6 +16,7 @@ pub use self::owned::{Mutex, MutexGuard};
 
 #[cfg(not(loom))]
 mod owned {
+    use crate::primitives::abort_reentered;
     use crate::primitives::raw_lock::RawLock;
     use std::cell::UnsafeCell;
     use std::fmt;
@@ -124,12 +125,17 @@ mod owned {
     }
 
     impl<T> MutexGuard<'_, T> {
-        /// Unlocks the mutex, calls `act`, and locks it again, even if `act` panics.
+        /// Unlocks the mutex, calls `act`, and locks it again, even if `act` panics. The process ends if
+        /// `act` leaves it locked.
         pub fn unlocked<R>(&mut self, act: impl FnOnce() -> R) -> R {
             struct Relock<'a, T>(&'a Mutex<T>);
 
             impl<T> Drop for Relock<'_, T> {
                 fn drop(&mut self) {
+                    // `act` has left the mutex locked. A panic would drop the guard, which is not locked.
+                    if self.0.holder.load(Ordering::Relaxed) == this_thread() {
+                        abort_reentered();
+                    }
                     self.0.lock.lock();
                     self.0.holder.store(this_thread(), Ordering::Relaxed);
                 }
@@ -141,7 +147,8 @@ mod owned {
             act()
         }
 
-        /// Forgets the threads that wait for the mutex, in the child of a `fork`: there are none.
+        /// Forgets the threads that wait for the mutex, in the child of a `fork`: there are none. Elsewhere,
+        /// threads that sleep may not be woken.
         pub fn forget_waiting(&self) {
             self.mutex.lock.forget_waiting();
         }

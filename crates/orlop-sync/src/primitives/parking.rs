@@ -35,15 +35,39 @@ mod imp {
     }
 }
 
+/// Elsewhere threads look again after a short time. What they would sleep in could be locked in the child of
+/// a `fork`, by a thread that does not exist there.
+#[cfg(not(any(target_os = "linux", loom)))]
+mod imp {
+    use std::sync::atomic::AtomicU32;
+    use std::thread;
+    use std::time::Duration;
+
+    /// Threads that sleep while a word has a value.
+    #[derive(Debug)]
+    pub(in super::super) struct Parking;
+
+    impl Parking {
+        pub(in super::super) fn new() -> Self {
+            Self
+        }
+
+        /// Sleeps for a moment.
+        pub(in super::super) fn wait_while(&self, _word: &AtomicU32, _value: u32) {
+            thread::sleep(Duration::from_micros(20));
+        }
+
+        /// Does nothing.
+        pub(in super::super) fn wake_one(&self, _word: &AtomicU32) {}
+    }
+}
+
 /// A mutex orders the comparison and the change: a thread that wakes others locks it after the change, so
 /// that a sleeping thread has either seen the change or is asleep.
-#[cfg(any(not(target_os = "linux"), loom))]
+#[cfg(loom)]
 mod imp {
-    use crate::primitives::atomic::{AtomicU32, Ordering};
-    #[cfg(loom)]
+    use loom::sync::atomic::{AtomicU32, Ordering};
     use loom::sync::{Condvar, Mutex};
-    #[cfg(not(loom))]
-    use std::sync::{Condvar, Mutex};
 
     /// Threads that sleep while a word has a value.
     #[derive(Debug)]

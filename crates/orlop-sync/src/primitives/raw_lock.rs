@@ -30,7 +30,7 @@
 
 use super::atomic::{AtomicU32, Ordering};
 use super::parking::Parking;
-use super::{End, fence};
+use super::{Backoff, End, fence};
 use crate::ordering;
 
 const FREE: u32 = 0;
@@ -88,7 +88,9 @@ impl RawLock {
             let turn = self.turn.load(Ordering::Acquire);
             self.waiting.store(1, Ordering::Relaxed);
             // Either a thread that unlocks sees the mark, or this thread sees that the lock is free.
-            fence::heavy();
+            if !fence::try_heavy() {
+                return self.poll();
+            }
             if self.try_lock() {
                 return;
             }
@@ -98,6 +100,15 @@ impl RawLock {
                 self.waiting.store(1, Ordering::Relaxed);
                 return;
             }
+        }
+    }
+
+    /// Waits without sleeping until the lock is free, and locks it: the thread that unlocks may not see the
+    /// mark.
+    fn poll(&self) {
+        let backoff = Backoff::new();
+        while !self.try_lock() {
+            backoff.wait();
         }
     }
 
@@ -116,7 +127,8 @@ impl RawLock {
     ///
     /// # Safety
     ///
-    /// The calling thread has locked it, and has not unlocked it since.
+    /// 1. The calling thread has locked it, and has not unlocked it since.
+    /// 2. The lock exists until the call returns, although another thread may have locked it before.
     #[inline(always)]
     pub unsafe fn unlock(&self) {
         self.state.store(FREE, ordering!("lock.unlock", Release));

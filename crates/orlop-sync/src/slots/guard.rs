@@ -20,6 +20,7 @@ pub struct SlotGuard<'a, V, S = ()>(FastSlotGuard<'a, V, S>);
 /// guard is still running. So the guard has pointers and no references.
 ///
 /// It is two words long: a function gets it in registers.
+#[must_use = "the slot is left at once"]
 pub struct FastSlotGuard<'a, V, S = ()> {
     // Dropped in this order: the access ends before the slot is left.
     #[cfg(loom)]

@@ -51,7 +51,7 @@ use self::slot::{BUSY, CLOSED, LeaveOnDrop, OpenOnDrop, SEALED, Slot};
 use super::thread_slot::{OWNED, SLOTS, ThreadSlot};
 use crate::ordering;
 use crate::primitives::atomic::Ordering;
-use crate::primitives::{Mutex, fence};
+use crate::primitives::{Mutex, abort_reentered, fence};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
@@ -64,8 +64,8 @@ pub struct Slots<V, S = ()> {
     visitors: Mutex<()>,
 }
 
-// SAFETY: a `&Slots` gives access to a `V` only through `SlotGuard` and visits, which exclude each other and
-// order each access after the one before (head of this file). That is what a mutex does, so `V: Send` is
+// SAFETY: a `&Slots` gives access to a `V` only through guards and visits, which exclude each other and order
+// each access after the one before (head of this file). That is what a mutex does, so `V: Send` is
 // enough. An `S` is reached by `&` from all threads at once.
 unsafe impl<V: Send, S: Send + Sync> Sync for Slots<V, S> {}
 // SAFETY: the slots own their bodies: sending them sends a `V` and an `S` for each.
@@ -84,8 +84,11 @@ impl<V: Default, S: Default> Slots<V, S> {
     ///
     /// # Safety
     ///
-    /// While the guard exists, the thread calls nothing that may enter these slots, except in
-    /// [`FastSlotGuard::call`].
+    /// 1. `own_slot` is an owned slot of this thread ([`thread_slot::owned`](super::thread_slot::owned)). 2.
+    /// While the guard or a reference to the value exists, the thread calls nothing that may enter these
+    /// slots, except in [`FastSlotGuard::call`]. A panic inside is such a call, because its hook may be any
+    /// code, and so is a signal handler that allocates from these slots. 3. The guard is dropped before the
+    /// thread ends.
     #[inline(always)]
     pub unsafe fn try_enter(&self, own_slot: ThreadSlot) -> Option<FastSlotGuard<'_, V, S>> {
         let slot = self.slot(own_slot);
@@ -104,15 +107,15 @@ impl<V: Default, S: Default> Slots<V, S> {
 
     /// Enters this thread's slot. Waits for a visitor to leave.
     ///
-    /// Guards are for short sections and do not nest. A thread that enters an owned slot while it is inside
-    /// ends the process. One that enters during its own visit, or enters a shared slot while it is inside,
-    /// deadlocks.
+    /// Guards are for short sections, do not nest and end before their thread does: in no thread-local. A
+    /// thread that enters an owned slot while it is inside ends the process. One that enters during its own
+    /// visit, or enters a shared slot while it is inside, deadlocks.
     #[inline(always)]
     pub fn enter(&self, own_slot: ThreadSlot) -> SlotGuard<'_, V, S> {
         let slot = self.slot(own_slot);
         if own_slot.index() < OWNED {
             if slot.busy.load(Ordering::Relaxed) != 0 {
-                entered_twice();
+                abort_reentered();
             }
             slot.busy.store(BUSY, Ordering::Relaxed);
             fence::light();
@@ -234,7 +237,7 @@ impl<V, S> Slots<V, S> {
     fn refuse_if_inside(&self) {
         let own = super::thread_slot::owned().and_then(|own_slot| self.slots.get(own_slot.index()));
         if own.is_some_and(|slot| slot.busy.load(Ordering::Relaxed) != 0) {
-            entered_twice();
+            abort_reentered();
         }
     }
 
@@ -247,18 +250,6 @@ impl<V, S> Slots<V, S> {
     pub(super) fn end(&mut self) {
         self.slots.iter_mut().for_each(|slot| slot.end());
     }
-}
-
-/// Ends the process: code that runs inside a slot entered it again, for example a backing or a global
-/// allocator above this one.
-#[cold]
-#[inline(never)]
-fn entered_twice() -> ! {
-    use std::io::Write;
-    // As bytes and unbuffered: nothing may be allocated here. The process ends even if the message cannot be
-    // written.
-    let _ = std::io::stderr().write_all(b"orlop: an allocator was called from inside of itself\n");
-    std::process::abort()
 }
 
 impl<V, S> Drop for Slots<V, S> {

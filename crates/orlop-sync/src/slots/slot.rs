@@ -19,7 +19,7 @@ pub(super) struct Slot<V, S> {
     /// load next to a byte that was just stored waits for the store.
     pub(super) gate: AtomicU8,
     /// In owned slots: [`BUSY`] while the owner is inside and may call code that enters the slot. Only the
-    /// owner uses it. Apart from `busy`, so that the fast path loads nothing that it has just stored.
+    /// thread inside uses it. Apart from `busy`, so that the fast path loads nothing that it has just stored.
     pub(super) entered: AtomicU8,
 }
 

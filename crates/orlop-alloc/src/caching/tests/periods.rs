@@ -107,6 +107,28 @@ fn a_block_that_outlives_its_period_does_not_keep_it_from_being_learned() {
     drop(allocator);
 }
 
+/// The turn of a block that comes from elsewhere has no bytes to compare with.
+#[test]
+#[cfg_attr(miri, ignore = "minutes under Miri")]
+fn the_turn_of_a_block_from_elsewhere_is_for_no_request() {
+    for less in [0, 1, 63, 64, 1000, 30_000] {
+        let allocator = allocator();
+        let mut result: Option<Block> = None;
+        for pass in 0..=ENOUGH {
+            for step in layers() {
+                drop(allocator.allocate(&Request::new(step.bytes)).unwrap());
+            }
+            if pass == ENOUGH {
+                assert_eq!(plans(&allocator), 1);
+                assert!(allocator.allocate(&Request::new(usize::MAX - less)).is_err(), "{less}");
+            }
+            result = Some(allocator.allocate(&Request::new(500_000)).unwrap());
+        }
+        allocator.verify().unwrap();
+        drop(result);
+    }
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "minutes under Miri; `divergences_harm_no_block` goes the same ways")]
 fn a_plan_that_was_left_ends_though_all_is_at_hand() {
