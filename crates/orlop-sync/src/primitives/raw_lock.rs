@@ -24,8 +24,8 @@
 //! * `lock.unlock` (release) pairs with `lock.lock` (acquire): what was done under the lock is seen by the
 //!   next thread under it.
 //! * A turn begins with release and is read with acquire: a thread that reads the new turn sets the mark
-//!   after it was cleared. Neither is named: loom orders the stores to one word as it executes them, and
-//!   would miss nothing.
+//!   after it was cleared. Neither is named: loom orders the stores to one word as it executes them, so no
+//!   model fails when they are weakened.
 //! * Mark and state are ordered by the fences.
 
 use super::atomic::{AtomicU32, Ordering};
