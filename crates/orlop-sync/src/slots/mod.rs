@@ -84,11 +84,11 @@ impl<V: Default, S: Default> Slots<V, S> {
     ///
     /// # Safety
     ///
-    /// 1. `own_slot` is an owned slot of this thread ([`thread_slot::owned`](super::thread_slot::owned)). 2.
-    /// While the guard or a reference to the value exists, the thread calls nothing that may enter these
-    /// slots, except in [`FastSlotGuard::call`]. A panic inside is such a call, because its hook may be any
-    /// code, and so is a signal handler that allocates from these slots. 3. The guard is dropped before the
-    /// thread ends.
+    /// 1. `own_slot` is an owned slot of this thread ([`thread_slot::owned`](super::thread_slot::owned)).
+    /// 2. While the guard or a reference to the value exists, the thread calls nothing that may enter these
+    ///    slots, except in [`FastSlotGuard::call`]. A panic inside is such a call, because its hook may be
+    ///    any code, and so is a signal handler that allocates from these slots.
+    /// 3. The guard is dropped before the thread ends.
     #[inline(always)]
     pub unsafe fn try_enter(&self, own_slot: ThreadSlot) -> Option<FastSlotGuard<'_, V, S>> {
         let slot = self.slot(own_slot);
