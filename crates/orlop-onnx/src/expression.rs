@@ -15,29 +15,30 @@ const MAX_DEPTH: u32 = 32;
 /// Returns the value of an expression, in which `lookup` has the numbers of names. `None` if the text is no
 /// expression, if a name has no number, or if the value is no natural number.
 pub(crate) fn evaluate(text: &str, lookup: impl FnMut(&str) -> Option<u64>) -> Option<u64> {
-    if text.len() > MAX_LENGTH {
-        return None;
-    }
-    let mut parser = Parser { rest: text.chars().peekable(), lookup };
-    let value = parser.sum(0)?;
-    let is_whole = parser.next_after_spaces().is_none() && value.denominator == 1;
-    if is_whole { u64::try_from(value.numerator).ok() } else { None }
+    let value = parse(text, lookup)?;
+    if value.denominator == 1 { u64::try_from(value.numerator).ok() } else { None }
 }
 
 /// Returns the names in an expression. `None` if the text is no expression of other names.
 pub(crate) fn names(text: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     // With any numbers: whether the text is an expression does not depend on them, but for zero divisors.
-    let note = |name: &str| {
+    parse(text, |name| {
         names.push(name.to_owned());
         Some(1 << 20)
-    };
-    let mut parser = Parser { rest: text.chars().peekable(), lookup: note };
-    if text.len() > MAX_LENGTH || parser.sum(0).is_none() || parser.next_after_spaces().is_some() {
-        return None;
-    }
+    })?;
     let is_name = names.first().is_none_or(|name| name == text);
     if is_name { None } else { Some(names) }
+}
+
+/// Returns the value of an expression that is the whole text.
+fn parse(text: &str, lookup: impl FnMut(&str) -> Option<u64>) -> Option<Fraction> {
+    if text.len() > MAX_LENGTH {
+        return None;
+    }
+    let mut parser = Parser { rest: text.chars().peekable(), lookup };
+    let value = parser.sum(0)?;
+    if parser.next_after_spaces().is_none() { Some(value) } else { None }
 }
 
 /// A fraction in lowest terms. The denominator is positive.
