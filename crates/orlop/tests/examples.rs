@@ -9,6 +9,8 @@
 mod arena;
 #[path = "../examples/budgets.rs"]
 mod budgets;
+#[path = "../examples/engine.rs"]
+mod engine;
 #[path = "../examples/mlp.rs"]
 mod mlp;
 #[path = "../examples/out_of_memory.rs"]
@@ -73,6 +75,28 @@ fn budgets() {
         "which would exceed the budget of this kind",
     ];
     check_output("budgets", budgets::main, &expected);
+}
+
+/// The recording opens as the page of `orlop report`.
+#[test]
+fn engine() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let expected = [
+        "one token: 1.25 KiB in one arena, optimal",
+        "KV cache: at most 80.0 KiB, 13 preemptions",
+        "the texts are identical: true",
+        "orlop-engine.orlop",
+    ];
+    check("engine", folder.path(), engine::main, &expected);
+    if std::env::var_os(CHILD).is_none() {
+        let file = folder.path().join("orlop-engine.orlop");
+        let history = orlop::trace::history::History::read(file).expect("the example wrote a recording");
+        let texts = history.devices[0].events.iter().map(|event| history.sites.name(event.text));
+        assert!(texts.into_iter().any(|text| text == "end of a turn of sequence 3"));
+        let mut page = Vec::new();
+        orlop::lab::report::ReportData::new(&history).write(&mut page).expect("a page");
+        assert!(page.starts_with(b"<!doctype html>"));
+    }
 }
 
 #[test]
