@@ -53,8 +53,8 @@
 //! # Ok::<(), orlop::memory::Error>(())
 //! ```
 //!
-//! The crate's `examples/` show budgets, arenas, plans, a backing of your own, weight files, out-of-memory
-//! reports and recordings: `cargo run -p orlop --example budgets`.
+//! The crate's `examples/` show a small engine, budgets, arenas, plans, a backing of your own, weight files,
+//! out-of-memory reports and recordings: `cargo run -p orlop --example engine`.
 #![forbid(unsafe_code)]
 
 /// The program on the project's first page is a test.

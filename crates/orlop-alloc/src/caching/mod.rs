@@ -24,7 +24,7 @@
 //! | `growth`, `release` | obtaining memory from the backing, and giving it back |
 //! | `maintenance`, `fork` | giving back at intervals; the child of a `fork` |
 //!
-//! `docs/caching.md` has the measurements, and the alternatives that were tried.
+//! `docs/caching.md` has the reasons, and the alternatives.
 
 mod allocate;
 mod allocator;

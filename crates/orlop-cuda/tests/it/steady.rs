@@ -64,7 +64,7 @@ impl Sizes {
 }
 
 /// The ledger of pinned memory: what it holds over what was requested. PyTorch's rounds to powers of two.
-/// `cargo test -p orlop-cuda --test it pinned_bytes -- --nocapture` prints the figures of docs/cuda.md.
+/// `cargo test -p orlop-cuda --test it pinned_bytes -- --nocapture` prints the figures of docs/benchmarks.md.
 #[test]
 fn pinned_bytes_over_requested_ones() {
     const BLOCKS: usize = 128;

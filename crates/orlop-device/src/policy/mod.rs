@@ -169,7 +169,7 @@ impl Policy {
     /// Returns orlop's policy for scarce memory without pages that can move, such as pinned memory: at most
     /// 1.13 of the peak of requested bytes is reserved in random replacements of blocks of 4 KiB to 64 MiB,
     /// where [`Policy::orlop_without_pages`] reserves 1.2 on average; but 2 to 7 requests of 100 allocate
-    /// memory of the device, instead of 1 to 3 (docs/device.md has the figures). A program that repeats
+    /// memory of the device, instead of 1 to 3 (docs/benchmarks.md has the figures). A program that repeats
     /// itself allocates none after its first periods, and may reserve more.
     #[must_use]
     pub fn orlop_bounded_waste() -> Self {

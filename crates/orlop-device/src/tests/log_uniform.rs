@@ -99,7 +99,7 @@ fn over_seeds(value: impl Fn(u64) -> f64) -> [f64; 2] {
 }
 
 /// `cargo test --release -p orlop-device --lib log_uniform -- --ignored --nocapture` prints the table of
-/// docs/cuda.md.
+/// docs/benchmarks.md.
 #[test]
 #[ignore = "a minute in a release build"]
 fn replacements_of_all_lengths() {
@@ -121,7 +121,7 @@ fn replacements_of_all_lengths() {
     }
 }
 
-/// `cargo test -p orlop-device --lib log_uniform -- --nocapture` prints the table of docs/device.md.
+/// `cargo test -p orlop-device --lib log_uniform -- --nocapture` prints figures of docs/benchmarks.md.
 #[test]
 fn bounded_waste_is_less_and_calls_are_more() {
     for (policy, filled, replaced, repeated) in
