@@ -1,5 +1,6 @@
 //! [`SimulatedDriver`]: the handle of the loaded driver.
 
+use crate::built;
 use crate::config::{DriverOptions, SimulationConfig};
 use crate::error::{Result, check};
 use crate::kernel::{self, KernelAccess, KernelRun, SimulatedKernel};
@@ -43,7 +44,7 @@ impl SimulatedDriver {
     ///
     /// If it is not where cargo puts it, or on another system than Linux.
     pub fn path() -> Result<PathBuf> {
-        library::path()
+        built::path()
     }
 
     /// Loads the driver into this process, or returns the loaded one. From then on a request for `libcuda.so`

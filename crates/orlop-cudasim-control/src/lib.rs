@@ -2,6 +2,7 @@
 //!
 #![doc = include_str!("../README.md")]
 
+mod built;
 mod config;
 mod driver;
 mod error;

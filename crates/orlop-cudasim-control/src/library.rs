@@ -1,31 +1,11 @@
-//! The loaded library: where it is, and its control functions.
+//! The loaded library: its control functions.
 
 use crate::config::DriverOptions;
 use crate::error::{Error, Result};
-use crate::loader;
+use crate::{built, loader};
 use orlop_cudasim::control::{SimAccess, SimAllocation, SimConfiguration, SimCounts, SimKernel, SimRace};
 use std::ffi::c_void;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-
-/// The file that cargo builds.
-const FILE: &str = "liborlop_cudasim.so";
-
-/// Returns the path of the built library.
-///
-/// It is looked for beside the running program, where cargo puts the libraries of a test, and then in the
-/// output folder of the build of this crate.
-pub(crate) fn path() -> Result<PathBuf> {
-    if cfg!(not(target_os = "linux")) {
-        return Err(Error::Unsupported);
-    }
-    let program = std::env::current_exe().unwrap_or_default();
-    let built = Path::new(env!("ORLOP_CUDASIM_PROFILE"));
-    let folders = program.ancestors().skip(1).take(2).chain(std::iter::once(built));
-    let places = folders.flat_map(|folder| [folder.join(FILE), folder.join("deps").join(FILE)]);
-    let mut found = places.filter(|path| path.is_file());
-    found.next().ok_or_else(|| Error::NotFound { name: FILE.to_owned() })
-}
 
 type NameSink = extern "C" fn(*mut c_void, *const u8, usize, u64);
 
@@ -82,7 +62,7 @@ pub(crate) fn load(options: &DriverOptions) -> Result<Functions> {
     if let Some((known, functions)) = loaded.as_ref() {
         return if known == options { Ok(*functions) } else { Err(Error::OtherOptions) };
     }
-    let library = loader::open(options)?;
+    let library = loader::open(&built::path()?, options)?;
     let functions = Functions::find(library)?;
     *loaded = Some((options.clone(), functions));
     Ok(functions)

@@ -2,25 +2,23 @@
 
 use crate::config::DriverOptions;
 use crate::error::{Error, Result};
-use crate::library;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 
 /// The name that the dynamic loader knows a driver by.
 const SONAME: &CStr = c"libcuda.so";
 
-/// Opens the library with these options.
-pub(crate) fn open(options: &DriverOptions) -> Result<*mut c_void> {
-    let path = library::path()?;
+/// Opens the library at `path` with these options.
+pub(crate) fn open(path: &Path, options: &DriverOptions) -> Result<*mut c_void> {
     // SAFETY: the name is a terminated string; with `RTLD_NOLOAD` nothing is loaded.
     let other = unsafe { libc::dlopen(SONAME.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if !other.is_null() {
         return Err(Error::OtherDriver);
     }
     if options.missing.is_empty() {
-        return open_file(&path);
+        return open_file(path);
     }
-    let copy = without_symbols(&path, &options.missing)?;
+    let copy = without_symbols(path, &options.missing)?;
     let opened = open_file(copy.as_path());
     // Once mapped, the file is not needed; a failure leaves a file in the folder for temporary ones.
     let _ = std::fs::remove_file(&copy);

@@ -3,10 +3,11 @@
 use crate::config::DriverOptions;
 use crate::error::{Error, Result};
 use std::ffi::{CStr, c_void};
+use std::path::Path;
 
 /// Fails: the simulation needs Linux.
-pub(crate) fn open(options: &DriverOptions) -> Result<*mut c_void> {
-    let _ = options;
+pub(crate) fn open(path: &Path, options: &DriverOptions) -> Result<*mut c_void> {
+    let _ = (path, options);
     Err(Error::Unsupported)
 }
 

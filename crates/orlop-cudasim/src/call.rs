@@ -1,24 +1,9 @@
-//! The way into every call: one lock, counters, injected faults, virtual time, checks of context and capture.
+//! The way into every call: the lock, counters, injected faults, virtual time, checks of context and capture.
 
 use crate::codes::{CUresult, Failure, Outcome};
-use crate::driver::Driver;
-use std::cell::Cell;
-use std::ops::{Deref, DerefMut};
+use crate::guard::DriverGuard;
+use crate::state::host_thread::is_in_callback;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
-
-static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(Mutex::default);
-
-/// Signalled when a host function ends: a thread may wait for its stream.
-static PROGRESS: Condvar = Condvar::new();
-
-thread_local! {
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The locked driver. Host functions run with the lock released.
-#[derive(Debug)]
-pub(crate) struct DriverGuard(Option<MutexGuard<'static, Driver>>);
 
 /// What a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,54 +18,6 @@ pub(crate) enum CallKind {
     Unsafe,
 }
 
-impl Deref for DriverGuard {
-    type Target = Driver;
-
-    fn deref(&self) -> &Driver {
-        // `None` only within `unlocked` and `wait_for_progress`, which hold the unique borrow.
-        match &self.0 {
-            Some(guard) => guard,
-            None => unreachable!("the driver is locked"),
-        }
-    }
-}
-
-impl DerefMut for DriverGuard {
-    fn deref_mut(&mut self) -> &mut Driver {
-        match &mut self.0 {
-            Some(guard) => guard,
-            None => unreachable!("the driver is locked"),
-        }
-    }
-}
-
-impl DriverGuard {
-    pub(crate) fn lock() -> Self {
-        Self(Some(DRIVER.lock().unwrap_or_else(PoisonError::into_inner)))
-    }
-
-    /// Runs a host function without the lock, as the real driver runs it on a thread of its own.
-    pub(crate) fn unlocked(&mut self, function: impl FnOnce()) {
-        self.0 = None;
-        as_callback(function);
-        *self = Self::lock();
-        PROGRESS.notify_all();
-    }
-
-    /// Waits until a host function on another thread has ended.
-    pub(crate) fn wait_for_progress(&mut self) {
-        self.0 = self.0.take().map(|guard| PROGRESS.wait(guard).unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-/// Runs code that must not call the driver.
-pub(crate) fn as_callback<R>(function: impl FnOnce() -> R) -> R {
-    let before = IN_CALLBACK.replace(true);
-    let result = function();
-    IN_CALLBACK.set(before);
-    result
-}
-
 /// Runs the body of the call `name`.
 pub(crate) fn enter(
     name: &'static str,
@@ -88,7 +25,7 @@ pub(crate) fn enter(
     body: impl FnOnce(&mut DriverGuard) -> Outcome,
 ) -> CUresult {
     // A host function must not call the driver; the real one may hang.
-    if IN_CALLBACK.get() {
+    if is_in_callback() {
         return Failure::NOT_PERMITTED.0;
     }
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -141,7 +78,7 @@ macro_rules! calls {
             $crate::call::enter(
                 stringify!($name),
                 $crate::call::CallKind::$call,
-                |$driver: &mut $crate::call::DriverGuard| -> $crate::codes::Outcome { $body },
+                |$driver: &mut $crate::guard::DriverGuard| -> $crate::codes::Outcome { $body },
             )
         }
     )*};

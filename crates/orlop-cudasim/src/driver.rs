@@ -1,77 +1,23 @@
-//! [`Driver`]: everything the simulated driver knows, and its configuration.
+//! [`Driver`]: everything that the simulated driver knows.
 
-use crate::capture::Capture;
-use crate::codes::Failure;
-use crate::events::Event;
-use crate::faults::Faults;
-use crate::graphs::{Executable, Graph};
+use crate::codes::{Failure, Outcome};
 use crate::memory::Memory;
-use crate::modules::Modules;
-use crate::pools::Pool;
-use crate::races::Races;
-use crate::random::Durations;
-use crate::streams::Stream;
-use crate::vmm::VirtualMemory;
-use orlop_race::{VectorClock, WorkOrder};
+use crate::state::capture::Capture;
+use crate::state::config::Config;
+use crate::state::device::{SimDevice, device_of_primary};
+use crate::state::durations::Durations;
+use crate::state::event::Event;
+use crate::state::faults::Faults;
+use crate::state::graph::{Executable, Graph};
+use crate::state::host_thread;
+use crate::state::modules::Modules;
+use crate::state::pool::Pool;
+use crate::state::races::Races;
+use crate::state::stream::Stream;
+use crate::state::virtual_memory::VirtualMemory;
+use orlop_race::WorkOrder;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-
-/// What tests configure; see the fields of `control::Configuration`.
-#[derive(Debug, Clone)]
-pub(crate) struct Config {
-    pub(crate) version: i32,
-    pub(crate) seed: u64,
-    pub(crate) call_ns: u64,
-    pub(crate) op_ns: u64,
-    pub(crate) bytes_per_us: u64,
-    pub(crate) granularity: usize,
-    pub(crate) pinned_limit: u64,
-    pub(crate) has_poison: bool,
-    pub(crate) has_pools: bool,
-    pub(crate) has_vmm: bool,
-    pub(crate) has_peer_access: bool,
-    pub(crate) devices: Vec<u64>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            version: 13_000,
-            seed: 0,
-            call_ns: 200,
-            op_ns: 2_000,
-            bytes_per_us: 20_000,
-            granularity: 2 << 20,
-            pinned_limit: u64::MAX,
-            has_poison: true,
-            has_pools: true,
-            has_vmm: true,
-            has_peer_access: false,
-            devices: vec![1 << 30],
-        }
-    }
-}
-
-/// A device with its primary context.
-#[derive(Debug, Clone)]
-pub(crate) struct SimDevice {
-    pub(crate) total: u64,
-    pub(crate) used: u64,
-    /// How often the primary context is retained.
-    pub(crate) retained: u64,
-    /// The id of the primary context, which is another one each time that it is created.
-    pub(crate) context_id: u64,
-    pub(crate) context_flags: u32,
-    /// The error that every call on the context returns.
-    pub(crate) sticky: Option<Failure>,
-    pub(crate) legacy: u64,
-    pub(crate) default_pool: u64,
-    pub(crate) current_pool: u64,
-    pub(crate) peers: BTreeSet<usize>,
-    /// The ends of destroyed streams: of all, and of those that the legacy default stream waits for.
-    pub(crate) departed: VectorClock,
-    pub(crate) departed_blocking: VectorClock,
-}
 
 /// The state of the driver.
 #[derive(Debug)]
@@ -144,20 +90,7 @@ impl Driver {
             let legacy = driver.add_stream(device, Stream::legacy());
             let pool = driver.handle();
             driver.pools.insert(pool, Pool::new(device, true));
-            driver.devices.push(SimDevice {
-                total,
-                used: 0,
-                retained: 0,
-                context_id: 0,
-                context_flags: 0,
-                sticky: None,
-                legacy,
-                default_pool: pool,
-                current_pool: pool,
-                peers: BTreeSet::new(),
-                departed: VectorClock::default(),
-                departed_blocking: VectorClock::default(),
-            });
+            driver.devices.push(SimDevice::new(total, legacy, pool));
         }
         driver
     }
@@ -181,6 +114,53 @@ impl Driver {
     pub(crate) fn handle(&mut self) -> u64 {
         self.next_handle += 0x40;
         self.next_handle
+    }
+
+    /// Adds a stream to a device.
+    pub(crate) fn add_stream(&mut self, device: usize, stream: Stream) -> u64 {
+        let handle = self.handle();
+        let queue = self.order.add_queue();
+        self.streams.insert(handle, Stream { device, queue, ..stream });
+        handle
+    }
+
+    /// Returns the index of a `CUdevice`.
+    pub(crate) fn device(&self, device: i32) -> Outcome<usize> {
+        let index = usize::try_from(device).ok().filter(|&index| index < self.devices.len());
+        index.ok_or(Failure::INVALID_DEVICE)
+    }
+
+    /// Returns the device of a context handle.
+    pub(crate) fn device_of_context(&self, context: u64) -> Outcome<usize> {
+        let device = device_of_primary(context).filter(|&device| device < self.devices.len());
+        device.ok_or(Failure::INVALID_CONTEXT)
+    }
+
+    /// Returns the device of the current context, which must be retained.
+    pub(crate) fn current_device(&self) -> Outcome<usize> {
+        let device = self.device_of_context(host_thread::current())?;
+        if self.devices[device].retained == 0 {
+            return Err(Failure::CONTEXT_IS_DESTROYED);
+        }
+        Ok(device)
+    }
+
+    pub(crate) fn stream(&self, id: u64) -> Outcome<&Stream> {
+        self.streams.get(&id).ok_or(Failure::INVALID_HANDLE)
+    }
+
+    pub(crate) fn stream_mut(&mut self, id: u64) -> Outcome<&mut Stream> {
+        self.streams.get_mut(&id).ok_or(Failure::INVALID_HANDLE)
+    }
+
+    /// Returns `true` if everything submitted to a stream has completed.
+    pub(crate) fn is_idle(&self, id: u64) -> bool {
+        self.streams.get(&id).is_none_or(|stream| stream.operations.is_empty())
+    }
+
+    /// Returns `true` if a stream has completed everything up to a position.
+    pub(crate) fn is_done(&self, id: u64, position: u64) -> bool {
+        self.streams.get(&id).is_none_or(|stream| stream.completed >= position)
     }
 
     /// Takes memory of a device.

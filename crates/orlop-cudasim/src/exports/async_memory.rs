@@ -3,7 +3,7 @@
 use crate::abi::{In, LOCATION_DEVICE, Out, PoolProperties};
 use crate::call::calls;
 use crate::codes::Failure;
-use crate::pools::Pool;
+use crate::state::pool::Pool;
 
 calls! {
     fn cuMemAllocAsync(address: Out<usize>, bytes: usize, stream: u64) Context |driver| {

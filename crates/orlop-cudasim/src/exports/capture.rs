@@ -1,9 +1,10 @@
 //! Stream capture.
 
 use crate::abi::Out;
-use crate::call::{DriverGuard, calls};
-use crate::capture::{RELAXED, STATUS_NONE, exchange_mode};
+use crate::call::calls;
 use crate::codes::Outcome;
+use crate::guard::DriverGuard;
+use crate::state::capture::{RELAXED, STATUS_NONE, exchange_mode};
 
 /// The optional results of `cuStreamGetCaptureInfo`.
 struct CaptureInfo {

@@ -3,7 +3,8 @@
 use crate::abi::Out;
 use crate::call::calls;
 use crate::codes::Failure;
-use crate::context::{current, pop, primary, push, set_current};
+use crate::state::device::primary;
+use crate::state::host_thread::{current, pop, push, set_current};
 
 calls! {
     fn cuDevicePrimaryCtxRetain(context: Out<u64>, device: i32) Init |driver| {

@@ -1,30 +1,22 @@
 //! The calls of tests: see `crate::control` for their types. None of them is counted or takes virtual time.
 
 use crate::abi::{In, Out};
-use crate::call::{DriverGuard, as_callback};
 use crate::codes::{CUresult, Failure, Outcome};
-use crate::context;
 use crate::control::{
     SimAccess, SimAccessReport, SimAllocation, SimConfiguration, SimCounts, SimKernel, SimRace,
 };
-use crate::driver::{Config, Driver};
-use crate::memory::MemoryAccess;
-use crate::memory::{SimMemory, bytes};
-use crate::modules::{Kernel, KernelCode, Launch};
+use crate::driver::Driver;
+use crate::guard::DriverGuard;
+use crate::memory::{MemoryAccess, SimMemory, bytes};
 use crate::ptx::Shape;
-use crate::races::AccessRecord;
-use crate::streams::Submission;
-use crate::work::Work;
+use crate::state::config::Config;
+use crate::state::host_thread::{self, as_callback};
+use crate::state::kernel::{Kernel, KernelCode, Launch};
+use crate::state::races::AccessRecord;
+use crate::state::work::{Submission, Work};
 use orlop_race::AccessKind;
 use std::ffi::c_void;
 use std::sync::Arc;
-
-impl From<SimAccess> for MemoryAccess {
-    fn from(access: SimAccess) -> Self {
-        let SimAccess { address, bytes, is_write } = access;
-        if is_write { Self::write(address, bytes) } else { Self::read(address, bytes) }
-    }
-}
 
 fn code(result: Outcome) -> CUresult {
     result.err().map_or(0, |failure| failure.0)
@@ -43,7 +35,7 @@ pub(crate) extern "C" fn orlopsim_reset(configuration: In<SimConfiguration>) -> 
         if !is_granular || found.bytes_per_us == 0 {
             return Err(Failure::INVALID_VALUE);
         }
-        context::clear();
+        host_thread::clear();
         DriverGuard::lock().reset(Config {
             version: found.version,
             seed: found.seed,

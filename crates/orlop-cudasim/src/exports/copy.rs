@@ -4,12 +4,11 @@
 //! done. A synchronous copy runs in the legacy default stream; between device addresses it does not wait.
 
 use crate::abi::{Copy2d, Copy3d, In, Plane, Volume};
-use crate::call::{DriverGuard, calls};
+use crate::call::calls;
 use crate::codes::{Failure, Outcome};
-use crate::memory::bytes;
-use crate::memory::{CopyShape, MemoryAccess};
-use crate::streams::Submission;
-use crate::work::{CopySource, Work};
+use crate::guard::DriverGuard;
+use crate::memory::{CopyShape, MemoryAccess, bytes};
+use crate::state::work::{CopySource, Submission, Work};
 use std::sync::Arc;
 
 /// Where one side of a copy is.

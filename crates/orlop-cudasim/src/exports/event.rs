@@ -3,7 +3,7 @@
 use crate::abi::Out;
 use crate::call::calls;
 use crate::codes::Failure;
-use crate::events::Recorded;
+use crate::state::event::Recorded;
 
 calls! {
     fn cuEventCreate(event: Out<u64>, flags: u32) Context |driver| {

@@ -1,10 +1,10 @@
 //! Fills. One without a stream runs in the legacy default stream and does not wait.
 
-use crate::call::{DriverGuard, calls};
+use crate::call::calls;
 use crate::codes::{Failure, Outcome};
+use crate::guard::DriverGuard;
 use crate::memory::MemoryAccess;
-use crate::streams::Submission;
-use crate::work::Work;
+use crate::state::work::{Submission, Work};
 
 /// A fill as the call describes it: `count` values of `width` bytes in each of `rows` rows.
 #[derive(Debug, Clone, Copy)]

@@ -1,9 +1,10 @@
 //! Graphs. They come from captures; building them node by node is not simulated.
 
 use crate::abi::Out;
-use crate::call::{DriverGuard, calls};
+use crate::call::calls;
 use crate::codes::{Failure, Outcome};
-use crate::graphs::Executable;
+use crate::guard::DriverGuard;
+use crate::state::graph::Executable;
 
 fn instantiate(driver: &mut DriverGuard, executable: &Out<u64>, graph: u64) -> Outcome {
     let made = Executable::new(driver.graphs.get(&graph).ok_or(Failure::INVALID_VALUE)?);

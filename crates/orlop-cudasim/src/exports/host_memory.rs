@@ -1,8 +1,9 @@
 //! Pinned host memory, and host memory of the program that is registered.
 
 use crate::abi::Out;
-use crate::call::{DriverGuard, calls};
+use crate::call::calls;
 use crate::codes::{Failure, Outcome};
+use crate::guard::DriverGuard;
 use crate::memory::SimMemory;
 
 fn allocate(driver: &mut DriverGuard, bytes: usize, flags: u32) -> Outcome<usize> {

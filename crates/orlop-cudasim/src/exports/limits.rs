@@ -3,8 +3,7 @@
 use crate::abi::{MemoryLocation, Out};
 use crate::call::calls;
 use crate::codes::{Failure, Outcome};
-use crate::streams::Submission;
-use crate::work::Work;
+use crate::state::work::{Submission, Work};
 
 /// Multiprocessors of a simulated device.
 pub(super) const MULTIPROCESSORS: i32 = 4;

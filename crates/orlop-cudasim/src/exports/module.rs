@@ -1,13 +1,11 @@
 //! Modules and kernel launches. To load a module allocates memory, and counts as a call that may wait.
 
 use crate::abi::{In, LaunchConfig, Out, Text};
-use crate::call::{DriverGuard, calls};
+use crate::call::calls;
 use crate::codes::{Failure, Outcome};
-use crate::modules::Launch;
+use crate::guard::DriverGuard;
 use crate::ptx::Shape;
-use crate::streams::Submission;
-use crate::work::Work;
-use std::sync::Arc;
+use crate::state::kernel::Launch;
 
 /// The end of a list of launch options, and its entries.
 const PARAM_END: usize = 0;
@@ -73,10 +71,7 @@ fn launch(
     let arguments = copy_arguments(&entry.sizes, pointers, options)?;
     let code = driver.modules.code(&entry).ok_or(Failure::NOT_SUPPORTED)?;
     let LaunchConfig { grid, block, shared, .. } = config;
-    let name = Arc::clone(&entry.name);
-    let mut launch = Launch::new(Arc::clone(&name), code, Shape { grid, block }, shared, arguments);
-    let accesses = launch.trace(driver, id)?;
-    driver.submit(id, Submission { name, work: Work::Kernel(Arc::new(launch)), accesses, duration: None })
+    driver.launch(id, Launch::new(entry.name, code, Shape { grid, block }, shared, arguments))
 }
 
 calls! {

@@ -1,10 +1,11 @@
 //! What a pointer is.
 
 use crate::abi::{In, Out};
-use crate::call::{DriverGuard, calls};
+use crate::call::calls;
 use crate::codes::{Failure, Outcome};
-use crate::context::primary;
+use crate::guard::DriverGuard;
 use crate::memory::SimMemory;
+use crate::state::device::primary;
 
 /// Writes an attribute of an address. Each has its own type, by the driver's interface.
 fn write(driver: &DriverGuard, data: Out<u64>, attribute: i32, address: usize) -> Outcome {

@@ -1,11 +1,12 @@
 //! Streams.
 
 use crate::abi::{HostFunction, Out};
-use crate::call::{DriverGuard, calls};
+use crate::call::calls;
 use crate::codes::{Failure, Outcome};
-use crate::context::primary;
-use crate::streams::{NON_BLOCKING, Stream, Submission};
-use crate::work::{HostCallback, Work};
+use crate::guard::DriverGuard;
+use crate::state::device::primary;
+use crate::state::stream::{NON_BLOCKING, Stream};
+use crate::state::work::{HostCallback, Submission, Work};
 
 fn create(driver: &mut DriverGuard, stream: &Out<u64>, flags: u32, priority: i32) -> Outcome {
     if flags & !NON_BLOCKING != 0 || stream.is_null() {

@@ -1,8 +1,9 @@
 //! Virtual memory management.
 
 use crate::abi::{AccessDescription, AllocationProperties, In, LOCATION_DEVICE, MemoryLocation, Out};
-use crate::call::{DriverGuard, calls};
+use crate::call::calls;
 use crate::codes::{Failure, Outcome};
+use crate::guard::DriverGuard;
 
 /// Returns the device of an allocation's properties.
 fn device_of(driver: &DriverGuard, properties: &AllocationProperties) -> Outcome<usize> {

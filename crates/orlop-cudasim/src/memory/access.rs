@@ -1,5 +1,6 @@
 //! What an operation reads and writes.
 
+use crate::control::SimAccess;
 use orlop_race::AccessKind;
 
 /// An access to tracked memory by an operation.
@@ -17,6 +18,13 @@ impl MemoryAccess {
 
     pub(crate) fn write(address: usize, bytes: usize) -> Self {
         Self { address, bytes, kind: AccessKind::Write }
+    }
+}
+
+impl From<SimAccess> for MemoryAccess {
+    fn from(access: SimAccess) -> Self {
+        let SimAccess { address, bytes, is_write } = access;
+        if is_write { Self::write(address, bytes) } else { Self::read(address, bytes) }
     }
 }
 

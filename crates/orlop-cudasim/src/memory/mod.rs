@@ -205,6 +205,19 @@ impl Memory {
         (address - found.start < found.bytes).then_some(found)
     }
 
+    /// Returns an access as one for each allocation that it touches.
+    pub(crate) fn by_allocation(&self, access: MemoryAccess) -> Vec<MemoryAccess> {
+        let (mut parts, mut address) = (Vec::new(), access.address);
+        let end = access.address + access.bytes;
+        while address < end {
+            let of_allocation = self.around(address).map(|found| found.start + found.bytes);
+            let part = of_allocation.map_or(end, |allocation| allocation.min(end));
+            parts.push(MemoryAccess { address, bytes: part - address, kind: access.kind });
+            address = part;
+        }
+        parts
+    }
+
     /// Returns where bytes of an allocation are, in the file or in registered memory.
     pub(crate) fn place(&self, found: &Located, address: usize, bytes: usize) -> Range<usize> {
         let start = match found.kind {

@@ -11,22 +11,27 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `entry` | a module's text as entry points |
 //! | `instruction` | instructions, types, operands |
 //! | `parse` | a function's text as instructions |
 //! | `opcode` | one instruction's text |
+//! | `names` | what names and numbers in a text stand for |
 //! | `arithmetic` | what instructions compute |
 //! | `execute` | threads |
 //! | `memory` | the accesses of a launch, and its memory |
 
 mod arithmetic;
+mod entry;
 mod execute;
 mod instruction;
 mod memory;
+mod names;
 mod opcode;
 mod parse;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::entry::{EntryPoint, entry_points};
 pub(crate) use self::execute::Shape;
-pub(crate) use self::instruction::{Parameter, Program};
+pub(crate) use self::instruction::Program;
 pub(crate) use self::memory::{AccessedMemory, Recorder};

@@ -1,7 +1,7 @@
 //! The text of one instruction, as an [`Operation`].
 
 use super::instruction::{Binary, Comparison, Operation, Type, TypeKind};
-use super::parse::{Names, ParseError};
+use super::names::{Names, ParseError};
 
 /// Splits operands at commas that are not within braces or brackets.
 fn split_operands(text: &str) -> Vec<&str> {

@@ -1,7 +1,8 @@
 //! The instructions, by small programs that store into memory of the test.
 
+use super::instruction::Parameter;
 use super::memory::GlobalMemory;
-use super::{Parameter, Program, Recorder, Shape};
+use super::{Program, Recorder, Shape};
 use crate::codes::{Failure, Outcome};
 use crate::memory::MemoryAccess;
 use std::collections::BTreeMap;

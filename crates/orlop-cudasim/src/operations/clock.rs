@@ -3,10 +3,10 @@
 //! Every call of the host advances the clock a little; a call that waits advances it to the end of what it
 //! waits for. Nothing depends on real time, so that a single-threaded program runs the same way every time.
 
-use crate::call::DriverGuard;
 use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
-use crate::work::execute;
+use crate::guard::DriverGuard;
+use crate::operations::execute::execute;
 
 impl Driver {
     /// Returns the end of a stream's first operation, once it can start.
@@ -16,10 +16,7 @@ impl Driver {
         if first.end.is_some() {
             return first.end;
         }
-        let done = |&(other, position): &(u64, u64)| {
-            self.streams.get(&other).is_none_or(|stream| stream.completed >= position)
-        };
-        if !first.after.iter().all(done) {
+        if !first.after.iter().all(|&(other, position)| self.is_done(other, position)) {
             return None;
         }
         // What it waited for has completed at the cursor at the latest.

@@ -1,42 +1,10 @@
-//! Events: points in a stream that others wait for.
+//! Events: records in streams and in captures, waits of streams, and times.
 
-use crate::call::DriverGuard;
-use crate::capture::NodeSet;
 use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
-use crate::streams::Submission;
-use crate::work::Work;
-use orlop_race::{HOST_QUEUE, VectorClock};
-
-/// `CU_EVENT_DISABLE_TIMING`.
-const DISABLE_TIMING: u32 = 2;
-
-/// The last record of an event.
-#[derive(Debug, Clone)]
-pub(crate) enum Recorded {
-    Never,
-    /// In a stream, at a position.
-    InStream {
-        stream: u64,
-        position: u64,
-        clock: VectorClock,
-    },
-    /// While a stream captured: a point in the capture.
-    InCapture {
-        capture: u64,
-        nodes: NodeSet,
-    },
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Event {
-    pub(crate) device: usize,
-    flags: u32,
-    pub(crate) recorded: Recorded,
-    generation: u64,
-    /// When its last record completed.
-    completed_at: Option<u64>,
-}
+use crate::state::event::{Event, Recorded};
+use crate::state::work::{Submission, Work};
+use orlop_race::HOST_QUEUE;
 
 impl Driver {
     pub(crate) fn create_event(&mut self, device: usize, flags: u32) -> Outcome<u64> {
@@ -44,7 +12,7 @@ impl Driver {
             return Err(Failure::INVALID_VALUE);
         }
         let handle = self.handle();
-        let event = Event { device, flags, recorded: Recorded::Never, generation: 0, completed_at: None };
+        let event = Event::new(device, flags);
         self.events.insert(handle, event);
         Ok(handle)
     }
@@ -81,14 +49,6 @@ impl Driver {
         Ok(())
     }
 
-    pub(crate) fn complete_record(&mut self, handle: u64, generation: u64, end: u64) {
-        if let Some(event) = self.events.get_mut(&handle)
-            && event.generation == generation
-        {
-            event.completed_at = Some(end);
-        }
-    }
-
     /// Orders the later work of a stream after the last record of an event.
     pub(crate) fn wait_event(&mut self, stream: u64, handle: u64) -> Outcome {
         let recorded = self.event(handle)?.recorded.clone();
@@ -116,10 +76,6 @@ impl Driver {
         }
     }
 
-    fn is_done(&self, stream: u64, position: u64) -> bool {
-        self.streams.get(&stream).is_none_or(|stream| stream.completed >= position)
-    }
-
     /// Returns whether the last record of an event has completed; then the host comes after it.
     pub(crate) fn query_event(&mut self, handle: u64) -> Outcome {
         match self.event(handle)?.recorded.clone() {
@@ -139,10 +95,9 @@ impl Driver {
     pub(crate) fn elapsed(&self, start: u64, end: u64) -> Outcome<f32> {
         let (start, end) = (self.event(start)?, self.event(end)?);
         for event in [start, end] {
-            let is_timed = event.flags & DISABLE_TIMING == 0;
             match event.recorded {
                 Recorded::InCapture { .. } => return Err(Failure::CAPTURED_EVENT),
-                Recorded::InStream { .. } if is_timed && start.device == end.device => {}
+                Recorded::InStream { .. } if event.is_timed() && start.device == end.device => {}
                 _ => return Err(Failure::INVALID_HANDLE),
             }
         }
@@ -152,22 +107,5 @@ impl Driver {
         #[allow(clippy::cast_possible_truncation)] // The driver's type; microseconds fit well.
         let milliseconds = (std::time::Duration::from_nanos(to.abs_diff(from)).as_secs_f64() * 1e3) as f32;
         Ok(if to < from { -milliseconds } else { milliseconds })
-    }
-}
-
-impl DriverGuard {
-    /// Waits until the last record of an event has completed.
-    pub(crate) fn synchronize_event(&mut self, handle: u64) -> Outcome {
-        let device = self.event(handle)?.device;
-        match self.event(handle)?.recorded.clone() {
-            Recorded::Never => return Ok(()),
-            Recorded::InCapture { .. } => return Err(Failure::CAPTURED_EVENT),
-            Recorded::InStream { stream, position, clock } => {
-                self.wait_until(|driver| driver.is_done(stream, position))?;
-                self.order.wait(HOST_QUEUE, &clock);
-            }
-        }
-        self.trim_pools(device);
-        self.devices[device].sticky.map_or(Ok(()), Err)
     }
 }

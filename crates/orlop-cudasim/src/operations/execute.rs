@@ -1,78 +1,20 @@
-//! [`Work`]: what an operation in a stream does, and its execution.
+//! The execution of an operation whose time has come.
 
-use crate::call::{DriverGuard, as_callback};
 use crate::codes::Failure;
 use crate::driver::Driver;
-use crate::memory::{CopyShape, MemoryAccess, bytes};
-use crate::modules::Launch;
-use std::ffi::c_void;
+use crate::guard::DriverGuard;
+use crate::memory::{MemoryAccess, bytes};
+use crate::state::host_thread::as_callback;
+use crate::state::work::{CopySource, HostCallback, Work};
 use std::ptr;
-use std::sync::Arc;
 
-/// Where a copy reads.
-#[derive(Debug, Clone)]
-pub(crate) enum CopySource {
-    Address(usize),
-    /// Pageable memory, staged when the call was made.
-    Staged(Arc<[u8]>),
-}
-
-#[derive(Debug, Clone)]
-pub(crate) enum Work {
-    /// Takes time, or only a place in the order.
-    Nothing,
-    Copy {
-        to: usize,
-        from: CopySource,
-        shape: CopyShape,
-    },
-    Fill {
-        to: usize,
-        pitch: usize,
-        count: usize,
-        rows: usize,
-        value: u32,
-        width: usize,
-    },
-    /// Sets the time of an event, if it was not recorded again since.
-    Record {
-        event: u64,
-        generation: u64,
-    },
-    Host {
-        function: HostCallback,
-    },
-    Kernel(Arc<Launch>),
-    /// Returns memory that was allocated in stream order.
-    Free {
-        address: usize,
-    },
-}
-
-/// A host function with its argument.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HostCallback {
-    pub(crate) function: unsafe extern "C" fn(*mut c_void),
-    pub(crate) data: usize,
-}
-
-impl Work {
-    /// Returns how many bytes the operation moves, for its duration.
-    pub(crate) fn moved(&self) -> usize {
-        match self {
-            Self::Copy { shape, .. } => shape.bytes(),
-            Self::Fill { count, rows, width, .. } => count.saturating_mul(*rows).saturating_mul(*width),
-            _ => 0,
+impl Driver {
+    fn complete_record(&mut self, event: u64, generation: u64, end: u64) {
+        if let Some(event) = self.events.get_mut(&event) {
+            event.complete(generation, end);
         }
     }
 
-    /// Returns `true` for operations that take no time of the device.
-    pub(crate) fn is_instant(&self) -> bool {
-        matches!(self, Self::Nothing | Self::Record { .. } | Self::Free { .. })
-    }
-}
-
-impl Driver {
     /// Executes an operation that needs no callback into the program.
     fn execute_plain(&mut self, device: usize, work: Work, end: u64) {
         match work {

@@ -3,52 +3,19 @@
 //! A call that is illegal because of a capture fails and invalidates the capture; ending it then fails too.
 
 use crate::codes::{Failure, Outcome};
-use crate::context::thread;
 use crate::driver::Driver;
-use crate::graphs::{Graph, GraphNode};
-use crate::streams::Submission;
-use std::cell::Cell;
-use std::collections::BTreeSet;
+use crate::state::capture::{
+    Capture, GLOBAL, RELAXED, STATUS_ACTIVE, STATUS_INVALIDATED, STATUS_NONE, thread_mode,
+};
+use crate::state::graph::{Graph, GraphNode, NodeSet};
+use crate::state::host_thread::thread;
+use crate::state::work::Submission;
 use std::sync::Arc;
-
-/// Indices of nodes in a graph.
-pub(crate) type NodeSet = BTreeSet<usize>;
-
-/// `CUstreamCaptureMode`.
-pub(crate) const GLOBAL: i32 = 0;
-pub(crate) const RELAXED: i32 = 2;
-
-/// `CUstreamCaptureStatus`.
-pub(crate) const STATUS_NONE: i32 = 0;
-const STATUS_ACTIVE: i32 = 1;
-const STATUS_INVALIDATED: i32 = 2;
-
-thread_local! {
-    static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
-}
-
-/// Replaces this thread's mode and returns the one before.
-pub(crate) fn exchange_mode(mode: i32) -> Outcome<i32> {
-    if (GLOBAL..=RELAXED).contains(&mode) { Ok(MODE.replace(mode)) } else { Err(Failure::INVALID_VALUE) }
-}
-
-/// A capture in progress.
-#[derive(Debug)]
-pub(crate) struct Capture {
-    origin: u64,
-    mode: i32,
-    thread: u64,
-    is_invalid: bool,
-    pub(crate) graph: Graph,
-    /// The handle that the graph gets, and those of the origin's dependencies, for `cuStreamGetCaptureInfo`.
-    pub(crate) graph_handle: u64,
-    pub(crate) dependencies: Box<[u64]>,
-}
 
 impl Driver {
     /// Refuses a call that may wait for streams, if a capture forbids those to this thread.
     pub(crate) fn refuse_in_capture(&mut self) -> Outcome {
-        let (mode, thread) = (MODE.get(), thread());
+        let (mode, thread) = (thread_mode(), thread());
         if mode == RELAXED || self.captures.is_empty() {
             return Ok(());
         }

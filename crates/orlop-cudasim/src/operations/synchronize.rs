@@ -1,0 +1,52 @@
+//! The calls that wait: for a stream, a device or an event.
+
+use crate::codes::{Failure, Outcome};
+use crate::guard::DriverGuard;
+use crate::state::event::Recorded;
+use orlop_race::HOST_QUEUE;
+
+impl DriverGuard {
+    /// Waits until everything submitted so far to a stream has completed.
+    pub(crate) fn synchronize_stream(&mut self, id: u64) -> Outcome {
+        let stream = self.stream(id)?;
+        let (device, position, queue) = (stream.device, stream.submitted, stream.queue);
+        let clock = self.order.record(queue);
+        self.wait_until(|driver| driver.is_done(id, position))?;
+        self.order.wait(HOST_QUEUE, &clock);
+        self.trim_pools(device);
+        self.devices[device].sticky.map_or(Ok(()), Err)
+    }
+
+    /// Waits until everything submitted so far to a device has completed.
+    pub(crate) fn synchronize_device(&mut self, device: usize) -> Outcome {
+        let streams: Vec<(u64, u64, usize)> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.device == device)
+            .map(|(&id, stream)| (id, stream.submitted, stream.queue))
+            .collect();
+        let departed = self.devices[device].departed.clone();
+        let clocks: Vec<_> = streams.iter().map(|&(_, _, queue)| self.order.record(queue)).collect();
+        self.wait_until(|driver| streams.iter().all(|&(id, position, _)| driver.is_done(id, position)))?;
+        for clock in clocks.iter().chain([&departed]) {
+            self.order.wait(HOST_QUEUE, clock);
+        }
+        self.trim_pools(device);
+        self.devices[device].sticky.map_or(Ok(()), Err)
+    }
+
+    /// Waits until the last record of an event has completed.
+    pub(crate) fn synchronize_event(&mut self, handle: u64) -> Outcome {
+        let device = self.event(handle)?.device;
+        match self.event(handle)?.recorded.clone() {
+            Recorded::Never => return Ok(()),
+            Recorded::InCapture { .. } => return Err(Failure::CAPTURED_EVENT),
+            Recorded::InStream { stream, position, clock } => {
+                self.wait_until(|driver| driver.is_done(stream, position))?;
+                self.order.wait(HOST_QUEUE, &clock);
+            }
+        }
+        self.trim_pools(device);
+        self.devices[device].sticky.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,113 @@
+//! [`VirtualMemory`]: reservations, physical memory, and its mappings.
+
+use crate::codes::{Failure, Outcome};
+use crate::memory::{Located, SimMemory};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_*`.
+pub(crate) const PROT_READ: i32 = 1;
+pub(crate) const PROT_READ_WRITE: i32 = 3;
+
+/// Physical memory of a device.
+#[derive(Debug)]
+pub(crate) struct PhysicalAllocation {
+    pub(crate) device: usize,
+    pub(crate) bytes: usize,
+    /// Where it is in the file.
+    pub(crate) offset: usize,
+    /// References by handle and by mapping; it is freed with the last.
+    pub(crate) handles: u64,
+    pub(crate) mappings: u64,
+}
+
+/// Physical memory mapped at reserved addresses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mapping {
+    pub(crate) bytes: usize,
+    pub(crate) handle: u64,
+    /// Where its bytes are in the file.
+    pub(crate) place: usize,
+    pub(crate) device: usize,
+    pub(crate) access: i32,
+}
+
+/// All reservations, physical memory and mappings.
+#[derive(Debug, Default)]
+pub(crate) struct VirtualMemory {
+    /// Bytes by start.
+    pub(crate) reservations: BTreeMap<usize, usize>,
+    pub(crate) physical: HashMap<u64, PhysicalAllocation>,
+    pub(crate) mappings: BTreeMap<usize, Mapping>,
+}
+
+impl VirtualMemory {
+    pub(crate) fn reservations(&self) -> Vec<Range<usize>> {
+        self.reservations.iter().map(|(&start, &bytes)| start..start + bytes).collect()
+    }
+
+    /// Returns the physical memory that is not freed: bytes and device.
+    pub(crate) fn physical(&self) -> impl Iterator<Item = (u64, usize, usize)> {
+        self.physical.iter().map(|(&handle, found)| (handle, found.bytes, found.device))
+    }
+
+    pub(crate) fn mapping(&self, address: usize) -> Option<(usize, &Mapping)> {
+        let (&start, found) = self.mappings.range(..=address).next_back()?;
+        (address - start < found.bytes).then_some((start, found))
+    }
+
+    pub(crate) fn locate(&self, address: usize) -> Option<Located> {
+        let (start, found) = self.mapping(address)?;
+        let (bytes, device, id) = (found.bytes, found.device, found.handle);
+        Some(Located { start, bytes, kind: SimMemory::Mapped, device, pool: 0, flags: 0, id })
+    }
+
+    pub(crate) fn is_accessible(&self, address: usize, bytes: usize) -> bool {
+        self.has_access(address, bytes, PROT_READ)
+    }
+
+    pub(crate) fn is_writable(&self, address: usize, bytes: usize) -> bool {
+        self.has_access(address, bytes, PROT_READ_WRITE)
+    }
+
+    fn has_access(&self, address: usize, bytes: usize, access: i32) -> bool {
+        let (mut at, end) = (address, address.saturating_add(bytes));
+        while at < end {
+            match self.mapping(at) {
+                Some((start, found)) if found.access & access == access => at = start + found.bytes,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    pub(crate) fn places(&self, address: usize, bytes: usize) -> Vec<Range<usize>> {
+        let (mut at, end) = (address, address.saturating_add(bytes));
+        let mut places: Vec<Range<usize>> = Vec::new();
+        while at < end {
+            let Some((start, found)) = self.mapping(at) else { break };
+            let next = (start + found.bytes).min(end);
+            let place = found.place + (at - start)..found.place + (next - start);
+            match places.last_mut() {
+                Some(last) if last.end == place.start => last.end = place.end,
+                _ => places.push(place),
+            }
+            at = next;
+        }
+        places
+    }
+
+    /// Returns the starts of the mappings that make up a range exactly.
+    pub(crate) fn exact(&self, address: usize, bytes: usize) -> Outcome<Vec<usize>> {
+        let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(Failure::INVALID_VALUE)?;
+        let (mut at, mut starts) = (address, Vec::new());
+        for (&start, found) in self.mappings.range(address..end) {
+            if start != at {
+                return Err(Failure::INVALID_VALUE);
+            }
+            starts.push(start);
+            at = start + found.bytes;
+        }
+        if at == end { Ok(starts) } else { Err(Failure::INVALID_VALUE) }
+    }
+}
