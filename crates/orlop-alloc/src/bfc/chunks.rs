@@ -127,6 +127,16 @@ impl Slab {
     pub(crate) fn bytes(&self) -> usize {
         self.chunks.capacity() * size_of::<Chunk>() + self.unused.capacity() * size_of::<Index>()
     }
+
+    /// Iterates over the chunks of a region in order of address.
+    pub(crate) fn walk<'a>(&'a self, map: &RegionMap) -> impl Iterator<Item = (Index, &'a Chunk)> + 'a {
+        let mut next = map.first().unwrap_or(NONE);
+        std::iter::from_fn(move || {
+            let chunk = self.get(next as usize).filter(|_| next != NONE)?;
+            let index = std::mem::replace(&mut next, chunk.next);
+            Some((index, chunk))
+        })
+    }
 }
 
 impl std::ops::Index<Index> for Slab {

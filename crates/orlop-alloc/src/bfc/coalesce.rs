@@ -1,4 +1,4 @@
-//! Splitting and merging of chunks, and their entry in the index of free chunks.
+//! Splitting and merging of chunks, by their stamps too, and their entry in the index of free chunks.
 
 use super::bins::{Free, FreeIndex};
 use super::chunks::{Chunk, Index, NONE};
@@ -91,5 +91,69 @@ impl<I: FreeIndex> Heap<I> {
         let free = Free { size: chunk.size, address: chunk.address, chunk: index };
         let removed = self.bins.remove(free);
         debug_assert!(removed);
+    }
+
+    /// Queues a chunk that has a stamp until the stamp is safe.
+    pub(crate) fn queue_stamp(&mut self, index: Index) {
+        let chunk = &mut self.chunks[index];
+        if chunk.freed_at == 0 {
+            return;
+        }
+        self.stamps.note(chunk.freed_at);
+        if !std::mem::replace(&mut chunk.queued, true) {
+            self.stamps.push(index);
+        }
+    }
+
+    /// Merges the chunks whose stamps are safe. If `required > 0`, merges others too, until one chunk has
+    /// `required` bytes. Returns `true` if there is such a chunk.
+    ///
+    /// Source: `MergeTimestampedChunks` in TensorFlow's `bfc_allocator.cc`. The rules are the same, including
+    /// that a pass identifies chunks by address.
+    pub(crate) fn merge_stamped(&mut self, required: usize) -> bool {
+        let mut satisfied = required == 0;
+        let mut merge = Vec::new();
+        for index in self.stamps.take() {
+            self.chunks[index].queued = false;
+            let chunk = self.chunks[index];
+            // The slab index may have been reused: it counts if its chunk is free and in the index.
+            if chunk.in_use() || !chunk.binned {
+                continue;
+            }
+            if chunk.freed_at == 0 {
+                merge.push(chunk.address);
+            } else if self.stamps.is_safe(chunk.freed_at) {
+                self.chunks[index].freed_at = 0;
+                merge.push(chunk.address);
+            } else if required > 0 {
+                merge.push(chunk.address);
+            } else {
+                self.queue_stamp(index);
+            }
+        }
+        for address in merge {
+            // No chunk starts there if an earlier iteration merged it into a neighbour.
+            let region = self.regions.containing(address);
+            let Some(index) = region.and_then(|map| map.chunk_at(address, &self.chunks)) else {
+                continue;
+            };
+            if satisfied && required > 0 {
+                self.queue_stamp(index);
+                continue;
+            }
+            self.unbin(index);
+            let merged = self.coalesce(index, required > 0);
+            self.bin(merged);
+            if required > 0 {
+                let (size, freed_at) = (self.chunks[merged].size, self.chunks[merged].freed_at);
+                // TensorFlow drops chunks that found no neighbour from the queue: their stamps are never
+                // cleared there.
+                if freed_at > 0 {
+                    self.queue_stamp(merged);
+                }
+                satisfied = size >= required;
+            }
+        }
+        satisfied
     }
 }

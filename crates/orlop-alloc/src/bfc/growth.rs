@@ -6,9 +6,8 @@
 
 use super::Bfc;
 use super::chunks::RegionMap;
-use super::heap::{Heap, HeapBlock, HeapRequest};
+use super::heap::{GrowthOutcome, Heap, HeapBlock, HeapRequest};
 use super::policy::RegionGrowth;
-use super::regions::GrowthOutcome;
 use crate::Refusal;
 use crate::backing::Backing;
 use crate::{Error, OutOfMemory, Result};

@@ -1,17 +1,20 @@
 //! The BFC engine: best fit with coalescing. Regions from a backing are cut into chunks, and a request takes
 //! the best fitting free chunk.
 //!
+//! Each module uses only those above it in this table.
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`policy`] | the rules, as data |
-//! | `heap` | the data structure: search, split, merge. Single-threaded, without a backing |
 //! | `chunks` | the slab of chunks, and the map from addresses to chunks |
 //! | `bins`, `sorted_runs` | the index of free chunks |
-//! | `coalesce` | splitting and merging of chunks |
-//! | `regions` | regions: adding, extending, shortening, removing |
-//! | `leases` | free chunks that an engine takes as a whole and subdivides itself |
+//! | `stamps` | timestamped free: the chunks that wait |
 //! | `watch` | region events for observers |
-//! | `stamps` | timestamped free |
+//! | `heap` | the data structure of these four, and lookups. Single-threaded, without a backing |
+//! | `coalesce` | the heap's chunks: splitting, merging |
+//! | `regions` | the heap's regions: adding, extending, shortening, removing |
+//! | `blocks` | the heap's blocks: search, cut, growth in place, free |
+//! | `leases` | free chunks that an engine takes as a whole and subdivides itself |
 //! | `inspect` | invariants and reports |
 //! | `builder`, `growth` | settings; the steps of growth |
 //! | `engine` | the lock around the heap, and the [`Allocator`](crate::Allocator) implementation |
@@ -20,6 +23,7 @@
 //! only.
 
 pub(crate) mod bins;
+mod blocks;
 mod builder;
 pub(crate) mod chunks;
 mod coalesce;

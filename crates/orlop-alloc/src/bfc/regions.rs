@@ -1,23 +1,13 @@
-//! Regions in the heap: adding, extending, shortening, removing.
+//! Regions in the heap: adding, extending, shortening, removing, watching.
 
 use super::bins::FreeIndex;
 use super::chunks::{Chunk, Index, NONE, RegionMap};
 use super::heap::Heap;
-use crate::RegionAction;
+use crate::RegionWatch;
 use crate::backing::{Backing, Region, Reservation};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
-
-/// What growth changed in the heap.
-#[derive(Debug)]
-pub(crate) enum GrowthOutcome {
-    /// Chunks inside the heap were merged: the search is worth repeating.
-    Retry,
-    /// A new region.
-    NewRegion(RegionMap),
-    /// A region that grows in place now has `bytes` bytes.
-    Extended { region: Index, bytes: usize },
-}
+use std::sync::Arc;
 
 /// Memory that was removed from the heap and is to be released to the backing.
 #[derive(Debug)]
@@ -68,7 +58,7 @@ impl<I: FreeIndex> Heap<I> {
     pub(super) fn add_region(&mut self, map: RegionMap) {
         let size = self.policy.granule.round_down(map.region.bytes);
         let start = map.start();
-        self.note_region(&map);
+        self.watched.note_added(&map);
         self.reserved += map.region.bytes;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
         let Some(index) = self.regions.insert(map) else { return };
@@ -95,7 +85,7 @@ impl<I: FreeIndex> Heap<I> {
             // removed.
             map.region.bytes = bytes;
         }
-        self.note(RegionAction::Mapped, end, more);
+        self.watched.note_lengthened(end, more);
         if !resized {
             return;
         }
@@ -155,7 +145,7 @@ impl<I: FreeIndex> Heap<I> {
             self.bin(last);
         }
         self.reserved -= from - to;
-        self.note(RegionAction::Unmapped, start + to, from - to);
+        self.watched.note_shortened(start + to, from - to);
         Some(RemovedMemory::Tail { reservation, from, to })
     }
 
@@ -174,7 +164,7 @@ impl<I: FreeIndex> Heap<I> {
     pub(crate) fn discarded(&mut self, index: Index, bytes: usize) {
         let before = std::mem::replace(&mut self.chunks[index].discarded, bytes);
         self.reserved = self.reserved + before - bytes;
-        self.note_discarded(index, bytes);
+        self.watched.note_discarded(&self.chunks[index], bytes);
     }
 
     /// Counts the discarded pages of a chunk as reserved again, because the chunk is about to be used: the
@@ -185,7 +175,7 @@ impl<I: FreeIndex> Heap<I> {
         if discarded > 0 {
             self.reserved += discarded;
             self.peak_reserved = self.peak_reserved.max(self.reserved);
-            self.note_recommitted(index);
+            self.watched.note_recommitted(&self.chunks[index]);
         }
     }
 
@@ -203,7 +193,7 @@ impl<I: FreeIndex> Heap<I> {
             self.chunks.remove(chunk);
         }
         let map = self.regions.remove(index)?;
-        self.note_removed(&map);
+        self.watched.note_removed(&map);
         let RegionMap { region, reservation, .. } = map;
         self.reserved -= region.bytes - discarded;
         Some(RemovedMemory::Region(region, reservation))
@@ -218,5 +208,20 @@ impl<I: FreeIndex> Heap<I> {
         let held =
             |m: &RegionMap| m.region.bytes - self.walk(m).map(|(_, chunk)| chunk.discarded).sum::<usize>();
         self.regions.iter().rev().filter(|(_, m)| all_free(m)).map(|(i, m)| (i, held(m))).collect()
+    }
+
+    /// Records the removal of all regions.
+    pub(crate) fn note_all_removed(&mut self) {
+        for (_, map) in self.regions.iter() {
+            self.watched.note_removed(map);
+        }
+    }
+
+    /// Adds a watch of the regions: see [`WatchedRegions::add`](super::watch::WatchedRegions).
+    #[must_use = "to be dropped with no lock held"]
+    pub(crate) fn watch(&mut self, watch: &Arc<RegionWatch>) -> Vec<Arc<RegionWatch>> {
+        let regions = self.regions.iter();
+        let chunks = regions.flat_map(|(_, map)| self.chunks.walk(map)).map(|(_, chunk)| chunk);
+        self.watched.add(watch, &self.regions, chunks)
     }
 }

@@ -7,28 +7,22 @@
 //! there was an observer: it reports one hole of the same length for those. The sums are right, and all of it
 //! is free memory.
 
-use super::bins::FreeIndex;
-use super::chunks::{Chunk, Index, RegionMap};
-use super::heap::Heap;
+use super::chunks::{Chunk, RegionMap, Regions};
 use crate::{RegionAction, RegionDelivery, RegionEvent, RegionWatch, RegionWatches};
+use orlop_core::Device;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The page size assumed for the addresses of holes.
 const PAGE: usize = 4096;
 
-#[derive(Debug, Default)]
+/// The watches of a heap's regions, which record each change of them.
+#[derive(Debug)]
 pub(crate) struct WatchedRegions {
+    device: Device,
     watches: RegionWatches,
     /// Holes: address and length. Valid while there is an observer.
     holes: BTreeMap<usize, usize>,
-}
-
-impl WatchedRegions {
-    /// Returns the recorded events: see [`RegionWatches::delivery`].
-    pub(crate) fn delivery(&self) -> RegionDelivery {
-        self.watches.delivery()
-    }
 }
 
 /// Returns the actions for adding and for removing a region.
@@ -39,19 +33,34 @@ fn actions(map: &RegionMap) -> (RegionAction, RegionAction) {
     }
 }
 
-impl<I: FreeIndex> Heap<I> {
-    /// Adds a watch, and records the current regions in it. Returns the watches that have ended: drop them
-    /// with no lock held.
+impl WatchedRegions {
+    /// Creates the list of watches of a heap of `device`, without a watch.
+    pub(crate) fn new(device: Device) -> Self {
+        Self { device, watches: RegionWatches::default(), holes: BTreeMap::new() }
+    }
+
+    /// Returns the recorded events: see [`RegionWatches::delivery`].
+    pub(crate) fn delivery(&self) -> RegionDelivery {
+        self.watches.delivery()
+    }
+
+    /// Adds a watch, and records the current `regions` of the heap in it, whose chunks are `chunks`. Returns
+    /// the watches that have ended: drop them with no lock held.
     #[must_use = "to be dropped with no lock held"]
-    pub(crate) fn watch(&mut self, watch: &Arc<RegionWatch>) -> Vec<Arc<RegionWatch>> {
-        if !self.watched.watches.is_watched() {
-            let chunks = self.walk_all().filter(|chunk| chunk.discarded > 0);
-            self.watched.holes = chunks.map(|chunk| hole(chunk, chunk.discarded)).collect();
+    pub(super) fn add<'a>(
+        &mut self,
+        watch: &Arc<RegionWatch>,
+        regions: &Regions,
+        chunks: impl Iterator<Item = &'a Chunk>,
+    ) -> Vec<Arc<RegionWatch>> {
+        if !self.watches.is_watched() {
+            let chunks = chunks.filter(|chunk| chunk.discarded > 0);
+            self.holes = chunks.map(|chunk| hole(chunk, chunk.discarded)).collect();
         }
         let mut held = Vec::new();
-        for (_, map) in self.regions.iter() {
+        for (_, map) in regions.iter() {
             let mut at = map.start();
-            let ends = self.watched.holes.range(at..map.end()).map(|(&hole, &bytes)| (hole, hole + bytes));
+            let ends = self.holes.range(at..map.end()).map(|(&hole, &bytes)| (hole, hole + bytes));
             for (hole, next) in ends.chain([(map.end(), map.end())]) {
                 if hole > at {
                     held.push(RegionEvent::new(actions(map).0, at, hole - at, self.device));
@@ -59,17 +68,22 @@ impl<I: FreeIndex> Heap<I> {
                 at = next;
             }
         }
-        self.watched.watches.add(watch, held)
+        self.watches.add(watch, held)
     }
 
-    pub(super) fn note_region(&self, map: &RegionMap) {
+    /// Records that the region was added.
+    pub(super) fn note_added(&self, map: &RegionMap) {
         self.note(actions(map).0, map.start(), map.region.bytes);
     }
 
-    pub(super) fn note(&self, action: RegionAction, address: usize, bytes: usize) {
-        if bytes > 0 {
-            self.watched.watches.note(RegionEvent::new(action, address, bytes, self.device));
-        }
+    /// Records that `bytes` bytes were added to the end of a region.
+    pub(super) fn note_lengthened(&self, end: usize, bytes: usize) {
+        self.note(RegionAction::Mapped, end, bytes);
+    }
+
+    /// Records that `bytes` bytes were removed from the end of a region, which now is `end`.
+    pub(super) fn note_shortened(&self, end: usize, bytes: usize) {
+        self.note(RegionAction::Unmapped, end, bytes);
     }
 
     /// Records the removal of a whole region. Its holes are filled first, so that the sizes of its events add
@@ -79,35 +93,31 @@ impl<I: FreeIndex> Heap<I> {
         self.note(actions(map).1, map.start(), map.region.bytes);
     }
 
-    /// Records the removal of all regions.
-    pub(super) fn note_all_removed(&mut self) {
-        self.fill_holes(0, usize::MAX);
-        for (_, map) in self.regions.iter() {
-            self.note(actions(map).1, map.start(), map.region.bytes);
-        }
-    }
-
     /// Records that `bytes` bytes of a free chunk are discarded.
-    pub(super) fn note_discarded(&mut self, index: Index, bytes: usize) {
-        if self.watched.watches.is_watched() {
-            let chunk = self.chunks[index];
+    pub(super) fn note_discarded(&mut self, chunk: &Chunk, bytes: usize) {
+        if self.watches.is_watched() {
             self.fill_holes(chunk.address, chunk.end());
-            let (address, bytes) = hole(&chunk, bytes);
-            self.watched.holes.insert(address, bytes);
+            let (address, bytes) = hole(chunk, bytes);
+            self.holes.insert(address, bytes);
             self.note(RegionAction::Unmapped, address, bytes);
         }
     }
 
     /// Records that the discarded pages of a chunk are used again.
     #[cold]
-    pub(super) fn note_recommitted(&mut self, index: Index) {
-        let Chunk { address, size, .. } = self.chunks[index];
-        self.fill_holes(address, address + size);
+    pub(super) fn note_recommitted(&mut self, chunk: &Chunk) {
+        self.fill_holes(chunk.address, chunk.end());
+    }
+
+    fn note(&self, action: RegionAction, address: usize, bytes: usize) {
+        if bytes > 0 {
+            self.watches.note(RegionEvent::new(action, address, bytes, self.device));
+        }
     }
 
     fn fill_holes(&mut self, from: usize, to: usize) {
-        while let Some((&address, &bytes)) = self.watched.holes.range(from..to).next() {
-            self.watched.holes.remove(&address);
+        while let Some((&address, &bytes)) = self.holes.range(from..to).next() {
+            self.holes.remove(&address);
             self.note(RegionAction::Mapped, address, bytes);
         }
     }
