@@ -1,7 +1,7 @@
 //! The faults of an allocator, and of its use of a backing.
 
 use crate::device::DeviceFault;
-use crate::planned::LendRefusal;
+use crate::planned::engine::LendRefusal;
 use orlop_alloc::Error;
 use orlop_device::DeviceError;
 

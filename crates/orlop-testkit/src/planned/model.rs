@@ -1,6 +1,7 @@
 //! The expected state of a planned engine: who is live where, and with which contents.
 
-use super::{BufferDeclaration, LendRefusal, PlannedEngine, memory_of};
+use super::engine::{LendRefusal, PlannedEngine};
+use super::program::{BufferDeclaration, memory_of};
 use crate::fault::{ConformanceFault, equal, rule};
 use crate::pattern;
 use orlop_core::{DType, MemoryKind};

@@ -1,10 +1,11 @@
 //! The parts of the suite.
 
+use super::engine::{LendRefusal, PlannedEngine};
 use super::model::{PlannedModel, is_revoked};
-use super::program::KINDS;
-use super::{BufferDeclaration, LendRefusal, PlannedEngine, PlannedSetup, PlannedSuite, cases, declarations};
+use super::program::{BufferDeclaration, KINDS, declarations};
+use super::setup::{PlannedSetup, PlannedSuite};
 use crate::fault::{ConformanceFault, at_least, equal, rule};
-use crate::suite::programs::runner;
+use crate::suite::run::{cases, runner};
 use orlop_core::{Device, MemoryKind};
 use orlop_tensor::Tensor;
 use proptest::prelude::any;

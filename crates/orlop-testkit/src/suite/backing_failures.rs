@@ -1,6 +1,6 @@
 //! Failures of the backing, and the allocator afterwards.
 
-use super::Suite;
+use super::subject::Suite;
 use crate::fault::{ConformanceFault, rule};
 use crate::model::RequestOutcome;
 use crate::{ProgramOp, ProgramRequest};

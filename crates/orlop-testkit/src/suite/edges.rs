@@ -1,6 +1,6 @@
 //! Requests at the edges: zero bytes, one byte, impossible sizes, every alignment, host kinds on devices.
 
-use super::Suite;
+use super::subject::Suite;
 use crate::fault::{ConformanceFault, equal, rule};
 use crate::model::RequestOutcome;
 use crate::program::{MAX_ALIGN_LOG2, alignment};

@@ -2,7 +2,9 @@
 //!
 //! | part | modules |
 //! |---|---|
-//! | random programs against the [`AllocatorModel`] | `programs` |
+//! | the allocator, over a backing that the suite controls | `subject` |
+//! | how the parts of a suite run | `run` |
+//! | random programs against the [`AllocatorModel`](crate::AllocatorModel) | `programs` |
 //! | edge sizes and alignments, zero bytes, host kinds | `edges` |
 //! | statistics, trimming, bounded memory | `statistics` |
 //! | failures of the backing, out of memory | `backing_failures` |
@@ -19,108 +21,22 @@
 mod backing_failures;
 mod edges;
 pub mod hostile;
-pub(crate) mod programs;
+mod programs;
 mod raw;
+pub(crate) mod run;
 mod statistics;
 mod streams;
+mod subject;
 mod threads;
 mod zeroed;
 
-use crate::backings::{BackingCounters, CountingBacking, FailingBacking, FailureSchedule, PoisonBacking};
-use crate::fake_device::FakeDeviceBacking;
-use crate::{AllocatorModel, ConformanceFault, SuiteProfile};
+use self::run::run_parts;
+pub use self::run::{CASES_VARIABLE, cases};
+pub use self::subject::MakeOverBacking;
+use self::subject::{AllocatorFactory, Suite};
+use crate::{ConformanceFault, SuiteProfile};
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::backing::BackingRef;
-use std::any::Any;
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-
-/// The environment variable with the number of random programs.
-pub const CASES_VARIABLE: &str = "ORLOP_CONFORMANCE_CASES";
-
-const DEFAULT_CASES: u32 = 4;
-
-/// A function that creates an allocator over a backing.
-pub type MakeOverBacking<'a> = dyn Fn(BackingRef) -> AllocatorRef + 'a;
-
-enum AllocatorFactory<'a> {
-    Alone(&'a dyn Fn() -> AllocatorRef),
-    Over { base: &'a dyn Fn() -> BackingRef, make: &'a MakeOverBacking<'a> },
-}
-
-/// The subject of a suite's run.
-pub(crate) struct Suite<'a> {
-    name: &'a str,
-    profile: SuiteProfile,
-    factory: AllocatorFactory<'a>,
-    cases: u32,
-}
-
-/// A new allocator, with its backing if the suite controls it.
-pub(crate) struct SuiteSetup {
-    allocator: AllocatorRef,
-    backing: Option<BackingControl>,
-}
-
-/// Counters and failures of the backing.
-pub(crate) struct BackingControl {
-    counts: Arc<BackingCounters>,
-    failures: Arc<FailureSchedule>,
-}
-
-impl Suite<'_> {
-    fn setup(&self) -> SuiteSetup {
-        self.setup_with(false)
-    }
-
-    /// Creates an allocator, with dirty fresh memory if `poisoned` and if the suite controls the backing.
-    fn setup_with(&self, poisoned: bool) -> SuiteSetup {
-        match &self.factory {
-            AllocatorFactory::Alone(make) => SuiteSetup { allocator: make(), backing: None },
-            AllocatorFactory::Over { base, make } => {
-                let base = if poisoned { Arc::new(PoisonBacking::new(base())) } else { base() };
-                let (failing, failures) = FailingBacking::new(base);
-                let (counting, counts) = CountingBacking::new(failing);
-                SuiteSetup {
-                    allocator: make(Arc::new(counting)),
-                    backing: Some(BackingControl { counts, failures }),
-                }
-            }
-        }
-    }
-
-    /// Creates an allocator over memory that the CPU must not access, if the suite controls the backing.
-    fn fake_device_setup(&self) -> Option<SuiteSetup> {
-        let AllocatorFactory::Over { make, .. } = &self.factory else { return None };
-        let (failing, failures) = FailingBacking::new(FakeDeviceBacking::new());
-        let (counting, counts) = CountingBacking::new(failing);
-        let allocator = make(Arc::new(counting));
-        // Some allocators put their backing behind CPU memory.
-        (allocator.device() == FakeDeviceBacking::DEVICE)
-            .then_some(SuiteSetup { allocator, backing: Some(BackingControl { counts, failures }) })
-    }
-
-    fn model(&self, setup: &SuiteSetup) -> AllocatorModel {
-        AllocatorModel::new(setup.allocator.clone(), self.profile)
-    }
-}
-
-impl SuiteSetup {
-    /// Drops the allocator and checks that the backing has everything back.
-    fn finish(self) -> Result<(), ConformanceFault> {
-        drop(self.allocator);
-        match self.backing {
-            Some(control) => Ok(control.counts.check_returned()?),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns the number of failed requests for regions, by the base or injected.
-    fn refused(&self) -> u64 {
-        self.backing.as_ref().map_or(0, |control| control.failures.refused())
-    }
-}
 
 type SuitePart = fn(&Suite<'_>) -> Result<(), ConformanceFault>;
 
@@ -198,43 +114,6 @@ pub fn programs_over(
     run_parts(name, &suite, &PARTS[..3]);
 }
 
-/// Returns the number of random programs of each sort: the value of [`CASES_VARIABLE`], or 4.
-#[must_use]
-pub fn cases() -> u32 {
-    std::env::var(CASES_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_CASES)
-}
-
 fn run(suite: &Suite<'_>) {
     run_parts(suite.name, suite, PARTS);
-}
-
-/// A part of a suite, with its name.
-pub(crate) type NamedPart<'a, S> = (&'a str, fn(&S) -> Result<(), ConformanceFault>);
-
-/// Runs all parts, and panics with the faults of those that failed.
-pub(crate) fn run_parts<S>(name: &str, suite: &S, parts: &[NamedPart<'_, S>]) {
-    let mut failed = Vec::new();
-    for (part, check) in parts {
-        match catch_unwind(AssertUnwindSafe(|| check(suite))) {
-            Ok(Ok(())) => {}
-            Ok(Err(fault)) => failed.push(format!("{name} / {part}: {fault}")),
-            Err(panic) => failed.push(format!("{name} / {part}: panicked: {}", message(&*panic))),
-        }
-    }
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
-}
-
-/// Returns the message of a panic.
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
-
-impl fmt::Debug for Suite<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Suite")
-            .field("name", &self.name)
-            .field("profile", &self.profile)
-            .finish_non_exhaustive()
-    }
 }

@@ -1,10 +1,11 @@
 //! Random programs against the model.
 
-use super::{Suite, SuiteSetup};
+use super::run::runner;
+use super::subject::{Suite, SuiteSetup};
 use crate::fault::{ConformanceFault, rule};
 use crate::model::RequestOutcome;
 use crate::program::{ProgramMix, ProgramOp, program};
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use proptest::test_runner::TestCaseError;
 
 pub(super) fn random(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     run(suite, ProgramMix::default(), || Some(suite.setup()))
@@ -23,17 +24,6 @@ const DIRTY: ProgramMix = ProgramMix { steps: 40, max_bytes: 100_000, max_align_
 
 pub(super) fn failing(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     run(suite, ProgramMix { failures: true, ..ProgramMix::default() }, || Some(suite.setup()))
-}
-
-/// Returns a runner with a fixed seed for each name.
-pub(crate) fn runner(name: &str, cases: u32) -> TestRunner {
-    let mut seed = [0u8; 32];
-    for (index, byte) in name.bytes().enumerate() {
-        let place = &mut seed[index % 32];
-        *place = place.wrapping_mul(31).wrapping_add(byte);
-    }
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
-    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
 fn run(

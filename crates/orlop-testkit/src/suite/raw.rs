@@ -1,6 +1,6 @@
 //! Raw pointers, and misuse that the allocator can detect.
 
-use super::Suite;
+use super::subject::Suite;
 use crate::fault::{ConformanceFault, equal, rule};
 use orlop_alloc::{Allocator, Error, Request};
 use std::ptr::NonNull;

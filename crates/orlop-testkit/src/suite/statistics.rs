@@ -1,6 +1,6 @@
 //! Statistics, trimming, bounded memory.
 
-use super::Suite;
+use super::subject::Suite;
 use crate::fault::{ConformanceFault, at_least, equal, rule};
 use crate::{ProgramOp, ProgramRequest};
 use orlop_alloc::{Allocator, Request};

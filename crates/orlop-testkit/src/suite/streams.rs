@@ -1,6 +1,6 @@
 //! Stream uses of blocks.
 
-use super::{Suite, SuiteSetup};
+use super::subject::{Suite, SuiteSetup};
 use crate::fault::{ConformanceFault, rule};
 use crate::recording_mock::{RecordedCall, RecordingMock};
 use orlop_alloc::{Allocator as _, Error, Request};

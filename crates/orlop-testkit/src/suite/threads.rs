@@ -1,6 +1,6 @@
 //! Threads, and lifetimes of blocks and handles.
 
-use super::{Suite, SuiteSetup};
+use super::subject::{Suite, SuiteSetup};
 use crate::fault::{ConformanceFault, equal, rule};
 use crate::model::check_contents;
 use crate::pattern;

@@ -1,6 +1,6 @@
 //! Memory that is requested zeroed is zero, or the request fails.
 
-use super::{Suite, SuiteSetup};
+use super::subject::{Suite, SuiteSetup};
 use crate::fault::{ConformanceFault, equal, rule};
 use crate::model::contents_mut;
 use crate::pattern;

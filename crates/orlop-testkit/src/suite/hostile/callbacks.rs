@@ -1,8 +1,8 @@
 //! The callbacks of allocators, each installed with hostile code.
 
 use super::backing::HostileBacking;
-use super::state::HostileState;
-use super::{HostileFactory, HostileSetup, InjectedPanic};
+use super::setup::{HostileFactory, HostileSetup};
+use super::state::{HostileState, InjectedPanic};
 use orlop_alloc::adaptor::{Decision, Limit, Retry};
 use orlop_alloc::backing::{Region, RegionChange, Visited, Visitor};
 use orlop_alloc::{Allocator, AllocatorRef, Event, Observer};

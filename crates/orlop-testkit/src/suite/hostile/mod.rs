@@ -18,16 +18,17 @@
 mod backing;
 mod callbacks;
 mod program;
+mod setup;
 mod state;
 
 use self::callbacks::{CALLBACKS, HostileCallback};
+use self::setup::HostileFactory;
 pub use self::state::{HostileAction, InjectedPanic};
 use self::state::{HostileState, PERIOD};
-use crate::backings::{BackingCounters, CountingBacking};
+use super::run::message;
 use crate::{ConformanceFault, SuiteProfile};
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::backing::BackingRef;
-use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -40,48 +41,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Threads that hang are left behind: after this number the suite ends.
 const MAX_HANGS: usize = 2;
-
-/// Creates allocators, on any thread.
-pub(super) enum HostileFactory {
-    Alone(Box<dyn Fn() -> AllocatorRef + Send + Sync>),
-    Over {
-        base: Box<dyn Fn() -> BackingRef + Send + Sync>,
-        make: Box<dyn Fn(BackingRef) -> AllocatorRef + Send + Sync>,
-    },
-}
-
-/// A new allocator with its surroundings.
-pub(super) struct HostileSetup {
-    allocator: AllocatorRef,
-    /// The counters of its backing, if the suite controls it.
-    counts: Option<Arc<BackingCounters>>,
-    /// Values that are kept until the program ends.
-    kept: Vec<Box<dyn Any>>,
-}
-
-impl HostileFactory {
-    fn plain(&self) -> HostileSetup {
-        self.with(|backing| backing)
-    }
-
-    /// Creates an allocator with a wrapper around its backing, if the suite controls the backing.
-    fn with(&self, between: impl FnOnce(BackingRef) -> BackingRef) -> HostileSetup {
-        match self {
-            Self::Alone(make) => HostileSetup { allocator: make(), counts: None, kept: Vec::new() },
-            Self::Over { base, make } => {
-                let (counting, counts) = CountingBacking::new(base());
-                let allocator = make(between(Arc::new(counting)));
-                HostileSetup { allocator, counts: Some(counts), kept: Vec::new() }
-            }
-        }
-    }
-
-    /// Creates an allocator with a wrapper around its backing; `None` if the suite does not control the
-    /// backing.
-    fn over(&self, between: impl FnOnce(BackingRef) -> BackingRef) -> Option<HostileSetup> {
-        matches!(self, Self::Over { .. }).then(|| self.with(between))
-    }
-}
 
 /// Runs the suite over allocators from `make`, a new one for each program.
 ///
@@ -171,7 +130,7 @@ fn watched<T: Send + 'static>(
         let result = catch_unwind(AssertUnwindSafe(program));
         let result = match result {
             Ok(result) => result.map_err(HostileFailure::Fault),
-            Err(panic) => Err(HostileFailure::Panic(super::message(&*panic).into())),
+            Err(panic) => Err(HostileFailure::Panic(message(&*panic).into())),
         };
         // The channel is closed only after the timeout.
         let _ = sender.send(result);
@@ -179,7 +138,7 @@ fn watched<T: Send + 'static>(
     match receiver.recv_timeout(PATIENCE) {
         Ok(result) => {
             // The thread's own destructors are part of the program.
-            let ended = runner.join().map_err(|panic| HostileFailure::Panic(super::message(&*panic).into()));
+            let ended = runner.join().map_err(|panic| HostileFailure::Panic(message(&*panic).into()));
             ended.and(result)
         }
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(HostileFailure::Hang),

@@ -1,8 +1,8 @@
 //! A program with hostile callbacks, and its final checks.
 
 use super::callbacks::BOUND;
-use super::state::{HostileState, intact};
-use super::{HostileSetup, InjectedPanic};
+use super::setup::HostileSetup;
+use super::state::{HostileState, InjectedPanic, intact};
 use crate::SuiteProfile;
 use crate::fault::{ConformanceFault, equal, rule};
 use orlop_alloc::{Allocator, AllocatorRef, Error, Request};
