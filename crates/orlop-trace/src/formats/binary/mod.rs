@@ -69,12 +69,14 @@
 //! An event takes about sixty bytes in memory and at least four in the file; [`BinaryReader`] itself keeps
 //! only texts and sites. Files with more than 4096 devices are refused, as in all formats, and never written.
 
+mod decode;
 mod file;
 mod payload;
 mod reader;
 mod record;
 mod side_records;
 mod start_records;
+mod tables;
 mod writer;
 
 pub use self::file::{read_binary, write_binary};

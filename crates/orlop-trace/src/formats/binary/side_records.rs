@@ -2,8 +2,8 @@
 
 use super::super::BlockFault;
 use super::payload::{PayloadCursor, PayloadResult, put};
-use super::reader::RecordTables;
 use super::record::BinaryRecord;
+use super::tables::RecordTables;
 use super::writer::BinaryWriter;
 use super::{ANNOTATION, COUNTED_RESERVED, DETAIL, UNPLACED, WARNING};
 use crate::Result;

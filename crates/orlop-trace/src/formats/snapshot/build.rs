@@ -4,7 +4,6 @@
 //! range exceeds the address space. Files may violate all of that: inconsistent segments are repaired and
 //! reported as [`HistoryWarning::BrokenSegment`].
 
-use super::records::SegmentFields;
 use crate::history::{
     Annotation, DeviceHistory, EventDetail, History, HistoryEvent, HistoryWarning, Segment, SegmentBlock,
     SiteId, Sites, TextId,
@@ -20,6 +19,19 @@ pub(super) use crate::formats::MAX_DEVICES;
 pub(super) struct ReadBlock {
     pub(super) block: SegmentBlock,
     pub(super) known: bool,
+}
+
+/// A segment that was read, without its blocks, which are in the [`SnapshotBuilder`].
+#[derive(Default)]
+pub(super) struct ReadSegment {
+    pub(super) device: Option<u64>,
+    pub(super) address: Option<u64>,
+    pub(super) bytes: Option<u64>,
+    pub(super) stream: u64,
+    pub(super) small: bool,
+    pub(super) expandable: bool,
+    pub(super) pool: (u64, u64),
+    pub(super) site: SiteId,
 }
 
 /// A history that is being built.
@@ -93,7 +105,7 @@ impl SnapshotBuilder {
     }
 
     /// Adds a segment with the blocks in `blocks`, which is cleared.
-    pub(super) fn segment(&mut self, fields: SegmentFields) -> Result<()> {
+    pub(super) fn segment(&mut self, fields: ReadSegment) -> Result<()> {
         let address = fields
             .address
             .ok_or(TraceError::MissingField { record: "a segment", field: "address or a number in it" })?;

@@ -1,6 +1,6 @@
 //! The records of a snapshot and the meaning of their fields.
 
-use super::build::{ReadBlock, SnapshotBuilder};
+use super::build::{ReadBlock, ReadSegment, SnapshotBuilder};
 use super::value::{RecordValue, SnapshotRecord};
 use super::words::Word;
 use crate::history::{
@@ -29,7 +29,7 @@ impl SnapshotRecord for SnapshotFields {
         match key {
             Word::Segments => {
                 builder.found = true;
-                value.records::<SegmentFields>(builder)
+                value.records::<ReadSegment>(builder)
             }
             Word::DeviceTraces => {
                 builder.found = true;
@@ -74,20 +74,7 @@ impl SnapshotRecord for SettingsFields {
     }
 }
 
-/// A segment without its blocks, which are in the [`SnapshotBuilder`].
-#[derive(Default)]
-pub(super) struct SegmentFields {
-    pub(super) device: Option<u64>,
-    pub(super) address: Option<u64>,
-    pub(super) bytes: Option<u64>,
-    pub(super) stream: u64,
-    pub(super) small: bool,
-    pub(super) expandable: bool,
-    pub(super) pool: (u64, u64),
-    pub(super) site: SiteId,
-}
-
-impl SnapshotRecord for SegmentFields {
+impl SnapshotRecord for ReadSegment {
     const NAME: &'static str = "a segment";
 
     fn set<V: RecordValue>(
