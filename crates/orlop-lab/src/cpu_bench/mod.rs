@@ -14,6 +14,7 @@ mod replay;
 mod replay_report;
 mod smallest_pool;
 mod start_gate;
+mod timing;
 mod touch;
 mod workers;
 
