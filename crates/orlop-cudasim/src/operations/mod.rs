@@ -1,6 +1,7 @@
-//! What calls do to the whole driver, as methods of [`Driver`](crate::driver::Driver). Those that pass virtual
-//! time are methods of [`DriverGuard`](crate::guard::DriverGuard), which can release the lock for a host
-//! function. Each file uses those above it in this table.
+//! What calls do to the whole driver, as methods of [`Driver`](crate::driver::Driver).
+//!
+//! Those that pass virtual time are methods of [`DriverGuard`](crate::guard::DriverGuard), which can release
+//! the lock for a host function. Each file uses only those above it in this table.
 //!
 //! | file | holds |
 //! |---|---|

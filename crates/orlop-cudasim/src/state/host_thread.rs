@@ -1,5 +1,5 @@
-//! What the driver knows of each thread of the host: its number, its stack of current contexts, and whether it
-//! runs code that must not call the driver.
+//! What the driver knows of each thread of the host: its number, its stack of current contexts, and whether
+//! it runs code that must not call the driver.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};

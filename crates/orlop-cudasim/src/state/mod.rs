@@ -1,5 +1,5 @@
-//! What the driver knows, by concept. These types know nothing of each other beyond what they hold, and nothing
-//! of [`Driver`](crate::driver::Driver), which is made of them.
+//! What the driver knows, by concept. These types know nothing of each other beyond what they hold, and
+//! nothing of [`Driver`](crate::driver::Driver), which is made of them.
 //!
 //! | file | holds |
 //! |---|---|
