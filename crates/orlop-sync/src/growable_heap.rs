@@ -19,7 +19,7 @@
 //! Two mutexes and no atomics. The only lock order is growth → heap: no thread waits for the growth lock
 //! while it holds the heap's.
 
-use crate::primitives::{Mutex, MutexGuard};
+use crate::primitives::{ColdMutex, ColdMutexGuard, Mutex, MutexGuard};
 
 /// The heap inside a [`GrowableHeap`]. The methods run under the heap's lock and must be short.
 pub trait CentralHeap {
@@ -56,13 +56,13 @@ pub trait HeapGrowth<C: CentralHeap> {
 #[derive(Debug)]
 pub struct GrowableHeap<C> {
     heap: Mutex<C>,
-    growth: Mutex<()>,
+    growth: ColdMutex<()>,
 }
 
 impl<C: CentralHeap> GrowableHeap<C> {
     /// Wraps `heap` in its locks.
     pub fn new(heap: C) -> Self {
-        Self { heap: Mutex::new(heap), growth: Mutex::new(()) }
+        Self { heap: Mutex::new(heap), growth: ColdMutex::new(()) }
     }
 
     /// Locks the heap. The caller must not wait for anything else while it holds the guard.
@@ -107,7 +107,7 @@ impl<C: CentralHeap> GrowableHeap<C> {
     }
 
     /// Locks growth: no thread grows the heap until the guard is dropped.
-    pub fn stop_growing(&self) -> MutexGuard<'_, ()> {
+    pub fn stop_growing(&self) -> ColdMutexGuard<'_, ()> {
         self.growth.lock()
     }
 

@@ -21,6 +21,9 @@ use crate::ordering;
 use crate::primitives::End;
 use crate::primitives::atomic::{AtomicUsize, Ordering};
 
+/// Far from the end of the count, as in `Arc`: threads that are just counting cannot reach it.
+const MAX_HANDLES: usize = usize::MAX / 2;
+
 /// A count of handles, at first one.
 #[derive(Debug)]
 pub struct Handles(AtomicUsize);
@@ -38,16 +41,19 @@ impl Handles {
         Self(AtomicUsize::new(1))
     }
 
-    /// Counts a handle created from a handle that is counted.
+    /// Counts a handle created from a handle that is counted. The process ends if there are too many, which
+    /// takes handles that are leaked: the count must not wrap around to zero.
     pub fn join(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        if self.0.fetch_add(1, Ordering::Relaxed) > MAX_HANDLES {
+            std::process::abort();
+        }
     }
 
     /// Counts a handle created from a block that was not returned yet. Returns `false`, and counts nothing,
     /// if no handle is left.
     #[must_use = "if `false`, no handle was created"]
     pub fn join_from_block(&self) -> bool {
-        let more = |handles: usize| (handles > 0).then(|| handles.wrapping_add(1));
+        let more = |handles: usize| (1..=MAX_HANDLES).contains(&handles).then(|| handles + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 

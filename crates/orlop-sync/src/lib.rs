@@ -12,6 +12,9 @@
 //! | [`GrowableHeap`] | a central heap: threads that find it empty at the same time add one region |
 //! | [`AllocationId`] | a number for each allocation, unique in the process, drawn without a shared counter |
 //!
+//! Safe code gets what these types protect in closures; it cannot keep a guard of a slot or of a reader. A fast
+//! path that needs one has `unsafe` entries, with their contracts.
+//!
 //! Engines keep their data behind these types and need no atomics of their own. Under `--cfg loom` everything
 //! is built from loom's primitives instead of `std`'s. Every atomic ordering has a name ([`ordering!`]), so
 //! that a test can weaken it.
@@ -25,6 +28,8 @@ mod allocation_id;
 mod counters;
 mod growable_heap;
 mod handles;
+#[cfg(not(loom))]
+mod inherited;
 mod primitives;
 mod remote_free_list;
 mod retaining_cell;
@@ -35,17 +40,17 @@ pub mod thread_slot;
 
 pub use self::allocation_id::AllocationId;
 pub use self::counters::{
-    Account, BlockCounter, CounterGuard, FastGuard, OwnerState, QuiescedCounters, ShardedCounters,
+    Account, BlockCounter, FastGuard, OwnerState, QuiescedCounters, ShardedCounters,
     SlotCounts, Totals,
 };
 pub use self::growable_heap::{CentralHeap, GrowableHeap, HeapGrowth};
 pub use self::handles::Handles;
-pub use self::primitives::{Backoff, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence};
+pub use self::primitives::{Backoff, ColdMutex, ColdMutexGuard, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::primitives::{RawLock, mutated};
 pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
 pub use self::retaining_cell::RetainingCell;
 pub use self::scoped_ref::ScopedRef;
-pub use self::slots::{FastSlotGuard, QuiescedSlots, SlotGuard, Slots};
-pub use self::swap_cell::{SwapCell, SwapGuard};
+pub use self::slots::{FastSlotGuard, QuiescedSlots, Slots};
+pub use self::swap_cell::SwapCell;

@@ -84,8 +84,11 @@ impl<T: Linked> Iterator for Taken<T> {
     type Item = Box<T>;
 
     fn next(&mut self) -> Option<Box<T>> {
-        // SAFETY: from `Box::into_raw` in `push`; `take` made this the owner of the list up to its end.
-        let element = unsafe { Box::from_raw(self.next?.as_ptr()) };
+        // Cleared first: `link` may panic, and the elements behind this one are then leaked.
+        let next = self.next.take()?;
+        // SAFETY: from `Box::into_raw` in `push`; `take` made this the owner of the list up to its end, and no
+        // other pointer to the element is left.
+        let element = unsafe { Box::from_raw(next.as_ptr()) };
         self.next = element.link();
         Some(element)
     }

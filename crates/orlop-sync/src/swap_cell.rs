@@ -5,9 +5,19 @@
 //! its buffers alive. So readers are counted here, and a replaced value is dropped as soon as no reader is
 //! counted.
 //!
+//! A value is read in a closure ([`SwapCell::with`]): a guard in a thread-local would outlive the thread's slot,
+//! and its reader's count would be the next owner's.
+//!
 //! Reading an empty cell costs one relaxed load. Readers are counted by thread slot: a thread that owns its
 //! slot counts with two plain stores, and a writer pays with the heavy fence of an asymmetric pair, as in
 //! [`Slots`](super::Slots).
+//!
+//! # After a fork
+//!
+//! Readers and a writer that do not exist in the child are forgotten there ([`inherited`](super::inherited)).
+//! That is why what a writer changes under the lock is changed in steps of one store each: wherever it was,
+//! the cell is whole, and lacks at most a value that is then leaked. The lock is this crate's own for the same
+//! reason.
 //!
 //! # Ordering
 //!
@@ -17,27 +27,45 @@
 //! sees the count or the reader sees the new value. Taking a count down (`swap_cell.release`, release) pairs
 //! with the writer's load of it (acquire): every use of the value happens before it is dropped.
 
+#[cfg(not(loom))]
+use super::inherited::{ForkedChild, Inherited, Registration};
 use super::thread_slot::{self, OWNED, SLOTS};
 use crate::ordering;
-use crate::primitives::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use crate::primitives::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::primitives::{Backoff, Mutex, fence};
 use crossbeam_utils::CachePadded;
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::Deref;
 use std::ptr::{self, NonNull};
+#[cfg(not(loom))]
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicPtr as StdAtomicPtr;
 
 /// A cell that holds a `T` or nothing, and is empty at first.
 pub struct SwapCell<T> {
     /// Null, or from `Box::into_raw`; owned.
-    current: AtomicPtr<T>,
-    /// Created before the first value is stored.
-    readers: OnceLock<Box<[CachePadded<AtomicUsize>; SLOTS]>>,
-    /// Replaced values that may still have readers: from `Box::into_raw`; owned.
-    replaced: Mutex<Vec<NonNull<T>>>,
-    /// Whether `replaced` has values: a hint that saves taking the lock.
-    has_replaced: AtomicBool,
+    current: AtomicPtr<Node<T>>,
+    /// The list of replaced values that may still have readers: from `Box::into_raw`; owned. Changed under the
+    /// writers' lock.
+    replaced: AtomicPtr<Node<T>>,
+    /// Null until the first value is stored, then constant: from `Box::into_raw`; owned. Not a `OnceLock`,
+    /// which a thread that a `fork` does not copy may have locked. (`std`'s also in models: what they check is
+    /// what happens afterwards.)
+    users: StdAtomicPtr<Users>,
+}
+
+/// A value, and the link of the list of replaced ones.
+struct Node<T> {
+    value: T,
+    next: AtomicPtr<Node<T>>,
+}
+
+/// The readers of a cell, and the lock of its writers.
+struct Users {
+    /// Set before other threads see the users. Dropped first: from then on they may be freed.
+    #[cfg(not(loom))]
+    registration: OnceLock<Registration>,
+    readers: [CachePadded<AtomicUsize>; SLOTS],
+    writing: Mutex<()>,
 }
 
 // SAFETY: the cell owns its values, several threads can have references to one, and any thread may drop it:
@@ -46,42 +74,61 @@ unsafe impl<T: Send + Sync> Send for SwapCell<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for SwapCell<T> {}
 
-/// A reference to the value of a [`SwapCell`], which is not dropped while the guard exists.
-#[derive(Debug)]
-pub struct SwapGuard<'a, T> {
-    value: &'a T,
-    count: ReaderCount<'a>,
-}
-
-/// The counter of the calling thread's guards.
-#[derive(Debug, Clone, Copy)]
-struct ReaderCount<'a> {
+/// A reader that is counted, by its thread's count. It does not leave the call that counts it.
+struct CountedReader<'a> {
     readers: &'a AtomicUsize,
-    /// Whether this thread alone writes the counter.
+    /// Whether this thread alone writes the count.
     owned: bool,
-    /// Tied to its thread.
-    thread: PhantomData<*const ()>,
 }
 
-impl ReaderCount<'_> {
+impl<'a> CountedReader<'a> {
     #[inline(always)]
-    fn up(self) {
-        if self.owned {
-            self.readers.store(self.readers.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    fn new(readers: &'a AtomicUsize, owned: bool) -> Self {
+        if owned {
+            readers.store(readers.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         } else {
-            self.readers.fetch_add(1, Ordering::SeqCst);
+            readers.fetch_add(1, Ordering::SeqCst);
         }
         fence::light();
+        Self { readers, owned }
     }
+}
 
+impl Drop for CountedReader<'_> {
     #[inline(always)]
-    fn down(self) {
+    fn drop(&mut self) {
         let release = ordering!("swap_cell.release", Release);
         if self.owned {
             self.readers.store(self.readers.load(Ordering::Relaxed).wrapping_sub(1), release);
         } else {
             self.readers.fetch_sub(1, release);
         }
+    }
+}
+
+impl Default for Users {
+    fn default() -> Self {
+        Self {
+            #[cfg(not(loom))]
+            registration: OnceLock::new(),
+            readers: std::array::from_fn(|_| CachePadded::default()),
+            writing: Mutex::default(),
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl Inherited for Users {
+    unsafe fn clean(&self, child: &mut ForkedChild) {
+        for (index, readers) in self.readers.iter().enumerate() {
+            // Its own count may include readers of others if the slot is a shared one. Then replaced values
+            // are kept.
+            if child.own != Some(index) {
+                readers.store(0, Ordering::Relaxed);
+            }
+        }
+        // SAFETY: guaranteed by the caller; the cell is whole at each step of a writer.
+        unsafe { self.writing.release_dead_holder() };
     }
 }
 
@@ -92,36 +139,67 @@ impl<T> SwapCell<T> {
         Self::default()
     }
 
-    /// Returns a guard of the value, or `None` if the cell is empty, at the cost of one relaxed load.
+    /// Returns `true` if the cell looks empty, at the cost of one relaxed load. Another thread may set it at
+    /// the same moment.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.current.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Runs `f` on the value, or returns `None` if the cell is empty, at the cost of one relaxed load. `f` may
+    /// call anything, also this cell: a value that is replaced meanwhile stays until `f` returns.
     #[inline]
-    pub fn get(&self) -> Option<SwapGuard<'_, T>> {
-        if self.current.load(Ordering::Relaxed).is_null() { None } else { self.get_counted() }
+    pub fn with<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
+        if self.is_empty() { None } else { self.with_counted(f) }
     }
 
     #[inline]
-    fn get_counted(&self) -> Option<SwapGuard<'_, T>> {
-        let slot = thread_slot::current().index();
-        // While the counters do not exist for this thread, there is no value yet that it has to see.
-        let readers = self.readers.get()?.get(slot)?;
-        let count = ReaderCount { readers, owned: slot < OWNED, thread: PhantomData };
-        count.up();
+    fn with_counted<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
+        let slot = thread_slot::index();
+        // While the counts do not exist for this thread, there is no value yet that it has to see.
+        let readers = self.users()?.readers.get(slot)?;
+        let _reader = CountedReader::new(readers, slot < OWNED);
         let current = self.current.load(Ordering::SeqCst);
         // SAFETY: null, or a box that is freed only after it was replaced and every count was seen to be zero
-        // (`take_unread`). This reader is counted, and was before the load.
-        let Some(value) = (unsafe { current.as_ref() }) else {
-            count.down();
-            return None;
-        };
-        Some(SwapGuard { value, count })
+        // (`take_unread`). This reader is counted before the load and until `f` has returned. It is counted
+        // by the same word throughout: a thread's slot changes between its calls only.
+        let node = unsafe { current.as_ref() }?;
+        Some(f(&node.value))
     }
 
-    /// Returns a clone of the value. The guard is released before this returns.
+    #[inline]
+    fn users(&self) -> Option<&Users> {
+        // Acquire: pairs with the release in `new_users`.
+        // SAFETY: null, or a box that is constant and freed with the cell.
+        unsafe { self.users.load(Ordering::Acquire).as_ref() }
+    }
+
+    #[cold]
+    fn new_users(&self) -> &Users {
+        let new = Box::into_raw(Box::<Users>::default());
+        // SAFETY: made above; freed with the cell, or below.
+        let users = unsafe { &*new };
+        // SAFETY: the users are not moved, and `registration` is dropped with them.
+        #[cfg(not(loom))]
+        let _ = users.registration.set(unsafe { Registration::new(users) });
+        match self.users.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => users,
+            Err(other) => {
+                // SAFETY: made above, and no other thread has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: as in `users`; it is not null.
+                unsafe { &*other }
+            }
+        }
+    }
+
+    /// Returns a clone of the value.
     #[inline]
     pub fn cloned(&self) -> Option<T>
     where
         T: Clone,
     {
-        self.get().map(|guard| T::clone(&guard))
+        self.with(T::clone)
     }
 
     /// Replaces the value, or removes it with `None`, and returns a clone of the previous one.
@@ -136,7 +214,7 @@ impl<T> SwapCell<T> {
     /// the error otherwise.
     ///
     /// `condition` runs under the writers' lock, so no other thread replaces the value between the two. It
-    /// must not set the same cell.
+    /// must not set the same cell: that panics.
     pub fn set_if(
         &self,
         value: Option<T>,
@@ -145,101 +223,110 @@ impl<T> SwapCell<T> {
     where
         T: Clone,
     {
-        let mut replaced = self.replaced.lock();
+        let users = self.users().unwrap_or_else(|| self.new_users());
+        // Allocated before the lock is taken: an allocator may be what a fork waits for.
+        let new = value.map(|value| Box::new(Node { value, next: AtomicPtr::new(ptr::null_mut()) }));
+        let writing = users.writing.lock();
         // Relaxed: the thread that stored it held the lock.
-        let current = NonNull::new(self.current.load(Ordering::Relaxed));
-        // SAFETY: a box that the cell owns; it is replaced only under the lock, which this thread holds.
-        let now = current.map(|current| unsafe { current.as_ref() });
-        if !condition(now) {
-            return Err(value);
+        let current = self.current.load(Ordering::Relaxed);
+        // SAFETY: null, or a box that the cell owns; it is replaced only under the lock, which this thread
+        // holds.
+        let now = unsafe { current.as_ref() };
+        if !condition(now.map(|now| &now.value)) {
+            drop(writing);
+            return Err(new.map(|new| new.value));
         }
-        let before = now.cloned();
-        self.readers.get_or_init(|| Box::new(std::array::from_fn(|_| CachePadded::default())));
-        let new = value.map_or(ptr::null_mut(), |value| Box::into_raw(Box::new(value)));
-        self.current.swap(new, Ordering::SeqCst);
+        let before = now.map(|now| now.value.clone());
+        self.current.swap(new.map_or(ptr::null_mut(), Box::into_raw), Ordering::SeqCst);
         fence::heavy();
-        replaced.extend(current);
-        let unread = self.take_unread(&mut replaced);
-        drop(replaced);
+        if let Some(now) = now {
+            now.next.store(self.replaced.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.replaced.store(current, Ordering::Relaxed);
+        }
+        let unread = self.take_unread(users);
+        drop(writing);
         // After the lock: the destructor of a value may run any code.
         drop(unread);
         Ok(before)
     }
 
     /// Drops replaced values that have no reader any more. It costs one relaxed load if there are none: for
-    /// readers with long guards to call when the guard is dropped, with no lock held.
+    /// readers whose closures take long to call after them, with no lock held.
     #[inline]
     pub fn release_replaced(&self) {
         // Relaxed: a hint. A thread that replaced the value itself sees its own store.
-        if self.has_replaced.load(Ordering::Relaxed) {
+        if !self.replaced.load(Ordering::Relaxed).is_null() {
             self.release_slow();
         }
     }
 
+    /// Returns `true` if no replaced value is left.
     #[cold]
-    fn release_slow(&self) {
-        let mut replaced = self.replaced.lock();
-        let unread = self.take_unread(&mut replaced);
-        drop(replaced);
+    fn release_slow(&self) -> bool {
+        let Some(users) = self.users() else { return true };
+        let writing = users.writing.lock();
+        let unread = self.take_unread(users);
+        let is_settled = self.replaced.load(Ordering::Relaxed).is_null();
+        drop(writing);
         drop(unread);
+        is_settled
     }
 
     /// Waits until replaced values have no readers and drops them. It gives up after a bounded number of
-    /// attempts, so it serves values whose guards are short-lived.
+    /// attempts, so it serves values whose readers are quick.
     pub fn settle(&self) {
         const TRIES: usize = if cfg!(loom) { 2 } else { 50 };
         let backoff = Backoff::new();
         for _ in 0..TRIES {
-            let mut replaced = self.replaced.lock();
-            let unread = self.take_unread(&mut replaced);
-            let settled = replaced.is_empty();
-            drop(replaced);
-            drop(unread);
-            if settled {
+            if self.release_slow() {
                 return;
             }
             backoff.wait();
         }
     }
 
-    /// Takes the replaced values if no reader is counted, and nothing otherwise.
-    fn take_unread(&self, replaced: &mut Vec<NonNull<T>>) -> Vec<Box<T>> {
-        let counts = self.readers.get().into_iter().flat_map(|readers| readers.iter());
+    /// Takes the replaced values if no reader is counted, and nothing otherwise. The caller has the writers'
+    /// lock.
+    fn take_unread(&self, users: &Users) -> UnreadValues<T> {
         // Each load comes after the swap and its fence: both happened under the lock that this thread holds.
         // A reader that counts later gets the new value.
-        let is_read = counts.into_iter().any(|count| count.load(Ordering::SeqCst) != 0);
-        self.has_replaced.store(is_read && !replaced.is_empty(), Ordering::Relaxed);
-        if is_read {
-            return Vec::new();
-        }
-        // SAFETY: each is from `Box::into_raw` and in the list once; no reader has a reference to it.
-        replaced.drain(..).map(|value| unsafe { Box::from_raw(value.as_ptr()) }).collect()
+        let is_read = users.readers.iter().any(|count| count.load(Ordering::SeqCst) != 0);
+        let unread = if is_read {
+            ptr::null_mut()
+        } else {
+            // Not a swap: the lock orders it, and other threads only look whether it is null.
+            let all = self.replaced.load(Ordering::Relaxed);
+            self.replaced.store(ptr::null_mut(), Ordering::Relaxed);
+            all
+        };
+        UnreadValues(NonNull::new(unread))
     }
 }
 
-impl<T> Deref for SwapGuard<'_, T> {
-    type Target = T;
+/// A list of values that no reader has, which is dropped with the values.
+struct UnreadValues<T>(Option<NonNull<Node<T>>>);
 
-    fn deref(&self) -> &T {
-        self.value
-    }
-}
-
-impl<T> Drop for SwapGuard<'_, T> {
+impl<T> Drop for UnreadValues<T> {
     fn drop(&mut self) {
-        self.count.down();
+        // Taken first: the destructor of a value may panic, and the values behind it are then leaked.
+        while let Some(node) = self.0.take() {
+            // SAFETY: from `Box::into_raw`, in this list once, and no reader has a reference to it.
+            let node = unsafe { Box::from_raw(node.as_ptr()) };
+            self.0 = NonNull::new(node.next.load(Ordering::Relaxed));
+        }
     }
 }
 
 impl<T> Drop for SwapCell<T> {
     fn drop(&mut self) {
-        // Relaxed: access is exclusive.
-        let current = NonNull::new(self.current.swap(ptr::null_mut(), Ordering::Relaxed));
-        let replaced = std::mem::take(&mut *self.replaced.lock());
-        for value in replaced.into_iter().chain(current) {
-            // SAFETY: from `Box::into_raw`, freed once; guards borrow the cell, so none is left.
-            drop(unsafe { Box::from_raw(value.as_ptr()) });
-        }
+        // Relaxed: access is exclusive. Readers borrow the cell, so none is left.
+        let lists = [&self.current, &self.replaced];
+        let [current, replaced] = lists.map(|list| list.swap(ptr::null_mut(), Ordering::Relaxed));
+        let users = NonNull::new(self.users.swap(ptr::null_mut(), Ordering::Relaxed));
+        // SAFETY: from `Box::into_raw` (`new_users`), and no caller borrows the cell.
+        drop(users.map(|users| unsafe { Box::from_raw(users.as_ptr()) }));
+        // The link of the current value is null.
+        drop([current, replaced].map(|list| UnreadValues(NonNull::new(list))));
     }
 }
 
@@ -247,16 +334,15 @@ impl<T> Default for SwapCell<T> {
     fn default() -> Self {
         Self {
             current: AtomicPtr::new(ptr::null_mut()),
-            readers: OnceLock::new(),
-            replaced: Mutex::default(),
-            has_replaced: AtomicBool::new(false),
+            replaced: AtomicPtr::new(ptr::null_mut()),
+            users: StdAtomicPtr::default(),
         }
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for SwapCell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.get().as_deref().fmt(f)
+        self.with(|value| Some(value).fmt(f)).unwrap_or_else(|| None::<&T>.fmt(f))
     }
 }
 
@@ -267,22 +353,23 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn a_replaced_value_is_dropped_after_its_last_guard() {
+    fn a_replaced_value_is_dropped_after_its_last_reader() {
         let (cell, value) = (SwapCell::default(), Arc::new(7));
-        assert!(cell.get().is_none() && cell.set(Some(Arc::clone(&value))).is_none());
-        let guard = cell.get().unwrap();
-        assert_eq!(cell.set(None).as_deref(), Some(&7));
-        assert_eq!((**guard, Arc::strong_count(&value)), (7, 2));
+        assert!(cell.is_empty() && cell.set(Some(Arc::clone(&value))).is_none());
+        let read = cell.with(|read| {
+            assert_eq!(cell.set(None).as_deref(), Some(&7));
+            assert_eq!((**read, Arc::strong_count(&value)), (7, 2));
+            cell.release_replaced();
+            assert_eq!(Arc::strong_count(&value), 2, "it has a reader");
+        });
+        assert!(read.is_some());
         cell.release_replaced();
-        assert_eq!(Arc::strong_count(&value), 2, "it has a reader");
-        drop(guard);
-        cell.release_replaced();
-        assert!(cell.get().is_none() && Arc::strong_count(&value) == 1);
+        assert!(cell.is_empty() && Arc::strong_count(&value) == 1);
         for _ in 0..1000 {
             cell.set(Some(Arc::clone(&value)));
         }
         assert_eq!(Arc::strong_count(&value), 2);
-        assert!(cell.set_if(None, |now| now.is_none()).is_err() && cell.get().is_some());
+        assert!(cell.set_if(None, |now| now.is_none()).is_err() && !cell.is_empty());
         drop(cell);
         assert_eq!(Arc::strong_count(&value), 1);
     }
@@ -295,9 +382,7 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
-                        if let Some(guard) = cell.get() {
-                            assert_eq!(**guard, 41);
-                        }
+                        cell.with(|value| assert_eq!(**value, 41));
                     }
                 });
             }

@@ -6,7 +6,13 @@
 //! shared: by threads that found no free slot, by threads that are ending, and by all threads where the
 //! system has no asymmetric fence.
 //!
-//! Nothing here allocates, and [`current`] works during thread exit.
+//! Nothing here allocates, and all of it works during thread exit.
+//!
+//! # No number outside
+//!
+//! A number is a thread's own until its thread-locals are destroyed, and then another thread's, while code of
+//! older thread-locals still runs. So the right to use a slot is looked up where it is used, and no guard, and
+//! nothing else that stands for it, leaves a call. [`index`] is a plain number.
 //!
 //! # Ordering
 //!
@@ -30,34 +36,32 @@ pub const OWNED: usize = if cfg!(loom) {
 /// The number of all slots: [`OWNED`] owned ones, then the same number of shared ones.
 pub const SLOTS: usize = 2 * OWNED;
 
-/// The right of a thread to use a slot. [`current`] returns it for the calling thread; it is valid until the
-/// thread calls [`current`] again or ends.
+/// The right of the calling thread to use a slot. It is looked up at each use, and not kept: it ends when the
+/// thread's locals are destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThreadSlot {
+pub(crate) struct ThreadSlot {
+    /// Invariant: below [`SLOTS`].
     index: usize,
     /// Tied to its thread.
     thread: PhantomData<*const ()>,
 }
 
 impl ThreadSlot {
-    /// Creates the right to use slot `index`.
-    ///
-    /// # Safety
-    ///
-    /// 1. `index` is below [`SLOTS`].
-    /// 2. If `index` is below [`OWNED`], no other thread uses the slot until this thread has released it, and
-    ///    the release happens before the other thread's first use.
-    #[must_use]
-    pub const unsafe fn new(index: usize) -> Self {
-        Self { index, thread: PhantomData }
-    }
-
     /// Returns the slot's index, below [`SLOTS`].
     #[inline(always)]
-    #[must_use]
-    pub const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self.index
     }
+}
+
+/// Returns the index of the calling thread's slot, below [`SLOTS`], to spread data over threads.
+///
+/// It gives no right. No other thread has an index below [`OWNED`] at the same time, but the next call may
+/// return another one: while a thread ends, it has a shared slot.
+#[inline(always)]
+#[must_use]
+pub fn index() -> usize {
+    current().index()
 }
 
 /// No slot: the thread has not called [`current`] yet.
@@ -86,8 +90,7 @@ impl Drop for ReleaseOnExit {
 
 /// Returns the calling thread's slot, and assigns one at the first call.
 #[inline(always)]
-#[must_use]
-pub fn current() -> ThreadSlot {
+pub(crate) fn current() -> ThreadSlot {
     let slot = known();
     let index = if slot == UNSET { assign() } else { slot };
     ThreadSlot { index, thread: PhantomData }
@@ -102,6 +105,9 @@ fn known() -> usize {
 
 #[cfg(loom)]
 use self::modelled::number as known;
+#[cfg(loom)]
+#[doc(hidden)]
+pub use self::modelled::set_index;
 
 /// Slots of a model's threads, which are not threads of the system: numbered by first use, and never
 /// released.
@@ -126,12 +132,41 @@ mod modelled {
             number.get()
         })
     }
+
+    /// Gives slot `index` to the calling thread.
+    ///
+    /// # Safety
+    ///
+    /// 1. `index` is below [`SLOTS`].
+    /// 2. If it is below [`OWNED`](super::OWNED), no other thread of the model uses the slot at the same time.
+    pub unsafe fn set_index(index: usize) {
+        NUMBER.with(|number| number.set(index));
+    }
+}
+
+/// Returns the index of the calling thread's slot if it was assigned before.
+#[cfg(not(loom))]
+pub(crate) fn known_index() -> Option<usize> {
+    let index = known();
+    (index != UNSET).then_some(index)
+}
+
+/// Frees the numbers that are neither this thread's nor in `kept`, which has bit `i` set for number `i`.
+///
+/// # Safety
+///
+/// This is the child of a `fork`, where the calling thread is the only one, and no thread that does not exist
+/// here was inside a slot of a number that is freed.
+#[cfg(not(loom))]
+pub(crate) unsafe fn keep_numbers(kept: u32) {
+    // A shared slot has the number of an owned one, or needs none: then this keeps one too many.
+    let own = known_index().map_or(0, |index| 1 << (index % OWNED));
+    TAKEN.fetch_and(kept | own, Ordering::Relaxed);
 }
 
 /// Returns the calling thread's slot if it was assigned before and is an owned one.
 #[inline(always)]
-#[must_use]
-pub fn owned() -> Option<ThreadSlot> {
+pub(crate) fn owned() -> Option<ThreadSlot> {
     let index = known();
     (index < OWNED).then_some(ThreadSlot { index, thread: PhantomData })
 }

@@ -81,8 +81,25 @@ impl MemoryBlock {
         Ok(Block::new(unsafe { RawBlock::from_record(handle.record) }))
     }
 
-    /// Runs `f` on the block if this is its only owner.
-    pub fn with_block<R>(&mut self, f: impl FnOnce(&mut Block) -> R) -> Option<R> {
+    /// Grows the block in place if this is its only owner: see [`Block::grow_in_place`].
+    #[must_use = "if not, the block is as it was"]
+    pub fn grow_in_place(&mut self, bytes: usize) -> bool {
+        self.with_block(|block| block.grow_in_place(bytes)).unwrap_or(false)
+    }
+
+    /// Removes the streams that used the block, if this is its only owner.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Block::forget_stream_uses`].
+    pub unsafe fn forget_stream_uses(&mut self) {
+        // SAFETY: guaranteed by the caller.
+        self.with_block(|block| unsafe { block.forget_stream_uses() });
+    }
+
+    /// Runs `f` on the block if this is its only owner. `f` leaves the block in its place: the handle points to
+    /// its record.
+    fn with_block<R>(&mut self, f: impl FnOnce(&mut Block) -> R) -> Option<R> {
         if !self.is_unique() {
             return None;
         }

@@ -11,7 +11,8 @@ use super::token::Token;
 use crate::backing::Backing;
 use crate::bfc::heap::{Heap, HeapBlock, HeapRequest};
 use crate::{Error, RawBlock, Record, Request, Result, Tag};
-use orlop_sync::{CentralHeap as _, CounterGuard, FastGuard, thread_slot};
+use orlop_sync::{CentralHeap as _, FastGuard, thread_slot};
+use orlop_core::MemoryKind;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -36,13 +37,10 @@ impl<B: Backing> Caching<B> {
         let rounded =
             if class < CLASSES { size_of_class(class) } else { GRANULE.round_up(request.bytes.max(1))? };
         let wanted = HeapRequest { request, rounded };
-        let slot = thread_slot::current();
 
-        let without_growth = 'slot: {
-            let mut guard = self.counters.enter(slot);
-            let counts = guard.counts();
-            let cache = guard.value();
-            cache.set_slot(slot.index());
+        let without_growth = self.counters.count_in_with(|cache, counts| {
+            let slot = thread_slot::index();
+            cache.set_slot(slot);
             // 1. The plan: it starts with the first allocation of a learned period. It ends when the thread
             //    has left the period for good, even if its block is cached: only then do the fast paths open
             //    again.
@@ -63,18 +61,18 @@ impl<B: Backing> Caching<B> {
                 // 4. Merging: what the thread has cached beyond the slack.
                 self.tidy(cache, counts.balance(), &mut heap);
                 // 5. The heap as it is.
-                let Some(HeapBlock { mut block, dirty }) = heap.take(&wanted) else { break 'slot None };
+                let Some(HeapBlock { mut block, dirty }) = heap.take(&wanted) else { return (None, None) };
                 // SAFETY: the record is this engine's, and the token is the engine's field.
                 let record = unsafe { block.record_mut() };
-                record.token = Token::new(record.token, class, slot.index()).0;
+                record.token = Token::new(record.token, class, slot).0;
                 (block, dirty)
             };
             // SAFETY: as above.
             cache.log_allocation(unsafe { block.record_mut() });
             self.report_plan(cache);
-            let dirty = deliver(guard, request, &block, dirty);
-            Some((block, dirty))
-        };
+            let (dirty, counted) = deliver(cache, request, &block, dirty);
+            (Some((block, dirty)), counted)
+        });
         if let Some((block, dirty)) = without_growth {
             return if dirty == 0 { Ok(block) } else { self.deliver_zeroed(request, block, dirty) };
         }
@@ -83,15 +81,15 @@ impl<B: Backing> Caching<B> {
         //    slots.
         self.backing.check_not_entered()?;
         let HeapBlock { mut block, dirty } = self.heap.take_or_grow(&wanted, &mut GrowthSteps::new(self))?;
-        let slot = thread_slot::current();
-        let mut guard = self.counters.enter(slot);
-        let cache = guard.value();
-        cache.set_slot(slot.index());
-        // SAFETY: the record is this engine's, and the token is the engine's field.
-        let record = unsafe { block.record_mut() };
-        record.token = Token::new(record.token, class, slot.index()).0;
-        cache.log_allocation(record);
-        let dirty = deliver(guard, request, &block, dirty);
+        let dirty = self.counters.count_in_with(|cache, _| {
+            let slot = thread_slot::index();
+            cache.set_slot(slot);
+            // SAFETY: the record is this engine's, and the token is the engine's field.
+            let record = unsafe { block.record_mut() };
+            record.token = Token::new(record.token, class, slot).0;
+            cache.log_allocation(record);
+            deliver(cache, request, &block, dirty)
+        });
         if dirty == 0 { Ok(block) } else { self.deliver_zeroed(request, block, dirty) }
     }
 
@@ -127,15 +125,16 @@ impl<B: Backing> Caching<B> {
     fn deliver_zeroed(&self, request: &Request, block: RawBlock, dirty: usize) -> Result<RawBlock> {
         // SAFETY: the block holds `request.bytes` bytes, and no user has it yet.
         let is_zero = unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
-        let mut guard = self.counters.enter(thread_slot::current());
-        if !is_zero {
-            guard.value().tags().add_block(&block);
-            // SAFETY: every block of this engine has a record of this engine.
-            self.put_back(guard.value(), unsafe { block.into_record() })?;
-            return Err(Error::CannotZero { device: self.backing.device() });
+        if is_zero {
+            self.counters.count_in_with(|cache, _| deliver(cache, request, &block, 0));
+            return Ok(block);
         }
-        let _clean = deliver(guard, request, &block, 0);
-        Ok(block)
+        self.counters.with(|cache| {
+            cache.tags().add_block(&block);
+            // SAFETY: every block of this engine has a record of this engine.
+            self.put_back(cache, unsafe { block.into_record() })
+        })?;
+        Err(Error::CannotZero { device: self.backing.device() })
     }
 }
 
@@ -164,22 +163,21 @@ pub(super) fn take_tagged(mut guard: FastGuard<'_, ThreadCache>, request: &Reque
     Some(unsafe { hand_out(guard, found, request) })
 }
 
-/// Counts a block, also under its tag, unless the request is for zeroed memory and the first `dirty` bytes
-/// may be nonzero. Leaves the slot. Returns how many bytes [`Caching::deliver_zeroed`] must zero before it
-/// counts the block.
+/// Counts a block under its tag, and returns what to count in, unless the request is for zeroed memory and the
+/// first `dirty` bytes may be nonzero. Also returns how many bytes [`Caching::deliver_zeroed`] must zero before
+/// it counts the block.
 #[inline(always)]
 fn deliver(
-    mut guard: CounterGuard<'_, ThreadCache>,
+    cache: &mut ThreadCache,
     request: &Request,
     block: &RawBlock,
     dirty: usize,
-) -> usize {
-    let dirty = if request.zeroed { dirty } else { 0 };
-    if dirty == 0 {
-        guard.value().tags().add_block(block);
-        guard.count_in(request.kind, block.granted, request.bytes);
+) -> (usize, Option<(MemoryKind, usize, usize)>) {
+    if request.zeroed && dirty > 0 {
+        return (dirty, None);
     }
-    dirty
+    cache.tags().add_block(block);
+    (0, Some((request.kind, block.granted, request.bytes)))
 }
 
 /// Makes a block of a record for a request of its kind and tag, and counts it. Calls no other code.

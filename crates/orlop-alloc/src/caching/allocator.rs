@@ -14,7 +14,7 @@ use crate::{
     Result, Semantics, StreamUses, TagUse, Usage,
 };
 use orlop_core::Device;
-use orlop_sync::{OwnerState, thread_slot};
+use orlop_sync::{OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -84,14 +84,14 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         record.uses = StreamUses::new();
-        // Inside the slot, because the engine may be dropped after `count_out`. No thread waits for a slot
-        // while it holds the heap's lock.
-        let slot = thread_slot::current();
-        let mut guard = engine.counters.enter(slot);
-        let cache = guard.value();
-        cache.set_slot(slot.index());
-        engine.put_back(cache, record)?;
-        Ok(guard.count_out(kind, granted, requested))
+        // No thread waits for a slot while it holds the heap's lock.
+        engine.counters.with(|cache| {
+            cache.set_slot(thread_slot::index());
+            engine.put_back(cache, record)
+        })?;
+        let counters = NonNull::from(&engine.counters);
+        // SAFETY: the block was counted in, and leaves with this call: the engine may be dropped after it.
+        Ok(unsafe { ShardedCounters::count_out(counters, kind, granted, requested) })
     }
 
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {

@@ -23,7 +23,7 @@ use crate::backing::Backing;
 use crate::bare::{GlobalAllocator, SystemScope};
 use crate::bfc::heap::Heap;
 use crate::{Error, Result};
-use orlop_sync::{GrowableHeap, MutexGuard, QuiescedCounters, ShardedCounters};
+use orlop_sync::{ColdMutexGuard, GrowableHeap, MutexGuard, QuiescedCounters, ShardedCounters};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ unsafe impl Send for LockPointers {}
 struct EngineLocks {
     heap: MutexGuard<'static, Heap<ClassIndex>>,
     slots: QuiescedCounters<'static, ThreadCache>,
-    growth: MutexGuard<'static, ()>,
+    growth: ColdMutexGuard<'static, ()>,
 }
 
 impl EngineLocks {
@@ -77,12 +77,16 @@ impl EngineLocks {
         Self { heap: heap.lock(), slots, growth }
     }
 
-    fn release_alone(self) {
+    /// # Safety
+    ///
+    /// This is the child of a `fork` before which the locks were acquired, and the calling thread is the only
+    /// one.
+    unsafe fn release_in_child(self) {
         let Self { heap, slots, growth } = self;
-        heap.forget_waiting();
         drop(heap);
-        slots.release_alone();
-        growth.forget_waiting();
+        // SAFETY: guaranteed by the caller.
+        unsafe { slots.release_in_child() };
+        drop(growth);
     }
 }
 
@@ -188,7 +192,10 @@ extern "C" fn after_in_parent() {
 extern "C" fn after_in_child() {
     let _ = FORK.try_with(|fork| {
         if let Some(mut fork) = fork.borrow_mut().take() {
-            fork.locks.drain(..).for_each(EngineLocks::release_alone);
+            for locks in fork.locks.drain(..) {
+                // SAFETY: the system calls this in the child, after `before` in its parent.
+                unsafe { locks.release_in_child() };
+            }
         }
     });
 }

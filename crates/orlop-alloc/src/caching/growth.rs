@@ -15,7 +15,7 @@ use crate::bfc::chunks::{Index, RegionMap};
 use crate::bfc::heap::{GrowthOutcome, Heap, HeapRequest};
 use crate::{Error, OutOfMemory, RawBlock, Result};
 use orlop_core::Alignment;
-use orlop_sync::{CentralHeap as _, HeapGrowth, Mutex, thread_slot};
+use orlop_sync::{CentralHeap as _, HeapGrowth, Mutex};
 use std::sync::atomic::Ordering;
 
 /// Lengths of a reservation, in the order in which they are tried.
@@ -151,7 +151,7 @@ fn step_sizes(need: usize, held: usize) -> [usize; 2] {
 impl<B: Backing> Caching<B> {
     /// Merges what this thread has cached. Ends its plan too if the thread has diverged from it.
     pub(super) fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
-        self.counters.with(thread_slot::current(), |cache| {
+        self.counters.with(|cache| {
             let has_diverged = cache.plan().is_some_and(|plan| plan.divergences() > 0);
             self.merge(heap, cache, if has_diverged { PlanFate::End } else { PlanFate::Keep })
         })
@@ -266,9 +266,8 @@ impl<B: Backing> Caching<B> {
         let record = unsafe { block.record_mut() };
         (record.granted, record.requested) = (granted, bytes);
         record.token = Token::new(place as usize, UNCACHED, token.owner_slot()).0;
-        let mut guard = self.counters.enter(thread_slot::current());
-        guard.value().tags().add(block.kind, block.tag, more);
-        guard.count_growth(block.kind, more, asked, granted);
+        self.counters.with(|cache| cache.tags().add(block.kind, block.tag, more));
+        self.counters.count_growth(block.kind, more, asked, granted);
         true
     }
 

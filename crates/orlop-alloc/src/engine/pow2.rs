@@ -12,7 +12,7 @@ use super::region_source::{RegionSource, answered_by_source};
 use crate::backing::{Backing, BackingRef};
 use crate::{Allocator, RawBlock, Record, Request, Result, StreamUses, Usage};
 use orlop_core::Alignment;
-use orlop_sync::{OwnerState, ShardedCounters, thread_slot};
+use orlop_sync::{OwnerState, ShardedCounters};
 use std::ptr::NonNull;
 
 /// Number of buckets: 32 bytes to 64 GiB. Larger requests are not cached.
@@ -80,7 +80,7 @@ impl<B: Backing> Pow2<B> {
             }
         });
         let found = stolen.pop()?;
-        self.counters.with(thread_slot::current(), |cache| cache.buckets[found_in].append(&mut stolen));
+        self.counters.with(|cache| cache.buckets[found_in].append(&mut stolen));
         Some(found)
     }
 
@@ -93,10 +93,10 @@ impl<B: Backing> Pow2<B> {
         // SAFETY: the block was cached and has not been handed out; it has at least the size of its bucket,
         // which `request.bytes` does not exceed.
         if !unsafe { self.source.prepare(&record, request) } {
-            self.counters.with(thread_slot::current(), |cache| cache.insert(record));
+            self.counters.with(|cache| cache.insert(record));
             return Err(self.source.cannot_zero());
         }
-        self.counters.enter(thread_slot::current()).count_in(request.kind, record.granted, request.bytes);
+        self.counters.count_in(request.kind, record.granted, request.bytes);
         record.assign(request);
         Ok(RawBlock::new(record))
     }
@@ -113,7 +113,7 @@ impl<B: Backing> Pow2<B> {
         // If the backing has no memory left, releasing all cached blocks may help.
         let mut record = self.source.reserve_block(self.name(), request, bytes, align, || self.trim(0))?;
         record.token = bucket;
-        self.counters.enter(thread_slot::current()).count_in(request.kind, record.granted, request.bytes);
+        self.counters.count_in(request.kind, record.granted, request.bytes);
         Ok(RawBlock::new(record))
     }
 }
@@ -189,26 +189,21 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         if !is_cached(request, bucket) {
             return self.allocate_region(request, request.bytes, request.align, UNCACHED);
         }
-        let mut guard = self.counters.enter(thread_slot::current());
-        let cache = guard.value();
-        let found = cache.buckets[bucket].pop();
-        let found = found.or_else(|| cache.buckets.get_mut(bucket + SEARCH_UP).and_then(Vec::pop));
+        let found = self.counters.with(|cache| {
+            let found = cache.buckets[bucket].pop();
+            found.or_else(|| cache.buckets.get_mut(bucket + SEARCH_UP).and_then(Vec::pop))
+        });
         let Some(mut record) = found else {
-            drop(guard);
             return self.allocate_slow(request, bucket, (1 << SMALLEST_LOG2) << bucket);
         };
-        if request.zeroed {
-            // The slot is released first: a backing is user code.
-            drop(guard);
-            // SAFETY: the block was cached and has not been handed out; it has at least the size of its
-            // bucket, which `request.bytes` does not exceed.
-            if !unsafe { self.source.prepare(&record, request) } {
-                self.counters.with(thread_slot::current(), |cache| cache.insert(record));
-                return Err(self.source.cannot_zero());
-            }
-            guard = self.counters.enter(thread_slot::current());
+        // Outside the slot: a backing is user code.
+        // SAFETY: the block was cached and has not been handed out; it has at least the size of its bucket,
+        // which `request.bytes` does not exceed.
+        if request.zeroed && !unsafe { self.source.prepare(&record, request) } {
+            self.counters.with(|cache| cache.insert(record));
+            return Err(self.source.cannot_zero());
         }
-        guard.count_in(request.kind, record.granted, request.bytes);
+        self.counters.count_in(request.kind, record.granted, request.bytes);
         record.assign(request);
         Ok(RawBlock::new(record))
     }
@@ -229,12 +224,13 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
             // SAFETY: the region was reserved for this block alone, with this alignment, and the block was
             // returned.
             unsafe { engine.source.release(&record, record.align) };
-            return Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested));
+        } else {
+            record.uses = StreamUses::new();
+            engine.counters.with(|cache| cache.buckets[bucket].push(record));
         }
-        record.uses = StreamUses::new();
-        let mut guard = engine.counters.enter(thread_slot::current());
-        guard.value().buckets[bucket].push(record);
-        Ok(guard.count_out(kind, granted, requested))
+        let counters = NonNull::from(&engine.counters);
+        // SAFETY: the block was counted in, and leaves with this call.
+        Ok(unsafe { ShardedCounters::count_out(counters, kind, granted, requested) })
     }
 
     crate::allocator::counted_by!(counters);

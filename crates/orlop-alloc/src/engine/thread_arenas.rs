@@ -103,7 +103,7 @@ impl<B: Backing + Clone> ThreadArenas<B> {
     }
 
     fn own(&self) -> Option<&ArenaCore<B>> {
-        self.arenas.get(thread_slot::current().index())?.get()
+        self.arenas.get(thread_slot::index())?.get()
     }
 
     fn all(&self) -> impl Iterator<Item = &ArenaCore<B>> + '_ {
@@ -112,7 +112,7 @@ impl<B: Backing + Clone> ThreadArenas<B> {
 
     /// Returns the calling thread's arena.
     fn own_or_new(&self) -> &ArenaCore<B> {
-        let slot = thread_slot::current().index();
+        let slot = thread_slot::index();
         self.arenas[slot].get().unwrap_or_else(|| self.make(slot))
     }
 

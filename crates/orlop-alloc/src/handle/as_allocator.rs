@@ -7,7 +7,7 @@ use crate::{
     Allocator, DeviceMemory, LookupResult, OutOfMemory, RawBlock, Request, Result, Semantics, TagUse, Usage,
 };
 use orlop_core::Device;
-use orlop_sync::{OwnerState, thread_slot};
+use orlop_sync::{OwnerState, ShardedCounters};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -91,8 +91,11 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
                     watches.deliver();
                 }
                 if let Some(counters) = &cell.counters {
-                    let slot = thread_slot::current();
-                    let state = counters.enter(slot).count_out(found.kind, found.granted, found.requested);
+                    let (counters, kind) = (NonNull::from(counters), found.kind);
+                    // SAFETY: the block was counted in, and leaves with this call.
+                    let state = unsafe {
+                        ShardedCounters::count_out(counters, kind, found.granted, found.requested)
+                    };
                     // This handle exists, so the counters are open.
                     debug_assert_eq!(state, OwnerState::InUse);
                 }

@@ -36,7 +36,7 @@ use crate::observer::{Event, WatchList};
 use crate::{Allocator, Block, Error, RawBlock, Request, Result, Stats};
 use orlop_core::MemoryKind;
 use orlop_host::shield::report;
-use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals, thread_slot};
+use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,9 +62,9 @@ pub(crate) struct AllocatorCell<A: ?Sized> {
     pub(super) counters: Option<ShardedCounters>,
     pub(super) refused_frees: AtomicU64,
     /// The observers, with the region events that they have not received yet: one relaxed load while there
-    /// are none. The cell keeps a removed list, even if an observer removes itself, as long as a guard
-    /// exists: so observers run on a clone of the list or, on allocations and frees, the former list is
-    /// dropped afterwards.
+    /// are none. The cell keeps a removed list, even if an observer removes itself, as long as it is read:
+    /// so observers run on a clone of the list or, on allocations and frees, the former list is dropped
+    /// afterwards.
     pub(super) watches: SwapCell<Arc<WatchList>>,
     /// The link of weak handles.
     pub(super) link: WeakLink,
@@ -135,10 +135,10 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     #[inline(always)]
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
         if self.counters.is_none()
-            && let Some(watches) = self.watches.get()
+            && !self.watches.is_empty()
             && let Some(raw) = self.head.allocator().take_cached(request)
         {
-            self.notify_allocated(watches, &raw);
+            self.notify_allocated(&raw);
             return Ok(raw);
         }
         // The head has the address of an allocator whose type is erased; here it would be computed.
@@ -151,10 +151,10 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         match allocated {
             Ok(raw) => {
                 if let Some(counters) = &self.counters {
-                    counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
+                    counters.count_in(raw.kind, raw.granted, raw.requested);
                 }
-                if let Some(watches) = self.watches.get() {
-                    self.notify_allocated(watches, &raw);
+                if !self.watches.is_empty() {
+                    self.notify_allocated(&raw);
                 }
                 Ok(raw)
             }
@@ -176,7 +176,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         if let Some(counters) = &self.counters {
             let (more, more_requested) =
                 (raw.granted.saturating_sub(granted), raw.requested.saturating_sub(requested));
-            counters.enter(thread_slot::current()).count_growth(raw.kind, more, more_requested, raw.granted);
+            counters.count_growth(raw.kind, more, more_requested, raw.granted);
         }
         if let Some(watches) = self.watches.cloned() {
             watches.deliver();
@@ -202,11 +202,11 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     pub(super) unsafe fn give(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> OwnerState {
         // SAFETY: the block is not counted out yet (guaranteed by the caller).
         let cell = unsafe { this.as_ref() };
-        let Some(watches) = cell.watches.get() else {
+        if cell.watches.is_empty() {
             // SAFETY: guaranteed by the caller.
             return unsafe { Self::give_unobserved(this, raw, refused) };
-        };
-        cell.notify_freed(watches, &raw);
+        }
+        cell.notify_freed(&raw);
         // SAFETY: guaranteed by the caller.
         unsafe { Self::give_observed(this, raw, refused) }
     }
@@ -243,7 +243,8 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
             *refused = Some(cell.refuse(error));
             return OwnerState::InUse;
         }
-        counters.enter(thread_slot::current()).count_out(kind, granted, requested)
+        // SAFETY: the block was counted in, and leaves with this call.
+        unsafe { ShardedCounters::count_out(NonNull::from(counters), kind, granted, requested) }
     }
 
     /// Closes the counters. After [`OwnerState::Unused`] the caller destroys the cell.

@@ -12,7 +12,7 @@ use crate::{
     AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
 };
 use orlop_core::Device;
-use orlop_sync::{OwnerState, ShardedCounters, thread_slot};
+use orlop_sync::{OwnerState, ShardedCounters};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
@@ -45,7 +45,7 @@ impl AllocatorRef<ExternalAccount> {
         // SAFETY: an id does not change what the record says of the memory, and no other allocator has handed
         // the block out.
         unsafe { raw.record_mut() }.id = AllocationId::next();
-        self.counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
+        self.counters.count_in(raw.kind, raw.granted, raw.requested);
         self.adopt_raw(raw)
     }
 }
@@ -80,7 +80,9 @@ unsafe impl Allocator for ExternalAccount {
             }
         });
         let panic = catch_unwind(run).err();
-        let state = account.counters.enter(thread_slot::current()).count_out(kind, granted, requested);
+        let counters = NonNull::from(&account.counters);
+        // SAFETY: the block was counted in (`adopt`), and leaves with this call.
+        let state = unsafe { ShardedCounters::count_out(counters, kind, granted, requested) };
         let Some(panic) = panic else { return Ok(state) };
         if let (OwnerState::Unused, Some(owner)) = (state, owner) {
             // The caller is unwound, and does not get the state that says that this was the last block.

@@ -234,7 +234,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Returns `true` if the observer was added and not removed.
     #[must_use]
     pub fn has_observer(&self, observer: &Arc<dyn Observer>) -> bool {
-        self.cell().watches.get().is_some_and(|watches| watches.find(observer).is_some())
+        self.cell().watches.with(|watches| watches.find(observer).is_some()).unwrap_or(false)
     }
 
     /// Returns the observers, in the order in which they were added.

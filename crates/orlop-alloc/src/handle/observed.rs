@@ -5,7 +5,7 @@
 use super::cell::AllocatorCell;
 use crate::observer::{Event, Watch, WatchList};
 use crate::{Allocator, Error, LookupResult, RawBlock, Refusal, Request};
-use orlop_sync::{OwnerState, SwapGuard};
+use orlop_sync::OwnerState;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,9 +52,8 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// Reports an allocated block to the observers. The list is borrowed while they run, which costs no
     /// reference count; if one of them removes an observer, the former list is dropped afterwards.
     #[cold]
-    pub(super) fn notify_allocated(&self, watches: SwapGuard<'_, Arc<WatchList>>, block: &RawBlock) {
-        notify_allocated(&watches, block);
-        drop(watches);
+    pub(super) fn notify_allocated(&self, block: &RawBlock) {
+        self.watches.with(|watches| notify_allocated(watches, block));
         self.watches.release_replaced();
     }
 
@@ -71,9 +70,10 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// Reports a block as freed. The list is borrowed as in `notify_allocated`, and released before the
     /// engine gets the block: from then on the cell may be destroyed.
     #[cold]
-    pub(super) fn notify_freed(&self, watches: SwapGuard<'_, Arc<WatchList>>, block: &RawBlock) {
-        watches.observe_block(&Event::Freed { block, allocator: watches.allocator() });
-        drop(watches);
+    pub(super) fn notify_freed(&self, block: &RawBlock) {
+        self.watches.with(|watches| {
+            watches.observe_block(&Event::Freed { block, allocator: watches.allocator() });
+        });
         self.watches.release_replaced();
     }
 

@@ -7,17 +7,18 @@ use orlop_alloc::engine::{Direct, Pow2};
 use orlop_alloc::{AllocationId, Allocator, Request};
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
-use orlop_sync::{OwnerState, ShardedCounters, thread_slot::ThreadSlot};
+use orlop_sync::{OwnerState, ShardedCounters};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 const KIND: MemoryKind = MemoryKind::KvCache;
 
-/// Returns a slot of counters that only this test's thread uses.
-fn slot(index: usize) -> ThreadSlot {
-    // SAFETY: no other thread uses these counters.
-    unsafe { ThreadSlot::new(index) }
+fn count_out(counters: &ShardedCounters, bytes: usize) {
+    // SAFETY: the counters exist, and are not destroyed because of the result.
+    let state = unsafe { ShardedCounters::count_out(NonNull::from(counters), KIND, bytes, bytes) };
+    assert_eq!(state, OwnerState::InUse);
 }
 
 /// A slot that only frees was never settled: the peak grew with every block that changed threads.
@@ -25,9 +26,10 @@ fn slot(index: usize) -> ThreadSlot {
 fn the_peak_is_right_when_others_free() {
     let counters = ShardedCounters::<()>::new(true);
     let block = 1 << 20;
+    let on_another_thread = |f: &(dyn Fn() + Sync)| std::thread::scope(|scope| scope.spawn(f).join().unwrap());
     for _ in 0..100 {
-        counters.count_in(slot(0), KIND, block, block);
-        assert_eq!(counters.enter(slot(1)).count_out(KIND, block, block), OwnerState::InUse);
+        counters.count_in(KIND, block, block);
+        on_another_thread(&|| count_out(&counters, block));
     }
     let slack = 2 * (64 << 10);
     assert!(counters.totals().all.peak_bytes <= block as u64 + slack);
@@ -35,11 +37,11 @@ fn the_peak_is_right_when_others_free() {
     assert_eq!(counters.totals().all.peak_bytes, 0);
     // Both ways at once: one slot's decrease is another's increase.
     for _ in 0..9 {
-        counters.count_in(slot(0), KIND, block, block);
-        counters.count_in(slot(1), KIND, block, block);
+        counters.count_in(KIND, block, block);
+        on_another_thread(&|| counters.count_in(KIND, block, block));
     }
     for _ in 0..18 {
-        assert_eq!(counters.enter(slot(0)).count_out(KIND, block, block), OwnerState::InUse);
+        count_out(&counters, block);
     }
     let peak = counters.totals().all.peak_bytes;
     assert!(peak.abs_diff(18 * block as u64) <= slack, "{peak}");

@@ -138,13 +138,13 @@ impl Context {
         // Blocks from a gate are charged there.
         let routes = routes.as_ref().filter(|routes| !routes.is_from_gate(block));
         let Some(accounts) = routes.and_then(|routes| routes.accounts()) else {
-            return block.with_block(|block| block.grow_in_place(bytes)).unwrap_or(false);
+            return block.grow_in_place(bytes);
         };
         let Some(more) = Gate::growth(granted, bytes) else { return false };
         if accounts.charge(kind, more).is_none() {
             return false;
         }
-        let grown = block.with_block(|block| block.grow_in_place(bytes)).unwrap_or(false);
+        let grown = block.grow_in_place(bytes);
         // From here on the allocator's own statistics include it.
         accounts.discharge(kind, more);
         grown

@@ -44,22 +44,23 @@
 //! pointers and no references, as `Arc` does: what a function gets by reference must live until it has
 //! returned. That holds for a mutex of the owner, too: it is unlocked before the block is counted out.
 
+mod counting;
 mod guard;
 mod peaks;
 mod shard;
 mod totals;
 
-pub use self::guard::{CounterGuard, FastGuard, QuiescedCounters};
+pub use self::guard::{FastGuard, QuiescedCounters};
 pub use self::shard::SlotCounts;
 pub use self::totals::{Account, BlockCounter, OwnerState, Totals};
 
 use self::peaks::Peaks;
 use self::shard::Shard;
 use super::slots::Slots;
-use super::thread_slot::{self, SLOTS, ThreadSlot};
+use super::thread_slot::SLOTS;
 use crate::ordering;
 use crate::primitives::atomic::{AtomicI64, AtomicU64};
-use crate::primitives::{End, Mutex};
+use crate::primitives::{ColdMutex, End};
 use orlop_core::MemoryKind;
 use std::ptr::NonNull;
 
@@ -76,18 +77,10 @@ const UNCOUNTED: i64 = i64::MAX / 2;
 #[derive(Debug)]
 pub struct ShardedCounters<T = ()> {
     slots: Slots<T, Shard>,
-    peaks: Mutex<Peaks>,
+    peaks: ColdMutex<Peaks>,
     remaining: AtomicI64,
     largest: AtomicU64,
     counts_bytes: bool,
-}
-
-impl ShardedCounters {
-    /// Counts in a block that was handed out. The caller holds a handle, so the counters are open.
-    #[inline(always)]
-    pub fn count_in(&self, own_slot: ThreadSlot, kind: MemoryKind, granted: usize, requested: usize) {
-        self.enter(own_slot).count_in(kind, granted, requested);
-    }
 }
 
 impl<T: Default> ShardedCounters<T> {
@@ -97,7 +90,7 @@ impl<T: Default> ShardedCounters<T> {
     pub fn new(counts_bytes: bool) -> Self {
         Self {
             slots: Slots::new(),
-            peaks: Mutex::default(),
+            peaks: ColdMutex::default(),
             remaining: AtomicI64::new(UNCOUNTED),
             largest: AtomicU64::new(0),
             counts_bytes,
@@ -109,10 +102,10 @@ impl<T: Default> ShardedCounters<T> {
         self.counts_bytes = counts_bytes;
     }
 
-    /// Runs `f` on the value of this thread's slot.
+    /// Runs `f` on the value of this thread's slot: see [`Slots::with`].
     #[inline]
-    pub fn with<R>(&self, own_slot: ThreadSlot, f: impl FnOnce(&mut T) -> R) -> R {
-        self.slots.with(own_slot, f)
+    pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.slots.with(f)
     }
 
     /// Enters this thread's slot if the thread owns one and can enter without waiting or creating a value,
@@ -122,17 +115,11 @@ impl<T: Default> ShardedCounters<T> {
     ///
     /// 1. While the guard or a reference to the value exists, the thread calls nothing that may enter these
     ///    counters, except in [`FastGuard::call`]; see [`Slots::try_enter`].
-    /// 2. The guard is dropped before the thread ends.
+    /// 2. The guard is neither kept nor leaked: see there.
     #[inline(always)]
     pub unsafe fn try_enter(&self) -> Option<FastGuard<'_, T>> {
-        // SAFETY: 1. it is an owned slot. 2 and 3: guaranteed by the caller.
-        unsafe { self.slots.try_enter(thread_slot::owned()?) }.map(FastGuard::new)
-    }
-
-    /// Enters this thread's slot, to use its value and then to count a block in or out.
-    #[inline(always)]
-    pub fn enter(&self, own_slot: ThreadSlot) -> CounterGuard<'_, T> {
-        CounterGuard::new(self, self.slots.enter(own_slot))
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.slots.try_enter() }.map(FastGuard::new)
     }
 }
 
@@ -184,7 +171,7 @@ impl<T> ShardedCounters<T> {
     /// 1. The counters exist when this is called.
     /// 2. This is called once, and no block is counted in afterwards.
     /// 3. If the counters are destroyed because of [`OwnerState::Unused`], it was returned by this call or by
-    ///    a [`CounterGuard::count_out`], and not before that call returned it.
+    ///    [`ShardedCounters::count_out`], and not before that call returned it.
     pub unsafe fn close(this: NonNull<Self>) -> OwnerState {
         // SAFETY: guaranteed by the caller: no thread gets `Unused` before the addition below.
         let counters = unsafe { this.as_ref() };

@@ -2,6 +2,7 @@
 
 mod backoff;
 mod cell;
+mod cold_mutex;
 mod end;
 pub mod fence;
 mod mutex;
@@ -13,6 +14,7 @@ mod reentry;
 
 pub use self::backoff::Backoff;
 pub use self::cell::{MutPtr, UnsafeCell};
+pub use self::cold_mutex::{ColdMutex, ColdMutexGuard};
 pub use self::end::End;
 pub use self::mutex::{Mutex, MutexGuard};
 #[cfg(loom)]

@@ -4,6 +4,9 @@
 //! structures only after everything that can fail has succeeded. A panic elsewhere (in an observer, say)
 //! must not turn every later free into an error.
 //!
+//! Locks that are taken often, of device engines and BFC, are of this type: it is released without a locked
+//! instruction. The others are [`ColdMutex`](super::ColdMutex), with the lock of the standard library.
+//!
 //! User code that runs with a lock held (a device's backing, an inspection of its engine) may call the same
 //! allocator again. A thread that waits for itself deadlocks without a message. So the mutex records which
 //! thread holds it, and locking it again panics; [`Mutex::lock_unless_held`] lets the caller return an error
@@ -13,6 +16,8 @@
 pub use self::modelled::{Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub use self::owned::{Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub(in crate::primitives) use self::owned::{UNLOCKED, reentered, this_thread};
 
 #[cfg(not(loom))]
 mod owned {
@@ -31,12 +36,12 @@ mod owned {
     }
 
     #[inline(always)]
-    fn this_thread() -> usize {
+    pub(in crate::primitives) fn this_thread() -> usize {
         HERE.with(|here| std::ptr::from_ref(here).addr())
     }
 
     /// The value of `holder` while the mutex is not locked.
-    const UNLOCKED: usize = 0;
+    pub(in crate::primitives) const UNLOCKED: usize = 0;
 
     /// A mutex that does not poison and refuses to be locked twice by a thread.
     #[derive(Default)]
@@ -99,6 +104,20 @@ mod owned {
             if self.lock.try_lock() { Some(self.guard()) } else { None }
         }
 
+        /// Unlocks the mutex if a thread holds it that a `fork` has not copied.
+        ///
+        /// # Safety
+        ///
+        /// 1. This is the child of a `fork`, and the calling thread is the only one.
+        /// 2. The value may be used, whatever that thread was doing.
+        pub(crate) unsafe fn release_dead_holder(&self) {
+            if self.holder.load(Ordering::Relaxed) != this_thread() {
+                // SAFETY: no thread that exists has locked it.
+                unsafe { self.lock.reset() };
+                self.holder.store(UNLOCKED, Ordering::Relaxed);
+            }
+        }
+
         /// Returns the guard of the lock that this thread has just locked.
         #[inline]
         fn guard(&self) -> MutexGuard<'_, T> {
@@ -117,7 +136,7 @@ mod owned {
     }
 
     #[cold]
-    fn reentered() -> ! {
+    pub(in crate::primitives) fn reentered() -> ! {
         panic!(
             "an allocator was called from inside its own locked section: by a backing, or by code that \
              inspects an engine"
@@ -145,12 +164,6 @@ mod owned {
             // `self` is borrowed until it is locked again, and `act` cannot reach it.
             let _relock = Relock(self.mutex);
             act()
-        }
-
-        /// Forgets the threads that wait for the mutex, in the child of a `fork`: there are none. Elsewhere,
-        /// threads that sleep may not be woken.
-        pub fn forget_waiting(&self) {
-            self.mutex.lock.forget_waiting();
         }
 
         #[inline(always)]
@@ -245,9 +258,6 @@ mod modelled {
             self.inner = self.mutex.lock().inner.take();
             result
         }
-
-        /// Does nothing: a model has no forks.
-        pub fn forget_waiting(&self) {}
     }
 
     impl<T> Deref for MutexGuard<'_, T> {

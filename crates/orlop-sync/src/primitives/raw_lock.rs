@@ -146,9 +146,15 @@ impl RawLock {
         self.parking.wake_one(&self.turn);
     }
 
-    /// Forgets the threads that wait, which do not exist in the child of a `fork`.
-    pub fn forget_waiting(&self) {
-        self.waiting.store(0, Ordering::Relaxed);
+    /// Makes the lock free again. (A thread that waited before a `fork` does not exist in the child; its mark
+    /// costs a call that wakes no thread.)
+    ///
+    /// # Safety
+    ///
+    /// The calling thread is the only one, and no guard of this lock is used any more.
+    #[cfg(not(loom))]
+    pub unsafe fn reset(&self) {
+        self.state.store(FREE, Ordering::Relaxed);
     }
 }
 
@@ -170,15 +176,17 @@ impl Drop for RawLock {
 mod tests {
     use super::*;
 
+    /// As in the child of a `fork`, where a thread that waits, or that has the lock, does not exist.
     #[test]
-    fn threads_that_do_not_exist_are_forgotten() {
+    fn threads_that_do_not_exist_leave_a_lock_that_works() {
         let lock = RawLock::new();
         assert!(lock.try_lock());
         lock.waiting.store(1, Ordering::Relaxed);
-        lock.forget_waiting();
-        assert_eq!(lock.waiting.load(Ordering::Relaxed), 0);
         // SAFETY: locked above.
         unsafe { lock.unlock() };
+        assert!(lock.try_lock() && lock.waiting.load(Ordering::Relaxed) == 0);
+        // SAFETY: no other thread has the lock, and nothing uses what it protects.
+        unsafe { lock.reset() };
         assert!(lock.try_lock());
     }
 

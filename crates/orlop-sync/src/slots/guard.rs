@@ -12,7 +12,9 @@ use std::ptr::NonNull;
 
 /// Exclusive access to the value of a thread's slot, until it is dropped. An entry by the same thread
 /// meanwhile is refused.
-pub struct SlotGuard<'a, V, S = ()>(FastSlotGuard<'a, V, S>);
+///
+/// It stays in this crate: one that outlives its thread's right to the slot would not exclude the next owner.
+pub(crate) struct SlotGuard<'a, V, S = ()>(FastSlotGuard<'a, V, S>);
 
 /// Exclusive access to the value of a thread's slot, until it is dropped, for code that calls nothing.
 ///
@@ -123,15 +125,13 @@ impl<'a, V, S> SlotGuard<'a, V, S> {
 
     /// Returns the shared part of the slot.
     #[inline(always)]
-    #[must_use]
-    pub fn shared(&self) -> &'a S {
+    pub(crate) fn shared(&self) -> &'a S {
         self.0.shared()
     }
 
     /// Returns `true` if [`Slots::seal`] visited the slot before it was entered.
     #[inline(always)]
-    #[must_use]
-    pub fn is_sealed(&self) -> bool {
+    pub(crate) fn is_sealed(&self) -> bool {
         // SAFETY: the slots exist until the slot is left.
         unsafe { self.0.leave.0.as_ref() }.is_sealed()
     }

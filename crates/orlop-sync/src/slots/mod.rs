@@ -15,8 +15,9 @@
 //! both could miss the other's store. The owner's is the light one of an asymmetric pair and costs nothing;
 //! the visitor pays with a system call.
 //!
-//! A thread that is inside its slot cannot enter it again, whatever it calls there: [`Slots::try_enter`] then
-//! returns `None`; the other entries end the process, because both callers would have exclusive access to the
+//! Safe code enters in a closure ([`Slots::with`]): a guard in a thread-local would outlive the thread's right
+//! to the slot. A thread that is inside its slot cannot enter it again, whatever it calls there:
+//! [`Slots::try_enter`] then returns `None`; `with` ends the process, because both callers would have exclusive access to the
 //! value. They know by `busy`. `try_enter` does not load what the entry before has just stored, which takes a
 //! tenth of the time of a cached block; it loads `entered`, which is set while code inside may call others,
 //! and its caller promises to call nothing otherwise.
@@ -39,30 +40,44 @@
 //! * `slots.made` (release) publishes a slot's body to `slots.peek` (acquire).
 
 mod guard;
+#[cfg(loom)]
+mod modelled;
 mod quiesce;
 mod slot;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use self::guard::{FastSlotGuard, SlotGuard};
+pub use self::guard::FastSlotGuard;
+pub(crate) use self::guard::SlotGuard;
 pub use self::quiesce::QuiescedSlots;
 
-use self::slot::{BUSY, CLOSED, LeaveOnDrop, OpenOnDrop, SEALED, Slot};
-use super::thread_slot::{OWNED, SLOTS, ThreadSlot};
+use self::slot::{BUSY, Body, CLOSED, LeaveOnDrop, OpenOnDrop, SEALED, Slot};
+use super::thread_slot::{self, OWNED, SLOTS, ThreadSlot};
 use crate::ordering;
 use crate::primitives::atomic::Ordering;
-use crate::primitives::{Mutex, abort_reentered, fence};
+use crate::primitives::{ColdMutex, abort_reentered, fence};
+#[cfg(not(loom))]
+use crate::inherited::Registration;
 use crossbeam_utils::CachePadded;
-use std::fmt;
+use std::sync::Arc;
+use std::{array, fmt};
 
 /// A `V` for each thread slot, which one thread at a time can change, and an `S` beside it that all threads
 /// can read.
 ///
 /// Both are created when a thread first enters the slot.
 pub struct Slots<V, S = ()> {
-    slots: Box<[CachePadded<Slot<V, S>>]>,
-    visitors: Mutex<()>,
+    /// Dropped first: from then on the slots may be freed.
+    #[cfg(not(loom))]
+    _registration: Registration,
+    /// Not shared. Unlike a `Box`, it claims no exclusive access when it is moved: the registration points to
+    /// the slots.
+    slots: Arc<SlotArray<V, S>>,
+    visitors: ColdMutex<()>,
 }
+
+/// The slots, by index.
+type SlotArray<V, S> = [CachePadded<Slot<V, S>>; SLOTS];
 
 // SAFETY: a `&Slots` gives access to a `V` only through guards and visits, which exclude each other and order
 // each access after the one before (head of this file). That is what a mutex does, so `V: Send` is
@@ -75,24 +90,29 @@ impl<V: Default, S: Default> Slots<V, S> {
     /// Creates slots without values.
     #[must_use]
     pub fn new() -> Self {
-        let slot = |_| CachePadded::new(Slot::empty());
-        Self { slots: (0..SLOTS).map(slot).collect(), visitors: Mutex::default() }
+        let slots: Arc<SlotArray<V, S>> = Arc::new(array::from_fn(|_| CachePadded::new(Slot::empty())));
+        Self {
+            // SAFETY: the slots stay where they are until `slots` is dropped, and that is after this.
+            #[cfg(not(loom))]
+            _registration: unsafe { Registration::new(&*slots) },
+            slots,
+            visitors: ColdMutex::default(),
+        }
     }
 
-    /// Enters an owned slot that was used before, unless a visitor is there or this thread is inside by
-    /// another entry. Calls nothing.
+    /// Enters this thread's slot if the thread owns one that was used before, unless a visitor is there or this
+    /// thread is inside by another entry. Calls nothing.
     ///
     /// # Safety
     ///
-    /// 1. `own_slot` is an owned slot of this thread ([`thread_slot::owned`](super::thread_slot::owned)).
-    /// 2. While the guard or a reference to the value exists, the thread calls nothing that may enter these
+    /// 1. While the guard or a reference to the value exists, the thread calls nothing that may enter these
     ///    slots, except in [`FastSlotGuard::call`]. A panic inside is such a call, because its hook may be
     ///    any code, and so is a signal handler that allocates from these slots.
-    /// 3. The guard is dropped before the thread ends.
+    /// 2. The guard is dropped before the caller returns to code that it does not know: it is neither kept, as
+    ///    in a thread-local, nor leaked.
     #[inline(always)]
-    pub unsafe fn try_enter(&self, own_slot: ThreadSlot) -> Option<FastSlotGuard<'_, V, S>> {
-        let slot = self.slot(own_slot);
-        debug_assert!(own_slot.index() < OWNED);
+    pub unsafe fn try_enter(&self) -> Option<FastSlotGuard<'_, V, S>> {
+        let slot = self.slot(thread_slot::owned()?);
         slot.busy.store(BUSY, Ordering::Relaxed);
         fence::light();
         // One branch for both words: this is the fast path of every cached block.
@@ -107,11 +127,10 @@ impl<V: Default, S: Default> Slots<V, S> {
 
     /// Enters this thread's slot. Waits for a visitor to leave.
     ///
-    /// Guards are for short sections, do not nest and end before their thread does: in no thread-local. A
-    /// thread that enters an owned slot while it is inside ends the process. One that enters during its own
-    /// visit, or enters a shared slot while it is inside, deadlocks.
+    /// The guard must not outlive the call of this crate that made it (see [`Slots::with`]).
     #[inline(always)]
-    pub fn enter(&self, own_slot: ThreadSlot) -> SlotGuard<'_, V, S> {
+    pub(crate) fn enter(&self) -> SlotGuard<'_, V, S> {
+        let own_slot = thread_slot::current();
         let slot = self.slot(own_slot);
         if own_slot.index() < OWNED {
             if slot.busy.load(Ordering::Relaxed) != 0 {
@@ -126,16 +145,19 @@ impl<V: Default, S: Default> Slots<V, S> {
         self.enter_slow(own_slot)
     }
 
-    /// Runs `f` on the value of this thread's slot, as [`Slots::enter`] does.
+    /// Runs `f` on the value of this thread's slot. Waits for a visitor to leave.
+    ///
+    /// `f` is to be short, and may call anything but these slots. A thread that enters an owned slot while it
+    /// is inside ends the process. One that enters during its own visit panics; one that enters a shared slot
+    /// while it is inside waits for ever.
     #[inline(always)]
-    pub fn with<R>(&self, own_slot: ThreadSlot, f: impl FnOnce(&mut V) -> R) -> R {
-        f(&mut self.enter(own_slot))
+    pub fn with<R>(&self, f: impl FnOnce(&mut V) -> R) -> R {
+        f(&mut self.enter())
     }
 
     #[inline(always)]
     fn slot(&self, own_slot: ThreadSlot) -> &Slot<V, S> {
-        // SAFETY: there are `SLOTS` slots (`new`), and a `ThreadSlot`'s index is below that
-        // (`ThreadSlot::new`).
+        // SAFETY: there are `SLOTS` slots (`new`), and a `ThreadSlot`'s index is below that.
         unsafe { self.slots.get_unchecked(own_slot.index()) }
     }
 
@@ -143,21 +165,30 @@ impl<V: Default, S: Default> Slots<V, S> {
     #[inline(never)]
     fn enter_slow(&self, own_slot: ThreadSlot) -> SlotGuard<'_, V, S> {
         let slot = self.slot(own_slot);
-        if own_slot.index() >= OWNED {
-            slot.lock();
-            slot.create_body();
-        } else {
+        let owned = own_slot.index() < OWNED;
+        if owned {
             // This thread is not inside after all. Release: a visitor may take this store for the end of an
             // earlier guard. (Not named: loom orders a thread's later stores with its earlier releases, and
             // would not miss it.)
             slot.busy.store(0, Ordering::Release);
+        }
+        // Before anything is locked, because `Default` is the user's code: it may panic, or enter.
+        let body = slot.body().is_none().then(Body::new);
+        let unused = if owned {
             // A visitor that held the mutex before has opened the gate; one that takes it later will find
             // `busy` set.
             let _no_visitors = self.visitors.lock();
-            slot.create_body();
+            let unused = slot.set_body(body);
             slot.busy.store(BUSY, Ordering::Relaxed);
-        }
-        SlotGuard::new(slot.guard())
+            unused
+        } else {
+            slot.lock();
+            slot.set_body(body)
+        };
+        let guard = SlotGuard::new(slot.guard());
+        // Inside, like all that the user's code does with the value: its destructor may panic.
+        drop(unused);
+        guard
     }
 }
 
@@ -180,7 +211,7 @@ impl<V, S> Slots<V, S> {
 
     /// Marks every slot, used or not: from now on [`SlotGuard::is_sealed`] is true. Runs `f` on the shared
     /// part of each used slot at the moment it is marked.
-    pub fn seal(&self, mut f: impl FnMut(&S)) {
+    pub(crate) fn seal(&self, mut f: impl FnMut(&S)) {
         self.visit_where(
             |_| true,
             |slot| {
@@ -193,7 +224,7 @@ impl<V, S> Slots<V, S> {
     }
 
     /// Returns the shared part of each slot that was ever used.
-    pub fn shared(&self) -> impl Iterator<Item = &S> + '_ {
+    pub(crate) fn shared(&self) -> impl Iterator<Item = &S> + '_ {
         self.slots.iter().filter_map(|slot| Some(&slot.body()?.shared))
     }
 
@@ -207,22 +238,24 @@ impl<V, S> Slots<V, S> {
         self.refuse_if_inside();
         let _visiting = self.visitors.lock();
         let (owned, shared) = self.slots.split_at(OWNED);
-        let mut chosen = [false; OWNED];
-        for (slot, chosen) in owned.iter().zip(&mut chosen) {
-            *chosen = choose(slot);
-            if *chosen {
+        let mut closed = ClosedGates { slots: owned, closed: [false; OWNED] };
+        for (slot, closed) in owned.iter().zip(&mut closed.closed) {
+            *closed = choose(slot);
+            if *closed {
                 let gate = slot.gate.load(Ordering::Relaxed);
                 slot.gate.store(gate | CLOSED, Ordering::Relaxed);
             }
         }
-        if chosen.contains(&true) {
+        if closed.closed.contains(&true) {
             fence::heavy();
         }
-        for (slot, _) in owned.iter().zip(chosen).filter(|&(_, chosen)| chosen) {
+        for (index, slot) in owned.iter().enumerate() {
+            if !closed.closed[index] {
+                continue;
+            }
             slot.wait_for_owner();
-            let visit = OpenOnDrop(&slot.gate);
             f(slot);
-            drop(visit);
+            closed.open(index);
         }
         for slot in shared.iter().filter(|slot| choose(slot)) {
             slot.lock();
@@ -235,7 +268,7 @@ impl<V, S> Slots<V, S> {
     /// Ends the process if this thread is inside its own slot: a visit would wait for itself.
     #[cfg(not(loom))]
     fn refuse_if_inside(&self) {
-        let own = super::thread_slot::owned().and_then(|own_slot| self.slots.get(own_slot.index()));
+        let own = thread_slot::owned().and_then(|own_slot| self.slots.get(own_slot.index()));
         if own.is_some_and(|slot| slot.busy.load(Ordering::Relaxed) != 0) {
             abort_reentered();
         }
@@ -246,16 +279,41 @@ impl<V, S> Slots<V, S> {
     #[cfg(loom)]
     fn refuse_if_inside(&self) {}
 
+    fn exclusive(&mut self) -> impl Iterator<Item = &mut Slot<V, S>> {
+        Arc::get_mut(&mut self.slots).into_iter().flatten().map(|slot| &mut **slot)
+    }
+
     /// Ends the atomic words of the slots: see [`End`](crate::End).
     pub(super) fn end(&mut self) {
-        self.slots.iter_mut().for_each(|slot| slot.end());
+        self.exclusive().for_each(Slot::end);
+    }
+}
+
+/// The owned slots whose gates a visit has closed. Those that it has not reached, because `f` panicked, are
+/// opened when this is dropped.
+struct ClosedGates<'a, V, S> {
+    slots: &'a [CachePadded<Slot<V, S>>],
+    closed: [bool; OWNED],
+}
+
+impl<V, S> ClosedGates<'_, V, S> {
+    fn open(&mut self, index: usize) {
+        if std::mem::take(&mut self.closed[index]) {
+            drop(OpenOnDrop(&self.slots[index].gate));
+        }
+    }
+}
+
+impl<V, S> Drop for ClosedGates<'_, V, S> {
+    fn drop(&mut self) {
+        (0..OWNED).for_each(|index| self.open(index));
     }
 }
 
 impl<V, S> Drop for Slots<V, S> {
     fn drop(&mut self) {
         self.end();
-        self.slots.iter_mut().for_each(|slot| slot.drop_body());
+        self.exclusive().for_each(Slot::drop_body);
     }
 }
 

@@ -1,13 +1,20 @@
 //! Exclusive access to every slot at once: for `fork`, which copies all memory at one instant.
 //!
+//! Slots that nobody quiesced before the `fork` stay in use where a thread was inside, which does not exist
+//! in the child: see [`inherited`](crate::inherited).
+//!
 //! Quiescing works as a visit does, but of all slots together, and ends in the parent as a visit does. In the
 //! child there are no other threads: an owner that had set `busy` and was about to find the gate closed does
 //! not exist there to clear it, so the child clears it.
 
+#[cfg(not(loom))]
+use super::SlotArray;
 use super::Slots;
-use super::slot::{CLOSED, LeaveOnDrop, OpenOnDrop};
+use super::slot::{CLOSED, LeaveOnDrop, OpenOnDrop, QUIESCED};
+#[cfg(not(loom))]
+use crate::inherited::{ForkedChild, Inherited};
 use crate::primitives::atomic::Ordering;
-use crate::primitives::{MutexGuard, fence};
+use crate::primitives::{ColdMutexGuard, fence};
 use crate::thread_slot::OWNED;
 use std::fmt;
 
@@ -15,7 +22,7 @@ use std::fmt;
 pub struct QuiescedSlots<'a, V, S> {
     slots: &'a Slots<V, S>,
     // Released after the gates were opened (see `Drop`).
-    visiting: MutexGuard<'a, ()>,
+    _visiting: ColdMutexGuard<'a, ()>,
 }
 
 impl<V, S> Slots<V, S> {
@@ -30,17 +37,36 @@ impl<V, S> Slots<V, S> {
         fence::heavy();
         owned.iter().for_each(|slot| slot.wait_for_owner());
         shared.iter().for_each(|slot| slot.lock());
-        QuiescedSlots { slots: self, visiting }
+        for slot in owned {
+            slot.gate.fetch_or(QUIESCED, Ordering::Relaxed);
+        }
+        QuiescedSlots { slots: self, _visiting: visiting }
     }
 }
 
 impl<V, S> QuiescedSlots<'_, V, S> {
-    /// Releases the slots in the child of a `fork`, where this thread is the only one.
-    pub fn release_alone(self) {
+    /// Releases the slots in the child of a `fork`.
+    ///
+    /// # Safety
+    ///
+    /// The slots were quiesced before the `fork`, and this is its child, where the calling thread is the only
+    /// one. With other threads, one that is about to enter would lose its mark.
+    pub unsafe fn release_in_child(self) {
         for slot in &self.slots.slots[..OWNED] {
             slot.busy.store(0, Ordering::Release);
         }
-        self.visiting.forget_waiting();
+    }
+}
+
+#[cfg(not(loom))]
+impl<V, S> Inherited for SlotArray<V, S> {
+    unsafe fn clean(&self, child: &mut ForkedChild) {
+        for (index, slot) in self[..OWNED].iter().enumerate() {
+            let is_inside = slot.busy.load(Ordering::Relaxed) != 0;
+            if is_inside && slot.gate.load(Ordering::Relaxed) & QUIESCED == 0 {
+                child.inside |= 1 << index;
+            }
+        }
     }
 }
 

@@ -14,7 +14,8 @@ pub(super) struct Slot<V, S> {
     pub(super) busy: AtomicU8,
     /// Null until the slot is first used; constant from then on.
     body: AtomicPtr<Body<V, S>>,
-    /// Zero lets the owner in; otherwise a set of [`CLOSED`], [`EMPTY`] and [`SEALED`]. In owned slots it
+    /// Zero lets the owner in; otherwise a set of [`CLOSED`], [`EMPTY`], [`SEALED`] and
+    /// [`QUIESCED`]. In owned slots it
     /// changes only while the visitors' mutex is held. Not in the same word as `busy`: on some processors a
     /// load next to a byte that was just stored waits for the store.
     pub(super) gate: AtomicU8,
@@ -32,6 +33,8 @@ pub(super) const CLOSED: u8 = 1;
 pub(super) const EMPTY: u8 = 2;
 /// [`Slots::seal`](super::Slots::seal) has visited the slot.
 pub(super) const SEALED: u8 = 4;
+/// All slots are quiesced: no owner is inside, whatever `busy` says.
+pub(super) const QUIESCED: u8 = 8;
 
 /// The part of a slot that is created when the slot is first used.
 pub(super) struct Body<V, S> {
@@ -129,14 +132,23 @@ impl<V, S> Slot<V, S> {
     }
 }
 
-impl<V: Default, S: Default> Slot<V, S> {
-    /// Creates the body if there is none. The caller is inside, or holds the visitors' mutex.
-    pub(super) fn create_body(&self) {
-        if self.body.load(Ordering::Relaxed).is_null() {
-            let body = Box::new(Body { shared: S::default(), value: UnsafeCell::new(V::default()) });
-            self.body.store(Box::into_raw(body), ordering!("slots.made", Release));
-            self.gate.fetch_and(!EMPTY, Ordering::Relaxed);
+impl<V: Default, S: Default> Body<V, S> {
+    pub(super) fn new() -> Box<Self> {
+        Box::new(Self { shared: S::default(), value: UnsafeCell::new(V::default()) })
+    }
+}
+
+impl<V, S> Slot<V, S> {
+    /// Sets the body unless there is one. The caller is inside, or holds the visitors' mutex. Returns a body
+    /// that is not used: one was set since the caller made it.
+    pub(super) fn set_body(&self, body: Option<Box<Body<V, S>>>) -> Option<Box<Body<V, S>>> {
+        let body = body?;
+        if !self.body.load(Ordering::Relaxed).is_null() {
+            return Some(body);
         }
+        self.body.store(Box::into_raw(body), ordering!("slots.made", Release));
+        self.gate.fetch_and(!EMPTY, Ordering::Relaxed);
+        None
     }
 }
 
@@ -156,6 +168,6 @@ pub(super) struct OpenOnDrop<'a>(pub(super) &'a AtomicU8);
 impl Drop for OpenOnDrop<'_> {
     fn drop(&mut self) {
         let gate = self.0.load(Ordering::Relaxed);
-        self.0.store(gate & !CLOSED, ordering!("slots.open", Release));
+        self.0.store(gate & !(CLOSED | QUIESCED), ordering!("slots.open", Release));
     }
 }

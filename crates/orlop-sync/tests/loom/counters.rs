@@ -1,7 +1,7 @@
 //! `counters.last`, `counters.close`: exactly one call returns `Unused`, and its thread may destroy what the
 //! others used. Also: live sums are never negative, and exact while no thread counts.
 
-use crate::owner::{KIND, Owner, slot};
+use crate::owner::{Owner, count_in, count_out, in_slot};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
@@ -14,8 +14,8 @@ const SHARED: usize = OWNED;
 fn blocks_outlive_the_last_handle() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.counters().count_in(slot(0), KIND, 64, 10);
-        owner.counters().count_in(slot(1), KIND, 64, 10);
+        count_in(owner.counters(), 0);
+        count_in(owner.counters(), 1);
         let returners: Vec<_> = [0, 1]
             .map(|slot| {
                 let owner = Arc::clone(&owner);
@@ -34,8 +34,8 @@ fn blocks_outlive_the_last_handle() {
 fn blocks_returned_in_another_slot_count_too() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.counters().count_in(slot(0), KIND, 64, 10);
-        owner.counters().count_in(slot(0), KIND, 64, 10);
+        count_in(owner.counters(), 0);
+        count_in(owner.counters(), 0);
         let returner = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || owner.return_block(SHARED))
@@ -52,8 +52,8 @@ fn reads_while_a_block_passes(made_before: u64) {
     let counters = Arc::new(ShardedCounters::<()>::new(true));
     for _ in 0..made_before {
         for index in [0, 1] {
-            counters.count_in(slot(index), KIND, 64, 10);
-            assert_eq!(counters.enter(slot(index)).count_out(KIND, 64, 10), OwnerState::InUse);
+            count_in(&counters, index);
+            assert_eq!(in_slot(index, || count_out(&counters)), OwnerState::InUse);
         }
     }
     let reader = {
@@ -65,8 +65,8 @@ fn reads_while_a_block_passes(made_before: u64) {
             assert!(seen.live_bytes <= 64);
         })
     };
-    counters.count_in(slot(0), KIND, 64, 10);
-    assert_eq!(counters.enter(slot(1)).count_out(KIND, 64, 10), OwnerState::InUse);
+    count_in(&counters, 0);
+    assert_eq!(in_slot(1, || count_out(&counters)), OwnerState::InUse);
     reader.join().unwrap();
     let quiet = counters.totals().all;
     let passed = 2 * made_before + 1;

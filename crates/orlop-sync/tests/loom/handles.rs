@@ -1,7 +1,7 @@
 //! `handles.leave`, `handles.only`: the last handle has seen what was done through all others, and there is
 //! exactly one last handle, also when blocks create handles while it is dropped.
 
-use crate::owner::{KIND, Owner, slot};
+use crate::owner::{Owner, count_in, count_out, in_slot};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
@@ -21,10 +21,10 @@ impl Owner {
     fn allocate_from_block(&self, index: usize) -> bool {
         let joined = self.handles().join_from_block();
         if joined {
-            self.counters().count_in(slot(index), KIND, 64, 10);
+            count_in(self.counters(), index);
             self.touch();
             assert_eq!(
-                self.counters().enter(slot(index)).count_out(KIND, 64, 10),
+                in_slot(index, || count_out(self.counters())),
                 OwnerState::InUse,
                 "a handle is held"
             );
@@ -83,7 +83,7 @@ fn the_only_handle_has_seen_what_the_others_did() {
 fn a_block_creates_a_handle_while_the_last_one_is_dropped() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.counters().count_in(slot(0), KIND, 64, 10);
+        count_in(owner.counters(), 0);
         let other = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {
@@ -103,8 +103,8 @@ fn a_block_creates_a_handle_while_the_last_one_is_dropped() {
 fn a_block_creates_a_handle_while_the_last_handle_and_another_block_are_dropped() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.counters().count_in(slot(0), KIND, 64, 10);
-        owner.counters().count_in(slot(1), KIND, 64, 10);
+        count_in(owner.counters(), 0);
+        count_in(owner.counters(), 1);
         let creates = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {

@@ -7,15 +7,16 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use orlop_core::MemoryKind;
-use orlop_sync::{Handles, OwnerState, ShardedCounters, thread_slot::ThreadSlot};
+use orlop_sync::{Handles, OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
 
 pub(crate) const KIND: MemoryKind = MemoryKind::Default;
 
-/// Returns the right to use a slot. Each test gives an owned one to one thread at a time.
-pub(crate) fn slot(index: usize) -> ThreadSlot {
+/// Runs `f` in a slot. Each test gives an owned one to one thread at a time.
+pub(crate) fn in_slot<R>(index: usize, f: impl FnOnce() -> R) -> R {
     // SAFETY: below `SLOTS`; each test gives an owned slot to one thread at a time.
-    unsafe { ThreadSlot::new(index) }
+    unsafe { thread_slot::set_index(index) };
+    f()
 }
 
 /// The cell, created with one handle.
@@ -78,6 +79,17 @@ impl Owner {
 
     pub(crate) fn return_block(&self, index: usize) {
         self.touch();
-        self.finish(self.counters().enter(slot(index)).count_out(KIND, 64, 10));
+        self.finish(in_slot(index, || count_out(self.counters())));
     }
+}
+
+/// Counts out a block of 64 bytes.
+pub(crate) fn count_out(counters: &ShardedCounters) -> OwnerState {
+    // SAFETY: a block that was counted in; loom checks the end of the counters.
+    unsafe { ShardedCounters::count_out(NonNull::from(counters), KIND, 64, 10) }
+}
+
+/// Counts in a block of 64 bytes, in a slot.
+pub(crate) fn count_in(counters: &ShardedCounters, index: usize) {
+    in_slot(index, || counters.count_in(KIND, 64, 10));
 }

@@ -4,22 +4,11 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use orlop_sync::{
-    Slots,
-    thread_slot::{OWNED, ThreadSlot},
-};
-
-/// Owned slot `index`.
-fn own(index: usize) -> ThreadSlot {
-    // SAFETY: each test gives an owned slot to one thread.
-    unsafe { ThreadSlot::new(index) }
-}
+use crate::owner::in_slot;
+use orlop_sync::{Slots, thread_slot::OWNED};
 
 /// A slot that several threads may use.
-fn shared() -> ThreadSlot {
-    // SAFETY: a shared slot.
-    unsafe { ThreadSlot::new(OWNED) }
-}
+const SHARED: usize = OWNED;
 
 fn sum(slots: &Slots<u32>) -> u32 {
     let mut sum = 0;
@@ -31,12 +20,12 @@ fn sum(slots: &Slots<u32>) -> u32 {
 fn owner_and_visitor_exclude_each_other() {
     loom::model(|| {
         let slots = Arc::new(Slots::<u32>::new());
-        slots.with(own(0), |value| *value = 1);
+        in_slot(0, || slots.with(|value| *value = 1));
         let owner = {
             let slots = Arc::clone(&slots);
             thread::spawn(move || {
                 for _ in 0..2 {
-                    slots.with(own(0), |value| *value += 1);
+                    in_slot(0, || slots.with(|value| *value += 1));
                 }
             })
         };
@@ -51,15 +40,16 @@ fn owner_and_visitor_exclude_each_other() {
 fn quiesced_slots_have_no_half_done_update() {
     loom::model(|| {
         let slots = Arc::new(Slots::<u32>::new());
-        slots.with(own(0), |value| *value = 1);
+        in_slot(0, || slots.with(|value| *value = 1));
         let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let owner = {
             let (slots, words) = (Arc::clone(&slots), Arc::clone(&words));
             thread::spawn(move || {
-                slots.with(own(0), |value| {
+                let update = |value: &mut u32| {
                     words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
                     *value += 1;
-                });
+                };
+                in_slot(0, || slots.with(update));
             })
         };
         let quiesced = slots.quiesce();
@@ -76,14 +66,14 @@ fn quiesced_slots_have_no_half_done_update() {
 fn an_owner_that_does_not_wait_is_excluded_too() {
     loom::model(|| {
         let slots = Arc::new(Slots::<u32>::new());
-        slots.with(own(0), |value| *value = 1);
+        in_slot(0, || slots.with(|value| *value = 1));
         let owner = {
             let slots = Arc::clone(&slots);
             thread::spawn(move || {
                 let mut entered = 0;
                 for _ in 0..2 {
                     // SAFETY: the guard is dropped before anything else is called.
-                    if let Some(mut guard) = unsafe { slots.try_enter(own(0)) } {
+                    if let Some(mut guard) = in_slot(0, || unsafe { slots.try_enter() }) {
                         *guard += 1;
                         entered += 1;
                     }
@@ -107,7 +97,7 @@ fn visitors_exclude_each_other_and_the_owner_creates_the_slot() {
                 thread::spawn(move || slots.for_each_slot(|value, ()| *value += 10))
             })
             .collect();
-        slots.with(own(0), |value| *value += 1);
+        in_slot(0, || slots.with(|value| *value += 1));
         for visitor in visitors {
             visitor.join().unwrap();
         }
@@ -122,9 +112,9 @@ fn sharers_exclude_each_other() {
         let slots = Arc::new(Slots::<u32>::new());
         let other = {
             let slots = Arc::clone(&slots);
-            thread::spawn(move || slots.with(shared(), |value| *value += 1))
+            thread::spawn(move || in_slot(SHARED, || slots.with(|value| *value += 1)))
         };
-        slots.with(shared(), |value| *value += 1);
+        in_slot(SHARED, || slots.with(|value| *value += 1));
         slots.for_each_slot(|value, ()| *value += 10);
         other.join().unwrap();
         assert_eq!(sum(&slots), 12);
@@ -137,16 +127,16 @@ fn the_next_owner_sees_the_previous_value() {
         let slots = Arc::new(Slots::<u32>::new());
         let first = {
             let slots = Arc::clone(&slots);
-            thread::spawn(move || slots.with(own(1), |value| *value += 1))
+            thread::spawn(move || in_slot(1, || slots.with(|value| *value += 1)))
         };
         slots.for_each_slot(|value, ()| *value += 10);
         first.join().unwrap();
-        slots.with(own(1), |value| *value += 1);
+        in_slot(1, || slots.with(|value| *value += 1));
         assert!([2, 12].contains(&sum(&slots)));
     });
 }
 
-/// A guard taken after `seal` is sealed; `seal` sees what an earlier guard wrote to the shared part.
+/// An entry after `seal` is sealed; `seal` sees what an earlier one wrote to the shared part.
 #[test]
 fn sealing_misses_no_thread() {
     use loom::sync::atomic::{AtomicU32, Ordering};
@@ -156,22 +146,22 @@ fn sealing_misses_no_thread() {
 
     loom::model(|| {
         let slots = Arc::new(Slots::<(), Count>::new());
-        let threads: Vec<_> = [own(0), shared()]
-            .map(|slot| (slot.index(), Arc::clone(&slots)))
+        let threads: Vec<_> = [0, SHARED]
+            .map(|index| (index, Arc::clone(&slots)))
             .map(|(index, slots)| {
                 thread::spawn(move || {
-                    // SAFETY: no other thread uses the owned slot.
-                    let guard = slots.enter(unsafe { ThreadSlot::new(index) });
-                    let sealed = guard.is_sealed();
-                    if !sealed {
-                        guard.shared().0.store(1, Ordering::Relaxed);
-                    }
-                    u32::from(sealed)
+                    let count_unless_sealed = |count: &Count, sealed: bool| {
+                        if !sealed {
+                            count.0.store(1, Ordering::Relaxed);
+                        }
+                        u32::from(sealed)
+                    };
+                    in_slot(index, || slots.with_seal(count_unless_sealed))
                 })
             })
             .into();
         let mut seen = 0;
-        slots.seal(|count| seen += count.0.load(Ordering::Relaxed));
+        slots.seal_slots(|count| seen += count.0.load(Ordering::Relaxed));
         let after: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
         assert_eq!(seen + after, 2);
     });
@@ -183,10 +173,10 @@ fn sealing_misses_no_thread() {
 fn a_block_is_in_one_place() {
     loom::model(|| {
         let caches = Arc::new(Slots::<Vec<u32>>::new());
-        caches.with(own(0), |cache| cache.push(7));
+        in_slot(0, || caches.with(|cache| cache.push(7)));
         let owner = {
             let caches = Arc::clone(&caches);
-            thread::spawn(move || usize::from(caches.with(own(0), Vec::pop).is_some()))
+            thread::spawn(move || usize::from(in_slot(0, || caches.with(Vec::pop)).is_some()))
         };
         let trimmer = {
             let caches = Arc::clone(&caches);

@@ -84,7 +84,7 @@ impl Storage {
             };
             block.uses.iter().try_for_each(|stream| ops.wait_for(own, stream))?;
             // SAFETY: the block's stream waits for them.
-            block.with_block(|block| unsafe { block.forget_stream_uses() });
+            unsafe { block.forget_stream_uses() };
             Ok(())
         })
     }

@@ -28,7 +28,7 @@ impl Rings {
     /// Appends a record to the current thread's ring.
     #[inline]
     pub(super) fn push(&self, record: &EventRecord) {
-        let slot = thread_slot::current().index();
+        let slot = thread_slot::index();
         let Some(place) = self.places.get(slot) else { return };
         if slot < OWNED
             && let Some(ring) = place.ring.get()

@@ -14,7 +14,8 @@ use crate::{
     StreamUses, Usage,
 };
 use orlop_core::Alignment;
-use orlop_sync::{CentralHeap as _, GrowableHeap, HeapGrowth, Mutex, OwnerState, thread_slot};
+use orlop_sync::thread_slot::{self, OWNED};
+use orlop_sync::{CentralHeap as _, GrowableHeap, HeapGrowth, Mutex, OwnerState, ShardedCounters};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -107,9 +108,8 @@ impl<B: Backing> ArenaCore<B> {
         };
         let without_lease = WithoutLease(self);
         if let Some(leased) = leased {
-            let own_slot = thread_slot::current();
-            if own_slot.index() == leased.slot {
-                counters.with(own_slot, |slot| slot.end_lease(&mut self.segments.lock()));
+            if thread_slot::index() == leased.slot {
+                counters.with(|slot| slot.end_lease(&mut self.segments.lock()));
             } else {
                 counters.for_each_slot(|slot| {
                     if slot.has_lease_of(arena) {
@@ -169,17 +169,17 @@ impl<B: Backing> ArenaCore<B> {
         request: &Request,
     ) -> Result<RawBlock> {
         request.kind.check_on(self.backing.device())?;
-        let own_slot = thread_slot::current();
-        // Threads with a shared slot have no fast path.
-        let may_lease = thread_slot::owned().is_some();
-        let (chunk, record) = counters.with(own_slot, |slot| {
+        let (chunk, record) = counters.with(|slot| {
+            let own_slot = thread_slot::index();
+            // Threads with a shared slot have no fast path.
+            let may_lease = own_slot < OWNED;
             let mut segments = self.segments.lock();
             slot.end_lease(&mut segments);
             let chunk = segments.take(request);
             let record = slot.unused_record(&mut segments);
             if chunk.is_some()
                 && may_lease
-                && let Some(lease) = segments.lease(own_slot.index())
+                && let Some(lease) = segments.lease(own_slot)
             {
                 slot.set_lease(lease);
             }
@@ -199,7 +199,7 @@ impl<B: Backing> ArenaCore<B> {
             unsafe { self.give_back(RawBlock::new(record)) }?;
             return Err(Error::CannotZero { device: self.backing.device() });
         }
-        counters.enter(thread_slot::current()).count_in(request.kind, bytes, request.bytes);
+        counters.count_in(request.kind, bytes, request.bytes);
         record.assign(request);
         Ok(RawBlock::new(record))
     }
@@ -227,9 +227,8 @@ impl<B: Backing> ArenaCore<B> {
         let arena = unsafe { this.as_ref() };
         // SAFETY: guaranteed by the caller.
         unsafe { arena.give_back(block) }?;
-        // SAFETY: as above.
-        let guard = unsafe { counters.as_ref() }.enter(thread_slot::current());
-        Ok(guard.count_out(kind, granted, requested))
+        // SAFETY: as above; the block was counted in, and leaves with this call.
+        Ok(unsafe { ShardedCounters::count_out(counters, kind, granted, requested) })
     }
 
     /// Returns a block to its segment, but does not count it out of the counters.
@@ -273,7 +272,7 @@ impl<B: Backing> ArenaCore<B> {
         // SAFETY: a record of this engine; the segment's bytes are in use by this block up to its new end.
         let record = unsafe { block.record_mut() };
         (record.granted, record.requested) = (bytes, bytes);
-        counters.enter(thread_slot::current()).count_growth(block.kind, more.0, more.1, bytes);
+        counters.count_growth(block.kind, more.0, more.1, bytes);
         true
     }
 

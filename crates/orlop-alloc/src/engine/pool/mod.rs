@@ -24,7 +24,7 @@ use super::region_source::{RegionSource, answered_by_source};
 use crate::backing::{Backing, BackingRef};
 use crate::{Allocator, RawBlock, Record, Request, Result, StreamUses, Usage};
 use orlop_core::Alignment;
-use orlop_sync::{Mutex, OwnerState, ShardedCounters, thread_slot};
+use orlop_sync::{Mutex, OwnerState, ShardedCounters};
 use std::ptr::NonNull;
 
 /// The alignment of cached blocks; requests for more are not cached.
@@ -73,7 +73,7 @@ impl<B: Backing> Pool<B> {
     #[cold]
     fn allocate_slow(&self, request: &Request, key: usize, cacheable: bool) -> Result<RawBlock> {
         let mut found = None;
-        self.counters.with(thread_slot::current(), Lru::missed);
+        self.counters.with(Lru::missed);
         if cacheable && self.counters.slots() > 1 {
             self.counters.for_each_slot(|cache| found = found.take().or_else(|| cache.take(key)));
         }
@@ -96,7 +96,7 @@ impl<B: Backing> Pool<B> {
                 record
             }
         };
-        self.counters.enter(thread_slot::current()).count_in(request.kind, record.granted, request.bytes);
+        self.counters.count_in(request.kind, record.granted, request.bytes);
         Ok(RawBlock::new(record))
     }
 
@@ -109,15 +109,14 @@ impl<B: Backing> Pool<B> {
                 let mut bound = self.bound.lock();
                 let capacity = bound.free.min(CAPACITY_STEP);
                 bound.free -= capacity;
-                let slot = thread_slot::current();
-                let mut cache = self.counters.enter(slot);
-                let (puts, misses) = cache.value().take_counts();
-                (bound.puts, bound.misses) = (bound.puts + puts, bound.misses + misses);
-                cache.value().add_capacity(capacity);
-                if capacity == 0 {
-                    evicted = cache.value().take_oldest();
-                }
-                drop(cache);
+                self.counters.with(|cache| {
+                    let (puts, misses) = cache.take_counts();
+                    (bound.puts, bound.misses) = (bound.puts + puts, bound.misses + misses);
+                    cache.add_capacity(capacity);
+                    if capacity == 0 {
+                        evicted = cache.take_oldest();
+                    }
+                });
                 if capacity == 0 && evicted.is_none() {
                     evicted = self.take_from_largest_cache();
                     if evicted.is_none() {
@@ -133,7 +132,7 @@ impl<B: Backing> Pool<B> {
                 // `ALIGN`.
                 unsafe { self.source.release(&evicted, ALIGN) };
             }
-            match self.counters.with(thread_slot::current(), |cache| cache.put(record)) {
+            match self.counters.with(|cache| cache.put(record)) {
                 Ok(()) => return,
                 Err(back) => record = back,
             }
@@ -157,7 +156,7 @@ impl<B: Backing> Pool<B> {
             }
         });
         if taken.is_some() {
-            self.counters.with(thread_slot::current(), |cache| cache.add_capacity(1));
+            self.counters.with(|cache| cache.add_capacity(1));
         }
         taken
     }
@@ -213,24 +212,16 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         request.kind.check_on(self.source.device())?;
         let cacheable = request.align <= ALIGN;
         let key = self.rounding.round(request.bytes.max(1));
-        if cacheable {
-            let mut guard = self.counters.enter(thread_slot::current());
-            if let Some(mut record) = guard.value().take(key) {
-                if request.zeroed {
-                    // The slot is released first: a backing is user code.
-                    drop(guard);
-                    // SAFETY: the block was cached and has not been handed out; it has at least
-                    // `request.bytes` bytes.
-                    if !unsafe { self.source.prepare(&record, request) } {
-                        self.cache_slow(record);
-                        return Err(self.source.cannot_zero());
-                    }
-                    guard = self.counters.enter(thread_slot::current());
-                }
-                guard.count_in(request.kind, record.granted, request.bytes);
-                record.assign(request);
-                return Ok(RawBlock::new(record));
+        if cacheable && let Some(mut record) = self.counters.with(|cache| cache.take(key)) {
+            // Outside the slot: a backing is user code.
+            // SAFETY: the block was cached and has not been handed out; it has at least `request.bytes` bytes.
+            if request.zeroed && !unsafe { self.source.prepare(&record, request) } {
+                self.cache_slow(record);
+                return Err(self.source.cannot_zero());
             }
+            self.counters.count_in(request.kind, record.granted, request.bytes);
+            record.assign(request);
+            return Ok(RawBlock::new(record));
         }
         self.allocate_slow(request, key, cacheable)
     }
@@ -249,18 +240,15 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         if record.token == UNCACHED {
             // SAFETY: the region was reserved for this block alone, with this alignment (`allocate_slow`).
             unsafe { engine.source.release(&record, record.align.max(ALIGN)) };
-            return Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested));
-        }
-        record.uses = StreamUses::new();
-        let mut guard = engine.counters.enter(thread_slot::current());
-        match guard.value().put(record) {
-            Ok(()) => Ok(guard.count_out(kind, granted, requested)),
-            Err(record) => {
-                drop(guard);
+        } else {
+            record.uses = StreamUses::new();
+            if let Err(record) = engine.counters.with(|cache| cache.put(record)) {
                 engine.cache_slow(record);
-                Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested))
             }
         }
+        let counters = NonNull::from(&engine.counters);
+        // SAFETY: the block was counted in, and leaves with this call.
+        Ok(unsafe { ShardedCounters::count_out(counters, kind, granted, requested) })
     }
 
     crate::allocator::counted_by!(counters);
