@@ -50,6 +50,9 @@ const MIRI_APART: [&str; 1] = ["observer::"];
 const MIRI_SAFE: &str = "orlop-context";
 const MIRI_SAFE_TESTS: [&str; 3] = ["context::", "observers::", "registry::"];
 
+/// The crate whose safe code is attacked from outside: those tests run under Miri.
+const MIRI_HOSTILE: &str = "orlop-sync";
+
 /// The crate of execution plans, which drives the planned memory of tensors: all its tests run under Miri.
 const MIRI_PLANS: &str = "orlop-exec";
 
@@ -206,6 +209,7 @@ fn runs() -> Vec<MiriRun> {
         run("apart", &[MIRI_ALONE], MIRI_APART.to_vec()),
         MiriRun { build: &["--tests"], ..run("plans", &[MIRI_PLANS], vec![]) },
         MiriRun { build: &["--test", "it"], ..run("safe", &[MIRI_SAFE], MIRI_SAFE_TESTS.to_vec()) },
+        MiriRun { build: &["--test", "hostile"], ..run("hostile", &[MIRI_HOSTILE], vec![]) },
     ];
     for (label, model) in MODELS {
         let seeds = run(&format!("seeds-{label}"), &[MIRI_ALONE], vec![RACES]);

@@ -84,3 +84,19 @@ impl Drop for Handles {
         self.end();
     }
 }
+
+#[cfg(all(test, unix, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+
+    /// As after handles were leaked in a loop.
+    #[test]
+    fn a_count_of_handles_does_not_wrap_around() {
+        let full = Handles(AtomicUsize::new(MAX_HANDLES + 1));
+        assert!(!full.join_from_block());
+        orlop_testkit::aborts::assert_aborts(
+            "handles::tests::a_count_of_handles_does_not_wrap_around",
+            || full.join(),
+        );
+    }
+}

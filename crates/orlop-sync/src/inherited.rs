@@ -182,3 +182,117 @@ unsafe fn clean_all() {
     // SAFETY: no thread that does not exist here was inside the slots of the other numbers.
     unsafe { thread_slot::keep_numbers(child.inside) };
 }
+
+#[cfg(all(test, unix, not(miri)))]
+mod tests {
+    use crate::thread_slot::{self, OWNED};
+    use crate::{Slots, SwapCell};
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
+    /// Runs `act` in a forked child. Returns its result, or `false` if the child hangs.
+    fn child_does(act: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child uses this crate and the system's allocator, and then ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: the alarm ends the child if it hangs.
+            unsafe { libc::alarm(20) };
+            let done = act();
+            // SAFETY: ends the child without the exit handlers of the test harness.
+            unsafe { libc::_exit(if done { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: the process is our child, and the pointer is valid for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
+
+    #[test]
+    fn a_child_uses_the_numbers_of_threads_that_do_not_exist_there() {
+        let slots = Slots::<u32>::new();
+        let (ready, over) = (Barrier::new(3), Barrier::new(3));
+        let wait = || {
+            ready.wait();
+            over.wait();
+        };
+        thread::scope(|scope| {
+            let idle = scope.spawn(|| {
+                slots.with(|value| *value = 1);
+                let number = thread_slot::index();
+                wait();
+                number
+            });
+            let inside = scope.spawn(|| {
+                slots.with(|_| wait());
+                thread_slot::index()
+            });
+            let own = thread_slot::index();
+            ready.wait();
+            // More threads than there are numbers, all alive at the same time.
+            let numbers = || {
+                let (all, threads) = (Barrier::new(OWNED), 0..OWNED);
+                let number = || {
+                    let number = thread_slot::index();
+                    all.wait();
+                    number
+                };
+                thread::scope(|scope| {
+                    let threads: Vec<_> = threads.map(|_| scope.spawn(number)).collect();
+                    threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+                })
+            };
+            // The numbers are known after the child has ended; it sends the ones that it used.
+            let (mut reader, mut writer) = std::io::pipe().unwrap();
+            let ended = child_does(|| {
+                use std::io::Write;
+                let bytes: Vec<u8> = numbers().into_iter().map(|number| number as u8).collect();
+                writer.write_all(&bytes).is_ok()
+            });
+            drop(writer);
+            over.wait();
+            let (idle, inside) = (idle.join().unwrap(), inside.join().unwrap());
+            assert!(ended);
+            let mut used = Vec::new();
+            std::io::Read::read_to_end(&mut reader, &mut used).unwrap();
+            let is_used = |number: usize| used.contains(&(number as u8));
+            assert!(is_used(idle), "{idle} in {used:?}");
+            assert!(!is_used(own) || own >= OWNED);
+            assert!(!is_used(inside) || inside >= OWNED, "its value may be half changed");
+        });
+    }
+
+    /// The child forgets the readers, and the writer, that do not exist there.
+    #[test]
+    fn a_cell_works_in_a_child_whatever_other_threads_were_doing() {
+        let (cell, value) = (SwapCell::new(), Arc::new(7));
+        cell.set(Some(Arc::clone(&value)));
+        let (ready, over) = (Barrier::new(3), Barrier::new(3));
+        let wait = || {
+            ready.wait();
+            over.wait();
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| cell.with(|_| wait()));
+            scope.spawn(|| {
+                let unchanged = cell.set_if(None, |_| {
+                    wait();
+                    false
+                });
+                assert!(unchanged.is_err());
+            });
+            ready.wait();
+            let works = child_does(|| {
+                let own = cell.with(|own| {
+                    // This thread's own reader counts.
+                    drop(cell.set(Some(Arc::new(8))));
+                    Arc::strong_count(&value) == 2 && **own == 7
+                });
+                cell.settle();
+                own == Some(true) && Arc::strong_count(&value) == 1 && cell.cloned().as_deref() == Some(&8)
+            });
+            over.wait();
+            assert!(works);
+        });
+        assert_eq!((Arc::strong_count(&value), cell.cloned().as_deref()), (2, Some(&7)));
+    }
+}

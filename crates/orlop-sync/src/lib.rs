@@ -40,12 +40,13 @@ pub mod thread_slot;
 
 pub use self::allocation_id::AllocationId;
 pub use self::counters::{
-    Account, BlockCounter, FastGuard, OwnerState, QuiescedCounters, ShardedCounters,
-    SlotCounts, Totals,
+    Account, BlockCounter, FastGuard, OwnerState, QuiescedCounters, ShardedCounters, SlotCounts, Totals,
 };
 pub use self::growable_heap::{CentralHeap, GrowableHeap, HeapGrowth};
 pub use self::handles::Handles;
-pub use self::primitives::{Backoff, ColdMutex, ColdMutexGuard, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence};
+pub use self::primitives::{
+    Backoff, ColdMutex, ColdMutexGuard, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence,
+};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::primitives::{RawLock, mutated};

@@ -131,3 +131,43 @@ unsafe impl<T: Linked + Send> Sync for RemoteFreeList<T> {}
 unsafe impl<T: Linked + Send> Send for RemoteFreeList<T> {}
 // SAFETY: it owns its elements, and sends them along.
 unsafe impl<T: Linked + Send> Send for Taken<T> {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    struct Element {
+        link: Option<NonNull<Self>>,
+        panics: bool,
+        _counted: Arc<()>,
+    }
+
+    // SAFETY: a field of its own; a call that panics returns nothing.
+    unsafe impl Linked for Element {
+        fn link(&self) -> Option<NonNull<Self>> {
+            assert!(!self.panics, "in `link`");
+            self.link
+        }
+
+        fn set_link(&mut self, link: Option<NonNull<Self>>) {
+            self.link = link;
+        }
+    }
+
+    #[test]
+    fn an_element_whose_link_panics_is_dropped_once() {
+        let counted = Arc::new(());
+        let list = RemoteFreeList::new();
+        let push = |panics| list.push(Box::new(Element { link: None, panics, _counted: counted.clone() }));
+        push(true);
+        push(false);
+        let mut taken = list.take();
+        assert!(taken.next().is_some());
+        assert!(catch_unwind(AssertUnwindSafe(|| taken.next().is_some())).is_err());
+        assert!(taken.next().is_none() && list.is_empty());
+        drop(taken);
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+}

@@ -11,8 +11,8 @@ use super::token::Token;
 use crate::backing::Backing;
 use crate::bfc::heap::{Heap, HeapBlock, HeapRequest};
 use crate::{Error, RawBlock, Record, Request, Result, Tag};
-use orlop_sync::{CentralHeap as _, FastGuard, thread_slot};
 use orlop_core::MemoryKind;
+use orlop_sync::{CentralHeap as _, FastGuard, thread_slot};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 

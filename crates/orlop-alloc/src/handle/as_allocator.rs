@@ -93,9 +93,8 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
                 if let Some(counters) = &cell.counters {
                     let (counters, kind) = (NonNull::from(counters), found.kind);
                     // SAFETY: the block was counted in, and leaves with this call.
-                    let state = unsafe {
-                        ShardedCounters::count_out(counters, kind, found.granted, found.requested)
-                    };
+                    let state =
+                        unsafe { ShardedCounters::count_out(counters, kind, found.granted, found.requested) };
                     // This handle exists, so the counters are open.
                     debug_assert_eq!(state, OwnerState::InUse);
                 }

@@ -26,7 +26,8 @@ fn count_out(counters: &ShardedCounters, bytes: usize) {
 fn the_peak_is_right_when_others_free() {
     let counters = ShardedCounters::<()>::new(true);
     let block = 1 << 20;
-    let on_another_thread = |f: &(dyn Fn() + Sync)| std::thread::scope(|scope| scope.spawn(f).join().unwrap());
+    let on_another_thread =
+        |f: &(dyn Fn() + Sync)| std::thread::scope(|scope| scope.spawn(f).join().unwrap());
     for _ in 0..100 {
         counters.count_in(KIND, block, block);
         on_another_thread(&|| count_out(&counters, block));

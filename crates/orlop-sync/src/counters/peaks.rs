@@ -37,16 +37,18 @@ impl<T> ShardedCounters<T> {
     /// Sums the live bytes, raises the peaks, and divides the room below them among the slots as new limits.
     pub(super) fn settle(&self, peaks: &mut Peaks) {
         let live = self.live_bytes();
-        let all: i64 = live.bytes.iter().sum();
+        let all = live.bytes.iter().fold(0, |all: i64, &bytes| all.wrapping_add(bytes));
         peaks.all = peaks.all.max(all);
         for index in live.used_kinds() {
             peaks.kinds[index] = peaks.kinds[index].max(live.bytes[index]);
         }
         let used_kinds = i64::from(live.used.count_ones().max(1));
         let min = if live.slots == 1 { 0 } else { MIN_SHARE / used_kinds };
-        let room_for_all = (peaks.all - all) / (live.slots * used_kinds);
+        let room_for_all = peaks.all.saturating_sub(all) / (live.slots * used_kinds);
         for index in live.used_kinds() {
-            let room = ((peaks.kinds[index] - live.bytes[index]) / live.slots).min(room_for_all).max(min);
+            let room = (peaks.kinds[index].saturating_sub(live.bytes[index]) / live.slots)
+                .min(room_for_all)
+                .max(min);
             let is_used = |counts: &&KindCounts| counts.ids.load(Ordering::Relaxed) != 0;
             for counts in self.slots.shared().map(|shard| &shard.kinds[index]).filter(is_used) {
                 counts.limit.store(counts.balance().saturating_add(room), Ordering::Relaxed);

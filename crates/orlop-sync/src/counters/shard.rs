@@ -152,7 +152,8 @@ impl SlotCounts<'_> {
     /// blocks came from other slots.
     #[must_use]
     pub fn balance(self) -> usize {
-        let balance: i64 = self.shard.kinds.iter().map(KindCounts::balance).sum();
+        let balance: i64 =
+            self.shard.kinds.iter().fold(0, |all: i64, counts| all.wrapping_add(counts.balance()));
         usize::try_from(balance).unwrap_or(0)
     }
 

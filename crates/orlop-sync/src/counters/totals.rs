@@ -38,19 +38,19 @@ impl Account {
     /// Returns the number of blocks not yet returned.
     #[must_use]
     pub fn live_blocks(&self) -> u64 {
-        self.allocations - self.frees
+        self.allocations.saturating_sub(self.frees)
     }
 
     /// Adds every field of `part`, the peak included: the sum of peaks is an upper bound of the peak of the
     /// sum.
     pub fn add(&mut self, part: &Self) {
-        self.allocations += part.allocations;
-        self.frees += part.frees;
-        self.allocated_bytes += part.allocated_bytes;
-        self.freed_bytes += part.freed_bytes;
-        self.live_bytes += part.live_bytes;
-        self.requested_bytes += part.requested_bytes;
-        self.peak_bytes += part.peak_bytes;
+        self.allocations = self.allocations.saturating_add(part.allocations);
+        self.frees = self.frees.saturating_add(part.frees);
+        self.allocated_bytes = self.allocated_bytes.saturating_add(part.allocated_bytes);
+        self.freed_bytes = self.freed_bytes.saturating_add(part.freed_bytes);
+        self.live_bytes = self.live_bytes.saturating_add(part.live_bytes);
+        self.requested_bytes = self.requested_bytes.saturating_add(part.requested_bytes);
+        self.peak_bytes = self.peak_bytes.saturating_add(part.peak_bytes);
     }
 }
 
@@ -111,7 +111,7 @@ impl<T> ShardedCounters<T> {
         }
         let peak = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
         for (account, &peak_bytes) in totals.kinds.iter_mut().zip(&peaks.kinds) {
-            account.live_bytes = account.allocated_bytes - account.freed_bytes;
+            account.live_bytes = account.allocated_bytes.wrapping_sub(account.freed_bytes);
             account.peak_bytes = peak(peak_bytes).max(account.live_bytes);
             if !self.counts_bytes {
                 *account =
@@ -126,14 +126,15 @@ impl<T> ShardedCounters<T> {
         totals
     }
 
-    /// Adds the totals of all slots to `accounts`, which are zero.
+    /// Adds the totals of all slots to `accounts`, which are zero. The sums wrap around, as the counts do.
     fn sum_slots(&self, accounts: &mut [Account; MemoryKind::COUNT]) {
         // Outgoing totals first: see the head of `counters/mod.rs`.
         for shard in self.slots.shared() {
             for (account, counts) in accounts.iter_mut().zip(&shard.kinds) {
-                account.frees += load_out(&counts.blocks_out);
-                account.freed_bytes += load_out(&counts.granted_out);
-                account.requested_bytes += load_out(&counts.requested_out);
+                account.frees = account.frees.wrapping_add(load_out(&counts.blocks_out));
+                account.freed_bytes = account.freed_bytes.wrapping_add(load_out(&counts.granted_out));
+                account.requested_bytes =
+                    account.requested_bytes.wrapping_add(load_out(&counts.requested_out));
             }
         }
         for account in &mut *accounts {
@@ -141,8 +142,10 @@ impl<T> ShardedCounters<T> {
         }
         for shard in self.slots.shared() {
             for (account, counts) in accounts.iter_mut().zip(&shard.kinds) {
-                account.allocations += counts.blocks_in.load(Ordering::Relaxed);
-                account.allocated_bytes += counts.granted_in.load(Ordering::Relaxed);
+                account.allocations =
+                    account.allocations.wrapping_add(counts.blocks_in.load(Ordering::Relaxed));
+                account.allocated_bytes =
+                    account.allocated_bytes.wrapping_add(counts.granted_in.load(Ordering::Relaxed));
                 let requested = counts.requested_in.load(Ordering::Relaxed);
                 account.requested_bytes = account.requested_bytes.wrapping_add(requested);
             }

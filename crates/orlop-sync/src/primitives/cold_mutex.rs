@@ -2,10 +2,10 @@
 //!
 //! It does not poison, and detects a thread that locks it twice, for the same reasons.
 
-#[cfg(loom)]
-pub use super::mutex::{Mutex as ColdMutex, MutexGuard as ColdMutexGuard};
 #[cfg(not(loom))]
 pub use self::checked::{ColdMutex, ColdMutexGuard};
+#[cfg(loom)]
+pub use super::mutex::{Mutex as ColdMutex, MutexGuard as ColdMutexGuard};
 
 #[cfg(not(loom))]
 mod checked {

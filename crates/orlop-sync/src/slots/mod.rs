@@ -53,11 +53,11 @@ pub use self::quiesce::QuiescedSlots;
 
 use self::slot::{BUSY, Body, CLOSED, LeaveOnDrop, OpenOnDrop, SEALED, Slot};
 use super::thread_slot::{self, OWNED, SLOTS, ThreadSlot};
+#[cfg(not(loom))]
+use crate::inherited::Registration;
 use crate::ordering;
 use crate::primitives::atomic::Ordering;
 use crate::primitives::{ColdMutex, abort_reentered, fence};
-#[cfg(not(loom))]
-use crate::inherited::Registration;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 use std::{array, fmt};

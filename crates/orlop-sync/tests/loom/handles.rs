@@ -23,11 +23,7 @@ impl Owner {
         if joined {
             count_in(self.counters(), index);
             self.touch();
-            assert_eq!(
-                in_slot(index, || count_out(self.counters())),
-                OwnerState::InUse,
-                "a handle is held"
-            );
+            assert_eq!(in_slot(index, || count_out(self.counters())), OwnerState::InUse, "a handle is held");
             self.drop_handle();
         }
         joined

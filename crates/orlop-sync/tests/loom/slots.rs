@@ -1,10 +1,10 @@
 //! `slots.*`: one thread at a time is inside, and sees what the previous one wrote, whether it entered by the
 //! handshake, by the lock or as a visitor.
 
+use crate::owner::in_slot;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use crate::owner::in_slot;
 use orlop_sync::{Slots, thread_slot::OWNED};
 
 /// A slot that several threads may use.
