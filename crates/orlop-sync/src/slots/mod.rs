@@ -44,6 +44,7 @@ mod guard;
 mod modelled;
 mod quiesce;
 mod slot;
+mod slot_box;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -52,15 +53,15 @@ pub(crate) use self::guard::SlotGuard;
 pub use self::quiesce::QuiescedSlots;
 
 use self::slot::{BUSY, Body, CLOSED, LeaveOnDrop, OpenOnDrop, SEALED, Slot};
-use super::thread_slot::{self, OWNED, SLOTS, ThreadSlot};
+use self::slot_box::SlotBox;
+use super::thread_slot::{self, OWNED, ThreadSlot};
 #[cfg(not(loom))]
 use crate::inherited::Registration;
 use crate::ordering;
 use crate::primitives::atomic::Ordering;
 use crate::primitives::{ColdMutex, abort_reentered, fence};
 use crossbeam_utils::CachePadded;
-use std::sync::Arc;
-use std::{array, fmt};
+use std::fmt;
 
 /// A `V` for each thread slot, which one thread at a time can change, and an `S` beside it that all threads
 /// can read.
@@ -70,14 +71,9 @@ pub struct Slots<V, S = ()> {
     /// Dropped first: from then on the slots may be freed.
     #[cfg(not(loom))]
     _registration: Registration,
-    /// Not shared. Unlike a `Box`, it claims no exclusive access when it is moved: the registration points to
-    /// the slots.
-    slots: Arc<SlotArray<V, S>>,
+    slots: SlotBox<V, S>,
     visitors: ColdMutex<()>,
 }
-
-/// The slots, by index.
-type SlotArray<V, S> = [CachePadded<Slot<V, S>>; SLOTS];
 
 // SAFETY: a `&Slots` gives access to a `V` only through guards and visits, which exclude each other and order
 // each access after the one before (head of this file). That is what a mutex does, so `V: Send` is
@@ -90,7 +86,7 @@ impl<V: Default, S: Default> Slots<V, S> {
     /// Creates slots without values.
     #[must_use]
     pub fn new() -> Self {
-        let slots: Arc<SlotArray<V, S>> = Arc::new(array::from_fn(|_| CachePadded::new(Slot::empty())));
+        let slots = SlotBox::new();
         Self {
             // SAFETY: the slots stay where they are until `slots` is dropped, and that is after this.
             #[cfg(not(loom))]
@@ -157,7 +153,7 @@ impl<V: Default, S: Default> Slots<V, S> {
 
     #[inline(always)]
     fn slot(&self, own_slot: ThreadSlot) -> &Slot<V, S> {
-        // SAFETY: there are `SLOTS` slots (`new`), and a `ThreadSlot`'s index is below that.
+        // SAFETY: there are `SLOTS` slots, and a `ThreadSlot`'s index is below that.
         unsafe { self.slots.get_unchecked(own_slot.index()) }
     }
 
@@ -279,13 +275,9 @@ impl<V, S> Slots<V, S> {
     #[cfg(loom)]
     fn refuse_if_inside(&self) {}
 
-    fn exclusive(&mut self) -> impl Iterator<Item = &mut Slot<V, S>> {
-        Arc::get_mut(&mut self.slots).into_iter().flatten().map(|slot| &mut **slot)
-    }
-
     /// Ends the atomic words of the slots: see [`End`](crate::End).
     pub(super) fn end(&mut self) {
-        self.exclusive().for_each(Slot::end);
+        self.slots.exclusive().for_each(Slot::end);
     }
 }
 
@@ -313,7 +305,7 @@ impl<V, S> Drop for ClosedGates<'_, V, S> {
 impl<V, S> Drop for Slots<V, S> {
     fn drop(&mut self) {
         self.end();
-        self.exclusive().for_each(Slot::drop_body);
+        self.slots.exclusive().for_each(Slot::drop_body);
     }
 }
 

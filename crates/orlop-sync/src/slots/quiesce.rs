@@ -7,10 +7,10 @@
 //! child there are no other threads: an owner that had set `busy` and was about to find the gate closed does
 //! not exist there to clear it, so the child clears it.
 
-#[cfg(not(loom))]
-use super::SlotArray;
 use super::Slots;
 use super::slot::{CLOSED, LeaveOnDrop, OpenOnDrop, QUIESCED};
+#[cfg(not(loom))]
+use super::slot_box::SlotArray;
 #[cfg(not(loom))]
 use crate::inherited::{ForkedChild, Inherited};
 use crate::primitives::atomic::Ordering;
