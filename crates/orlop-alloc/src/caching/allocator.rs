@@ -251,8 +251,8 @@ impl<B: Backing> AllocatorRef<Caching<B>> {
     /// - Private memory is copied when parent or child writes to it. Memory shared between processes, and
     ///   devices, are the same for both, and the engine does not handle them.
     /// - Adaptors, and engines of other kinds, have locks of their own.
-    /// - The slots of threads that are not in the child stay taken; what they had cached is released by a
-    ///   trim. There is no [`Maintenance`](super::Maintenance) thread in the child.
+    /// - What threads that are not in the child had cached is used by the next thread with their slot, or
+    ///   released by a trim. There is no [`Maintenance`](super::Maintenance) thread in the child.
     ///
     /// # Errors
     ///

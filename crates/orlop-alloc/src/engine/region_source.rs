@@ -10,7 +10,7 @@ use crate::{
     Semantics, Usage,
 };
 use orlop_core::{Alignment, Device, StreamId};
-use orlop_sync::Mutex;
+use orlop_sync::ColdMutex;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,13 +24,13 @@ pub(super) struct RegionSource<B> {
     regions: AtomicU64,
     /// True once an observer was added: until then `watches` is not locked.
     is_watched: AtomicBool,
-    watches: Mutex<RegionWatches>,
+    watches: ColdMutex<RegionWatches>,
 }
 
 impl<B: Backing> RegionSource<B> {
     pub(super) fn new(backing: B) -> Self {
         let zero = || AtomicU64::new(0);
-        let (is_watched, watches) = (AtomicBool::new(false), Mutex::default());
+        let (is_watched, watches) = (AtomicBool::new(false), ColdMutex::default());
         let backing = Shielded::new(backing);
         Self { backing, reserved: zero(), peak: zero(), regions: zero(), is_watched, watches }
     }

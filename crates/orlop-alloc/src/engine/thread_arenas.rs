@@ -19,7 +19,7 @@ use crate::{
 };
 use orlop_core::Device;
 use orlop_sync::{
-    Mutex, OwnerState,
+    ColdMutex, OwnerState,
     thread_slot::{self, SLOTS},
 };
 use std::ptr::NonNull;
@@ -63,7 +63,7 @@ pub struct ThreadArenas<B: Backing + Clone> {
     arenas: Box<[OnceLock<ArenaCore<B>>]>,
     counters: ArenaCounters,
     /// Held while an arena is created, so that each watch is added to each arena once.
-    watches: Mutex<RegionWatches>,
+    watches: ColdMutex<RegionWatches>,
 }
 
 impl<B: Backing + Clone> ThreadArenas<B> {
@@ -72,7 +72,7 @@ impl<B: Backing + Clone> ThreadArenas<B> {
     #[must_use]
     pub fn new(backing: B, bytes: usize) -> Self {
         let arenas = (0..SLOTS).map(|_| OnceLock::new()).collect();
-        Self { backing, bytes, arenas, counters: ArenaCounters::default(), watches: Mutex::default() }
+        Self { backing, bytes, arenas, counters: ArenaCounters::default(), watches: ColdMutex::default() }
     }
 
     /// Frees everything in the calling thread's arena: see

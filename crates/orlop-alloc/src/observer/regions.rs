@@ -34,7 +34,7 @@ use super::{Event, EventClock, Observer, RegionDelivery};
 use orlop_core::{Device, StreamId};
 use orlop_host::shield::shielded;
 use orlop_sync::{
-    Mutex,
+    ColdMutex,
     atomic::{AtomicBool, Ordering},
 };
 use std::collections::VecDeque;
@@ -129,7 +129,7 @@ pub struct RegionWatch {
     /// Whether there may be events: a hint that saves taking the lock.
     pending: AtomicBool,
     ended: AtomicBool,
-    pending_events: Mutex<PendingEvents>,
+    pending_events: ColdMutex<PendingEvents>,
 }
 
 struct PendingEvents {
@@ -147,7 +147,7 @@ impl RegionWatch {
         let (pending, ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let observer = Some(SharedObserver::new(observer));
         let events = PendingEvents { events: VecDeque::new(), delivering: false, observer };
-        Self { allocator: allocator.into(), pending, ended, pending_events: Mutex::new(events) }
+        Self { allocator: allocator.into(), pending, ended, pending_events: ColdMutex::new(events) }
     }
 
     /// Returns the name of the allocator.

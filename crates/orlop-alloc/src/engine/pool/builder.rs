@@ -5,7 +5,7 @@ use super::bound::Bound;
 use crate::backing::Backing;
 use crate::engine::region_source::RegionSource;
 use orlop_core::Alignment;
-use orlop_sync::{Mutex, ShardedCounters};
+use orlop_sync::{ColdMutex, ShardedCounters};
 
 /// The rule by which requests are rounded before a lookup.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +71,7 @@ impl<B: Backing> PoolBuilder<B> {
         Pool {
             source: RegionSource::new(self.backing),
             rounding: self.rounding,
-            bound: Mutex::new(bound),
+            bound: ColdMutex::new(bound),
             counters: ShardedCounters::default(),
         }
     }

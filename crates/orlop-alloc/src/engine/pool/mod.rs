@@ -24,7 +24,7 @@ use super::region_source::{RegionSource, answered_by_source};
 use crate::backing::{Backing, BackingRef};
 use crate::{Allocator, RawBlock, Record, Request, Result, StreamUses, Usage};
 use orlop_core::Alignment;
-use orlop_sync::{Mutex, OwnerState, ShardedCounters};
+use orlop_sync::{ColdMutex, OwnerState, ShardedCounters};
 use std::ptr::NonNull;
 
 /// The alignment of cached blocks; requests for more are not cached.
@@ -41,7 +41,7 @@ const CAPACITY_STEP: usize = 64;
 pub struct Pool<B: Backing = BackingRef> {
     source: RegionSource<B>,
     rounding: Rounding,
-    bound: Mutex<Bound>,
+    bound: ColdMutex<Bound>,
     counters: ShardedCounters<Lru>,
 }
 
