@@ -1,8 +1,8 @@
 //! What the child of a `fork` inherits from threads that do not exist there, and how it gets rid of that.
 //!
-//! `fork` copies all memory as it is at one instant, and one thread. The child then has thread numbers, counts
-//! of readers and locks of threads that will never give them back. So objects that threads leave such marks in
-//! are registered here, and one handler (`pthread_atfork`) goes through them in the child:
+//! `fork` copies all memory as it is at one instant, and one thread. The child then has thread numbers,
+//! counts of readers and locks of threads that will never give them back. So objects that threads leave such
+//! marks in are registered here, and one handler (`pthread_atfork`) goes through them in the child:
 //!
 //! * a cell forgets the readers of other threads, and the lock of a writer;
 //! * slots report the threads that were inside: their numbers stay taken, because what they were changing is
@@ -10,9 +10,9 @@
 //!
 //! # Why a list without a lock
 //!
-//! The child may not wait for a lock, because its holder may not exist there. So objects are in a list that is
-//! only ever added to, in one step, and that can be walked at every instant. A place that an object has left is
-//! used again.
+//! The child may not wait for a lock, because its holder may not exist there. So objects are in a list that
+//! is only ever added to, in one step, and that can be walked at every instant. A place that an object has
+//! left is used again.
 
 use crate::thread_slot;
 use std::cell::UnsafeCell;
@@ -148,8 +148,8 @@ fn register_handler() {
     // Not a `OnceLock`, which a thread that does not exist in the child may have locked.
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     if !REGISTERED.load(Ordering::Relaxed) && !REGISTERED.swap(true, Ordering::Relaxed) {
-        // If the system registers no more handlers, the child keeps what it inherits, which costs it slots and
-        // memory.
+        // If the system registers no more handlers, the child keeps what it inherits, which costs it slots
+        // and memory.
         // SAFETY: the handler is a function, valid as long as the program.
         unsafe { libc::pthread_atfork(None, None, Some(after_in_child)) };
     }

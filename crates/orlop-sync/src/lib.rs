@@ -12,8 +12,8 @@
 //! | [`GrowableHeap`] | a central heap: threads that find it empty at the same time add one region |
 //! | [`AllocationId`] | a number for each allocation, unique in the process, drawn without a shared counter |
 //!
-//! Safe code gets what these types protect in closures; it cannot keep a guard of a slot or of a reader. A fast
-//! path that needs one has `unsafe` entries, with their contracts.
+//! Safe code gets what these types protect in closures; it cannot keep a guard of a slot or of a reader. A
+//! fast path that needs one has `unsafe` entries, with their contracts.
 //!
 //! Engines keep their data behind these types and need no atomics of their own. Under `--cfg loom` everything
 //! is built from loom's primitives instead of `std`'s. Every atomic ordering has a name ([`ordering!`]), so

@@ -86,8 +86,8 @@ impl<T: Linked> Iterator for Taken<T> {
     fn next(&mut self) -> Option<Box<T>> {
         // Cleared first: `link` may panic, and the elements behind this one are then leaked.
         let next = self.next.take()?;
-        // SAFETY: from `Box::into_raw` in `push`; `take` made this the owner of the list up to its end, and no
-        // other pointer to the element is left.
+        // SAFETY: from `Box::into_raw` in `push`; `take` made this the owner of the list up to its end, and
+        // no other pointer to the element is left.
         let element = unsafe { Box::from_raw(next.as_ptr()) };
         self.next = element.link();
         Some(element)

@@ -5,8 +5,8 @@
 //! its buffers alive. So readers are counted here, and a replaced value is dropped as soon as no reader is
 //! counted.
 //!
-//! A value is read in a closure ([`SwapCell::with`]): a guard in a thread-local would outlive the thread's slot,
-//! and its reader's count would be the next owner's.
+//! A value is read in a closure ([`SwapCell::with`]): a guard in a thread-local would outlive the thread's
+//! slot, and its reader's count would be the next owner's.
 //!
 //! Reading an empty cell costs one relaxed load. Readers are counted by thread slot: a thread that owns its
 //! slot counts with two plain stores, and a writer pays with the heavy fence of an asymmetric pair, as in
@@ -16,8 +16,8 @@
 //!
 //! Readers and a writer that do not exist in the child are forgotten there ([`inherited`](super::inherited)).
 //! That is why what a writer changes under the lock is changed in steps of one store each: wherever it was,
-//! the cell is whole, and lacks at most a value that is then leaked. The lock is this crate's own for the same
-//! reason.
+//! the cell is whole, and lacks at most a value that is then leaked. The lock is this crate's own for the
+//! same reason.
 //!
 //! # Ordering
 //!
@@ -44,12 +44,12 @@ use std::sync::atomic::AtomicPtr as StdAtomicPtr;
 pub struct SwapCell<T> {
     /// Null, or from `Box::into_raw`; owned.
     current: AtomicPtr<Node<T>>,
-    /// The list of replaced values that may still have readers: from `Box::into_raw`; owned. Changed under the
-    /// writers' lock.
+    /// The list of replaced values that may still have readers: from `Box::into_raw`; owned. Changed under
+    /// the writers' lock.
     replaced: AtomicPtr<Node<T>>,
     /// Null until the first value is stored, then constant: from `Box::into_raw`; owned. Not a `OnceLock`,
-    /// which a thread that a `fork` does not copy may have locked. (`std`'s also in models: what they check is
-    /// what happens afterwards.)
+    /// which a thread that a `fork` does not copy may have locked. (`std`'s also in models: what they check
+    /// is what happens afterwards.)
     users: StdAtomicPtr<Users>,
 }
 
@@ -146,8 +146,8 @@ impl<T> SwapCell<T> {
         self.current.load(Ordering::Relaxed).is_null()
     }
 
-    /// Runs `f` on the value, or returns `None` if the cell is empty, at the cost of one relaxed load. `f` may
-    /// call anything, also this cell: a value that is replaced meanwhile stays until `f` returns.
+    /// Runs `f` on the value, or returns `None` if the cell is empty, at the cost of one relaxed load. `f`
+    /// may call anything, also this cell: a value that is replaced meanwhile stays until `f` returns.
     #[inline]
     pub fn with<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
         if self.is_empty() { None } else { self.with_counted(f) }

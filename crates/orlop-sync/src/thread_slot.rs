@@ -11,8 +11,8 @@
 //! # No number outside
 //!
 //! A number is a thread's own until its thread-locals are destroyed, and then another thread's, while code of
-//! older thread-locals still runs. So the right to use a slot is looked up where it is used, and no guard, and
-//! nothing else that stands for it, leaves a call. [`index`] is a plain number.
+//! older thread-locals still runs. So the right to use a slot is looked up where it is used, and no guard,
+//! and nothing else that stands for it, leaves a call. [`index`] is a plain number.
 //!
 //! # Ordering
 //!
@@ -138,7 +138,8 @@ mod modelled {
     /// # Safety
     ///
     /// 1. `index` is below [`SLOTS`].
-    /// 2. If it is below [`OWNED`](super::OWNED), no other thread of the model uses the slot at the same time.
+    /// 2. If it is below [`OWNED`](super::OWNED), no other thread of the model uses the slot at the same
+    ///    time.
     pub unsafe fn set_index(index: usize) {
         NUMBER.with(|number| number.set(index));
     }

@@ -97,8 +97,8 @@ impl MemoryBlock {
         self.with_block(|block| unsafe { block.forget_stream_uses() });
     }
 
-    /// Runs `f` on the block if this is its only owner. `f` leaves the block in its place: the handle points to
-    /// its record.
+    /// Runs `f` on the block if this is its only owner. `f` leaves the block in its place: the handle points
+    /// to its record.
     fn with_block<R>(&mut self, f: impl FnOnce(&mut Block) -> R) -> Option<R> {
         if !self.is_unique() {
             return None;

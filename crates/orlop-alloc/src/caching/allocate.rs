@@ -163,9 +163,9 @@ pub(super) fn take_tagged(mut guard: FastGuard<'_, ThreadCache>, request: &Reque
     Some(unsafe { hand_out(guard, found, request) })
 }
 
-/// Counts a block under its tag, and returns what to count in, unless the request is for zeroed memory and the
-/// first `dirty` bytes may be nonzero. Also returns how many bytes [`Caching::deliver_zeroed`] must zero before
-/// it counts the block.
+/// Counts a block under its tag, and returns what to count in, unless the request is for zeroed memory and
+/// the first `dirty` bytes may be nonzero. Also returns how many bytes [`Caching::deliver_zeroed`] must zero
+/// before it counts the block.
 #[inline(always)]
 fn deliver(
     cache: &mut ThreadCache,

@@ -17,8 +17,8 @@ impl<T: Default> ShardedCounters<T> {
         self.leave(slot, kind, granted);
     }
 
-    /// Runs `f` on the value of this thread's slot and on its counts, and counts in the block that `f` returns,
-    /// if it returns one: its kind, its granted and its requested bytes.
+    /// Runs `f` on the value of this thread's slot and on its counts, and counts in the block that `f`
+    /// returns, if it returns one: its kind, its granted and its requested bytes.
     ///
     /// The rules of [`ShardedCounters::with`] apply to `f`.
     #[inline(always)]

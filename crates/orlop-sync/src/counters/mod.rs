@@ -40,8 +40,8 @@
 //! # Destruction of the counters
 //!
 //! After a block was counted out, or after `close`, another thread may destroy the owner at any moment, even
-//! while the function that did either is still returning. So [`FastGuard`], [`ShardedCounters::count_out`] and
-//! [`ShardedCounters::close`] have pointers and no references, as `Arc` does: what a function gets by
+//! while the function that did either is still returning. So [`FastGuard`], [`ShardedCounters::count_out`]
+//! and [`ShardedCounters::close`] have pointers and no references, as `Arc` does: what a function gets by
 //! reference must live until it has returned. That holds for a mutex of the owner, too: it is unlocked before
 //! the block is counted out.
 

@@ -1,4 +1,5 @@
-//! The mutex of locks that are seldom taken: the standard library's, with the rules of [`Mutex`](super::Mutex).
+//! The mutex of locks that are seldom taken: the standard library's, with the rules of
+//! [`Mutex`](super::Mutex).
 //!
 //! It does not poison, and detects a thread that locks it twice, for the same reasons.
 

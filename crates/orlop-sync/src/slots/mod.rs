@@ -15,12 +15,12 @@
 //! both could miss the other's store. The owner's is the light one of an asymmetric pair and costs nothing;
 //! the visitor pays with a system call.
 //!
-//! Safe code enters in a closure ([`Slots::with`]): a guard in a thread-local would outlive the thread's right
-//! to the slot. A thread that is inside its slot cannot enter it again, whatever it calls there:
-//! [`Slots::try_enter`] then returns `None`; `with` ends the process, because both callers would have exclusive access to the
-//! value. They know by `busy`. `try_enter` does not load what the entry before has just stored, which takes a
-//! tenth of the time of a cached block; it loads `entered`, which is set while code inside may call others,
-//! and its caller promises to call nothing otherwise.
+//! Safe code enters in a closure ([`Slots::with`]): a guard in a thread-local would outlive the thread's
+//! right to the slot. A thread that is inside its slot cannot enter it again, whatever it calls there:
+//! [`Slots::try_enter`] then returns `None`; `with` ends the process, because both callers would have
+//! exclusive access to the value. They know by `busy`. `try_enter` does not load what the entry before has
+//! just stored, which takes a tenth of the time of a cached block; it loads `entered`, which is set while
+//! code inside may call others, and its caller promises to call nothing otherwise.
 //!
 //! # Shared slots: a lock
 //!
@@ -96,16 +96,16 @@ impl<V: Default, S: Default> Slots<V, S> {
         }
     }
 
-    /// Enters this thread's slot if the thread owns one that was used before, unless a visitor is there or this
-    /// thread is inside by another entry. Calls nothing.
+    /// Enters this thread's slot if the thread owns one that was used before, unless a visitor is there or
+    /// this thread is inside by another entry. Calls nothing.
     ///
     /// # Safety
     ///
     /// 1. While the guard or a reference to the value exists, the thread calls nothing that may enter these
     ///    slots, except in [`FastSlotGuard::call`]. A panic inside is such a call, because its hook may be
     ///    any code, and so is a signal handler that allocates from these slots.
-    /// 2. The guard is dropped before the caller returns to code that it does not know: it is neither kept, as
-    ///    in a thread-local, nor leaked.
+    /// 2. The guard is dropped before the caller returns to code that it does not know: it is neither kept,
+    ///    as in a thread-local, nor leaked.
     #[inline(always)]
     pub unsafe fn try_enter(&self) -> Option<FastSlotGuard<'_, V, S>> {
         let slot = self.slot(thread_slot::owned()?);

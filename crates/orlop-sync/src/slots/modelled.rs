@@ -3,7 +3,8 @@
 use super::Slots;
 
 impl<V: Default, S: Default> Slots<V, S> {
-    /// Runs `f` on the shared part of this thread's slot, and on whether [`Slots::seal_slots`] has visited it.
+    /// Runs `f` on the shared part of this thread's slot, and on whether [`Slots::seal_slots`] has visited
+    /// it.
     #[doc(hidden)]
     pub fn with_seal<R>(&self, f: impl FnOnce(&S, bool) -> R) -> R {
         let guard = self.enter();

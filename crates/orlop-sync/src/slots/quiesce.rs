@@ -1,6 +1,6 @@
 //! Exclusive access to every slot at once: for `fork`, which copies all memory at one instant.
 //!
-//! Slots that nobody quiesced before the `fork` stay in use where a thread was inside, which does not exist
+//! Slots that were not quiesced before the `fork` stay in use where a thread was inside, which does not exist
 //! in the child: see [`inherited`](crate::inherited).
 //!
 //! Quiescing works as a visit does, but of all slots together, and ends in the parent as a visit does. In the

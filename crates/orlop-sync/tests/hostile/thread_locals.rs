@@ -41,8 +41,8 @@ impl Meeting {
     }
 }
 
-/// Runs `act` on two threads at the same time. The first has released its number: it is in the destructor of an
-/// older thread-local. The second has taken the number.
+/// Runs `act` on two threads at the same time. The first has released its number: it is in the destructor of
+/// an older thread-local. The second has taken the number.
 fn with_one_number(act: fn()) {
     let [ending, next] = Meeting::new();
     let ending = thread::spawn(move || {

@@ -214,7 +214,8 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         let key = self.rounding.round(request.bytes.max(1));
         if cacheable && let Some(mut record) = self.counters.with(|cache| cache.take(key)) {
             // Outside the slot: a backing is user code.
-            // SAFETY: the block was cached and has not been handed out; it has at least `request.bytes` bytes.
+            // SAFETY: the block was cached and has not been handed out; it has at least `request.bytes`
+            // bytes.
             if request.zeroed && !unsafe { self.source.prepare(&record, request) } {
                 self.cache_slow(record);
                 return Err(self.source.cannot_zero());
