@@ -27,6 +27,31 @@ pub struct ByteSize(pub u64);
 /// Units in increasing powers of 1024; `u64::MAX` is just below 16 EiB.
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
+impl ByteSize {
+    /// Returns the smallest size that is not below this one and that three digits print exactly: for a size
+    /// that has to suffice.
+    ///
+    /// ```
+    /// use orlop_core::ByteSize;
+    ///
+    /// assert_eq!(ByteSize(1_000_000).to_string(), "977 KiB");
+    /// assert_eq!(ByteSize(1_000_500).to_string(), "977 KiB");
+    /// assert_eq!(ByteSize(1_000_500).rounded_up().to_string(), "978 KiB");
+    /// ```
+    #[must_use]
+    pub fn rounded_up(self) -> Self {
+        let bytes = u128::from(self.0);
+        let mut one: u128 = 1;
+        while one * 1024 <= bytes {
+            one *= 1024;
+        }
+        // Bytes are printed exactly, and below 1000 units one of the scales has three digits at most.
+        let steps = |scale: u128| (bytes * scale).div_ceil(one);
+        let scale = [100, 10].into_iter().find(|&scale| steps(scale) < 1000).unwrap_or(1);
+        u64::try_from(steps(scale) * one / scale).map_or(Self(u64::MAX), Self)
+    }
+}
+
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = u128::from(self.0);
@@ -127,6 +152,20 @@ mod tests {
             assert_eq!(ByteSize(bytes).to_string(), text);
         }
         assert_eq!(format!("{:>10}|", ByteSize(512)), "     512 B|");
+    }
+
+    #[test]
+    fn what_is_rounded_up_suffices_as_printed() {
+        let near = |bytes: u64| (bytes.saturating_sub(600)..bytes + 600).step_by(7);
+        let powers = (0..63).flat_map(|power| near(1 << power));
+        for bytes in powers.chain((0..63).flat_map(|power| near(999 << power >> 9))) {
+            let up = ByteSize(bytes).rounded_up();
+            let printed: ByteSize = up.to_string().parse().unwrap();
+            assert!(up.0 >= bytes && printed == up, "{bytes} {up:?} {printed:?}");
+            // By less than one in the last digit.
+            assert!(u128::from(up.0 - bytes) * 100 <= u128::from(bytes), "{bytes} {up:?}");
+        }
+        assert_eq!(ByteSize(u64::MAX).rounded_up(), ByteSize(u64::MAX));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! If the lifetimes of all buffers are known in advance (a graph that runs repeatedly, a training step, a
 //! trace), the buffers can be placed in one block of memory so that those whose lifetimes do not overlap
 //! share bytes. Finding the smallest block is NP-hard. So a plan comes with a lower bound of all plans
-//! and a verdict: [optimal](Verdict::Optimal), or [within a factor](Verdict::Within) of the bound.
+//! and a verdict: [optimal](Verdict::Optimal), or [within a factor](Verdict::Within) of the bound. In a given
+//! capacity a problem [fits](CapacityVerdict::Fits) or is [infeasible](CapacityVerdict::Infeasible), as far as
+//! that is proven.
 //!
 //! | step | with |
 //! |---|---|
@@ -64,7 +66,7 @@ pub use self::error::{BufferRef, CsvError, PlanError, ProblemColumn, ProblemErro
 pub use self::graph::{Graph, GraphBuilder, GraphError, GraphProblem, MinPeak, NodeId, ValueId};
 pub use self::greedy::greedy_by_size;
 pub use self::load::{LoadProfile, LoadStep};
-pub use self::plan::{Plan, Verdict};
+pub use self::plan::{CapacityVerdict, Plan, Verdict};
 pub use self::problem::{MAX_BUFFERS, Problem, ProblemBuilder};
 pub use self::skyline::{BufferOrder, ORDERS, OrderKey, SearchBudget, Skyline};
 pub use self::verify::verify;

@@ -37,6 +37,36 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// The answer to whether a problem fits in a capacity, as far as a plan proves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CapacityVerdict {
+    /// The plan fits.
+    Fits,
+    /// No plan fits: the lower bound is above the capacity.
+    Infeasible {
+        /// The bytes by which the bound exceeds the capacity.
+        missing: u64,
+    },
+    /// This plan does not fit, and a lower one may.
+    Unproven {
+        /// The bytes by which the plan exceeds the capacity.
+        missing: u64,
+    },
+}
+
+impl fmt::Display for CapacityVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fits => f.write_str("fits"),
+            Self::Infeasible { missing } => write!(f, "infeasible: at least {missing} bytes are missing"),
+            Self::Unproven { missing } => {
+                write!(f, "unproven: this plan is {missing} bytes too high, and a lower one may exist")
+            }
+        }
+    }
+}
+
 impl Plan {
     /// Creates a plan from offsets in bytes, by index of the buffer. It does not check for overlaps: see
     /// [`verify`](crate::verify).
@@ -103,6 +133,29 @@ impl Plan {
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if self.height == self.lower_bound { Verdict::Optimal } else { Verdict::Within(self.ratio()) }
+    }
+
+    /// Returns whether the problem fits in `capacity` bytes: a plan that fits is the proof that it does, and
+    /// a [lower bound](Problem::lower_bound) above the capacity that no plan does.
+    ///
+    /// ```
+    /// use orlop_plan::{Buffer, CapacityVerdict, Problem, Skyline};
+    ///
+    /// let problem = Problem::new([Buffer::unaligned(0..2, 8), Buffer::unaligned(1..3, 4)])?;
+    /// let plan = Skyline::new().plan(&problem);
+    /// assert_eq!(plan.verdict_in(12), CapacityVerdict::Fits);
+    /// assert_eq!(plan.verdict_in(10), CapacityVerdict::Infeasible { missing: 2 });
+    /// # Ok::<(), orlop_plan::ProblemError>(())
+    /// ```
+    #[must_use]
+    pub fn verdict_in(&self, capacity: u64) -> CapacityVerdict {
+        if self.height <= capacity {
+            CapacityVerdict::Fits
+        } else if self.lower_bound > capacity {
+            CapacityVerdict::Infeasible { missing: self.lower_bound - capacity }
+        } else {
+            CapacityVerdict::Unproven { missing: self.height - capacity }
+        }
     }
 }
 

@@ -119,10 +119,10 @@ impl<A: Allocator> Limit<A> {
     }
 
     #[cold]
-    fn refuse(&self, request: &Request, rounded: usize, limit: usize, used: usize) -> Error {
+    fn refuse(&self, request: &Request, granted: Option<usize>, limit: usize, used: usize) -> Error {
         self.refusals.fetch_add(1, Ordering::Relaxed);
         let mut report = OutOfMemory::new(Refusal::Limit, &self.name, self.inner.device(), request);
-        report.rounded = rounded;
+        (report.rounded, report.rounded_is_minimum) = (granted.unwrap_or(request.bytes), granted.is_none());
         report.live = used as u64;
         report.reserved = used as u64;
         report.limit = Some(limit as u64);
@@ -136,7 +136,7 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
         let limit = self.limit();
         let mut reservation = Reservation { used: &self.used, bytes: 0 };
         if let Err(used) = reservation.grow(limit, request.bytes) {
-            return Err(self.refuse(request, request.bytes, limit, used));
+            return Err(self.refuse(request, None, limit, used));
         }
         let block = self.inner.allocate(request)?;
         let rounded = block.granted;
@@ -151,7 +151,7 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
             return Err(error);
         }
         let others = used - reservation.bytes.min(used);
-        Err(self.refuse(request, rounded, limit, others))
+        Err(self.refuse(request, Some(rounded), limit, others))
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {

@@ -59,14 +59,20 @@ pub struct OutOfMemory {
     pub requested: usize,
     /// Requested bytes after the allocator's rounding.
     pub rounded: usize,
+    /// True if the request was refused before the allocator got it: the rounding is then unknown, and
+    /// `rounded` is the least that it can be.
+    pub rounded_is_minimum: bool,
     /// Requested alignment.
     pub align: Alignment,
     /// Bytes in live blocks of the allocator or, for [`Refusal::Budget`], of this kind in the context.
     pub live: u64,
     /// Bytes reserved from the backing. Zero for [`Refusal::Budget`]: a budget bounds live bytes only.
     pub reserved: u64,
-    /// The limit in force, if there is one.
+    /// The limit in force, if there is one. For [`Refusal::Budget`] with what is borrowed, and without what
+    /// is lent.
     pub limit: Option<u64>,
+    /// Bytes of the kind's budget that are lent to other kinds. Zero unless [`Refusal::Budget`].
+    pub lent: u64,
     /// Bytes of the largest free chunk.
     pub largest_free: u64,
     /// Bytes in free chunks.
@@ -99,10 +105,12 @@ impl OutOfMemory {
             tag: request.tag,
             requested: request.bytes,
             rounded: request.bytes,
+            rounded_is_minimum: false,
             align: request.align,
             live: 0,
             reserved: 0,
             limit: None,
+            lent: 0,
             largest_free: 0,
             free: 0,
             by_kind: Vec::new(),
@@ -170,8 +178,15 @@ impl OutOfMemory {
             _ => None,
         };
         if let (Some((bound, held)), Some(limit)) = (bound, self.limit) {
-            let needed = ByteSize(held.saturating_add(rounded));
-            return format!("a {bound} of {needed} instead of {} would have fitted", ByteSize(limit));
+            // Lent bytes count as well: they are repaid only when the borrower frees memory.
+            let needed = held.saturating_add(rounded).saturating_add(self.lent);
+            let needed = ByteSize(needed).rounded_up();
+            let limit = ByteSize(limit.saturating_add(self.lent));
+            return if self.rounded_is_minimum {
+                format!("a {bound} of at least {needed} instead of {limit} is needed")
+            } else {
+                format!("a {bound} of {needed} instead of {limit} would have fitted")
+            };
         }
         let short = rounded.saturating_sub(self.largest_free);
         let elsewhere = self.held_elsewhere().filter(|&held| held > self.reserved && held >= short);
@@ -270,6 +285,9 @@ impl fmt::Display for OutOfMemory {
         if let Some(limit) = self.limit {
             let bound = if self.refusal == Refusal::Budget { "budget" } else { "limit" };
             write!(f, ", {bound} {}", ByteSize(limit))?;
+        }
+        if self.lent > 0 {
+            write!(f, " beside {} that are lent to other kinds", ByteSize(self.lent))?;
         }
         if self.free > 0 {
             write!(

@@ -4,9 +4,11 @@
 mod backings;
 mod bounds;
 mod callbacks;
+mod deleters;
 mod growth;
 mod handles;
 mod pools;
 mod regressions;
+mod reports;
 mod sizes;
 mod wrappers;

@@ -220,11 +220,14 @@ impl BudgetAccounts {
     pub(super) fn refuse(&self, allocator: &AllocatorRef, request: &Request, bytes: u64) -> Error {
         let mut report = OutOfMemory::new(Refusal::Budget, allocator.name(), allocator.device(), request);
         report.rounded = usize::try_from(bytes).unwrap_or(usize::MAX);
+        // The requested bytes are charged before the allocator rounds them up.
+        report.rounded_is_minimum = report.rounded == request.bytes;
         let state = self.state();
         let status = state.status(request.kind.index());
         report.live = status.live;
         report.limit =
             status.budget.hard.map(|hard| hard.saturating_add(status.borrowed).saturating_sub(status.lent));
+        report.lent = status.lent;
         report.set_kinds(MemoryKind::ALL.map(|kind| (kind, state.status(kind.index()).live)));
         drop(state);
         report.set_tags(allocator.tag_uses().into_iter().filter(|part| part.kind == request.kind));

@@ -141,7 +141,10 @@ fn a_limit_is_named_where_free_pieces_are_too_small() {
     let (text, report) = refused(allocator.allocate(&request));
     assert_eq!(report.refusal, Refusal::Limit, "{text}");
     let enough = report.reserved + report.rounded as u64;
-    assert!(text.contains(&format!("a limit of {} instead of 64.0 MiB", ByteSize(enough))), "{text}");
+    assert!(
+        text.contains(&format!("a limit of {} instead of 64.0 MiB", ByteSize(enough).rounded_up())),
+        "{text}"
+    );
     let (allocator, _blocks) = filled(usize::try_from(enough).unwrap());
     assert!(allocator.allocate(&request).is_ok());
 }

@@ -24,5 +24,6 @@ mod report;
 mod shipped;
 mod snapshots;
 mod streams;
+mod tightness;
 mod torch_runs;
 mod what_if;

@@ -1,7 +1,7 @@
 //! Problems so small that all plans can be enumerated.
 
 use crate::problem;
-use orlop_plan::{Buffer, Problem, SearchBudget, Skyline, Verdict, greedy_by_size, verify};
+use orlop_plan::{Buffer, CapacityVerdict, Problem, SearchBudget, Skyline, Verdict, greedy_by_size, verify};
 use proptest::prelude::*;
 
 /// Returns the height of the lowest plan.
@@ -100,4 +100,30 @@ fn the_bound_is_not_always_reached() {
     let plan = Skyline::new().plan(&problem);
     assert_eq!((problem.lower_bound(), lowest(&problem), plan.height()), (5, 6, 6));
     assert_eq!(plan.verdict(), Verdict::Within(1.2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// A problem that is called infeasible in a capacity has no plan there, and one that fits has one.
+    #[test]
+    fn verdicts_in_a_capacity_are_true(problem in problem(4, 4, 9, 3)) {
+        let lowest = lowest(&problem);
+        for plan in [Skyline::new().plan(&problem), greedy_by_size(&problem)] {
+            for capacity in 0..plan.height() + 2 {
+                match plan.verdict_in(capacity) {
+                    CapacityVerdict::Fits => prop_assert!(lowest <= capacity && plan.height() <= capacity),
+                    CapacityVerdict::Infeasible { missing } => {
+                        prop_assert!(missing > 0 && capacity + missing <= lowest);
+                    }
+                    CapacityVerdict::Unproven { missing } => {
+                        prop_assert!(problem.lower_bound() <= capacity);
+                        prop_assert_eq!(capacity + missing, plan.height());
+                    }
+                    verdict => prop_assert!(false, "{}", verdict),
+                }
+            }
+            prop_assert_eq!(plan.verdict_in(u64::MAX), CapacityVerdict::Fits);
+        }
+    }
 }

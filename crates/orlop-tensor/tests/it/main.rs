@@ -14,9 +14,11 @@ mod display;
 #[cfg(feature = "dlpack")]
 mod dlpack;
 mod foreign;
+mod formats;
 mod hooks;
 mod hostile;
 mod lazy;
+mod lazy_engines;
 mod mock_device;
 #[cfg(feature = "ndarray")]
 mod ndarray;
@@ -24,12 +26,15 @@ mod ndarray;
 mod npy;
 #[cfg(feature = "npy")]
 mod npz;
+mod one_path;
 mod ops;
 mod origin;
 mod packed;
 mod parts;
 #[cfg(feature = "safetensors")]
 mod safetensors;
+#[cfg(feature = "rand")]
+mod seeds;
 mod storage;
 mod streams;
 mod torch;
