@@ -4,8 +4,8 @@
 //! trace), the buffers can be placed in one block of memory so that those whose lifetimes do not overlap
 //! share bytes. Finding the smallest block is NP-hard. So a plan comes with a lower bound of all plans
 //! and a verdict: [optimal](Verdict::Optimal), or [within a factor](Verdict::Within) of the bound. In a given
-//! capacity a problem [fits](CapacityVerdict::Fits) or is [infeasible](CapacityVerdict::Infeasible), as far as
-//! that is proven.
+//! capacity a problem [fits](CapacityVerdict::Fits) or is [infeasible](CapacityVerdict::Infeasible), as far
+//! as that is proven.
 //!
 //! | step | with |
 //! |---|---|

@@ -27,8 +27,8 @@ fn context(budgets: &[(MemoryKind, Budget)]) -> Context {
     context
 }
 
-/// Returns the two sizes of a hint, what is needed and what there is, and whether the first is a minimum: that
-/// of a request whose rounding was not known.
+/// Returns the two sizes of a hint, what is needed and what there is, and whether the first is a minimum:
+/// that of a request whose rounding was not known.
 fn sizes(report: &OutOfMemory, bound: &str) -> Option<(u64, u64, bool)> {
     let hint = report.hint();
     let text = hint.strip_prefix(&format!("a {bound} of "))?;
