@@ -176,6 +176,24 @@ proptest! {
     }
 }
 
+/// Two of three segments suffice, and the pair with the fewest live bytes is not the one of the fewest live
+/// bytes for their size.
+#[test]
+fn the_least_memory_to_release_is_the_least() {
+    let made = |at: u64, mib: u64, live: u64| {
+        let blocks = [(live * MIB, Live, SiteId::UNKNOWN), ((mib - live) * MIB, Free, SiteId::UNKNOWN)];
+        segment(at << 40, &blocks)
+    };
+    let mut device = DeviceHistory::default();
+    device.start = vec![made(1, 70, 7), made(2, 60, 7), made(3, 40, 5)];
+    let mut machine = MockAllocator::default();
+    machine.fail(110 * MIB, 0, 0);
+    device.events = machine.events;
+    let info = SnapshotInfo::of(&history(&Sites::default(), device), SiteNaming::default());
+    let release = &info.devices[0].out_of_memory[0].releases[0];
+    assert_eq!((release.method, release.bytes, release.is_exact), (ReleaseMethod::Segments, 12 * MIB, true));
+}
+
 #[test]
 fn a_request_larger_than_the_device_has_no_remedy() {
     let places = places();
