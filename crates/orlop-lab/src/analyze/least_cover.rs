@@ -126,9 +126,10 @@ mod tests {
             sizes in prop::collection::vec((0..40_u64, 0..60_u64), 0..10), missing in 1..200_u64,
         ) {
             let subsets = (0..1_usize << sizes.len()).filter_map(|set| {
-                let chosen = || sizes.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1).map(|(_, size)| size);
-                let covers = chosen().map(|size| size.1).sum::<u64>() >= missing;
-                covers.then(|| chosen().map(|size| size.0).sum::<u64>())
+                let chosen = sizes.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
+                let add = |sum: (u64, u64), (_, size): (usize, &(u64, u64))| (sum.0 + size.0, sum.1 + size.1);
+                let (live, bytes) = chosen.fold((0, 0), add);
+                (bytes >= missing).then_some(live)
             });
             let found = least_cover(items(&sizes), missing);
             prop_assert!(found.as_ref().is_none_or(|found| found.1));
