@@ -161,7 +161,11 @@ impl fmt::Display for DeviceInfo {
         let failed: u64 = budgets().map(|count| count.failed).sum();
         match refused {
             0 => Ok(()),
-            _ => write!(f, "; budgets refused {refused} times, and {failed} requests failed by that"),
+            _ => {
+                let times = if refused == 1 { "once" } else { &*format!("{refused} times") };
+                let requests = if failed == 1 { "request" } else { "requests" };
+                write!(f, "; budgets refused {times}, and {failed} {requests} failed by that")
+            }
         }
     }
 }

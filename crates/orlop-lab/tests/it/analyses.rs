@@ -176,6 +176,35 @@ proptest! {
     }
 }
 
+/// A budget that refused requests says nothing about the memory of the device, and a limit is known.
+#[test]
+fn refusals_are_told_apart_from_the_memory_of_the_device() {
+    let (cause, outcome) = (["budget", "budget", "limit"], ["served", "failed", "failed"]);
+    let mut table = "device,time_ns,action,address,bytes,kind,refusal\n\
+        0,1,region_gained,0x10000,65536,default,\n0,2,allocate,0x10000,64,default,\n"
+        .to_owned();
+    for (at, (cause, outcome)) in cause.into_iter().zip(outcome).enumerate() {
+        let action = if cause == "budget" { "refused" } else { "out_of_memory" };
+        table += &format!("0,{},{action},0x100,1048576,default,{cause}|x|{outcome}\n", at + 3);
+    }
+    table += "0,9,allocate,0x90000000,1000000,persistent,\n";
+    let history = History::parse(table.as_bytes()).unwrap();
+    let info = SnapshotInfo::of(&history, SiteNaming::default());
+    let device = &info.devices[0];
+    let counts: Vec<_> = device.refusals.iter().map(|one| (one.cause, one.served, one.failed)).collect();
+    assert_eq!(counts, [("budget", 1, 1), ("limit", 0, 1)]);
+    let [failed] = &device.out_of_memory[..] else { panic!("one request failed") };
+    assert_eq!((failed.cause, failed.refuser.as_deref()), (Some("limit"), Some("x")));
+    assert_eq!(failed.limit.map(|limit| limit.at_least), Some(65536 + 256));
+    let text = device.to_string();
+    assert!(
+        text.contains("; 1 request failed; budgets refused 2 times, and 1 request failed by that"),
+        "{text}"
+    );
+    // A mapped file is in no segment.
+    assert_eq!((device.end.live.bytes, device.end.outside), (1_000_064, 1_000_000));
+}
+
 /// Two of three segments suffice, and the pair with the fewest live bytes is not the one of the fewest live
 /// bytes for their size.
 #[test]

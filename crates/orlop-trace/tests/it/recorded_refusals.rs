@@ -15,15 +15,15 @@ fn run(recorder: &Recorder) {
     let context = Context::new();
     context.add_observer(recorder.observer());
     let kind = MemoryKind::KvCache;
-    context.set_budget(Device::CPU, kind, Budget::hard(64 << 10).strict()).unwrap();
-    let held = context.allocate(Device::CPU, &Request::new(48 << 10).kind(kind)).unwrap();
+    context.set_budget(Device::CPU, kind, Budget::hard(64 << 10).strict()).expect("it succeeds");
+    let held = context.allocate(Device::CPU, &Request::new(48 << 10).kind(kind)).expect("it succeeds");
     let held = Mutex::new(Some(held));
     let evict = move |_: &_| {
-        drop(held.lock().unwrap().take());
+        drop(held.lock().expect("no panic").take());
         0
     };
     context.on_pressure(kind, Arc::new(evict));
-    drop(context.allocate(Device::CPU, &Request::new(32 << 10).kind(kind)).unwrap());
+    drop(context.allocate(Device::CPU, &Request::new(32 << 10).kind(kind)).expect("it succeeds"));
     assert!(context.allocate(Device::CPU, &Request::new(1 << 20).kind(kind)).is_err());
     assert!(context.allocate(Device::CPU, &Request::new(1 << 62)).is_err());
     context.remove_observer(&recorder.observer());
@@ -47,8 +47,8 @@ fn check(history: &History) {
     let served = (EventAction::Refused, 32 << 10, RefusalCause::Budget, RefusalOutcome::Served);
     assert_eq!(of(32 << 10), [served]);
     assert!(of(1 << 20).iter().all(|refusal| refusal.0 == EventAction::Refused));
-    assert_eq!(of(1 << 20).last().unwrap().3, RefusalOutcome::Failed);
-    let last = *of(1 << 62).last().unwrap();
+    assert_eq!(of(1 << 20).last().expect("it succeeds").3, RefusalOutcome::Failed);
+    let last = *of(1 << 62).last().expect("it succeeds");
     assert_eq!(last, (EventAction::OutOfMemory, 1 << 62, RefusalCause::Device, RefusalOutcome::Failed));
     // A replay makes the one request that the device failed to serve.
     let steps = Workload::of(&history.devices[0]).steps;

@@ -13,7 +13,7 @@ fn allocate(recording: &RecordingFile, count: usize) {
     let context = Context::new();
     context.add_observer(recording.observer());
     for bytes in 1..=count {
-        drop(context.allocate(Device::CPU, &Request::new(bytes)).unwrap());
+        drop(context.allocate(Device::CPU, &Request::new(bytes)).expect("memory"));
     }
     context.remove_observer(&recording.observer());
 }
@@ -45,7 +45,7 @@ fn what_happened_before_a_panic_is_in_the_file() {
 fn read_when(path: &Path, count: usize) -> History {
     let start = Instant::now();
     loop {
-        let history = History::read(path).unwrap();
+        let history = History::read(path).expect("a recording");
         if allocations(&history) == count || start.elapsed() > Duration::from_secs(60) {
             return history;
         }
