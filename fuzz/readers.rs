@@ -85,8 +85,10 @@ fn snapshot(bytes: &[u8]) {
     for device in &history.devices {
         let _ = Workload::of(device).peak();
     }
-    // Plain traces have times that a snapshot cannot represent.
-    if bytes.starts_with(b"{") || bytes.starts_with(b"\x80") {
+    // Other formats have times that a snapshot cannot represent. A trace of a profiler is JSON, too: the
+    // reader of any format looks for it first.
+    let is_json = bytes.starts_with(b"{") && !chrome::sniff(&bytes[..bytes.len().min(4096)]);
+    if is_json || bytes.starts_with(b"\x80") {
         let (mut pickle, mut json) = (Vec::new(), Vec::new());
         write_pickle(&history, &mut pickle).expect("what was read can be written");
         write_json(&history, &mut json).expect("what was read can be written");

@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::report::{Outcome, Report};
-use crate::setup::{TARGETS, has_cargo_deny, has_target};
+use crate::setup::{TARGETS, has_cargo_deny, has_target, has_toolchain};
 use crate::shell::Shell;
-use crate::workspace::{Member, members, package_args};
+use crate::workspace::{Member, members, oldest_toolchain, package_args};
 use clap::ValueEnum;
 use std::path::Path;
 use std::process::Command;
@@ -61,6 +61,26 @@ pub(crate) fn package(shell: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} packages", published.len())))
 }
 
+/// Checks the published members with the oldest compiler that they promise to build with: with their default
+/// features, and with all.
+pub(crate) fn msrv(shell: &Shell) -> Result<Outcome> {
+    let members = members(shell)?;
+    let toolchain = oldest_toolchain(&members)?;
+    if !has_toolchain(shell, &toolchain) {
+        return Ok(Outcome::Skipped(format!(
+            "Rust {toolchain} is not installed; `cargo xtask setup` says why"
+        )));
+    }
+    let packages = published(&members);
+    for (label, features) in [("default", &[][..]), ("all", &["--all-features"][..])] {
+        let mut command = shell.program("rustup");
+        command.args(["run", &toolchain, "cargo", "check", "--quiet", "--locked"]).args(features);
+        command.args(package_args(&packages)).env("CARGO_TARGET_DIR", shell.target().join("msrv"));
+        shell.run(&format!("msrv-{label}"), &mut command)?;
+    }
+    Ok(Outcome::Passed(format!("Rust {toolchain}: {} crates", packages.len())))
+}
+
 /// Checks bans, licences and sources of all dependencies. Advisories need a database that is not available
 /// everywhere.
 pub(crate) fn deny(shell: &Shell, report: &mut Report) {
@@ -110,7 +130,16 @@ pub(crate) fn bench(shell: &Shell, names: &[String], args: &[String]) -> Result<
         command.arg("--benches");
     }
     command.args(names.iter().flat_map(|name| ["--bench", name]));
-    shell.run_loud(command.arg("--").args(args))?;
+    command.arg("--").args(args);
+    if !args.is_empty() {
+        let mut list = shell.cargo(&[]);
+        list.args(command.get_args()).arg("--list");
+        let listed = shell.capture(&mut list)?;
+        if !listed.lines().any(|line| line.ends_with(": benchmark") || line.ends_with(": bench")) {
+            return Err(Error::empty("bench", Some(&args.join(" "))));
+        }
+    }
+    shell.run_loud(&mut command)?;
     Ok(Outcome::passed())
 }
 
@@ -131,13 +160,15 @@ pub(crate) fn gpu(shell: &Shell, simulated: bool, build_only: bool) -> Result<Ou
     Ok(Outcome::passed())
 }
 
+/// The tests of `stress`, one for each engine; the default engine is first.
+const STRESSED: [&str; 4] = ["caching", "bfc", "pow2", "pool"];
+
 /// Runs eight threads against each engine in turn, for `minutes` minutes in all.
 pub(crate) fn stress(shell: &Shell, minutes: u32) -> Result<Outcome> {
-    let names = ["caching", "bfc", "pow2", "pool"];
     // Half of the time is for the default engine.
     let half = minutes.saturating_mul(60) / 2;
-    for name in names {
-        let seconds = if name == names[0] { half } else { half / 3 };
+    for name in STRESSED {
+        let seconds = if name == STRESSED[0] { half } else { half / 3 };
         let mut command =
             shell.cargo(&["test", "--release", "-p", "orlop-testkit", "--test", "stress", name]);
         shell.run_loud(command.env("ORLOP_STRESS_SECONDS", seconds.max(1).to_string()))?;
@@ -205,6 +236,15 @@ pub(crate) fn cuda_golden(shell: &Shell, data: &Path) -> Result<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A filter that matches no test passes.
+    #[test]
+    fn the_tests_of_stress_exist() {
+        let names = crate::source::test_names("orlop-testkit");
+        for name in STRESSED {
+            assert!(names.contains(&format!("stress::{name}")), "{name}");
+        }
+    }
 
     /// A filter that matches no test passes.
     #[test]

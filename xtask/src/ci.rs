@@ -22,6 +22,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     report.step("test", || checks::test(shell));
     report.step("doc", || checks::doc(shell));
     report.step("package", || checks::package(shell));
+    report.step("msrv", || checks::msrv(shell));
     golden::run(shell, report, &shell.root().join(TESTDATA));
     checks::deny(shell, report);
     powerset::run(shell, report);

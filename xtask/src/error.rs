@@ -31,6 +31,9 @@ pub(crate) enum Error {
     /// `cargo test --no-run` reported no executable.
     #[error("cargo built no test called `{target}`")]
     NoTestBinary { target: String },
+    /// A filter, a name or a folder selects nothing: a check of nothing would pass.
+    #[error("nothing to check: no {what} {selection}")]
+    EmptySelection { what: &'static str, selection: String },
     /// An `ordering!` call that the mutation driver cannot read.
     #[error("{}:{line}: {problem}", path.display())]
     Ordering { path: PathBuf, line: usize, problem: &'static str },
@@ -40,6 +43,13 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// Returns the error of a selection of `what` by a part of its name; `None` selects all.
+    pub(crate) fn empty(what: &'static str, filter: Option<&str>) -> Self {
+        let selection =
+            filter.map_or_else(|| "is there".to_owned(), |filter| format!("has a name with `{filter}`"));
+        Self::EmptySelection { what, selection }
+    }
+
     /// Returns a function that wraps an I/O error with its path, for `map_err`.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();

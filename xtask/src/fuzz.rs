@@ -54,11 +54,20 @@ pub(crate) enum FuzzLength {
 /// The duration for every change: a second or two per reader.
 pub(crate) const SHORT: FuzzLength = FuzzLength::Mutations(10_000);
 
+/// Checks that a target of this name exists.
+fn known(target: Option<&str>) -> Result<()> {
+    match target {
+        Some(name) if !TARGETS.contains(&name) => Err(Error::EmptySelection {
+            what: "target",
+            selection: format!("is called `{name}`: {}", TARGETS.join(", ")),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Runs every reader, or the named one, for this duration, with the workspace's compiler.
 pub(crate) fn short(shell: &Shell, target: Option<&str>, length: FuzzLength) -> Result<Outcome> {
-    if target.is_some_and(|target| !TARGETS.contains(&target)) {
-        return Err(Error::NoTestBinary { target: target.unwrap_or_default().to_owned() });
-    }
+    known(target)?;
     let test = ["test", "--quiet", "-p", "orlop", "--features", "onnx", "--test", "readers"];
     // Built first, because the compiler may use more memory.
     shell.run("fuzz-short-build", shell.cargo(&test).arg("--no-run"))?;
@@ -84,6 +93,7 @@ pub(crate) fn short(shell: &Shell, target: Option<&str>, length: FuzzLength) -> 
 
 /// Runs every target, or the named one, for `seconds` seconds each.
 pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<Outcome> {
+    known(target)?;
     if !has_nightly(shell) {
         return Ok(Outcome::Skipped("there is no nightly toolchain".to_owned()));
     }
@@ -101,9 +111,6 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
     shell.run("fuzz-build", &mut command)?;
     let chosen: Vec<&str> =
         TARGETS.into_iter().filter(|name| target.is_none_or(|target| target == *name)).collect();
-    if chosen.is_empty() {
-        return Err(Error::NoTestBinary { target: target.unwrap_or_default().to_owned() });
-    }
     for name in &chosen {
         let corpus = folder.join("corpus").join(name);
         let artifacts = folder.join("artifacts").join(name);
@@ -143,6 +150,12 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn an_unknown_target_is_an_error() {
+        assert!(known(None).is_ok() && known(Some("npy")).is_ok());
+        assert!(known(Some("np")).is_err());
+    }
 
     #[test]
     fn every_reader_is_a_target() {

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::report::Outcome;
 use crate::shell::Shell;
 use crate::workspace::executable;
@@ -49,13 +49,30 @@ pub(crate) const MODEL_CRATES: [ModelCrate; 4] = [
 
 /// Runs the models, all or those whose name contains `filter`.
 pub(crate) fn run(shell: &Shell, depth: SearchDepth, filter: Option<&str>) -> Result<Outcome> {
+    let mut count = 0;
     for model_crate in &MODEL_CRATES {
         let models = Models::build(shell, model_crate)?;
+        let selected = models.count(shell, depth, filter)?;
+        if selected == 0 && filter.is_some() {
+            continue;
+        }
+        if selected == 0 {
+            return Err(Error::empty("model", Some(model_crate.package)));
+        }
+        count += selected;
         let mut command = models.command(shell, depth);
         command.args(filter);
         shell.run(&format!("loom-{}", model_crate.package), &mut command)?;
     }
-    Ok(Outcome::passed())
+    match count {
+        0 => Err(Error::empty("model", filter)),
+        count => Ok(Outcome::Passed(format!("models: {count}"))),
+    }
+}
+
+/// Returns the number of tests in the output of `--list`.
+fn listed(output: &str) -> usize {
+    output.lines().filter(|line| line.ends_with(": test")).count()
 }
 
 /// The test program of a crate with models.
@@ -85,6 +102,13 @@ impl Models {
         Ok(Self { program, folder: model_crate.folder(shell) })
     }
 
+    /// Returns the number of models whose name contains `filter`.
+    fn count(&self, shell: &Shell, depth: SearchDepth, filter: Option<&str>) -> Result<usize> {
+        let mut command = self.command(shell, depth);
+        command.args(filter).arg("--list");
+        shell.capture(&mut command).map(|output| listed(&output))
+    }
+
     /// Returns the command that runs the models, in the folder that `cargo test` would use.
     pub(crate) fn command(&self, shell: &Shell, depth: SearchDepth) -> Command {
         let mut command = shell.program(&self.program.to_string_lossy());
@@ -100,5 +124,22 @@ pub(crate) fn with_rustflags(flags: &str) -> String {
     match std::env::var("RUSTFLAGS") {
         Ok(own) if !own.trim().is_empty() => format!("{own} {flags}"),
         Ok(_) | Err(_) => flags.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_counted() {
+        assert_eq!(listed("mutex::a: test\nmutex::b: test\n\n2 tests, 0 benchmarks\n"), 2);
+        assert_eq!(listed("0 tests, 0 benchmarks\n"), 0);
+    }
+
+    #[test]
+    fn an_empty_selection_is_an_error() {
+        let text = Error::empty("model", Some("zzz")).to_string();
+        assert_eq!(text, "nothing to check: no model has a name with `zzz`");
     }
 }

@@ -133,6 +133,8 @@ enum Task {
     Tidy,
     /// Make the packages of all published crates, without building them
     Package,
+    /// Check the published crates with the oldest supported compiler
+    Msrv,
     /// Check each library crate alone under every set of its features
     Powerset,
     /// Check the licences and sources of the dependencies
@@ -204,6 +206,7 @@ fn main() -> ExitCode {
         Task::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
         Task::Tidy => report.step("tidy", || tidy::run(shell)),
         Task::Package => report.step("package", || checks::package(shell)),
+        Task::Msrv => report.step("msrv", || checks::msrv(shell)),
         Task::Powerset => powerset::run(shell, report),
         Task::Deny => checks::deny(shell, report),
         Task::Targets => checks::targets(shell, report),

@@ -60,7 +60,7 @@ pub(crate) fn run(shell: &Shell, depth: SearchDepth, filter: Option<&str>) -> Re
     }
     println!("mutants: {killed} of {all} killed");
     match all - killed {
-        0 if all == 0 => Ok(Outcome::Skipped("no `ordering!` matches".to_owned())),
+        0 if all == 0 => Err(Error::empty("`ordering!`", filter)),
         0 => Ok(Outcome::Passed(format!("mutants: {killed} of {all} killed"))),
         count => Err(Error::Found { count, what: "mutants not killed" }),
     }

@@ -98,6 +98,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_backings_have_tests() {
+        let names = crate::source::test_names("orlop-alloc");
+        assert!(names.iter().any(|name| name.contains(BACKING_TESTS)));
+    }
+
+    #[test]
     fn few_features_give_all_subsets() {
         assert_eq!(feature_sets(&[]), [Vec::<&str>::new()]);
         assert_eq!(feature_sets(&["a", "b"]), [vec![], vec!["a"], vec!["b"], vec!["a", "b"]]);

@@ -238,3 +238,28 @@ pub(crate) fn host(shell: &Shell) -> Option<String> {
     let version = shell.output_of("rustc", &["-vV"])?;
     version.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::test_names;
+
+    /// A filter that matches no test passes.
+    #[test]
+    fn every_filter_selects_tests() {
+        let selects = |packages: &[&str], filters: &[&str]| {
+            let names: Vec<String> = packages.iter().flat_map(|package| test_names(package)).collect();
+            for filter in filters {
+                assert!(names.iter().any(|name| name.contains(filter)), "{packages:?}: {filter}");
+            }
+        };
+        selects(&ADDRESS, &KEEP_MEMORY);
+        selects(&[CUDA], &[CUDA_FILTERS[1], CUDA_FILTERS[3]]);
+        selects(&[MIRI_OUTSIDE], &MIRI_KEEP_MEMORY);
+        selects(&[MIRI_ALONE], &MIRI_APART);
+        selects(&[MIRI_SAFE], &MIRI_SAFE_TESTS);
+        selects(&[MIRI_OUTSIDE], &MIRI_TESTS);
+        selects(&[MIRI_ALONE], &[RACES]);
+        selects(&CONCURRENT, &THREADS);
+    }
+}

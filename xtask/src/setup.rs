@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::report::{Outcome, Report};
 use crate::shell::Shell;
+use crate::workspace::{members, oldest_toolchain};
 
 /// The version of cargo-deny for which `deny.toml` is written.
 const CARGO_DENY: &str = "0.20.2";
@@ -39,6 +40,7 @@ const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
 pub(crate) fn run(shell: &Shell, report: &mut Report) {
     report.step("setup: cargo-deny", || cargo_deny(shell));
     report.step("setup: nightly", || nightly(shell));
+    report.step("setup: msrv", || oldest(shell));
     report.step("setup: miri", || component(shell, "miri"));
     report.step("setup: rust-src", || component(shell, "rust-src"));
     for name in TARGETS.into_iter().chain([BARE_METAL]) {
@@ -54,7 +56,12 @@ pub(crate) fn has_cargo_deny(shell: &Shell) -> bool {
 
 /// Returns `true` if a nightly toolchain is installed.
 pub(crate) fn has_nightly(shell: &Shell) -> bool {
-    shell.answers("rustup", &["run", "nightly", "rustc", "--version"])
+    has_toolchain(shell, "nightly")
+}
+
+/// Returns `true` if this toolchain is installed.
+pub(crate) fn has_toolchain(shell: &Shell, name: &str) -> bool {
+    shell.answers("rustup", &["run", name, "rustc", "--version"])
 }
 
 /// Returns `true` if nightly has a component.
@@ -93,6 +100,15 @@ fn nightly(shell: &Shell) -> Result<Outcome> {
         return Ok(there());
     }
     rustup(shell, "nightly", &["toolchain", "install", "nightly", "--profile", "minimal"])
+}
+
+/// Installs the toolchain of the workspace's `rust-version`.
+fn oldest(shell: &Shell) -> Result<Outcome> {
+    let oldest = oldest_toolchain(&members(shell)?)?;
+    if has_toolchain(shell, &oldest) {
+        return Ok(there());
+    }
+    rustup(shell, &oldest, &["toolchain", "install", &oldest, "--profile", "minimal"])
 }
 
 fn component(shell: &Shell, name: &str) -> Result<Outcome> {

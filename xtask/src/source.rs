@@ -96,6 +96,26 @@ pub(crate) fn files(
     Ok(found)
 }
 
+/// Returns the paths of all tests of a package, such as `mutex::tests::it_locks`, from its source: enough to
+/// check that a part of a name selects some.
+#[cfg(test)]
+pub(crate) fn test_names(package: &str) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates").join(package);
+    let mut names = Vec::new();
+    for path in ["src", "tests"].iter().flat_map(|part| rust_files(&folder.join(part)).unwrap_or_default()) {
+        let text = fs::read_to_string(&path).unwrap();
+        let relative = path.strip_prefix(&folder).unwrap().with_extension("");
+        let words = relative.iter().skip(1).map(|word| word.to_string_lossy());
+        let module = words.filter(|word| word != "mod" && word != "it").collect::<Vec<_>>().join("::");
+        for (at, _) in text.match_indices("#[test]") {
+            let function = text[at..].split_once("fn ").map_or("", |(_, rest)| rest);
+            let end = function.find('(').unwrap_or(0);
+            names.push(format!("{module}::{}", &function[..end]));
+        }
+    }
+    names
+}
+
 /// Returns all Rust files below a folder.
 pub(crate) fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
     files(folder, &|_| true, &|path| path.extension().is_some_and(|extension| extension == "rs"))

@@ -16,6 +16,10 @@ pub(crate) struct Member {
     dependencies: Vec<Dependency>,
     features: BTreeMap<String, Vec<String>>,
     targets: Vec<CargoTarget>,
+    rust_version: Option<String>,
+    /// The tables of other tools.
+    #[serde(default)]
+    metadata: serde_json::Value,
     /// The registries it may be published to; `None` for all.
     publish: Option<Vec<String>>,
 }
@@ -45,6 +49,13 @@ pub(crate) fn members(shell: &Shell) -> Result<Vec<Member>> {
     let mut members = metadata.packages;
     members.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(members)
+}
+
+/// Returns the toolchain of the `rust-version` of the published members, such as `1.88.0`.
+pub(crate) fn oldest_toolchain(members: &[Member]) -> Result<String> {
+    let version = members.iter().filter(|member| member.is_published()).find_map(Member::rust_version);
+    let version = version.ok_or_else(|| Error::empty("`rust-version`", None))?;
+    Ok(if version.matches('.').count() < 2 { format!("{version}.0") } else { version.to_owned() })
 }
 
 /// Returns `-p NAME` for each name.
@@ -79,6 +90,17 @@ impl Member {
         self.manifest_path.parent().unwrap_or(&self.manifest_path)
     }
 
+    /// Returns the oldest compiler that its manifest promises.
+    pub(crate) fn rust_version(&self) -> Option<&str> {
+        self.rust_version.as_deref()
+    }
+
+    /// Returns `true` if its manifest has the features with which docs.rs builds it.
+    pub(crate) fn has_docs_features(&self) -> bool {
+        let docs = &self.metadata["docs"]["rs"];
+        docs["all-features"] == true || docs["features"].as_array().is_some_and(|list| !list.is_empty())
+    }
+
     /// Returns `true` if other crates or foreign programs can link it.
     pub(crate) fn is_library(&self) -> bool {
         self.targets.iter().flat_map(|target| &target.kind).any(|kind| kind == "lib" || kind == "cdylib")
@@ -106,6 +128,12 @@ impl Member {
     pub(crate) fn features(&self) -> Vec<&str> {
         self.features.keys().map(String::as_str).filter(|name| *name != "default").collect()
     }
+}
+
+/// Parses a member as cargo describes it.
+#[cfg(test)]
+pub(crate) fn member(text: &str) -> Member {
+    serde_json::from_str(text).unwrap()
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use crate::output::Failures;
 use crate::table::{self, bytes, count, counted, duration, percent, plain};
 use crate::{histories, output};
 use orlop::lab::analyze::{
-    BlockUsage, DeviceInfo, Fragmentation, InstantInfo, LiveMemory, OutOfMemoryReport, ReleaseMethod,
-    ReleaseOption, SegmentsInfo, SiteNaming, SnapshotInfo, UsageRanking,
+    BlockUsage, DeviceInfo, Fragmentation, InstantInfo, LiveMemory, OutOfMemoryReport, RefusalCount,
+    ReleaseMethod, ReleaseOption, SegmentsInfo, SiteNaming, SnapshotInfo, UsageRanking,
 };
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -96,12 +96,21 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
     };
     say("peak live", format!("{} ({} B), {when}", bytes(peak.live.bytes), count(peak.live.bytes)));
     if let Some(reserved) = device.peak_reserved {
-        let over = if peak.live.bytes == 0 { 0.0 } else { reserved as f64 / peak.live.bytes as f64 };
+        // Reserved bytes do not contain mapped files and foreign memory.
+        let inside = peak.live.bytes.saturating_sub(peak.outside);
+        let over = if inside == 0 { 0.0 } else { reserved as f64 / inside as f64 };
         let by = if device.has_segments { "" } else { ", as counted by the source" };
         say(
             "peak reserved",
             format!("{} ({} B), {over:.3} times the live peak{by}", bytes(reserved), count(reserved)),
         );
+    }
+    if peak.outside > 0 {
+        let what = "of the live peak is in no segment (mapped files, foreign memory), and not in this ratio";
+        say("outside", format!("{} {what}", bytes(peak.outside)));
+    }
+    for refusals in &device.refusals {
+        say("refused", refusal_text(refusals));
     }
     say("live at start", bytes(device.start_bytes));
     say(
@@ -117,6 +126,22 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
     if device.more_out_of_memory > 0 {
         let _ = writeln!(text, "\n{} failed", counted(device.more_out_of_memory as u64, "more request"));
     }
+}
+
+fn refusal_text(refusals: &RefusalCount) -> String {
+    let refuser = match (refusals.cause, &*refusals.refuser) {
+        ("budget", kind) => format!("the budget of {kind}"),
+        ("limit", allocator) => format!("the limit of {allocator}"),
+        (cause, allocator) => format!("the {cause}, by {allocator}"),
+    };
+    format!(
+        "{} by {refuser}, up to {}: {} served in the end, {} refused again, {} failed",
+        counted(refusals.total(), "time"),
+        bytes(refusals.largest),
+        count(refusals.served),
+        count(refusals.retried),
+        count(refusals.failed)
+    )
 }
 
 fn instant_text(text: &mut String, when: &str, instant: &InstantInfo) {
@@ -214,6 +239,7 @@ fn with_frames(name: &str, frames: &[String]) -> String {
 pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
     let left = match failed.device_free {
         0 if failed.segments.is_none() => String::new(),
+        free if failed.cause == Some("limit") => format!("; the limit had {} left", bytes(free)),
         free => format!("; the device had {} left", bytes(free)),
     };
     let _ = writeln!(
@@ -225,7 +251,10 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
         count(failed.event as u64 + 1),
         duration(failed.time_ns)
     );
-    if let Some(limit) = failed.limit {
+    if let Some(limit) = failed.limit.filter(|_| failed.cause.is_some()) {
+        let refuser = failed.refuser.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "  the limit of {refuser} refused it: {}", bytes(limit.at_least));
+    } else if let Some(limit) = failed.limit {
         let _ = writeln!(
             text,
             "  the device had enough memory: the process probably had a limit (PyTorch:\n  \
@@ -245,7 +274,11 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
         text.push_str("  (PyTorch: expandable_segments:True) might have served the request\n");
     }
     for (index, release) in failed.releases.iter().enumerate() {
-        let what = if index == 0 { "the least memory to release" } else { "or" };
+        let what = match index {
+            0 if failed.releases.iter().all(|release| release.is_exact) => "the least memory to release",
+            0 => "an estimate of the least memory to release",
+            _ => "or",
+        };
         let _ = writeln!(text, "  {what}: {}", release_text(release));
         text.push_str(&ranking("call site", &release.by_site));
     }

@@ -86,9 +86,22 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, data: &Path) {
     if let Err(source) = fs::read_dir(&data) {
         return report.step("golden", || Err(Error::Io { path: data, source }));
     }
+    let mut with_data = 0;
     for check in CHECKS {
-        report.self_reporting_step(&format!("golden: {}", check.name), || check.run(&data));
+        report.self_reporting_step(&format!("golden: {}", check.name), || {
+            let outcome = check.run(&data);
+            with_data += usize::from(!matches!(outcome, Ok(Outcome::Skipped(_))));
+            outcome
+        });
     }
+    if with_data == 0 {
+        report.step("golden", || Err(no_data(&data)));
+    }
+}
+
+/// Returns the error of a folder that no check has data in.
+fn no_data(data: &Path) -> Error {
+    Error::EmptySelection { what: "reference data", selection: format!("is in {}", data.display()) }
 }
 
 impl ReferenceCheck {

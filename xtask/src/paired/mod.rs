@@ -173,7 +173,9 @@ fn summary(groups: &BTreeMap<String, Vec<f64>>, max: Option<f64>) -> Result<Outc
     }
     let count = means.iter().filter(|(mean, _)| max.is_some_and(|max| *mean > max)).count();
     match means.last() {
-        None => Ok(Outcome::Skipped("no bench of both revisions matches".to_owned())),
+        None => {
+            Err(Error::EmptySelection { what: "bench of both revisions", selection: "matches".to_owned() })
+        }
         Some(_) if count > 0 => Err(Error::Found { count, what: "ratios above the limit" }),
         Some((worst, name)) => Ok(Outcome::Passed(format!("at most {worst:.3} ({name})"))),
     }
@@ -223,5 +225,6 @@ mod tests {
         assert!(summary(&groups, None).is_ok());
         assert!(summary(&groups, Some(1.06)).is_ok());
         assert!(summary(&groups, Some(1.04)).is_err());
+        assert!(summary(&BTreeMap::new(), None).is_err());
     }
 }

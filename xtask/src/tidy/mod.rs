@@ -6,7 +6,9 @@
 mod facade;
 mod layers;
 mod names;
+mod packages;
 mod phrases;
+mod public_items;
 mod rules;
 mod width;
 mod words;
@@ -19,6 +21,7 @@ use crate::report::Outcome;
 use crate::shell::Shell;
 use crate::source::{SourceText, files};
 use crate::workspace::{Member, members};
+use public_items::PublicItems;
 
 /// A violated rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,9 +48,10 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
         if member.name == facade::FACADE {
             found.add(shell.root(), &manifest, facade::check(member, &members));
         }
+        found.add(shell.root(), &manifest, packages::manifest(member, &members));
         found.add(shell.root(), &member.folder().join("README.md"), readme(member));
     }
-    let mut types = Vec::new();
+    let (mut types, mut public) = (Vec::new(), PublicItems::default());
     for path in files(shell.root(), &is_ours, &|path| words::is_text(path))? {
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
         found.add(shell.root(), &path, words::text(&text));
@@ -59,12 +63,16 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
             found.add(shell.root(), &path, rules::all(&name, &source));
             found.add(shell.root(), &path, words::code(&source));
             let owner = members.iter().find(|member| path.starts_with(member.folder().join("src")));
-            types.extend(owner.map(|owner| names::of_member(owner, &name, &source)).unwrap_or_default());
+            if let Some(owner) = owner {
+                types.extend(names::of_member(owner, &name, &source));
+                public.add(owner, &source);
+            }
         }
     }
     for (path, violation) in names::check(types) {
         found.add(shell.root(), Path::new(&path), vec![violation]);
     }
+    println!("{}", public.line());
     found.outcome()
 }
 
@@ -107,6 +115,7 @@ fn is_ours(folder: &Path) -> bool {
 
 fn readme(member: &Member) -> Vec<Violation> {
     match fs::read_to_string(member.folder().join("README.md")) {
+        Ok(text) if !text.trim().is_empty() && member.is_published() => packages::links(&text),
         Ok(text) if !text.trim().is_empty() => Vec::new(),
         Ok(_) => vec![Violation::error(1, "the README is empty")],
         Err(_) => vec![Violation::error(1, "every crate has a README.md")],

@@ -261,3 +261,25 @@ fn unreadable_files_are_reported() {
         assert!(complaint.contains(words), "{words} in {complaint}");
     }
 }
+
+/// What refused a request, and whether it was served in the end.
+#[test]
+fn refusals_are_printed_by_what_refused() {
+    let folder = Folder::with(&[(
+        "run.csv",
+        "device,time_ns,action,address,bytes,kind,refusal\n\
+         0,1,region_gained,0x10000,65536,default,\n0,2,allocate,0x10000,64,default,\n\
+         0,3,refused,0x0,1048576,kv_cache,budget|kv_cache|served\n\
+         0,4,out_of_memory,0x0,4096,default,limit|bfc|failed\n\
+         0,5,allocate,0x90000000,1000000,persistent,\n",
+    )]);
+    let text = stdout(&orlop(&["snapshot", "info", &folder.path("run.csv")]));
+    for words in [
+        "1 time by the budget of kv_cache, up to 1.00 MiB: 1 served in the end, 0 refused again, 0 failed",
+        "the limit of bfc refused it: 64.0 KiB",
+        "1,024.000 times the live peak",
+        "of the live peak is in no segment",
+    ] {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+}

@@ -273,7 +273,10 @@ impl<B: DeviceBacking> Engine<B> {
     /// Removes the oldest event of a stream, which is complete, and frees the blocks that waited for it.
     fn pop_event(&mut self, stream: usize) {
         let Some(&(event, _)) = self.pending.queues[stream].events.front() else { return };
-        while let Some((_, chunk)) = self.pending.queues[stream].events.pop_front_if(|next| next.0 == event) {
+        while let Some(&(next, chunk)) = self.pending.queues[stream].events.front()
+            && next == event
+        {
+            self.pending.queues[stream].events.pop_front();
             self.pending.count -= 1;
             self.complete(chunk);
         }

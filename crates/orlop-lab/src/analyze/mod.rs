@@ -5,15 +5,18 @@
 //! | which call sites have the live memory at the peak and at the end? | [`SnapshotInfo`] |
 //! | what does fragmentation cost? | [`Fragmentation`], [`SegmentsInfo`] |
 //! | why did a request fail, and what is the least to release for it? | [`OutOfMemoryReport`] |
+//! | what refused requests, and were they served in the end? | [`RefusalCount`] |
 //! | what are the sizes and lifetimes of a plain trace? | [`TraceInfo`] |
 //!
 //! Call sites are named by their informative frames: [`SiteName`]. Bytes of blocks are requested bytes,
 //! unless noted otherwise; bytes of segments are those reserved from the device.
 
 mod fragmentation;
+mod least_cover;
 mod live_memory;
 mod naming;
 mod out_of_memory;
+mod refusals;
 mod site_name;
 #[cfg(test)]
 mod site_name_tests;
@@ -25,6 +28,7 @@ pub use self::live_memory::{BlockUsage, GroupUsage, LiveMemory, UsageRanking};
 pub(crate) use self::naming::SiteGroups;
 pub use self::naming::SiteNaming;
 pub use self::out_of_memory::{InferredLimit, OutOfMemoryReport, ReleaseMethod, ReleaseOption};
+pub use self::refusals::RefusalCount;
 pub use self::site_name::{LIVE_AT_START, NO_SITE, SiteName, stack_lines};
 pub use self::snapshot_info::{DeviceInfo, InstantInfo, SnapshotInfo};
 pub(crate) use self::snapshot_info::{peak_reserved, with_start};

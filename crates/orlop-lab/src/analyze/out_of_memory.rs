@@ -2,18 +2,18 @@
 //!
 //! There are two methods. Within a segment, adjacent blocks can be released until the free range is large
 //! enough: the window with the fewest live bytes is found exactly, in one pass with two pointers. Or whole
-//! segments can be released to the device until it has room for a new one. That is a knapsack problem and is
-//! not solved exactly: the result is either the segments with the fewest live bytes for their size, or a
-//! single segment, whichever has fewer live bytes.
+//! segments can be released to the device until it has room for a new one: those with the fewest live bytes
+//! are found by a search, whose result is an estimate if it reaches its limit ([`ReleaseOption::is_exact`]).
 
 use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached, peak_of_segments};
+use super::least_cover::{CoverItem, least_cover};
 use super::live_memory::{BlockTotals, LiveMemory, SiteUsage, UsageRanking, steps_after};
 use super::naming::{SiteGroups, SiteNaming};
+use orlop_alloc::RefusalCause;
 use orlop_trace::history::{
     BlockState, DeviceHistory, HistoryEvent, Segment, SegmentBlock, SizeRules, Timeline, Workload,
 };
 use serde::Serialize;
-use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// The analysis of a request that failed for lack of memory.
@@ -30,6 +30,10 @@ pub struct OutOfMemoryReport {
     pub stream: u64,
     /// The call site.
     pub site: String,
+    /// What refused the request: `device` or `limit`. `None` if the source does not record it.
+    pub cause: Option<&'static str>,
+    /// The name of the allocator that refused it, if the source records it.
+    pub refuser: Option<String>,
     /// Free bytes of the device.
     pub device_free: u64,
     /// The memory limit of the process, if that refused the request while the device had enough memory
@@ -86,6 +90,8 @@ pub struct ReleaseOption {
     pub blocks: u64,
     /// Pending bytes in the range.
     pub pending: u64,
+    /// Whether it is proven that no release by this method frees fewer live bytes.
+    pub is_exact: bool,
     /// The live bytes to be freed by call site.
     pub by_site: UsageRanking,
 }
@@ -118,7 +124,12 @@ impl OutOfMemoryReport {
             work.live_blocks(steps).map(|block| (block.address, block.born.is_none())).collect();
         let pool = history.pool(index);
         let bytes = Fragmentation::of(&segments);
-        let limit = InferredLimit::of(index, event, history, timeline.rules(), bytes.reserved);
+        let refusal = history.refusal(index);
+        let limit = match refusal.map(|refusal| refusal.cause) {
+            Some(RefusalCause::Limit) => Some(InferredLimit::known(event, bytes.reserved)),
+            Some(_) => None,
+            None => InferredLimit::of(index, event, history, timeline.rules(), bytes.reserved),
+        };
         let left = limit.map_or(event.address, |limit| limit.at_least.saturating_sub(bytes.reserved));
         let request = RequestToFit { rules: timeline.rules(), bytes: event.bytes, pool, left };
         let methods = [request.neighbours(event, &segments), request.segments(&segments)];
@@ -137,6 +148,8 @@ impl OutOfMemoryReport {
             requested: event.bytes,
             stream: event.stream.raw(),
             site: names.label(event.site, false),
+            cause: refusal.map(|refusal| refusal.cause.name()),
+            refuser: refusal.map(|refusal| names.sites.name(refusal.refuser).to_owned()),
             device_free: event.address,
             limit,
             live: LiveMemory::after(steps, work, history, names, naming),
@@ -148,6 +161,12 @@ impl OutOfMemoryReport {
 }
 
 impl InferredLimit {
+    /// Returns the recorded limit of the allocator, which had `reserved` reserved bytes.
+    fn known(event: &HistoryEvent, reserved: u64) -> Self {
+        let limit = reserved.saturating_add(event.address);
+        Self { at_least: limit, below: limit.saturating_add(1) }
+    }
+
     /// Infers the limit that refused this request, with `reserved` reserved bytes: the device had enough
     /// memory for a segment.
     fn of(
@@ -186,6 +205,7 @@ struct ReleaseCandidate<'a> {
     address: u64,
     range: u64,
     segments: u64,
+    is_exact: bool,
     blocks: Vec<&'a SegmentBlock>,
 }
 
@@ -206,6 +226,7 @@ impl RequestToFit<'_> {
             address: blocks.first()?.address,
             range: window.bytes,
             segments: 1,
+            is_exact: true,
             blocks: blocks.iter().collect(),
         })
     }
@@ -250,50 +271,21 @@ impl RequestToFit<'_> {
             .partition(|segment| is_cached(segment));
         let cached = cached.iter().fold(self.left, |sum, segment| sum.saturating_add(segment.bytes));
         let missing = growth.checked_sub(cached).filter(|&missing| missing > 0)?;
-        let mut candidates: Vec<(u64, &Segment)> = used
-            .into_iter()
-            .map(|segment| (segment.blocks.iter().map(live_bytes).fold(0, u64::saturating_add), segment))
-            .collect();
-        // Fewest live bytes for their size first: a/b < c/d if a·d < c·b.
-        candidates.sort_by(|(live, segment), (other_live, other)| {
-            let cross = |live: u64, bytes: u64| u128::from(live) * u128::from(bytes);
-            cross(*live, other.bytes).cmp(&cross(*other_live, segment.bytes))
-        });
-        let sufficient = candidates.iter().copied().filter(|(_, segment)| segment.bytes >= missing);
-        let alone = sufficient.min_by_key(|(live, _)| *live);
-        let mut released: u64 = 0;
-        let mut taken = Vec::new();
-        for candidate in candidates {
-            if released >= missing {
-                break;
-            }
-            released = released.saturating_add(candidate.1.bytes);
-            taken.push(candidate);
-        }
-        if released < missing {
-            return None;
-        }
-        // The last one may have made others unnecessary.
-        taken.sort_by_key(|(live, _)| Reverse(*live));
-        taken.retain(|(_, segment)| {
-            let unnecessary = released.saturating_sub(segment.bytes) >= missing;
-            if unnecessary {
-                released -= segment.bytes;
-            }
-            !unnecessary
-        });
-        let together = taken.iter().fold(0, |sum: u64, (live, _)| sum.saturating_add(*live));
-        if let Some(alone) = alone.filter(|(live, _)| *live < together) {
-            released = alone.1.bytes;
-            taken = vec![alone];
-        }
-        taken.sort_by_key(|(_, segment)| segment.address);
+        let item = |(index, segment): (usize, &&Segment)| {
+            let live = segment.blocks.iter().map(live_bytes).fold(0, u64::saturating_add);
+            CoverItem { live, bytes: segment.bytes, index }
+        };
+        let (cover, is_exact) = least_cover(used.iter().enumerate().map(item).collect(), missing)?;
+        let mut taken: Vec<&Segment> = cover.iter().filter_map(|&index| used.get(index).copied()).collect();
+        taken.sort_by_key(|segment| segment.address);
+        let released = taken.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
         Some(ReleaseCandidate {
             method: ReleaseMethod::Segments,
-            address: taken.first()?.1.address,
+            address: taken.first()?.address,
             range: released,
             segments: taken.len() as u64,
-            blocks: taken.iter().flat_map(|(_, segment)| &segment.blocks).collect(),
+            is_exact,
+            blocks: taken.iter().flat_map(|segment| &segment.blocks).collect(),
         })
     }
 }
@@ -331,6 +323,7 @@ impl ReleaseCandidate<'_> {
             address: self.address,
             range: self.range,
             segments: self.segments,
+            is_exact: self.is_exact,
             bytes: all.bytes,
             blocks: all.blocks,
             pending: pending.fold(0, |sum, block| sum.saturating_add(block.bytes)),

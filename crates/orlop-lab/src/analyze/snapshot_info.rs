@@ -5,11 +5,13 @@ use super::fragmentation::{SegmentsInfo, peak_of_segments};
 use super::live_memory::{LiveMemory, events_after};
 use super::naming::{SiteGroups, SiteNaming};
 use super::out_of_memory::OutOfMemoryReport;
+use super::refusals::RefusalCount;
 use super::site_name::cleaned;
+use orlop_alloc::RefusalCause;
 use orlop_core::ByteSize;
 use orlop_trace::formats::numbered_device;
 use orlop_trace::history::{
-    DeviceHistory, EventAction, History, HistoryWarning, Timeline, WorkStep, Workload,
+    DeviceHistory, EventAction, History, HistoryWarning, Segment, Timeline, WorkStep, Workload,
 };
 use serde::Serialize;
 use std::borrow::Cow;
@@ -76,6 +78,9 @@ pub struct DeviceInfo {
     pub out_of_memory: Vec<OutOfMemoryReport>,
     /// The number of other failed requests.
     pub more_out_of_memory: usize,
+    /// All refused requests by what refused them, those that were served in the end too. Empty if the source
+    /// does not record what refused a request.
+    pub refusals: Vec<RefusalCount>,
     /// The number of events that match no segment; 0 if the source does not record segments.
     #[serde(rename = "strays")]
     pub ignored_events: u64,
@@ -92,6 +97,9 @@ pub struct InstantInfo {
     /// The live memory.
     #[serde(rename = "held")]
     pub live: LiveMemory,
+    /// Requested bytes of live blocks in no segment, such as mapped files and foreign memory: reserved bytes
+    /// do not contain them. 0 if the source does not record segments.
+    pub outside: u64,
     /// The segments; `None` if the source does not record them.
     pub segments: Option<SegmentsInfo>,
 }
@@ -144,9 +152,20 @@ impl fmt::Display for DeviceInfo {
             write!(f, "; peak reserved {}", ByteSize(reserved))?;
         }
         match self.out_of_memory.len() + self.more_out_of_memory {
+            0 => {}
+            1 => f.write_str("; 1 request failed")?,
+            failed => write!(f, "; {failed} requests failed")?,
+        }
+        let budgets = || self.refusals.iter().filter(|count| count.cause == RefusalCause::Budget.name());
+        let refused: u64 = budgets().map(RefusalCount::total).sum();
+        let failed: u64 = budgets().map(|count| count.failed).sum();
+        match refused {
             0 => Ok(()),
-            1 => f.write_str("; 1 request failed"),
-            failed => write!(f, "; {failed} requests failed"),
+            _ => {
+                let times = if refused == 1 { "once" } else { &*format!("{refused} times") };
+                let requests = if failed == 1 { "request" } else { "requests" };
+                write!(f, "; budgets refused {times}, and {failed} {requests} failed by that")
+            }
         }
     }
 }
@@ -166,6 +185,7 @@ impl DeviceInfo {
             InstantInfo {
                 events,
                 time_ns: time(history, events),
+                outside: if history.has_segments() { outside(&work, steps, &segments) } else { 0 },
                 live: LiveMemory::after(steps, &work, history, &mut names, naming),
                 segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, history.memory)),
             }
@@ -198,9 +218,22 @@ impl DeviceInfo {
             end,
             more_out_of_memory: failures().count() - out_of_memory.len(),
             out_of_memory,
+            refusals: RefusalCount::of(history, &all.sites),
             ignored_events: if history.has_segments() { timeline.ignored_events() } else { 0 },
         }
     }
+}
+
+/// Returns the requested bytes of the blocks after this many steps that are in none of the segments, which
+/// are in order of address.
+fn outside(work: &Workload, steps: usize, segments: &[Segment]) -> u64 {
+    let is_inside = |address: u64| {
+        let next = segments.partition_point(|segment| segment.address <= address);
+        let before = next.checked_sub(1).and_then(|index| segments.get(index));
+        before.is_some_and(|segment| address - segment.address < segment.bytes)
+    };
+    let blocks = work.live_blocks(steps).filter(|block| !is_inside(block.address));
+    blocks.fold(0, |sum, block| sum.saturating_add(block.bytes))
 }
 
 /// Returns the time of the last of the first `events` events, in nanoseconds since the first.

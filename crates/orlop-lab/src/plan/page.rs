@@ -4,23 +4,24 @@
 //! numbers.
 
 use super::Unplanned;
-use crate::html::{escaped, fill};
+use crate::html::PageTemplate;
 use crate::{LabError, Result};
 use orlop_plan::{Plan, Problem};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 
-const TEMPLATE: &str = include_str!("page/index.html");
-/// The style of the reports, and what is different here.
-const STYLES: [&str; 2] = [include_str!("../report/page/style.css"), include_str!("page/style.css")];
-/// In order of dependence.
-const SCRIPTS: [&str; 4] = [
-    include_str!("../report/page/format.js"),
-    include_str!("page/packing.js"),
-    include_str!("page/chart.js"),
-    include_str!("page/main.js"),
-];
+const PAGE: PageTemplate = PageTemplate {
+    html: include_str!("page/index.html"),
+    // The style of the reports, and what is different here.
+    styles: &[include_str!("../report/page/style.css"), include_str!("page/style.css")],
+    scripts: &[
+        include_str!("../report/page/format.js"),
+        include_str!("page/packing.js"),
+        include_str!("page/chart.js"),
+        include_str!("page/main.js"),
+    ],
+};
 
 /// The contents and options of a page that shows a plan.
 ///
@@ -104,18 +105,11 @@ impl<'a> PlanPage<'a> {
     ///
     /// [`LabError::Write`]
     pub fn write(&self, writer: impl Write) -> Result<()> {
-        self.fill(BufWriter::new(writer)).map_err(|error| LabError::Write { error })
-    }
-
-    fn fill(&self, mut out: impl Write) -> io::Result<()> {
-        fill(TEMPLATE, &mut out, |name, out| match name {
-            "title" => out.write_all(escaped(self.title).as_bytes()),
-            "style" => STYLES.iter().try_for_each(|style| out.write_all(style.as_bytes())),
-            // No text ends the element.
-            "data" => out.write_all(serde_json::to_string(&self.data())?.replace('<', "\\u003c").as_bytes()),
-            _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes())),
-        })?;
-        out.flush()
+        // No text ends the element.
+        let data = |out: &mut BufWriter<_>| {
+            out.write_all(serde_json::to_string(&self.data())?.replace('<', "\\u003c").as_bytes())
+        };
+        PAGE.write(self.title, writer, data).map_err(|error| LabError::Write { error })
     }
 
     fn data(&self) -> PageData<'a> {

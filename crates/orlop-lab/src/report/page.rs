@@ -5,7 +5,7 @@ use super::columns::ColumnPayload;
 use super::device_page::DevicePage;
 use super::stacks::{StackTable, Stacks};
 use super::{ReportData, ReportRow};
-use crate::html::{escaped, fill};
+use crate::html::PageTemplate;
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
 use flate2::Compression;
@@ -13,26 +13,26 @@ use flate2::write::ZlibEncoder;
 use orlop_core::MemoryKind;
 use orlop_trace::history::{DeviceHistory, HistoryWarning};
 use serde::Serialize;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
-const TEMPLATE: &str = include_str!("page/index.html");
-const STYLE: &str = include_str!("page/style.css");
-
-/// In order of dependence.
-const SCRIPTS: [&str; 12] = [
-    include_str!("page/format.js"),
-    include_str!("page/data.js"),
-    include_str!("page/model.js"),
-    include_str!("page/groups.js"),
-    include_str!("page/view.js"),
-    include_str!("page/raster.js"),
-    include_str!("page/timeline.js"),
-    include_str!("page/pointer.js"),
-    include_str!("page/regions.js"),
-    include_str!("page/panels.js"),
-    include_str!("page/bench.js"),
-    include_str!("page/main.js"),
-];
+const PAGE: PageTemplate = PageTemplate {
+    html: include_str!("page/index.html"),
+    styles: &[include_str!("page/style.css")],
+    scripts: &[
+        include_str!("page/format.js"),
+        include_str!("page/data.js"),
+        include_str!("page/model.js"),
+        include_str!("page/groups.js"),
+        include_str!("page/view.js"),
+        include_str!("page/raster.js"),
+        include_str!("page/timeline.js"),
+        include_str!("page/pointer.js"),
+        include_str!("page/regions.js"),
+        include_str!("page/panels.js"),
+        include_str!("page/bench.js"),
+        include_str!("page/main.js"),
+    ],
+};
 
 #[derive(Serialize)]
 struct Meta<'a> {
@@ -49,14 +49,7 @@ struct Meta<'a> {
 }
 
 pub(super) fn write(report: &ReportData<'_>, devices: &[&DeviceHistory], out: impl Write) -> io::Result<()> {
-    let mut out = BufWriter::new(out);
-    fill(TEMPLATE, &mut out, |name, out| match name {
-        "title" => out.write_all(escaped(report.title).as_bytes()),
-        "style" => out.write_all(STYLE.as_bytes()),
-        "data" => data(report, devices, out),
-        _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes())),
-    })?;
-    out.flush()
+    PAGE.write(report.title, out, |out| data(report, devices, out))
 }
 
 /// Writes the length of the description, the description, and the columns: deflated, in base64.

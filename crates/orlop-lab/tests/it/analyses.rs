@@ -176,6 +176,53 @@ proptest! {
     }
 }
 
+/// A budget that refused requests says nothing about the memory of the device, and a limit is known.
+#[test]
+fn refusals_are_told_apart_from_the_memory_of_the_device() {
+    let (cause, outcome) = (["budget", "budget", "limit"], ["served", "failed", "failed"]);
+    let mut table = "device,time_ns,action,address,bytes,kind,refusal\n\
+        0,1,region_gained,0x10000,65536,default,\n0,2,allocate,0x10000,64,default,\n"
+        .to_owned();
+    for (at, (cause, outcome)) in cause.into_iter().zip(outcome).enumerate() {
+        let action = if cause == "budget" { "refused" } else { "out_of_memory" };
+        table += &format!("0,{},{action},0x100,1048576,default,{cause}|x|{outcome}\n", at + 3);
+    }
+    table += "0,9,allocate,0x90000000,1000000,persistent,\n";
+    let history = History::parse(table.as_bytes()).unwrap();
+    let info = SnapshotInfo::of(&history, SiteNaming::default());
+    let device = &info.devices[0];
+    let counts: Vec<_> = device.refusals.iter().map(|one| (one.cause, one.served, one.failed)).collect();
+    assert_eq!(counts, [("budget", 1, 1), ("limit", 0, 1)]);
+    let [failed] = &device.out_of_memory[..] else { panic!("one request failed") };
+    assert_eq!((failed.cause, failed.refuser.as_deref()), (Some("limit"), Some("x")));
+    assert_eq!(failed.limit.map(|limit| limit.at_least), Some(65536 + 256));
+    let text = device.to_string();
+    assert!(
+        text.contains("; 1 request failed; budgets refused 2 times, and 1 request failed by that"),
+        "{text}"
+    );
+    // A mapped file is in no segment.
+    assert_eq!((device.end.live.bytes, device.end.outside), (1_000_064, 1_000_000));
+}
+
+/// Two of three segments suffice, and the pair with the fewest live bytes is not the one of the fewest live
+/// bytes for their size.
+#[test]
+fn the_least_memory_to_release_is_the_least() {
+    let made = |at: u64, mib: u64, live: u64| {
+        let blocks = [(live * MIB, Live, SiteId::UNKNOWN), ((mib - live) * MIB, Free, SiteId::UNKNOWN)];
+        segment(at << 40, &blocks)
+    };
+    let mut device = DeviceHistory::default();
+    device.start = vec![made(1, 70, 7), made(2, 60, 7), made(3, 40, 5)];
+    let mut machine = MockAllocator::default();
+    machine.fail(110 * MIB, 0, 0);
+    device.events = machine.events;
+    let info = SnapshotInfo::of(&history(&Sites::default(), device), SiteNaming::default());
+    let release = &info.devices[0].out_of_memory[0].releases[0];
+    assert_eq!((release.method, release.bytes, release.is_exact), (ReleaseMethod::Segments, 12 * MIB, true));
+}
+
 #[test]
 fn a_request_larger_than_the_device_has_no_remedy() {
     let places = places();

@@ -7,7 +7,6 @@ use crate::plain::Plain;
 use crate::storage::{ReadGuard, Registration, TensorImpl, WriteGuard};
 use orlop_alloc::{Access, MemoryBlock};
 use orlop_core::{DType, Element, Layout, Overlap};
-use std::num::NonZero;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::slice;
@@ -191,7 +190,7 @@ impl TensorImpl {
     /// Returns the address of the first element, which is a multiple of `align`.
     pub(crate) fn first(&self, host: NonNull<u8>, bytes: usize, align: usize) -> Result<NonNull<u8>> {
         if self.layout.is_empty() {
-            return Ok(NonNull::without_provenance(NonZero::new(align).unwrap_or(NonZero::<usize>::MIN)));
+            return Ok(NonNull::new(std::ptr::without_provenance_mut(align)).unwrap_or(NonNull::dangling()));
         }
         let origin = self.origin(host, bytes)?;
         // SAFETY: the first element is inside (`origin`), so the product fits.

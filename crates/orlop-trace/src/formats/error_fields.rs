@@ -57,6 +57,8 @@ pub enum EventField {
     Text,
     /// The call site.
     Frames,
+    /// What is known about a refused request.
+    Refusal,
     /// The operation of a line in a plain trace.
     Operation,
     /// The id of a block in a plain trace.
@@ -79,6 +81,7 @@ impl EventField {
             Self::Kind => "a memory kind",
             Self::Text => "a text",
             Self::Frames => "frames `function|file|line`, separated by `;`",
+            Self::Refusal => "`cause|refuser|outcome`",
             Self::Operation => "`a` (allocate) or `f` (free)",
             Self::End => "the end of the line",
         }
@@ -98,6 +101,7 @@ impl fmt::Display for EventField {
             Self::Kind => "the kind",
             Self::Text => "the text",
             Self::Frames => "the call site",
+            Self::Refusal => "the refusal",
             Self::Operation => "the operation",
             Self::Id => "the id",
             Self::End => "the rest",

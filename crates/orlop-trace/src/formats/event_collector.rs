@@ -1,6 +1,6 @@
 //! Collecting events by device, and checking them against each other.
 
-use crate::history::{DeviceHistory, EventAction, HistoryEvent, HistoryWarning};
+use crate::history::{DeviceHistory, EventAction, HistoryEvent, HistoryWarning, RefusalDetail};
 use crate::{Result, TraceError};
 use std::collections::{BTreeMap, HashSet};
 
@@ -58,6 +58,20 @@ impl EventCollector {
         self.events = self.events.checked_add(1).ok_or(too_many)?;
         self.device(device).events.push(event);
         Ok(())
+    }
+
+    /// Adds what is known about the last event of a device, unless the event is no refusal.
+    pub(crate) fn refusal(&mut self, number: u32, refusal: RefusalDetail) {
+        let device = self.device(number);
+        let Some(event) = device.events.len().checked_sub(1).and_then(|last| u32::try_from(last).ok()) else {
+            return;
+        };
+        let is_refusal = device.events.last().is_some_and(|event| {
+            event.action == EventAction::Refused || event.action == EventAction::OutOfMemory
+        });
+        if is_refusal && device.refusals.last().is_none_or(|last| last.event < event) {
+            device.refusals.push(RefusalDetail { event, ..refusal });
+        }
     }
 
     /// Returns the devices in order of their numbers.

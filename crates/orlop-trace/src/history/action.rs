@@ -22,16 +22,20 @@ pub enum EventAction {
     Mapped,
     /// Pages are unmapped (PyTorch: `segment_unmap`).
     Unmapped,
-    /// A request failed.
+    /// A request failed for lack of memory: on the device, or within a limit of its allocator. See
+    /// [`RefusalDetail`](super::RefusalDetail).
     OutOfMemory,
     /// A snapshot is taken.
     Snapshot,
     /// The program sets an annotation; its name is the event's text.
     Annotation,
+    /// A request was refused, which is no failure of the device: it was retried, or a budget refused it. See
+    /// [`RefusalDetail`](super::RefusalDetail).
+    Refused,
 }
 
 /// The actions with their names in text files, in order of their numbers.
-const ACTIONS: [(EventAction, &str); 11] = [
+const ACTIONS: [(EventAction, &str); 12] = [
     (EventAction::Allocate, "allocate"),
     (EventAction::FreeRequested, "free_requested"),
     (EventAction::FreeCompleted, "free_completed"),
@@ -43,6 +47,7 @@ const ACTIONS: [(EventAction, &str); 11] = [
     (EventAction::OutOfMemory, "out_of_memory"),
     (EventAction::Snapshot, "snapshot"),
     (EventAction::Annotation, "annotation"),
+    (EventAction::Refused, "refused"),
 ];
 
 impl EventAction {
@@ -94,7 +99,7 @@ mod tests {
             assert_eq!(action.name(), name);
             assert_eq!(EventAction::from_name(name.as_bytes()), Some(action));
         }
-        assert_eq!(EventAction::from_code(11), None);
+        assert_eq!(EventAction::from_code(12), None);
         assert_eq!(EventAction::from_name(b"free"), None);
     }
 }

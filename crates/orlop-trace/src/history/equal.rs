@@ -4,7 +4,8 @@
 //! for each pair of ids.
 
 use super::{
-    DeviceHistory, EventDetail, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites, TextId,
+    DeviceHistory, EventDetail, History, HistoryEvent, RefusalDetail, Segment, SegmentBlock, SiteId, Sites,
+    TextId,
 };
 use std::collections::HashMap;
 
@@ -53,6 +54,10 @@ impl NamePairs<'_> {
             && pairs(&left.end, &right.end, |left, right| self.segments(left, right))
             && pairs(&left.events, &right.events, |left, right| self.events(left, right))
             && pairs(&left.details, &right.details, |left, right| self.details(left, right))
+            && pairs(&left.refusals, &right.refusals, |left, right| {
+                self.text(left.refuser, right.refuser)
+                    && *left == RefusalDetail { refuser: left.refuser, ..*right }
+            })
     }
 
     fn segments(&mut self, left: &Segment, right: &Segment) -> bool {

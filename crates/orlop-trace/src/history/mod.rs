@@ -15,6 +15,7 @@ mod annotation;
 mod equal;
 mod interner;
 mod interpreter;
+mod refusal;
 mod segment_map;
 mod sites;
 mod size_rules;
@@ -31,6 +32,8 @@ pub use self::address_ranges::{AddressRange, carve};
 pub use self::annotation::{Annotation, AnnotationStage};
 pub(crate) use self::interner::Interner;
 pub use self::interpreter::{BlockEvent, EventInterpreter};
+pub(crate) use self::refusal::cause_from_name;
+pub use self::refusal::{RefusalDetail, RefusalOutcome};
 use self::segment_map::SegmentMap;
 pub(crate) use self::segment_map::{SegmentRange, merge_adjacent};
 pub use self::sites::{Frame, SiteId, Sites, TextId};
@@ -76,6 +79,8 @@ pub struct DeviceHistory {
     pub events: Vec<HistoryEvent>,
     /// Facts that only some events have, in the order of the events; see [`DeviceHistory::detail`].
     pub details: Vec<EventDetail>,
+    /// Facts about refused requests, in the order of the events; see [`DeviceHistory::refusal`].
+    pub refusals: Vec<RefusalDetail>,
     /// Segments and blocks after the last event, in order of address. Empty if the source does not have them.
     pub end: Vec<Segment>,
     /// The peak of reserved bytes as counted by the source. `None` if it does not count, or records segments.
@@ -113,6 +118,13 @@ impl DeviceHistory {
     pub fn detail(&self, event: usize) -> Option<&EventDetail> {
         let index = self.details.binary_search_by_key(&event, |detail| detail.event as usize).ok()?;
         self.details.get(index)
+    }
+
+    /// Returns what is known about a refusal; `None` for other events, and if the source does not have it.
+    #[must_use]
+    pub fn refusal(&self, event: usize) -> Option<&RefusalDetail> {
+        let index = self.refusals.binary_search_by_key(&event, |refusal| refusal.event as usize).ok()?;
+        self.refusals.get(index)
     }
 
     /// Returns the private pool of an event; (0, 0) is the default pool.
@@ -182,7 +194,8 @@ pub enum BlockState {
 pub struct HistoryEvent {
     /// The time in nanoseconds; only differences are meaningful.
     pub time: u64,
-    /// The address of the block or region. For [`EventAction::OutOfMemory`], the free bytes of the device.
+    /// The address of the block or region. For [`EventAction::OutOfMemory`] and [`EventAction::Refused`], the
+    /// bytes that were left: of the device, the limit or the budget.
     pub address: u64,
     /// The requested bytes of a block, or the length of a region.
     pub bytes: u64,

@@ -192,8 +192,11 @@ impl TimelineState {
                 }
             }
             EventAction::RegionReleased | EventAction::Unmapped => self.carve(address, bytes),
-            EventAction::Use | EventAction::OutOfMemory | EventAction::Snapshot | EventAction::Annotation => {
-            }
+            EventAction::Use
+            | EventAction::OutOfMemory
+            | EventAction::Refused
+            | EventAction::Snapshot
+            | EventAction::Annotation => {}
         }
     }
 

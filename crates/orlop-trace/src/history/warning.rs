@@ -86,6 +86,12 @@ pub enum HistoryWarning {
         /// The offset in bytes at which the damaged part begins.
         at: u64,
     },
+    /// The recorder lost events: they were overwritten before they could be written, or the file had reached
+    /// its maximum size.
+    EventsLost {
+        /// The number of events.
+        count: u64,
+    },
     /// Further warnings that are not kept.
     More {
         /// The number of warnings.
@@ -103,6 +109,13 @@ impl HistoryWarning {
 
     /// Adds the warning to a list, or counts it if the list has [`MAX_WARNINGS`].
     pub fn add_to(self, warnings: &mut Vec<Self>) {
+        if let Self::EventsLost { count: more } = self
+            && let Some(Self::EventsLost { count }) =
+                warnings.iter_mut().find(|warning| matches!(warning, Self::EventsLost { .. }))
+        {
+            *count = count.saturating_add(more);
+            return;
+        }
         let new = if let Self::More { count } = self { count } else { 1 };
         let full = warnings.len() + 1 >= MAX_WARNINGS;
         match warnings.last_mut() {
@@ -146,6 +159,7 @@ impl fmt::Display for HistoryWarning {
             }
             Self::CutOff { at } => write!(f, "the file is cut off: what follows byte {at} is incomplete"),
             Self::Damaged { at } => write!(f, "the file is damaged: nothing from byte {at} on can be used"),
+            Self::EventsLost { count } => write!(f, "the recorder lost {count} events"),
             Self::More { count } => write!(f, "and {count} more"),
         }
     }
@@ -167,6 +181,12 @@ mod tests {
         assert_eq!(warnings[99], HistoryWarning::More { count: 151 + 7 });
         assert_eq!(warnings[99].to_string(), "and 158 more");
         assert_eq!(HistoryWarning::count(&warnings), 257);
+
+        let mut lost = vec![HistoryWarning::CutOff { at: 1 }];
+        for count in [3, 4] {
+            HistoryWarning::EventsLost { count }.add_to(&mut lost);
+        }
+        assert_eq!(lost[1..], [HistoryWarning::EventsLost { count: 7 }]);
 
         let mut mixed = Vec::new();
         for event in 0..250 {

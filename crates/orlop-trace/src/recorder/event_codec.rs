@@ -2,11 +2,14 @@
 
 use super::names::NameLookup;
 use super::record::EventRecord;
+use super::refusals::RecordedRefusal;
 use super::regions::RegionRecord;
 use super::thread::{self, RecordingGuard};
 use super::{Backtraces, RecorderInner, backtraces, locked};
-use crate::history::{EventAction, HistoryEvent};
-use orlop_alloc::{Event, LookupResult, OutOfMemory, RawBlock, Refusal, RegionAction, RegionEvent};
+use crate::history::{EventAction, HistoryEvent, RefusalDetail, RefusalOutcome, SiteId};
+use orlop_alloc::{
+    Event, LookupResult, OutOfMemory, RawBlock, Refusal, RefusalCause, RegionAction, RegionEvent,
+};
 use orlop_core::{Device, MemoryKind};
 use std::sync::atomic::Ordering;
 
@@ -79,15 +82,12 @@ impl RecorderInner {
         match event {
             Event::OutOfMemory { report } => {
                 let Some(thread) = thread::number() else { return self.skip() };
-                let record =
-                    EventRecord::mark(self.clock.ticks(), EventAction::OutOfMemory, report.device, thread);
-                self.rings.push(&EventRecord {
-                    address: bytes_left(report),
-                    bytes: report.requested as u64,
-                    text: report.tag.number(),
-                    kind: report.kind,
-                    ..record
-                });
+                let _guard = RecordingGuard::begin();
+                self.refusals.log(report.number, self.refusal(report, thread));
+            }
+            Event::Settled { refusals, is_served, .. } => {
+                let _guard = RecordingGuard::begin();
+                self.refusals.settle(refusals, *is_served);
             }
             Event::Region { event, .. } => self.region(event),
             Event::Grown { block, requested, .. } => self.grown(block, *requested),
@@ -99,6 +99,21 @@ impl RecorderInner {
             }
             _ => {}
         }
+    }
+
+    /// Returns a refusal as one that is final.
+    fn refusal(&self, report: &OutOfMemory, thread: u32) -> RecordedRefusal {
+        let (cause, outcome) = (report.refusal.cause(), RefusalOutcome::Failed);
+        let mark = EventRecord::mark(self.clock.ticks(), outcome.action(cause), report.device, thread);
+        let record = EventRecord {
+            address: bytes_left(report),
+            bytes: report.requested as u64,
+            text: report.tag.number(),
+            kind: report.kind,
+            ..mark
+        };
+        let refuser = if cause == RefusalCause::Budget { report.kind.name() } else { &*report.allocator };
+        RecordedRefusal { record, cause, refuser: refuser.into(), outcome }
     }
 
     fn region(&self, event: &RegionEvent) {
@@ -137,25 +152,48 @@ impl RecorderInner {
         self.skipped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Converts records of blocks and of regions to events with their devices, in order of time.
+    /// Converts records of blocks, of regions and of refusals to events with their devices, in order of time.
     pub(super) fn decode(
         &self,
-        blocks: Vec<EventRecord>,
+        mut blocks: Vec<EventRecord>,
         regions: Vec<EventRecord>,
+        refusals: &[RecordedRefusal],
         lookup: &mut NameLookup,
-    ) -> Vec<(u32, HistoryEvent)> {
+    ) -> Vec<DecodedEvent> {
+        // Refusals have no call site: their records have the number of the refusal instead.
+        blocks.extend((1..).zip(refusals).map(|(site, refusal)| EventRecord { site, ..refusal.record }));
         let records = in_order(blocks, regions);
         let names = locked(&self.names);
-        let name = |record: &EventRecord| {
+        let event = |record: &EventRecord| {
             let time = self.clock.nanoseconds(self.zero, record.ticks.max(self.zero));
             let text = match record.action {
                 EventAction::Annotation => lookup.text(record.text, &names),
                 _ => lookup.tag(record.text),
             };
-            (record.device, record.event(time, text, lookup.site(record.site, &names)))
+            if !matches!(record.action, EventAction::OutOfMemory | EventAction::Refused) {
+                let event = record.event(time, text, lookup.site(record.site, &names));
+                return DecodedEvent { device: record.device, event, refusal: None };
+            }
+            let refusal = (record.site as usize).checked_sub(1).and_then(|index| refusals.get(index));
+            let refusal = refusal.map(|refusal| RefusalDetail {
+                event: 0,
+                cause: refusal.cause,
+                refuser: lookup.sites.text(&refusal.refuser),
+                outcome: refusal.outcome,
+            });
+            let event = record.event(time, text, SiteId::UNKNOWN);
+            DecodedEvent { device: record.device, event, refusal }
         };
-        records.iter().map(name).collect()
+        records.iter().map(event).collect()
     }
+}
+
+/// An event with its device's number and, of a refusal, what is known about it.
+#[derive(Debug)]
+pub(super) struct DecodedEvent {
+    pub(super) device: u32,
+    pub(super) event: HistoryEvent,
+    pub(super) refusal: Option<RefusalDetail>,
 }
 
 /// Merges records in order of time. At equal times a region is reserved before its blocks are allocated and

@@ -7,8 +7,8 @@
 //! * **Memory is bounded.** A ring has room for a fixed number of events ([`RecorderBuilder::capacity`]);
 //!   then the oldest are overwritten, as in a flight recorder, and the events before a failure are present.
 //!   Events that were overwritten before they were read are counted ([`Recorder::lost`]).
-//! * **Long runs are written to a file.** [`Recorder::drain`] writes the events since the last call to a
-//!   [`BinaryWriter`]; call it often enough that no ring overflows.
+//! * **Long runs are written to a file**: [`Recorder::to_file`] does it all. [`Recorder::drain`] writes the
+//!   events since the last call to a [`BinaryWriter`]; call it often enough that no ring overflows.
 //! * **Readers and writers do not wait for each other**: see the module `ring`. Threads have rings by
 //!   [slots](orlop_sync::thread_slot); threads beyond the thirty-second share some, each behind a lock.
 //!   Annotations, backtraces and region events are rare, and take a lock of the recorder.
@@ -25,8 +25,9 @@
 //! time. When many events are overwritten, regions are not forgotten: a history begins with them, and a
 //! drained file gets the differences (see the module `regions`).
 //!
-//! A failed request is recorded each time an allocator fails to serve it, even if a
-//! `Context` then finds memory elsewhere.
+//! A refused request is recorded each time it is refused, with what refused it (the device, a limit, a
+//! budget) and whether it was served in the end ([`RefusalDetail`](crate::history::RefusalDetail)). Only a
+//! request that failed for lack of memory is an [`EventAction::OutOfMemory`].
 //!
 //! ```
 //! use orlop_alloc::{Request, Tag};
@@ -57,6 +58,8 @@ mod backtraces;
 mod event_codec;
 mod names;
 mod record;
+mod recording_file;
+mod refusals;
 mod region_table;
 mod regions;
 #[doc(hidden)]
@@ -67,8 +70,11 @@ mod tests;
 mod thread;
 
 pub use self::backtraces::Backtraces;
+pub use self::recording_file::RecordingFile;
 
+use self::event_codec::DecodedEvent;
 use self::names::{NameLookup, NameTables};
+use self::refusals::RefusalRecorder;
 use self::regions::RegionRecorder;
 use self::rings::Rings;
 use self::thread::RecordingGuard;
@@ -80,6 +86,7 @@ use orlop_alloc::{Event, EventClock, Observer};
 use orlop_core::{Device, MemoryKind};
 use std::fmt;
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -95,6 +102,7 @@ pub struct Recorder {
 pub struct RecorderBuilder {
     capacity: usize,
     backtraces: Backtraces,
+    max_file_bytes: u64,
 }
 
 /// The result of [`Recorder::drain`].
@@ -113,6 +121,7 @@ struct RecorderInner {
     zero: u64,
     rings: Rings,
     regions: RegionRecorder,
+    refusals: RefusalRecorder,
     backtraces: Backtraces,
     allocations: AtomicU64,
     /// The number of events of threads that were recording already.
@@ -133,7 +142,7 @@ struct DrainedFile {
 
 impl Default for RecorderBuilder {
     fn default() -> Self {
-        Self { capacity: 1 << 16, backtraces: Backtraces::NONE }
+        Self { capacity: 1 << 16, backtraces: Backtraces::NONE, max_file_bytes: 1 << 30 }
     }
 }
 
@@ -154,6 +163,22 @@ impl RecorderBuilder {
         self
     }
 
+    /// Sets the size in bytes at which the file of [`RecorderBuilder::to_file`] takes no more events; it is
+    /// exceeded by less than what one drain writes. The default is 1 GiB, a hundred million events.
+    pub fn max_file_bytes(mut self, bytes: u64) -> Self {
+        self.max_file_bytes = bytes;
+        self
+    }
+
+    /// Creates the recorder, and writes what it records to a file: see [`Recorder::to_file`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Recorder::to_file`].
+    pub fn to_file(self, path: impl AsRef<Path>) -> Result<RecordingFile> {
+        RecordingFile::create(self, path.as_ref())
+    }
+
     /// Creates the recorder. A ring is allocated at the first event of its thread.
     #[must_use]
     pub fn build(self) -> Recorder {
@@ -164,6 +189,7 @@ impl RecorderBuilder {
             zero,
             rings: Rings::new(self.capacity),
             regions: RegionRecorder::new(self.capacity),
+            refusals: RefusalRecorder::new(self.capacity),
             backtraces: self.backtraces,
             allocations: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
@@ -192,6 +218,37 @@ impl Recorder {
     /// Returns a builder with options.
     pub fn builder() -> RecorderBuilder {
         RecorderBuilder::default()
+    }
+
+    /// Records into a file until the result is dropped. The file can be read whenever the program ends, also
+    /// by a panic or a kill; it is bounded ([`RecorderBuilder::max_file_bytes`]) and says how many events
+    /// were lost ([`HistoryWarning::EventsLost`](crate::history::HistoryWarning::EventsLost)). An existing
+    /// file is replaced. [`History::read`] and the `orlop` program open it.
+    ///
+    /// ```
+    /// use orlop_alloc::Request;
+    /// use orlop_context::Context;
+    /// use orlop_core::Device;
+    /// use orlop_trace::history::History;
+    /// use orlop_trace::recorder::Recorder;
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let path = folder.path().join("run.orlop");
+    /// let recording = Recorder::to_file(&path)?;
+    /// let context = Context::new();
+    /// context.add_observer(recording.observer());
+    /// drop(context.allocate(Device::CPU, &Request::new(1000))?);
+    /// drop(recording);
+    ///
+    /// assert!(History::read(&path)?.devices[0].events.iter().any(|event| event.bytes == 1000));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Open`](crate::TraceError::Open), [`TraceError::Write`](crate::TraceError::Write).
+    pub fn to_file(path: impl AsRef<Path>) -> Result<RecordingFile> {
+        Self::builder().to_file(path)
     }
 
     /// Returns the recorder as an observer, to be added to contexts and allocators. It is always the same
@@ -225,8 +282,12 @@ impl Recorder {
         for (device, segment) in start {
             collector.device(device).start.push(segment);
         }
-        for (device, event) in inner.decode(blocks, regions, &mut lookup) {
-            collector.device(device).events.push(event);
+        let refusals = inner.refusals.read();
+        for decoded in inner.decode(blocks, regions, &refusals, &mut lookup) {
+            collector.device(decoded.device).events.push(decoded.event);
+            if let Some(refusal) = decoded.refusal {
+                collector.refusal(decoded.device, refusal);
+            }
         }
         History { devices: collector.finish(), sites: lookup.sites, ..History::default() }
     }
@@ -255,17 +316,26 @@ impl Recorder {
     ///
     /// Those of [`BinaryWriter::event`]. The remaining events are then lost, and counted as such.
     pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<DrainReport> {
+        self.drain_into(writer, false)
+    }
+
+    /// Drains; with `is_last`, it does not wait for the outcomes of refused requests.
+    fn drain_into<W: Write>(&self, writer: &mut BinaryWriter<W>, is_last: bool) -> Result<DrainReport> {
         let _guard = RecordingGuard::begin();
         let inner = &*self.inner;
         let DrainedFile { lookup, rings } = &mut *locked(&inner.file);
         let mut blocks = Vec::new();
         let lost = inner.rings.read(rings, &mut blocks);
         let (regions, lost_regions) = inner.regions.drain();
-        let lost = lost + lost_regions;
-        let events = inner.decode(blocks, regions, lookup);
+        let (refusals, lost_refusals) = inner.refusals.drain(is_last);
+        let lost = lost + lost_regions + lost_refusals;
+        let events = inner.decode(blocks, regions, &refusals, lookup);
         let (mut written, mut failed) = (0, Ok(()));
-        for (device, event) in &events {
+        for DecodedEvent { device, event, refusal } in &events {
             failed = writer.event(*device, event, &lookup.sites);
+            if let (Ok(()), Some(refusal)) = (&failed, refusal) {
+                failed = writer.refusal(*device, refusal, &lookup.sites);
+            }
             if failed.is_err() {
                 break;
             }
@@ -282,7 +352,8 @@ impl Recorder {
     pub fn lost(&self) -> u64 {
         let inner = &*self.inner;
         let file = locked(&inner.file);
-        let pending = inner.rings.overwritten(&file.rings) + inner.regions.evicted();
+        let pending =
+            inner.rings.overwritten(&file.rings) + inner.regions.evicted() + inner.refusals.evicted();
         pending + inner.overwritten.load(Ordering::Relaxed) + inner.skipped.load(Ordering::Relaxed)
     }
 }

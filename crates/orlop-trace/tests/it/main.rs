@@ -7,6 +7,8 @@ mod hostile;
 mod hostile_formats;
 mod mock_allocator;
 mod recorded;
+mod recorded_refusals;
 mod recorded_regions;
+mod recording_files;
 mod snapshot;
 mod timeline;

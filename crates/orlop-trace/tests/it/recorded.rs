@@ -45,6 +45,6 @@ fn call_sites_are_recorded_on_request() {
     assert_eq!(sites, [false, false, true, false]);
     let frame = history.sites.frames(events[2].site).next().unwrap();
     let (function, file) = (history.sites.name(frame.function), history.sites.name(frame.file));
-    assert!(function.contains("call_sites_are_told"), "{function}");
+    assert!(function.contains("call_sites_are_recorded_on_request"), "{function}");
     assert!(file.ends_with("recorded.rs") && frame.line > 0, "{file}:{}", frame.line);
 }

@@ -34,7 +34,11 @@ pub(crate) fn of(name: &str) -> Vec<Vec<u8>> {
             let index = br#"{"metadata":{"total_size":8},"weight_map":{"a":"m-1.safetensors"}}"#;
             vec![safetensors::to_bytes(tensors(), &BTreeMap::new()).expect("a file"), index.to_vec()]
         }
-        "snapshot" => [snapshots(), of_folder("testdata/torch-snapshots", "gz")].concat(),
+        // Traces of a profiler are JSON, too.
+        "snapshot" => {
+            let traces = of_folder("testdata/traces", "json");
+            [snapshots(), of_folder("testdata/torch-snapshots", "gz"), traces].concat()
+        }
         "trace" => of_folder("testdata", "gz"),
         "trace_binary" => {
             let traces = [snapshots(), of_folder("testdata/traces", "json")].concat();

@@ -6,7 +6,7 @@ use super::record::BinaryRecord;
 use super::side_records::warning;
 use super::tables::RecordTables;
 use super::{
-    ANNOTATION, AT_END, CHUNK, COUNTED_RESERVED, DETAIL, DEVICE, EXPANDABLE, FRAME, MEMORY, OTHER,
+    ANNOTATION, AT_END, CHUNK, COUNTED_RESERVED, DETAIL, DEVICE, EXPANDABLE, FRAME, MEMORY, OTHER, REFUSAL,
     SAME_BLOCK, SEGMENT, SETTINGS, SITE, SMALL, TEXT, UNPLACED, WARNING, WITH_SITE, WITH_STREAM, WITH_THREAD,
 };
 use crate::history::{BlockState, EventAction, Frame, HistoryEvent, Segment, SegmentBlock};
@@ -64,6 +64,7 @@ impl RecordTables {
             ANNOTATION => self.annotation(cursor).map(Some),
             DETAIL => self.detail(cursor).map(Some),
             UNPLACED => self.unplaced(cursor).map(Some),
+            REFUSAL => self.refusal(cursor).map(Some),
             COUNTED_RESERVED => Ok(Some(BinaryRecord::CountedReserved(cursor.varint()?))),
             _ => Err(BlockFault::Tag),
         }

@@ -6,7 +6,7 @@ use super::record::BinaryRecord;
 use super::writer::{BinaryWriter, EventOrder};
 use crate::Result;
 use crate::formats::event_collector::EventCollector;
-use crate::history::{History, Segment};
+use crate::history::{DeviceHistory, History, Segment};
 use std::io::{Read, Write};
 
 /// Writes a complete history: segments at the start and the end, settings, annotations, warnings.
@@ -49,8 +49,11 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
         for block in &device.unplaced {
             file.unplaced(device.device, block, sites)?;
         }
-        for event in &device.events {
+        for (index, event) in device.events.iter().enumerate() {
             file.event(device.device, event, sites)?;
+            if let Some(refusal) = device.refusal(index) {
+                file.refusal(device.device, refusal, sites)?;
+            }
         }
         for detail in &device.details {
             file.detail(device.device, detail, sites)?;
@@ -95,6 +98,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
             BinaryRecord::CountedReserved(bytes) => collector.device(number).counted_reserved = Some(bytes),
             BinaryRecord::Annotation(annotation) => history.annotations.push(annotation),
             BinaryRecord::Detail(detail) => collector.device(number).details.push(detail),
+            BinaryRecord::Refusal(refusal) => collector.refusal(number, refusal),
             BinaryRecord::Memory(bytes) => collector.device(number).memory = Some(bytes),
         }
     }
@@ -103,10 +107,28 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
     history.devices = collector.finish();
     if order == EventOrder::Nearly {
         for device in &mut history.devices {
-            device.events.sort_by_key(|event| event.time);
+            sort(device);
         }
     }
     Ok(history)
+}
+
+/// Sorts the events of a device by time, with the facts that refer to them.
+fn sort(device: &mut DeviceHistory) {
+    // Readers refuse histories of 2^32 events.
+    let mut order: Vec<u32> = (0..).take(device.events.len()).collect();
+    let time = |event: u32| device.events.get(event as usize).map(|event| event.time);
+    order.sort_by_key(|&event| time(event));
+    let mut places = vec![0; order.len()];
+    for (place, &event) in (0_u32..).zip(&order) {
+        places[event as usize] = place;
+    }
+    device.events = order.iter().filter_map(|&event| device.events.get(event as usize).copied()).collect();
+    let place = |event: u32| places.get(event as usize).copied().unwrap_or(event);
+    device.details.iter_mut().for_each(|detail| detail.event = place(detail.event));
+    device.details.sort_by_key(|detail| detail.event);
+    device.refusals.iter_mut().for_each(|refusal| refusal.event = place(refusal.event));
+    device.refusals.sort_by_key(|refusal| refusal.event);
 }
 
 fn segments(collector: &mut EventCollector, number: u32, at_end: bool) -> &mut Vec<Segment> {

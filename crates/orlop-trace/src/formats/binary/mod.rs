@@ -87,8 +87,11 @@ pub use self::writer::{BinaryWriter, EventOrder};
 /// The first bytes of a file: not valid text, and damaged by programs that convert line ends.
 const MAGIC: [u8; 8] = [0x8e, b'O', b'R', b'L', b'T', 0x0d, 0x0a, 0x1a];
 
-/// The version that is written, and the only one that is read.
-const VERSION: u16 = 1;
+/// The version that is written. Files of version 1, which has no refusals, are read too.
+const VERSION: u16 = 2;
+
+/// The oldest version that is read.
+const OLDEST_VERSION: u16 = 1;
 
 /// The flag of [`EventOrder::Nearly`].
 const NEARLY: u16 = 1;
@@ -121,6 +124,7 @@ const ANNOTATION: u8 = 0x9f;
 const DETAIL: u8 = 0xaf;
 const UNPLACED: u8 = 0xbf;
 const COUNTED_RESERVED: u8 = 0xcf;
+const REFUSAL: u8 = 0xdf;
 
 /// Flags of an event.
 const WITH_STREAM: u8 = 0x10;

@@ -5,7 +5,7 @@ use super::payload::PayloadCursor;
 use super::record::BinaryRecord;
 use super::start_records::StartOrder;
 use super::tables::RecordTables;
-use super::{BLOCK_HEAD, EventOrder, HEADER, MAGIC, MAX_BLOCK, NEARLY, VERSION};
+use super::{BLOCK_HEAD, EventOrder, HEADER, MAGIC, MAX_BLOCK, NEARLY, OLDEST_VERSION, VERSION};
 use crate::history::{HistoryEvent, HistoryWarning, Sites};
 use crate::input;
 use crate::{Result, TraceError};
@@ -49,7 +49,7 @@ impl<'a> BinaryReader<'a> {
             return Err(TraceError::WrongFormat { format: Format::Binary });
         };
         let found = u16::from_le_bytes([version_low, version_high]);
-        if found != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&found) {
             return Err(TraceError::Version { found, known: VERSION });
         }
         let nearly = u16::from_le_bytes([flags_low, flags_high]) & NEARLY != 0;

@@ -1,6 +1,8 @@
 //! The records of a file, as a reader returns them.
 
-use crate::history::{Annotation, EventDetail, HistoryEvent, HistoryWarning, Segment, SegmentBlock, TextId};
+use crate::history::{
+    Annotation, EventDetail, HistoryEvent, HistoryWarning, RefusalDetail, Segment, SegmentBlock, TextId,
+};
 
 /// A record of a binary file.
 #[derive(Debug)]
@@ -33,4 +35,6 @@ pub enum BinaryRecord {
     Unplaced(SegmentBlock),
     /// [`DeviceHistory::counted_reserved`](crate::history::DeviceHistory::counted_reserved).
     CountedReserved(u64),
+    /// What is known about the refusal that is the last event of the device. [`RefusalDetail::event`] is 0.
+    Refusal(RefusalDetail),
 }

@@ -5,15 +5,17 @@ use super::payload::{PayloadCursor, PayloadResult, put};
 use super::record::BinaryRecord;
 use super::tables::RecordTables;
 use super::writer::BinaryWriter;
-use super::{ANNOTATION, COUNTED_RESERVED, DETAIL, UNPLACED, WARNING};
+use super::{ANNOTATION, COUNTED_RESERVED, DETAIL, REFUSAL, UNPLACED, WARNING};
 use crate::Result;
 use crate::history::{
-    Annotation, AnnotationStage, BlockState, DeviceHistory, EventDetail, HistoryWarning, SegmentBlock, Sites,
+    Annotation, AnnotationStage, BlockState, DeviceHistory, EventDetail, HistoryWarning, RefusalDetail,
+    RefusalOutcome, SegmentBlock, Sites,
 };
+use orlop_alloc::RefusalCause;
 use std::io::Write;
 
 impl<W: Write> BinaryWriter<W> {
-    pub(super) fn warning(&mut self, warning: HistoryWarning) -> Result<()> {
+    pub(crate) fn warning(&mut self, warning: HistoryWarning) -> Result<()> {
         let (code, numbers) = code(warning);
         let payload = self.payload();
         payload.extend([WARNING, code]);
@@ -47,6 +49,18 @@ impl<W: Write> BinaryWriter<W> {
         for number in [detail.event.into(), context.into(), detail.pool.0, detail.pool.1] {
             put(payload, number);
         }
+        self.end_of_record()
+    }
+
+    /// Writes what is known about the refusal that was the last event of the device.
+    pub(crate) fn refusal(&mut self, device: u32, refusal: &RefusalDetail, sites: &Sites) -> Result<()> {
+        let refuser = self.text(refusal.refuser, sites)?;
+        self.begin_device(device);
+        let cause = place(&RefusalCause::ALL, refusal.cause);
+        let outcome = place(&RefusalOutcome::ALL, refusal.outcome);
+        let payload = self.payload();
+        payload.extend([REFUSAL, cause, outcome]);
+        put(payload, refuser.into());
         self.end_of_record()
     }
 
@@ -94,11 +108,24 @@ impl RecordTables {
         Ok(BinaryRecord::Annotation(Annotation { time, device, name, stage }))
     }
 
+    pub(super) fn refusal(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
+        let cause = RefusalCause::ALL.get(usize::from(cursor.byte()?)).copied();
+        let outcome = RefusalOutcome::ALL.get(usize::from(cursor.byte()?)).copied();
+        let (Some(cause), Some(outcome)) = (cause, outcome) else { return Err(BlockFault::Reference) };
+        let refuser = self.text(cursor)?;
+        Ok(BinaryRecord::Refusal(RefusalDetail { event: 0, cause, refuser, outcome }))
+    }
+
     pub(super) fn detail(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         let event = cursor.short()?;
         let context = self.text(cursor)?;
         Ok(BinaryRecord::Detail(EventDetail { event, context, pool: (cursor.varint()?, cursor.varint()?) }))
     }
+}
+
+/// Returns the place of a value in the list of all.
+fn place<T: PartialEq>(all: &[T], value: T) -> u8 {
+    all.iter().position(|one| *one == value).and_then(|place| u8::try_from(place).ok()).unwrap_or(0)
 }
 
 fn code(warning: HistoryWarning) -> (u8, [u64; 3]) {
@@ -118,6 +145,7 @@ fn code(warning: HistoryWarning) -> (u8, [u64; 3]) {
         }
         HistoryWarning::UnknownAction { device, event } => (9, [device.into(), event as u64, 0]),
         HistoryWarning::TotalMisfit { device, event } => (10, [device.into(), event as u64, 0]),
+        HistoryWarning::EventsLost { count } => (11, [0, 0, count]),
     }
 }
 
@@ -136,6 +164,7 @@ pub(super) fn warning(code: u8, [first, second, address]: [u64; 3]) -> PayloadRe
         8 => HistoryWarning::RegionMisfit { device, event: event()?, address },
         9 => HistoryWarning::UnknownAction { device, event: event()? },
         10 => HistoryWarning::TotalMisfit { device, event: event()? },
+        11 => HistoryWarning::EventsLost { count: address },
         _ => return Err(BlockFault::Reference),
     })
 }

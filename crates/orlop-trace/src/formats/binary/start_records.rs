@@ -32,6 +32,7 @@ impl StartOrder {
             {
                 return Err(BlockFault::Late);
             }
+            BinaryRecord::Refusal(_) if !self.begun => return Err(BlockFault::Order),
             _ => {}
         }
         Ok(())

@@ -152,8 +152,9 @@ impl<'de, F: ObjectFields> Visitor<'de> for LenientVisitor<F> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Lenient<F>, E> {
-        let end = text.floor_char_boundary(MAX_TEXT);
-        Ok(Lenient::Text(text.get(..end).unwrap_or(text).into()))
+        // The longest prefix of whole characters within the limit.
+        let kept = (0..=MAX_TEXT.min(text.len())).rev().find_map(|end| text.get(..end));
+        Ok(Lenient::Text(kept.unwrap_or_default().into()))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Lenient<F>, E> {

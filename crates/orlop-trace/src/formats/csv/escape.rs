@@ -1,6 +1,6 @@
 //! Texts and call sites in one cell of a line.
 
-use crate::history::{SiteId, Sites};
+use crate::history::{RefusalDetail, RefusalOutcome, SiteId, Sites, cause_from_name};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -89,6 +89,24 @@ pub(super) fn site(cell: &[u8], sites: &mut Sites) -> Option<SiteId> {
         frames.push(sites.frame(&unescaped(function)?, &unescaped(file)?, line));
     }
     Some(sites.stack(&frames))
+}
+
+/// Formats what is known about a refusal as a cell.
+pub(super) fn refusal(refusal: &RefusalDetail, sites: &Sites) -> String {
+    let refuser = sites.name(refusal.refuser);
+    format!("{}|{}|{}", refusal.cause.name(), escaped(refuser), refusal.outcome.name())
+}
+
+/// Parses a refusal from a cell, without its event.
+pub(super) fn read_refusal(cell: &[u8], sites: &mut Sites) -> Option<RefusalDetail> {
+    let mut parts = cell.split(|&byte| byte == b'|');
+    let (cause, refuser, outcome) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() {
+        return None;
+    }
+    let cause = cause_from_name(std::str::from_utf8(cause).ok()?)?;
+    let outcome = RefusalOutcome::from_name(std::str::from_utf8(outcome).ok()?)?;
+    Some(RefusalDetail { event: 0, cause, refuser: sites.text(&unescaped(refuser)?), outcome })
 }
 
 /// Appends a cell, in quotes if necessary.

@@ -8,14 +8,15 @@
 //! | `device` | the number of the device |
 //! | `time_ns` | nanoseconds; only differences are meaningful |
 //! | `action` | `allocate`, `free_requested`, `free_completed`, `use`, `region_gained`, `region_lost`, |
-//! | | `mapped`, `unmapped`, `out_of_memory`, `snapshot`, `annotation` |
-//! | `address` | hexadecimal; for `out_of_memory`, the free bytes, in hexadecimal too |
+//! | | `mapped`, `unmapped`, `out_of_memory`, `snapshot`, `annotation`, `refused` |
+//! | `address` | hexadecimal; for `out_of_memory` and `refused`, the bytes left, in hexadecimal too |
 //! | `bytes` | requested bytes, or the length of a region |
 //! | `stream` | hexadecimal |
 //! | `thread` | 0 if unknown |
 //! | `kind` | the memory kind, such as `kv_cache` |
 //! | `text` | the tag, or the name of an annotation |
 //! | `frames` | the call site, innermost first: `function\|file\|line`, with `;` between the frames |
+//! | `refusal` | of a refused request: `cause\|refuser\|outcome`, such as `budget\|kv_cache\|served` |
 //!
 //! `\`, `|`, `;`, and line ends are written as `\\`, `\p`, `\s`, `\n` and `\r` in texts and names, so that
 //! every event is one line and every `|` and `;` is a separator. A text that a spreadsheet would interpret as
@@ -31,13 +32,13 @@ mod escape;
 use super::event_collector::EventCollector;
 use super::table_rows::{Rows, TableRow, first_cells};
 use super::{AdmittedDevices, EventField, Format};
-use crate::history::{EventAction, History, HistoryEvent, SiteId, Sites, TextId};
+use crate::history::{EventAction, History, HistoryEvent, RefusalDetail, SiteId, Sites, TextId};
 use crate::{Result, TraceError};
 use orlop_core::{MemoryKind, StreamId};
 use std::io::{Read, Write};
 
 /// The columns in the order of writing, and whether a file must have them.
-const COLUMNS: [(&str, EventField, bool); 10] = [
+const COLUMNS: [(&str, EventField, bool); 11] = [
     ("device", EventField::Device, true),
     ("time_ns", EventField::Time, true),
     ("action", EventField::Action, true),
@@ -48,6 +49,7 @@ const COLUMNS: [(&str, EventField, bool); 10] = [
     ("kind", EventField::Kind, false),
     ("text", EventField::Text, false),
     ("frames", EventField::Frames, false),
+    ("refusal", EventField::Refusal, false),
 ];
 
 /// Returns `true` if a file that begins with these (uncompressed) bytes is of this format.
@@ -65,7 +67,7 @@ pub fn sniff(head: &[u8]) -> bool {
 /// let log = "1,0:0:1:0,allocate,0x10,256,0\n";
 /// let mut text = Vec::new();
 /// csv::write_csv(&rmm::read_rmm(log.as_bytes())?, &mut text)?;
-/// let line = "0,1000000000,allocate,0x10,256,0x0,1,default,,\n";
+/// let line = "0,1000000000,allocate,0x10,256,0x0,1,default,,,\n";
 /// assert!(String::from_utf8_lossy(&text).ends_with(line));
 /// assert_eq!(csv::read_csv(&text[..])?.devices[0].events.len(), 1);
 /// # Ok::<(), orlop_trace::TraceError>(())
@@ -83,9 +85,10 @@ pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
     writeln!(writer, "{names}").map_err(&failed)?;
     let mut line = Vec::new();
     for device in &history.devices {
-        for event in &device.events {
+        for (index, event) in device.events.iter().enumerate() {
             line.clear();
-            write_event(device.device, event, &history.sites, &mut line).map_err(&failed)?;
+            let refusal = device.refusal(index);
+            write_event(device.device, event, refusal, &history.sites, &mut line).map_err(&failed)?;
             writer.write_all(&line).map_err(&failed)?;
         }
     }
@@ -93,13 +96,23 @@ pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
     Ok(())
 }
 
-fn write_event(device: u32, event: &HistoryEvent, sites: &Sites, line: &mut Vec<u8>) -> std::io::Result<()> {
+fn write_event(
+    device: u32,
+    event: &HistoryEvent,
+    refusal: Option<&RefusalDetail>,
+    sites: &Sites,
+    line: &mut Vec<u8>,
+) -> std::io::Result<()> {
     let &HistoryEvent { time, address, bytes, stream, thread, kind, .. } = event;
     let action = event.action.name();
     write!(line, "{device},{time},{action},{address:#x},{bytes},{:#x},{thread},{kind},", stream.raw())?;
     escape::quote(&escape::escaped(sites.name(event.text)), line);
     line.push(b',');
     escape::quote(&escape::frames(event.site, sites), line);
+    line.push(b',');
+    if let Some(refusal) = refusal {
+        escape::quote(&escape::refusal(refusal, sites), line);
+    }
     line.push(b'\n');
     Ok(())
 }
@@ -120,6 +133,14 @@ pub fn read_csv(reader: impl Read) -> Result<History> {
     while let Some(row) = rows.next()? {
         let (device, event) = read_event(row, &places, &mut sites)?;
         collector.push(device, event)?;
+        match cell(row, places[10]) {
+            b"" => {}
+            cell => {
+                let refusal = escape::read_refusal(cell, &mut sites);
+                let refusal = refusal.ok_or_else(|| row.unexpected(EventField::Refusal, cell))?;
+                collector.refusal(device, refusal);
+            }
+        }
     }
     Ok(History { devices: collector.finish(), sites, ..History::default() })
 }
@@ -140,7 +161,7 @@ fn places(row: TableRow<'_>) -> Result<ColumnPlaces> {
 }
 
 fn read_event(row: TableRow<'_>, places: &ColumnPlaces, sites: &mut Sites) -> Result<(u32, HistoryEvent)> {
-    let [device, time, action, address, bytes, stream, thread, kind, text, frames] = *places;
+    let [device, time, action, address, bytes, stream, thread, kind, text, frames, _] = *places;
     let action = cell(row, action);
     let action = EventAction::from_name(action).ok_or_else(|| row.unexpected(EventField::Action, action))?;
     let kind = match cell(row, kind) {
@@ -220,6 +241,7 @@ mod tests {
             ("0,0,allocate,0,0,0,0,vram,,", "the kind cannot be \"vram\""),
             ("0,0,allocate,0,0,0,0,,a\\x,", "the text cannot be \"a\\\\x\""),
             ("0,0,allocate,0,0,0,0,,,f|g", "the call site cannot be \"f|g\""),
+            ("0,0,refused,0,0,0,0,,,,vram|x|served", "the refusal cannot be \"vram|x|served\""),
             ("0,0,allocate", "the address is missing"),
         ] {
             let error = read_csv(format!("{header}\n{line}\n").as_bytes()).unwrap_err().to_string();

@@ -92,7 +92,11 @@ impl DeviceCounts {
             EventAction::RegionReleased | EventAction::Unmapped => {
                 self.reserved = self.reserved.saturating_sub(event.bytes);
             }
-            EventAction::Use | EventAction::OutOfMemory | EventAction::Snapshot | EventAction::Annotation => {
+            EventAction::Use
+            | EventAction::OutOfMemory
+            | EventAction::Refused
+            | EventAction::Snapshot
+            | EventAction::Annotation => {
                 change.counters = false;
             }
         }

@@ -142,12 +142,13 @@ fn mark<W: Write>(
 ) -> io::Result<()> {
     let name = match event.action {
         EventAction::OutOfMemory => "out of memory",
+        EventAction::Refused => "refused",
         EventAction::Snapshot => "snapshot",
         EventAction::Annotation => sites.name(event.text),
         _ => return Ok(()),
     };
     let mut entry = PerfettoEntry::instant(name, number, event.thread, event.time);
-    if event.action == EventAction::OutOfMemory {
+    if matches!(event.action, EventAction::OutOfMemory | EventAction::Refused) {
         entry = entry
             .with("requested", ArgumentValue::Number(event.bytes))
             .with("free", ArgumentValue::Number(event.address));

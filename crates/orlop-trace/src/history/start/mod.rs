@@ -113,9 +113,11 @@ impl EventUndo {
             EventAction::Unmapped => {
                 self.state.map(address, region(true, self.state.rules().is_small_page(bytes)))
             }
-            EventAction::Use | EventAction::OutOfMemory | EventAction::Snapshot | EventAction::Annotation => {
-                true
-            }
+            EventAction::Use
+            | EventAction::OutOfMemory
+            | EventAction::Refused
+            | EventAction::Snapshot
+            | EventAction::Annotation => true,
         };
         if !fits {
             self.warn(HistoryWarning::RegionMisfit { device, event: index, address });

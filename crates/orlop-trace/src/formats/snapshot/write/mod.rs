@@ -264,7 +264,7 @@ fn action(action: EventAction) -> Option<Word> {
         EventAction::OutOfMemory => Word::Oom,
         EventAction::Snapshot => Word::Snapshot,
         EventAction::Annotation => Word::UserDefined,
-        EventAction::Use => return None,
+        EventAction::Use | EventAction::Refused => return None,
     })
 }
 

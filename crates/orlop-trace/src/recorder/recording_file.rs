@@ -1,0 +1,154 @@
+//! A recording that is written to a file while the program runs.
+//!
+//! A thread drains the recorder every few milliseconds and writes what is new as whole blocks, so that the
+//! file can be read whenever the program ends: after a panic, whose unwinding ends the recording, everything
+//! is in it; after a kill or an abort, everything but the last interval. What is lost is written beside the
+//! events.
+
+use super::{DrainReport, Recorder, RecorderBuilder};
+use crate::formats::Format;
+use crate::formats::binary::{BinaryWriter, EventOrder};
+use crate::history::HistoryWarning;
+use crate::{Result, TraceError};
+use orlop_alloc::Observer;
+use std::fs::File;
+use std::io::{self, Sink};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// The time between two drains: a ring of the default capacity then takes three million events per second.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// A recording into a file ([`Recorder::to_file`]). It ends when it is dropped; [`RecordingFile::finish`]
+/// also returns what was written, or the error.
+///
+/// Observers that are still added to a context or an allocator then record into memory only: remove them.
+#[derive(Debug)]
+pub struct RecordingFile {
+    recorder: Recorder,
+    /// Dropped to end the thread.
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<Result<DrainReport>>>,
+}
+
+impl RecordingFile {
+    pub(super) fn create(builder: RecorderBuilder, path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(|error| TraceError::Open { path: path.to_owned(), error })?;
+        let recorder = builder.build();
+        let writer = FileWriter::new(recorder.clone(), file, builder.max_file_bytes)?;
+        let (end, ended) = channel();
+        let thread = thread::Builder::new().name("orlop-recording".to_owned());
+        let thread = thread.spawn(move || writer.run(&ended)).map_err(TraceError::write(Format::Binary))?;
+        Ok(Self { recorder, end: Some(end), thread: Some(thread) })
+    }
+
+    /// Returns the recorder. Its [`drain`](Recorder::drain) would take events away from the file.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Returns the recorder as an observer, to be added to contexts and allocators.
+    #[must_use]
+    pub fn observer(&self) -> Arc<dyn Observer> {
+        self.recorder.observer()
+    }
+
+    /// Records a text of the program, such as the number of a step.
+    pub fn annotate(&self, text: &str) {
+        self.recorder.annotate(text);
+    }
+
+    /// Ends the recording. Returns the number of events in the file and of those that were lost: overwritten
+    /// before they were written, or beyond the file's maximum size.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Write`]: the file ends before the failure and can be read up to there.
+    pub fn finish(mut self) -> Result<DrainReport> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<DrainReport> {
+        drop(self.end.take());
+        let Some(thread) = self.thread.take() else { return Ok(DrainReport::default()) };
+        let failed = |_| TraceError::write(Format::Binary)(io::Error::other("the writing thread panicked"));
+        thread.join().map_err(failed)?
+    }
+}
+
+impl Drop for RecordingFile {
+    fn drop(&mut self) {
+        // The caller did not ask for the result; a file that could not be completed says so when it is read.
+        let _ = self.end();
+    }
+}
+
+/// What the thread writes.
+struct FileWriter {
+    recorder: Recorder,
+    /// `None` when the file is complete, and after an error.
+    file: Option<BinaryWriter<File>>,
+    /// Takes the events that the file does not.
+    beyond: BinaryWriter<Sink>,
+    max_bytes: u64,
+    report: DrainReport,
+    failed: Option<TraceError>,
+}
+
+impl FileWriter {
+    fn new(recorder: Recorder, file: File, max_bytes: u64) -> Result<Self> {
+        Ok(Self {
+            recorder,
+            file: Some(BinaryWriter::new(file, EventOrder::Nearly)?),
+            beyond: BinaryWriter::new(io::sink(), EventOrder::Nearly)?,
+            max_bytes,
+            report: DrainReport::default(),
+            failed: None,
+        })
+    }
+
+    fn run(mut self, ended: &Receiver<()>) -> Result<DrainReport> {
+        loop {
+            let is_last = ended.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout);
+            let written = self.write(is_last);
+            self.keep(written);
+            if is_last {
+                let finished = self.file.take().map_or(Ok(()), |file| file.finish().map(drop));
+                self.keep(finished);
+                return self.failed.map_or(Ok(self.report), Err);
+            }
+        }
+    }
+
+    /// Writes the events since the last call, and how many were lost.
+    fn write(&mut self, is_last: bool) -> Result<()> {
+        if let Some(file) = self.file.as_mut().filter(|file| file.bytes() < self.max_bytes) {
+            self.report.events += self.recorder.drain_into(file, is_last)?.events;
+        } else {
+            let beyond = self.recorder.drain_into(&mut self.beyond, is_last)?.events;
+            self.recorder.inner.overwritten.fetch_add(beyond, Ordering::Relaxed);
+        }
+        let lost = self.recorder.lost();
+        if let Some(file) = &mut self.file {
+            if lost > self.report.lost {
+                file.warning(HistoryWarning::EventsLost { count: lost - self.report.lost })?;
+            }
+            file.flush()?;
+        }
+        self.report.lost = lost;
+        Ok(())
+    }
+
+    /// Keeps the first error. Nothing is written after it.
+    fn keep(&mut self, written: Result<()>) {
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
+            self.file = None;
+        }
+    }
+}
