@@ -106,8 +106,7 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
         );
     }
     if peak.outside > 0 {
-        let what = "of the live peak is in no segment (mapped files, foreign memory), and not in this ratio";
-        say("outside", format!("{} {what}", bytes(peak.outside)));
+        say("outside", format!("{} of the live peak: mapped files, foreign memory", bytes(peak.outside)));
     }
     for refusals in &device.refusals {
         say("refused", refusal_text(refusals));
@@ -135,7 +134,7 @@ fn refusal_text(refusals: &RefusalCount) -> String {
         (cause, allocator) => format!("the {cause}, by {allocator}"),
     };
     format!(
-        "{} by {refuser}, up to {}: {} served in the end, {} refused again, {} failed",
+        "{} by {refuser}, up to {}: {} served, {} retried, {} failed",
         counted(refusals.total(), "time"),
         bytes(refusals.largest),
         count(refusals.served),

@@ -275,10 +275,10 @@ fn refusals_are_printed_by_what_refused() {
     )]);
     let text = stdout(&orlop(&["snapshot", "info", &folder.path("run.csv")]));
     for words in [
-        "1 time by the budget of kv_cache, up to 1.00 MiB: 1 served in the end, 0 refused again, 0 failed",
+        "1 time by the budget of kv_cache, up to 1.00 MiB: 1 served, 0 retried, 0 failed",
         "the limit of bfc refused it: 64.0 KiB",
-        "1,024.000 times the live peak",
-        "of the live peak is in no segment",
+        "1024.000 times the live peak",
+        "977 KiB of the live peak: mapped files, foreign memory",
     ] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }
