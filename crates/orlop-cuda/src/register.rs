@@ -115,7 +115,7 @@ pub fn install(context: &Context, device: &CudaDevice) -> Result<()> {
     let allocator = caching_allocator(device)?.into_ref().erase();
     context.register(device.device(), MemoryKind::Default, allocator)?;
     context.register(Device::CPU, MemoryKind::HostPinned, PinnedAllocator::new(device))?;
-    context.register_ops(device.device(), Arc::new(CudaOps::new(device)));
+    context.register_ops(device.device(), Arc::new(CudaOps::new(device)))?;
     context.set_stream(device.device(), device.default_stream());
     Ok(())
 }

@@ -69,6 +69,13 @@ impl Block {
         self.raw.ptr
     }
 
+    /// Returns the address of the first byte with its device, for the operations of devices.
+    #[inline]
+    #[must_use]
+    pub fn device_ptr(&self) -> crate::DevicePtr {
+        crate::DevicePtr::new(self.raw.ptr, self.raw.device)
+    }
+
     /// Returns the requested size in bytes.
     #[inline]
     #[must_use]
@@ -188,7 +195,8 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// Those of [`DeviceOps::wait_for`](crate::DeviceOps::wait_for).
+    /// [`Error::WrongOperations`](crate::Error::WrongOperations) if `ops` are of a device of another type,
+    /// unless the block is in host memory; those of [`DeviceOps::wait_for`](crate::DeviceOps::wait_for).
     pub fn acquire_for(&self, ops: &dyn crate::DeviceOps, stream: StreamId) -> Result<bool> {
         self.raw.acquire_for(ops, stream)
     }

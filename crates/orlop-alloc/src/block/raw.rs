@@ -186,6 +186,7 @@ impl Record {
         if self.granted == 0 || !self.honours_streams() {
             return Ok(self.granted == 0);
         }
+        ops.check_orders(self.device)?;
         let own = self.own_stream();
         // Recorded after the wait: if that fails, the next use waits.
         if stream != own && !self.uses.iter().any(|known| known == stream) {

@@ -86,6 +86,10 @@ struct Ops;
 
 // SAFETY: plain memory operations over the given ranges.
 unsafe impl DeviceOps for Ops {
+    fn device(&self) -> Device {
+        FAR
+    }
+
     unsafe fn copy(
         &self,
         to: DevicePtr,
@@ -101,7 +105,7 @@ unsafe impl DeviceOps for Ops {
 
     unsafe fn fill(
         &self,
-        to: NonNull<u8>,
+        to: DevicePtr,
         bytes: &[u8],
         count: usize,
         _: StreamId,
@@ -111,7 +115,7 @@ unsafe impl DeviceOps for Ops {
             // SAFETY: inside the range.
             let place = unsafe { to.add(index) };
             // SAFETY: as above.
-            unsafe { place.write(byte) };
+            unsafe { place.ptr.write(byte) };
         }
         Ok(())
     }
@@ -163,7 +167,7 @@ impl World {
                 let context = CONTEXT.get_or_init(|| {
                     let context = Context::new();
                     context.register(FAR, MemoryKind::Default, new(FAR)).unwrap();
-                    context.register_ops(FAR, Arc::new(Ops));
+                    context.register_ops(FAR, Arc::new(Ops)).unwrap();
                     set_storage_hook(FAR.device_type(), Arc::new(Hook));
                     context
                 });

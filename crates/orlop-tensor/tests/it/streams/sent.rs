@@ -110,6 +110,10 @@ impl std::fmt::Debug for HookedOps {
 
 // SAFETY: as the operations that it calls.
 unsafe impl DeviceOps for HookedOps {
+    fn device(&self) -> Device {
+        self.ops.device()
+    }
+
     unsafe fn copy(
         &self,
         to: DevicePtr,
@@ -124,7 +128,7 @@ unsafe impl DeviceOps for HookedOps {
 
     unsafe fn fill(
         &self,
-        to: NonNull<u8>,
+        to: DevicePtr,
         pattern: &[u8],
         count: usize,
         stream: StreamId,
@@ -154,7 +158,7 @@ fn a_lazy_clone_does_not_write_what_a_stream_still_reads() {
         with_device(|_, context| {
             let hook = Arc::new(Mutex::new(None));
             let ops = HookedOps { ops: context.ops(FAR).unwrap(), hook };
-            context.register_ops(FAR, Arc::new(ops.clone()));
+            context.register_ops(FAR, Arc::new(ops.clone())).unwrap();
             let options = TensorOptions::from(DType::I32).allocator(&pinned).stream(side());
             let here = Tensor::empty([1000], options).unwrap();
             here.copy_(&numbers(1000)).unwrap();
