@@ -172,7 +172,8 @@ impl Block {
     }
 
     /// Records that `stream` uses the memory too, so that it is not reused before that stream has finished
-    /// its work.
+    /// its work. The caller has ordered that work after the block's own stream; [`Block::acquire_for`], which
+    /// does so, is not made unnecessary by this.
     ///
     /// # Errors
     ///
@@ -199,6 +200,25 @@ impl Block {
     /// unless the block is in host memory; those of [`DeviceOps::wait_for`](crate::DeviceOps::wait_for).
     pub fn acquire_for(&self, ops: &dyn crate::DeviceOps, stream: StreamId) -> Result<bool> {
         self.raw.acquire_for(ops, stream)
+    }
+
+    /// As [`Block::acquire_for`], where `wait_for` makes `stream` wait for the work submitted so far to the
+    /// stream that it is passed.
+    ///
+    /// # Errors
+    ///
+    /// That of `wait_for`.
+    ///
+    /// # Safety
+    ///
+    /// When `wait_for` has returned `Ok`, `stream` waits for the other.
+    pub unsafe fn acquire_with(
+        &self,
+        stream: StreamId,
+        wait_for: impl FnOnce(StreamId) -> Result<()>,
+    ) -> Result<bool> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.raw.acquire_with(stream, wait_for) }
     }
 
     /// Returns `true` if dropping the block returns memory to an allocator of this crate.
@@ -380,7 +400,7 @@ mod tests {
         let used = || {
             let mut record = Record::new(ptr, 64, Device::CPU, Access::Host);
             (record.requested, record.id, record.token) = (64, AllocationId::next(), 5);
-            record.uses.record(StreamId::from_raw(3));
+            record.add_stream_use(StreamId::from_raw(3));
             let mut raw = RawBlock::new(Box::new(record));
             raw.set_owner(allocator.owner());
             // SAFETY: the box passed to `RawBlock::new` above.

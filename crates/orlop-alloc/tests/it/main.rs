@@ -4,6 +4,7 @@
 mod backings;
 mod bounds;
 mod callbacks;
+mod device_ops;
 mod growth;
 mod handles;
 mod pools;

@@ -103,13 +103,7 @@ unsafe impl DeviceOps for Ops {
         Ok(())
     }
 
-    unsafe fn fill(
-        &self,
-        to: DevicePtr,
-        bytes: &[u8],
-        count: usize,
-        _: StreamId,
-    ) -> orlop_alloc::Result<()> {
+    unsafe fn fill(&self, to: DevicePtr, bytes: &[u8], count: usize, _: StreamId) -> orlop_alloc::Result<()> {
         call();
         for (index, &byte) in bytes.iter().cycle().take(bytes.len() * count).enumerate() {
             // SAFETY: inside the range.

@@ -5,7 +5,6 @@ use orlop_alloc::{DeviceOps, DevicePtr};
 use orlop_core::{DType, Device, StreamId};
 use orlop_tensor::{Tensor, TensorOptions};
 use orlop_testkit::QueuedDevice;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -40,7 +39,7 @@ fn kept_host_memory_is_not_changed_before_it_is_read() {
         let there = here.to_device(FAR).unwrap();
         assert_eq!(here.to_vec::<i32>().unwrap()[999], 999);
         assert_eq!((device.pending(OWN), waits()), (1, 0), "reading does not wait");
-        let uses: Vec<_> = here.storage().unwrap().block().unwrap().uses.iter().collect();
+        let uses: Vec<_> = here.storage().unwrap().block().unwrap().stream_uses().collect();
         assert_eq!(uses, [OWN]);
         here.fill_(-1).unwrap();
         assert_eq!((device.pending(OWN), waits()), (0, 1));
