@@ -42,8 +42,8 @@ use orlop_device::{DeviceAllocator, DeviceBacking as _, Policy};
 /// Failures of the driver.
 pub fn caching_allocator(device: &CudaDevice) -> Result<DeviceAllocator<CudaMemory>, CudaError> {
     let memory = CudaMemory::new(device)?;
-    let policy = if memory.has_pages() { Policy::orlop() } else { Policy::orlop_without_pages() };
-    let policy = memory.fit(policy);
+    let has_pages = memory.page_granularity().is_some();
+    let policy = if has_pages { Policy::orlop() } else { Policy::orlop_without_pages() };
     Ok(DeviceAllocator::new(memory, policy))
 }
 
@@ -61,6 +61,5 @@ pub fn caching_allocator_with(
         orlop_device::Growth::Pages { .. } => CudaMemory::new(device)?,
         _ => CudaMemory::in_regions(device),
     };
-    let policy = memory.fit(policy);
     Ok(DeviceAllocator::new(memory, policy))
 }

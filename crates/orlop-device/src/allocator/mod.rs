@@ -218,7 +218,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
             reserved: stats.reserved_bytes.all.current,
             peak_reserved: stats.reserved_bytes.all.peak,
             regions: inner.engine.region_count() as u64,
-            deferred: stats.active.all.current - stats.allocation.all.current,
+            deferred: stats.active.all.current.saturating_sub(stats.allocation.all.current),
             metadata: (inner.engine.metadata() + inner.records.bytes()) as u64,
         }
     }
@@ -233,7 +233,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let before = inner.engine.stats().reserved_bytes.all.current;
         // Failed calls are counted and traced; what does not depend on them is released.
         let _noted = SlowPath::new(&mut inner).trim(target);
-        let released = before - inner.engine.stats().reserved_bytes.all.current;
+        let released = before.saturating_sub(inner.engine.stats().reserved_bytes.all.current);
         if inner.engine.stats().allocation.all.current == 0 {
             inner.records.clear();
         }
