@@ -10,4 +10,5 @@ mod handles;
 mod pools;
 mod regressions;
 mod sizes;
+mod upstream_arena;
 mod wrappers;
