@@ -27,7 +27,7 @@ pub struct Alignment {
     log2: u8,
 }
 
-/// The bit of an alignment that nobody has specified.
+/// The bit of [`Alignment::UNSPECIFIED`].
 const UNSPECIFIED: u8 = 0x80;
 
 impl Alignment {

@@ -192,7 +192,7 @@ impl Drop for StreamUses {
     }
 }
 
-// SAFETY: links are immutable once published and hold a `Copy` id; the head and the rest of a node are atomic.
+// SAFETY: links are immutable once published and hold a `Copy` id; the rest is atomic.
 unsafe impl Send for StreamUses {}
 // SAFETY: as above; `record` and `iter` are the only shared operations and are ordered as the module
 // documentation says.

@@ -176,8 +176,8 @@ fn shortest(pattern: &[u8]) -> &[u8] {
 
 // SAFETY: 1. the driver's calls access the bytes that they name, in the order of the stream. 2. a pageable
 // source is read before `copy` returns (`staging`), and a pattern is passed by value. 3. the driver waits for
-// the stream. 4. the device is that of the context, and addresses of others are refused. 5. the driver waits for
-// an event, or refuses to.
+// the stream. 4. the device is that of the context, and addresses of others are refused. 5. the driver waits
+// for an event, or refuses to.
 unsafe impl DeviceOps for CudaOps {
     fn device(&self) -> Device {
         self.device.device()

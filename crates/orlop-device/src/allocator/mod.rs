@@ -29,6 +29,7 @@ use orlop_core::{Device, StreamId};
 use orlop_sync::{Mutex, MutexGuard};
 use std::fmt;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A caching allocator for a device.
@@ -98,9 +99,14 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Creates an allocator over a device, by the rules of a policy.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
-        let (name, device, access) = (policy.name.into(), backing.device(), backing.access());
-        let engine = Engine::new(backing, policy);
+        Self::over(Engine::new(backing, policy))
+    }
+
+    /// Creates an allocator of an engine.
+    pub(crate) fn over(engine: Engine<B>) -> Self {
         let backing = Arc::clone(&engine.backing);
+        let (name, device, access) =
+            (engine.policy().name.into(), backing.device(), engine.backing().access());
         let aligned = engine.policy().granule.min(REGION_ALIGN);
         let default_stream = StreamId::default_of(device);
         let (records, mark) = (RecordSlab::new(device, access), StreamMark::new(default_stream));
@@ -238,6 +244,12 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
             inner.records.clear();
         }
         released
+    }
+
+    /// Searches the chunks of the block's region.
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        let address = ptr.as_ptr().addr();
+        self.block_at(address).map(|block| block.end - address)
     }
 
     fn describe(&self, report: &mut OutOfMemory) {

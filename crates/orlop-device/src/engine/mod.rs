@@ -244,6 +244,11 @@ impl<B: DeviceBacking> Engine<B> {
         self.limit = (fraction < 1.0).then(|| (fraction * self.backing.memory() as f64) as u64);
     }
 
+    /// Limits reserved bytes, in place of a limit that was set before.
+    pub fn set_memory_limit(&mut self, bytes: u64) {
+        self.limit = Some(bytes);
+    }
+
     /// Registers a callback that runs when no free block fits a request. It returns `true` if it freed
     /// memory; the engine then searches again.
     ///

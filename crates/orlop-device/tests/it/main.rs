@@ -7,3 +7,4 @@ mod private_pools;
 mod regions;
 #[cfg(target_os = "linux")]
 mod registered;
+mod visitors;

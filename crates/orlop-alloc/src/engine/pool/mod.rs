@@ -28,7 +28,6 @@ use orlop_sync::{Mutex, OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
 
 /// The alignment of cached blocks; requests for more are not cached.
-const ALIGN: Alignment = Alignment::CPU;
 
 /// The token of a block that must not be cached.
 const UNCACHED: usize = usize::MAX;
@@ -40,6 +39,8 @@ const CAPACITY_STEP: usize = 64;
 #[derive(Debug)]
 pub struct Pool<B: Backing = BackingRef> {
     source: RegionSource<B>,
+    /// The alignment of cached blocks; requests for more are not cached.
+    align: Alignment,
     rounding: Rounding,
     bound: Mutex<Bound>,
     counters: ShardedCounters<Lru>,
@@ -54,7 +55,7 @@ impl<B: Backing> Pool<B> {
 
     /// Creates a builder with multiples of 64 bytes and a bound of 4096 blocks that grows.
     pub fn builder(backing: B) -> PoolBuilder<B> {
-        PoolBuilder { backing, rounding: Rounding::Multiple(ALIGN), bound: 4096, grows: true }
+        PoolBuilder { backing, rounding: Rounding::Multiple(Alignment::CPU), bound: 4096, grows: true }
     }
 
     /// Returns the number of blocks that the cache may have now.
@@ -89,7 +90,7 @@ impl<B: Backing> Pool<B> {
                 record
             }
             None => {
-                let align = request.align.max(ALIGN);
+                let align = request.align.max(self.align);
                 let mut record =
                     self.source.reserve_block(self.name(), request, key, align, || self.trim(0))?;
                 record.token = if cacheable && key <= lru::SIZE { key } else { UNCACHED };
@@ -130,8 +131,8 @@ impl<B: Backing> Pool<B> {
             }
             if let Some(evicted) = evicted {
                 // SAFETY: the block was cached, so it is not in use, and its region was reserved with
-                // `ALIGN`.
-                unsafe { self.source.release(&evicted, ALIGN) };
+                // this alignment.
+                unsafe { self.source.release(&evicted, self.align) };
             }
             match self.counters.with(thread_slot::current(), |cache| cache.put(record)) {
                 Ok(()) => return,
@@ -139,8 +140,8 @@ impl<B: Backing> Pool<B> {
             }
         }
         // The bound is 0, or other threads have just emptied their caches: the block is not cached.
-        // SAFETY: the block was just returned, and its region was reserved with `ALIGN`.
-        unsafe { self.source.release(&record, ALIGN) };
+        // SAFETY: the block was just returned, and its region was reserved with this alignment.
+        unsafe { self.source.release(&record, self.align) };
     }
 
     /// Takes the oldest block of the thread with the most blocks, and moves its capacity to this thread.
@@ -171,7 +172,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit, and
         // takes the slow path, which checks the kind.
-        if request.align > ALIGN || request.zeroed || request.bytes == 0 {
+        if request.align > self.align || request.zeroed || request.bytes == 0 {
             return None;
         }
         let key = self.rounding.round(request.bytes);
@@ -211,7 +212,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             return Ok(block);
         }
         request.kind.check_on(self.source.device())?;
-        let cacheable = request.align <= ALIGN;
+        let cacheable = request.align <= self.align;
         let key = self.rounding.round(request.bytes.max(1));
         if cacheable {
             let mut guard = self.counters.enter(thread_slot::current());
@@ -248,7 +249,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         if record.token == UNCACHED {
             // SAFETY: the region was reserved for this block alone, with this alignment (`allocate_slow`).
-            unsafe { engine.source.release(&record, record.align.max(ALIGN)) };
+            unsafe { engine.source.release(&record, record.align.max(engine.align)) };
             return Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested));
         }
         record.uses = StreamUses::new();
@@ -288,8 +289,8 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             }
         });
         // SAFETY: the blocks were cached, so they are not in use, and their regions were reserved with
-        // `ALIGN`.
-        unsafe { self.source.release_all(&gone, ALIGN) }
+        // this alignment.
+        unsafe { self.source.release_all(&gone, self.align) }
     }
 }
 

@@ -8,8 +8,8 @@
 //!
 //! If the allocator below is ordered by streams, so is the arena. The blocks of a request's stream come from
 //! segments that were allocated for that stream, and a rewind reuses a segment that only this stream used:
-//! work of the next blocks comes after that of the last ones, and nothing waits. A segment that another stream
-//! used too is returned instead, and the next one is a new block. Memory of the host that streams use
+//! work of the next blocks comes after that of the last ones, and nothing waits. A segment that another
+//! stream used too is returned instead, and the next one is a new block. Memory of the host that streams use
 //! (pinned) is reused only if no stream used it, because the host does not wait for a stream.
 
 mod segments;

@@ -30,7 +30,8 @@ fn region(address: usize, bytes: usize) -> Option<Region> {
 // SAFETY: 1. ranges are the kernel's, which do not overlap, and no extent of the file is under two addresses:
 // see the head of the module above. Memory is initialised: the kernel's zeros, or what the engine's users
 // wrote. 2. Nothing runs in a stream later than the call that puts it there. 3. What fails is undone; a move
-// that fails has left the pages where they were, or has released them. 4. Its granularity is the system's page.
+// that fails has left the pages where they were, or has released them. 4. Its granularity is the system's
+// page.
 unsafe impl DeviceBacking for HostPages {
     fn allocate(&self, bytes: usize) -> Result<usize, BackingError> {
         let bytes = bytes.checked_next_multiple_of(pages::size()).ok_or(BackingError::OutOfMemory)?;
