@@ -167,6 +167,8 @@ mod tests {
         DevicePtr::new(NonNull::from(bytes).cast(), Device::CPU)
     }
 
+    type Operation<'a> = &'a dyn Fn(StridedLoops<'_>) -> Result<()>;
+
     /// Layouts of one shape whose elements fit into 400 elements and do not overlap.
     fn layouts() -> Vec<Layout> {
         let strides = [[35, 7, 1], [1, 8, 40], [2, 40, 8], [90, 16, 3], [35, 7, 2]];
@@ -252,7 +254,7 @@ mod tests {
         let copied = unsafe { HostOps.copy(far, host, 4, stream()) };
         assert!(matches!(copied, Err(Error::NoCopyPath { .. })));
         let dtype = DType::U8;
-        let others: [&dyn Fn(StridedLoops<'_>) -> Result<()>; 5] = [
+        let others: [Operation<'_>; 5] = [
             // SAFETY: as above.
             &|_| unsafe { HostOps.fill(far, &[1], 4, stream()) },
             // SAFETY: as above.

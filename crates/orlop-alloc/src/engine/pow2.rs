@@ -77,8 +77,9 @@ impl<B: Backing> Pow2<B> {
     /// Sets the number of larger buckets that a request searches when its own is empty, up to 31, which is all
     /// of them. The module documentation says what each number wastes.
     #[must_use]
-    pub fn search_up(self, buckets: usize) -> Self {
-        Self { search_up: buckets.min(BUCKETS - 1), ..self }
+    pub fn search_up(mut self, buckets: usize) -> Self {
+        self.search_up = buckets.min(BUCKETS - 1);
+        self
     }
 
     /// Returns `true` if a request can be served from the buckets.

@@ -16,7 +16,7 @@ fn stream(number: u64) -> StreamId {
 }
 
 fn block(allocator: &AllocatorRef, stream: StreamId) -> Block {
-    allocator.allocate(&Request::new(100).stream(stream)).unwrap()
+    allocator.allocate(&Request::new(100).stream(stream)).expect("memory")
 }
 
 fn is_refused(result: Result<()>, on: Device, by: Device) -> bool {

@@ -12,7 +12,7 @@ fn stream(number: u64) -> StreamId {
 }
 
 fn block<A: ?Sized + Allocator>(allocator: &AllocatorRef<A>, stream: StreamId) -> Block {
-    allocator.allocate(&Request::new(1000).stream(stream)).unwrap()
+    allocator.allocate(&Request::new(1000).stream(stream)).expect("memory")
 }
 
 fn arena() -> (QueuedDevice, AllocatorRef, AllocatorRef<UpstreamArena>) {

@@ -15,7 +15,7 @@ use crate::device::{self, CudaDevice, DeviceState, StreamTarget, resolve};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
 use orlop_core::{Device, StreamId};
-use orlop_device::{BackingError, DeviceBacking, EventId, Growth, Policy};
+use orlop_device::{BackingError, DeviceBacking, EventId};
 
 /// The memory of a CUDA device, for a [`DeviceAllocator`](orlop_device::DeviceAllocator).
 ///

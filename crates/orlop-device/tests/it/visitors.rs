@@ -15,7 +15,7 @@ fn watching() -> (Visitor, Arc<Mutex<BTreeSet<usize>>>) {
     let known = Arc::clone(&seen);
     let visitor = move |change, region: &orlop_alloc::backing::Region, node| {
         assert_eq!(node, None);
-        let mut seen = known.lock().unwrap();
+        let mut seen = known.lock().expect("not poisoned");
         for at in (region.address()..region.address() + region.bytes).step_by(STEP) {
             let is_new = match change {
                 RegionChange::Reserved => seen.insert(at),

@@ -27,8 +27,6 @@ use orlop_core::Alignment;
 use orlop_sync::{Mutex, OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
 
-/// The alignment of cached blocks; requests for more are not cached.
-
 /// The token of a block that must not be cached.
 const UNCACHED: usize = usize::MAX;
 
