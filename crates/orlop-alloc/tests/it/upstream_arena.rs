@@ -109,8 +109,9 @@ fn an_arena_settles_on_one_segment_within_its_limit() {
         arena.reset().unwrap();
     }
     assert_eq!((arena.usage().regions, arena.used()), (1, 0));
-    let refused = arena.allocate(&Request::new(1 << 20)).unwrap_err();
-    assert!(refused.is_out_of_memory());
+    let refused = arena.allocate(&Request::new(1 << 20).kind(MemoryKind::KvCache)).unwrap_err();
+    let Error::OutOfMemory(report) = refused else { panic!("{refused}") };
+    assert_eq!((report.kind, report.requested), (MemoryKind::KvCache, 1 << 20), "as requested");
     arena.verify().unwrap();
     arena.trim(0);
     assert_eq!((upstream.stats().live(), arena.usage().reserved), (0, 0));

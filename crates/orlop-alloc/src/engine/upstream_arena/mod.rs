@@ -156,7 +156,8 @@ impl UpstreamArena {
         let block = match self.segment(&segment, exact.max(next)) {
             Err(_) if next > exact => self.segment(&segment, exact),
             other => other,
-        }?;
+        };
+        let block = block.map_err(|error| for_request(error, request))?;
         let place = (bytes, request.align);
         let part = self.segments.lock().add(stream, block, place, alone);
         // It begins at a multiple of the alignment, and has the bytes.
@@ -180,6 +181,16 @@ impl UpstreamArena {
         std::mem::forget(pending);
         Ok(block)
     }
+}
+
+/// Describes the request in place of that for a segment.
+#[cold]
+fn for_request(mut error: Error, request: &Request) -> Error {
+    if let Error::OutOfMemory(report) = &mut error {
+        (report.kind, report.tag) = (request.kind, request.tag);
+        (report.requested, report.align) = (request.bytes, request.align);
+    }
+    error
 }
 
 // SAFETY: 1. blocks are disjoint parts of live blocks of the allocator below: the used prefix of a segment
