@@ -100,7 +100,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// # Safety
     ///
     /// 1. `block` came from `allocate` of this allocator and has not been returned before;
-    /// 2. its bytes are no longer in use on the host; streams in `block.uses` may still use them.
+    /// 2. its bytes are no longer in use on the host; streams in `block.stream_uses()` may still use them.
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()>;
 
     /// Grows a block in place to `bytes` requested bytes, which is more than it has now. Returns `false` if

@@ -71,6 +71,14 @@ pub enum Error {
         /// The destination's device.
         to: Device,
     },
+    /// The memory is on another device than the one that these operations access.
+    #[error("the operations of {operations} cannot access memory on {device}")]
+    WrongOperations {
+        /// The device of the operations.
+        operations: Device,
+        /// The device that the memory is on.
+        device: Device,
+    },
     /// The device's operations do not cast between these types.
     #[error("the device's operations cannot cast {from} to {to}")]
     CannotCast {

@@ -3,7 +3,9 @@
 //! It is stored as an exponent in one byte. Rounding takes two instructions, and no allocator has to reject
 //! an `align: 48` again.
 
+use core::cmp::Ordering;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 
 use crate::{Error, Quantity, Result};
 
@@ -18,12 +20,15 @@ use crate::{Error, Quantity, Result};
 /// assert_eq!(align.max(Alignment::of::<u64>()).bytes(), 256);
 /// # Ok::<(), orlop_core::Error>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Alignment {
-    /// Invariant: less than `usize::BITS`.
+    /// Invariant: less than `usize::BITS`, with or without [`UNSPECIFIED`].
     log2: u8,
 }
+
+/// The bit of [`Alignment::UNSPECIFIED`].
+const UNSPECIFIED: u8 = 0x80;
 
 impl Alignment {
     /// One byte: every address is aligned.
@@ -31,6 +36,10 @@ impl Alignment {
 
     /// 64 bytes, a cache line: the default for CPU buffers.
     pub const CPU: Self = Self { log2: 6 };
+
+    /// The alignment of a request that specifies none: 64 bytes on the CPU, and equal to that here; 256 bytes
+    /// ([`Alignment::PLANNED`]) on devices.
+    pub const UNSPECIFIED: Self = Self { log2: Self::CPU.log2 | UNSPECIFIED };
 
     /// 256 bytes: the default for planned buffers and device buffers.
     pub const PLANNED: Self = Self { log2: 8 };
@@ -61,7 +70,7 @@ impl Alignment {
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> usize {
-        1 << self.log2
+        1 << (self.log2 & !UNSPECIFIED)
     }
 
     /// Returns the exponent: `bytes() == 1 << log2()`.
@@ -69,7 +78,14 @@ impl Alignment {
     #[must_use]
     pub const fn log2(self) -> u32 {
         // From<u8> is not const yet.
-        u32::from_le_bytes([self.log2, 0, 0, 0])
+        u32::from_le_bytes([self.log2 & !UNSPECIFIED, 0, 0, 0])
+    }
+
+    /// Returns `true` for [`Alignment::UNSPECIFIED`], which is equal to an alignment of 64 bytes.
+    #[inline]
+    #[must_use]
+    pub const fn is_unspecified(self) -> bool {
+        self.log2 & UNSPECIFIED != 0
     }
 
     /// Returns the smallest multiple of the alignment that is at least `n`.
@@ -104,6 +120,35 @@ impl Alignment {
     }
 }
 
+impl PartialEq for Alignment {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.log2() == other.log2()
+    }
+}
+
+impl Eq for Alignment {}
+
+impl PartialOrd for Alignment {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Alignment {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.log2().cmp(&other.log2())
+    }
+}
+
+impl Hash for Alignment {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.log2().hash(state);
+    }
+}
+
 impl fmt::Debug for Alignment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Alignment({})", self.bytes())
@@ -132,6 +177,14 @@ mod tests {
         }
         assert_eq!(Alignment::of::<u32>().bytes(), 4);
         assert_eq!(Alignment::of::<()>(), Alignment::ONE);
+    }
+
+    #[test]
+    fn an_unspecified_alignment_is_that_of_the_cpu() {
+        let align = Alignment::UNSPECIFIED;
+        assert!(align == Alignment::CPU && align.is_unspecified() && !Alignment::CPU.is_unspecified());
+        assert_eq!((align.bytes(), align.log2(), align.round_up(65)), (64, 6, Ok(128)));
+        assert!(align < Alignment::PLANNED && align > Alignment::ONE);
     }
 
     #[test]

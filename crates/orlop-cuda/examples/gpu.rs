@@ -208,7 +208,7 @@ fn filled(
 ) -> Result<Block> {
     let block = allocator.allocate(&Request::new(bytes).stream(stream.id()))?;
     // SAFETY: a new block with this many bytes, which this stream uses.
-    unsafe { ops.fill(block.as_ptr(), &word.to_le_bytes(), bytes / 4, stream.id()) }?;
+    unsafe { ops.fill(block.device_ptr(), &word.to_le_bytes(), bytes / 4, stream.id()) }?;
     Ok(block)
 }
 
@@ -216,7 +216,7 @@ fn filled(
 fn sent(ops: &CudaOps, allocator: &AllocatorRef, bytes: &mut [u8], stream: StreamId) -> Result<Block> {
     let block = allocator.allocate(&Request::new(bytes.len()).stream(stream))?;
     let from = DevicePtr::new(NonNull::from(&mut *bytes).cast(), Device::CPU);
-    let to = DevicePtr::new(block.as_ptr(), block.device());
+    let to = block.device_ptr();
     // SAFETY: both have this many bytes; the source has been read when the call returns.
     unsafe { ops.copy(to, from, bytes.len(), stream) }?;
     Ok(block)
@@ -227,7 +227,7 @@ fn wrong_bytes(ops: &CudaOps, block: &Block, expected: &[u8], stream: StreamId) 
     let mut found = vec![0_u8; expected.len()];
     let to = DevicePtr::new(NonNull::from(found.as_mut_slice()).cast(), Device::CPU);
     // SAFETY: both have this many bytes, and are kept until the stream was waited for.
-    unsafe { ops.copy(to, DevicePtr::new(block.as_ptr(), block.device()), expected.len(), stream) }?;
+    unsafe { ops.copy(to, block.device_ptr(), expected.len(), stream) }?;
     ops.synchronize(stream)?;
     Ok((0..expected.len()).filter(|&at| found[at] != expected[at]).collect())
 }
@@ -259,11 +259,11 @@ fn check_casts(device: &CudaDevice, allocator: &AllocatorRef, count: usize) -> R
             let blocks =
                 [sent(&ops, allocator, &mut expected, stream)?, sent(&ops, allocator, &mut source, stream)?];
             let done = StridedLoops::with((&layout, to.size()), Some((&layout, from.size())), |loops| {
-                let first = |bytes: &mut [u8]| NonNull::from(bytes).cast();
+                let first = |bytes: &mut [u8]| DevicePtr::new(NonNull::from(bytes).cast(), Device::CPU);
                 let host = ((first(&mut expected), to), (first(&mut source), from));
                 // SAFETY: the layout is inside both vectors.
                 unsafe { HostOps.cast(host.0, host.1, loops, stream) }?;
-                let there = ((blocks[0].as_ptr(), to), (blocks[1].as_ptr(), from));
+                let there = ((blocks[0].device_ptr(), to), (blocks[1].device_ptr(), from));
                 // SAFETY: the layout is inside both blocks.
                 unsafe { ops.cast(there.0, there.1, loops, stream) }
             });
@@ -295,7 +295,7 @@ fn check_transpositions(device: &CudaDevice, allocator: &AllocatorRef) -> Result
             let places = (host(&mut expected), host(&mut source));
             // SAFETY: the layouts are inside both vectors.
             unsafe { HostOps.copy_strided(places.0, places.1, item, loops, stream) }?;
-            let there = |block: &Block| DevicePtr::new(block.as_ptr(), block.device());
+            let there = |block: &Block| block.device_ptr();
             // SAFETY: the layouts are inside both blocks.
             unsafe { ops.copy_strided(there(&blocks[0]), there(&blocks[1]), item, loops, stream) }
         });
@@ -304,12 +304,11 @@ fn check_transpositions(device: &CudaDevice, allocator: &AllocatorRef) -> Result
         let pattern = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16][..item];
         let every_second = to.slice(1, None, None, 2)?;
         let done = StridedLoops::with((&every_second, item), None, |loops| {
+            let host = DevicePtr::new(NonNull::from(expected.as_mut_slice()).cast(), Device::CPU);
             // SAFETY: the layout is inside the vector.
-            unsafe {
-                HostOps.fill_strided(NonNull::from(expected.as_mut_slice()).cast(), pattern, loops, stream)
-            }?;
+            unsafe { HostOps.fill_strided(host, pattern, loops, stream) }?;
             // SAFETY: the layout is inside the block.
-            unsafe { ops.fill_strided(blocks[0].as_ptr(), pattern, loops, stream) }
+            unsafe { ops.fill_strided(blocks[0].device_ptr(), pattern, loops, stream) }
         });
         done??;
         wrong += wrong_bytes(&ops, &blocks[0], &expected, stream)?.len();

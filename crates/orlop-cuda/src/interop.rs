@@ -30,8 +30,7 @@ unsafe impl<T> DeviceRepr for KernelPointer<T> {}
 trait KernelMemory {
     fn place(&self) -> (Device, usize, usize);
     fn own_stream(&self) -> StreamId;
-    fn is_recorded(&self, stream: StreamId) -> bool;
-    fn record(&self, stream: StreamId) -> Result<()>;
+    fn acquire(&self, stream: &DeviceStream) -> Result<bool>;
 }
 
 impl KernelMemory for Block {
@@ -43,12 +42,9 @@ impl KernelMemory for Block {
         self.stream()
     }
 
-    fn is_recorded(&self, stream: StreamId) -> bool {
-        self.stream_uses().any(|recorded| recorded == stream)
-    }
-
-    fn record(&self, stream: StreamId) -> Result<()> {
-        self.record_stream(stream)
+    fn acquire(&self, stream: &DeviceStream) -> Result<bool> {
+        // SAFETY: the driver orders the streams, or returns an error.
+        unsafe { self.acquire_with(stream.id(), |own| Ok(stream.wait_for(own)?)) }
     }
 }
 
@@ -61,12 +57,9 @@ impl KernelMemory for MemoryBlock {
         self.stream
     }
 
-    fn is_recorded(&self, stream: StreamId) -> bool {
-        self.uses.iter().any(|recorded| recorded == stream)
-    }
-
-    fn record(&self, stream: StreamId) -> Result<()> {
-        self.record_stream(stream)
+    fn acquire(&self, stream: &DeviceStream) -> Result<bool> {
+        // SAFETY: the driver orders the streams, or returns an error.
+        unsafe { self.acquire_with(stream.id(), |own| Ok(stream.wait_for(own)?)) }
     }
 }
 
@@ -80,9 +73,8 @@ fn acquire(block: &impl KernelMemory, stream: &DeviceStream) -> Result<usize> {
         StreamId::HOST => StreamId::default_of(device),
         own => own,
     };
-    if own != stream.id() && !block.is_recorded(stream.id()) {
-        stream.wait_for(own)?;
-        block.record(stream.id())?;
+    if own != stream.id() && !block.acquire(stream)? {
+        return Err(Error::StreamsNotHonoured { device, stream: stream.id() });
     }
     Ok(address)
 }

@@ -39,6 +39,7 @@ mod register;
 
 pub use self::allocators::{
     DriverAllocator, PinnedAllocator, PinnedLedger, caching_allocator, caching_allocator_with,
+    configured_allocator,
 };
 pub use self::device::{CudaDevice, DeviceStream};
 pub use self::driver::Driver;

@@ -1,6 +1,8 @@
 //! The init functions of this crate: allocators by name, and a device in a context.
 
-use crate::allocators::{DriverAllocator, PinnedAllocator, caching_allocator, caching_allocator_with};
+use crate::allocators::{
+    DriverAllocator, PinnedAllocator, caching_allocator, caching_allocator_with, configured_allocator,
+};
 use crate::device::CudaDevice;
 use crate::driver::Driver;
 use crate::error::CudaError;
@@ -10,7 +12,7 @@ use orlop_alloc::{Allocator, AllocatorRef, Error, Result};
 use orlop_context::registry::{Factory, Registry};
 use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
-use orlop_device::{DeviceAllocator, Policy, TorchConf};
+use orlop_device::{DeviceAllocator, DeviceConfig, Policy, TorchConf};
 use std::sync::Arc;
 
 /// Below all factories for the CPU: the one of the highest priority is its default.
@@ -108,14 +110,16 @@ fn handle(allocator: impl Allocator, config: &AllocatorConfig) -> AllocatorRef {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// The allocator follows the environment variables of [`DeviceConfig`].
+///
 /// # Errors
 ///
-/// Failures of the driver.
+/// Failures of the driver; a variable that cannot be read.
 pub fn install(context: &Context, device: &CudaDevice) -> Result<()> {
-    let allocator = caching_allocator(device)?.into_ref().erase();
+    let allocator = configured_allocator(device, &DeviceConfig::from_env())?.into_ref().erase();
     context.register(device.device(), MemoryKind::Default, allocator)?;
     context.register(Device::CPU, MemoryKind::HostPinned, PinnedAllocator::new(device))?;
-    context.register_ops(device.device(), Arc::new(CudaOps::new(device)));
+    context.register_ops(device.device(), Arc::new(CudaOps::new(device)))?;
     context.set_stream(device.device(), device.default_stream());
     Ok(())
 }

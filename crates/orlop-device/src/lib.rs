@@ -54,6 +54,7 @@ struct Readme;
 
 mod allocator;
 mod backing;
+mod config;
 mod engine;
 mod error;
 mod pages;
@@ -69,7 +70,8 @@ mod stream_ids;
 mod tests;
 
 pub use self::allocator::DeviceAllocator;
-pub use self::backing::{BackingError, DeviceBacking, DriverFailure, EventId};
+pub use self::backing::{BackingError, DeviceBacking, DriverFailure, EventId, VisitedDevice};
+pub use self::config::DeviceConfig;
 pub use self::engine::{
     DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, PoolId, StreamFilter,
 };

@@ -147,7 +147,7 @@ impl QueuedDevice {
     pub fn context(&self) -> Result<Context> {
         let context = Context::new();
         context.register(self.device, MemoryKind::Default, self.allocator())?;
-        context.register_ops(self.device, Arc::new(self.clone()));
+        context.register_ops(self.device, Arc::new(self.clone()))?;
         Ok(context)
     }
 
@@ -203,8 +203,12 @@ fn offsets(loops: StridedLoops<'_>) -> Vec<(usize, usize)> {
 
 // SAFETY: 1. work accesses the given elements only. 2. sources that are not kept, and patterns, are copied by
 // the call.
-// 3. waiting runs the work.
+// 3. waiting runs the work. 4. all memory is the host's. 5. waits are queued as work.
 unsafe impl DeviceOps for QueuedDevice {
+    fn device(&self) -> Device {
+        self.device
+    }
+
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()> {
         let (to, source) = (WorkAddress::of(to.ptr), WorkAddress::of(from.ptr));
         let mut queues = self.queues();
@@ -255,12 +259,12 @@ unsafe impl DeviceOps for QueuedDevice {
 
     unsafe fn cast(
         &self,
-        (to, to_dtype): (NonNull<u8>, DType),
-        (from, from_dtype): (NonNull<u8>, DType),
+        (to, to_dtype): (DevicePtr, DType),
+        (from, from_dtype): (DevicePtr, DType),
         loops: StridedLoops<'_>,
         stream: StreamId,
     ) -> Result<()> {
-        let (to, from, steps) = (WorkAddress::of(to), WorkAddress::of(from), offsets(loops));
+        let (to, from, steps) = (WorkAddress::of(to.ptr), WorkAddress::of(from.ptr), offsets(loops));
         let one = Layout::contiguous(Shape::scalar());
         let mut queues = self.queues();
         if !queues.casts {
@@ -276,8 +280,8 @@ unsafe impl DeviceOps for QueuedDevice {
         })
     }
 
-    unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
-        let (to, bytes) = (WorkAddress::of(to), pattern.repeat(count));
+    unsafe fn fill(&self, to: DevicePtr, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
+        let (to, bytes) = (WorkAddress::of(to.ptr), pattern.repeat(count));
         let mut queues = self.queues();
         queues.calls.fills += 1;
         queues.submit(stream, move || {

@@ -108,7 +108,7 @@ unsafe impl<A: Allocator> Allocator for RecordingMock<A> {
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let (id, address, requested) = (block.id, block.address(), block.requested);
-        let uses = block.uses.iter().collect();
+        let uses = block.stream_uses().collect();
         // SAFETY: guaranteed by the caller; the inner allocator's own block.
         let result = unsafe { self.inner.deallocate(block) };
         self.log.note(RecordedCall::Returned { id, address, requested, uses, accepted: result.is_ok() });

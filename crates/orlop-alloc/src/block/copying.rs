@@ -2,7 +2,7 @@
 //!
 //! `Context::copy` and `Context::duplicate` of `orlop-context` choose the operations.
 
-use crate::{Access, Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, RawBlock, Request, Result};
+use crate::{Access, Allocator, AllocatorRef, Block, DeviceOps, Error, RawBlock, Request, Result};
 use orlop_core::StreamId;
 use orlop_host::shield::report;
 
@@ -35,19 +35,20 @@ impl Block {
     /// # Errors
     ///
     /// [`Error::SizeMismatch`], [`Error::NotHostAccessible`] for a block without accessible bytes,
+    /// [`Error::WrongOperations`] if `ops` are of neither block's device, or the host's and one block is not,
     /// [`Error::NoCopyPath`], and errors of the backend.
     pub fn copy_by(&mut self, ops: &dyn DeviceOps, source: &Self, stream: StreamId) -> Result<()> {
         if self.len() != source.len() {
             return Err(Error::SizeMismatch { source_bytes: source.len(), destination_bytes: self.len() });
         }
         source.check_reachable()?;
+        self.check_worker(ops, source)?;
         let is_kept = self.is_kept_for(ops, stream)?;
         // A source in host memory has been read when the call returns.
         let is_source_kept = source.device().is_cpu() || source.is_kept_for(ops, stream)?;
-        let place = |block: &Self| DevicePtr::new(block.as_ptr(), block.device());
         // SAFETY: two different blocks of `len` bytes each: valid, disjoint, one borrowed exclusively and the
         // other shared until the stream was synchronized, or kept: by their allocators, or as unfinished.
-        let submitted = unsafe { ops.copy(place(self), place(source), source.len(), stream) };
+        let submitted = unsafe { ops.copy(self.device_ptr(), source.device_ptr(), source.len(), stream) };
         let blocks = [&*self, source];
         let unkept = match (is_kept, is_source_kept) {
             (true, true) => &[],
@@ -62,14 +63,24 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`] for a block without accessible bytes, and errors of the backend.
+    /// [`Error::WrongOperations`] if `ops` are another device's, [`Error::NotHostAccessible`] for a block
+    /// without accessible bytes, and errors of the backend.
     pub fn zero_by(&mut self, ops: &dyn DeviceOps, stream: StreamId) -> Result<()> {
+        ops.check_on(self.device())?;
         let is_kept = self.is_kept_for(ops, stream)?;
         // SAFETY: the block's own bytes, borrowed exclusively until the stream was synchronized, or kept: by
         // their allocator, or as unfinished.
-        let submitted = unsafe { ops.zero(self.as_ptr(), self.len(), stream) };
+        let submitted = unsafe { ops.zero(self.device_ptr(), self.len(), stream) };
         let unkept = [&*self];
         finish(ops, stream, submitted, if is_kept { &[] } else { &unkept })
+    }
+
+    /// Returns an error unless `ops` can copy between the two blocks: they are those of one of the devices,
+    /// and the host's only if that is the device of both.
+    fn check_worker(&self, ops: &dyn DeviceOps, source: &Self) -> Result<()> {
+        let [to, from] = [self, source].map(Self::device);
+        let is_peer = !to.is_cpu() && !from.is_cpu() && ops.device() == from;
+        ops.check_on(if to.is_cpu() || is_peer { from } else { to })
     }
 
     /// Returns `true` if the host need not wait for work of `stream` on this block: it cannot access it, and
@@ -161,7 +172,7 @@ mod tests {
     use crate::bfc::Bfc;
     use crate::caching::Caching;
     use crate::engine::Direct;
-    use crate::{HostOps, Record};
+    use crate::{DevicePtr, HostOps, Record};
     use orlop_core::{Alignment, Device, MemoryKind, StreamId};
     use std::ptr::NonNull;
 
@@ -199,12 +210,16 @@ mod tests {
 
     // SAFETY: nothing runs in a stream.
     unsafe impl DeviceOps for LostOps {
+        fn device(&self) -> Device {
+            Device::CPU
+        }
+
         unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()> {
             // SAFETY: guaranteed by the caller.
             unsafe { HostOps.copy(to, from, bytes, stream) }
         }
 
-        unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
+        unsafe fn fill(&self, to: DevicePtr, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
             // SAFETY: guaranteed by the caller.
             unsafe { HostOps.fill(to, pattern, count, stream) }
         }

@@ -132,6 +132,25 @@ impl MemoryBlock {
         Record::acquire_for(self, ops, stream)
     }
 
+    /// As [`MemoryBlock::acquire_for`], with a function that orders the streams: see
+    /// [`Block::acquire_with`].
+    ///
+    /// # Errors
+    ///
+    /// That of `wait_for`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Block::acquire_with`].
+    pub unsafe fn acquire_with(
+        &self,
+        stream: orlop_core::StreamId,
+        wait_for: impl FnOnce(orlop_core::StreamId) -> crate::Result<()>,
+    ) -> crate::Result<bool> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Record::acquire_with(self, stream, wait_for) }
+    }
+
     /// Returns `true` if the memory is reused only after the streams that used it: see
     /// [`Block::record_stream`].
     #[must_use]

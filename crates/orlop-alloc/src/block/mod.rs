@@ -10,7 +10,7 @@
 //! | `raw` | [`RawBlock`] and its [`Record`]: what engines, adaptors and handles exchange |
 //! | `records` | recycling of records |
 //! | `record_slab` | [`RecordSlab`]: dense records of an engine |
-//! | `stream_uses` | the streams that used a block |
+//! | `stream_uses`, `streams` | the streams that used a block, and how they are recorded |
 //! | `deleter` | how foreign memory is freed |
 //! | `copying` | copies and fills; blocks that a device may still use |
 
@@ -24,6 +24,7 @@ mod record_slab;
 mod records;
 mod request;
 mod stream_uses;
+mod streams;
 mod tag;
 mod typed;
 

@@ -69,6 +69,13 @@ impl Block {
         self.raw.ptr
     }
 
+    /// Returns the address of the first byte with its device, for the operations of devices.
+    #[inline]
+    #[must_use]
+    pub fn device_ptr(&self) -> crate::DevicePtr {
+        crate::DevicePtr::new(self.raw.ptr, self.raw.device)
+    }
+
     /// Returns the requested size in bytes.
     #[inline]
     #[must_use]
@@ -132,11 +139,6 @@ impl Block {
         self.raw.stream
     }
 
-    /// Returns the other streams that used the block, latest first.
-    pub fn stream_uses(&self) -> impl Iterator<Item = StreamId> + '_ {
-        self.raw.uses.iter()
-    }
-
     /// Grows the block in place to at least `bytes` bytes. Returns `false` if that is not possible; the block
     /// is then unchanged, and a larger block has to be allocated instead. The contents of the additional
     /// bytes are unspecified.
@@ -162,35 +164,6 @@ impl Block {
         }
         // SAFETY: `owner` is the cell that the block returns to, and the block is live.
         self.raw.allocator().is_some_and(|owner| unsafe { grow_block(owner, &mut self.raw, bytes) })
-    }
-
-    /// Records that `stream` uses the memory too, so that it is not reused before that stream has finished
-    /// its work.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::StreamsNotHonoured`](crate::Error::StreamsNotHonoured) if the memory would be reused without
-    /// waiting for the stream: its allocator's [`Semantics`](crate::Semantics) are not stream-ordered, as for
-    /// every CPU engine, or the memory is foreign. Nothing is recorded then: synchronize with the stream
-    /// before the block is dropped.
-    pub fn record_stream(&self, stream: StreamId) -> Result<()> {
-        self.raw.record_use(stream)
-    }
-
-    /// Prepares the block for work of `ops` on `stream`. Records the stream, as [`Block::record_stream`]
-    /// does, so that dropping the block defers the reuse of its memory. The first time for a stream other
-    /// than the block's own, the stream waits for the work submitted to that so far: memory that was reused
-    /// may still be in use there, and so may its first contents.
-    ///
-    /// Returns `false` if the memory is not kept until the stream has done its work: the allocator does not
-    /// wait for streams, or the memory is foreign. Then synchronize with the stream before the block is
-    /// dropped.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`DeviceOps::wait_for`](crate::DeviceOps::wait_for).
-    pub fn acquire_for(&self, ops: &dyn crate::DeviceOps, stream: StreamId) -> Result<bool> {
-        self.raw.acquire_for(ops, stream)
     }
 
     /// Returns `true` if dropping the block returns memory to an allocator of this crate.
@@ -372,7 +345,7 @@ mod tests {
         let used = || {
             let mut record = Record::new(ptr, 64, Device::CPU, Access::Host);
             (record.requested, record.id, record.token) = (64, AllocationId::next(), 5);
-            record.uses.record(StreamId::from_raw(3));
+            record.add_stream_use(StreamId::from_raw(3));
             let mut raw = RawBlock::new(Box::new(record));
             raw.set_owner(allocator.owner());
             // SAFETY: the box passed to `RawBlock::new` above.

@@ -33,7 +33,7 @@ pub struct Record {
     /// the block is unused, the link to the next record in a list of unused blocks.
     pub(crate) owner: Option<Owner>,
     /// The other streams that used the block since it was allocated.
-    pub uses: StreamUses,
+    pub(crate) uses: StreamUses,
     /// The tag of the request.
     pub tag: Tag,
     /// The kind of memory.
@@ -162,6 +162,24 @@ impl Record {
         self.ptr.as_ptr().addr()
     }
 
+    /// Returns the other streams that used the block, latest first.
+    pub fn stream_uses(&self) -> impl Iterator<Item = StreamId> + '_ {
+        self.uses.iter()
+    }
+
+    /// Returns `true` if other streams used the block.
+    #[inline]
+    #[must_use]
+    pub fn has_stream_uses(&self) -> bool {
+        !self.uses.is_empty()
+    }
+
+    /// Adds a stream that used the block, for adaptors: a user calls
+    /// [`Block::record_stream`](crate::Block::record_stream).
+    pub fn add_stream_use(&mut self, stream: StreamId) {
+        self.uses.record(stream);
+    }
+
     /// Returns the range of the block's addresses.
     pub(crate) fn addresses(&self) -> Range<usize> {
         self.address()..self.address() + self.granted
@@ -183,17 +201,34 @@ impl Record {
 
     /// See [`Block::acquire_for`](crate::Block::acquire_for).
     pub(crate) fn acquire_for(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<bool> {
+        if self.granted > 0 {
+            ops.check_orders(self.device)?;
+        }
+        // SAFETY: `wait_for` orders the streams (`DeviceOps`, obligation 5).
+        unsafe { self.acquire_with(stream, |own| ops.wait_for(stream, own)) }
+    }
+
+    /// See [`Block::acquire_with`](crate::Block::acquire_with).
+    ///
+    /// # Safety
+    ///
+    /// As for that function.
+    pub(crate) unsafe fn acquire_with(
+        &self,
+        stream: StreamId,
+        wait_for: impl FnOnce(StreamId) -> Result<()>,
+    ) -> Result<bool> {
         if self.granted == 0 || !self.honours_streams() {
             return Ok(self.granted == 0);
         }
         let own = self.own_stream();
-        // Recorded after the wait: if that fails, the next use waits.
-        if stream != own && !self.uses.iter().any(|known| known == stream) {
+        // Noted after the wait: if that fails, the next use waits.
+        if stream != own && !self.uses.is_ordered(stream) {
             // The host's own work is done.
             if own != StreamId::HOST {
-                ops.wait_for(stream, own)?;
+                wait_for(own)?;
             }
-            self.uses.record(stream);
+            self.uses.order(stream);
         }
         Ok(true)
     }
@@ -289,8 +324,8 @@ impl RawBlock {
     ///
     /// 1. When the block is handed on, to a user or to another allocator, its record describes it correctly,
     ///    as [`Allocator`](crate::Allocator) requires: address, size, device and access;
-    /// 2. when it returns to the allocator that handed it out, the record is as it was then, except for
-    ///    `uses`.
+    /// 2. when it returns to the allocator that handed it out, the record is as it was then, except for the
+    ///    streams that used it.
     #[inline]
     #[must_use]
     pub unsafe fn record_mut(&mut self) -> &mut Record {

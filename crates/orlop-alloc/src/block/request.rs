@@ -40,13 +40,14 @@ pub struct Request {
 }
 
 impl Request {
-    /// Creates a request for `bytes` bytes of the default kind, aligned to 64 bytes.
+    /// Creates a request for `bytes` bytes of the default kind, aligned to 64 bytes on the CPU and to 256 on
+    /// devices.
     #[must_use]
     #[inline]
     pub const fn new(bytes: usize) -> Self {
         Self {
             bytes,
-            align: Alignment::CPU,
+            align: Alignment::UNSPECIFIED,
             kind: MemoryKind::Default,
             zeroed: false,
             retry: true,

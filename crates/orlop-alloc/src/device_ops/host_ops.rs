@@ -2,10 +2,9 @@
 
 use super::{DeviceOps, DevicePtr};
 use crate::{DeviceMemory, Error, Result, StridedLoops};
-use orlop_core::{DType, StreamId};
+use orlop_core::{DType, Device, StreamId};
 use orlop_host::kernels::{LoopDim, cast_loops, copy_loops, fill_loops, pays};
 use orlop_host::system_memory;
-use std::ptr::NonNull;
 
 /// The operations of the CPU: vectorised, and parallel for large data with the crate's feature `rayon`. They
 /// are done when they return.
@@ -20,9 +19,20 @@ fn check_host(to: DevicePtr, from: DevicePtr) -> Result<()> {
     Err(Error::NoCopyPath { from: from.device, to: to.device })
 }
 
+/// Returns an error unless the memory is the host's, also where the host can access a device's: that is
+/// ordered by streams, which the host's operations are not.
+fn check_own(to: DevicePtr) -> Result<()> {
+    (&HostOps as &dyn DeviceOps).check_on(to.device)
+}
+
 // SAFETY: 1. the kernels read and write the given elements only, during the call. 2. and 3. so nothing is
-// left to be done when a call returns.
+// left to be done when a call returns. 4. the device is the CPU, and memory of any other is refused. 5. no
+// stream but the host's own is waited for.
 unsafe impl DeviceOps for HostOps {
+    fn device(&self) -> Device {
+        Device::CPU
+    }
+
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, _: StreamId) -> Result<()> {
         check_host(to, from)?;
         if pays(bytes) {
@@ -54,11 +64,14 @@ unsafe impl DeviceOps for HostOps {
 
     unsafe fn cast(
         &self,
-        (to, to_dtype): (NonNull<u8>, DType),
-        (from, from_dtype): (NonNull<u8>, DType),
+        (to, to_dtype): (DevicePtr, DType),
+        (from, from_dtype): (DevicePtr, DType),
         loops: StridedLoops<'_>,
         _: StreamId,
     ) -> Result<()> {
+        check_own(to)?;
+        check_own(from)?;
+        let (to, from) = (to.ptr, from.ptr);
         // SAFETY: the elements at all steps are valid, of these dtypes, and disjoint (guaranteed by the
         // caller).
         unsafe {
@@ -67,32 +80,41 @@ unsafe impl DeviceOps for HostOps {
         Ok(())
     }
 
-    unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, _: StreamId) -> Result<()> {
+    unsafe fn fill(&self, to: DevicePtr, pattern: &[u8], count: usize, _: StreamId) -> Result<()> {
+        check_own(to)?;
         let bytes = pattern.len() * count;
         if bytes > 0 {
             let dims = &mut [LoopDim { size: count, dst: pattern.len(), src: 0 }];
             // SAFETY: valid and accessed by this call only, for all repetitions (guaranteed by the caller).
-            unsafe { fill_loops(dims, to.as_ptr(), pattern, bytes) };
+            unsafe { fill_loops(dims, to.ptr.as_ptr(), pattern, bytes) };
         }
         Ok(())
     }
 
     unsafe fn fill_strided(
         &self,
-        to: NonNull<u8>,
+        to: DevicePtr,
         pattern: &[u8],
         loops: StridedLoops<'_>,
         _: StreamId,
     ) -> Result<()> {
+        check_own(to)?;
         let bytes = loops.steps() * pattern.len();
         if bytes > 0 {
             let mut dims = loops.dims().to_vec();
             dims.iter_mut().for_each(|dim| dim.src = 0);
             // SAFETY: the elements at all steps are valid, do not overlap, and are accessed by this call only
             // (guaranteed by the caller).
-            unsafe { fill_loops(&mut dims, to.as_ptr(), pattern, bytes) };
+            unsafe { fill_loops(&mut dims, to.ptr.as_ptr(), pattern, bytes) };
         }
         Ok(())
+    }
+
+    fn wait_for(&self, stream: StreamId, earlier: StreamId) -> Result<()> {
+        if earlier == stream || earlier == StreamId::HOST {
+            return Ok(());
+        }
+        Err(Error::StreamsNotHonoured { device: Device::CPU, stream: earlier })
     }
 
     fn synchronize(&self, _: StreamId) -> Result<()> {
@@ -107,7 +129,8 @@ unsafe impl DeviceOps for HostOps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orlop_core::{Device, Layout, Shape, Strides};
+    use orlop_core::{Layout, Shape, Strides};
+    use std::ptr::NonNull;
 
     /// Forwards runs of bytes only, so that the strided defaults are used.
     #[derive(Debug)]
@@ -115,12 +138,16 @@ mod tests {
 
     // SAFETY: as `HostOps`.
     unsafe impl DeviceOps for RunsOnly {
+        fn device(&self) -> Device {
+            Device::CPU
+        }
+
         unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()> {
             // SAFETY: guaranteed by the caller.
             unsafe { HostOps.copy(to, from, bytes, stream) }
         }
 
-        unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
+        unsafe fn fill(&self, to: DevicePtr, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
             // SAFETY: guaranteed by the caller.
             unsafe { HostOps.fill(to, pattern, count, stream) }
         }
@@ -136,9 +163,11 @@ mod tests {
         StreamId::from_raw(3)
     }
 
-    fn first(bytes: &mut [u8]) -> NonNull<u8> {
-        NonNull::from(bytes).cast()
+    fn first(bytes: &mut [u8]) -> DevicePtr {
+        DevicePtr::new(NonNull::from(bytes).cast(), Device::CPU)
     }
+
+    type Operation<'a> = &'a dyn Fn(StridedLoops<'_>) -> Result<()>;
 
     /// Layouts of one shape whose elements fit into 400 elements and do not overlap.
     fn layouts() -> Vec<Layout> {
@@ -170,9 +199,8 @@ mod tests {
                 let (mut copied, mut from_bytes) = (vec![0xee; 800], source.clone());
                 let (to_ptr, from_ptr) = (first(&mut copied), first(&mut from_bytes));
                 let copy = |loops: StridedLoops<'_>| {
-                    let place = |ptr| DevicePtr::new(ptr, Device::CPU);
                     // SAFETY: both vectors are large enough for the layouts.
-                    unsafe { ops.copy_strided(place(to_ptr), place(from_ptr), ITEM, loops, stream()) }
+                    unsafe { ops.copy_strided(to_ptr, from_ptr, ITEM, loops, stream()) }
                 };
                 StridedLoops::with((to, ITEM), Some((&from, ITEM)), copy).unwrap().unwrap();
                 assert!(copied == expected, "{ops:?} {to:?} {from:?}");
@@ -220,10 +248,36 @@ mod tests {
     #[test]
     fn the_host_copies_host_memory_only() {
         let mut bytes = vec![0; 8];
-        let (host, far) = (DevicePtr::new(first(&mut bytes), Device::CPU), Device::custom(5, 0));
+        let host = first(&mut bytes);
+        let far = DevicePtr { device: Device::custom(5, 0), ..host };
         // SAFETY: refused before anything is accessed.
-        let copied = unsafe { HostOps.copy(DevicePtr { device: far, ..host }, host, 4, stream()) };
+        let copied = unsafe { HostOps.copy(far, host, 4, stream()) };
         assert!(matches!(copied, Err(Error::NoCopyPath { .. })));
+        let dtype = DType::U8;
+        let others: [Operation<'_>; 5] = [
+            // SAFETY: as above.
+            &|_| unsafe { HostOps.fill(far, &[1], 4, stream()) },
+            // SAFETY: as above.
+            &|_| unsafe { HostOps.zero(far, 4, stream()) },
+            // SAFETY: as above.
+            &|loops| unsafe { HostOps.fill_strided(far, &[1], loops, stream()) },
+            // SAFETY: as above.
+            &|loops| unsafe { HostOps.cast((far, dtype), (host, dtype), loops, stream()) },
+            // SAFETY: as above.
+            &|loops| unsafe { HostOps.cast((host, dtype), (far, dtype), loops, stream()) },
+        ];
+        for operation in others {
+            let refused = operation(StridedLoops::once());
+            assert!(matches!(refused, Err(Error::WrongOperations { device, .. }) if device == far.device));
+        }
+        assert_eq!(bytes, [0; 8]);
+    }
+
+    #[test]
+    fn the_host_waits_for_its_own_stream_only() {
+        HostOps.wait_for(stream(), StreamId::HOST).unwrap();
+        let refused = HostOps.wait_for(StreamId::HOST, stream());
+        assert!(matches!(refused, Err(Error::StreamsNotHonoured { stream: of, .. }) if of == stream()));
     }
 
     #[test]
@@ -233,9 +287,8 @@ mod tests {
         // SAFETY: the vector has this many repetitions.
         unsafe { HostOps.fill(first(&mut filled), &[1, 2, 3], count, stream()) }.unwrap();
         assert!(filled.chunks_exact(3).all(|part| part == [1, 2, 3]));
-        let place = |bytes: &mut [u8]| DevicePtr::new(first(bytes), Device::CPU);
         // SAFETY: two vectors of this length.
-        unsafe { HostOps.copy(place(&mut copied), place(&mut filled), 3 * count, stream()) }.unwrap();
+        unsafe { HostOps.copy(first(&mut copied), first(&mut filled), 3 * count, stream()) }.unwrap();
         assert_eq!(copied, filled);
     }
 }

@@ -76,7 +76,14 @@ impl DevicePtr {
 /// 2. It has read a host source that is not [kept](DevicePtr::is_kept), and `pattern`, when the call returns.
 /// 3. When [`DeviceOps::synchronize`] has returned `Ok`, all work submitted to the stream before is done, and
 ///    the host sees what it wrote.
+/// 4. [`DeviceOps::device`] always returns the same device, and the operations can access all its memory that
+///    is accessible at all. Safe functions compare it with the device of the memory, and nothing else.
+/// 5. When [`DeviceOps::wait_for`] has returned `Ok`, the one stream waits for the other. If it cannot order
+///    these two, of whatever device they are, that is an error.
 pub unsafe trait DeviceOps: Debug + Send + Sync {
+    /// Returns the device whose memory these operations access.
+    fn device(&self) -> Device;
+
     /// Copies `bytes` bytes. At least one of the addresses is on this device; operations of a device other
     /// than the CPU can also copy between it and the CPU.
     ///
@@ -127,15 +134,15 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     /// # Errors
     ///
     /// [`Error::CannotCast`], before anything is submitted, if it does not cast between these types: the
-    /// caller then casts on the host. The backend's own errors.
+    /// caller then casts on the host. [`Error::WrongOperations`]; the backend's own errors.
     ///
     /// # Safety
     ///
     /// Those of [`DeviceOps::copy_strided`], with the sizes of the dtypes.
     unsafe fn cast(
         &self,
-        to: (NonNull<u8>, DType),
-        from: (NonNull<u8>, DType),
+        to: (DevicePtr, DType),
+        from: (DevicePtr, DType),
         loops: StridedLoops<'_>,
         stream: StreamId,
     ) -> Result<()> {
@@ -143,31 +150,31 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
         Err(Error::CannotCast { from: from.1, to: to.1 })
     }
 
-    /// Fills memory with `count` consecutive repetitions of `pattern`.
+    /// Fills memory of this device with `count` consecutive repetitions of `pattern`.
     ///
     /// # Errors
     ///
-    /// The backend's own.
+    /// [`Error::WrongOperations`] if the memory is another device's; the backend's own.
     ///
     /// # Safety
     ///
     /// `to .. to + pattern.len() * count` is valid, and accessed only by this stream until it has done the
     /// fill.
-    unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, stream: StreamId) -> Result<()>;
+    unsafe fn fill(&self, to: DevicePtr, pattern: &[u8], count: usize, stream: StreamId) -> Result<()>;
 
     /// Writes `pattern` at every step of the loops, whose source is not used; `to` is the address of the
     /// first element. The default fills each run of adjacent elements with [`DeviceOps::fill`].
     ///
     /// # Errors
     ///
-    /// The backend's own. Some elements may have been written.
+    /// Those of [`DeviceOps::fill`]. Some elements may have been written.
     ///
     /// # Safety
     ///
     /// As for [`DeviceOps::fill`], for the elements at all steps, which do not overlap.
     unsafe fn fill_strided(
         &self,
-        to: NonNull<u8>,
+        to: DevicePtr,
         pattern: &[u8],
         loops: StridedLoops<'_>,
         stream: StreamId,
@@ -190,12 +197,12 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The backend's own.
+    /// Those of [`DeviceOps::fill`].
     ///
     /// # Safety
     ///
     /// As for [`DeviceOps::fill`].
-    unsafe fn zero(&self, to: NonNull<u8>, bytes: usize, stream: StreamId) -> Result<()> {
+    unsafe fn zero(&self, to: DevicePtr, bytes: usize, stream: StreamId) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         unsafe { self.fill(to, &[0], bytes, stream) }
     }
@@ -205,7 +212,7 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of [`DeviceOps::synchronize`].
+    /// [`Error::StreamsNotHonoured`] if it cannot wait for this stream; those of [`DeviceOps::synchronize`].
     fn wait_for(&self, stream: StreamId, earlier: StreamId) -> Result<()> {
         let _ = stream;
         self.synchronize(earlier)
@@ -222,5 +229,26 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     /// unknown.
     fn memory(&self) -> Option<DeviceMemory> {
         None
+    }
+}
+
+impl dyn DeviceOps + '_ {
+    /// Returns an error unless these are the operations of `device`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongOperations`]
+    pub fn check_on(&self, device: Device) -> Result<()> {
+        let operations = self.device();
+        if operations == device { Ok(()) } else { Err(Error::WrongOperations { operations, device }) }
+    }
+
+    /// Returns an error unless these operations, on a stream, can be work on memory of `device`: of their own
+    /// device, of the host, or of a peer.
+    pub(crate) fn check_orders(&self, device: Device) -> Result<()> {
+        if device.is_cpu() || self.device().device_type() == device.device_type() {
+            return Ok(());
+        }
+        self.check_on(device)
     }
 }

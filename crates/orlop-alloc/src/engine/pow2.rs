@@ -2,13 +2,22 @@
 //!
 //! A returned block goes to the slot of the thread that returns it, and the next request of that thread finds
 //! it there: one exchange and one pop. There is no central cache behind the slots. A thread whose own
-//! bucket is empty looks one bucket up, then into the other slots, and only then calls the backing. So every
-//! cached block can be found by every thread, and `trim` reaches the caches of idle threads.
+//! bucket is empty looks into the larger ones, then into the other slots, and only then calls the backing. So
+//! every cached block can be found by every thread, and `trim` reaches the caches of idle threads.
 //!
 //! It is fast and wasteful: rounding to powers of two costs a third of the memory on average and half in the
-//! worst case.
+//! worst case. Searching upward saves calls of the backing and wastes more: a block from `n` buckets up is up
+//! to `2^(n + 1)` times as large as its request.
+//!
+//! | buckets searched upward | a block is at most | wasted at most |
+//! |---|---|---|
+//! | 0 | 2 times as large | 1/2 |
+//! | 1 (the default) | 4 times | 3/4 |
+//! | 2 | 8 times | 7/8 |
+//! | `n` | `2^(n + 1)` times | all but `1/2^(n + 1)` |
+//! | 31 (all) | the largest cached block | nearly all of 64 GiB |
 
-use super::region_source::{RegionSource, answered_by_source};
+use super::region_source::{RegionSource, answered_by_source, cached_align};
 use crate::backing::{Backing, BackingRef};
 use crate::{Allocator, RawBlock, Record, Request, Result, StreamUses, Usage};
 use orlop_core::Alignment;
@@ -20,10 +29,7 @@ const BUCKETS: usize = 32;
 
 const SMALLEST_LOG2: u32 = 5;
 
-/// The alignment of cached blocks; requests for more are not cached.
-const ALIGN: Alignment = Alignment::CPU;
-
-/// Number of larger buckets that a request searches: the block is then at most twice as large as needed.
+/// The number of larger buckets that a request searches by default.
 const SEARCH_UP: usize = 1;
 
 /// Maximum number of blocks that a thread takes from other slots at once.
@@ -36,6 +42,10 @@ const UNCACHED: usize = usize::MAX;
 #[derive(Debug)]
 pub struct Pow2<B: Backing = BackingRef> {
     source: RegionSource<B>,
+    /// The alignment of cached blocks; requests for more are not cached.
+    align: Alignment,
+    /// The number of larger buckets that a request searches.
+    search_up: usize,
     /// Counters and caches, per slot, under one lock.
     counters: ShardedCounters<Cache>,
 }
@@ -59,7 +69,23 @@ impl<B: Backing> Pow2<B> {
     /// Creates an engine over this backing.
     #[must_use]
     pub fn new(backing: B) -> Self {
-        Self { source: RegionSource::new(backing), counters: ShardedCounters::default() }
+        let source = RegionSource::new(backing);
+        let align = cached_align(source.device());
+        Self { source, align, search_up: SEARCH_UP, counters: ShardedCounters::default() }
+    }
+
+    /// Sets the number of larger buckets that a request searches when its own is empty, up to 31, which is all
+    /// of them. The module documentation says what each number wastes.
+    #[must_use]
+    pub fn search_up(mut self, buckets: usize) -> Self {
+        self.search_up = buckets.min(BUCKETS - 1);
+        self
+    }
+
+    /// Returns `true` if a request can be served from the buckets.
+    #[inline(always)]
+    fn is_cached(&self, request: &Request, bucket: usize) -> bool {
+        request.align <= self.align && bucket < BUCKETS
     }
 
     /// Takes a cached block of at least the bucket's size from another slot, and moves a few more of that
@@ -68,7 +94,7 @@ impl<B: Backing> Pow2<B> {
         let mut stolen = Vec::with_capacity(MAX_STOLEN);
         let mut found_in = bucket;
         self.counters.for_each_slot(|cache| {
-            for bucket in bucket..=(bucket + SEARCH_UP).min(BUCKETS - 1) {
+            for bucket in bucket..=(bucket + self.search_up).min(BUCKETS - 1) {
                 if !stolen.is_empty() && bucket != found_in {
                     break;
                 }
@@ -88,7 +114,7 @@ impl<B: Backing> Pow2<B> {
     #[cold]
     fn allocate_slow(&self, request: &Request, bucket: usize, bytes: usize) -> Result<RawBlock> {
         let Some(mut record) = self.steal(bucket) else {
-            return self.allocate_region(request, bytes, ALIGN, bucket);
+            return self.allocate_region(request, bytes, self.align, bucket);
         };
         // SAFETY: the block was cached and has not been handed out; it has at least the size of its bucket,
         // which `request.bytes` does not exceed.
@@ -126,12 +152,6 @@ fn bucket_of(bytes: usize) -> usize {
     (usize::BITS - SMALLEST_LOG2 - below.leading_zeros()) as usize
 }
 
-/// Returns `true` if a request can be served from the buckets.
-#[inline(always)]
-fn is_cached(request: &Request, bucket: usize) -> bool {
-    request.align <= ALIGN && bucket < BUCKETS
-}
-
 // SAFETY: 1. a block is a region of its own, at least as large as its bucket, and is in one cache or with one
 // user. 2. the backing guarantees that regions are initialised. 3. for a request of zeros, `prepare` zeroes
 // used blocks, and `reserve_block` zeroes regions that are not zeroed. 4. caches are behind slots. 5. cached
@@ -141,7 +161,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         let bucket = bucket_of(request.bytes);
         // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit, and
         // takes the slow path, which checks the kind.
-        if !is_cached(request, bucket) || request.zeroed {
+        if !self.is_cached(request, bucket) || request.zeroed {
             return None;
         }
         // SAFETY: nothing is called inside that is not in this file, in `Vec` or in the guard.
@@ -186,12 +206,12 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         }
         request.kind.check_on(self.source.device())?;
         let bucket = bucket_of(request.bytes);
-        if !is_cached(request, bucket) {
+        if !self.is_cached(request, bucket) {
             return self.allocate_region(request, request.bytes, request.align, UNCACHED);
         }
         let found = self.counters.with(|cache| {
             let found = cache.buckets[bucket].pop();
-            found.or_else(|| cache.buckets.get_mut(bucket + SEARCH_UP).and_then(Vec::pop))
+            found.or_else(|| cache.buckets[bucket + 1..].iter_mut().take(self.search_up).find_map(Vec::pop))
         });
         let Some(mut record) = found else {
             return self.allocate_slow(request, bucket, (1 << SMALLEST_LOG2) << bucket);
@@ -264,8 +284,8 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
             }
         });
         // SAFETY: the blocks were cached, so they are not in use, and their regions were reserved with
-        // `ALIGN`.
-        unsafe { self.source.release_all(&gone, ALIGN) }
+        // this alignment.
+        unsafe { self.source.release_all(&gone, self.align) }
     }
 }
 
@@ -278,7 +298,8 @@ impl<B: Backing> Drop for Pow2<B> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::backing::System;
+    use crate::backing::{Null, System};
+    use orlop_core::Device;
 
     #[test]
     fn buckets_are_powers_of_two_from_32() {
@@ -301,6 +322,24 @@ mod tests {
         });
         assert_eq!(address_there, address.addr());
         assert_eq!(pool.stats().usage.reserved, 128);
+    }
+
+    #[test]
+    fn the_search_goes_as_far_up_as_it_is_set_to() {
+        for (up, log2, finds) in [(0, 8, false), (1, 8, true), (1, 9, false), (3, 10, true), (99, 30, true)] {
+            let pool = Pow2::new(Null::new(Device::CPU)).search_up(up).into_ref();
+            let large = pool.allocate(&Request::new(1 << log2)).unwrap();
+            let address = large.as_ptr();
+            drop(large);
+            let small = pool.allocate(&Request::new(100)).unwrap();
+            assert_eq!(small.as_ptr() == address, finds, "{up} {log2}");
+            assert!(!finds || small.capacity() == 1 << log2);
+            let there = std::thread::scope(|scope| {
+                drop(small);
+                scope.spawn(|| pool.allocate(&Request::new(100)).unwrap().as_ptr().addr()).join().unwrap()
+            });
+            assert_eq!(there == address.addr(), finds, "in another slot: {up} {log2}");
+        }
     }
 
     #[test]

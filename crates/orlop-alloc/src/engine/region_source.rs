@@ -179,6 +179,11 @@ impl<B: Backing> RegionSource<B> {
     }
 }
 
+/// Returns the alignment of cached blocks, for which requests on a device need not specify one.
+pub(super) fn cached_align(device: Device) -> Alignment {
+    if device.is_cpu() { Alignment::CPU } else { Alignment::PLANNED }
+}
+
 /// Implements the methods of an engine that its field `source`, a [`RegionSource`], answers.
 macro_rules! answered_by_source {
     () => {

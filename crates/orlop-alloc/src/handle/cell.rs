@@ -34,7 +34,7 @@ use super::release_fns::ReleaseFns;
 use super::weak::WeakLink;
 use crate::observer::{Event, WatchList};
 use crate::{Allocator, Block, Error, RawBlock, Request, Result, Stats};
-use orlop_core::MemoryKind;
+use orlop_core::{Alignment, MemoryKind};
 use orlop_host::shield::report;
 use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals};
 use std::ptr::NonNull;
@@ -46,6 +46,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) struct CellHead {
     /// Whether the fast path is open: the engine has its own counters, and no observer watches blocks.
     pub(super) fast_path: AtomicBool,
+    /// True for memory of a device. Its requests take the slow path, which completes them.
+    pub(super) is_device: bool,
     pub(super) release_fns: ReleaseFns,
     /// The cell's allocator.
     pub(super) allocator: NonNull<dyn Allocator>,
@@ -134,6 +136,15 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// Allocates a block and counts it.
     #[inline(always)]
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
+        if self.head.is_device && request.align.is_unspecified() {
+            return self.take_complete(&request.align(Alignment::PLANNED));
+        }
+        self.take_complete(request)
+    }
+
+    /// [`take`](Self::take), of a request with the alignment that it needs on this device.
+    #[inline(always)]
+    fn take_complete(&self, request: &Request) -> Result<RawBlock> {
         if self.counters.is_none()
             && !self.watches.is_empty()
             && let Some(raw) = self.head.allocator().take_cached(request)
@@ -189,7 +200,12 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     #[cold]
     pub(super) fn empty(&self, request: &Request) -> Result<Block> {
         request.kind.check_on(self.allocator.device())?;
-        Ok(Block::new(RawBlock::empty(request, self.allocator.device())))
+        let specified = if self.head.is_device && request.align.is_unspecified() {
+            request.align(Alignment::PLANNED)
+        } else {
+            *request
+        };
+        Ok(Block::new(RawBlock::empty(&specified, self.allocator.device())))
     }
 
     /// Frees a block and counts that. After [`OwnerState::Unused`] the caller destroys the cell. A refusal is

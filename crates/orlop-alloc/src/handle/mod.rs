@@ -67,12 +67,14 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
     pub fn with_statistics(mut allocator: A, counted: bool) -> Self {
         allocator.set_statistics(counted);
         let counters = allocator.counter().is_none().then(|| ShardedCounters::new(counted));
+        let is_device = !allocator.device().is_cpu();
         let cell = NonNull::from(Box::leak(Box::<AllocatorCell<A>>::new_uninit())).cast::<AllocatorCell<A>>();
         // SAFETY: the field is inside the cell's memory.
         let place = unsafe { cell.cast::<u8>().add(offset_of!(AllocatorCell<A>, allocator)) }.cast::<A>();
         let contents = AllocatorCell {
             head: CellHead {
-                fast_path: AtomicBool::new(counters.is_none()),
+                fast_path: AtomicBool::new(counters.is_none() && !is_device),
+                is_device,
                 release_fns: ReleaseFns::of::<A>(),
                 allocator: place,
                 cell,

@@ -24,7 +24,8 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
             former.extend(current.clone());
             let Some(next) = change(current.as_deref()) else { return false };
             let next = WatchList::new(next);
-            let is_open = self.counters.is_none() && !next.as_ref().is_some_and(|next| next.watches_blocks());
+            let has_fast_path = self.counters.is_none() && !self.head.is_device;
+            let is_open = has_fast_path && !next.as_ref().is_some_and(|next| next.watches_blocks());
             let replaced = self.watches.set_if(next, |now| {
                 let is_current = now.map(Arc::as_ptr) == current.as_ref().map(Arc::as_ptr);
                 if is_current {

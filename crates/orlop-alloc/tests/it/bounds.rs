@@ -1,10 +1,10 @@
 //! Auto traits and sizes of public types.
 
-use orlop_alloc::StreamUses;
 use orlop_alloc::adaptor::{Failing, Limit, Retry, Tracking, Waiting};
 use orlop_alloc::backing::{BackingRef, Mmap, Null, Pinned, Region, System, Visited};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
+use orlop_alloc::engine_support::StreamUses;
 use orlop_alloc::{
     AllocatorRef, Block, Deleter, Error, HostOps, OutOfMemory, RawBlock, Record, Request, Stats, Tag,
     TypedBlock,

@@ -1,9 +1,11 @@
 //! `streams.push`, `streams.walk`, `streams.again`, `streams.iter`: a stream is in the set once, and a thread
-//! that finds a node sees its contents.
+//! that finds a node sees its contents. `streams.order`, `streams.ordered`: a thread that finds a stream
+//! ordered comes after the wait.
 
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use orlop_alloc::StreamUses;
+use orlop_alloc::engine_support::StreamUses;
 use orlop_core::StreamId;
 
 fn recorded(uses: &StreamUses) -> Vec<u64> {
@@ -44,4 +46,32 @@ fn a_reader_sees_whole_nodes() {
         assert!(recorder.join().unwrap());
         assert!(reader.join().unwrap() <= 2);
     });
+}
+
+#[test]
+fn a_stream_is_ordered_after_its_wait() {
+    for is_recorded in [false, true] {
+        loom::model(move || {
+            let stream = StreamId::from_raw(1);
+            let shared = Arc::new((StreamUses::new(), UnsafeCell::new(0)));
+            if is_recorded {
+                shared.0.record(stream);
+            }
+            assert!(!shared.0.is_ordered(stream), "recorded is not ordered");
+            let waiter = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    // SAFETY: the other thread reads it only after the stream is ordered.
+                    shared.1.with_mut(|waited| unsafe { *waited = 1 });
+                    shared.0.order(stream);
+                })
+            };
+            if shared.0.is_ordered(stream) {
+                // SAFETY: written before the stream was ordered.
+                assert_eq!(shared.1.with(|waited| unsafe { *waited }), 1);
+            }
+            waiter.join().unwrap();
+            assert!(shared.0.is_ordered(stream) && recorded(&shared.0) == [1]);
+        });
+    }
 }

@@ -7,8 +7,15 @@ use std::sync::Arc;
 
 impl Context {
     /// Registers the operations that copy, fill and cast memory of `device`.
-    pub fn register_ops(&self, device: Device, ops: Arc<dyn DeviceOps>) {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongOperations`] if they are another device's, such as the host's for a device that it can
+    /// access: the host's operations are not ordered by streams.
+    pub fn register_ops(&self, device: Device, ops: Arc<dyn DeviceOps>) -> Result<()> {
+        ops.check_on(device)?;
         self.inner.routes.get_or_new(device).ops.set(Some(ops));
+        Ok(())
     }
 
     /// Returns the operations of `device`. The CPU always has some.

@@ -3,7 +3,6 @@
 use orlop_alloc::{DeviceMemory, DeviceOps, DevicePtr, Error, Result};
 use orlop_context::{Context, device_memory};
 use orlop_core::{Device, StreamId};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 const GPU: Device = Device::cuda(0);
@@ -14,10 +13,13 @@ struct ReportedMemory(Option<DeviceMemory>);
 
 // SAFETY: it accesses no memory.
 unsafe impl DeviceOps for ReportedMemory {
+    fn device(&self) -> Device {
+        GPU
+    }
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, _: usize, _: StreamId) -> Result<()> {
         Err(Error::NoCopyPath { from: from.device, to: to.device })
     }
-    unsafe fn fill(&self, _: NonNull<u8>, _: &[u8], _: usize, _: StreamId) -> Result<()> {
+    unsafe fn fill(&self, _: DevicePtr, _: &[u8], _: usize, _: StreamId) -> Result<()> {
         Err(Error::NoDeviceOps { device: GPU })
     }
     fn synchronize(&self, _: StreamId) -> Result<()> {
@@ -31,10 +33,10 @@ unsafe impl DeviceOps for ReportedMemory {
 #[test]
 fn operations_are_queried_first() {
     let context = Context::new();
-    context.register_ops(GPU, Arc::new(ReportedMemory(None)));
+    context.register_ops(GPU, Arc::new(ReportedMemory(None))).unwrap();
     assert!(context.device_memory(GPU).is_err());
     let memory = DeviceMemory { total: 5, free: 3 };
-    context.register_ops(GPU, Arc::new(ReportedMemory(Some(memory))));
+    context.register_ops(GPU, Arc::new(ReportedMemory(Some(memory)))).unwrap();
     assert_eq!(context.device_memory(GPU).unwrap(), memory);
     assert_eq!(context.scope(|| device_memory(GPU)).unwrap(), memory);
 }

@@ -181,7 +181,7 @@ unsafe impl Allocator for DriverAllocator {
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let (start, stream) = (block.token, self.stream(block.stream));
         let bytes = block.granted + (block.address() - start);
-        let uses = block.uses.iter().map(|stream| self.stream(stream)).filter(|&other| other != stream);
+        let uses = block.stream_uses().map(|stream| self.stream(stream)).filter(|&other| other != stream);
         // SAFETY: a block of this allocator, returned once (guaranteed by the caller).
         let given = unsafe { self.give(start as u64, stream, uses) };
         // SAFETY: every block of this allocator has a box from `allocate`.

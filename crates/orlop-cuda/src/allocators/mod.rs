@@ -16,7 +16,7 @@ pub use self::pinned::{PinnedAllocator, PinnedLedger};
 use crate::device::CudaDevice;
 use crate::error::CudaError;
 use crate::memory::CudaMemory;
-use orlop_device::{DeviceAllocator, DeviceBacking as _, Policy};
+use orlop_device::{DeviceAllocator, DeviceBacking as _, DeviceConfig, Policy};
 
 /// Creates a caching allocator with orlop's policy: [`Policy::orlop`] where the device can map pages,
 /// [`Policy::orlop_without_pages`] where not.
@@ -42,9 +42,27 @@ use orlop_device::{DeviceAllocator, DeviceBacking as _, Policy};
 /// Failures of the driver.
 pub fn caching_allocator(device: &CudaDevice) -> Result<DeviceAllocator<CudaMemory>, CudaError> {
     let memory = CudaMemory::new(device)?;
-    let policy = if memory.has_pages() { Policy::orlop() } else { Policy::orlop_without_pages() };
-    let policy = memory.fit(policy);
+    let policy = policy_for(&memory);
     Ok(DeviceAllocator::new(memory, policy))
+}
+
+/// Creates an allocator as [`caching_allocator`] does, with these settings: a limit, regions in place of
+/// pages, memory that is reserved at once.
+///
+/// # Errors
+///
+/// Failures of the driver; those of [`DeviceConfig::build`].
+pub fn configured_allocator(
+    device: &CudaDevice,
+    config: &DeviceConfig,
+) -> orlop_alloc::Result<DeviceAllocator<CudaMemory>> {
+    let memory = CudaMemory::new(device)?;
+    let policy = policy_for(&memory);
+    config.build(memory, policy)
+}
+
+fn policy_for(memory: &CudaMemory) -> Policy {
+    if memory.page_granularity().is_some() { Policy::orlop() } else { Policy::orlop_without_pages() }
 }
 
 /// Creates a caching allocator with another policy, such as [`Policy::torch`]. It has pages if the policy and
@@ -61,6 +79,5 @@ pub fn caching_allocator_with(
         orlop_device::Growth::Pages { .. } => CudaMemory::new(device)?,
         _ => CudaMemory::in_regions(device),
     };
-    let policy = memory.fit(policy);
     Ok(DeviceAllocator::new(memory, policy))
 }

@@ -110,7 +110,9 @@ unsafe impl Allocator for PinnedAllocator {
     unsafe fn deallocate(&self, mut block: RawBlock) -> Result<()> {
         // The stream of the request is one more user.
         if block.stream != StreamId::HOST {
-            block.uses.record(block.stream);
+            // SAFETY: only the streams that used it change.
+            let record = unsafe { block.record_mut() };
+            record.add_stream_use(record.stream);
         }
         // SAFETY: it is as the engine handed it out.
         unsafe { block.record_mut() }.stream = StreamId::HOST;

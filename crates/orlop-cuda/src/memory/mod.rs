@@ -15,7 +15,7 @@ use crate::device::{self, CudaDevice, DeviceState, StreamTarget, resolve};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
 use orlop_core::{Device, StreamId};
-use orlop_device::{BackingError, DeviceBacking, EventId, Growth, Policy};
+use orlop_device::{BackingError, DeviceBacking, EventId};
 
 /// The memory of a CUDA device, for a [`DeviceAllocator`](orlop_device::DeviceAllocator).
 ///
@@ -67,28 +67,6 @@ impl CudaMemory {
         Ok(Self { source: RegionKind::Managed, ..Self::in_regions(device) })
     }
 
-    /// Returns a policy whose pages are multiples of the driver's granularity, and that grows in regions if
-    /// this memory has no pages.
-    #[must_use]
-    pub fn fit(&self, mut policy: Policy) -> Policy {
-        if let Growth::Pages { small, large } = policy.growth {
-            policy.growth = match &self.pages {
-                None => Growth::Regions,
-                Some(pages) => {
-                    let whole = |page: usize| page.max(1).next_multiple_of(pages.granularity());
-                    Growth::Pages { small: whole(small), large: whole(large) }
-                }
-            };
-        }
-        policy
-    }
-
-    /// Returns the bytes that pages are multiples of. `None` without pages.
-    #[must_use]
-    pub fn granularity(&self) -> Option<usize> {
-        self.pages.as_ref().map(DevicePages::granularity)
-    }
-
     fn state(&self) -> &DeviceState {
         self.device.state()
     }
@@ -138,7 +116,7 @@ pub(crate) unsafe fn zero(address: usize, bytes: usize, stream: StreamId) -> Res
 
 // SAFETY: 1. regions are the driver's, which do not overlap and begin at multiples of 256 bytes or more; see
 // `allocate` for 512. Pages: see `pages`. 2. events are the driver's. 3. calls that fail have no effect; see
-// `pages` for those of several steps.
+// `pages` for those of several steps. 4. the granularity is the driver's minimum, a power of two.
 unsafe impl DeviceBacking for CudaMemory {
     fn allocate(&self, bytes: usize) -> Result<usize, BackingError> {
         let address = self.allocate_region(bytes)?;
@@ -157,8 +135,8 @@ unsafe impl DeviceBacking for CudaMemory {
         Ok(unsafe { call!(scope.driver(), cuMemFree_v2(address as u64)) }.map_err(CudaError::from)?)
     }
 
-    fn has_pages(&self) -> bool {
-        self.pages.is_some()
+    fn page_granularity(&self) -> Option<usize> {
+        self.pages.as_ref().map(DevicePages::granularity)
     }
 
     fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {

@@ -71,7 +71,7 @@ impl DevicePages {
         if page > 0 && page.is_multiple_of(self.granularity) {
             return Ok(());
         }
-        let what = "pages of this size: use CudaMemory::fit for the policy";
+        let what = "pages of this size";
         Err(CudaError::Unsupported { device: device.device(), what })
     }
 
@@ -147,6 +147,7 @@ impl DevicePages {
         bytes: usize,
     ) -> Result<(), CudaError> {
         let mut mapped = self.mapped.lock();
+        check_whole(device, &mapped, address, bytes)?;
         let scope = device.enter()?;
         // SAFETY: guaranteed by the caller.
         unsafe { remove(&scope, &mut mapped, address, bytes) }
@@ -165,6 +166,8 @@ impl DevicePages {
     ) -> Result<(), CudaError> {
         self.check_page(device, page)?;
         let mut mapped = self.mapped.lock();
+        check_whole(device, &mapped, from, bytes)?;
+        check_whole(device, &mapped, to, bytes)?;
         let scope = device.enter()?;
         // SAFETY: as in `map`.
         unsafe { remove(&scope, &mut mapped, to, bytes) }?;
@@ -192,6 +195,23 @@ impl DevicePages {
         mapped.retain(|at, _| !(from..from + bytes).contains(at));
         Ok(())
     }
+}
+
+/// Returns an error if a range begins or ends inside of a page, which would be unmapped with it.
+fn check_whole(
+    device: &DeviceState,
+    mapped: &BTreeMap<usize, MappedPage>,
+    address: usize,
+    bytes: usize,
+) -> Result<(), CudaError> {
+    let is_cut = |border: usize| {
+        let page = mapped.range(..border).next_back();
+        page.is_some_and(|(&at, page)| at + page.bytes > border)
+    };
+    if is_cut(address) || is_cut(address + bytes) {
+        return Err(CudaError::Unsupported { device: device.device(), what: "unmapping a part of a page" });
+    }
+    Ok(())
 }
 
 /// Maps a page and puts it into the table. If that fails, releases it.

@@ -22,8 +22,7 @@ use crate::device::{self, CudaDevice, StreamTarget, resolve};
 use crate::driver::call;
 use crate::error::CudaError;
 use orlop_alloc::{DeviceMemory, DeviceOps, DevicePtr, Error, LoopDim, Result, StridedLoops};
-use orlop_core::{DType, StreamId};
-use std::ptr::NonNull;
+use orlop_core::{DType, Device, StreamId};
 use std::sync::Arc;
 
 /// The memory operations of a CUDA device: copies to, from and on the device, casts, fills, zeros.
@@ -130,7 +129,7 @@ impl CudaOps {
     /// [`DeviceOps::fill_strided`].
     unsafe fn fill_runs(
         &self,
-        to: NonNull<u8>,
+        to: DevicePtr,
         pattern: &[u8],
         loops: StridedLoops<'_>,
         stream: StreamId,
@@ -145,6 +144,10 @@ impl CudaOps {
                 unsafe { self.fill(to, pattern, count, stream) }
             })
         })
+    }
+
+    fn check_own(&self, place: DevicePtr) -> Result<()> {
+        (self as &dyn DeviceOps).check_on(place.device)
     }
 
     fn path(&self, to: DevicePtr, from: DevicePtr) -> Result<CopyPath> {
@@ -173,8 +176,13 @@ fn shortest(pattern: &[u8]) -> &[u8] {
 
 // SAFETY: 1. the driver's calls access the bytes that they name, in the order of the stream. 2. a pageable
 // source is read before `copy` returns (`staging`), and a pattern is passed by value. 3. the driver waits for
-// the stream.
+// the stream. 4. the device is that of the context, and addresses of others are refused. 5. the driver waits
+// for an event, or refuses to.
 unsafe impl DeviceOps for CudaOps {
+    fn device(&self) -> Device {
+        self.device.device()
+    }
+
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()> {
         let path = self.path(to, from)?;
         if bytes == 0 {
@@ -249,34 +257,36 @@ unsafe impl DeviceOps for CudaOps {
 
     unsafe fn cast(
         &self,
-        to: (NonNull<u8>, DType),
-        from: (NonNull<u8>, DType),
+        to: (DevicePtr, DType),
+        from: (DevicePtr, DType),
         loops: StridedLoops<'_>,
         stream: StreamId,
     ) -> Result<()> {
+        self.check_own(to.0)?;
+        self.check_own(from.0)?;
         if loops.steps() == 0 {
             return Ok(());
         }
         if is_copy(to.1, from.1) {
-            let here = |ptr| DevicePtr::new(ptr, self.device.device());
             // SAFETY: guaranteed by the caller: elements of one size.
-            return unsafe { self.copy_strided(here(to.0), here(from.0), to.1.size(), loops, stream) };
+            return unsafe { self.copy_strided(to.0, from.0, to.1.size(), loops, stream) };
         }
         let is_done = self.on(stream, |on| {
             let Some(kernels) = self.kernels(&on) else { return Ok(false) };
-            let address = |(ptr, dtype): (NonNull<u8>, DType)| (ptr.as_ptr().addr(), dtype);
+            let address = |(place, dtype): (DevicePtr, DType)| (place.ptr.as_ptr().addr(), dtype);
             // SAFETY: guaranteed by the caller.
             unsafe { kernels.cast(&on, address(to), address(from), loops) }
         })?;
         if is_done { Ok(()) } else { Err(Error::CannotCast { from: from.1, to: to.1 }) }
     }
 
-    unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
+    unsafe fn fill(&self, to: DevicePtr, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
+        self.check_own(to)?;
         let total = pattern.len().saturating_mul(count);
         if total == 0 {
             return Ok(());
         }
-        let (address, pattern) = (to.as_ptr().addr(), shortest(pattern));
+        let (address, pattern) = (to.ptr.as_ptr().addr(), shortest(pattern));
         self.on(stream, |on| {
             if pattern.len() <= 4 && pattern.len() != 3 && address.is_multiple_of(pattern.len()) {
                 // SAFETY: guaranteed by the caller.
@@ -300,11 +310,12 @@ unsafe impl DeviceOps for CudaOps {
 
     unsafe fn fill_strided(
         &self,
-        to: NonNull<u8>,
+        to: DevicePtr,
         pattern: &[u8],
         loops: StridedLoops<'_>,
         stream: StreamId,
     ) -> Result<()> {
+        self.check_own(to)?;
         if loops.steps() == 0 || pattern.is_empty() {
             return Ok(());
         }
@@ -317,7 +328,7 @@ unsafe impl DeviceOps for CudaOps {
         let is_done = self.on(stream, |on| {
             let Some(kernels) = self.kernels(&on) else { return Ok(false) };
             // SAFETY: guaranteed by the caller.
-            unsafe { kernels.fill(&on, to.as_ptr().addr(), pattern, loops.dims()) }?;
+            unsafe { kernels.fill(&on, to.ptr.as_ptr().addr(), pattern, loops.dims()) }?;
             Ok(true)
         })?;
         // SAFETY: guaranteed by the caller.

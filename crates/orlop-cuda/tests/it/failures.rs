@@ -38,7 +38,7 @@ fn program(device: &CudaDevice, streams: &[DeviceStream], allocator: &AllocatorR
             // SAFETY: both have this many bytes.
             unsafe { ops.copy(to, from, source.len(), stream.id()) }?;
             // SAFETY: inside the block.
-            unsafe { ops.fill(block.as_ptr(), &[1, 2, 3], 100, stream.id()) }?;
+            unsafe { ops.fill(block.device_ptr(), &[1, 2, 3], 100, stream.id()) }?;
         }
         let other = &streams[(step + 1) % streams.len()];
         block.acquire_for(&ops, other.id())?;

@@ -115,8 +115,8 @@ unsafe impl DeviceBacking for RecordedDevice {
         Ok(())
     }
 
-    fn has_pages(&self) -> bool {
-        self.memory.has_pages()
+    fn page_granularity(&self) -> Option<usize> {
+        self.memory.page_granularity()
     }
 
     fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {

@@ -17,7 +17,7 @@ const BUFFER: u64 = 2 << 20;
 /// Fills a block by a kernel, and reads it through a pinned buffer.
 fn use_kernel(ops: &CudaOps, stream: &DeviceStream, block: &Block) {
     // SAFETY: inside the block.
-    unsafe { ops.fill(block.as_ptr(), &[1, 2, 3, 4, 5, 6, 7, 8], 100, stream.id()) }.unwrap();
+    unsafe { ops.fill(block.device_ptr(), &[1, 2, 3, 4, 5, 6, 7, 8], 100, stream.id()) }.unwrap();
     let mut bytes = vec![0_u8; 800];
     copy_out(ops, stream, block, &mut bytes).unwrap();
     assert!(bytes == [1, 2, 3, 4, 5, 6, 7, 8].repeat(100));
@@ -82,8 +82,9 @@ fn a_graph_is_launched_after_its_device_was_closed() {
     ops.load_kernels().unwrap();
     cudarc.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).unwrap();
     let there = NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).unwrap();
+    let place = DevicePtr::new(there, device.device());
     // SAFETY: all of the memory, which is kept until the last launch.
-    unsafe { ops.fill(there, &[1, 2, 3, 4, 5, 6, 7, 8], 100, stream.id()) }.unwrap();
+    unsafe { ops.fill(place, &[1, 2, 3, 4, 5, 6, 7, 8], 100, stream.id()) }.unwrap();
     let graph = cudarc.end_capture(CUgraphInstantiate_flags(0)).unwrap().expect("a graph");
     drop((ops, stream, device));
     assert_eq!(driver.counts().modules, 1);

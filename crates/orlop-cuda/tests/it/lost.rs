@@ -71,7 +71,7 @@ fn every_request_fails_and_everything_can_be_dropped() {
         assert_lost(name, ops.synchronize(streams[0].id()));
         if is_far {
             // SAFETY: inside the block.
-            let filled = unsafe { ops.fill(blocks[0].as_ptr(), &[1, 2], 10, streams[0].id()) };
+            let filled = unsafe { ops.fill(blocks[0].device_ptr(), &[1, 2], 10, streams[0].id()) };
             assert_lost(name, filled);
         }
         assert!(matches!(streams[0].synchronize(), Err(CudaError::Lost(_))), "{name}");

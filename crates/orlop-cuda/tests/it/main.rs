@@ -22,6 +22,7 @@ mod kernels;
 mod lost;
 mod machine;
 mod operations;
+mod order;
 mod planned;
 mod programs;
 mod random;

@@ -89,7 +89,7 @@ fn fills_of_every_length() {
         let filled = pattern.repeat(count);
         expected[offset..offset + filled.len()].copy_from_slice(&filled);
         // SAFETY: inside the block.
-        let to = unsafe { block.as_ptr().add(offset) };
+        let to = unsafe { block.device_ptr().add(offset) };
         // SAFETY: inside the block, which only this stream uses.
         unsafe { ops.fill(to, pattern, count, stream.id()) }.unwrap();
         assert!(read(&ops, &block, &stream) == expected, "{pattern:?} {count} {offset}");

@@ -262,7 +262,7 @@ fn streams_that_end() {
         KernelPointer::<u8>::within(&block, 0, &stream).unwrap();
         let run_kernel = KernelRun::new("write").writes(block.address(), 40_000);
         gpu.machine.run_kernel(handle(&stream), run_kernel).unwrap();
-        assert_eq!(block.uses.iter().count(), 1, "run {run}");
+        assert_eq!(block.stream_uses().count(), 1, "run {run}");
         drop(block);
         drop(stream);
         gpu.write(execution.step(1).unwrap().tensor(second).unwrap(), run % 3, true);

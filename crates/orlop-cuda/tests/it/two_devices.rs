@@ -55,7 +55,7 @@ impl Place {
         stream.cudarc().begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL).unwrap();
         let block = self.engine.allocate(&Request::new(8 * ELEMENTS).stream(stream.id())).unwrap();
         // SAFETY: all of the block, which is kept with the graph.
-        unsafe { ops.fill(block.as_ptr(), &[1, 2, 3, 4, 5, 6, 7, 8], ELEMENTS, stream.id()) }.unwrap();
+        unsafe { ops.fill(block.device_ptr(), &[1, 2, 3, 4, 5, 6, 7, 8], ELEMENTS, stream.id()) }.unwrap();
         let graph = stream.cudarc().end_capture(CUgraphInstantiate_flags(0)).unwrap().expect("a graph");
         self.engine.mark_capture_end().unwrap();
         self.engine.end_allocate_to_pool(pool).unwrap();

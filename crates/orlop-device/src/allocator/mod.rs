@@ -29,6 +29,7 @@ use orlop_core::{Device, StreamId};
 use orlop_sync::{Mutex, MutexGuard};
 use std::fmt;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A caching allocator for a device.
@@ -98,9 +99,14 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Creates an allocator over a device, by the rules of a policy.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
-        let (name, device, access) = (policy.name.into(), backing.device(), backing.access());
-        let engine = Engine::new(backing, policy);
+        Self::over(Engine::new(backing, policy))
+    }
+
+    /// Creates an allocator of an engine.
+    pub(crate) fn over(engine: Engine<B>) -> Self {
         let backing = Arc::clone(&engine.backing);
+        let (name, device, access) =
+            (engine.policy().name.into(), backing.device(), engine.backing().access());
         let aligned = engine.policy().granule.min(REGION_ALIGN);
         let default_stream = StreamId::default_of(device);
         let (records, mark) = (RecordSlab::new(device, access), StreamMark::new(default_stream));
@@ -218,7 +224,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
             reserved: stats.reserved_bytes.all.current,
             peak_reserved: stats.reserved_bytes.all.peak,
             regions: inner.engine.region_count() as u64,
-            deferred: stats.active.all.current - stats.allocation.all.current,
+            deferred: stats.active.all.current.saturating_sub(stats.allocation.all.current),
             metadata: (inner.engine.metadata() + inner.records.bytes()) as u64,
         }
     }
@@ -233,11 +239,17 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let before = inner.engine.stats().reserved_bytes.all.current;
         // Failed calls are counted and traced; what does not depend on them is released.
         let _noted = SlowPath::new(&mut inner).trim(target);
-        let released = before - inner.engine.stats().reserved_bytes.all.current;
+        let released = before.saturating_sub(inner.engine.stats().reserved_bytes.all.current);
         if inner.engine.stats().allocation.all.current == 0 {
             inner.records.clear();
         }
         released
+    }
+
+    /// Searches the chunks of the block's region.
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        let address = ptr.as_ptr().addr();
+        self.block_at(address).map(|block| block.end - address)
     }
 
     fn describe(&self, report: &mut OutOfMemory) {

@@ -127,7 +127,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         prefetch(table, entry);
         let (index, _) = parts(block.token);
         let mut inner = self.inner.lock();
-        if !block.uses.is_empty() {
+        if block.has_stream_uses() {
             self.record_uses(&mut inner, DeviceBlock(index), &block)?;
         }
         if inner.engine.free_at(DeviceBlock(index), block.address()).is_err() {
@@ -144,7 +144,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         if !inner.engine.is_within(own, block.address()) {
             return Err(foreign(block));
         }
-        for stream in block.uses.iter() {
+        for stream in block.stream_uses() {
             inner.engine.record_stream(own, self.device_stream(stream)).map_err(|_| foreign(block))?;
         }
         Ok(())

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 /// A backing whose panics are errors. Properties that cannot change are read once.
 pub(crate) struct GuardedDevice<B> {
     inner: B,
-    has_pages: bool,
+    granularity: Option<usize>,
     memory: u64,
     device: Device,
     /// The failure by which the device was lost.
@@ -22,16 +22,16 @@ pub(crate) struct GuardedDevice<B> {
 impl<B: DeviceBacking> GuardedDevice<B> {
     /// Wraps a backing. These calls are not guarded: there is no memory yet.
     pub(crate) fn new(inner: B) -> Self {
-        let (has_pages, memory, device) = (inner.has_pages(), inner.memory(), inner.device());
-        Self { inner, has_pages, memory, device, loss: OnceLock::new() }
+        let (granularity, memory, device) = (inner.page_granularity(), inner.memory(), inner.device());
+        Self { inner, granularity, memory, device, loss: OnceLock::new() }
     }
 
     pub(crate) fn inner(&self) -> &B {
         &self.inner
     }
 
-    pub(crate) fn has_pages(&self) -> bool {
-        self.has_pages
+    pub(crate) fn page_granularity(&self) -> Option<usize> {
+        self.granularity
     }
 
     pub(crate) fn memory(&self) -> u64 {

@@ -9,14 +9,17 @@
 //! | `error` | the errors of its calls |
 //! | `guarded` | the backing as an engine calls it: a panic is an error, a lost device is not called |
 //! | `meter` | the bytes in use of a device without a processor |
+//! | `visited` | callbacks for memory that comes and goes |
 //! | `idle_streams` | its streams, in which nothing runs |
 
 mod error;
 mod guarded;
 mod idle_streams;
 mod meter;
+mod visited;
 
 pub use self::error::{BackingError, DriverFailure};
+pub use self::visited::VisitedDevice;
 
 pub(crate) use self::error::CallFailure;
 pub(crate) use self::guarded::GuardedDevice;
@@ -60,12 +63,15 @@ pub struct EventId(pub u64);
 ///    multiple of 512 bytes;
 /// 2. an event is complete only when all work that was in its stream before it is complete, and `wait` makes
 ///    a stream wait for that;
-/// 3. what fails has the effect that is described above and no other.
+/// 3. what fails has the effect that is described above and no other;
+/// 4. pages of every multiple of `page_granularity` can be mapped, unmapped and moved without an effect on
+///    the bytes around them. `unmap` and `remap` refuse ranges that do not begin and end at such multiples:
+///    [`Unsupported`](BackingError::Unsupported).
 ///
 /// An allocator calls it with a lock held: from inside a call, only requests that cached memory serves can
 /// succeed in the same allocator. Calls of several threads can overlap. A panic ends at the call, is traced,
-/// and is the error [`Panicked`](BackingError::Panicked). `has_pages`, `memory` and `device` are called once,
-/// before an engine has memory.
+/// and is the error [`Panicked`](BackingError::Panicked). `page_granularity`, `memory` and `device` are
+/// called once, before an engine has memory.
 pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     /// Allocates a region of `bytes` bytes.
     fn allocate(&self, bytes: usize) -> Result<usize, BackingError>;
@@ -77,9 +83,10 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     /// It came from `allocate` with this many bytes, was not freed before, and no stream uses it.
     unsafe fn release(&self, address: usize, bytes: usize) -> Result<(), BackingError>;
 
-    /// Returns `true` if pages can be mapped and moved, by the five functions that follow.
-    fn has_pages(&self) -> bool {
-        false
+    /// Returns the granularity of pages in bytes, a power of two, if pages can be mapped and moved by the
+    /// five functions that follow. The engine rounds the pages of its policy up to multiples of it.
+    fn page_granularity(&self) -> Option<usize> {
+        None
     }
 
     /// Reserves addresses, without memory.
@@ -98,7 +105,7 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
         Err(BackingError::Unsupported)
     }
 
-    /// Maps new pages at addresses that have none, all or nothing.
+    /// Maps new pages at addresses that have none, all or nothing. `page` is a multiple of the granularity.
     ///
     /// # Safety
     ///

@@ -19,7 +19,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     /// device has no memory.
     pub(crate) fn grow(&mut self, request: &PoolRequest) -> Option<Index> {
         let mut bytes = self.policy.region_bytes(request.size)?;
-        let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
+        let paged = matches!(self.policy.growth, Growth::Pages { .. });
         if self.policy.extensions.hold_to_peak.is_some() {
             if paged {
                 return self.grow_by_remap(request);
@@ -149,7 +149,7 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn peak_with(&self, request: &PoolRequest) -> u64 {
         let stats = &self.stats;
         let used = if self.waste.is_set() { &stats.requested_bytes } else { &stats.active_bytes };
-        self.peak().max(used.all.current + request.size as u64)
+        self.peak().max(used.all.current.saturating_add(request.size as u64))
     }
 
     /// Returns the bytes that may be reserved for a peak of active bytes.

@@ -117,15 +117,11 @@ impl<B: DeviceBacking> Engine<B> {
         self.max_free(|_| true)
     }
 
-    /// Returns the size of the largest free chunk in the pool of a request of `bytes` bytes: small requests,
-    /// large ones and private pools have their own.
+    /// Returns the size of the largest free chunk of the common pools, which a request is served from before
+    /// it fails, if the policy [searches after a wait](crate::Extensions::search_after_wait).
     #[must_use]
-    pub fn largest_fit(&self, bytes: usize) -> u64 {
-        let small = bytes <= self.policy.small_limit;
-        self.max_free(|chunk| {
-            let pool = &self.pools[chunk.pool as usize];
-            is_small(chunk.pool) == small && pool.private.is_none()
-        })
+    pub fn largest_fit(&self) -> u64 {
+        self.max_free(|chunk| self.pools[chunk.pool as usize].private.is_none())
     }
 
     fn max_free(&self, condition: impl Fn(&Chunk) -> bool) -> u64 {

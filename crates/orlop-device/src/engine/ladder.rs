@@ -166,10 +166,13 @@ impl<B: DeviceBacking> Engine<B> {
         freed
     }
 
-    /// Returns the same request in the pool of the other lifetime.
-    fn other_lifetime(request: &PoolRequest) -> PoolRequest {
-        let pool = if request.pool < COMMON { (request.pool + LONG_LIVED) % COMMON } else { request.pool };
-        PoolRequest { pool, ..*request }
+    /// Returns the same request in the other common pools: of the other lifetime, then of the other size. A
+    /// private pool has no others.
+    fn in_other_pools(request: &PoolRequest) -> impl Iterator<Item = PoolRequest> + use<B> {
+        let request = *request;
+        let others = [LONG_LIVED, 1, LONG_LIVED + 1].into_iter().filter(move |_| request.pool < COMMON);
+        // The pools of one lifetime are a pair that begins at an even number.
+        others.map(move |other| PoolRequest { pool: request.pool ^ other, ..request })
     }
 
     /// Returns the error of a request that found no chunk: the first failed call, or out of memory.
@@ -191,9 +194,9 @@ impl<B: DeviceBacking> Engine<B> {
             requested: requested as u64,
             rounded: size as u64,
             live: self.stats.allocated_bytes.all.current,
-            pending: active - self.stats.allocated_bytes.all.current,
+            pending: active.saturating_sub(self.stats.allocated_bytes.all.current),
             reserved,
-            cached: reserved - active - self.stats.leaked_bytes,
+            cached: reserved.saturating_sub(active).saturating_sub(self.stats.leaked_bytes),
             largest_free: self.largest_free(),
             limit: self.limit.unwrap_or(u64::MAX).min(self.backing.memory()),
         }
@@ -308,7 +311,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         if self.private.is_capturing() {
             return None;
         }
-        // 9. All streams are waited for; a block that was pending may fit.
+        // 9. All streams are waited for; a block that was pending may fit, or a chunk of another pool.
         if self.policy.extensions.search_after_wait
             && let Some(chunk) = self.search_after_wait(request)
         {
@@ -320,7 +323,8 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         self.grow(request)
     }
 
-    /// Waits for all streams and searches everywhere. PyTorch does not search again: it releases all free
+    /// Waits for all streams and searches everywhere, in the end in the pools of the other size, whose chunks
+    /// are otherwise kept apart. PyTorch does not search again: it releases all free
     /// memory at once, and fails if that does not help.
     fn search_after_wait(&mut self, request: &PoolRequest) -> Option<Index> {
         self.wait_for_all();
@@ -328,10 +332,15 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             return Some(chunk);
         }
         self.merge_streams(request.stream);
-        let other = Engine::<B>::other_lifetime(request);
+        let mut others = Engine::<B>::in_other_pools(request);
+        let other_lifetime = others.next();
         self.search_again(request)
-            .or_else(|| self.search_again(&other))
-            .or_else(|| self.steal(&other))
+            .or_else(|| other_lifetime.and_then(|other| self.search_or_steal(&other)))
             .or_else(|| self.grow(request))
+            .or_else(|| others.find_map(|other| self.search_or_steal(&other)))
+    }
+
+    fn search_or_steal(&mut self, request: &PoolRequest) -> Option<Index> {
+        self.search_again(request).or_else(|| self.steal(request))
     }
 }

@@ -165,7 +165,8 @@ impl<B: DeviceBacking> Engine<B> {
     /// Creates an engine over a device, by the rules of a policy. Invalid sizes in the policy are rounded up.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
-        let (policy, backing) = (policy.normalized(), Arc::new(GuardedDevice::new(backing)));
+        let backing = Arc::new(GuardedDevice::new(backing));
+        let policy = policy.normalized(backing.page_granularity());
         let pool = |number: u16| {
             let kind = if is_small(number) { policy.small_index } else { IndexKind::Ordered };
             Pool::new(None, kind, policy.granule)
@@ -173,7 +174,7 @@ impl<B: DeviceBacking> Engine<B> {
         let pools = (0..COMMON).map(pool).collect();
         let (fraction, plain_mask) = (policy.fraction, policy.plain_mask());
         let watched_stream = if policy.extensions.plan_periods { 0 } else { NONE };
-        let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
+        let paged = matches!(policy.growth, Growth::Pages { .. });
         let keeps_whole_regions = policy.extensions.hold_to_peak.is_some() && !paged;
         let bounds_waste = policy.extensions.bound_waste && keeps_whole_regions;
         let default_stream = StreamId::default_of(backing.device());
@@ -241,6 +242,11 @@ impl<B: DeviceBacking> Engine<B> {
     )]
     pub fn set_memory_fraction(&mut self, fraction: f64) {
         self.limit = (fraction < 1.0).then(|| (fraction * self.backing.memory() as f64) as u64);
+    }
+
+    /// Limits reserved bytes, in place of a limit that was set before.
+    pub fn set_memory_limit(&mut self, bytes: u64) {
+        self.limit = Some(bytes);
     }
 
     /// Registers a callback that runs when no free block fits a request. It returns `true` if it freed

@@ -135,7 +135,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             self.lower_high_water(target);
         }
         self.first_failure()?;
-        Ok(before - self.stats.reserved_bytes.all.current)
+        Ok(before.saturating_sub(self.stats.reserved_bytes.all.current))
     }
 
     /// Releases regions of the large pool that are older than the average, until reserved bytes are below the

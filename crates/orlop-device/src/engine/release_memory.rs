@@ -131,7 +131,7 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn leak(&mut self, index: Index) {
         let chunk = &mut self.chunks[index];
         chunk.state = ChunkState::Leaked;
-        self.stats.leaked_bytes += chunk.size as u64;
+        self.stats.leaked_bytes = self.stats.leaked_bytes.saturating_add(chunk.size as u64);
     }
 
     /// Counts and traces that memory was to be released that is not wholly free. It stays.

@@ -204,7 +204,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             if from_small != small {
                 self.stats.reserved_bytes.transfer(from_small, bytes as u64);
             }
-            self.stats.remapped_bytes += bytes as u64;
+            self.stats.remapped_bytes = self.stats.remapped_bytes.saturating_add(bytes as u64);
             self.note_move(claim.chunk);
             self.note(RegionAction::Unmapped, of, pages.address, bytes);
             self.note(RegionAction::Mapped, to, address, bytes);

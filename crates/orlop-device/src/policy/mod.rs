@@ -52,7 +52,8 @@ pub enum Growth {
     /// In pages that are mapped into a range of addresses, which grows in place. On a device without pages:
     /// in regions.
     Pages {
-        /// The size of pages in small pools, in bytes; a multiple of the granule.
+        /// The size of pages in small pools, in bytes; rounded up to a multiple of the granule and of the
+        /// device's [granularity](crate::DeviceBacking::page_granularity).
         small: usize,
         /// In large pools.
         large: usize,
@@ -228,12 +229,19 @@ impl Policy {
     }
 
     /// Returns the policy with valid sizes, since its fields can be set to anything: the granule is a power
-    /// of two, and pages are multiples of it.
-    pub(crate) fn normalized(mut self) -> Self {
+    /// of two, and pages are multiples of it and of the device's granularity. Without pages it grows in
+    /// regions.
+    pub(crate) fn normalized(mut self, granularity: Option<usize>) -> Self {
         self.granule = self.granule.max(1).checked_next_power_of_two().unwrap_or(MIN_BLOCK_BYTES);
         if let Growth::Pages { small, large } = &mut self.growth {
+            let Some(granularity) = granularity else {
+                self.growth = Growth::Regions;
+                return self;
+            };
+            let granularity = granularity.max(1).checked_next_power_of_two().unwrap_or(SEGMENT_STEP_BYTES);
+            let unit = self.granule.max(granularity);
             for page in [small, large] {
-                *page = (*page).max(1).checked_next_multiple_of(self.granule).unwrap_or(self.granule);
+                *page = (*page).max(1).checked_next_multiple_of(unit).unwrap_or(unit);
             }
         }
         self
@@ -272,11 +280,17 @@ mod tests {
     #[test]
     fn invalid_sizes_are_corrected() {
         for (granule, expected) in [(0, 1), (1, 1), (100, 128), (usize::MAX, 512)] {
-            let growth = Growth::Pages { small: 0, large: (3 << 20) + 1 };
-            let policy = Policy { granule, growth, ..Policy::orlop() }.normalized();
-            assert_eq!(policy.granule, expected);
-            let Growth::Pages { small, large } = policy.growth else { unreachable!("it grows in pages") };
-            assert!(small > 0 && small.is_multiple_of(expected) && large.is_multiple_of(expected));
+            for granularity in [0, 1, 4096, 2 << 20] {
+                let growth = Growth::Pages { small: 0, large: (3 << 20) + 1 };
+                let policy = Policy { granule, growth, ..Policy::orlop() };
+                let regions = policy.clone().normalized(None);
+                let policy = policy.normalized(Some(granularity));
+                assert_eq!((policy.granule, regions.growth), (expected, Growth::Regions));
+                let Growth::Pages { small, large } = policy.growth else { unreachable!("it grows in pages") };
+                for unit in [expected, granularity.max(1)] {
+                    assert!(small > 0 && small.is_multiple_of(unit) && large.is_multiple_of(unit));
+                }
+            }
         }
     }
 

@@ -187,8 +187,8 @@ unsafe impl DeviceBacking for NullDevice {
         Ok(())
     }
 
-    fn has_pages(&self) -> bool {
-        true
+    fn page_granularity(&self) -> Option<usize> {
+        Some(1)
     }
 
     fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {

@@ -18,20 +18,21 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Sums end at 2^64 - 1, which address space without memory reaches.
     #[inline]
     pub(crate) fn add(&mut self, amount: u64) {
-        self.current += amount;
+        self.current = self.current.saturating_add(amount);
         // Not `max`: peaks are rare, and a branch that is predicted stores nothing.
         if self.current > self.peak {
             self.peak = self.current;
         }
-        self.allocated += amount;
+        self.allocated = self.allocated.saturating_add(amount);
     }
 
     #[inline]
     pub(crate) fn sub(&mut self, amount: u64) {
-        self.current -= amount;
-        self.freed += amount;
+        self.current = self.current.saturating_sub(amount);
+        self.freed = self.freed.saturating_add(amount);
     }
 }
 
@@ -208,5 +209,23 @@ impl fmt::Display for DeviceStats {
             self.num_device_free,
             self.num_sync_all_streams,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_end_at_the_largest_number() {
+        let mut stat = StatByPool::default();
+        for _ in 0..3 {
+            stat.add(true, 1 << 63);
+            stat.sub(true, 1 << 63);
+        }
+        let Stat { current, peak, allocated, freed } = stat.all;
+        assert_eq!((current, peak, allocated, freed), (0, 1 << 63, u64::MAX, u64::MAX));
+        stat.sub(false, 1);
+        assert_eq!(stat.large.current, 0);
     }
 }

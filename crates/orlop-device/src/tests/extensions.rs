@@ -1,7 +1,7 @@
 //! The extensions beyond PyTorch's rules.
 
 use super::{MIB, engine, on, torch};
-use crate::{DeviceAllocator, DeviceBlock, DeviceRequest, NullDevice, Policy, StreamFilter};
+use crate::{DeviceAllocator, DeviceBlock, DeviceRequest, Growth, NullDevice, Policy, StreamFilter};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
 use std::sync::{Arc, Mutex};
@@ -238,4 +238,29 @@ fn requests_during_an_inspection_are_refused() {
     assert!(first.with_engine(|_| allocate(&second)));
     assert!(!first.with_engine(|_| second.with_engine(|_| allocate(&first))));
     assert!(allocate(&first) && allocate(&second));
+}
+
+/// What is free in the pools of the other size serves a request before it fails.
+#[test]
+fn a_request_is_served_by_the_pool_of_the_other_size() {
+    let request = |bytes| DeviceRequest::new(bytes, StreamId::from_raw(1));
+    for policy in [Policy::orlop(), Policy::orlop_without_pages(), torch("")] {
+        let serves = policy.extensions.search_after_wait;
+        let has_pages = matches!(policy.growth, Growth::Pages { .. });
+        let mut engine = engine(policy, 2);
+        let small = engine.allocate(request(1000)).unwrap();
+        let large = engine.allocate(request(1_200_000));
+        assert_eq!(large.is_ok(), serves, "a large one in a small one's region");
+        engine.verify().unwrap();
+        large.into_iter().chain([small]).for_each(|block| engine.free(block).unwrap());
+        if has_pages {
+            let large = engine.allocate(request(2 * MIB - 4096)).unwrap();
+            let small: Vec<_> = (0..4).map(|_| engine.allocate(request(1000)).unwrap()).collect();
+            assert!(engine.allocate(request(1)).is_err(), "there is nothing left");
+            engine.verify().unwrap();
+            small.into_iter().chain([large]).for_each(|block| engine.free(block).unwrap());
+        }
+        engine.empty_cache().unwrap();
+        assert_eq!(engine.stats().reserved_bytes.all.current, 0);
+    }
 }

@@ -4,8 +4,10 @@
 
 use super::{MIB, torch};
 use crate::{
-    BackingError, DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, HostPages, Policy,
+    BackingError, DeviceAllocator, DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, Growth,
+    HostPages, Policy,
 };
+use orlop_alloc::{Allocator, Request};
 use orlop_core::StreamId;
 use orlop_testkit::device::Random;
 use orlop_testkit::pattern;
@@ -245,4 +247,40 @@ fn any_whole_pages_can_be_moved() {
         unsafe { memory.release_addresses(range, 1 << 20) }.unwrap();
     }
     assert_eq!((memory.used(), memory.resident().unwrap()), (0, 0));
+}
+
+/// The kernel closes whole pages: part of one would close it under a live block.
+#[test]
+fn a_part_of_a_page_is_neither_unmapped_nor_moved() {
+    let memory = HostPages::new(2 << 20).unwrap();
+    let [from, to] = [(); 2].map(|()| memory.reserve_addresses(1 << 20).unwrap());
+    let page = memory.page_granularity().unwrap();
+    // SAFETY: reserved above, without pages.
+    unsafe { memory.map(from, page, page) }.unwrap();
+    fill(from, page, 1);
+    for (address, bytes) in [(from, page / 4), (from + page / 2, page / 2), (from, 0)] {
+        // SAFETY: mapped, if it were whole; it is refused.
+        let unmapped = unsafe { memory.unmap(address, bytes, page / 4) };
+        // SAFETY: as above; nothing is mapped there.
+        let moved = unsafe { memory.remap(address, to, bytes, page / 4) };
+        assert_eq!((unmapped, moved), (Err(BackingError::Unsupported), Err(BackingError::Unsupported)));
+    }
+    check(from, page, 1);
+    memory.prove();
+    // SAFETY: mapped above.
+    unsafe { memory.unmap(from, page, page) }.unwrap();
+}
+
+#[test]
+fn pages_of_a_policy_are_whole_pages_of_the_system() {
+    let mut policy = Policy::orlop();
+    policy.growth = Growth::Pages { small: 512, large: 512 };
+    let allocator = DeviceAllocator::new(HostPages::new(16 << 20).unwrap(), policy).into_ref();
+    let bytes = |bytes| allocator.allocate(&Request::new(bytes)).unwrap();
+    drop(bytes(4096));
+    let (first, mut second) = (bytes(1024), bytes(512));
+    second.bytes_mut().unwrap().fill(7);
+    drop(first);
+    allocator.trim(0);
+    assert!(second.bytes().unwrap().iter().all(|&byte| byte == 7));
 }

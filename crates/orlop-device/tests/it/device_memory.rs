@@ -1,11 +1,12 @@
 //! The memory of a device, as the context and the profiles report it.
 
 use orlop_alloc::adaptor::{Limit, Tracking};
-use orlop_alloc::{Allocator, DeviceMemory, DeviceOps, Error, HostOps, Request};
+use orlop_alloc::{Allocator, DeviceMemory, Error, Request};
 use orlop_context::Context;
 use orlop_context::profile::MemorySteps;
 use orlop_core::{Device, MemoryKind};
 use orlop_device::{DeviceAllocator, NullDevice, Policy};
+use orlop_testkit::queued_device::QueuedDevice;
 use std::sync::Arc;
 
 const GPU: Device = Device::cuda(0);
@@ -36,10 +37,11 @@ fn an_allocator_reports_the_memory_of_its_device() {
 fn device_operations_come_before_allocators() {
     let context = Context::new();
     context.register(GPU, MemoryKind::Default, allocator(7).into_ref()).unwrap();
-    context.register_ops(GPU, Arc::new(HostOps));
+    assert_eq!(context.device_memory(GPU).unwrap().total, 7);
+    let queued = QueuedDevice::new(GPU, 1 << 20);
+    context.register_ops(GPU, Arc::new(queued)).unwrap();
     // Where the operations do not know the memory, the allocators do.
-    let expected = HostOps.memory().map_or(7, |memory| memory.total);
-    assert_eq!(context.device_memory(GPU).unwrap().total, expected);
+    assert_eq!(context.device_memory(GPU).unwrap().total, 7);
 }
 
 #[test]

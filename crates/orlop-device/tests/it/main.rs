@@ -8,3 +8,4 @@ mod regions;
 #[cfg(target_os = "linux")]
 mod registered;
 mod summary;
+mod visitors;

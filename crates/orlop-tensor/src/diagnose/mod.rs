@@ -212,7 +212,7 @@ impl Diagnosis {
             allocator: block.allocator_name().map(Into::into),
             owners: block.owners(),
             stream: block.stream,
-            stream_uses: block.uses.iter().collect(),
+            stream_uses: block.stream_uses().collect(),
         });
     }
 }

@@ -74,7 +74,7 @@ impl Storage {
         self.shared_cell().block().with_mut(|block| {
             // SAFETY: guaranteed by the caller.
             let block = unsafe { &mut *block };
-            if block.uses.is_empty() {
+            if !block.has_stream_uses() {
                 return Ok(());
             }
             let ops = ops()?;
@@ -82,7 +82,7 @@ impl Storage {
                 StreamId::HOST => StreamId::default_of(block.device),
                 own => own,
             };
-            block.uses.iter().try_for_each(|stream| ops.wait_for(own, stream))?;
+            block.stream_uses().try_for_each(|stream| ops.wait_for(own, stream))?;
             // SAFETY: the block's stream waits for them.
             unsafe { block.forget_stream_uses() };
             Ok(())

@@ -114,7 +114,7 @@ pub(crate) unsafe fn copy_elements(
             return unsafe { ops.copy_strided(to_place, from_place, to_dtype.size(), loops, stream) };
         }
         // SAFETY: as above.
-        unsafe { ops.cast((to_place.ptr, to_dtype), (from_place.ptr, from_dtype), loops, stream) }
+        unsafe { ops.cast((to_place, to_dtype), (from_place, from_dtype), loops, stream) }
     })
 }
 
@@ -135,7 +135,7 @@ pub(crate) unsafe fn fill(
     loops: StridedLoops<'_>,
 ) -> Result<()> {
     let mut run = ByteRun::Block(block, start);
-    let to = run.place()?.ptr;
+    let to = run.place()?;
     let is_zero = pattern.iter().all(|&byte| byte == 0);
     submit(block.device, &mut [run], |ops, stream| match *loops.dims() {
         [] if is_zero => {

@@ -187,6 +187,10 @@ struct CountingOps {
 
 // SAFETY: copies and fills only the given bytes.
 unsafe impl DeviceOps for CountingOps {
+    fn device(&self) -> Device {
+        Device::custom(9, 2)
+    }
+
     unsafe fn copy(
         &self,
         to: DevicePtr,
@@ -200,7 +204,7 @@ unsafe impl DeviceOps for CountingOps {
         Ok(())
     }
 
-    unsafe fn fill(&self, _: NonNull<u8>, _: &[u8], _: usize, stream: StreamId) -> orlop_alloc::Result<()> {
+    unsafe fn fill(&self, _: DevicePtr, _: &[u8], _: usize, stream: StreamId) -> orlop_alloc::Result<()> {
         self.synchronize(stream)
     }
 
@@ -231,7 +235,7 @@ fn devices_are_asked_for_the_edges_only() {
         "tensor(..., device='custom9:2', size=(1024, 1024),\n       \
          unreadable: no device operations are registered for custom9:2)"
     );
-    context.register_ops(device, Arc::clone(&ops) as Arc<dyn DeviceOps>);
+    context.register_ops(device, Arc::clone(&ops) as Arc<dyn DeviceOps>).unwrap();
     let host = Tensor::from_vec([1usize << 10, 1 << 10], on_host).unwrap();
     for (there, here) in [(tensor.clone(), host.clone()), (tensor.t().unwrap(), host.t().unwrap())] {
         ops.bytes.store(0, Ordering::Relaxed);

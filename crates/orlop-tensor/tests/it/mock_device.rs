@@ -17,6 +17,10 @@ pub(crate) struct MockDeviceOps(pub(crate) AtomicUsize);
 
 // SAFETY: plain memory operations over the given ranges.
 unsafe impl DeviceOps for MockDeviceOps {
+    fn device(&self) -> Device {
+        FAR
+    }
+
     unsafe fn copy(
         &self,
         to: DevicePtr,
@@ -32,7 +36,7 @@ unsafe impl DeviceOps for MockDeviceOps {
 
     unsafe fn fill(
         &self,
-        to: NonNull<u8>,
+        to: DevicePtr,
         pattern: &[u8],
         count: usize,
         _: StreamId,
@@ -42,7 +46,7 @@ unsafe impl DeviceOps for MockDeviceOps {
             // SAFETY: inside the range.
             let place = unsafe { to.add(at * pattern.len()) };
             // SAFETY: as above.
-            unsafe { place.copy_from_nonoverlapping(NonNull::from(pattern).cast(), pattern.len()) };
+            unsafe { place.ptr.copy_from_nonoverlapping(NonNull::from(pattern).cast(), pattern.len()) };
         }
         Ok(())
     }
@@ -58,6 +62,6 @@ pub(crate) fn with_device(test: impl FnOnce(&MockDeviceOps)) {
     context
         .register(FAR, MemoryKind::Default, Direct::new(FakeDeviceBacking::new()).into_ref())
         .expect("the first registration");
-    context.register_ops(FAR, Arc::clone(&ops) as Arc<dyn DeviceOps>);
+    context.register_ops(FAR, Arc::clone(&ops) as Arc<dyn DeviceOps>).expect("its operations");
     context.scope(|| test(&ops));
 }

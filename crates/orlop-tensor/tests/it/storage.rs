@@ -216,7 +216,7 @@ fn stream_uses_without_honour_are_errors() {
         );
         let block = storage.block().unwrap();
         assert!(refused(block.record_stream(stream).map_err(Error::from)), "{kind}");
-        assert_eq!(block.uses.iter().count(), 0);
+        assert_eq!(block.stream_uses().count(), 0);
     }
     let outside = Tensor::from_vec([2], vec![1.0f32, 2.0]).unwrap();
     assert!(refused(outside.record_stream(stream)));
@@ -225,7 +225,7 @@ fn stream_uses_without_honour_are_errors() {
     let honoured = RecordingMock::new(Direct::new(System::new())).0.into_ref().erase();
     let tensor = Tensor::zeros([4], TensorOptions::new().allocator(&honoured)).unwrap();
     tensor.record_stream(stream).unwrap();
-    assert!(tensor.storage().unwrap().block().unwrap().uses.iter().eq([stream]));
+    assert!(tensor.storage().unwrap().block().unwrap().stream_uses().eq([stream]));
 }
 
 #[test]

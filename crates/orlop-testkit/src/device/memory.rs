@@ -13,6 +13,9 @@ const STEP: usize = 2 << 20;
 /// The largest reservation.
 const MAX_RANGE: usize = 1 << 46;
 
+/// The granularity of pages, in bytes.
+pub(super) const GRANULARITY: usize = 4096;
+
 /// Physical memory of the mock device: a region, or a page.
 #[derive(Debug, Default)]
 struct PhysicalMemory {
@@ -153,7 +156,10 @@ impl MockMemory {
         let has = |range: &MockReservation, start| !range.is_leaked && address - start + bytes <= range.bytes;
         let range = range.filter(|(start, range)| has(range, **start));
         let Some((&start, range)) = range else { return Err(DeviceFault::NotHeld { call, address, bytes }) };
-        let is_whole = bytes > 0 && (address - start).is_multiple_of(page) && bytes.is_multiple_of(page);
+        let is_whole = bytes > 0
+            && page.is_multiple_of(GRANULARITY)
+            && (address - start).is_multiple_of(page)
+            && bytes.is_multiple_of(page);
         if !is_whole || *range.page.get_or_insert(page) != page {
             return Err(DeviceFault::NotWholePages { call, address, bytes, page });
         }

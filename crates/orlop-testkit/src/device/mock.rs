@@ -1,7 +1,7 @@
 //! [`MockDevice`]: a device that checks every call.
 
 use super::failures::{DeviceCall, INJECTED, InjectedFailures};
-use super::memory::MockMemory;
+use super::memory::{GRANULARITY, MockMemory};
 use super::timeline::Timeline;
 use super::{DeviceFault, WatchedDevice};
 use orlop_alloc::Access;
@@ -253,8 +253,8 @@ unsafe impl DeviceBacking for MockDevice {
         )
     }
 
-    fn has_pages(&self) -> bool {
-        self.state().has_pages
+    fn page_granularity(&self) -> Option<usize> {
+        self.state().has_pages.then_some(GRANULARITY)
     }
 
     fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {

@@ -88,7 +88,7 @@ pub fn any(random: &mut Random) -> Policy {
         set(divisions, 6, &[0, 1, 2, 3, 7, 1024, usize::MAX]);
     }
     if random.one_in(3) {
-        let values = [64 << 10, 2 << 20, 3 << 20, 20 << 20];
+        let values = [1000, 64 << 10, 2 << 20, 3 << 20, 20 << 20];
         let [small, large] = [(); 2].map(|()| random.pick(&values).unwrap_or(2 << 20));
         let pages = Growth::Pages { small, large };
         policy.growth = if random.one_in(3) { Growth::Regions } else { pages };

@@ -1,6 +1,7 @@
 //! The device engine as an allocator, under each policy, alone and under an adaptor.
 
 use orlop_alloc::adaptor::Tracking;
+use orlop_alloc::engine::UpstreamArena;
 use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_core::Device;
 use orlop_device::{DeviceAllocator, HostPages, NullDevice, Policy, TorchConf};
@@ -61,4 +62,23 @@ fn over_pages_of_the_host() {
 fn under_an_adaptor() {
     let make = || Tracking::new(over(&Policy::orlop(), 1 << 40)).into_ref().erase();
     conformance("tracking(orlop)", SuiteProfile::strict(), make);
+}
+
+#[test]
+fn arenas_in_device_memory() {
+    let profile = SuiteProfile::strict().without_reuse().without_full_trim();
+    for (name, memory, profile) in
+        [("upstream-arena over orlop", 1 << 40, profile), ("in 64 MiB", 64 << 20, profile.limited())]
+    {
+        let make = || UpstreamArena::new(over(&Policy::orlop(), memory), 64 << 10).into_ref().erase();
+        conformance(name, profile, make);
+    }
+    if HostPages::new(0).is_ok() {
+        let make = || {
+            let pages = HostPages::new(2 << 30).expect("page remapping is supported");
+            let upstream = DeviceAllocator::new(pages, Policy::orlop()).into_ref().erase();
+            UpstreamArena::new(upstream, 64 << 10).into_ref().erase()
+        };
+        conformance("upstream-arena over host pages", profile, make);
+    }
 }

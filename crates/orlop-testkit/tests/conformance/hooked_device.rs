@@ -32,8 +32,8 @@ unsafe impl DeviceBacking for HookedDevice {
         unsafe { self.device.release(address, bytes) }
     }
 
-    fn has_pages(&self) -> bool {
-        self.device.has_pages()
+    fn page_granularity(&self) -> Option<usize> {
+        self.device.page_granularity()
     }
 
     fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {

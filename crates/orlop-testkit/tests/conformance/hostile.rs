@@ -5,7 +5,7 @@ use orlop_alloc::adaptor::Hardened;
 use orlop_alloc::backing::{BackingRef, HugePages, Mmap, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, ThreadArenas};
+use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, ThreadArenas, UpstreamArena};
 use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_core::Device;
 use orlop_device::{DeviceAllocator, HostPages, NullDevice, Policy as DevicePolicy, TorchConf};
@@ -50,6 +50,9 @@ engines! {
     pow2: SuiteProfile::strict(), system, |backing| Pow2::new(backing).into_ref().erase();
     arena: SuiteProfile::strict().without_reuse(), system, |backing| {
         Arena::new(backing, 64 << 10).into_ref().erase()
+    };
+    upstream_arena: SuiteProfile::strict().without_reuse(), system, |backing| {
+        UpstreamArena::new(Bfc::new(backing).into_ref().erase(), 64 << 10).into_ref().erase()
     };
     thread_arenas: SuiteProfile::strict().without_reuse(), system, |backing| {
         ThreadArenas::new(backing, 64 << 10).into_ref().erase()

@@ -7,7 +7,7 @@ use orlop_alloc::adaptor::{Decision, Failing, Hardened, Limit, Retry, Tracking, 
 use orlop_alloc::backing::{BackingRef, HugePages, Mmap, Null, Pinned, System, Visited};
 use orlop_alloc::bfc::{Bfc, BfcPolicy, RegionGrowth, Split};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding, ThreadArenas};
+use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding, ThreadArenas, UpstreamArena};
 use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_context::observe::{Logging, Statistics, Warn};
 use orlop_core::{Alignment, Device};
@@ -201,6 +201,14 @@ engines! {
     arena: SuiteProfile::strict().without_reuse(), |backing| Arena::new(backing, 64 << 10).into_ref().erase();
     arena_limited: SuiteProfile::strict().without_reuse().limited(), |backing| {
         Arena::with_limit(backing, 1 << 20, 24 << 20).into_ref().erase()
+    };
+
+    upstream_arena: SuiteProfile::strict().without_reuse(), |backing| {
+        UpstreamArena::new(Bfc::new(backing).into_ref().erase(), 64 << 10).into_ref().erase()
+    };
+    upstream_arena_limited: SuiteProfile::strict().without_reuse().limited(), |backing| {
+        let upstream = Direct::new(backing).into_ref().erase();
+        UpstreamArena::new(upstream, 1 << 20).with_limit(24 << 20).into_ref().erase()
     };
 
     thread_arenas: SuiteProfile::strict().without_reuse(), |backing| {

@@ -23,7 +23,7 @@ impl RecorderInner {
             if self.backtraces != Backtraces::NONE {
                 site = self.site(block.requested as u64);
             }
-        } else if !block.uses.is_empty() {
+        } else if block.has_stream_uses() {
             self.uses(block, ticks, thread);
         }
         // No function gets a reference to the record: it stays in registers.
@@ -34,7 +34,7 @@ impl RecorderInner {
     #[cold]
     fn uses(&self, block: &RawBlock, ticks: u64, thread: u32) {
         let record = EventRecord::of_block(block, ticks, thread, EventAction::Use);
-        for stream in block.uses.iter() {
+        for stream in block.stream_uses() {
             self.rings.push(&EventRecord { stream: stream.raw(), ..record });
         }
     }

@@ -3,7 +3,7 @@
 use super::Pool;
 use super::bound::Bound;
 use crate::backing::Backing;
-use crate::engine::region_source::RegionSource;
+use crate::engine::region_source::{RegionSource, cached_align};
 use orlop_core::Alignment;
 use orlop_sync::{ColdMutex, ShardedCounters};
 
@@ -68,8 +68,10 @@ impl<B: Backing> PoolBuilder<B> {
     #[must_use]
     pub fn build(self) -> Pool<B> {
         let bound = Bound::new(self.bound, self.grows);
+        let source = RegionSource::new(self.backing);
         Pool {
-            source: RegionSource::new(self.backing),
+            align: cached_align(source.device()),
+            source,
             rounding: self.rounding,
             bound: ColdMutex::new(bound),
             counters: ShardedCounters::default(),

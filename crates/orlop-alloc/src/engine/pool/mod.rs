@@ -27,9 +27,6 @@ use orlop_core::Alignment;
 use orlop_sync::{ColdMutex, OwnerState, ShardedCounters};
 use std::ptr::NonNull;
 
-/// The alignment of cached blocks; requests for more are not cached.
-const ALIGN: Alignment = Alignment::CPU;
-
 /// The token of a block that must not be cached.
 const UNCACHED: usize = usize::MAX;
 
@@ -40,6 +37,8 @@ const CAPACITY_STEP: usize = 64;
 #[derive(Debug)]
 pub struct Pool<B: Backing = BackingRef> {
     source: RegionSource<B>,
+    /// The alignment of cached blocks; requests for more are not cached.
+    align: Alignment,
     rounding: Rounding,
     bound: ColdMutex<Bound>,
     counters: ShardedCounters<Lru>,
@@ -54,7 +53,7 @@ impl<B: Backing> Pool<B> {
 
     /// Creates a builder with multiples of 64 bytes and a bound of 4096 blocks that grows.
     pub fn builder(backing: B) -> PoolBuilder<B> {
-        PoolBuilder { backing, rounding: Rounding::Multiple(ALIGN), bound: 4096, grows: true }
+        PoolBuilder { backing, rounding: Rounding::Multiple(Alignment::CPU), bound: 4096, grows: true }
     }
 
     /// Returns the number of blocks that the cache may have now.
@@ -89,7 +88,7 @@ impl<B: Backing> Pool<B> {
                 record
             }
             None => {
-                let align = request.align.max(ALIGN);
+                let align = request.align.max(self.align);
                 let mut record =
                     self.source.reserve_block(self.name(), request, key, align, || self.trim(0))?;
                 record.token = if cacheable && key <= lru::SIZE { key } else { UNCACHED };
@@ -129,8 +128,8 @@ impl<B: Backing> Pool<B> {
             }
             if let Some(evicted) = evicted {
                 // SAFETY: the block was cached, so it is not in use, and its region was reserved with
-                // `ALIGN`.
-                unsafe { self.source.release(&evicted, ALIGN) };
+                // this alignment.
+                unsafe { self.source.release(&evicted, self.align) };
             }
             match self.counters.with(|cache| cache.put(record)) {
                 Ok(()) => return,
@@ -138,8 +137,8 @@ impl<B: Backing> Pool<B> {
             }
         }
         // The bound is 0, or other threads have just emptied their caches: the block is not cached.
-        // SAFETY: the block was just returned, and its region was reserved with `ALIGN`.
-        unsafe { self.source.release(&record, ALIGN) };
+        // SAFETY: the block was just returned, and its region was reserved with this alignment.
+        unsafe { self.source.release(&record, self.align) };
     }
 
     /// Takes the oldest block of the thread with the most blocks, and moves its capacity to this thread.
@@ -170,7 +169,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit, and
         // takes the slow path, which checks the kind.
-        if request.align > ALIGN || request.zeroed || request.bytes == 0 {
+        if request.align > self.align || request.zeroed || request.bytes == 0 {
             return None;
         }
         let key = self.rounding.round(request.bytes);
@@ -210,7 +209,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             return Ok(block);
         }
         request.kind.check_on(self.source.device())?;
-        let cacheable = request.align <= ALIGN;
+        let cacheable = request.align <= self.align;
         let key = self.rounding.round(request.bytes.max(1));
         if cacheable && let Some(mut record) = self.counters.with(|cache| cache.take(key)) {
             // Outside the slot: a backing is user code.
@@ -240,7 +239,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         if record.token == UNCACHED {
             // SAFETY: the region was reserved for this block alone, with this alignment (`allocate_slow`).
-            unsafe { engine.source.release(&record, record.align.max(ALIGN)) };
+            unsafe { engine.source.release(&record, record.align.max(engine.align)) };
         } else {
             record.uses = StreamUses::new();
             if let Err(record) = engine.counters.with(|cache| cache.put(record)) {
@@ -277,8 +276,8 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             }
         });
         // SAFETY: the blocks were cached, so they are not in use, and their regions were reserved with
-        // `ALIGN`.
-        unsafe { self.source.release_all(&gone, ALIGN) }
+        // this alignment.
+        unsafe { self.source.release_all(&gone, self.align) }
     }
 }
 

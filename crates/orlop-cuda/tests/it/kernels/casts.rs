@@ -17,11 +17,12 @@ impl KernelBench {
         let (target, from_block) = (self.block(&before), self.block(source));
         let (mut expected, mut source) = (before, source.to_vec());
         let sides = ((to, to_dtype.size()), Some((from, from_dtype.size())));
+        let host = |bytes: &mut [u8]| orlop_alloc::DevicePtr::new(first(bytes), orlop_core::Device::CPU);
         StridedLoops::with(sides.0, sides.1, |loops| {
-            let (to, from) = ((target.as_ptr(), to_dtype), (from_block.as_ptr(), from_dtype));
+            let (to, from) = ((target.device_ptr(), to_dtype), (from_block.device_ptr(), from_dtype));
             // SAFETY: the layouts are inside the blocks, which only this stream uses.
             unsafe { self.ops.cast(to, from, loops, self.stream.id()) }.unwrap();
-            let (to, from) = ((first(&mut expected), to_dtype), (first(&mut source), from_dtype));
+            let (to, from) = ((host(&mut expected), to_dtype), (host(&mut source), from_dtype));
             // SAFETY: the layouts are inside the vectors.
             unsafe { HostOps.cast(to, from, loops, StreamId::HOST) }.unwrap();
         })
@@ -109,10 +110,10 @@ fn a_cast_waits_for_nothing_and_one_of_unaligned_elements_is_left_to_the_host() 
     let cast = |offset: usize| {
         StridedLoops::with((&layout, 8), Some((&layout, 4)), |loops| {
             // SAFETY: inside the block.
-            let from = unsafe { from.as_ptr().add(offset) };
+            let from = unsafe { from.device_ptr().add(offset) };
             // SAFETY: the layouts are inside the blocks.
             unsafe {
-                caster.ops.cast((to.as_ptr(), DType::F64), (from, DType::F32), loops, caster.stream.id())
+                caster.ops.cast((to.device_ptr(), DType::F64), (from, DType::F32), loops, caster.stream.id())
             }
         })
         .unwrap()

@@ -67,7 +67,7 @@ fn random_strided_copies_and_fills_agree_with_the_cpu() {
         let mut expected = before.clone();
         here.write(&to, &before);
         StridedLoops::with((&to_layout, item), None, |loops| {
-            let target = far(&to, to_offset).ptr;
+            let target = far(&to, to_offset);
             // SAFETY: the layout is inside the block behind the offset.
             unsafe { here.ops.fill_strided(target, pattern, loops, here.stream.id()) }.unwrap();
             let run = LoopDim { size: item, dst: 1, src: 1 };
@@ -123,7 +123,7 @@ fn fills_of_long_patterns_are_one_launch() {
         drop(here.machine.take_calls());
         let bytes = noise(pattern);
         // SAFETY: inside the block.
-        unsafe { here.ops.fill(block.as_ptr(), &bytes, 4800 / pattern, here.stream.id()) }.unwrap();
+        unsafe { here.ops.fill(block.device_ptr(), &bytes, 4800 / pattern, here.stream.id()) }.unwrap();
         assert_eq!(here.machine.calls("cuLaunchKernel"), launches, "{pattern}");
         assert!(here.read(&block) == bytes.repeat(4800 / pattern), "{pattern}");
     }

@@ -74,7 +74,7 @@ fn a_driver_that_cannot_compile_is_asked_once_and_copies_go_on() {
         let pattern = [1, 2, 3, 4, 5, 6, 7, 8];
         StridedLoops::with((&layout(&[10, 2], &[10, 3]), 8), None, |loops| {
             // SAFETY: inside the block.
-            unsafe { here.ops.fill_strided(to.as_ptr(), &pattern, loops, here.stream.id()) }
+            unsafe { here.ops.fill_strided(to.device_ptr(), &pattern, loops, here.stream.id()) }
         })
         .unwrap()
         .unwrap();
@@ -193,11 +193,11 @@ fn use_all(here: &KernelBench, to: &Block, from: &Block) -> Result<(), Error> {
     .expect("valid layouts")?;
     StridedLoops::with((&layout(&[20], &[3]), 8), None, |loops| {
         // SAFETY: the layout is inside the block.
-        unsafe { here.ops.fill_strided(to.as_ptr(), &[7; 8], loops, stream) }
+        unsafe { here.ops.fill_strided(to.device_ptr(), &[7; 8], loops, stream) }
     })
     .expect("a valid layout")?;
     // SAFETY: inside the block.
-    unsafe { here.ops.fill(to.as_ptr(), &[1, 2, 3, 4, 5, 6, 7, 8], 100, stream) }
+    unsafe { here.ops.fill(to.device_ptr(), &[1, 2, 3, 4, 5, 6, 7, 8], 100, stream) }
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl KernelBench {
     pub(super) fn cast(&self, to: &Block, from: &Block, count: usize, stream: StreamId) -> Result<(), Error> {
         let layout = Layout::contiguous(Shape::new(&[count]).unwrap());
         StridedLoops::with((&layout, 8), Some((&layout, 4)), |loops| {
-            let (to, from) = ((to.as_ptr(), DType::F64), (from.as_ptr(), DType::F32));
+            let (to, from) = ((to.device_ptr(), DType::F64), (from.device_ptr(), DType::F32));
             // SAFETY: the layouts are inside the blocks.
             unsafe { self.ops.cast(to, from, loops, stream) }
         })

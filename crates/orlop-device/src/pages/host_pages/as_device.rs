@@ -9,10 +9,11 @@ use orlop_core::{Alignment, Device, StreamId};
 use std::io;
 use std::ptr::{self, NonNull};
 
-/// Returns `true` for whole pages of the system.
-fn is_whole(address: usize, bytes: usize) -> bool {
+/// Returns an error unless these are whole pages of the system, which closes no part of one.
+fn check_whole(address: usize, bytes: usize) -> Result<(), BackingError> {
     let page = pages::size();
-    bytes > 0 && address.is_multiple_of(page) && bytes.is_multiple_of(page)
+    let is_whole = bytes > 0 && address.is_multiple_of(page) && bytes.is_multiple_of(page);
+    if is_whole { Ok(()) } else { Err(BackingError::Unsupported) }
 }
 
 /// Returns the error of a call that the system refused.
@@ -29,7 +30,8 @@ fn region(address: usize, bytes: usize) -> Option<Region> {
 // SAFETY: 1. ranges are the kernel's, which do not overlap, and no extent of the file is under two addresses:
 // see the head of the module above. Memory is initialised: the kernel's zeros, or what the engine's users
 // wrote. 2. Nothing runs in a stream later than the call that puts it there. 3. What fails is undone; a move
-// that fails has left the pages where they were, or has released them.
+// that fails has left the pages where they were, or has released them. 4. Its granularity is the system's
+// page.
 unsafe impl DeviceBacking for HostPages {
     fn allocate(&self, bytes: usize) -> Result<usize, BackingError> {
         let bytes = bytes.checked_next_multiple_of(pages::size()).ok_or(BackingError::OutOfMemory)?;
@@ -55,8 +57,8 @@ unsafe impl DeviceBacking for HostPages {
         Ok(())
     }
 
-    fn has_pages(&self) -> bool {
-        true
+    fn page_granularity(&self) -> Option<usize> {
+        Some(pages::size())
     }
 
     fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {
@@ -80,8 +82,9 @@ unsafe impl DeviceBacking for HostPages {
     }
 
     unsafe fn map(&self, address: usize, bytes: usize, _: usize) -> Result<(), BackingError> {
+        check_whole(address, bytes)?;
         let mut state = self.state();
-        if !is_whole(address, bytes) || !state.meter.try_add(bytes) {
+        if !state.meter.try_add(bytes) {
             return Err(BackingError::OutOfMemory);
         }
         // SAFETY: reserved, and without pages in use (guaranteed by the caller).
@@ -93,6 +96,7 @@ unsafe impl DeviceBacking for HostPages {
     }
 
     unsafe fn unmap(&self, address: usize, bytes: usize, _: usize) -> Result<(), BackingError> {
+        check_whole(address, bytes)?;
         let mut state = self.state();
         // SAFETY: mapped, and not in use (guaranteed by the caller).
         let _kept = unsafe { self.clear(&mut state, address, bytes) };
@@ -101,9 +105,11 @@ unsafe impl DeviceBacking for HostPages {
     }
 
     unsafe fn remap(&self, from: usize, to: usize, bytes: usize, _: usize) -> Result<(), BackingError> {
+        check_whole(from, bytes)?;
+        check_whole(to, bytes)?;
         let mut state = self.state();
         // SAFETY: reserved, and without pages in use (guaranteed by the caller).
-        if !is_whole(to, bytes) || !unsafe { self.make_way(&mut state, to, bytes) } {
+        if !unsafe { self.make_way(&mut state, to, bytes) } {
             return Err(BackingError::OutOfMemory);
         }
         // SAFETY: mapped, and not in use (guaranteed by the caller).

@@ -215,16 +215,22 @@ fn owners_that_panic() {
 /// If waiting for a device fails, it may still be writing: the memory is not reused.
 #[test]
 fn memory_that_a_device_may_use_is_kept() {
+    const LOST: Device = Device::custom(97, 0);
+
     #[derive(Debug)]
     struct Lost;
 
     // SAFETY: it accesses nothing.
     unsafe impl DeviceOps for Lost {
+        fn device(&self) -> Device {
+            LOST
+        }
+
         unsafe fn copy(&self, _: DevicePtr, _: DevicePtr, _: usize, _: StreamId) -> orlop_alloc::Result<()> {
             Ok(())
         }
 
-        unsafe fn fill(&self, _: NonNull<u8>, _: &[u8], _: usize, _: StreamId) -> orlop_alloc::Result<()> {
+        unsafe fn fill(&self, _: DevicePtr, _: &[u8], _: usize, _: StreamId) -> orlop_alloc::Result<()> {
             Ok(())
         }
 
@@ -234,12 +240,12 @@ fn memory_that_a_device_may_use_is_kept() {
     }
 
     static ALLOCATOR: OnceLock<AllocatorRef> = OnceLock::new();
-    let device = Device::custom(97, 0);
+    let device = LOST;
     let allocator =
         ALLOCATOR.get_or_init(|| Direct::new(Panicking(System::new(), device)).into_ref().erase());
     let context = Context::new();
     context.register(device, MemoryKind::Default, allocator.clone()).unwrap();
-    context.register_ops(device, Arc::new(Lost));
+    context.register_ops(device, Arc::new(Lost)).unwrap();
     context.scope(|| {
         let lost = Tensor::empty([10], TensorOptions::new().device(device)).unwrap();
         assert!(lost.fill_(1).is_err());

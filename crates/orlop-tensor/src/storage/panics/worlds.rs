@@ -86,6 +86,10 @@ struct Ops;
 
 // SAFETY: plain memory operations over the given ranges.
 unsafe impl DeviceOps for Ops {
+    fn device(&self) -> Device {
+        FAR
+    }
+
     unsafe fn copy(
         &self,
         to: DevicePtr,
@@ -99,19 +103,13 @@ unsafe impl DeviceOps for Ops {
         Ok(())
     }
 
-    unsafe fn fill(
-        &self,
-        to: NonNull<u8>,
-        bytes: &[u8],
-        count: usize,
-        _: StreamId,
-    ) -> orlop_alloc::Result<()> {
+    unsafe fn fill(&self, to: DevicePtr, bytes: &[u8], count: usize, _: StreamId) -> orlop_alloc::Result<()> {
         call();
         for (index, &byte) in bytes.iter().cycle().take(bytes.len() * count).enumerate() {
             // SAFETY: inside the range.
             let place = unsafe { to.add(index) };
             // SAFETY: as above.
-            unsafe { place.write(byte) };
+            unsafe { place.ptr.write(byte) };
         }
         Ok(())
     }
@@ -163,7 +161,7 @@ impl World {
                 let context = CONTEXT.get_or_init(|| {
                     let context = Context::new();
                     context.register(FAR, MemoryKind::Default, new(FAR)).unwrap();
-                    context.register_ops(FAR, Arc::new(Ops));
+                    context.register_ops(FAR, Arc::new(Ops)).unwrap();
                     set_storage_hook(FAR.device_type(), Arc::new(Hook));
                     context
                 });

@@ -132,7 +132,7 @@ fn other_allocators_are_waited_for() {
     let context = Context::new();
     let direct = orlop_alloc::engine::Direct::new(FakeDeviceBacking::new());
     context.register(FakeDeviceBacking::DEVICE, MemoryKind::Default, direct.into_ref()).unwrap();
-    context.register_ops(FakeDeviceBacking::DEVICE, Arc::new(device.clone()));
+    context.register_ops(FakeDeviceBacking::DEVICE, Arc::new(device.clone())).unwrap();
     context.scope(|| {
         let there = numbers(100).to_device(FakeDeviceBacking::DEVICE).unwrap();
         assert_eq!(device.calls().synchronizations, 1);

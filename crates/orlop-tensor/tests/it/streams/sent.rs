@@ -5,7 +5,6 @@ use orlop_alloc::{DeviceOps, DevicePtr};
 use orlop_core::{DType, Device, StreamId};
 use orlop_tensor::{Tensor, TensorOptions};
 use orlop_testkit::QueuedDevice;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -40,7 +39,7 @@ fn kept_host_memory_is_not_changed_before_it_is_read() {
         let there = here.to_device(FAR).unwrap();
         assert_eq!(here.to_vec::<i32>().unwrap()[999], 999);
         assert_eq!((device.pending(OWN), waits()), (1, 0), "reading does not wait");
-        let uses: Vec<_> = here.storage().unwrap().block().unwrap().uses.iter().collect();
+        let uses: Vec<_> = here.storage().unwrap().block().unwrap().stream_uses().collect();
         assert_eq!(uses, [OWN]);
         here.fill_(-1).unwrap();
         assert_eq!((device.pending(OWN), waits()), (0, 1));
@@ -110,6 +109,10 @@ impl std::fmt::Debug for HookedOps {
 
 // SAFETY: as the operations that it calls.
 unsafe impl DeviceOps for HookedOps {
+    fn device(&self) -> Device {
+        self.ops.device()
+    }
+
     unsafe fn copy(
         &self,
         to: DevicePtr,
@@ -124,7 +127,7 @@ unsafe impl DeviceOps for HookedOps {
 
     unsafe fn fill(
         &self,
-        to: NonNull<u8>,
+        to: DevicePtr,
         pattern: &[u8],
         count: usize,
         stream: StreamId,
@@ -154,7 +157,7 @@ fn a_lazy_clone_does_not_write_what_a_stream_still_reads() {
         with_device(|_, context| {
             let hook = Arc::new(Mutex::new(None));
             let ops = HookedOps { ops: context.ops(FAR).unwrap(), hook };
-            context.register_ops(FAR, Arc::new(ops.clone()));
+            context.register_ops(FAR, Arc::new(ops.clone())).unwrap();
             let options = TensorOptions::from(DType::I32).allocator(&pinned).stream(side());
             let here = Tensor::empty([1000], options).unwrap();
             here.copy_(&numbers(1000)).unwrap();

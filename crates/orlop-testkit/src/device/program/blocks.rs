@@ -76,11 +76,11 @@ impl<B: WatchedDevice> DeviceProgram<B> {
             return Ok(());
         }
         equal("pending bytes after a wait", 0, pending)?;
-        rule("a request is served while a free chunk fits", self.engine.largest_fit(requested) < rounded)?;
-        let Growth::Pages { large: page, .. } = policy.growth else { return Ok(()) };
+        rule("a request is served while a free chunk fits", self.engine.largest_fit() < rounded)?;
+        let Growth::Pages { small, large, .. } = policy.growth else { return Ok(()) };
         let left = limit - reserved + self.engine.whole_free_pages();
-        let is_large = requested > policy.small_limit;
-        rule("a request is served while free pages suffice", !is_large || left < rounded + page as u64)
+        let page = if requested > policy.small_limit { large } else { small };
+        rule("a request is served while free pages suffice", left < rounded + page as u64)
     }
 
     pub(super) fn free(&mut self, which: usize) -> Result<(), ConformanceFault> {
