@@ -49,7 +49,9 @@ mod storage;
 mod sync;
 mod tensor;
 
-pub use self::error::{Borrower, Error, HookFault, Result, Unresizable};
+#[cfg(any(feature = "archive", feature = "npy", feature = "safetensors"))]
+pub use self::error::NoSuchTensor;
+pub use self::error::{Borrower, Error, HookFault, Result, Revocation, RevokedBy, Unresizable};
 pub use self::plain::{Bool8, Plain};
 pub use self::storage::{
     BindError, Storage, StorageBytes, StorageBytesMut, StorageHook, TensorOptions, clear_storage_hook,

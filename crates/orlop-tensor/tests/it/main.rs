@@ -5,6 +5,7 @@ mod access;
 mod accounting;
 #[cfg(feature = "archive")]
 mod archive;
+mod binding;
 #[cfg(any(feature = "archive", feature = "npy"))]
 mod cases;
 mod create;
