@@ -44,7 +44,9 @@ mod observer;
 mod report;
 
 pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
-pub use self::block::{Block, Deleter, MemoryBlock, RawBlock, Record, Request, StreamUses, Tag, TypedBlock};
+pub use self::block::{
+    Block, Deleter, MemoryBlock, RawBlock, Record, Request, SharedElements, StreamUses, Tag, TypedBlock,
+};
 pub use self::device_ops::{DeviceOps, DevicePtr, HostOps};
 pub use self::error::{Error, Result};
 pub use self::handle::{AllocatorRef, ExternalAccount, WeakAllocator};

@@ -36,6 +36,7 @@ mod borrows;
 #[cfg(doctest)]
 mod compile_fail;
 pub mod diagnose;
+mod element_tensor;
 mod error;
 mod host;
 pub mod interchange;
@@ -49,6 +50,7 @@ mod storage;
 mod sync;
 mod tensor;
 
+pub use self::element_tensor::ElementTensor;
 #[cfg(any(feature = "archive", feature = "npy", feature = "safetensors"))]
 pub use self::error::NoSuchTensor;
 pub use self::error::{Borrower, Error, HookFault, Result, Revocation, RevokedBy, Unresizable};

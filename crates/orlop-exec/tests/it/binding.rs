@@ -42,9 +42,10 @@ fn an_existing_tensor_is_bound_to_a_buffer() {
         let error = execution.bind(output, &mine).unwrap_err();
         assert!(matches!(error, ExecError::NotBound { source: Error::MemoryInUse, .. }), "{error}");
         drop(held);
-        execution.bind(output, &mine).unwrap();
-        let error = text(execution.bind(output, &mine).unwrap_err());
+        let taken = Tensor::zeros([8], DType::F32).unwrap();
+        let error = text(execution.bind(output, &taken).unwrap_err());
         assert_eq!(error, "the tensor cannot be bound to \"output\": the storage is bound already");
+        execution.bind(output, &mine).unwrap();
         execution.tensor(input).unwrap().fill_(1.0).unwrap();
         assert_eq!(mine.to_vec::<f32>().unwrap(), [1.0; 8]);
         // In the output's last step, the input is over.

@@ -51,7 +51,7 @@ fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a s
     if name.len() > MAX_LEN {
         return None;
     }
-    let limit = (name.len() / 3).max(1);
+    let limit = name.len() / 3;
     let close = names.filter(|other| other.len().abs_diff(name.len()) <= limit);
     let (edits, nearest) = close
         .map(|other| (edits(name.as_bytes(), other.as_bytes()), other))

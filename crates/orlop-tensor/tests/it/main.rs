@@ -14,6 +14,7 @@ mod diagnose;
 mod display;
 #[cfg(feature = "dlpack")]
 mod dlpack;
+mod elements;
 mod foreign;
 mod formats;
 mod hooks;
