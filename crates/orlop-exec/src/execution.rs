@@ -57,8 +57,9 @@ impl Execution {
     }
 
     /// Goes on to a step. The buffers whose last step is before it end: clones and views of them that are
-    /// still held stop working, with [`Error::Unbound`](orlop_tensor::Error::Unbound). Steps can be left out,
-    /// or repeated.
+    /// still held stop working, with [`Error::Unbound`](orlop_tensor::Error::Unbound), which names the buffer
+    /// and the step. If an output in place goes on in the bytes of a buffer, they stop working when it ends,
+    /// like its own. Steps can be left out, or repeated.
     ///
     /// # Errors
     ///
@@ -110,8 +111,8 @@ impl Execution {
 
     /// Gives the memory of a live buffer to an existing tensor, whose storage is unbound
     /// ([`Tensor::unbound`], [`Storage::unbind`](orlop_tensor::Storage::unbind)): it and its clones and views
-    /// have the bytes of the buffer, and lose them when the buffer ends, or that of the last view or output in
-    /// place over it. The tensors that are lent for these buffers have the same storage.
+    /// have the bytes of the buffer, and lose them when the buffer ends, and the last output in place over it.
+    /// The tensors that are lent for these buffers have the same storage.
     ///
     /// ```
     /// use orlop_context::Context;

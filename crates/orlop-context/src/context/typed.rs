@@ -6,8 +6,8 @@ use orlop_core::Device;
 
 impl Context {
     /// Allocates an array of `count` elements on the CPU, within the budgets of the request's kind;
-    /// `make(index)` constructs them, in ascending order. The request's size is replaced, and its alignment is
-    /// raised to that of `T`. If `make` panics, the elements constructed so far are dropped and the block
+    /// `make(index)` constructs them, in ascending order. The request's size is replaced, and its alignment
+    /// is raised to that of `T`. If `make` panics, the elements constructed so far are dropped and the block
     /// returns.
     ///
     /// ```

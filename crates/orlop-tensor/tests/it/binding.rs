@@ -18,7 +18,7 @@ fn foreign(bytes: usize) -> (Block, Arc<Vec<u64>>) {
 }
 
 fn pool(bytes: usize) -> Storage {
-    Storage::new(bytes, &TensorOptions::new().kind(MemoryKind::Workspace).zeroed()).unwrap()
+    Storage::new(bytes, &TensorOptions::new().kind(MemoryKind::Workspace).zeroed()).expect("memory")
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_part_of_a_pool_is_bound_in_place() {
     tensor.bind_in(&pool, 1024).unwrap();
     let storage = tensor.storage().unwrap();
     assert_eq!((storage.nbytes(), storage.memory_kind()), (1024, MemoryKind::Workspace));
-    assert_eq!(storage.as_ptr().unwrap().addr(), pool.as_ptr_of(1024));
+    assert_eq!(storage.as_ptr().unwrap().addr(), address_of(&pool, 1024));
     // The bytes are its own, until it gives them back; all others are not affected.
     for taken in [1024..1025, 2047..2048, 0..4096] {
         let part = pool.slice(taken).unwrap();
@@ -164,15 +164,9 @@ fn a_part_of_a_pool_is_bound_in_place() {
     assert_eq!(other.to_vec::<f32>().unwrap(), [2.0; 256]);
 }
 
-/// The address of a byte, without an access to the bytes.
-trait AddressOf {
-    fn as_ptr_of(&self, byte: usize) -> usize;
-}
-
-impl AddressOf for Storage {
-    fn as_ptr_of(&self, byte: usize) -> usize {
-        self.block().expect("no write of the whole").address() + byte
-    }
+/// Returns the address of a byte, without an access to the bytes.
+fn address_of(storage: &Storage, byte: usize) -> usize {
+    storage.block().expect("no write of the whole").address() + byte
 }
 
 #[test]
@@ -199,7 +193,7 @@ fn parts_of_pools_have_conditions() {
     nothing.bind_in(&pool, 256).unwrap();
     let inner = tensor();
     inner.bind_in(&pool.slice(64..192).unwrap(), 64).unwrap();
-    assert_eq!(inner.storage().unwrap().as_ptr().unwrap().addr(), pool.as_ptr_of(128));
+    assert_eq!(inner.storage().unwrap().as_ptr().unwrap().addr(), address_of(&pool, 128));
     inner.fill_(1.0).unwrap();
     drop((nothing, inner));
     assert_eq!(pool.read().unwrap()[128..132], 1.0f32.to_ne_bytes());

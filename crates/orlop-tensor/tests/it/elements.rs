@@ -10,7 +10,7 @@ use std::thread;
 
 fn labels(context: &Context) -> ElementTensor<String> {
     let options = TensorOptions::new().context(context).kind(MemoryKind::KvCache);
-    ElementTensor::from_fn([2, 3], options, |index| format!("label {index}")).unwrap()
+    ElementTensor::from_fn([2, 3], options, |index| format!("label {index}")).expect("memory")
 }
 
 #[test]
