@@ -1,7 +1,7 @@
 //! Errors, with the figures that a caller needs to act on them.
 
 use crate::OutOfMemory;
-use orlop_core::{DType, Device, MemoryKind, StreamId};
+use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -143,6 +143,18 @@ pub enum Error {
     NotPinned {
         /// The name of the allocator.
         allocator: Box<str>,
+    },
+    /// A block that cannot hold the elements of a [`TypedBlock`](crate::TypedBlock).
+    #[error("a block of {available} bytes at {address:#x} cannot hold {bytes} bytes aligned to {align}")]
+    UnsuitableBlock {
+        /// The address of the block.
+        address: usize,
+        /// The bytes of the block.
+        available: usize,
+        /// The bytes of the elements.
+        bytes: usize,
+        /// The alignment of the elements.
+        align: Alignment,
     },
     /// The elements exceed the address space.
     #[error("{count} elements of {element_bytes} bytes do not fit in the address space")]

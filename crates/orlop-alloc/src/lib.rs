@@ -45,7 +45,9 @@ mod report;
 
 pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
 pub(crate) use self::block::StreamUses;
-pub use self::block::{Block, Deleter, MemoryBlock, RawBlock, Record, Request, Tag, TypedBlock};
+pub use self::block::{
+    Block, Deleter, MemoryBlock, RawBlock, Record, Request, SharedElements, Tag, TypedBlock,
+};
 pub use self::device_ops::{DeviceOps, DevicePtr, HostOps};
 pub use self::error::{Error, Result};
 pub use self::handle::{AllocatorRef, ExternalAccount, WeakAllocator};

@@ -79,7 +79,7 @@ impl PlanBuilder {
     }
 
     /// Adds a buffer that a step writes over another one, which is not used after that step: it gets the same
-    /// bytes. Both can be used in that step, one at a time.
+    /// bytes. Both can be used in that step, one at a time. Its clones and views outlive the other buffer.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! [`ExecError`]: the errors of this crate, which name buffers as they were declared.
 
+use orlop_core::{Device, MemoryKind};
 use orlop_plan::{GraphError, PlanError, ProblemError};
-use orlop_tensor::planned::{PlannedError, StrayWrite};
-use std::ops::Range;
+use orlop_tensor::planned::{PlannedError, StrayWrite, Unsanitizable};
+use std::ops::RangeInclusive;
 
 /// The result of functions of this crate.
 pub type Result<T, E = ExecError> = std::result::Result<T, E>;
@@ -20,12 +21,12 @@ pub enum ExecError {
         buffers: usize,
     },
     /// The buffer is not used in this step.
-    #[error("\"{name}\" is used in the steps {steps:?} (the end excluded), and this is step {step}")]
+    #[error("\"{name}\" is used in the steps {steps:?}, and this is step {step}")]
     NotLive {
         /// The name of the buffer.
         name: Box<str>,
-        /// Its steps.
-        steps: Range<u64>,
+        /// Its steps, as they were declared.
+        steps: RangeInclusive<u64>,
         /// The present step.
         step: u64,
     },
@@ -36,6 +37,30 @@ pub enum ExecError {
         name: Box<str>,
         /// How it is used.
         source: orlop_tensor::Error,
+    },
+    /// A tensor cannot be bound to the buffer.
+    #[error("the tensor cannot be bound to \"{name}\"")]
+    NotBound {
+        /// The name of the buffer.
+        name: Box<str>,
+        /// The reason.
+        source: orlop_tensor::Error,
+    },
+    /// A tensor was to be bound to a view that does not begin where its buffer does.
+    #[error("the tensor cannot be bound to \"{name}\", which does not begin where its buffer does")]
+    BoundInside {
+        /// The name of the view.
+        name: Box<str>,
+    },
+    /// Stray writes into an arena cannot be searched for.
+    #[error("the {kind} arena of {device}")]
+    NotSanitized {
+        /// The device of the arena.
+        device: Device,
+        /// Its memory kind.
+        kind: MemoryKind,
+        /// The reason.
+        source: Unsanitizable,
     },
     /// The step is before the present one.
     #[error("step {step} is before the present one, {now}: `begin` starts the next run")]

@@ -57,8 +57,9 @@ impl Execution {
     }
 
     /// Goes on to a step. The buffers whose last step is before it end: clones and views of them that are
-    /// still held stop working, with [`Error::Unbound`](orlop_tensor::Error::Unbound). Steps can be left out,
-    /// or repeated.
+    /// still held stop working, with [`Error::Unbound`](orlop_tensor::Error::Unbound), which names the buffer
+    /// and the step. If an output in place goes on in the bytes of a buffer, they stop working when it ends,
+    /// like its own. Steps can be left out, or repeated.
     ///
     /// # Errors
     ///
@@ -108,6 +109,55 @@ impl Execution {
         }
     }
 
+    /// Gives the memory of a live buffer to an existing tensor, whose storage is unbound
+    /// ([`Tensor::unbound`], [`Storage::unbind`](orlop_tensor::Storage::unbind)): it and its clones and views
+    /// have the bytes of the buffer, and lose them when the buffer ends, and the last output in place over it.
+    /// The tensors that are lent for these buffers have the same storage.
+    ///
+    /// ```
+    /// use orlop_context::Context;
+    /// use orlop_core::DType;
+    /// use orlop_exec::{BufferSpec, PlanBuilder};
+    /// use orlop_tensor::{Error, Tensor};
+    ///
+    /// let mut plan = PlanBuilder::new();
+    /// let buffer = plan.buffer(BufferSpec::new("hidden", [64], DType::F32)?, 0..=0)?;
+    /// let mut execution = plan.finish()?.prepare(&Context::new())?;
+    /// let mine = Tensor::unbound([64], DType::F32)?;
+    /// execution.step(0)?;
+    /// execution.bind(buffer, &mine)?;
+    /// mine.fill_(1.0)?;
+    /// assert_eq!(execution.tensor(buffer)?.to_vec::<f32>()?, [1.0; 64]);
+    /// execution.step(1)?;
+    /// assert!(matches!(mine.to_vec::<f32>(), Err(Error::Unbound { .. })));
+    /// # Ok::<(), orlop_exec::ExecError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::NotLive`], [`ExecError::UnknownBuffer`]; [`ExecError::TooSmall`] if the tensor needs more
+    /// bytes than the buffer has; [`ExecError::BoundInside`]; [`ExecError::NotBound`] if the tensor's storage
+    /// is bound or on another device, or if the buffer is in use. Both are unchanged then.
+    pub fn bind(&mut self, buffer: BufferId, tensor: &Tensor) -> Result<()> {
+        let placed = self.plan.placed(buffer)?;
+        let name = &placed.name;
+        if placed.first > 0 {
+            return Err(ExecError::BoundInside { name: name.clone() });
+        }
+        let needed = tensor.layout().byte_range(tensor.itemsize())?.end;
+        let bytes = placed.len();
+        if needed > bytes {
+            let (of, name) = (name.clone(), "the tensor".into());
+            return Err(ExecError::TooSmall { name, needed, of, bytes });
+        }
+        let (arena, tensor_in_arena, name) = (placed.arena, placed.tensor, name.clone());
+        match self.arenas[arena].bind(tensor_in_arena, tensor.storage()?) {
+            Ok(()) => Ok(()),
+            Err(PlannedError::InUse { source, .. }) => Err(ExecError::NotBound { name, source }),
+            Err(error) => Err(self.explain(arena, error)),
+        }
+    }
+
     /// Goes over to another plan, such as one for other shapes. An arena that is large enough is divided
     /// anew; others get new memory. Persistent arenas with the same buffers and views keep their contents;
     /// the bytes of all other buffers are arbitrary afterwards. The next run begins.
@@ -145,7 +195,8 @@ impl Execution {
         }
         self.plan = plan.clone();
         if let Some(on) = self.sanitize {
-            self.sanitize(on);
+            // As far as it is possible: whoever set it was told.
+            drop(self.sanitize(on));
         }
         Ok(rebound)
     }
@@ -170,14 +221,27 @@ impl Execution {
         memory.capacity() >= arena.bytes() && memory.align() >= arena.align
     }
 
-    /// Starts or stops the search for writes outside of the steps of a buffer, by kernels that use addresses.
-    /// It is on in builds with debug assertions: see [`PlannedMemory::sanitize`].
+    /// Starts or stops the search for stray writes by kernels, which misses one kind: a write into a buffer
+    /// between the time when a step first lends it and the end of that step, if the same step also writes
+    /// that buffer. What it finds: see [`PlannedMemory::sanitize`]. It is on in builds with debug assertions.
     ///
     /// A write is reported by the next step, once, as [`ExecError::StrayWrite`], with the names of the buffer
     /// whose bytes were changed and of the one that probably did it, or has the bytes next.
-    pub fn sanitize(&mut self, on: bool) {
+    ///
+    /// # Errors
+    ///
+    /// [`ExecError::NotSanitized`] for the first arena where the search cannot be started, such as one on a
+    /// device. It is on in all others then.
+    pub fn sanitize(&mut self, on: bool) -> Result<()> {
         self.sanitize = Some(on);
-        self.arenas.iter_mut().for_each(|arena| arena.sanitize(on));
+        let mut refused = Ok(());
+        for arena in &mut self.arenas {
+            if let Err(source) = arena.sanitize(on) {
+                let (device, kind) = (arena.device(), arena.memory_kind());
+                refused = refused.and(Err(ExecError::NotSanitized { device, kind, source }));
+            }
+        }
+        refused
     }
 
     /// Returns the plan.
@@ -208,7 +272,8 @@ impl Execution {
         match error {
             PlannedError::NotLive { tensor, lifetime, now } => match placed(tensor) {
                 Some(buffer) => {
-                    ExecError::NotLive { name: buffer.name.clone(), steps: buffer.steps.clone(), step: now }
+                    let steps = buffer.steps.start..=buffer.steps.end.saturating_sub(1);
+                    ExecError::NotLive { name: buffer.name.clone(), steps, step: now }
                 }
                 None => ExecError::Planned(PlannedError::NotLive { tensor, lifetime, now }),
             },

@@ -56,8 +56,17 @@ pub(crate) struct Placed {
     pub(crate) arena: usize,
     /// The number of its tensor in the arena.
     pub(crate) tensor: usize,
+    /// Its first byte in its memory: not 0 for some views.
+    pub(crate) first: usize,
     /// Its bytes in the arena.
     bytes: Range<u64>,
+}
+
+impl Placed {
+    /// Returns the number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.bytes.end - self.bytes.start).unwrap_or(usize::MAX)
+    }
 }
 
 /// The plan of one arena: all buffers on a device, of a kind, that are temporary or that are persistent.
@@ -147,7 +156,8 @@ impl ExecutionPlan {
         let steps = ends.max().unwrap_or(0);
         let placed = declared.into_iter().zip(places).map(|(buffer, place): (Declared, Option<Place>)| {
             let Place { arena, tensor, bytes } = place.unwrap_or_default();
-            Placed { name: buffer.spec.name, steps: buffer.steps, arena, tensor, bytes }
+            let first = buffer.layout.offset().saturating_mul(buffer.spec.dtype.size());
+            Placed { name: buffer.spec.name, steps: buffer.steps, arena, tensor, first, bytes }
         });
         Ok(Self { inner: Arc::new(Inner { buffers: placed.collect(), arenas, steps }) })
     }
@@ -287,7 +297,8 @@ fn plan_arena(
             places[number] = Some(Place { arena: index, tensor: arena.tensors.len(), bytes });
             arena.tensors.push(BufferId(number));
             arena.specs.push(spec.clone());
-            tensors.push(PlannedTensor::new(layout.clone(), spec.dtype, steps.clone()));
+            let tensor = PlannedTensor::new(layout.clone(), spec.dtype, steps.clone());
+            tensors.push(tensor.named(&spec.name));
         }
         // Both are below the height, which fits.
         let (offset, bytes) = (usize::try_from(offset), usize::try_from(buffer.size));

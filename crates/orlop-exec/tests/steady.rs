@@ -21,7 +21,7 @@ fn a_run_allocates_nothing() {
     let plan = plan.finish().unwrap();
     let mut execution = plan.prepare(&context).unwrap();
     // Its search for stray writes allocates.
-    execution.sanitize(false);
+    execution.sanitize(false).unwrap();
     let run = |execution: &mut Execution| {
         execution.run(|step, tensors| {
             let first = usize::try_from(step).unwrap();

@@ -63,7 +63,7 @@ fn prepared(model: &OnnxModel) -> (Execution, OnnxBuffers) {
     let mut plan = PlanBuilder::new();
     let buffers = model.execution().declare(&mut plan).unwrap();
     let mut execution = plan.finish().unwrap().prepare(&Context::new()).unwrap();
-    execution.sanitize(false);
+    execution.sanitize(false).unwrap();
     (execution, buffers)
 }
 
@@ -137,7 +137,7 @@ fn weights_are_persistent_where_that_is_asked_for() {
     let plan = plan.finish().unwrap();
     assert_eq!(plan.workspace_bytes(), peak);
     let mut execution = plan.prepare(&context).unwrap();
-    execution.sanitize(false);
+    execution.sanitize(false).unwrap();
     let stats = context.stats(Device::CPU);
     assert_eq!(stats.kind(MemoryKind::Workspace).requested_bytes, peak as u64);
     let persistent = stats.kind(MemoryKind::Persistent).requested_bytes;

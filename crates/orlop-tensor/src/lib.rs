@@ -36,6 +36,7 @@ mod borrows;
 #[cfg(doctest)]
 mod compile_fail;
 pub mod diagnose;
+mod element_tensor;
 mod error;
 mod host;
 pub mod interchange;
@@ -49,7 +50,10 @@ mod storage;
 mod sync;
 mod tensor;
 
-pub use self::error::{Borrower, Error, HookFault, Result, Unresizable};
+pub use self::element_tensor::ElementTensor;
+#[cfg(any(feature = "archive", feature = "npy", feature = "safetensors"))]
+pub use self::error::NoSuchTensor;
+pub use self::error::{Borrower, Error, HookFault, Result, Revocation, RevokedBy, Unresizable};
 pub use self::plain::{Bool8, Plain};
 pub use self::storage::{
     BindError, Storage, StorageBytes, StorageBytesMut, StorageHook, TensorOptions, clear_storage_hook,

@@ -18,7 +18,7 @@ fn prepared(context: &Context, count: u64, all_at_once: bool) -> (Execution, Vec
     });
     let buffers = buffers.collect();
     let mut execution = plan.finish().expect("a plan").prepare(context).expect("memory");
-    execution.sanitize(false);
+    execution.sanitize(false).expect("off");
     (execution, buffers)
 }
 

@@ -25,7 +25,7 @@ fn a_model_runs_in_its_planned_memory() {
     let plan = plan.finish().unwrap();
     let mut execution = plan.prepare(&context).unwrap();
     // It would compare the whole arena in each step.
-    execution.sanitize(false);
+    execution.sanitize(false).unwrap();
 
     // An engine looks up names once: which of its values a step writes.
     let names =

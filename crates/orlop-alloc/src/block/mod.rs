@@ -6,6 +6,7 @@
 //! | `owned` | [`Block`]: one owner, returns its memory when dropped |
 //! | `memory_block` | [`MemoryBlock`]: several owners |
 //! | `typed` | [`TypedBlock`]: an array of elements |
+//! | `shared_elements` | [`SharedElements`]: ranges of one, with several owners |
 //! | `part` | a block that is a part of another one |
 //! | `raw` | [`RawBlock`] and its [`Record`]: what engines, adaptors and handles exchange |
 //! | `records` | recycling of records |
@@ -23,6 +24,7 @@ mod raw;
 mod record_slab;
 mod records;
 mod request;
+mod shared_elements;
 mod stream_uses;
 mod streams;
 mod tag;
@@ -37,6 +39,7 @@ pub use self::raw::{RawBlock, Record};
 pub use self::record_slab::RecordSlab;
 pub(crate) use self::records::recycle_record;
 pub use self::request::Request;
+pub use self::shared_elements::SharedElements;
 pub use self::stream_uses::StreamUses;
 pub use self::tag::Tag;
 pub use self::typed::TypedBlock;

@@ -43,19 +43,44 @@ pub struct TypedBlock<T> {
 }
 
 impl<T> TypedBlock<T> {
-    /// Allocates room for `capacity` elements, with none constructed yet.
-    fn with_room<A: ?Sized + Allocator>(
-        allocator: &AllocatorRef<A>,
-        request: &Request,
-        capacity: usize,
-    ) -> Result<Self> {
-        let too_many = |_| Error::TooManyElements { count: capacity, element_bytes: size_of::<T>() };
+    /// Returns a request with the bytes of `count` elements, and at least their alignment.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyElements`] if the elements exceed the address space.
+    pub fn request_for(request: &Request, count: usize) -> Result<Request> {
+        let too_many = |_| Error::TooManyElements { count, element_bytes: size_of::<T>() };
         let mut request = *request;
-        request.bytes = checked_bytes(capacity, size_of::<T>()).map_err(too_many)?;
+        request.bytes = checked_bytes(count, size_of::<T>()).map_err(too_many)?;
         request.align = request.align.max(Alignment::of::<T>());
-        let block = allocator.allocate(&request)?;
+        Ok(request)
+    }
+
+    /// Constructs `count` elements in a block, in ascending order, with a constructor that can fail. At the
+    /// first error, or if `make` panics, the elements constructed so far are dropped and the block returns.
+    ///
+    /// # Errors
+    ///
+    /// The error of `make`; [`Error::UnsuitableBlock`] if the block is too small or not aligned for the
+    /// elements, [`Error::NotHostAccessible`], [`Error::TooManyElements`], converted to `E`.
+    pub fn try_in_block<E: From<Error>>(
+        block: Block,
+        count: usize,
+        make: impl FnMut(usize) -> Result<T, E>,
+    ) -> Result<Self, E> {
+        Self::with_room(block, count)?.fill(count, make)
+    }
+
+    /// Takes a block with room for `capacity` elements, none of which is constructed yet.
+    fn with_room(block: Block, capacity: usize) -> Result<Self> {
+        let Request { bytes, align, .. } =
+            Self::request_for(&Request::new(0).align(Alignment::ONE), capacity)?;
         // Fails if the memory is not host-accessible.
-        block.bytes()?;
+        let available = block.bytes()?.len();
+        let address = block.as_ptr().addr().get();
+        if available < bytes || !align.is_aligned(address) {
+            return Err(Error::UnsuitableBlock { address, available, bytes, align });
+        }
         Ok(Self { block, len: 0, elements: PhantomData })
     }
 
@@ -122,8 +147,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         count: usize,
         mut make: impl FnMut(usize) -> T,
     ) -> Result<TypedBlock<T>> {
-        let room = TypedBlock::with_room(self, request, count)?;
-        match room.fill(count, |index| Ok::<T, Infallible>(make(index))) {
+        let block = self.allocate(&TypedBlock::<T>::request_for(request, count)?)?;
+        match TypedBlock::with_room(block, count)?.fill(count, |index| Ok::<T, Infallible>(make(index))) {
             Ok(block) => Ok(block),
             Err(never) => match never {},
         }
@@ -141,7 +166,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         count: usize,
         make: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<TypedBlock<T>, E> {
-        TypedBlock::with_room(self, request, count)?.fill(count, make)
+        let block = self.allocate(&TypedBlock::<T>::request_for(request, count)?)?;
+        TypedBlock::try_in_block(block, count, make)
     }
 
     /// Allocates an array of `count` default values.
@@ -316,5 +342,26 @@ mod tests {
         let error = device.allocate_typed(4, |_| String::new()).unwrap_err();
         assert!(matches!(error, Error::NotHostAccessible { device } if device == Device::cuda(1)));
         assert_eq!(device.stats().live(), 0);
+    }
+
+    #[test]
+    fn blocks_that_do_not_fit_are_refused() {
+        let (allocator, witness) = (allocator(), Rc::new(()));
+        let block = |bytes| allocator.allocate(&Request::new(bytes)).unwrap();
+        let make = |_| Ok::<_, Error>(witness.clone());
+        let refused = TypedBlock::try_in_block(block(7), 1, make).unwrap_err();
+        assert!(matches!(refused, Error::UnsuitableBlock { available: 7, bytes: 8, .. }), "{refused}");
+        let whole = block(64).share();
+        // SAFETY: inside, and nothing else uses the bytes.
+        let crooked = unsafe { whole.part(4, 60) };
+        let refused = TypedBlock::try_in_block(crooked, 1, make).unwrap_err();
+        assert!(matches!(refused, Error::UnsuitableBlock { bytes: 8, .. }), "{refused}");
+        // SAFETY: as above.
+        let part = unsafe { whole.part(8, 16) };
+        let elements = TypedBlock::try_in_block(part, 2, make).unwrap();
+        drop(whole);
+        assert_eq!((elements.len(), Rc::strong_count(&witness)), (2, 3));
+        drop(elements);
+        assert_eq!((Rc::strong_count(&witness), allocator.stats().live()), (1, 0));
     }
 }

@@ -34,6 +34,7 @@ mod observe;
 mod reclaim;
 mod routes;
 mod scope;
+mod typed;
 
 pub use self::budget::{Budget, BudgetStatus};
 pub use self::device_memory::device_memory;

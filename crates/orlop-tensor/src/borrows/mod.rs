@@ -241,7 +241,7 @@ impl Borrows {
 
 fn check_readable(word: u64) -> Result<()> {
     match word {
-        _ if word & Flags::UNBOUND.0 != 0 => Err(Error::Unbound),
+        _ if word & Flags::UNBOUND.0 != 0 => Err(Error::Unbound { revoked: None }),
         _ if word & Flags::NO_ACCESS.0 != 0 => Err(Error::AccessRefused { reason: None }),
         _ => Ok(()),
     }

@@ -7,12 +7,20 @@
 pub(crate) mod archive;
 #[cfg(feature = "dlpack")]
 pub(crate) mod dlpack;
+#[cfg(any(feature = "archive", feature = "npy", feature = "safetensors"))]
+mod no_such_tensor;
 #[cfg(feature = "npy")]
 pub(crate) mod npy;
+mod revocation;
 #[cfg(feature = "safetensors")]
 pub(crate) mod safetensors;
 
+#[cfg(any(feature = "archive", feature = "npy", feature = "safetensors"))]
+pub use self::no_such_tensor::NoSuchTensor;
+pub use self::revocation::{Revocation, RevokedBy};
+
 use orlop_core::{DType, Device, MemoryKind};
+use std::sync::Arc;
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -56,9 +64,12 @@ pub enum Error {
         /// The message that was set with the refusal.
         reason: Option<Box<str>>,
     },
-    /// The storage is unbound: it has no memory until its size is known.
-    #[error("the storage has no memory yet: bind it to a size first")]
-    Unbound,
+    /// The storage is unbound: it has no memory until its size is known, or none any more.
+    #[error("the storage has no memory{}", why_unbound(revoked.as_deref()))]
+    Unbound {
+        /// The end of its time in a plan, if that took its memory.
+        revoked: Option<Arc<Revocation>>,
+    },
     /// The storage is already bound to memory.
     #[error("the storage is bound already")]
     AlreadyBound,
@@ -145,6 +156,10 @@ pub enum Error {
         /// Elements in the other.
         other: usize,
     },
+    /// The requested tensor is not in the file.
+    #[cfg(any(feature = "archive", feature = "npy", feature = "safetensors"))]
+    #[error(transparent)]
+    NoSuchTensor(#[from] Box<NoSuchTensor>),
     /// A range that does not end, or is not finite.
     #[error("a range from {start} to {end} by {step} has no end")]
     EmptyRange {
@@ -257,6 +272,13 @@ impl std::fmt::Display for Unresizable {
             Self::Fixed => "it was created with a fixed size",
             Self::Planned => "its memory is planned",
         })
+    }
+}
+
+fn why_unbound(revoked: Option<&Revocation>) -> String {
+    match revoked {
+        Some(revocation) => format!(" any more: {revocation}"),
+        None => " yet: bind it to a size first".into(),
     }
 }
 

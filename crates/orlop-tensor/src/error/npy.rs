@@ -124,12 +124,6 @@ pub enum NpyError {
         /// The name of the entry.
         name: Box<str>,
     },
-    /// No array has this name.
-    #[error("no array is named {name:?}")]
-    NoEntry {
-        /// The name.
-        name: Box<str>,
-    },
     /// Two arrays with one name.
     #[error("two arrays are named {name:?}: names must be unique")]
     DuplicateName {

@@ -25,12 +25,6 @@ pub enum SafetensorsError {
         /// The flaw.
         flaw: Box<Flaw>,
     },
-    /// The requested tensor does not exist.
-    #[error("there is no tensor `{name}`")]
-    NoSuchTensor {
-        /// The requested name.
-        name: Box<str>,
-    },
     /// A file does not have a tensor that the index assigns to it.
     #[error("{} has no tensor `{name}`, as the index says", path.display())]
     MissingTensor {

@@ -1,8 +1,10 @@
 //! [`NamedTensors`]: the contents of a file of several tensors.
 
 use crate::Tensor;
+use crate::error::{NoSuchTensor, Result};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, slice, vec};
 
@@ -24,11 +26,18 @@ pub struct NamedTensors {
     tensors: Vec<(Arc<str>, Tensor)>,
     /// The index of each name in `tensors`.
     places: HashMap<Arc<str>, usize>,
+    /// The file that they came from.
+    path: Option<Arc<Path>>,
 }
 
 type Named = (Arc<str>, Tensor);
 
 impl NamedTensors {
+    /// Creates the empty contents of a file.
+    pub(super) fn of_file(path: Option<&Path>) -> Self {
+        Self { path: path.map(Arc::from), ..Self::default() }
+    }
+
     /// Appends a tensor. Returns `false`, and does nothing, if the name is taken.
     #[must_use]
     pub(super) fn insert(&mut self, name: &str, tensor: Tensor) -> bool {
@@ -48,6 +57,16 @@ impl NamedTensors {
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         let place = *self.places.get(name)?;
         self.tensors.get(place).map(|(_, tensor)| tensor)
+    }
+
+    /// Returns the tensor with this name.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchTensor`](crate::NoSuchTensor), with the nearest name.
+    pub fn tensor(&self, name: &str) -> Result<&Tensor> {
+        let missing = || NoSuchTensor::among(self.names(), name, self.path.as_deref());
+        Ok(self.get(name).ok_or_else(missing)?)
     }
 
     /// Returns the number of tensors.

@@ -5,7 +5,8 @@
 //! fail. So no tensor is lent that the clock takes for ended.
 
 use super::check::check;
-use super::{NEVER, PlannedError, PlannedMemory, PlannedPart, Slot};
+use super::{NEVER, PlannedError, PlannedMemory, PlannedPart, Slot, is_live};
+use crate::error::RevokedBy;
 use std::slice;
 
 impl PlannedMemory {
@@ -51,7 +52,7 @@ impl PlannedMemory {
             if step < memory.now {
                 return Err((index, PlannedError::Backwards { step, now: memory.now }));
             }
-            memory.settle_until(step).map_err(|error| (index, error))?;
+            memory.settle_until(step, RevokedBy::Step(step)).map_err(|error| (index, error))?;
         }
         for memory in memories {
             memory.end_settled();
@@ -67,7 +68,7 @@ impl PlannedMemory {
     /// The error with the index of its memory. No clock has moved then.
     pub fn restart_all(memories: &mut [Self]) -> Result<(), (usize, PlannedError)> {
         for (index, memory) in memories.iter_mut().enumerate() {
-            memory.settle_until(NEVER).map_err(|error| (index, error))?;
+            memory.settle_until(NEVER, RevokedBy::NextRun).map_err(|error| (index, error))?;
         }
         for memory in memories {
             memory.end_settled();
@@ -84,7 +85,7 @@ impl PlannedMemory {
     pub fn divide_all(memories: &mut [(&mut Self, &[PlannedPart])]) -> Result<(), (usize, PlannedError)> {
         for (index, (memory, parts)) in memories.iter_mut().enumerate() {
             let settled = check(parts, memory.root.requested, memory.root.align)
-                .and_then(|()| memory.settle_until(NEVER))
+                .and_then(|()| memory.settle_until(NEVER, RevokedBy::NewPlan))
                 .and_then(|()| memory.settle_endless());
             settled.map_err(|error| (index, error))?;
         }
@@ -92,14 +93,15 @@ impl PlannedMemory {
             let (root, ops) = (memory.root.clone(), memory.ops.take());
             let is_sanitized = memory.sanitizer.is_some();
             **memory = Self { ops, ..Self::of_checked(root, parts) };
-            memory.sanitize(is_sanitized);
+            // It was possible before, except for the memory of the copy.
+            drop(memory.sanitize(is_sanitized));
         }
         Ok(())
     }
 
     /// Settles the tensors whose time is over at `step`.
     #[inline]
-    fn settle_until(&mut self, step: u64) -> Result<(), PlannedError> {
+    fn settle_until(&mut self, step: u64, by: RevokedBy) -> Result<(), PlannedError> {
         if self.sanitizer.is_some() {
             self.check_bytes()?;
         }
@@ -107,7 +109,7 @@ impl PlannedMemory {
         while let Some(&(end, slot)) = self.ends.get(settled)
             && end <= step
         {
-            self.settle(slot)?;
+            self.settle(slot, step, by)?;
             settled += 1;
         }
         self.settled = settled;
@@ -117,20 +119,36 @@ impl PlannedMemory {
     /// Settles the tensors whose time is never over.
     fn settle_endless(&mut self) -> Result<(), PlannedError> {
         for slot in 0..self.slots.len() {
-            if self.slots[slot].lifetime.end == NEVER {
-                self.settle(slot)?;
+            let Slot { part, lifetime, .. } = &self.slots[slot];
+            if lifetime.end != NEVER {
+                continue;
+            }
+            if !self.is_part_settled(*part) {
+                self.revoke(slot, RevokedBy::NewPlan)?;
+            }
+            if self.is_streamed {
+                self.join_streams(slot)?;
             }
         }
         Ok(())
     }
 
-    /// Revokes what is left of a tensor, and orders what comes after its part.
+    /// Revokes what is left of a tensor that ends before `step`, and orders what comes after its part.
     #[inline]
-    fn settle(&mut self, slot: usize) -> Result<(), PlannedError> {
-        if !self.is_settled(slot) {
-            self.revoke(slot)?;
+    fn settle(&mut self, slot: usize, step: u64, by: RevokedBy) -> Result<(), PlannedError> {
+        let part = self.slots[slot].part;
+        if !self.is_part_settled(part) && !self.goes_on(part, step) {
+            self.revoke(slot, by)?;
         }
         if self.is_streamed && self.ends_part(slot) { self.join_streams(slot) } else { Ok(()) }
+    }
+
+    /// Returns `true` if a tensor of the part is live now and at `step`. Its clones and views are not
+    /// distinguished from those of the tensors that end meanwhile: they have one storage.
+    #[cold]
+    fn goes_on(&self, part: usize, step: u64) -> bool {
+        let mut slots = self.slots[self.parts[part].slots.clone()].iter();
+        slots.any(|slot| is_live(&slot.lifetime, self.now) && is_live(&slot.lifetime, step))
     }
 
     /// Returns `true` if the part of a tensor ends with it.

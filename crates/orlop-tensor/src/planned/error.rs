@@ -1,7 +1,7 @@
 //! [`PlannedError`]: the errors of planned memory, by the numbers of tensors and parts.
 
 use crate::Error;
-use orlop_core::Alignment;
+use orlop_core::{Alignment, Device};
 use orlop_plan::{PlanError, ProblemError};
 use std::ops::Range;
 
@@ -35,7 +35,8 @@ pub enum PlannedError {
         /// How it is used.
         source: Error,
     },
-    /// Bytes were changed that were not lent: a write through an old address, or beyond the end of a buffer.
+    /// Bytes were changed that nothing was lent to write: a write through an old address, or beyond the end
+    /// of a buffer.
     #[error("{}", stray(*byte, *step, *written, *is_live, *other))]
     StrayWrite {
         /// The first of the bytes, from the start of the block.
@@ -101,6 +102,27 @@ pub enum PlannedError {
     Parts(#[source] ProblemError),
 }
 
+/// The reason why stray writes cannot be searched for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unsanitizable {
+    /// The host cannot read the memory.
+    #[error("no search for stray writes: the host cannot access the memory of {device}")]
+    NotHostAccessible {
+        /// The device of the memory.
+        device: Device,
+    },
+    /// Streams use the memory, and the host does not wait for them.
+    #[error("no search for stray writes: streams of {device} use the memory, and the host does not wait")]
+    Streams {
+        /// The device of the memory.
+        device: Device,
+    },
+    /// The host has no memory for the copy.
+    #[error("no search for stray writes: there is no host memory for a copy of the arena")]
+    NoMemory(#[source] Box<Error>),
+}
+
 fn stray(byte: usize, step: u64, written: Option<usize>, is_live: bool, other: Option<usize>) -> String {
     let name = |tensor: Option<usize>| tensor.map(|tensor| format!("tensor {tensor}"));
     StrayWrite { byte, step, written: name(written), is_live, other: name(other) }.to_string()
@@ -126,7 +148,7 @@ impl std::fmt::Display for StrayWrite {
         let Self { byte, step, written, is_live, other } = self;
         match (written, other) {
             (Some(written), _) if *is_live => {
-                write!(f, "{written} was changed in step {step}, which did not use it")?;
+                write!(f, "{written} was changed in step {step}, not by a use of it")?;
             }
             (Some(written), _) => write!(f, "{written} was written after its last step, in step {step}")?,
             (None, _) => write!(f, "bytes that no buffer has had yet were written in step {step}")?,

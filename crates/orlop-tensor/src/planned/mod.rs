@@ -54,8 +54,12 @@
 //! host memory that devices use (pinned), and if the allocator does not wait for streams, the host waits for
 //! each copy.
 //!
-//! Tensors in one part share its storage, for views and for outputs that are written over an input: they are
-//! borrowed as one, and revoked as one.
+//! # Several tensors in one part
+//!
+//! They share its storage, for views and for outputs that are written over an input: they are borrowed as
+//! one, and revoked as one. So the end of one of them revokes nothing while another one that was live with it
+//! goes on: clones and views of an output in place outlive its input. A clone of the input that is still held
+//! then sees the output, until the part ends.
 
 mod check;
 mod clock;
@@ -65,15 +69,15 @@ mod sanitizer;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use self::error::{PlannedError, StrayWrite};
+pub use self::error::{PlannedError, StrayWrite, Unsanitizable};
 pub use self::part::{PlannedPart, PlannedTensor};
 
 use self::check::check;
 use self::sanitizer::Sanitizer;
-use crate::error::Error;
+use crate::error::{Error, Revocation, RevokedBy};
 use crate::storage::Storage;
 use crate::tensor::Tensor;
-use orlop_alloc::{Access, Block, DeviceOps, MemoryBlock};
+use orlop_alloc::{Block, DeviceOps, MemoryBlock};
 use orlop_context::Context;
 use orlop_core::{Alignment, Device, MemoryKind};
 use std::ops::Range;
@@ -94,6 +98,7 @@ struct Slot {
     tensor: Tensor,
     lifetime: Range<u64>,
     part: usize,
+    name: Option<Box<str>>,
 }
 
 /// A part with its slots.
@@ -141,7 +146,8 @@ impl PlannedMemory {
         if memory.is_streamed {
             memory.ops = Context::with_current(|now| now.ops(memory.root.device)).ok();
         }
-        memory.sanitize(cfg!(debug_assertions));
+        // Where that is impossible, there is no search.
+        drop(memory.sanitize(cfg!(debug_assertions)));
         Ok(memory)
     }
 
@@ -157,6 +163,7 @@ impl PlannedMemory {
                 tensor: Tensor::new(storage.clone(), tensor.layout.clone(), tensor.dtype),
                 lifetime: tensor.lifetime.clone(),
                 part: index,
+                name: tensor.name.clone(),
             }));
             let bytes = part.offset..part.offset + part.bytes;
             prepared.push(Part { bytes, lifetime: part.lifetime(), slots: first..slots.len() });
@@ -179,18 +186,29 @@ impl PlannedMemory {
         }
     }
 
-    /// Starts or stops the search for writes outside of lifetimes, which finds what kernels do with
-    /// addresses: bytes that were not lent in a step, and changed. It takes a copy of the memory, and the
-    /// time to compare it in each step. It is on in builds with debug assertions, and has no effect on memory
-    /// that the host cannot access or streams use, or if there is no memory for the copy.
+    /// Starts or stops the search for stray writes, which misses one kind: a write into a tensor between the
+    /// time when a step first lends it and the end of that step, if the same step also writes that tensor.
+    ///
+    /// A stray write is what a kernel does with an address that it has kept, or beyond the end of its buffer:
+    /// it changes bytes of a tensor that no step writes, or not this step. The bytes of a tensor must not
+    /// change between two steps that lend it, nor until a step lends it, nor in a step that only reads it,
+    /// and those of no live tensor must never change. The search takes a copy of the memory, and the time to
+    /// compare it in each step. It is on in builds with debug assertions.
     ///
     /// An address is for the step that lends its tensor, and its use is over when the clock moves, unless the
-    /// tensor never ends. A write is reported by the next call that moves the clock, once, as
-    /// [`PlannedError::StrayWrite`].
-    pub fn sanitize(&mut self, on: bool) {
-        // Streams may use a part that has ended: the host does not wait for them.
-        let can = self.root.access == Access::Host && self.root.requested > 0 && !self.is_streamed;
-        self.sanitizer = (on && can).then(|| Sanitizer::new(self)).flatten().map(Box::new);
+    /// tensor never ends. One for writing comes from [`Storage::as_mut_ptr`] or a write guard: a step in
+    /// which neither is acquired only reads the tensor. A stray write is reported by the next call that moves
+    /// the clock, once, as [`PlannedError::StrayWrite`].
+    ///
+    /// # Errors
+    ///
+    /// [`Unsanitizable`] if the search cannot be started: it is off then.
+    pub fn sanitize(&mut self, on: bool) -> Result<(), Unsanitizable> {
+        self.sanitizer = None;
+        if on {
+            self.sanitizer = Some(Box::new(Sanitizer::new(self)?));
+        }
+        Ok(())
     }
 
     /// Orders the next parts in the bytes of this one after the streams that used it.
@@ -214,8 +232,14 @@ impl PlannedMemory {
     }
 
     /// Returns `true` if nothing but the prepared tensors is left of what was done with a part.
+    #[inline]
     fn is_part_settled(&mut self, part: usize) -> bool {
-        self.parts[part].slots.clone().all(|slot| self.is_settled(slot))
+        let slots = &self.slots[self.parts[part].slots.clone()];
+        let Some(first) = slots.first() else { return true };
+        // SAFETY: each tensor of the part has one handle, and this function borrows them exclusively.
+        let is_settled = |storage: &Storage| unsafe { storage.is_settled(slots.len()) };
+        slots.iter().all(|slot| slot.tensor.has_one_handle())
+            && first.tensor.imp().is_ok_and(|imp| is_settled(imp.storage()))
     }
 
     /// Returns `true` if the bytes of a part are not in use, as far as is known. The address of one that ends
@@ -233,27 +257,25 @@ impl PlannedMemory {
         })
     }
 
-    /// Returns `true` if nothing but the prepared tensors is left of what was done with a tensor.
-    #[inline]
-    fn is_settled(&mut self, slot: usize) -> bool {
-        let Slot { tensor, part, .. } = &self.slots[slot];
-        let handles = self.parts[*part].slots.len();
-        // SAFETY: each tensor of the part has one handle, and this function borrows them exclusively.
-        tensor.has_one_handle() && tensor.imp().is_ok_and(|imp| unsafe { imp.storage().is_settled(handles) })
-    }
-
+    /// Takes the memory of clones and views of the tensors in a part. `slot` is the one that ends it.
     #[cold]
     #[inline(never)]
-    fn revoke(&mut self, slot: usize) -> Result<(), PlannedError> {
+    fn revoke(&mut self, slot: usize, by: RevokedBy) -> Result<(), PlannedError> {
         let range = self.parts[self.slots[slot].part].slots.clone();
         let in_use = |source| PlannedError::InUse { tensor: slot, source };
         let storage = self.slots[slot].tensor.imp().map_err(in_use)?.storage().clone();
         // A clone of a tensor does not count a handle of the storage.
         let cloned = self.slots[range.clone()].iter().any(|slot| !slot.tensor.has_one_handle());
         let handles = if cloned { 0 } else { range.len() + 1 };
+        let revocation = || {
+            let Slot { name, lifetime, .. } = &self.slots[slot];
+            let name = name.as_ref().map_or_else(|| format!("tensor {slot}"), |name| format!("\"{name}\""));
+            let last_step = (lifetime.end != NEVER).then(|| lifetime.end - 1);
+            Revocation { tensor: name.into(), last_step, by }
+        };
         // SAFETY: each tensor of the part has one handle and `storage` is one, and this function borrows them
         // exclusively. (With a clone of a tensor, none of the handles is the caller's alone: no count is 0.)
-        let renewed = unsafe { storage.revoke(handles) }.map_err(in_use)?;
+        let renewed = unsafe { storage.revoke(handles, revocation) }.map_err(in_use)?;
         self.prepare(range, &renewed);
         Ok(())
     }
@@ -268,7 +290,7 @@ impl PlannedMemory {
         match self.slots.get(tensor) {
             Some(slot) if is_live(&slot.lifetime, self.now) => {
                 if let Some(sanitizer) = &self.sanitizer {
-                    sanitizer.note(slot.part);
+                    sanitizer.note(self, slot.part);
                 }
                 Ok(&slot.tensor)
             }
@@ -307,20 +329,28 @@ impl PlannedMemory {
         // SAFETY: the part is settled, so all its handles are the prepared ones, which this function borrows
         // exclusively.
         unsafe { planned.move_planned(storage) }.map_err(in_use)?;
-        self.prepare(range, storage);
         if let Some(sanitizer) = &self.sanitizer {
-            sanitizer.note(part);
+            sanitizer.note(self, part);
         }
+        self.prepare(range, storage);
         Ok(())
     }
 
     /// Makes the tensors of a part anew, over another storage.
     fn prepare(&mut self, slots: Range<usize>, storage: &Storage) {
+        if let (Some(sanitizer), Some(first)) = (&mut self.sanitizer, self.slots.get(slots.start)) {
+            sanitizer.renew(first.part);
+        }
         for slot in &mut self.slots[slots] {
             if let Ok(imp) = slot.tensor.imp() {
                 slot.tensor = Tensor::new(storage.clone(), imp.layout.clone(), imp.dtype);
             }
         }
+    }
+
+    /// Returns the number of writes to the storage of a part.
+    fn version_of(&self, part: usize) -> Option<u64> {
+        Some(self.slots[self.parts[part].slots.clone()].first()?.tensor.version())
     }
 
     /// Returns the time of the clock.

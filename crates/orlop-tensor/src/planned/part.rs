@@ -10,6 +10,7 @@ pub struct PlannedTensor {
     pub(super) layout: Layout,
     pub(super) dtype: DType,
     pub(super) lifetime: Range<u64>,
+    pub(super) name: Option<Box<str>>,
 }
 
 impl PlannedTensor {
@@ -18,7 +19,15 @@ impl PlannedTensor {
     /// when the clock starts again, so no other part may have them in any step.
     #[must_use]
     pub fn new(layout: Layout, dtype: DType, lifetime: Range<u64>) -> Self {
-        Self { layout, dtype, lifetime }
+        Self { layout, dtype, lifetime, name: None }
+    }
+
+    /// Sets the name, which errors of clones and views show when the tensor has ended. The default is the
+    /// tensor's number.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.into());
+        self
     }
 }
 

@@ -1,19 +1,23 @@
-//! The search for writes outside of lifetimes.
+//! The search for stray writes.
 //!
 //! Safe code cannot make them, but kernels with addresses can: one that writes through an address it has
-//! kept, or beyond the end of its buffer. So a copy of the memory is kept, and compared whenever the clock
-//! moves: bytes that were not lent in the step must not have changed. When a part ends, its bytes are
-//! overwritten with a pattern, so that a kernel that still reads them gives wrong results.
+//! kept, or beyond the end of its buffer. So a copy of the memory is kept, and compared when the clock moves,
+//! and when a step first lends a part. Bytes may have changed only if their part was lent, and written: the
+//! storage counts its writes, an address for writing among them. When a part ends, its bytes are overwritten
+//! with a pattern, so that a kernel that still reads them gives wrong results.
 //!
-//! A write through an old address into a part that is lent in the same step is not found: that part may
-//! change. So may one that is held: by a clone, a view, an export, or, if it never ends, an address that was
-//! handed out.
+//! So a write through an old address into bytes that have another owner is found: before the step lends that
+//! part, in a step that only reads it, and in one that does not use it. It is not found in the time between,
+//! if the step writes the part itself, because then the part may change. Nor is it while the part is held: by
+//! a clone, a view, an export, or, if it never ends, an address that was handed out.
 
-use super::{NEVER, Part, PlannedError, PlannedMemory, is_live};
+use super::{NEVER, Part, PlannedError, PlannedMemory, Unsanitizable, is_live};
 use crate::host;
+use orlop_alloc::Access;
 use std::ops::Range;
 use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// What the bytes of a part are overwritten with when it ends: as `f32` or `f64`, a large negative number.
 const ENDED: u8 = 0xDB;
@@ -21,55 +25,108 @@ const ENDED: u8 = 0xDB;
 /// Bytes that are compared at once.
 const PIECE: usize = 4096;
 
+/// No byte.
+const NONE: usize = usize::MAX;
+
 /// The copy of the memory.
 #[derive(Debug)]
 pub(super) struct Sanitizer {
     copy: Vec<u8>,
-    /// By part: whether it was lent since the clock moved last, or is still held.
-    lent: Box<[AtomicBool]>,
+    uses: Box<[PartUse]>,
+    /// Held while a part is compared before it is lent.
+    lending: Mutex<()>,
+    /// The first byte that had changed before its part was lent, or [`NONE`].
+    changed: AtomicUsize,
+}
+
+/// The use of a part since the clock moved last.
+#[derive(Debug)]
+struct PartUse {
+    /// Whether it was lent, or is still held.
+    is_lent: AtomicBool,
+    /// The number of its writes when the clock moved. `None` if it was held then, or is another storage: it
+    /// may be written without an increment.
+    writes: Option<u64>,
 }
 
 impl Sanitizer {
-    /// Returns `None` if there is no memory for the copy.
-    pub(super) fn new(memory: &PlannedMemory) -> Option<Self> {
-        let mut copy = host::zeros(memory.root.requested).ok()?;
+    /// Copies the memory.
+    pub(super) fn new(memory: &PlannedMemory) -> Result<Self, Unsanitizable> {
+        let device = memory.root.device;
+        if memory.root.access != Access::Host {
+            return Err(Unsanitizable::NotHostAccessible { device });
+        }
+        if memory.is_streamed {
+            // Streams may use a part that has ended.
+            return Err(Unsanitizable::Streams { device });
+        }
+        let no_memory = |error| Unsanitizable::NoMemory(Box::new(error));
+        let mut copy = host::zeros(memory.root.requested).map_err(no_memory)?;
         // Live parts may be held: they are copied when they are not.
         let live = |part: &Part| is_live(&part.lifetime, memory.now);
-        let lent = memory.parts.iter().map(|part| AtomicBool::new(live(part))).collect();
+        let uses = memory.parts.iter();
+        let uses = uses.map(|part| PartUse { is_lent: AtomicBool::new(live(part)), writes: None }).collect();
         let mut excused: Vec<_> =
             memory.parts.iter().filter(|part| live(part)).map(|part| part.bytes.clone()).collect();
         excused.sort_unstable_by_key(|bytes| bytes.start);
         for gap in gaps(excused.into_iter(), copy.len()) {
             copy[gap.clone()].copy_from_slice(bytes(memory, gap));
         }
-        Some(Self { copy, lent })
+        Ok(Self { copy, uses, lending: Mutex::new(()), changed: AtomicUsize::new(NONE) })
     }
 
-    /// Notes that a part is lent.
+    /// Notes that a part is lent. The first time in a step, it must be as it was.
     #[inline]
-    pub(super) fn note(&self, part: usize) {
-        // Relaxed: read after the clock's `&mut`, which is ordered after all uses.
-        self.lent[part].store(true, Ordering::Relaxed);
+    pub(super) fn note(&self, memory: &PlannedMemory, part: usize) {
+        // Acquire: the comparison comes before the uses of the thread that is lent the part.
+        if !self.uses[part].is_lent.load(Ordering::Acquire) {
+            self.lend(memory, part);
+        }
     }
 
-    /// Compares the bytes of all parts that were not lent, and of none, with the copy, and updates it.
+    #[cold]
+    fn lend(&self, memory: &PlannedMemory, part: usize) {
+        let _lending = self.lending.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.uses[part].is_lent.load(Ordering::Relaxed) {
+            return;
+        }
+        // Nobody uses the part: it is not held, and the threads that ask for it wait for the lock.
+        if let Some(byte) = self.difference(memory, memory.parts[part].bytes.clone()) {
+            // Relaxed: read after the clock's `&mut`, which is ordered after all uses.
+            self.changed.fetch_min(byte, Ordering::Relaxed);
+        }
+        self.uses[part].is_lent.store(true, Ordering::Release);
+    }
+
+    /// Notes that a part has another storage.
+    pub(super) fn renew(&mut self, part: usize) {
+        self.uses[part].writes = None;
+    }
+
+    /// Compares the bytes of all parts that were not written, and of none, with the copy, and updates it.
     pub(super) fn check(&mut self, memory: &mut PlannedMemory) -> Result<(), PlannedError> {
         let now = memory.now;
         let mut excused: Vec<(Range<usize>, usize, bool)> = Vec::new();
         for part in 0..memory.parts.len() {
-            if is_live(&memory.parts[part].lifetime, now) && *self.lent[part].get_mut() {
+            if is_live(&memory.parts[part].lifetime, now) && *self.uses[part].is_lent.get_mut() {
                 let is_held = !memory.is_part_unheld(part);
-                excused.push((memory.parts[part].bytes.clone(), part, is_held));
+                let writes = memory.version_of(part);
+                let is_read_only = !is_held && writes.is_some() && self.uses[part].writes == writes;
+                self.uses[part].writes = writes.filter(|_| !is_held);
+                // Other threads may write to what is still held: it is copied when it is not any more.
+                *self.uses[part].is_lent.get_mut() = is_held;
+                if !is_read_only {
+                    excused.push((memory.parts[part].bytes.clone(), part, is_held));
+                }
             }
         }
         // Live parts do not overlap.
         excused.sort_unstable_by_key(|(bytes, ..)| bytes.start);
-        let (mut start, mut found) = (0, None);
-        for (range, part, is_held) in &excused {
+        let changed = std::mem::replace(self.changed.get_mut(), NONE);
+        let (mut start, mut found) = (0, (changed != NONE).then_some(changed));
+        for (range, _, is_held) in &excused {
             found = found.or_else(|| self.difference(memory, start..range.start.max(start)));
             start = range.end.max(start);
-            // Other threads may write to what is still held: it is copied when it is not any more.
-            *self.lent[*part].get_mut() = *is_held;
             if !is_held {
                 self.copy[range.clone()].copy_from_slice(bytes(memory, range.clone()));
             }
@@ -101,7 +158,7 @@ impl Sanitizer {
         // SAFETY: as above. The part has ended, so no handle to it works, and no live part has its bytes.
         unsafe { first.write_bytes(ENDED, count) };
         self.copy[range].fill(ENDED);
-        *self.lent[part].get_mut() = false;
+        *self.uses[part].is_lent.get_mut() = false;
     }
 }
 

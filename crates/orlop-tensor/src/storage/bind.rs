@@ -62,9 +62,8 @@ impl Storage {
             Ok(_) => return Err(BindError { block, source: Error::AlreadyBound }),
             Err(source) => return Err(BindError { block, source }),
         };
-        let (bytes, kind) = (block.len(), block.kind());
+        let bytes = block.len();
         let former = guard.install(block.share(), bytes, None);
-        self.cell.set_kind(kind);
         self.cell.set_fixed((!has_allocator).then_some(Unresizable::Foreign));
         self.cell.borrows.clear(Flags::UNBOUND);
         drop(guard);
@@ -91,18 +90,20 @@ impl Storage {
         self.cell.check_not_planned()?;
         let flags = self.cell.borrows.flags();
         match flags {
-            _ if flags.has(Flags::UNBOUND) => return Err(Error::Unbound),
+            _ if flags.has(Flags::UNBOUND) => return Err(self.cell.unbound()),
             _ if flags.has(Flags::NO_ACCESS) => return Err(Error::AccessRefused { reason: None }),
             _ if flags.has(KEPT) => return Err(Error::ReadOnly { reason: None }),
             _ => {}
         }
         let origin = Origin::of_block(guard.block());
+        // Memory without an allocator does not change where later memory comes from.
+        let origin = if origin.is_chosen() { Some(Arc::new(origin)) } else { self.cell.origin() };
         let block = guard.take_block().ok_or(Error::MemoryInUse)?;
         self.cell.set_fixed(None);
         self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED).and(Flags::WARNS));
         self.cell.borrows.set(Flags::UNBOUND);
         self.cell.bump();
-        let former = self.cell.replace_origin(origin.is_chosen().then(|| Arc::new(origin)));
+        let former = (self.cell.replace_origin(origin), self.cell.replace_revoked(None));
         drop(guard);
         drop(former);
         Ok(block)

@@ -23,7 +23,7 @@ use super::memory::Origin;
 use super::notes::{BoxedNotes, Notes, Submission};
 use super::tensor_impl::TensorImpl;
 use crate::borrows::{Borrows, Flags};
-use crate::error::{Error, Result, Unresizable};
+use crate::error::{Error, Result, Revocation, Unresizable};
 use crate::recycle;
 use crate::shared::{Counted, Room, Shared};
 use crate::sync::UnsafeCell;
@@ -232,11 +232,26 @@ impl StorageCell {
         self.notes.get_or_init(BoxedNotes::default)
     }
 
+    /// Returns the error for accesses to a storage without memory.
+    #[cold]
+    pub(super) fn unbound(&self) -> Error {
+        Error::Unbound { revoked: self.notes.get().and_then(|notes| notes.revoked()) }
+    }
+
+    /// Sets why the storage has lost its memory. The caller holds a write guard.
+    pub(super) fn replace_revoked(&self, revoked: Option<Arc<Revocation>>) -> Option<Arc<Revocation>> {
+        if revoked.is_none() && self.notes.get().is_none() {
+            return None;
+        }
+        self.notes().replace_revoked(revoked)
+    }
+
     #[cold]
     pub(super) fn explain(&self, error: Error) -> Error {
         match error {
             Error::ReadOnly { reason: None } => Error::ReadOnly { reason: self.notes().get() },
             Error::AccessRefused { reason: None } => Error::AccessRefused { reason: self.notes().get() },
+            Error::Unbound { revoked: None } => self.unbound(),
             error => error,
         }
     }

@@ -5,6 +5,7 @@ use super::memory::Origin;
 use super::release::nothing_like;
 use crate::borrows::Flags;
 use crate::error::Result;
+use crate::shared::Shared;
 use orlop_alloc::{Access, Block, Error as AllocError, MemoryBlock};
 use orlop_context::Context;
 use std::ptr::NonNull;
@@ -152,6 +153,41 @@ impl<'a> WriteGuard<'a> {
     }
 }
 
+/// The registration of a writer that outlasts its guard: it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct WriteRegistration {
+    cell: Shared<StorageCell>,
+    /// `None` for the whole.
+    part: Option<u32>,
+}
+
+impl WriteRegistration {
+    /// Takes the registration of a guard of this cell.
+    pub(super) fn of(
+        cell: &Shared<StorageCell>,
+        guard: impl FnOnce(&StorageCell) -> Result<WriteGuard<'_>>,
+    ) -> Result<Self> {
+        let mut guard = guard(cell)?;
+        let (part, former) = match &mut guard.write {
+            Write::Whole => (None, None),
+            Write::Special { part, _former } => (*part, _former.take()),
+        };
+        std::mem::forget(guard);
+        let registration = Self { cell: cell.clone(), part };
+        drop(former);
+        Ok(registration)
+    }
+}
+
+impl Drop for WriteRegistration {
+    fn drop(&mut self) {
+        match self.part {
+            Some(index) => self.cell.end_part(index),
+            None => self.cell.borrows.end_write(),
+        }
+    }
+}
+
 impl<'a> ChangeGuard<'a> {
     /// Creates the guard of the registered writer of the whole.
     pub(super) fn new(cell: &'a StorageCell) -> Self {
@@ -203,8 +239,9 @@ impl<'a> ChangeGuard<'a> {
         origin: Option<Arc<Origin>>,
     ) -> ReplacedMemory {
         let origin = self.0.cell.replace_origin(origin);
-        let block = self.replace(block);
         let cell = self.0.cell;
+        cell.set_kind(block.kind);
+        let block = self.replace(block);
         cell.set_bytes(bytes);
         cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED));
         cell.bump();

@@ -19,6 +19,7 @@ mod options;
 #[cfg(all(test, not(loom)))]
 mod panics;
 mod planned;
+mod pool_part;
 mod release;
 mod resize;
 mod tensor_impl;
@@ -35,11 +36,11 @@ pub use self::options::TensorOptions;
 pub(crate) use self::tensor_impl::TensorImpl;
 
 use crate::borrows::Flags;
-use crate::error::{Result, Unresizable};
+use crate::error::{Error, Result, Unresizable};
 use crate::shared::Shared;
 use orlop_alloc::{Access, Block, Deleter, MemoryBlock, Record};
 use orlop_context::Context;
-use orlop_core::{Device, MemoryKind, Quantity, StreamId};
+use orlop_core::{DType, Device, Layout, MemoryKind, Quantity, StreamId};
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -191,18 +192,39 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if the range is not inside.
+    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if the range is not inside;
+    /// [`Error::Unbound`](crate::Error::Unbound).
     pub fn slice(&self, range: Range<usize>) -> Result<Self> {
         let outside =
             || orlop_core::Error::OutOfStorage { end_bytes: range.end, storage_bytes: self.nbytes() };
         if range.start > range.end || range.end > self.nbytes() {
-            return Err(outside().into());
+            return Err(self.explain_outside(outside()));
         }
         let start = self
             .start
             .checked_add(range.start)
             .ok_or(orlop_core::Error::Overflow { quantity: Quantity::ByteSum })?;
         Ok(Self { cell: self.cell.clone(), start, len: range.end - range.start })
+    }
+
+    /// Checks that all elements of a layout are inside the bytes in use.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage), or [`Error::Unbound`](crate::Error::Unbound) if
+    /// there is no memory.
+    pub(crate) fn check_bytes(&self, layout: &Layout, dtype: DType) -> Result<()> {
+        layout.check_within(self.nbytes(), dtype.size()).map_err(|error| self.explain_outside(error))
+    }
+
+    /// Returns why there are no bytes, if there is no memory, and otherwise the error.
+    #[cold]
+    fn explain_outside(&self, error: orlop_core::Error) -> Error {
+        // With a guard: memory may be taken at this moment, after the bytes and before the flag.
+        match self.cell.bytes() {
+            0 => self.cell.read_range(self.range()).err().unwrap_or_else(|| error.into()),
+            _ => error.into(),
+        }
     }
 
     /// Returns the bytes in use. A part has its own size, or what is left of it if the whole has shrunk.

@@ -1,8 +1,9 @@
-//! Rarely used data of a storage: the messages of refused accesses, the origin of later memory, the streams
-//! that read it, and its borrowed parts.
+//! Rarely used data of a storage: the messages of refused accesses, the origin of later memory, the end of
+//! planned memory, the streams that read it, and its borrowed parts.
 
 use super::memory::Origin;
 use crate::borrows::Parts;
+use crate::error::Revocation;
 use orlop_alloc::DeviceOps;
 use orlop_core::StreamId;
 use std::mem::ManuallyDrop;
@@ -14,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Notes {
     message: Mutex<Option<Box<str>>>,
     origin: Mutex<Option<Arc<Origin>>>,
+    /// Why an unbound storage has lost its memory, if a plan took it.
+    revoked: Mutex<Option<Arc<Revocation>>>,
     /// The streams that may still read host memory, each with the operations that wait for it.
     readers: Mutex<DeviceReaders>,
     parts: Parts,
@@ -53,6 +56,15 @@ impl Notes {
 
     pub(super) fn set(&self, message: &str) {
         *lock(&self.message) = Some(message.into());
+    }
+
+    pub(super) fn revoked(&self) -> Option<Arc<Revocation>> {
+        lock(&self.revoked).clone()
+    }
+
+    /// Sets why the storage has lost its memory, and returns what was set.
+    pub(super) fn replace_revoked(&self, revoked: Option<Arc<Revocation>>) -> Option<Arc<Revocation>> {
+        std::mem::replace(&mut *lock(&self.revoked), revoked)
     }
 
     pub(super) fn origin(&self) -> Option<Arc<Origin>> {

@@ -3,7 +3,7 @@
 use super::release::nothing_like;
 use super::{Storage, StorageCell, WHOLE};
 use crate::borrows::Flags;
-use crate::error::{Error, Result, Unresizable};
+use crate::error::{Error, Result, Revocation, Unresizable};
 use orlop_alloc::{DeviceOps, MemoryBlock};
 use orlop_core::StreamId;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Storage {
     }
 
     /// Ends the storage: takes its memory, and returns a new storage over it. Accesses through handles that
-    /// still exist fail from now on, as to a storage without memory.
+    /// still exist fail from now on, with what `revocation` returns.
     ///
     /// # Errors
     ///
@@ -101,7 +101,11 @@ impl Storage {
     /// # Safety
     ///
     /// `handles` of the handles are the caller's, and nothing uses them.
-    pub(crate) unsafe fn revoke(&self, handles: usize) -> Result<Self> {
+    pub(crate) unsafe fn revoke(
+        &self,
+        handles: usize,
+        revocation: impl FnOnce() -> Revocation,
+    ) -> Result<Self> {
         let cell = self.shared_cell();
         if cell.borrows.flags().has(Flags::DEVICE_READS) {
             cell.wait_for_readers()?;
@@ -128,6 +132,7 @@ impl Storage {
         cell.set_bytes(0);
         // The handles may be bound to memory of their own.
         cell.set_fixed(None);
+        drop(cell.replace_revoked(Some(Arc::new(revocation()))));
         cell.borrows.set(Flags::UNBOUND);
         drop(guard);
         Ok(Self::of_cell(StorageCell::planned(block)))

@@ -53,7 +53,7 @@ impl Storage {
         // Again under the guard: the memory may have been swapped.
         self.check_resizable()?;
         if self.cell.borrows.flags().has(Flags::UNBOUND) {
-            return Err(Error::Unbound);
+            return Err(self.cell.unbound());
         }
         let former = self.resize_inside(&mut guard, bytes)?;
         drop(guard);
@@ -121,6 +121,7 @@ impl Storage {
         // The origins are swapped, so none is dropped here.
         let their_origin = theirs.replace_origin(mine.origin());
         drop(mine.replace_origin(their_origin));
+        drop(mine.replace_revoked(theirs.replace_revoked(mine.replace_revoked(None))));
         my_guard.swap(&mut their_guard);
         let (my_bytes, my_kind) = (mine.bytes(), mine.kind());
         mine.set_bytes(theirs.bytes());

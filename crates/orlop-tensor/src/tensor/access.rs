@@ -252,13 +252,13 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::DTypeMismatch`]; [`Error::Borrowed`] during a write; [`Error::HostMemory`], and those of the
-    /// device; [`Error::Layout`] if the storage has become too small.
+    /// [`Error::DTypeMismatch`]; [`Error::Unbound`]; [`Error::Borrowed`] during a write;
+    /// [`Error::HostMemory`], and those of the device; [`Error::Layout`] if the storage has become too small.
     pub fn to_vec<E: Element>(&self) -> Result<Vec<E>> {
         let imp = self.imp()?;
         imp.check_dtype(E::DTYPE)?;
         // Before memory is reserved for elements that are not there. The copy checks again, under its guard.
-        imp.layout.check_within(imp.storage().nbytes(), imp.dtype.size())?;
+        imp.storage().check_bytes(&imp.layout, imp.dtype)?;
         let mut elements = host::room::<E>(imp.layout.numel())?;
         let dense = Layout::contiguous(imp.layout.shape().clone());
         let to = NonNull::from(elements.spare_capacity_mut()).cast::<u8>();

@@ -70,6 +70,21 @@ impl Tensor {
         Self::empty_with(Layout::new(shape, strides, 0)?, &options.into())
     }
 
+    /// Creates a tensor of this shape without memory: every access fails with [`Error::Unbound`] until its
+    /// storage is bound, to a part of a pool ([`Tensor::bind_in`]), to a block ([`Storage::bind_block`]), to
+    /// planned memory ([`PlannedMemory::bind`](crate::planned::PlannedMemory::bind)), or to new memory with
+    /// these options ([`Storage::bind`]).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::empty`], except for the allocation, and of [`Storage::unbound`].
+    pub fn unbound<'a>(shape: impl IntoShape, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
+        let (shape, options) = (shape.into_shape()?, options.into());
+        shape.checked_bytes(options.dtype.size())?;
+        let layout = Layout::in_format(shape, options.format)?;
+        Ok(Self::new(Storage::unbound(&options)?, layout, options.dtype))
+    }
+
     /// Creates a tensor with this layout, in a storage of the smallest sufficient size.
     pub(crate) fn empty_with(layout: Layout, options: &TensorOptions<'_>) -> Result<Self> {
         let bytes = layout.byte_range(options.dtype.size())?.end;

@@ -138,9 +138,9 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if an element is outside.
+    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if an element is outside; [`Error::Unbound`].
     pub fn from_storage(storage: Storage, layout: Layout, dtype: DType) -> Result<Self> {
-        layout.check_within(storage.nbytes(), dtype.size())?;
+        storage.check_bytes(&layout, dtype)?;
         Ok(Self::new(storage, layout, dtype))
     }
 

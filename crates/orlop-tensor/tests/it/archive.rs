@@ -113,6 +113,8 @@ fn files_are_replaced_whole() {
     let refused = refusal(archive::save(&path, [("a", &tensor), ("b", &outside)]));
     assert!(matches!(refused, ArchiveError::View { name, .. } if *name == *"b"));
     assert_eq!(archive::load(&path).unwrap().get("a").unwrap().to_vec::<f32>().unwrap()[5], 5.0);
+    let error = archive::load(&path).unwrap().tensor("alpha").map(drop).unwrap_err().to_string();
+    assert_eq!(error, format!("{} has no tensor `alpha`", path.display()));
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     assert!(matches!(refusal(archive::load(folder.path().join("none"))), ArchiveError::Io { .. }));
 }

@@ -5,6 +5,7 @@ mod access;
 mod accounting;
 #[cfg(feature = "archive")]
 mod archive;
+mod binding;
 #[cfg(any(feature = "archive", feature = "npy"))]
 mod cases;
 mod create;
@@ -13,6 +14,7 @@ mod diagnose;
 mod display;
 #[cfg(feature = "dlpack")]
 mod dlpack;
+mod elements;
 mod foreign;
 mod formats;
 mod hooks;

@@ -5,9 +5,9 @@
 use crate::cases::{cases, damages, elements, in_little_memory};
 use crate::npy::{NAMED, data, npy_error, zero_to_five};
 use orlop_core::{DType, MemoryKind};
-use orlop_tensor::Tensor;
 use orlop_tensor::interchange::npy::npz::{self, Compression, NpzReader};
 use orlop_tensor::interchange::npy::{self, NpyError, ReadOptions};
+use orlop_tensor::{Error, Tensor};
 use proptest::prelude::*;
 use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
@@ -85,7 +85,12 @@ fn arrays_are_read_one_by_one() {
     let mut file = NpzReader::open(data("mixed.npz")).unwrap();
     assert_eq!(file.names().collect::<Vec<_>>(), ["array"]);
     assert_eq!(file.read("array").unwrap().to_vec::<u8>().unwrap(), [0, 1, 2, 3, 4, 5]);
-    assert!(matches!(refusal(file.read("other")), NpyError::NoEntry { .. }));
+    let error = file.read("arrya").unwrap_err().to_string();
+    let path = data("mixed.npz");
+    assert_eq!(error, format!("{} has no tensor `arrya`", path.display()));
+    let error = file.read("arrays").unwrap_err();
+    assert!(matches!(&error, Error::NoSuchTensor(missing) if missing.nearest.as_deref() == Some("array")));
+    assert!(error.to_string().ends_with(" has no tensor `arrays`; the nearest name is `array`"), "{error}");
 }
 
 #[test]

@@ -244,5 +244,5 @@ impl<'a> PlannedModel<'a> {
 
 /// Returns `true` if a clone of a tensor has lost its bytes.
 pub(super) fn is_revoked(tensor: &Tensor) -> bool {
-    matches!(by_dtype!(tensor, get), Err(Error::Unbound))
+    matches!(by_dtype!(tensor, get), Err(Error::Unbound { .. }))
 }

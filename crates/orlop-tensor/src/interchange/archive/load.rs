@@ -8,12 +8,14 @@ use crate::{Storage, Tensor, TensorOptions};
 use orlop_core::{Layout, MemoryKind, Shape, Strides};
 use std::collections::HashSet;
 use std::io::Read;
+use std::path::Path;
 
 /// Loads an archive from a reader of `file_bytes` bytes.
 pub(super) fn load<R: Read + ?Sized>(
     reader: &mut R,
     file_bytes: u64,
     options: &LoadOptions<'_>,
+    path: Option<&Path>,
 ) -> Result<NamedTensors> {
     let header = ArchiveHeader::read(reader, file_bytes)?;
     let mut names = HashSet::new();
@@ -25,7 +27,7 @@ pub(super) fn load<R: Read + ?Sized>(
         views.push(checked_view(record, &header.storages)?);
     }
     let storages = read_storages(reader, &header.storages, options)?;
-    let mut tensors = NamedTensors::default();
+    let mut tensors = NamedTensors::of_file(path);
     for (TensorRecord { name, view }, layout) in header.tensors.iter().zip(views) {
         let tensor = match (view, layout) {
             (Some(view), Some(layout)) => tensor(name, view, layout, &storages)?,

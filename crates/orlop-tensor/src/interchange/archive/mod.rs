@@ -162,7 +162,7 @@ pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions<'_>) -> Result<Na
     let load = || {
         let file = File::open(path).map_err(ArchiveError::from)?;
         let bytes = file.metadata().map_err(ArchiveError::from)?.len();
-        load::load(&mut BufReader::new(file), bytes, options)
+        load::load(&mut BufReader::new(file), bytes, options, Some(path))
     };
     load().map_err(|error| at(path, error))
 }
@@ -182,7 +182,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<NamedTensors> {
 ///
 /// Those of [`load`].
 pub fn from_bytes_with(bytes: &[u8], options: &LoadOptions<'_>) -> Result<NamedTensors> {
-    load::load(&mut &*bytes, wide(bytes.len()), options)
+    load::load(&mut &*bytes, wide(bytes.len()), options, None)
 }
 
 /// Adds the path of the file to an error.

@@ -3,7 +3,7 @@
 use super::Metadata;
 use super::header::{self, SafetensorsHeader, TensorEntry};
 use crate::error::safetensors::{Flaw, SafetensorsError};
-use crate::error::{Error, Result};
+use crate::error::{Error, NoSuchTensor, Result};
 use crate::{Storage, Tensor, TensorOptions};
 use orlop_core::{Alignment, Device, MemoryKind};
 use std::collections::{BTreeMap, btree_map};
@@ -33,6 +33,7 @@ pub struct SafeTensors {
     metadata: Metadata,
     copied: Vec<Copied>,
     storage: Storage,
+    path: Option<Box<Path>>,
 }
 
 /// A tensor that was copied because its place in the mapped file is misaligned.
@@ -161,7 +162,7 @@ impl SafeTensors {
             let path = path.map(tracing::field::debug);
             tracing::warn!(path, tensors = copied.len(), bytes, "copied: not aligned in the file");
         }
-        Ok(Self { tensors, metadata, copied, storage })
+        Ok(Self { tensors, metadata, copied, storage, path: path.map(Box::from) })
     }
 
     /// Reads the tensors of a file into one new storage, in which each tensor starts at a cache line.
@@ -236,7 +237,7 @@ impl SafeTensors {
             Ok((entry.name, Tensor::bind(&storage, place.start, entry.shape, entry.dtype)?))
         };
         let tensors = entries.into_iter().zip(places).map(bind).collect::<Result<_>>()?;
-        Ok(Self { tensors, metadata, copied: Vec::new(), storage })
+        Ok(Self { tensors, metadata, copied: Vec::new(), storage, path: path.map(Box::from) })
     }
 
     /// Returns the tensor with this name.
@@ -249,9 +250,9 @@ impl SafeTensors {
     ///
     /// # Errors
     ///
-    /// [`SafetensorsError::NoSuchTensor`].
+    /// [`NoSuchTensor`](crate::NoSuchTensor), with the nearest name.
     pub fn tensor(&self, name: &str) -> Result<&Tensor> {
-        let missing = || SafetensorsError::NoSuchTensor { name: name.into() };
+        let missing = || NoSuchTensor::among(self.names(), name, self.path.as_deref());
         Ok(self.get(name).ok_or_else(missing)?)
     }
 

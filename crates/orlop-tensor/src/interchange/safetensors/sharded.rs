@@ -3,8 +3,8 @@
 use super::file::{Copied, SafeTensors};
 use super::index::ShardIndex;
 use crate::Tensor;
-use crate::error::Result;
 use crate::error::safetensors::SafetensorsError;
+use crate::error::{NoSuchTensor, Result};
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ pub struct ShardedSafeTensors {
     tensors: BTreeMap<String, Tensor>,
     shards: BTreeMap<PathBuf, SafeTensors>,
     total_size: Option<u64>,
+    path: Box<Path>,
 }
 
 impl ShardedSafeTensors {
@@ -63,7 +64,7 @@ impl ShardedSafeTensors {
                 || SafetensorsError::MissingTensor { name: name.into(), path: file.as_path().into() };
             tensors.insert(name.to_owned(), tensor.ok_or_else(missing)?.clone());
         }
-        Ok(Self { tensors, shards, total_size: index.total_size() })
+        Ok(Self { tensors, shards, total_size: index.total_size(), path: path.into() })
     }
 
     /// Returns the tensor with this name.
@@ -76,9 +77,9 @@ impl ShardedSafeTensors {
     ///
     /// # Errors
     ///
-    /// [`SafetensorsError::NoSuchTensor`].
+    /// [`NoSuchTensor`](crate::NoSuchTensor), with the nearest name.
     pub fn tensor(&self, name: &str) -> Result<&Tensor> {
-        let missing = || SafetensorsError::NoSuchTensor { name: name.into() };
+        let missing = || NoSuchTensor::among(self.names(), name, Some(&self.path));
         Ok(self.get(name).ok_or_else(missing)?)
     }
 

@@ -230,7 +230,7 @@ impl Program {
             }
             2 => {
                 // A buffer that has ended may have bytes that were overwritten: no value is expected.
-                self.memory.sanitize(before.is_multiple_of(2));
+                self.memory.sanitize(before.is_multiple_of(2)).unwrap();
                 Ok(())
             }
             _ => self.memory.advance(step),

@@ -1,6 +1,7 @@
 //! Writes outside of lifetimes, as kernels make them, and the search for them.
 
 use super::*;
+use orlop_alloc::Allocator as _;
 
 /// The address of a tensor's first float, as a kernel gets it.
 fn kernel_address(tensor: &Tensor) -> *mut f32 {
@@ -18,7 +19,7 @@ fn stray_write(memory: &mut PlannedMemory, step: u64) -> String {
 #[test]
 fn a_write_after_the_lifetime_is_found() {
     let mut memory = three();
-    memory.sanitize(true);
+    memory.sanitize(true).unwrap();
     let kept = kernel_address(memory.tensor(0).unwrap());
     memory.advance(2).unwrap();
     memory.advance(3).unwrap();
@@ -34,7 +35,7 @@ fn a_write_before_the_next_buffer_names_both() {
     let parts =
         [(0, 0..1), (0, 3..4)].map(|(offset, steps)| PlannedPart::new(offset, 256, [floats(64, steps)]));
     let mut memory = memory_of(256, &parts).unwrap();
-    memory.sanitize(true);
+    memory.sanitize(true).unwrap();
     let kept = kernel_address(memory.tensor(0).unwrap());
     memory.advance(1).unwrap();
     // SAFETY: inside the block, which nothing else uses now.
@@ -47,7 +48,7 @@ fn a_write_before_the_next_buffer_names_both() {
 #[test]
 fn a_write_to_another_live_buffer_names_both() {
     let mut memory = three();
-    memory.sanitize(true);
+    memory.sanitize(true).unwrap();
     let kept = kernel_address(memory.tensor(0).unwrap());
     memory.advance(2).unwrap();
     memory.tensor(2).unwrap().fill_(2.0).unwrap();
@@ -55,7 +56,7 @@ fn a_write_to_another_live_buffer_names_both() {
     // Step 3 does not use the tensor. The address is one of the tensor that had the bytes before.
     // SAFETY: inside the block, which nothing else uses now.
     unsafe { kept.wrapping_add(63).write(1.0) };
-    let expected = "tensor 2 was changed in step 3, which did not use it, at byte 25";
+    let expected = "tensor 2 was changed in step 3, not by a use of it, at byte 25";
     let error = stray_write(&mut memory, 3);
     assert!(error.starts_with(expected), "{error}");
     assert!(error.ends_with("; tensor 0 had this byte before, or ends below it"), "{error}");
@@ -64,7 +65,7 @@ fn a_write_to_another_live_buffer_names_both() {
 #[test]
 fn a_write_beyond_the_end_names_both() {
     let mut memory = three();
-    memory.sanitize(true);
+    memory.sanitize(true).unwrap();
     memory.advance(1).unwrap();
     memory.tensor(1).unwrap().fill_(1.0).unwrap();
     memory.advance(1).unwrap();
@@ -72,8 +73,81 @@ fn a_write_beyond_the_end_names_both() {
     // SAFETY: inside the block, which nothing else uses now.
     unsafe { kernel.wrapping_add(64).write(7.0) };
     let error = stray_write(&mut memory, 1);
-    assert!(error.starts_with("tensor 1 was changed in step 1, which did not use it, at byte 25"), "{error}");
+    assert!(error.starts_with("tensor 1 was changed in step 1, not by a use of it, at byte 25"), "{error}");
     assert!(error.ends_with("; tensor 0 had this byte before, or ends below it"), "{error}");
+}
+
+/// A write into bytes that have another owner, in a step that only reads them.
+#[test]
+fn a_write_in_a_step_that_reads_the_bytes_names_both() {
+    let mut memory = three();
+    memory.sanitize(true).unwrap();
+    let kept = kernel_address(memory.tensor(0).unwrap());
+    memory.advance(2).unwrap();
+    kernel_address(memory.tensor(2).unwrap());
+    memory.advance(3).unwrap();
+    assert_eq!(memory.tensor(2).unwrap().to_vec::<f32>().unwrap().len(), 64);
+    // SAFETY: inside the block, which nothing else uses now.
+    unsafe { kept.wrapping_add(5).write(1.0) };
+    assert_eq!(memory.tensor(2).unwrap().to_vec::<f32>().unwrap()[5], 1.0);
+    let error = stray_write(&mut memory, 4);
+    let expected = "tensor 2 was changed in step 3, not by a use of it, at byte 2";
+    assert!(error.starts_with(expected), "{error}");
+    assert!(error.ends_with("; tensor 0 had this byte before, or ends below it"), "{error}");
+}
+
+/// A write into bytes that have a new owner, before the step gives them to it, although it writes them too.
+#[test]
+fn a_write_at_the_hand_over_names_both() {
+    for late in [false, true] {
+        let mut memory = three();
+        memory.sanitize(true).unwrap();
+        let kept = kernel_address(memory.tensor(0).unwrap());
+        memory.advance(2).unwrap();
+        if late {
+            memory.tensor(2).unwrap().fill_(1.0).unwrap();
+            memory.advance(3).unwrap();
+        }
+        // SAFETY: inside the block, which nothing else uses now.
+        unsafe { kept.write(1.5) };
+        memory.tensor(2).unwrap().fill_(2.0).unwrap();
+        let step = memory.now();
+        let error = stray_write(&mut memory, step);
+        let expected = format!("tensor 2 was changed in step {step}, not by a use of it, at byte ");
+        assert!(error.starts_with(&expected), "{error}");
+        assert!(error.ends_with("; tensor 0 had this byte before, or ends below it"), "{error}");
+    }
+}
+
+/// A tensor that was held when the clock moved may be written without a new guard.
+#[test]
+fn what_is_held_may_be_written() {
+    let mut memory = three();
+    memory.sanitize(true).unwrap();
+    let clone = memory.tensor(0).unwrap().clone();
+    let mut slice = clone.as_mut_slice::<f32>().unwrap();
+    memory.advance(1).unwrap();
+    slice.fill(1.0);
+    drop(slice);
+    drop(clone);
+    assert_eq!(memory.tensor(0).unwrap().to_vec::<f32>().unwrap(), [1.0; 64]);
+    memory.advance(1).unwrap();
+    memory.tensor(0).unwrap().fill_(2.0).unwrap();
+    memory.advance(2).unwrap();
+}
+
+#[test]
+fn a_search_that_cannot_start_says_so() {
+    let context = Context::new();
+    let device = Device::cuda(0);
+    let allocator = orlop_alloc::engine::Direct::new(orlop_alloc::backing::Null::new(device)).into_ref();
+    context.register(device, MemoryKind::Default, allocator).unwrap();
+    let block = context.allocate(device, &Request::new(256)).unwrap();
+    let mut memory = PlannedMemory::new(block, &[PlannedPart::new(0, 256, [floats(64, 0..1)])]).unwrap();
+    let refused = memory.sanitize(true).unwrap_err();
+    assert!(matches!(refused, Unsanitizable::NotHostAccessible { device: of } if of == device), "{refused}");
+    memory.sanitize(false).unwrap();
+    memory.advance(1).unwrap();
 }
 
 /// Of the tensors in one part, the one is named whose time it is.
@@ -84,7 +158,7 @@ fn the_tensor_of_the_time_is_named() {
     for (step, named) in [(0, "tensor 0"), (1, "tensor 1"), (2, "tensor 1"), (4, "tensor 3"), (6, "tensor 3")]
     {
         let mut memory = memory_of(512, &parts).unwrap();
-        memory.sanitize(true);
+        memory.sanitize(true).unwrap();
         let first = memory.tensor(0).unwrap();
         let kept = kernel_address(first);
         memory.advance(step).unwrap();
@@ -100,7 +174,7 @@ fn the_tensor_of_the_time_is_named() {
 #[test]
 fn proper_writes_are_not_reported() {
     let mut memory = three();
-    memory.sanitize(true);
+    memory.sanitize(true).unwrap();
     for _ in 0..3 {
         let clone = memory.tensor(0).unwrap().clone();
         memory.advance(1).unwrap();
@@ -123,11 +197,11 @@ fn ended_bytes_are_overwritten() {
     let parts =
         [(0, 0..1), (0, 1..2)].map(|(offset, steps)| PlannedPart::new(offset, 256, [floats(64, steps)]));
     let mut memory = memory_of(256, &parts).unwrap();
-    memory.sanitize(true);
+    memory.sanitize(true).unwrap();
     memory.tensor(0).unwrap().fill_(1.0).unwrap();
     memory.advance(1).unwrap();
     assert_eq!(memory.tensor(1).unwrap().to_vec::<f32>().unwrap(), [f32::from_ne_bytes([0xDB; 4]); 64]);
-    memory.sanitize(false);
+    memory.sanitize(false).unwrap();
     memory.restart().unwrap();
     memory.tensor(0).unwrap().fill_(1.0).unwrap();
     memory.advance(1).unwrap();
@@ -139,10 +213,10 @@ fn ended_bytes_are_overwritten() {
 fn the_search_begins_in_the_middle_of_a_run() {
     let mut memory = three();
     for _ in 0..if cfg!(miri) { 3 } else { 100 } {
-        memory.sanitize(false);
+        memory.sanitize(false).unwrap();
         let clone = memory.tensor(0).unwrap().clone();
         let writer = thread::spawn(move || (0..20).for_each(|_| clone.fill_(1.0).unwrap()));
-        memory.sanitize(true);
+        memory.sanitize(true).unwrap();
         memory.advance(1).unwrap();
         writer.join().unwrap();
         memory.advance(2).unwrap();

@@ -73,7 +73,7 @@ impl Tensor {
         let imp = self.imp()?;
         let layout = imp.layout.as_strided(sizes.as_ref(), strides.as_ref(), storage_offset)?;
         // The only view that may exceed the storage.
-        layout.check_within(imp.storage().nbytes(), imp.dtype.size())?;
+        imp.storage().check_bytes(&layout, imp.dtype)?;
         self.with_layout(layout)
     }
 

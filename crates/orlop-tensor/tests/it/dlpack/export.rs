@@ -131,7 +131,7 @@ fn what_cannot_go_out() {
     assert!(matches!(dlpack::export(&tensor), Err(Error::AccessRefused { .. })));
     let unbound = Storage::unbound(&TensorOptions::new()).unwrap();
     let unbound = Tensor::from_storage(unbound, Layout::contiguous(Shape::new(&[0]).unwrap()), DType::F32);
-    assert!(matches!(dlpack::export(&unbound.unwrap()), Err(Error::Unbound)));
+    assert!(matches!(dlpack::export(&unbound.unwrap()), Err(Error::Unbound { .. })));
 }
 
 #[test]

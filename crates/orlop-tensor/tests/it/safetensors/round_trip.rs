@@ -224,4 +224,12 @@ fn files_that_are_not_there() {
     let missing = SafeTensors::from_bytes(&to_bytes([("t", &tensor)], &Metadata::new()).unwrap()).unwrap();
     let error = missing.tensor("x").map(drop).unwrap_err();
     assert_eq!(error.to_string(), "there is no tensor `x`");
+    let path = folder.path().join("names.safetensors");
+    save(&path, [("layers.0.weight", &tensor), ("layers.1.weight", &tensor)], &Metadata::new()).unwrap();
+    let error = SafeTensors::read(&path).unwrap().tensor("layers.1.wieght").map(drop).unwrap_err();
+    let expected = " has no tensor `layers.1.wieght`; the nearest name is `layers.1.weight`";
+    assert_eq!(error.to_string(), format!("{}{expected}", path.display()));
+    // SAFETY: nothing else uses the file.
+    let mapped = unsafe { SafeTensors::map(&path) }.unwrap();
+    assert!(mapped.tensor("bias").map(drop).unwrap_err().to_string().ends_with(" has no tensor `bias`"));
 }

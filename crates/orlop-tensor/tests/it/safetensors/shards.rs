@@ -44,6 +44,8 @@ fn shards_are_filled_in_order() {
             "model.safetensors.index.json"
         ]
     );
+    let error = all.tensor("larg").map(drop).unwrap_err().to_string();
+    assert_eq!(error, format!("{} has no tensor `larg`; the nearest name is `large`", index.display()));
     let json = fs::read_to_string(&index).unwrap();
     assert!(
         json.starts_with(

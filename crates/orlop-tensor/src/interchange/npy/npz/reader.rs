@@ -5,7 +5,7 @@ use super::super::payload::ByteCountTrust;
 use super::super::{NpyError, ReadOptions, at, check_end, check_length, read_elements};
 use super::{SUFFIX, zip_error};
 use crate::Tensor;
-use crate::error::{Error, Result};
+use crate::error::{Error, NoSuchTensor, Result};
 use crate::interchange::NamedTensors;
 use std::collections::HashSet;
 use std::fmt;
@@ -34,6 +34,7 @@ pub struct NpzReader<R = BufReader<File>> {
     archive: ZipArchive<R>,
     /// The size of the file.
     bytes: u64,
+    path: Option<Box<Path>>,
     options: ReadOptions,
 }
 
@@ -55,7 +56,8 @@ impl NpzReader {
     pub fn open_with(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Self> {
         let path = path.as_ref();
         let open = || Self::new(BufReader::new(File::open(path).map_err(NpyError::from)?), options);
-        open().map_err(|error| at(path, error))
+        let reader = open().map_err(|error| at(path, error))?;
+        Ok(Self { path: Some(path.into()), ..reader })
     }
 }
 
@@ -75,7 +77,7 @@ impl<R: Read + Seek> NpzReader<R> {
         check_names(&mut reader, start, entries)?;
         let archive = ZipArchive::new(reader).map_err(zip_error)?;
         options.check_entries(archive.len())?;
-        Ok(Self { archive, bytes, options: *options })
+        Ok(Self { archive, bytes, path: None, options: *options })
     }
 
     /// Returns the names of the arrays, in order.
@@ -87,10 +89,10 @@ impl<R: Read + Seek> NpzReader<R> {
     ///
     /// # Errors
     ///
-    /// [`NpyError::NoEntry`], [`NpyError::Entry`]; out of memory.
+    /// [`NoSuchTensor`](crate::NoSuchTensor), with the nearest name; [`NpyError::Entry`]; out of memory.
     pub fn read(&mut self, name: &str) -> Result<Tensor> {
         let index = self.archive.index_for_name(&format!("{name}{SUFFIX}"));
-        let index = index.ok_or_else(|| NpyError::NoEntry { name: name.into() })?;
+        let index = index.ok_or_else(|| NoSuchTensor::among(self.names(), name, self.path.as_deref()))?;
         self.read_entry(index).map_err(|error| in_entry(name, error))
     }
 
@@ -102,7 +104,7 @@ impl<R: Read + Seek> NpzReader<R> {
     /// [`NpyError::TooLarge`]; out of memory.
     pub fn read_all(&mut self) -> Result<NamedTensors> {
         self.check_together()?;
-        let mut tensors = NamedTensors::default();
+        let mut tensors = NamedTensors::of_file(self.path.as_deref());
         for index in 0..self.archive.len() {
             let entry = self.archive.name_for_index(index).unwrap_or_default();
             let Some(name) = entry.strip_suffix(SUFFIX).map(String::from) else {
