@@ -51,7 +51,7 @@ pub use self::handle::{AllocatorRef, ExternalAccount, WeakAllocator};
 pub use self::observer::{
     Event, EventClock, Observer, RegionAction, RegionDelivery, RegionEvent, RegionWatch, RegionWatches,
 };
-pub use self::report::{BinUse, LadderStep, OutOfMemory, Refusal, Stats};
+pub use self::report::{BinUse, LadderStep, OutOfMemory, Refusal, RefusalCause, Stats};
 pub use orlop_host::backing::Access;
 pub use orlop_host::{DeviceMemory, LoopDim, StridedLoops, forward_backing};
 

@@ -15,7 +15,7 @@ pub(crate) use self::observers::{Watch, WatchList};
 pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 
 use crate::{Error, LadderStep, LookupResult, OutOfMemory, RawBlock, Request};
-use orlop_core::MemoryKind;
+use orlop_core::{Device, MemoryKind};
 use orlop_host::shield::{report, shielded};
 use std::fmt;
 
@@ -80,10 +80,24 @@ pub enum Event<'a> {
         allocator: &'a str,
     },
     /// An allocator could not serve a request, or a budget of a context refused it. The observers of an
-    /// allocator receive the former, those of the context both.
+    /// allocator receive the former, those of the context both. [`OutOfMemory::number`] identifies the
+    /// refusal, [`Refusal::cause`](crate::Refusal::cause) says what refused. If the context retries the
+    /// request, [`Event::Settled`] follows. Otherwise the request failed.
     OutOfMemory {
         /// The report.
         report: &'a OutOfMemory,
+    },
+    /// The reclaim ladder of a context ended for a request that was refused at least once. The observers of
+    /// the context receive it, and those that were added to the allocator only.
+    Settled {
+        /// The device.
+        device: Device,
+        /// The request.
+        request: &'a Request,
+        /// The numbers of its refusals, first to last: one of each [`Event::OutOfMemory`] before.
+        refusals: &'a [u64],
+        /// Whether the request was served in the end.
+        is_served: bool,
     },
     /// The memory that an allocator holds from its backing has changed; or it was held when the observer was
     /// set.

@@ -5,5 +5,5 @@ mod out_of_memory;
 mod stats;
 
 pub use self::ladder_step::LadderStep;
-pub use self::out_of_memory::{BinUse, OutOfMemory, Refusal};
+pub use self::out_of_memory::{BinUse, OutOfMemory, Refusal, RefusalCause};
 pub use self::stats::Stats;

@@ -7,6 +7,7 @@ use orlop_core::{Alignment, ByteSize, Device, MemoryKind};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The reason why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,51 @@ pub enum Refusal {
     Full,
     /// A test injected this failure.
     Injected,
+}
+
+impl Refusal {
+    /// Returns what refused the request: the device, a limit or a budget.
+    #[must_use]
+    pub const fn cause(self) -> RefusalCause {
+        match self {
+            Self::Backing | Self::Injected => RefusalCause::Device,
+            Self::Limit | Self::Full => RefusalCause::Limit,
+            Self::Budget => RefusalCause::Budget,
+        }
+    }
+}
+
+/// What refused a request, and so what would have to be larger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusalCause {
+    /// The backing has no memory left ([`Refusal::Backing`]), or a test says so ([`Refusal::Injected`]).
+    Device,
+    /// The allocator has a limit ([`Refusal::Limit`]) or a fixed size ([`Refusal::Full`]).
+    Limit,
+    /// The kind has a budget in the context.
+    Budget,
+}
+
+impl RefusalCause {
+    /// All causes.
+    pub const ALL: [Self; 3] = [Self::Device, Self::Limit, Self::Budget];
+
+    /// Returns the name: `device`, `limit` or `budget`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Limit => "limit",
+            Self::Budget => "budget",
+        }
+    }
+}
+
+impl fmt::Display for RefusalCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 /// Free and used chunks of one bin, by size.
@@ -45,9 +91,13 @@ pub struct BinUse {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemory {
+    /// The number of this refusal, unique in the process: [`Event::Settled`](crate::Event::Settled) says
+    /// which refusals belong to one request, and whether it was served in the end.
+    pub number: u64,
     /// The reason of the refusal.
     pub refusal: Refusal,
-    /// The allocator's name.
+    /// The name of the allocator that refused the request or, for [`Refusal::Budget`], did not get it: the
+    /// budget of `kind` refused it.
     pub allocator: Box<str>,
     /// The device of the request.
     pub device: Device,
@@ -91,7 +141,10 @@ impl OutOfMemory {
     /// Creates a report with the fields of the request; all figures are zero or empty.
     #[must_use]
     pub fn new(refusal: Refusal, allocator: &str, device: Device, request: &crate::Request) -> Self {
+        static REFUSALS: AtomicU64 = AtomicU64::new(1);
         Self {
+            // Relaxed: the numbers only need to differ.
+            number: REFUSALS.fetch_add(1, Ordering::Relaxed),
             refusal,
             allocator: allocator.into(),
             device,

@@ -179,6 +179,28 @@ impl Inner {
         self.observers.observe(&Event::RequestFailed { request, error, allocator: allocator.name() });
     }
 
+    /// Reports that the ladder ended for a request with these refusals: to the observers of the context, and
+    /// to those that were added to the allocator only.
+    fn report_settled(
+        &self,
+        routes: &DeviceRoutes,
+        allocator: &AllocatorRef,
+        request: &Request,
+        refusals: &[u64],
+        is_served: bool,
+    ) {
+        let event = Event::Settled { device: allocator.device(), request, refusals, is_served };
+        let mut observers = self.observers.all();
+        // The observers of an allocator watch it behind the gate.
+        let behind = routes.behind_gate(allocator);
+        for observer in behind.into_iter().chain([allocator]).flat_map(AllocatorRef::observers) {
+            if !observers.iter().any(|known| Arc::ptr_eq(known, &observer)) {
+                observers.push(observer);
+            }
+        }
+        observers.iter().for_each(|observer| observer.notify(&event));
+    }
+
     pub(super) fn note(&self, step: LadderStep, kind: MemoryKind, bytes: u64) {
         self.counts.add(step, bytes);
         self.observers.observe(&Event::Reclaimed { step, kind, bytes });
@@ -271,15 +293,35 @@ impl Context {
     }
 
     /// Takes the steps of the ladder for a request that did not fit, and calls `again` after each that freed
-    /// something.
+    /// something. Reports the outcome.
     #[cold]
     pub(super) fn climb(
         &self,
         routes: &DeviceRoutes,
         allocator: &AllocatorRef,
         request: &Request,
-        mut report: Box<OutOfMemory>,
+        report: Box<OutOfMemory>,
         again: &dyn Fn() -> Result<Block>,
+    ) -> Result<Block> {
+        let mut refusals = vec![report.number];
+        let result = self.climb_steps(routes, allocator, request, report, &mut || {
+            let result = again();
+            if let Err(Error::OutOfMemory(report)) = &result {
+                refusals.push(report.number);
+            }
+            result
+        });
+        self.inner.report_settled(routes, allocator, request, &refusals, result.is_ok());
+        result
+    }
+
+    fn climb_steps(
+        &self,
+        routes: &DeviceRoutes,
+        allocator: &AllocatorRef,
+        request: &Request,
+        mut report: Box<OutOfMemory>,
+        again: &mut dyn FnMut() -> Result<Block>,
     ) -> Result<Block> {
         let (device, kind, tag) = (allocator.device(), request.kind, request.tag);
         let mut tried = Vec::new();

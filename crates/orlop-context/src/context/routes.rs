@@ -112,6 +112,11 @@ impl DeviceRoutes {
         current.or_else(gate)
     }
 
+    /// Returns the allocator behind a gate of this device.
+    pub(super) fn behind_gate(&self, gate: &AllocatorRef) -> Option<&AllocatorRef> {
+        self.gates.all().into_iter().find(|gated| gated.gate.same_as(gate)).map(|gated| &gated.upstream)
+    }
+
     /// Returns `true` if the allocator hands out blocks of a budget gate of this device, which charges them.
     pub(super) fn is_over_gate(&self, allocator: &AllocatorRef) -> bool {
         self.gates.all().into_iter().any(|gated| allocator.is_over(&gated.gate))

@@ -2,10 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
+use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::System;
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator as _, AllocatorRef, Block, Event, Observer, Refusal, Request};
+use orlop_alloc::{Allocator as _, AllocatorRef, Block, Event, Observer, Refusal, RefusalCause, Request};
 use orlop_context::observe::{LogAction, Logging};
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
@@ -119,6 +120,97 @@ fn a_request_that_the_ladder_serves_was_refused_before() {
     let block = context.allocate(Device::CPU, &Request::new(8 * KIB)).unwrap();
     let [out_of_budget, failed] = refused(8 * KIB);
     assert_eq!(events.take(), [out_of_budget, failed, ("freed", 12 * KIB), ("allocated", 8 * KIB)]);
+    drop(block);
+}
+
+/// The refusals of a request, as its outcome names them.
+#[derive(Default)]
+struct Outcomes {
+    refused: Mutex<Vec<(u64, RefusalCause, MemoryKind)>>,
+    settled: Mutex<Vec<(Vec<u64>, bool)>>,
+}
+
+impl Observer for Outcomes {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::OutOfMemory { report } => {
+                self.refused.lock().unwrap().push((report.number, report.refusal.cause(), report.kind));
+            }
+            Event::Settled { refusals, is_served, .. } => {
+                self.settled.lock().unwrap().push((refusals.to_vec(), *is_served));
+            }
+            _ => {}
+        }
+    }
+
+    fn watches_blocks(&self) -> bool {
+        false
+    }
+}
+
+impl Outcomes {
+    /// Returns the causes of the refusals since the last call, and whether the request was served: all of
+    /// them belong to one.
+    fn take(&self) -> (Vec<RefusalCause>, bool) {
+        let refused = std::mem::take(&mut *self.refused.lock().unwrap());
+        let settled = std::mem::take(&mut *self.settled.lock().unwrap());
+        let [(numbers, is_served)] = &settled[..] else { panic!("{settled:?}") };
+        assert_eq!(refused.iter().map(|&(number, ..)| number).collect::<Vec<_>>(), *numbers);
+        (refused.iter().map(|&(_, cause, _)| cause).collect(), *is_served)
+    }
+}
+
+#[test]
+fn the_outcome_of_a_refused_request_names_its_refusals() {
+    let (context, _) = budgeted(Budget::hard(16 << 10));
+    let outcomes = Arc::<Outcomes>::default();
+    context.add_observer(outcomes.clone());
+    let request = Request::new(32 * KIB);
+    // Nothing to borrow from: one attempt.
+    assert!(context.allocate(Device::CPU, &request).is_err());
+    assert_eq!(outcomes.take(), (vec![RefusalCause::Budget], false));
+    // One loan later it fits.
+    context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(64 << 10)).unwrap();
+    drop(context.allocate(Device::CPU, &request).unwrap());
+    assert_eq!(outcomes.take(), (vec![RefusalCause::Budget], true));
+    let explicit = Direct::new(System::new()).into_ref().erase();
+    drop(context.allocate_from(&explicit, &request).unwrap());
+    assert_eq!(outcomes.take(), (vec![RefusalCause::Budget], true));
+    // A callback that frees something brings another attempt.
+    let small = Mutex::new(Some(context.allocate(Device::CPU, &Request::new(KIB)).unwrap()));
+    context.on_pressure(
+        MemoryKind::Default,
+        Arc::new(move |_| {
+            drop(small.lock().unwrap().take());
+            0
+        }),
+    );
+    assert!(context.allocate(Device::CPU, &Request::new(1 << 20)).is_err());
+    assert_eq!(outcomes.take(), (vec![RefusalCause::Budget; 2], false));
+}
+
+/// An observer of the allocator alone, which a budget hides, receives the outcome too.
+#[test]
+fn an_allocators_own_observer_receives_the_outcome() {
+    let (context, _) = budgeted(Budget::hard(u64::MAX));
+    let outcomes = Arc::<Outcomes>::default();
+    let limited = Limit::new(Bfc::new(System::new()), 32 << 10).into_ref().erase();
+    let _delivery = limited.add_observer(outcomes.clone());
+    context.register(Device::CPU, MemoryKind::KvCache, limited).unwrap();
+    let request = Request::new(24 * KIB).kind(MemoryKind::KvCache);
+    let held = Mutex::new(Some(context.allocate(Device::CPU, &request).unwrap()));
+    context.on_pressure(
+        MemoryKind::KvCache,
+        Arc::new(move |_| {
+            drop(held.lock().unwrap().take());
+            0
+        }),
+    );
+    let block = context.allocate(Device::CPU, &request).unwrap();
+    assert_eq!(outcomes.take(), (vec![RefusalCause::Limit], true));
+    // Without a retry there is no outcome to wait for.
+    assert!(context.allocate(Device::CPU, &request.no_retry()).is_err());
+    assert!(outcomes.settled.lock().unwrap().is_empty());
     drop(block);
 }
 
