@@ -7,6 +7,7 @@ mod defaults;
 mod device_memory;
 mod environment;
 mod holders;
+mod ladder;
 mod logging;
 mod logs;
 mod observer_ends;
