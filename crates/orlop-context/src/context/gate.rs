@@ -117,6 +117,7 @@ impl Context {
         let gate = AllocatorRef::with_statistics(Gate::new(upstream.clone(), accounts), false).erase();
         // Handles that were taken before go through it too.
         upstream.set_gate(&gate);
+        gate.set_context_number(self.id().number());
         routes.add_gate(upstream, gate.clone());
         gate
     }

@@ -6,6 +6,7 @@
 //! memory again.
 
 use super::{Context, Inner, scope};
+use orlop_alloc::Block;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -49,6 +50,15 @@ impl ContextId {
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         Self(number)
+    }
+
+    /// Returns the context that a block's allocator serves, or that last used it for a request; the thread's
+    /// current one if no context knows the allocator.
+    #[must_use]
+    pub fn of_block(block: &Block) -> Self {
+        let known = block.allocator().map(|allocator| Self(allocator.context_number()));
+        let known = known.filter(|&known| known != Self::NONE && contexts().contains_key(&known));
+        known.unwrap_or_else(|| Context::with_current(Context::id))
     }
 
     /// Returns the context, if it exists.

@@ -156,6 +156,9 @@ impl Context {
         };
         // Its gate charges it from now on; its own statistics no longer do.
         routes.explicit.forget(&allocator);
+        // Blocks lead to the context by it.
+        allocator.set_context_number(self.id().number());
+        serving.set_context_number(self.id().number());
         // In this order: a thread that sees the registration finds an allocator that serves.
         routes.serve(kind, serving);
         routes.register(kind, allocator);
