@@ -180,7 +180,7 @@ impl StorageCell {
 
     /// Runs `f` in the context of the memory: allocations climb its ladder, within its budgets. If that
     /// context no longer exists, the current one takes its place.
-    pub(super) fn in_context<R>(&self, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn in_context<R>(&self, f: impl FnOnce() -> R) -> R {
         self.context().scope(f)
     }
 

@@ -43,6 +43,19 @@ impl Storage {
         Ok(if clone.is_copy_on_write() { Self { start, len, ..clone } } else { clone })
     }
 
+    /// Ensures that the memory has no other owner, by a copy if a lazy clone shares it. Returns `false` if it
+    /// has other users or must stay as it is: other handles, immutable memory, memory of another process.
+    pub(crate) fn make_unique(&self) -> Result<bool> {
+        if !self.is_unique() || self.cell.borrows.flags().has(Flags::IMMUTABLE.and(Flags::FOREIGN_PROCESS)) {
+            return Ok(false);
+        }
+        let mut guard = self.cell.change()?;
+        self.cell.in_context(|| guard.be_alone(copy_if_shared))?;
+        // The handles again, under the guard: user code may have made some.
+        drop(guard);
+        Ok(self.is_unique())
+    }
+
     /// Returns `true` if the next write may have to copy the bytes.
     #[must_use]
     pub fn is_copy_on_write(&self) -> bool {

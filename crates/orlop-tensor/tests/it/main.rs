@@ -7,6 +7,7 @@ mod accounting;
 mod archive;
 #[cfg(any(feature = "archive", feature = "npy"))]
 mod cases;
+mod contexts;
 mod create;
 mod device;
 mod diagnose;
