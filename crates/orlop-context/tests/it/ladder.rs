@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
+use allocator_api2::vec::Vec;
 use orlop_alloc::backing::System;
+use orlop_alloc::bare::CollectionAllocator;
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator as _, Block, Event, LadderStep, Observer, Request};
@@ -44,7 +46,7 @@ fn hold(context: &Context, block: Block) {
 
 /// Sums the bytes of the loans that observers see.
 #[derive(Default)]
-struct Loans(Mutex<Vec<u64>>);
+struct Loans(Mutex<std::vec::Vec<u64>>);
 
 impl Observer for Loans {
     fn observe(&self, event: &Event<'_>) {
@@ -166,4 +168,20 @@ fn the_ladder_ends_when_the_memory_is_not_needed() {
     calls[0].store(0, Ordering::Relaxed);
     assert!(context.allocate_from_while(&engine, &workspace(32 * KIB), &is_needed).is_err());
     assert_eq!([1, 0], [0, 1].map(|index: usize| calls[index].load(Ordering::Relaxed)));
+}
+
+/// Collections in a context are within its budgets, and climb its ladder.
+#[test]
+fn collections_are_within_the_budgets_of_a_context() {
+    let context = context(Budget::hard(64 << 10).strict(), Budget::hard(1 << 20));
+    hold(&context, context.allocate(Device::CPU, &workspace(48 * KIB)).unwrap());
+    let allocator = CollectionAllocator::new(context.clone()).kind(MemoryKind::Workspace);
+    let mut bytes: Vec<u8, _> = Vec::new_in(allocator);
+    bytes.try_reserve(32 * KIB).unwrap();
+    assert_eq!(count(&context, LadderStep::Callbacks).taken, 1);
+    let live = context.budget_status(Device::CPU, MemoryKind::Workspace).live;
+    assert_eq!((live >= 32 << 10, live), (true, context.stats(Device::CPU).live()));
+    assert!(bytes.try_reserve(80 * KIB).is_err());
+    drop(bytes);
+    assert_eq!(context.stats(Device::CPU).live(), 0);
 }
