@@ -101,6 +101,14 @@ pub enum PlannedError {
     Parts(#[source] ProblemError),
 }
 
+impl PlannedError {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::InUse { source, .. } if source.is_out_of_memory())
+    }
+}
+
 fn stray(byte: usize, step: u64, written: Option<usize>, is_live: bool, other: Option<usize>) -> String {
     let name = |tensor: Option<usize>| tensor.map(|tensor| format!("tensor {tensor}"));
     StrayWrite { byte, step, written: name(written), is_live, other: name(other) }.to_string()

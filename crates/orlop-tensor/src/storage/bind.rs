@@ -17,6 +17,14 @@ pub struct BindError {
     pub source: Error,
 }
 
+impl BindError {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.source.is_out_of_memory()
+    }
+}
+
 /// Flags of memory that is not given away: see [`Storage::unbind`].
 const KEPT: Flags = Flags::IMMUTABLE.and(Flags::NO_ACCESS).and(Flags::NO_WRITES).and(Flags::FOREIGN_PROCESS);
 

@@ -27,6 +27,7 @@ mod npy;
 mod npz;
 mod ops;
 mod origin;
+mod out_of_memory;
 mod packed;
 mod parts;
 #[cfg(feature = "safetensors")]
