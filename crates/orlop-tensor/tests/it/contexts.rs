@@ -1,5 +1,7 @@
 //! A storage knows its context: what it needs later comes from there, whichever context is current.
 
+#![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
+
 use orlop_alloc::backing::System;
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::engine::Direct;
