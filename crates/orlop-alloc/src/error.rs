@@ -21,7 +21,10 @@ pub enum Error {
     #[error(transparent)]
     InvalidRequest(#[from] orlop_core::Error),
     /// No allocator is registered for this device and kind, nor for the device's default kind.
-    #[error("no allocator is registered for {device} {kind}, nor a default one for {device}{}", backend_hint(*device))]
+    #[error(
+        "no allocator is registered for {device} {kind}, nor a default one for {device}{}",
+        backend_hint(*device)
+    )]
     NoAllocator {
         /// The requested device.
         device: Device,

@@ -71,7 +71,7 @@ impl Drop for AccountGuard {
 
 impl GlobalAllocator {
     /// Runs `f`. What this thread allocates meanwhile is counted under this kind and this tag until it is
-    /// freed, whoever frees it. Memory that is reallocated in place keeps its kind and tag. Scopes nest.
+    /// freed, by any thread. Memory that is reallocated in place keeps its kind and tag. Scopes nest.
     ///
     /// So a program that knows nothing of orlop is accounted by its phases:
     ///

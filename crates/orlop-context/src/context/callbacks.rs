@@ -70,9 +70,9 @@ impl MemoryInUse {
 }
 
 impl Inner {
-    /// Runs the kind's callbacks, in the order of their registration, until they freed enough or
-    /// `is_needed` returns `false`. Returns the freed bytes by `measure`. Inside a callback it does nothing, because a callback may allocate and must
-    /// not be called for that.
+    /// Runs the kind's callbacks, in the order of their registration, until they freed enough or `is_needed`
+    /// returns `false`. Returns the freed bytes by `measure`. Inside a callback it does nothing, because a
+    /// callback may allocate and must not be called for that.
     fn run_callbacks(
         &self,
         pressure: &Pressure,

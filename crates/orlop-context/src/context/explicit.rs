@@ -1,9 +1,9 @@
 //! Explicit allocators: those passed for single requests, such as an arena. They are counted, and bounded by
 //! the budgets.
 //!
-//! A context registers such an allocator when [`Context::allocate_from`](super::Context::allocate_from) first receives it, and keeps a weak
-//! handle: its memory is counted as long as it exists, and no longer. All its live blocks count, as with
-//! registered allocators; if two contexts get the same allocator, both count it.
+//! A context registers such an allocator when [`Context::allocate_from`](super::Context::allocate_from) first
+//! receives it, and keeps a weak handle: its memory is counted as long as it exists, and no longer. All its
+//! live blocks count, as with registered allocators; if two contexts get the same allocator, both count it.
 //!
 //! An allocator that is or was registered here after budgets were set has a gate. The gate also charges it
 //! when it is passed explicitly: its own statistics would count the live blocks of the gate a second time.

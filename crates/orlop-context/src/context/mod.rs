@@ -15,7 +15,9 @@
 //! # Finding an allocator
 //!
 //! The allocator registered for (device, kind); else the one for the device's default kind; else, on the CPU,
-//! the one that [`AllocatorConfig`] chooses, created at that point. Otherwise [`Error::NoAllocator`].
+//! the one that [`AllocatorConfig`] chooses, created at that point, and on other devices the one of the
+//! [factory](crate::registry::Registry::register_for) with the highest priority. Otherwise
+//! [`Error::NoAllocator`].
 //!
 //! # The current context
 //!
@@ -48,7 +50,7 @@ pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
 use self::ladder::LadderCounts;
 use self::observe::ObserverList;
 use self::routes::{Routes, RoutesRef};
-use crate::registry::AllocatorConfig;
+use crate::registry::{AllocatorConfig, registry};
 use orlop_alloc::{AllocatorRef, DeviceMemory, Error, RegionDelivery, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::atomic::AtomicBool;
@@ -184,14 +186,12 @@ impl Context {
         routes.get(kind).is_some_and(&is) || behind().is_some_and(&is)
     }
 
-    /// Returns a device's routes. On the CPU, creates the default allocators if there are none. `kind` is for
-    /// the error.
+    /// Returns a device's routes. If it has no default allocator, creates those of the CPU, or registers the
+    /// one that the process's registry has for the device. `kind` is for the error.
     #[inline]
     fn device(&self, device: Device, kind: MemoryKind) -> Result<RoutesRef<'_>> {
         match self.inner.routes.get(device) {
-            Some(routes) if !device.is_cpu() || routes.registered(MemoryKind::Default).is_some() => {
-                Ok(routes)
-            }
+            Some(routes) if routes.registered(MemoryKind::Default).is_some() => Ok(routes),
             _ => self.make_device(device, kind),
         }
     }
@@ -199,8 +199,7 @@ impl Context {
     #[cold]
     fn make_device(&self, device: Device, kind: MemoryKind) -> Result<RoutesRef<'_>> {
         if !device.is_cpu() {
-            kind.check_on(device)?;
-            return Err(Error::NoAllocator { device, kind });
+            return self.make_other_device(device, kind);
         }
         // Created before the lock is taken: a factory may use the context.
         let (default, pinned) = (self.inner.cpu.make()?, self.inner.cpu.make_pinned()?);
@@ -216,6 +215,22 @@ impl Context {
         drop(changing);
         drop(delivery);
         Ok(routes)
+    }
+
+    fn make_other_device(&self, device: Device, kind: MemoryKind) -> Result<RoutesRef<'_>> {
+        kind.check_on(device)?;
+        // No lock is held: a factory may use the context.
+        if let Some(allocator) = registry().allocator_for(device)? {
+            let mut delivery = RegionDelivery::default();
+            let changing = self.changing();
+            let routes = self.inner.routes.get_or_new(device);
+            if routes.registered(MemoryKind::Default).is_none() {
+                delivery = self.register_locked(device, MemoryKind::Default, allocator)?;
+            }
+            drop(changing);
+            drop(delivery);
+        }
+        self.inner.routes.get(device).ok_or(Error::NoAllocator { device, kind })
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {

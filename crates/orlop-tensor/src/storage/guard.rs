@@ -65,8 +65,9 @@ enum Write {
     /// As the writer of the whole, or of the part at this index.
     Special {
         part: Option<u32>,
-        /// The previous block of a storage that was copied, or a copy that became unnecessary. Fields are dropped after `drop` has run, so the
-        /// guard is released when this runs user code: see the documentation of `cell`.
+        /// The previous block of a storage that was copied, or an unnecessary copy. Fields are dropped after
+        /// `drop` has run, so the guard is released when this runs user code: see the documentation of
+        /// `cell`.
         _former: Option<MemoryBlock>,
     },
 }

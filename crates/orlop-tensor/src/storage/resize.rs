@@ -36,10 +36,10 @@ impl Storage {
     /// to a larger block of the same allocator, and both blocks exist during the copy. With 0 bytes, the
     /// memory is freed, and the device, the kind and the allocator are kept.
     ///
-    /// Growth is within the budgets of the context that allocated the memory, whichever context is current. If
-    /// that context has the allocator for the device and the kind, the allocation goes through it, with its
-    /// reclaim ladder. It also does if the allocator is gone because all of its handles were dropped. If the
-    /// context is gone, the current one takes its place.
+    /// Growth is within the budgets of the context that allocated the memory, whichever context is current.
+    /// If that context has the allocator for the device and the kind, the allocation goes through it, with
+    /// its reclaim ladder. It also does if the allocator is gone because all of its handles were dropped. If
+    /// the context is gone, the current one takes its place.
     ///
     /// Tensors with elements beyond the new size cannot be accessed until it is large enough again.
     ///
