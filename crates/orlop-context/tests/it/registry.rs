@@ -261,7 +261,6 @@ fn the_preferred_factory_of_a_device_serves_it() {
     let preferred = registry().allocator_for(device).unwrap().unwrap();
     let block = context.allocate(device, &Request::new(1000)).unwrap();
     assert!(block.allocator().unwrap().same_as(&preferred));
-    assert_eq!(registry().register_for(device, factory("later", 9)), Registration::Late);
     // Another context shares it; an allocator of its own comes first.
     let other = Context::new();
     assert!(other.allocator(device, MemoryKind::KvCache).unwrap().same_as(&preferred));
@@ -274,4 +273,7 @@ fn the_preferred_factory_of_a_device_serves_it() {
     mixed.register(device, MemoryKind::KvCache, mine.clone()).unwrap();
     assert!(mixed.allocate(device, &Request::new(8).kind(MemoryKind::Workspace)).is_ok());
     assert!(mixed.allocator(device, MemoryKind::KvCache).unwrap().same_as(&mine));
+    // What is in use stays in use.
+    assert_eq!(registry().register_for(device, factory("later", 9)), Registration::Late);
+    assert!(other.allocator(device, MemoryKind::Default).unwrap().same_as(&preferred));
 }
