@@ -21,7 +21,10 @@ pub enum Error {
     #[error(transparent)]
     InvalidRequest(#[from] orlop_core::Error),
     /// No allocator is registered for this device and kind, nor for the device's default kind.
-    #[error("no allocator is registered for {device} {kind}, nor a default one for {device}")]
+    #[error(
+        "no allocator is registered for {device} {kind}, nor a default one for {device}{}",
+        backend_hint(*device)
+    )]
     NoAllocator {
         /// The requested device.
         device: Device,
@@ -32,8 +35,11 @@ pub enum Error {
     /// [`Error::backend_error`] returns by its type.
     #[error("{0}")]
     Backend(#[source] Box<dyn StdError + Send + Sync>),
+    /// A backend of another crate has no memory left. Otherwise as [`Error::Backend`].
+    #[error("{0}")]
+    BackendOutOfMemory(#[source] Box<dyn StdError + Send + Sync>),
     /// The context has no operations for memory of this device.
-    #[error("no device operations are registered for {device}")]
+    #[error("no device operations are registered for {device}{}", backend_hint(*device))]
     NoDeviceOps {
         /// The device.
         device: Device,
@@ -228,11 +234,20 @@ fn show_report(report: &OutOfMemory, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     fmt::Display::fmt(report, f)
 }
 
+/// Returns what a program without a backend for this device lacks.
+fn backend_hint(device: Device) -> &'static str {
+    if device.is_cuda() {
+        ": build with the feature `cuda` and call `orlop::cuda::install` with the context"
+    } else {
+        ""
+    }
+}
+
 impl Error {
     /// Returns `true` if the same request may succeed after memory is freed.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::OutOfMemory(_))
+        matches!(self, Self::OutOfMemory(_) | Self::BackendOutOfMemory(_))
     }
 }
 
@@ -242,6 +257,12 @@ impl Error {
     #[must_use]
     pub fn backend(error: impl StdError + Send + Sync + 'static) -> Self {
         Self::Backend(Box::new(error))
+    }
+
+    /// [`Error::backend`] for an error that says that there is no memory.
+    #[must_use]
+    pub fn backend_out_of_memory(error: impl StdError + Send + Sync + 'static) -> Self {
+        Self::BackendOutOfMemory(Box::new(error))
     }
 
     /// Returns the error of a backend if it is an `E`.
@@ -256,7 +277,7 @@ impl Error {
     #[must_use]
     pub fn backend_error<E: StdError + 'static>(&self) -> Option<&E> {
         match self {
-            Self::Backend(error) => error.downcast_ref(),
+            Self::Backend(error) | Self::BackendOutOfMemory(error) => error.downcast_ref(),
             _ => None,
         }
     }

@@ -1,7 +1,9 @@
 //! A program with orlop as its global allocator.
 #![cfg(not(loom))]
 
+use orlop_alloc::Tag;
 use orlop_alloc::bare::GlobalAllocator;
+use orlop_core::MemoryKind;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc;
@@ -49,6 +51,64 @@ fn collections_threads_and_their_ends() {
         assert!(map.values().flat_map(BTreeMap::values).flatten().all(|&byte| usize::from(byte) == number));
     }
     assert_eq!(receiver.into_iter().filter(|&length| length >= 3000).count(), threads);
+}
+
+/// Allocates when its thread ends, in a scope.
+struct AtEnd(mpsc::Sender<Vec<u8>>, MemoryKind);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        let bytes = GlobalAllocator::scope(self.1, Tag::NONE, || vec![1u8; 100_000]);
+        let _ = self.0.send(bytes);
+    }
+}
+
+#[test]
+fn a_scope_accounts_what_its_thread_allocates() {
+    thread_local! {
+        static END: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+    }
+    let live = |kind: MemoryKind| GlobalAllocator::stats().kind(kind).live_bytes;
+    let tag = Tag::new("phase");
+    let tagged = || {
+        let uses = GlobalAllocator::tag_uses();
+        uses.iter().filter(|part| part.tag == tag).map(|part| part.bytes).sum::<u64>()
+    };
+    let mut weights = GlobalAllocator::scope(MemoryKind::Persistent, tag, || {
+        // A scope inside, left by a panic.
+        let inner = std::panic::catch_unwind(|| {
+            GlobalAllocator::scope(MemoryKind::KvCache, Tag::NONE, || std::panic::resume_unwind(Box::new(())))
+        });
+        assert!(inner.is_err());
+        vec![1u8; 300_000]
+    });
+    assert!((300_000..400_000).contains(&live(MemoryKind::Persistent)) && tagged() >= 300_000);
+    let cache = GlobalAllocator::scope(MemoryKind::KvCache, Tag::NONE, || weights.clone());
+    assert!((300_000..400_000).contains(&live(MemoryKind::KvCache)));
+    // Another thread frees it.
+    thread::spawn(move || drop(cache)).join().unwrap();
+    assert_eq!(live(MemoryKind::KvCache), 0);
+    // Moved outside of the scope, it is of the kind there.
+    weights.reserve(1 << 20);
+    assert_eq!((live(MemoryKind::Persistent), tagged()), (0, 0));
+    // While a thread ends.
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(|| END.set(Some(AtEnd(sender, MemoryKind::Persistent)))).join().unwrap();
+    let bytes = receiver.recv().unwrap();
+    assert!(live(MemoryKind::Persistent) >= 100_000 && bytes[99_999] == 1);
+    drop(bytes);
+    assert_eq!(live(MemoryKind::Persistent), 0);
+}
+
+/// The provenance of a box ends with its value.
+#[test]
+fn a_box_is_freed_and_grown_by_its_own_pointer() {
+    let boxed: Box<[u64]> = vec![1u64; 9].into_boxed_slice();
+    let mut vector = boxed.into_vec();
+    vector.extend([2; 3]);
+    vector.shrink_to_fit();
+    let boxed = Box::new([3u64; 9]);
+    assert_eq!((vector[11], boxed[8]), (2, 3));
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub mod profile;
 pub mod registry;
 
 pub use self::context::{
-    AllocatorUse, Budget, BudgetStatus, Context, KindUse, MemoryMap, Pressure, PressureCallback, PressureId,
-    Source, StepCount, device_memory,
+    AllocatorUse, Budget, BudgetStatus, Context, ContextId, KindUse, MemoryMap, Pressure, PressureCallback,
+    PressureId, Source, StepCount, device_memory,
 };
 pub use self::registry::{AllocatorConfig, NodeAllocators};

@@ -78,10 +78,18 @@ pub enum CudaError {
     Lost(DriverFailure),
 }
 
+impl CudaError {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(self) -> bool {
+        matches!(self, Self::OutOfMemory { .. })
+    }
+}
+
 /// [`orlop_alloc::Error::backend_error`] returns it by type.
 impl From<CudaError> for orlop_alloc::Error {
     fn from(error: CudaError) -> Self {
-        Self::backend(error)
+        if error.is_out_of_memory() { Self::backend_out_of_memory(error) } else { Self::backend(error) }
     }
 }
 

@@ -86,9 +86,22 @@ pub enum DeviceError {
     },
 }
 
+impl DeviceError {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(self) -> bool {
+        match self {
+            Self::OutOfMemory { .. } => true,
+            Self::Backing { error, .. } => error.is_out_of_memory(),
+            Self::NoMovablePages { kind, .. } => kind == ErrorKind::OutOfMemory,
+            _ => false,
+        }
+    }
+}
+
 /// [`orlop_alloc::Error::backend_error`] returns it by type.
 impl From<DeviceError> for orlop_alloc::Error {
     fn from(error: DeviceError) -> Self {
-        Self::backend(error)
+        if error.is_out_of_memory() { Self::backend_out_of_memory(error) } else { Self::backend(error) }
     }
 }

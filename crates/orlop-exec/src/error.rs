@@ -137,6 +137,18 @@ pub enum ExecError {
     Planned(PlannedError),
 }
 
+impl ExecError {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::Tensor(error) => error.is_out_of_memory(),
+            Self::Alloc(error) => error.is_out_of_memory(),
+            _ => false,
+        }
+    }
+}
+
 impl From<orlop_core::Error> for ExecError {
     fn from(error: orlop_core::Error) -> Self {
         Self::Tensor(error.into())

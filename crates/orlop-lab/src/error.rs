@@ -78,6 +78,9 @@ impl LabError {
     /// Returns `true` if an allocator ran out of memory.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Replay { error, .. } if error.is_out_of_memory())
+        match self {
+            Self::Replay { error, .. } | Self::Make { error, .. } => error.is_out_of_memory(),
+            _ => false,
+        }
     }
 }

@@ -27,6 +27,14 @@ pub enum OnnxExecError {
     Exec(#[from] ExecError),
 }
 
+impl OnnxExecError {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Exec(error) if error.is_out_of_memory())
+    }
+}
+
 /// How the values of a model become buffers of an execution plan: see [`OnnxModel::execution`].
 #[derive(Debug, Clone)]
 #[must_use]

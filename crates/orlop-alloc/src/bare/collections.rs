@@ -1,35 +1,56 @@
 //! An allocator for collections.
 
-use super::{allocate, deallocate, header};
-use crate::{Allocator, AllocatorRef};
+use super::{BlockSource, header, offset, put_header, request};
+use crate::RawBlock;
+use crate::{AllocatorRef, Block, Tag};
 use allocator_api2::alloc::{AllocError, Allocator as ApiAllocator};
+use orlop_core::MemoryKind;
 use std::alloc::Layout;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// An allocator for the collections of `allocator_api2`, and for others that take its allocators.
+/// An allocator for the collections of `allocator_api2`, and for others that take its allocators. What they
+/// allocate is counted under a memory kind and a tag.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
 /// use orlop_alloc::bare::CollectionAllocator;
 /// use orlop_alloc::{Allocator, backing::Mmap, caching::Caching};
+/// use orlop_core::MemoryKind;
 ///
 /// let allocator = Caching::new(Mmap::new()).into_ref();
-/// let mut numbers = Vec::new_in(CollectionAllocator::new(allocator.clone().erase()));
+/// let workspace = CollectionAllocator::new(allocator.clone().erase()).kind(MemoryKind::Workspace);
+/// let mut numbers = Vec::new_in(workspace);
 /// numbers.extend(0..1000u64);
-/// assert!(allocator.stats().live() >= 8000);
+/// assert!(allocator.stats().kind(MemoryKind::Workspace).live_bytes >= 8000);
 /// # drop(numbers);
 /// # assert_eq!(allocator.stats().live(), 0);
 /// ```
 #[derive(Debug, Clone)]
-pub struct CollectionAllocator<A: ?Sized + Allocator = dyn Allocator> {
-    allocator: AllocatorRef<A>,
+pub struct CollectionAllocator<S = AllocatorRef> {
+    source: S,
+    kind: MemoryKind,
+    tag: Tag,
 }
 
-impl<A: ?Sized + Allocator> CollectionAllocator<A> {
-    /// Creates an allocator over `allocator`. If its memory is not host-accessible, every allocation fails.
+impl<S: BlockSource> CollectionAllocator<S> {
+    /// Creates an allocator over `source`, for the default kind and without a tag. If its memory is not
+    /// host-accessible, every allocation fails.
     #[must_use]
-    pub fn new(allocator: AllocatorRef<A>) -> Self {
-        Self { allocator }
+    pub const fn new(source: S) -> Self {
+        Self { source, kind: MemoryKind::Default, tag: Tag::NONE }
+    }
+
+    /// Sets the kind that the memory is counted under.
+    #[must_use]
+    pub fn kind(self, kind: MemoryKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Sets the tag that the memory is counted under.
+    #[must_use]
+    pub fn tag(self, tag: Tag) -> Self {
+        Self { tag, ..self }
     }
 
     fn allocate_layout(&self, layout: Layout, zeroed: bool) -> Result<NonNull<[u8]>, AllocError> {
@@ -38,14 +59,23 @@ impl<A: ?Sized + Allocator> CollectionAllocator<A> {
             // An alignment is a power of two, hence not null.
             return Ok(NonNull::slice_from_raw_parts(NonNull::new(aligned).ok_or(AllocError)?, 0));
         }
-        let memory = allocate(&self.allocator, layout, zeroed).ok_or(AllocError)?;
+        let request = request(layout, zeroed).ok_or(AllocError)?.kind(self.kind).tag(self.tag);
+        let block = self.source.allocate_block(&request).map_err(|_| AllocError)?;
+        // A source may be anything.
+        let fits = block.len() >= request.bytes && request.align.is_aligned(block.as_ptr().addr().get());
+        if !fits || block.raw().check_host().is_err() {
+            return Err(AllocError);
+        }
+        let block = ManuallyDrop::new(block);
+        // SAFETY: the block has the size and alignment of the layout with its header.
+        let memory = unsafe { put_header(block.as_ptr(), offset(layout), Some(block.raw().record())) };
         Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
     }
 }
 
-// SAFETY: each allocation is in a block of its own until it is freed. Clones are handles of the same
-// allocator, which exists while one of them does and does not move.
-unsafe impl<A: ?Sized + Allocator> ApiAllocator for CollectionAllocator<A> {
+// SAFETY: each allocation is in a block of its own until it is freed, whatever happens to the source: a block
+// keeps its allocator alive, and returns to it by itself.
+unsafe impl<S: BlockSource> ApiAllocator for CollectionAllocator<S> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         self.allocate_layout(layout, false)
     }
@@ -60,9 +90,9 @@ unsafe impl<A: ?Sized + Allocator> ApiAllocator for CollectionAllocator<A> {
         }
         // SAFETY: guaranteed by the caller: from `allocate`, and not freed before.
         if let Some(record) = unsafe { header(ptr) } {
-            // SAFETY: as above, and `self` is a handle. A refusal is counted and logged; there is no way to
-            // return it.
-            let _ = unsafe { deallocate(&self.allocator, record) };
+            // SAFETY: the header of a block that `allocate_layout` converted into a bare pointer. A refusal
+            // is counted and logged.
+            drop(Block::new(unsafe { RawBlock::from_record(record) }));
         }
     }
 }
@@ -70,6 +100,7 @@ unsafe impl<A: ?Sized + Allocator> ApiAllocator for CollectionAllocator<A> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::Allocator as _;
     use crate::backing::{Null, System};
     use crate::caching::Caching;
     use crate::engine::{Arena, Direct};
@@ -116,9 +147,43 @@ mod tests {
     fn unavailable_memory_is_an_error() {
         let device = CollectionAllocator::new(Direct::new(Null::new(Device::cuda(0))).into_ref());
         assert!(device.allocate(Layout::new::<u64>()).is_err());
-        assert_eq!(device.allocator.stats().live(), 0);
+        assert_eq!(device.source.stats().live(), 0);
         let small = CollectionAllocator::new(Arena::new(System::new(), 1000).into_ref());
         assert!(small.allocate(Layout::from_size_align(isize::MAX as usize - 4096, 4096).unwrap()).is_err());
         assert!(small.allocate(Layout::from_size_align(0, 64).unwrap()).is_ok());
+    }
+
+    /// The provenance of a box ends with its value, before which the header is.
+    #[test]
+    fn a_box_is_freed_by_its_own_pointer() {
+        let allocator = Direct::new(System::new()).into_ref();
+        let boxed = Box::new_in([1u64; 9], CollectionAllocator::new(allocator.clone()));
+        let vector: Vec<u8, CollectionAllocator> = {
+            let mut vector = Vec::with_capacity_in(10, CollectionAllocator::new(allocator.clone().erase()));
+            vector.extend_from_slice(&[7; 10]);
+            let mut vector = vector.into_boxed_slice().into_vec();
+            vector.push(8);
+            vector
+        };
+        assert_eq!((boxed[8], vector[9], vector[10]), (1, 7, 8));
+        drop((boxed, vector));
+        assert_eq!(allocator.stats().live(), 0);
+    }
+
+    #[test]
+    fn clones_are_of_one_allocator_with_its_kind_and_tag() {
+        let allocator: AllocatorRef = Caching::new(System::new()).into_ref().erase();
+        let tag = Tag::new("collections");
+        let workspace = CollectionAllocator::new(allocator.clone()).kind(MemoryKind::Workspace).tag(tag);
+        let mut first: Vec<u8, CollectionAllocator> = Vec::with_capacity_in(1000, workspace.clone());
+        first.push(1);
+        // A clone of a vector has a clone of the allocator.
+        let second = first.clone();
+        let live = allocator.stats().kind(MemoryKind::Workspace).live_bytes;
+        assert_eq!((live >= 1001, live), (true, allocator.stats().live()));
+        assert_eq!(allocator.tag_uses().iter().filter(|part| part.tag == tag).count(), 1);
+        // The blocks keep the allocator alive.
+        drop((allocator, workspace));
+        assert_eq!(first, second);
     }
 }

@@ -1,12 +1,14 @@
 //! A global allocator over the caching engine.
 
-use super::{Header, allocate, deallocate, header, offset, put_header, with_header};
+use super::{Header, base, header, offset, put_header, request, with_header};
 use crate::backing::{HugePages, Mmap};
 use crate::caching::Caching;
-use crate::{Allocator, Record, Result, Stats};
+use crate::{Allocator, RawBlock, Record, Request, Result, Stats, Tag, TagUse};
+use orlop_core::MemoryKind;
 use orlop_host::shield::InsideGuard;
 use orlop_sync::{BlockCounter, RemoteFreeList, Totals};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,16 +54,69 @@ static REFUSED_FREES: AtomicU64 = AtomicU64::new(0);
 /// next.
 static DEFERRED_FREES: OnceLock<RemoteFreeList<Record>> = OnceLock::new();
 
+thread_local! {
+    /// The kind and the tag of what the thread allocates. Without a destructor, so that it can be read while
+    /// the thread ends.
+    static ACCOUNT: Cell<(MemoryKind, Tag)> = const { Cell::new((MemoryKind::Default, Tag::NONE)) };
+}
+
+/// Restores the account of the thread when it is dropped.
+struct AccountGuard((MemoryKind, Tag));
+
+impl Drop for AccountGuard {
+    fn drop(&mut self) {
+        ACCOUNT.set(self.0);
+    }
+}
+
 impl GlobalAllocator {
+    /// Runs `f`. What this thread allocates meanwhile is counted under this kind and this tag until it is
+    /// freed, by any thread. Memory that is reallocated in place keeps its kind and tag. Scopes nest.
+    ///
+    /// So a program that knows nothing of orlop is accounted by its phases:
+    ///
+    /// ```
+    /// use orlop_alloc::Tag;
+    /// use orlop_alloc::bare::GlobalAllocator;
+    /// use orlop_core::MemoryKind;
+    ///
+    /// #[global_allocator]
+    /// static GLOBAL: GlobalAllocator = GlobalAllocator;
+    ///
+    /// let tag = Tag::new("weights");
+    /// let weights = GlobalAllocator::scope(MemoryKind::Persistent, tag, || vec![0.5f32; 1 << 18]);
+    /// let scratch = GlobalAllocator::scope(MemoryKind::Workspace, Tag::NONE, || weights.clone());
+    /// drop(weights);
+    /// let live = |kind| GlobalAllocator::stats().kind(kind).live_bytes;
+    /// assert_eq!(live(MemoryKind::Persistent), 0);
+    /// assert!(live(MemoryKind::Workspace) >= 1 << 20);
+    /// # drop(scratch);
+    /// ```
+    ///
+    /// The scope is the thread's: threads that `f` starts, or whose pool it uses, have their own.
+    pub fn scope<R>(kind: MemoryKind, tag: Tag, f: impl FnOnce() -> R) -> R {
+        let _restore = AccountGuard(ACCOUNT.replace((kind, tag)));
+        f()
+    }
+
+    /// Returns the live bytes by kind and tag, without those that have no tag.
+    #[must_use]
+    pub fn tag_uses() -> Vec<TagUse> {
+        with_engine(Allocator::tag_uses)
+    }
+
     /// Returns the statistics of the engine.
     #[must_use]
     pub fn stats() -> Stats {
-        with_engine(|engine| Stats {
-            totals: engine.counter().map_or_else(Totals::default, BlockCounter::totals),
-            usage: engine.usage(),
-            refused_frees: REFUSED_FREES.load(Ordering::Relaxed),
-            // All its blocks are of the default kind.
-            has_unpinned: false,
+        with_engine(|engine| {
+            let totals = engine.counter().map_or_else(Totals::default, BlockCounter::totals);
+            Stats {
+                // The engine's memory is never pinned.
+                has_unpinned: totals.kinds[MemoryKind::HostPinned.index()].allocations > 0,
+                totals,
+                usage: engine.usage(),
+                refused_frees: REFUSED_FREES.load(Ordering::Relaxed),
+            }
         })
     }
 
@@ -154,7 +209,7 @@ fn engine() -> &'static Caching<Mmap> {
 /// inside the engine.
 unsafe fn return_record(record: NonNull<Record>) {
     // SAFETY: guaranteed by the caller; the engine is never destroyed.
-    if unsafe { deallocate(engine(), record) }.is_err() {
+    if unsafe { return_block(engine(), record) }.is_err() {
         // The block stays allocated and counted. The counter is the only way to report it.
         REFUSED_FREES.fetch_add(1, Ordering::Relaxed);
     }
@@ -173,7 +228,29 @@ fn return_deferred() {
 fn allocate_memory(layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
     let Some(_inside) = InsideGuard::enter() else { return allocate_from_system(layout, zeroed) };
     return_deferred();
-    allocate(engine(), layout, zeroed)
+    let (kind, tag) = ACCOUNT.get();
+    let request = Request { kind, tag, ..request(layout, zeroed)? };
+    let engine = engine();
+    let cached = engine.take_cached(&request);
+    let block = cached.or_else(|| engine.allocate(&request).ok())?;
+    // SAFETY: the block has the size and alignment of the layout with its header.
+    Some(unsafe { put_header(block.ptr, offset(layout), Some(block.record())) })
+}
+
+/// Returns a block to the engine.
+///
+/// # Safety
+///
+/// As for [`return_record`].
+unsafe fn return_block(engine: &Caching<Mmap>, record: NonNull<Record>) -> Result<()> {
+    // SAFETY: the header of a block that `allocate_memory` converted into a bare pointer.
+    let block = unsafe { RawBlock::from_record(record) };
+    // SAFETY: guaranteed by the caller; the engine is never destroyed.
+    match unsafe { Caching::give_cached(NonNull::from(engine), block) } {
+        None => Ok(()),
+        // SAFETY: as above; `give_cached` returned the block unchanged.
+        Some(block) => unsafe { engine.deallocate(block) },
+    }
 }
 
 fn allocate_from_system(layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
@@ -194,10 +271,8 @@ unsafe fn free_memory(memory: NonNull<u8>, layout: Layout) {
     // SAFETY: guaranteed by the caller: the memory came from `alloc`.
     let Some(record) = (unsafe { header(memory) }) else {
         if let Some(outer) = with_header(layout) {
-            // SAFETY: `allocate_from_system` returned the memory at this offset.
-            let base = unsafe { memory.sub(offset(layout)) };
-            // SAFETY: allocated by `allocate_from_system` with this layout.
-            unsafe { System.dealloc(base.as_ptr(), outer) };
+            // SAFETY: allocated by `allocate_from_system` with this layout, and this offset.
+            unsafe { System.dealloc(base(memory, offset(layout)), outer) };
         }
         return;
     };
@@ -234,11 +309,12 @@ unsafe impl GlobalAlloc for GlobalAllocator {
         // SAFETY: guaranteed by the caller.
         if let Some(record) = unsafe { header(memory) } {
             // SAFETY: the record of a live block, which does not change while the block is live.
-            let granted = unsafe { record.as_ref() }.granted;
-            let room = granted.saturating_sub(offset(layout));
+            let block = unsafe { record.as_ref() };
+            let room = block.granted.saturating_sub(offset(layout));
             // The block has room for the new size, and not much more than that.
             if size <= room && size >= room / 2 {
-                return ptr;
+                // The caller's pointer may be one to fewer bytes. SAFETY: where the memory was before.
+                return unsafe { block.ptr.as_ptr().add(offset(layout)) };
             }
         }
         // SAFETY: guaranteed by the caller: the new size is not zero.

@@ -1,5 +1,4 @@
-//! Allocators with Rust's own interfaces, which use bare pointers and layouts, over an
-//! [`AllocatorRef`](crate::AllocatorRef).
+//! Allocators with Rust's own interfaces, which use bare pointers and layouts.
 //!
 //! | for | type |
 //! |---|---|
@@ -8,6 +7,11 @@
 //!
 //! A free through these interfaces passes a pointer and its layout only. A header of one word before the
 //! memory points to the record of its block, so that a free is as fast as that of a [`Block`](crate::Block).
+//!
+//! # Provenance
+//!
+//! The header is outside of what the caller's pointer may access: a `Box<T>` may access a `T`. So the
+//! provenance of the whole memory is exposed when it is handed out, and headers are read through it.
 
 #[cfg(feature = "allocator-api2")]
 mod collections;
@@ -19,10 +23,27 @@ pub use self::global::GlobalAllocator;
 #[cfg(all(unix, not(loom)))]
 pub(crate) use self::global::SystemScope;
 
-use crate::{Allocator, RawBlock, Record, Request, Result};
+use crate::{Allocator, AllocatorRef, Block, Record, Request, Result};
 use orlop_core::Alignment;
 use std::alloc::Layout;
 use std::ptr::NonNull;
+
+/// What gives a `CollectionAllocator` its blocks: the handle of an allocator, or the `Context` of
+/// `orlop-context`, whose budgets and reclaim ladder apply then.
+pub trait BlockSource {
+    /// Allocates a block on the CPU.
+    ///
+    /// # Errors
+    ///
+    /// Those of the allocator.
+    fn allocate_block(&self, request: &Request) -> Result<Block>;
+}
+
+impl<A: ?Sized + Allocator> BlockSource for AllocatorRef<A> {
+    fn allocate_block(&self, request: &Request) -> Result<Block> {
+        self.allocate(request)
+    }
+}
 
 /// The header before the memory: the record of the block that contains it, or `None` for memory from the
 /// system's allocator.
@@ -53,7 +74,14 @@ unsafe fn put_header(base: NonNull<u8>, offset: usize, header: Header) -> NonNul
     let place = unsafe { memory.cast::<Header>().sub(1) };
     // SAFETY: inside the allocation, and aligned for a header.
     unsafe { place.write(header) };
+    // For `header` and `base`.
+    base.as_ptr().expose_provenance();
     memory
+}
+
+/// Returns the start of memory from [`put_header`], with the provenance of all of it: `offset` is the same.
+fn base(memory: NonNull<u8>, offset: usize) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(memory.addr().get().wrapping_sub(offset))
 }
 
 /// Reads the header of memory.
@@ -62,42 +90,16 @@ unsafe fn put_header(base: NonNull<u8>, offset: usize, header: Header) -> NonNul
 ///
 /// `memory` came from [`put_header`] and has not been freed.
 unsafe fn header(memory: NonNull<u8>) -> Header {
-    // SAFETY: guaranteed by the caller: there is a header before the memory.
-    let place = unsafe { memory.cast::<Header>().sub(1) };
-    // SAFETY: as above, and the header is not written after `put_header`.
-    unsafe { place.read() }
+    let address = memory.addr().get().wrapping_sub(size_of::<Header>());
+    // SAFETY: guaranteed by the caller: there is a header before the memory, whose provenance `put_header`
+    // exposed, and which is not written afterwards.
+    unsafe { std::ptr::with_exposed_provenance::<Header>(address).read() }
 }
 
-/// Allocates memory for `layout`, which is not empty, in a block of `allocator`. Returns `None` if it fails.
-fn allocate(allocator: &impl Allocator, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
+/// Returns the request for a block of memory for `layout`, which is not empty, with its header. `None` if it
+/// is too large.
+fn request(layout: Layout, zeroed: bool) -> Option<Request> {
     let outer = with_header(layout)?;
     let align = Alignment::new(outer.align()).ok()?.max(Alignment::CPU);
-    let request = Request { zeroed, ..Request::new(outer.size()).align(align) };
-    let cached = allocator.take_cached(&request);
-    let block = cached.or_else(|| allocator.allocate(&request).ok())?;
-    if block.check_host().is_err() {
-        // SAFETY: allocated above and not passed on. (If the allocator refuses it, it leaks memory that the
-        // host cannot access.)
-        let _ = unsafe { allocator.deallocate(block) };
-        return None;
-    }
-    // SAFETY: the block has the size and alignment of `outer`.
-    Some(unsafe { put_header(block.ptr, offset(layout), Some(block.record())) })
-}
-
-/// Frees memory from [`allocate`].
-///
-/// # Safety
-///
-/// 1. `record` is the [`header`] of memory from `allocator` that is no longer in use;
-/// 2. the allocator outlives its last block: there is a handle, or it is never destroyed.
-unsafe fn deallocate<A: Allocator>(allocator: &A, record: NonNull<Record>) -> Result<()> {
-    // SAFETY: the header of a block that [`allocate`] converted into a bare pointer.
-    let block = unsafe { RawBlock::from_record(record) };
-    // SAFETY: guaranteed by the caller.
-    match unsafe { A::give_cached(NonNull::from(allocator), block) } {
-        None => Ok(()),
-        // SAFETY: as above; `give_cached` returned the block unchanged.
-        Some(block) => unsafe { allocator.deallocate(block) },
-    }
+    Some(Request { zeroed, ..Request::new(outer.size()).align(align) })
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 // engine's promises hold while the engine lives, and it lives at least as long as this handle.
 unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        match self.head().take_cached(request) {
+        match self.head().take_cached_ungated(request) {
             Some(raw) => Ok(raw),
             None => self.cell().take(request),
         }

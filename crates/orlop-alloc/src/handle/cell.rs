@@ -39,13 +39,13 @@ use orlop_host::shield::report;
 use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// The part of a cell that does not depend on the allocator's type: blocks point to it, and the cell begins
 /// with it.
 pub(crate) struct CellHead {
-    /// Whether the fast path is open: the engine has its own counters, and no observer watches blocks.
-    pub(super) fast_path: AtomicBool,
+    /// Why the fast path is closed: [`COUNTED`], [`GATED`]; zero if it is open.
+    pub(super) closed: AtomicU8,
     /// True for memory of a device. Its requests take the slow path, which completes them.
     pub(super) is_device: bool,
     pub(super) release_fns: ReleaseFns,
@@ -54,6 +54,13 @@ pub(crate) struct CellHead {
     /// The cell.
     pub(super) cell: NonNull<AllocatorCell<dyn Allocator>>,
 }
+
+/// The fast path is closed for all: the engine has no counters of its own, or an observer watches blocks.
+pub(super) const COUNTED: u8 = 1;
+
+/// The fast path is closed for requests by handles, which go through a budget gate; see
+/// [`AllocatorRef::set_gate`](super::AllocatorRef::set_gate).
+pub(super) const GATED: u8 = 2;
 
 /// An allocator with its counts. It exists until no handle and no block is left.
 #[repr(C)]
@@ -85,7 +92,17 @@ impl CellHead {
     /// one.
     #[inline(always)]
     pub(super) fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        if self.fast_path.load(Ordering::Relaxed) { self.allocator().take_cached(request) } else { None }
+        if self.closed.load(Ordering::Relaxed) == 0 { self.allocator().take_cached(request) } else { None }
+    }
+
+    /// [`CellHead::take_cached`] for a request that passes no gate.
+    #[inline(always)]
+    pub(super) fn take_cached_ungated(&self, request: &Request) -> Option<RawBlock> {
+        if self.closed.load(Ordering::Relaxed) & COUNTED == 0 {
+            self.allocator().take_cached(request)
+        } else {
+            None
+        }
     }
 
     /// Caches a freed block for the calling thread, if the fast path is open for it. Returns the block if
@@ -98,7 +115,7 @@ impl CellHead {
     pub(super) unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         // SAFETY: the block is not counted out yet (guaranteed by the caller).
         let head = unsafe { this.as_ref() };
-        if !head.fast_path.load(Ordering::Relaxed) {
+        if head.closed.load(Ordering::Relaxed) & COUNTED != 0 {
             return Some(block);
         }
         // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.

@@ -17,6 +17,7 @@ mod as_allocator;
 mod cell;
 mod external;
 mod from_block;
+mod gated;
 #[cfg(all(test, not(loom)))]
 mod lifetime_tests;
 mod observed;
@@ -28,7 +29,7 @@ pub use self::external::ExternalAccount;
 pub(crate) use self::from_block::{destroy_owner, grow_block, handle_of, return_block};
 pub use self::weak::WeakAllocator;
 
-use self::cell::{AllocatorCell, destroy};
+use self::cell::{AllocatorCell, COUNTED, destroy};
 use self::observed::notify_allocated;
 use self::release_fns::ReleaseFns;
 use self::weak::WeakLink;
@@ -42,7 +43,7 @@ use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU64};
 
 /// A counted handle to an allocator. Cloning changes one reference count; blocks change none.
 pub struct AllocatorRef<A: ?Sized + Allocator = dyn Allocator> {
@@ -73,7 +74,7 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
         let place = unsafe { cell.cast::<u8>().add(offset_of!(AllocatorCell<A>, allocator)) }.cast::<A>();
         let contents = AllocatorCell {
             head: CellHead {
-                fast_path: AtomicBool::new(counters.is_none() && !is_device),
+                closed: AtomicU8::new(if counters.is_none() && !is_device { 0 } else { COUNTED }),
                 is_device,
                 release_fns: ReleaseFns::of::<A>(),
                 allocator: place,
@@ -140,6 +141,13 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
 
     #[inline(never)]
     fn allocate_slow(&self, request: &Request) -> Result<Block> {
+        match self.gate() {
+            Some(gate) => gate.allocate(request),
+            None => self.allocate_ungated_slow(request),
+        }
+    }
+
+    fn allocate_ungated_slow(&self, request: &Request) -> Result<Block> {
         let cell = self.cell();
         if request.bytes == 0 && !cell.allocator.has_opaque_handles() {
             return cell.empty(request);

@@ -2,7 +2,7 @@
 //!
 //! The rules of access to the cell are in `cell`.
 
-use super::cell::AllocatorCell;
+use super::cell::{AllocatorCell, COUNTED};
 use crate::observer::{Event, Watch, WatchList};
 use crate::{Allocator, Error, LookupResult, RawBlock, Refusal, Request};
 use orlop_sync::OwnerState;
@@ -30,7 +30,11 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
                 let is_current = now.map(Arc::as_ptr) == current.as_ref().map(Arc::as_ptr);
                 if is_current {
                     // Relaxed: an allocation on another thread meanwhile may be observed or not.
-                    self.head.fast_path.store(is_open, Ordering::Relaxed);
+                    if is_open {
+                        self.head.closed.fetch_and(!COUNTED, Ordering::Relaxed);
+                    } else {
+                        self.head.closed.fetch_or(COUNTED, Ordering::Relaxed);
+                    }
                 }
                 is_current
             });

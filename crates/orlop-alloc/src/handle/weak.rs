@@ -22,7 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub(super) struct WeakLink {
     target: OnceLock<Arc<WeakTarget>>,
     /// The number of the context that recorded the allocator last: that one need not search its list.
-    noted_by: AtomicU64,
+    context: AtomicU64,
+    /// See `gated`.
+    pub(super) gate: Mutex<Option<WeakAllocator>>,
 }
 
 /// The pointer to the cell, until that is destroyed.
@@ -65,17 +67,17 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         WeakAllocator { target: Arc::clone(cell.link.target.get_or_init(make)) }
     }
 
-    /// Returns `true` if the context of this number recorded the allocator, and no other context did since.
-    /// One relaxed load: a number is never reused, and what was recorded is behind a lock.
+    /// Returns the number of the context that recorded the allocator last, or zero. One relaxed load: a
+    /// number is never reused, and what was recorded is behind a lock.
     #[inline]
     #[must_use]
-    pub fn is_noted_by(&self, context: u64) -> bool {
-        self.cell().link.noted_by.load(Ordering::Relaxed) == context
+    pub fn context_number(&self) -> u64 {
+        self.cell().link.context.load(Ordering::Relaxed)
     }
 
-    /// Records the number of a context: see [`AllocatorRef::is_noted_by`].
-    pub fn set_noted_by(&self, context: u64) {
-        self.cell().link.noted_by.store(context, Ordering::Relaxed);
+    /// Records the number of a context: see [`AllocatorRef::context_number`].
+    pub fn set_context_number(&self, context: u64) {
+        self.cell().link.context.store(context, Ordering::Relaxed);
     }
 }
 

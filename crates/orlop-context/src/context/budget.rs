@@ -178,6 +178,16 @@ impl BudgetAccounts {
         state.repay(kind.index());
     }
 
+    /// Repays the part of its loans that the kind does not use.
+    pub(super) fn repay(&self, kind: MemoryKind) {
+        self.state().repay(kind.index());
+    }
+
+    /// Returns the bytes that are missing for `bytes` more.
+    pub(super) fn missing(&self, kind: MemoryKind, bytes: u64) -> u64 {
+        bytes.saturating_sub(self.state().room(kind.index()))
+    }
+
     /// Replaces `charged` bytes with `needed` bytes.
     pub(super) fn correct(&self, kind: MemoryKind, charged: u64, needed: u64) {
         let mut state = self.state();

@@ -15,7 +15,9 @@
 //! # Finding an allocator
 //!
 //! The allocator registered for (device, kind); else the one for the device's default kind; else, on the CPU,
-//! the one that [`AllocatorConfig`] chooses, created at that point. Otherwise [`Error::NoAllocator`].
+//! the one that [`AllocatorConfig`] chooses, created at that point, and on other devices the one of the
+//! [factory](crate::registry::Registry::register_for) with the highest priority. Otherwise
+//! [`Error::NoAllocator`].
 //!
 //! # The current context
 //!
@@ -23,31 +25,36 @@
 //! the process's default. Nothing in the crate needs a global context.
 
 mod budget;
+mod callbacks;
 mod copy;
 mod cpu;
 mod device_memory;
 mod explicit;
 mod external;
+mod gate;
+mod identity;
 mod ladder;
 mod map;
 mod observe;
 mod reclaim;
+mod requests;
 mod routes;
 mod scope;
 mod typed;
 
 pub use self::budget::{Budget, BudgetStatus};
 pub use self::device_memory::device_memory;
+pub use self::identity::ContextId;
 pub use self::ladder::{Pressure, PressureCallback, PressureId, StepCount};
 pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
 
 use self::ladder::LadderCounts;
 use self::observe::ObserverList;
 use self::routes::{Routes, RoutesRef};
-use crate::registry::AllocatorConfig;
-use orlop_alloc::{AllocatorRef, Block, DeviceMemory, Error, RegionDelivery, Request, Result, Stats};
+use crate::registry::{AllocatorConfig, registry};
+use orlop_alloc::{AllocatorRef, DeviceMemory, Error, RegionDelivery, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A shared context. Cloning it costs one reference count.
@@ -58,8 +65,7 @@ pub struct Context {
 
 #[derive(Debug)]
 struct Inner {
-    /// The number of this context: unlike an address, it is never reused.
-    number: u64,
+    id: ContextId,
     /// Whether a budget was ever set.
     has_budgets: AtomicBool,
     default_device: Device,
@@ -67,7 +73,7 @@ struct Inner {
     cpu: AllocatorConfig,
     observers: ObserverList,
     counts: LadderCounts,
-    callbacks: Mutex<reclaim::Callbacks>,
+    callbacks: Mutex<callbacks::Callbacks>,
     /// Locked while routes change, so that changes of budgets, observers and registrations see each other.
     changing: Mutex<()>,
 }
@@ -89,10 +95,8 @@ impl Context {
     /// Creates a context with this default device and this configuration of the CPU's allocator.
     #[must_use]
     pub fn with(default_device: Device, cpu: AllocatorConfig) -> Self {
-        static CONTEXTS: AtomicU64 = AtomicU64::new(1);
         let inner = Inner {
-            // Relaxed: the numbers only need to differ.
-            number: CONTEXTS.fetch_add(1, Ordering::Relaxed),
+            id: ContextId::new(),
             has_budgets: AtomicBool::new(false),
             default_device,
             routes: Routes::default(),
@@ -102,7 +106,7 @@ impl Context {
             callbacks: Mutex::default(),
             changing: Mutex::default(),
         };
-        Self { inner: Arc::new(inner) }
+        identity::entered(Arc::new(inner))
     }
 
     /// Returns the device for tensors that name none.
@@ -155,6 +159,9 @@ impl Context {
         };
         // Its gate charges it from now on; its own statistics no longer do.
         routes.explicit.forget(&allocator);
+        // Blocks lead to the context by it.
+        allocator.set_context_number(self.id().number());
+        serving.set_context_number(self.id().number());
         // In this order: a thread that sees the registration finds an allocator that serves.
         routes.serve(kind, serving);
         routes.register(kind, allocator);
@@ -180,66 +187,12 @@ impl Context {
         routes.get(kind).is_some_and(&is) || behind().is_some_and(&is)
     }
 
-    /// Allocates a block for `request.kind` on `device`. If memory is short, the reclaim ladder is tried.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Context::allocator`], and [`Error::OutOfMemory`] with the steps that were tried.
-    #[inline]
-    pub fn allocate(&self, device: Device, request: &Request) -> Result<Block> {
-        if let Some(allocator) = self.inner.routes.place(device).and_then(|routes| routes.get(request.kind)) {
-            let result = allocator.allocate(request);
-            if result.is_ok() || !request.retry {
-                return result;
-            }
-            return self.after_failure(result, device, allocator, request);
-        }
-        self.allocate_slow(device, request)
-    }
-
-    /// Allocates a block for `request.kind` on `device` only if the calling thread has one cached there, as
-    /// it has for most requests in a steady state. Otherwise use [`Context::allocate`].
-    #[inline]
-    pub fn allocate_cached(&self, device: Device, request: &Request) -> Option<Block> {
-        self.inner.routes.place(device)?.get(request.kind)?.allocate_cached(request)
-    }
-
-    /// The path for devices in the map, and for devices without a registered allocator.
-    #[cold]
-    fn allocate_slow(&self, device: Device, request: &Request) -> Result<Block> {
-        let routes = self.device(device, request.kind)?;
-        let Some(allocator) = routes.get(request.kind) else {
-            request.kind.check_on(device)?;
-            return Err(Error::NoAllocator { device, kind: request.kind });
-        };
-        self.after_failure(allocator.allocate(request), device, allocator, request)
-    }
-
-    #[cold]
-    fn after_failure(
-        &self,
-        result: Result<Block>,
-        device: Device,
-        allocator: &AllocatorRef,
-        request: &Request,
-    ) -> Result<Block> {
-        match result {
-            Err(Error::OutOfMemory(report)) if request.retry => {
-                let routes = self.device(device, request.kind)?;
-                self.climb(&routes, allocator, request, report, &|| allocator.allocate(request))
-            }
-            result => result,
-        }
-    }
-
-    /// Returns a device's routes. On the CPU, creates the default allocators if there are none. `kind` is for
-    /// the error.
+    /// Returns a device's routes. If it has no default allocator, creates those of the CPU, or registers the
+    /// one that the process's registry has for the device. `kind` is for the error.
     #[inline]
     fn device(&self, device: Device, kind: MemoryKind) -> Result<RoutesRef<'_>> {
         match self.inner.routes.get(device) {
-            Some(routes) if !device.is_cpu() || routes.registered(MemoryKind::Default).is_some() => {
-                Ok(routes)
-            }
+            Some(routes) if routes.registered(MemoryKind::Default).is_some() => Ok(routes),
             _ => self.make_device(device, kind),
         }
     }
@@ -247,8 +200,7 @@ impl Context {
     #[cold]
     fn make_device(&self, device: Device, kind: MemoryKind) -> Result<RoutesRef<'_>> {
         if !device.is_cpu() {
-            kind.check_on(device)?;
-            return Err(Error::NoAllocator { device, kind });
+            return self.make_other_device(device, kind);
         }
         // Created before the lock is taken: a factory may use the context.
         let (default, pinned) = (self.inner.cpu.make()?, self.inner.cpu.make_pinned()?);
@@ -264,6 +216,22 @@ impl Context {
         drop(changing);
         drop(delivery);
         Ok(routes)
+    }
+
+    fn make_other_device(&self, device: Device, kind: MemoryKind) -> Result<RoutesRef<'_>> {
+        kind.check_on(device)?;
+        // No lock is held: a factory may use the context.
+        if let Some(allocator) = registry().allocator_for(device)? {
+            let mut delivery = RegionDelivery::default();
+            let changing = self.changing();
+            let routes = self.inner.routes.get_or_new(device);
+            if routes.registered(MemoryKind::Default).is_none() {
+                delivery = self.register_locked(device, MemoryKind::Default, allocator)?;
+            }
+            drop(changing);
+            drop(delivery);
+        }
+        self.inner.routes.get(device).ok_or(Error::NoAllocator { device, kind })
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {
@@ -368,9 +336,5 @@ impl Context {
     /// [`Error::ContextAlreadySet`] if there is a default context already.
     pub fn set_process_default(self) -> Result<()> {
         scope::set_process_default(self).map_err(|_| Error::ContextAlreadySet)
-    }
-
-    fn id(&self) -> usize {
-        Arc::as_ptr(&self.inner).addr()
     }
 }

@@ -63,7 +63,7 @@ impl DeviceRoutes {
     /// allocator is passed for requests from now on, the context must determine again which gate charges it.
     pub(super) fn register(&self, kind: MemoryKind, allocator: AllocatorRef) {
         if let Some(before) = self.registered[kind.index()].set(Some(allocator)) {
-            before.set_noted_by(NO_CONTEXT);
+            before.set_context_number(NO_CONTEXT);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The current context and stream of a thread.
 
-use super::Context;
+use super::{Context, ContextId};
 use crate::registry::AllocatorConfig;
 use orlop_core::{Device, StreamId};
 use orlop_sync::ScopedRef;
@@ -13,7 +13,7 @@ thread_local! {
     /// The innermost context that this thread has entered.
     static CURRENT: ScopedRef<Context> = const { ScopedRef::new() };
     /// The streams that the thread has chosen, innermost last.
-    static STREAMS: RefCell<Vec<(usize, Device, StreamId)>> = const { RefCell::new(Vec::new()) };
+    static STREAMS: RefCell<Vec<(ContextId, Device, StreamId)>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(super) fn set_process_default(context: Context) -> Result<(), Context> {
@@ -32,6 +32,13 @@ pub(super) fn with_current_or<R>(chosen: Option<&Context>, f: impl FnOnce(&Conte
     ScopedRef::with(&CURRENT, |current| f(chosen.or(current).unwrap_or_else(|| process_default())))
 }
 
+/// Returns `true` if this context is the thread's current one. Creates no default context.
+pub(super) fn is_current(id: ContextId) -> bool {
+    ScopedRef::with(&CURRENT, |current| {
+        current.or_else(|| PROCESS.get()).is_some_and(|context| context.id() == id)
+    })
+}
+
 /// Pops the stack on drop, so that a panic inside leaves the thread unchanged.
 struct PopGuard<T: 'static>(&'static std::thread::LocalKey<RefCell<Vec<T>>>);
 
@@ -47,14 +54,14 @@ pub(super) fn enter<R>(context: &Context, f: impl FnOnce() -> R) -> R {
     ScopedRef::lend(&CURRENT, context, f)
 }
 
-pub(super) fn on_stream<R>(context: usize, device: Device, stream: StreamId, f: impl FnOnce() -> R) -> R {
+pub(super) fn on_stream<R>(context: ContextId, device: Device, stream: StreamId, f: impl FnOnce() -> R) -> R {
     STREAMS.with(|streams| streams.borrow_mut().push((context, device, stream)));
     let _pop = PopGuard(&STREAMS);
     f()
 }
 
 /// Returns the stream that this thread has chosen for a device of a context.
-pub(super) fn stream(context: usize, device: Device) -> Option<StreamId> {
+pub(super) fn stream(context: ContextId, device: Device) -> Option<StreamId> {
     STREAMS
         .try_with(|streams| {
             let streams = streams.borrow();

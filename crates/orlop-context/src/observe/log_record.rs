@@ -1,9 +1,9 @@
 //! The lines of an allocation log.
 //!
 //! They are RMM's (`Thread,Time,Action,Pointer,Size,Stream`), so that its replay and plotting tools read
-//! them, with two more columns: the tag, and the step.
+//! them, with four more columns: the tag, the step, the id of the allocation, and its allocator.
 
-use orlop_alloc::Tag;
+use orlop_alloc::{AllocationId, Tag};
 use orlop_core::StreamId;
 use std::fmt::{self, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -36,7 +36,7 @@ impl fmt::Display for LogAction {
 /// One line of the log.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct LogRecord {
+pub struct LogRecord<'a> {
     /// The operating system's id of the thread if it has one, else a number that differs by thread.
     pub thread: u64,
     /// The time of the event.
@@ -53,15 +53,19 @@ pub struct LogRecord {
     pub tag: Tag,
     /// The step set by [`LogSwitch::set_step`](super::LogSwitch::set_step).
     pub step: u64,
+    /// The id of the allocation; none for a failed request, and where the allocator gives no ids.
+    pub id: AllocationId,
+    /// The name of the allocator.
+    pub allocator: &'a str,
 }
 
-impl LogRecord {
+impl LogRecord<'_> {
     /// The heading of a log.
-    pub const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream,Tag,Step";
+    pub const HEADER: &'static str = "Thread,Time,Action,Pointer,Size,Stream,Tag,Step,Id,Allocator";
 }
 
 /// The line of CSV, without its end. The time of day is UTC, to the microsecond.
-impl fmt::Display for LogRecord {
+impl fmt::Display for LogRecord<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A clock before 1970 is broken; its lines have midnight.
         let since_epoch = self.time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -84,7 +88,8 @@ impl fmt::Display for LogRecord {
             write!(f, "{:#x},", self.stream.raw())?;
         }
         write_field(f, self.tag.name())?;
-        write!(f, ",{}", self.step)
+        write!(f, ",{},{},", self.step, self.id)?;
+        write_field(f, self.allocator)
     }
 }
 
@@ -119,7 +124,9 @@ mod tests {
             stream: StreamId::HOST,
             tag: Tag::NONE,
             step: 0,
+            id: AllocationId::NONE,
+            allocator: "bfc, small",
         };
-        assert_eq!(record.to_string(), "1,03:25:45.000678,free,0xff0,8,0,,0");
+        assert_eq!(record.to_string(), "1,03:25:45.000678,free,0xff0,8,0,,0,0,\"bfc, small\"");
     }
 }

@@ -4,7 +4,7 @@
 
 use super::{LogAction, LogRecord, LogSwitch};
 use orlop_alloc::engine_support::{guarded, trace_guarded};
-use orlop_alloc::{AllocatorRef, Event, Observer, Tag};
+use orlop_alloc::{AllocationId, AllocatorRef, Event, Observer, RawBlock, Tag};
 use orlop_core::StreamId;
 use orlop_host::os_thread_id;
 use orlop_sync::Mutex;
@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 enum Sink {
     Writer(Mutex<Box<dyn Write + Send>>),
-    Callback(Box<dyn Fn(&LogRecord) + Send + Sync>),
+    Callback(Box<dyn Fn(&LogRecord<'_>) + Send + Sync>),
 }
 
 /// Writes a line for every allocation and free.
@@ -60,7 +60,7 @@ impl Logging {
 
     /// Creates a log that passes each record to `callback`, on the thread of the event and with no lock held.
     /// Allocations of the callback itself are not logged. A panic is counted.
-    pub fn to_callback(callback: impl Fn(&LogRecord) + Send + Sync + 'static) -> Self {
+    pub fn to_callback(callback: impl Fn(&LogRecord<'_>) + Send + Sync + 'static) -> Self {
         Self::with_sink(Sink::Callback(Box::new(callback)))
     }
 
@@ -142,19 +142,21 @@ impl Logging {
     }
 
     #[cold]
-    fn log(&self, action: LogAction, pointer: usize, bytes: usize, stream: StreamId, tag: Tag) {
+    fn log(&self, line: Line<'_>) {
         // Allocations of the sink from the allocator that it logs would be logged without end.
         let Some(_guard) = Inside::enter() else { return };
         let step = self.switch.step();
         let record = LogRecord {
             thread: os_thread_id(),
             time: SystemTime::now(),
-            action,
-            pointer,
-            bytes,
-            stream,
-            tag,
+            action: line.action,
+            pointer: line.pointer,
+            bytes: line.bytes,
+            stream: line.stream,
+            tag: line.tag,
             step,
+            id: line.id,
+            allocator: line.allocator,
         };
         let taken = match &self.sink {
             Sink::Writer(_) => {
@@ -196,32 +198,60 @@ impl Drop for Inside {
     }
 }
 
+/// What a line says of its event.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    action: LogAction,
+    pointer: usize,
+    bytes: usize,
+    stream: StreamId,
+    tag: Tag,
+    id: AllocationId,
+    allocator: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn new(action: LogAction, pointer: usize, bytes: usize, allocator: &'a str) -> Self {
+        let (stream, tag, id) = (StreamId::HOST, Tag::NONE, AllocationId::NONE);
+        Self { action, pointer, bytes, stream, tag, id, allocator }
+    }
+
+    fn of_block(action: LogAction, block: &RawBlock, allocator: &'a str) -> Self {
+        let line = Self::new(action, block.address(), block.requested, allocator);
+        Self { stream: block.stream, tag: block.tag, id: block.id, ..line }
+    }
+}
+
 impl Observer for Logging {
     fn observe(&self, event: &Event<'_>) {
         if !self.switch.enabled() {
             return;
         }
         match event {
-            Event::Allocated { block, .. } => {
-                self.log(LogAction::Allocate, block.address(), block.requested, block.stream, block.tag);
+            Event::Allocated { block, allocator } => {
+                self.log(Line::of_block(LogAction::Allocate, block, allocator));
             }
-            Event::RequestFailed { request, .. } => {
-                self.log(LogAction::AllocateFailure, 0, request.bytes, request.stream, request.tag);
+            Event::RequestFailed { request, allocator, .. } => {
+                let line = Line::new(LogAction::AllocateFailure, 0, request.bytes, allocator);
+                self.log(Line { stream: request.stream, tag: request.tag, ..line });
             }
             // Two lines: no other thread can get the address between them.
-            Event::Grown { block, requested, .. } => {
-                self.log(LogAction::Free, block.address(), *requested, block.stream, block.tag);
-                self.log(LogAction::Allocate, block.address(), block.requested, block.stream, block.tag);
+            Event::Grown { block, requested, allocator, .. } => {
+                let line = Line::of_block(LogAction::Free, block, allocator);
+                self.log(Line { bytes: *requested, ..line });
+                self.log(Line::of_block(LogAction::Allocate, block, allocator));
             }
-            Event::Freed { block, .. } => {
-                self.log(LogAction::Free, block.address(), block.requested, block.stream, block.tag);
+            Event::Freed { block, allocator } => {
+                self.log(Line::of_block(LogAction::Free, block, allocator));
             }
-            Event::RawFreed { address, found, .. } => {
-                self.log(LogAction::Free, *address, found.requested, StreamId::HOST, Tag::NONE);
+            Event::RawFreed { address, found, allocator } => {
+                let line = Line::new(LogAction::Free, *address, found.requested, allocator);
+                self.log(Line { id: found.id, ..line });
             }
-            Event::FreeRefused { address, block, .. } => {
+            Event::FreeRefused { address, block, allocator, .. } => {
                 let bytes = block.map_or(0, |found| found.requested);
-                self.log(LogAction::FreeRefused, *address, bytes, StreamId::HOST, Tag::NONE);
+                let id = block.map_or(AllocationId::NONE, |found| found.id);
+                self.log(Line { id, ..Line::new(LogAction::FreeRefused, *address, bytes, allocator) });
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! The memory that each step of a program uses.
+//! The memory that each step of a program uses, and its time on the host.
 //!
 //! A step is declared by the program: a forward pass, a layer, a batch. Everything that happens in the
 //! context during the step, on any thread, counts for it; steps may be nested, and then it counts for each.
@@ -12,11 +12,13 @@ use crate::Context;
 use crate::observe::Subscription;
 use orlop_alloc::{AllocatorRef, Event, Observer, RawBlock};
 use orlop_core::MemoryKind;
+use orlop_host::os_thread_id;
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 /// A profile of steps: see [the module](super) for an example.
 #[derive(Debug)]
@@ -104,7 +106,7 @@ impl MemorySteps {
     /// ```
     #[track_caller]
     pub fn step(&self, name: impl Into<Cow<'static, str>>) -> MemoryStepGuard<'_> {
-        let order = self.recorder.state().begin(name.into(), Location::caller());
+        let order = self.recorder.begin(name.into(), Location::caller());
         MemoryStepGuard { recorder: &self.recorder, order }
     }
 
@@ -140,8 +142,9 @@ impl fmt::Display for MemorySteps {
 impl MemoryStepGuard<'_> {
     /// Ends the step and returns its statistics.
     pub fn finish(self) -> StepMemory {
+        let now = self.recorder.now();
         let mut state = self.recorder.state();
-        state.end(self.order);
+        state.end(self.order, now);
         let step = state.finished.last().cloned();
         drop(state);
         // It is always there: only this guard ends the step.
@@ -151,14 +154,16 @@ impl MemoryStepGuard<'_> {
 
 impl Drop for MemoryStepGuard<'_> {
     fn drop(&mut self) {
-        self.recorder.state().end(self.order);
+        let now = self.recorder.now();
+        self.recorder.state().end(self.order, now);
     }
 }
 
 impl StepMemory {
     fn new(name: Cow<'static, str>, at: &'static Location<'static>, order: u64) -> Self {
         let (all, kinds) = (StepStats::default(), [StepStats::default(); MemoryKind::COUNT]);
-        Self { name, at, depth: 0, times: 1, all, kinds, shapes: Vec::new(), order }
+        let (begun, host_time, shapes) = (Duration::ZERO, Duration::ZERO, Vec::new());
+        Self { name, at, depth: 0, thread: 0, begun, host_time, times: 1, all, kinds, shapes, order }
     }
 
     /// Returns the statistics of one kind.
@@ -212,9 +217,16 @@ impl LiveBytes {
 }
 
 /// The state behind one lock: a peak depends on the order of events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Recorder {
+    start: Instant,
     state: Mutex<StepState>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { start: Instant::now(), state: Mutex::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -237,13 +249,26 @@ impl Recorder {
     fn state(&self) -> MutexGuard<'_, StepState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Returns the time since the start of the profile.
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn begin(&self, name: Cow<'static, str>, at: &'static Location<'static>) -> u64 {
+        let mut state = self.state();
+        // Under the lock, so that waiting for it is no time of the step.
+        let now = self.now();
+        state.begin(name, at, now)
+    }
 }
 
 impl StepState {
-    fn begin(&mut self, name: Cow<'static, str>, at: &'static Location<'static>) -> u64 {
+    fn begin(&mut self, name: Cow<'static, str>, at: &'static Location<'static>, now: Duration) -> u64 {
         let (order, thread) = (self.begun, thread::current().id());
         self.begun += 1;
         let mut step = StepMemory::new(name, at, order);
+        (step.begun, step.thread) = (now, os_thread_id());
         step.depth = self.open.iter().filter(|other| other.thread == thread).count();
         for (stats, live) in step.stats(&self.live) {
             (stats.live_before, stats.peak_bytes) = (live, live);
@@ -253,10 +278,11 @@ impl StepState {
     }
 
     /// Ends a step. Does nothing if it has ended.
-    fn end(&mut self, order: u64) {
+    fn end(&mut self, order: u64, now: Duration) {
         let Some(place) = self.open.iter().position(|open| open.step.order == order) else { return };
         let OpenStep { mut step, shapes, .. } = self.open.remove(place);
         step.shapes = shapes.sorted();
+        step.host_time = now.saturating_sub(step.begun);
         for (stats, live) in step.stats(&self.live) {
             stats.live_after = live;
         }

@@ -4,6 +4,7 @@ use super::shapes::ShapeStats;
 use orlop_core::MemoryKind;
 use std::borrow::Cow;
 use std::panic::Location;
+use std::time::Duration;
 
 /// Statistics of a step, over all memory or one kind. Bytes are granted bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +36,12 @@ pub struct StepMemory {
     pub at: &'static Location<'static>,
     /// The number of steps of the same thread that it is nested in.
     pub depth: usize,
+    /// The operating system's id of the thread if it has one, else a number that differs by thread.
+    pub thread: u64,
+    /// The time from the start of the profile to that of the step.
+    pub begun: Duration,
+    /// The time that the step took on the host, nested steps included.
+    pub host_time: Duration,
     /// How many steps this is: more than one in a [grouped](super::StepTable::grouped) table.
     pub times: u64,
     /// All memory.

@@ -8,13 +8,15 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::mem;
 
-/// The sort order of rows: by statistics over all memory kinds, the largest first.
+/// The sort order of rows: by time or by statistics over all memory kinds, the largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StepOrder {
     /// In the order in which they started, nested steps indented.
     #[default]
     Begun,
+    /// By the time on the host.
+    HostTime,
     /// By the peak of live bytes.
     Peak,
     /// By the growth of live bytes.
@@ -87,8 +89,8 @@ impl StepTable {
         self
     }
 
-    /// Merges steps of the same name, place and depth into one row: sums, the highest peak, the live bytes
-    /// before the first and after the last.
+    /// Merges steps of the same name, place and depth into one row: sums, the time too, the highest peak, the
+    /// live bytes before the first and after the last.
     pub fn grouped(mut self) -> Self {
         let mut groups: Vec<StepMemory> = Vec::new();
         for step in self.steps {
@@ -98,6 +100,7 @@ impl StepTable {
             match groups.iter_mut().find(like) {
                 Some(group) => {
                     group.times += step.times;
+                    group.host_time = group.host_time.saturating_add(step.host_time);
                     let mut shapes = ShapeTotals::default();
                     shapes.add_all(mem::take(&mut group.shapes));
                     shapes.add_all(step.shapes);
@@ -121,6 +124,7 @@ impl StepTable {
         // Stable: equal rows stay in the order in which they started.
         match self.order {
             StepOrder::Begun => {}
+            StepOrder::HostTime => rows.sort_by_key(|step| Reverse(step.host_time)),
             StepOrder::Peak => rows.sort_by_key(|step| Reverse(step.all.peak_bytes)),
             StepOrder::Growth => rows.sort_by_key(|step| Reverse(step.all.growth())),
             StepOrder::Allocated => rows.sort_by_key(|step| Reverse(step.all.allocated_bytes)),
@@ -159,27 +163,40 @@ impl fmt::Display for StepTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new(
             &[0, 1],
-            ["step", "at", "times", "allocs", "frees", "allocated", "freed", "before", "after", "peak"],
+            [
+                "step",
+                "at",
+                "times",
+                "host time",
+                "allocs",
+                "frees",
+                "allocated",
+                "freed",
+                "before",
+                "after",
+                "peak",
+            ],
         );
         let rows = self.rows();
         for step in &rows {
             let depth = if self.order == StepOrder::Begun { step.depth } else { 0 };
             let indent = "  ".repeat(depth);
             let at = format!("{}:{}", step.at.file(), step.at.line());
-            table.row(cells(format!("{indent}{}", step.name), at, step.times.to_string(), &step.all));
+            let times = [step.times.to_string(), format!("{:.2?}", step.host_time)];
+            table.row(cells(format!("{indent}{}", step.name), at, times, &step.all));
             let kinds = if self.by_kind { &MemoryKind::ALL[..] } else { &[] };
             for &kind in kinds.iter().filter(|kind| !step.kind(**kind).is_idle()) {
                 table.row(cells(
                     format!("{indent}  · {kind}"),
                     String::new(),
-                    String::new(),
+                    Default::default(),
                     step.kind(kind),
                 ));
             }
             for (name, allocations, bytes) in self.shape_rows(step) {
-                let mut cells: [String; 10] = Default::default();
+                let mut cells: [String; 11] = Default::default();
                 cells[0] = format!("{indent}  · {name}");
-                (cells[3], cells[5]) = (allocations.to_string(), ByteSize(bytes).to_string());
+                (cells[4], cells[6]) = (allocations.to_string(), ByteSize(bytes).to_string());
                 table.row(cells);
             }
         }
@@ -191,12 +208,13 @@ impl fmt::Display for StepTable {
     }
 }
 
-fn cells(name: String, at: String, times: String, stats: &StepStats) -> [String; 10] {
+fn cells(name: String, at: String, [times, host_time]: [String; 2], stats: &StepStats) -> [String; 11] {
     let bytes = |bytes| ByteSize(bytes).to_string();
     [
         name,
         at,
         times,
+        host_time,
         stats.allocations.to_string(),
         stats.frees.to_string(),
         bytes(stats.allocated_bytes),

@@ -2,7 +2,7 @@
 
 use super::{AllocatorConfig, builtin, registry};
 use crate::observe::Warn;
-use orlop_alloc::adaptor::Hardened;
+use orlop_alloc::adaptor::{Hardened, Tracking};
 use orlop_alloc::backing::{BackingRef, Pinned};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::{AllocatorRef, Error, Result};
@@ -83,8 +83,11 @@ impl AllocatorConfig {
         if !self.warned && self.log.is_none() {
             return Ok(allocator);
         }
-        // A handle of its own: the one from a factory may be shared.
-        let allocator = AllocatorRef::with_statistics(allocator, self.statistics).erase();
+        // A handle of its own: the one from a factory may be shared. Tracking gives the ids that a log has.
+        let allocator = match self.log {
+            Some(_) => AllocatorRef::with_statistics(Tracking::new(allocator), self.statistics).erase(),
+            None => AllocatorRef::with_statistics(allocator, self.statistics).erase(),
+        };
         if self.warned {
             allocator.add_observer(Arc::new(Warn::new()));
         }

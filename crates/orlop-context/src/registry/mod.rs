@@ -16,6 +16,7 @@
 //! [`AllocatorConfig`] for the rule.
 
 mod builtin;
+mod by_device;
 mod config;
 mod configured;
 mod environment;
@@ -32,6 +33,7 @@ use self::shared_instances::SharedInstances;
 use dashmap::DashMap;
 use orlop_alloc::backing::BackingRef;
 use orlop_alloc::{AllocatorRef, Error, Result};
+use orlop_core::Device;
 use std::cmp::Reverse;
 use std::fmt;
 use std::panic::Location;
@@ -87,6 +89,10 @@ impl Entry {
     fn rank(&self) -> (Reverse<i32>, u64) {
         (Reverse(self.factory.priority()), self.order)
     }
+
+    fn describe(&self) -> Registered {
+        Registered { name: self.factory.name().into(), priority: self.factory.priority(), at: self.at }
+    }
 }
 
 /// A set of factories by name and priority, shared between threads.
@@ -112,6 +118,8 @@ impl Entry {
 pub struct Registry {
     /// Each list has one entry per priority, the preferred one first.
     factories: DashMap<Box<str>, Vec<Entry>>,
+    /// For devices other than the CPU, the preferred factory first.
+    devices: DashMap<Device, Vec<Entry>>,
     registrations: AtomicU64,
     /// True once an allocator was handed out: registrations are late from then on.
     used: AtomicBool,
@@ -270,15 +278,10 @@ impl Registry {
         shared.backing(&factory, node)
     }
 
-    /// Returns all factories, the preferred one first.
+    /// Returns all factories of the CPU, the preferred one first.
     #[must_use]
     pub fn registered(&self) -> Vec<Registered> {
-        let describe = |Entry { factory, at, .. }| Registered {
-            name: factory.name().into(),
-            priority: factory.priority(),
-            at,
-        };
-        self.ranked().into_iter().map(describe).collect()
+        self.ranked().iter().map(Entry::describe).collect()
     }
 
     /// Records that an allocator was handed out.

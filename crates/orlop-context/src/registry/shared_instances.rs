@@ -20,6 +20,11 @@ impl SharedInstances {
         get_or_make(&self.allocators, node, AllocatorRef::clone, |options| factory.make(options))
     }
 
+    /// Returns `true` if an allocator was created.
+    pub(super) fn is_made(&self) -> bool {
+        !self.allocators.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub(super) fn backing(&self, factory: &Factory, node: Option<u32>) -> Result<BackingRef> {
         get_or_make(&self.backings, node, Arc::clone, |options| factory.make_backing(options))
     }

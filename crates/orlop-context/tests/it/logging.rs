@@ -65,6 +65,7 @@ fn writes_lines_that_rmm_tools_read() {
         .allocate(&Request::new(100).stream(StreamId::from_raw(0x20)).tag(Tag::new("a,\"b\"")))
         .unwrap();
     let address = format!("{:#x}", block.as_ptr().as_ptr().addr());
+    let tag_to_allocator = format!("\"a,\"\"b\"\"\",7,{},system", block.id());
     drop(block);
     assert!(allocator.allocate(&Request::new(usize::MAX)).is_err());
     let lines = sink.lines();
@@ -72,9 +73,9 @@ fn writes_lines_that_rmm_tools_read() {
     let fields: Vec<&str> = lines[1].splitn(7, ',').collect();
     assert!(fields[0].parse::<u64>().is_ok_and(|thread| thread > 0), "{}", lines[1]);
     assert_eq!((fields[1].len(), &fields[1][8..9]), ("00:00:00.000000".len(), "."));
-    assert_eq!(fields[2..], ["allocate", &address, "100", "0x20", "\"a,\"\"b\"\"\",7"]);
+    assert_eq!(fields[2..], ["allocate", &address, "100", "0x20", &*tag_to_allocator]);
     assert!(lines[2].contains(&format!(",free,{address},100,0x20,")), "{}", lines[2]);
-    assert!(lines[3].contains(",allocate failure,0x0,18446744073709551615,0,,7"), "{}", lines[3]);
+    assert!(lines[3].contains(",allocate failure,0x0,18446744073709551615,0,,7,0,system"), "{}", lines[3]);
     assert_eq!((lines.len(), log.lines()), (4, 3));
 }
 

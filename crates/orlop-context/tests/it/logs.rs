@@ -20,7 +20,9 @@ fn lines(log: &str) -> Vec<String> {
     let row = |line: &str| {
         let columns: Vec<_> = line.split(',').collect();
         match columns[..] {
-            [_, _, action, _, bytes, _, tag, step] if step.parse::<u64>().is_ok() => {
+            // The default is wrapped for tracking, which gives ids.
+            [_, _, action, _, bytes, _, tag, step, id, allocator] if step.parse::<u64>().is_ok() => {
+                assert!(id.parse::<u64>().unwrap() > 0 && allocator.starts_with("tracking"), "{line}");
                 Some([action, bytes, tag, step].join(" "))
             }
             _ => None,

@@ -8,6 +8,7 @@ mod device_memory;
 mod environment;
 mod hints;
 mod holders;
+mod ladder;
 mod logging;
 mod logs;
 mod model_updates;

@@ -1,12 +1,13 @@
 //! Tests of the registry.
 
+use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::{BackingRef, Null};
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, Request, Stats};
 use orlop_alloc::{AllocatorRef, Error};
-use orlop_context::AllocatorConfig;
 use orlop_context::registry::{Factory, Registration, Registry, register_builtin, registry};
-use orlop_core::{Alignment, Device};
+use orlop_context::{AllocatorConfig, Context};
+use orlop_core::{Alignment, Device, MemoryKind};
 use std::sync::{Arc, OnceLock};
 
 /// A factory whose allocators are on a device with this index, to distinguish them.
@@ -230,4 +231,49 @@ fn backings_are_made_per_node() {
     let region = backing.reserve(4096, Alignment::CPU).unwrap();
     // SAFETY: reserved above, released once.
     unsafe { backing.release(region) };
+}
+
+/// A device's factories: that of the highest priority makes the allocator that all contexts have there.
+#[test]
+fn the_preferred_factory_of_a_device_serves_it() {
+    // A device of its own: the process has one registry.
+    let device = Device::cuda(13);
+    let factory = |name: &'static str, priority| {
+        Factory::new(name, priority, move |_| {
+            let limit = Limit::new(Direct::new(Null::new(device)), 1 << 20);
+            Ok(limit.into_ref().erase())
+        })
+    };
+    let context = Context::new();
+    assert!(matches!(
+        context.allocate(device, &Request::new(1)),
+        Err(Error::NoAllocator { device: missing, .. }) if missing == device
+    ));
+    for (name, priority) in [("usual", 0), ("preferred", 5), ("spare", -5)] {
+        assert_eq!(registry().register_for(device, factory(name, priority)), Registration::New);
+    }
+    assert!(matches!(
+        registry().register_for(device, factory("usual", 0)),
+        Registration::AlreadyRegistered { .. }
+    ));
+    let names: Vec<_> = registry().registered_for(device).into_iter().map(|one| one.name).collect();
+    assert_eq!(names, ["preferred", "usual", "spare"].map(Box::from));
+    let preferred = registry().allocator_for(device).unwrap().unwrap();
+    let block = context.allocate(device, &Request::new(1000)).unwrap();
+    assert!(block.allocator().unwrap().same_as(&preferred));
+    // Another context shares it; an allocator of its own comes first.
+    let other = Context::new();
+    assert!(other.allocator(device, MemoryKind::KvCache).unwrap().same_as(&preferred));
+    let own = Context::new();
+    let mine = Direct::new(Null::new(device)).into_ref().erase();
+    own.register(device, MemoryKind::Default, mine.clone()).unwrap();
+    assert!(own.allocator(device, MemoryKind::Default).unwrap().same_as(&mine));
+    // A kind of its own, and the factory's for the others.
+    let mixed = Context::new();
+    mixed.register(device, MemoryKind::KvCache, mine.clone()).unwrap();
+    assert!(mixed.allocate(device, &Request::new(8).kind(MemoryKind::Workspace)).is_ok());
+    assert!(mixed.allocator(device, MemoryKind::KvCache).unwrap().same_as(&mine));
+    // What is in use stays in use.
+    assert_eq!(registry().register_for(device, factory("later", 9)), Registration::Late);
+    assert!(other.allocator(device, MemoryKind::Default).unwrap().same_as(&preferred));
 }

@@ -30,6 +30,12 @@ pub enum BackingError {
 }
 
 impl BackingError {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(self) -> bool {
+        matches!(self, Self::OutOfMemory)
+    }
+
     /// Returns `true` if the device works as it should: it has no memory, or not this call.
     pub(crate) fn is_answer(self) -> bool {
         matches!(self, Self::OutOfMemory | Self::Unsupported)

@@ -196,6 +196,20 @@ pub enum Error {
     Archive(#[from] archive::ArchiveError),
 }
 
+impl Error {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::Alloc(error) => error.is_out_of_memory(),
+            Self::HostMemory { .. } => true,
+            #[cfg(feature = "safetensors")]
+            Self::Safetensors(error) => error.is_out_of_memory(),
+            _ => false,
+        }
+    }
+}
+
 /// The fault of a block that a [`StorageHook`](crate::StorageHook) returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

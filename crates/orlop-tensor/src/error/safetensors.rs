@@ -210,6 +210,12 @@ impl Flaw {
 }
 
 impl SafetensorsError {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. })
+    }
+
     pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self {
         move |source| Self::Io { path: path.into(), source }
     }

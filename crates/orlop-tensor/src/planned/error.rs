@@ -102,6 +102,14 @@ pub enum PlannedError {
     Parts(#[source] ProblemError),
 }
 
+impl PlannedError {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::InUse { source, .. } if source.is_out_of_memory())
+    }
+}
+
 /// The reason why stray writes cannot be searched for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -63,7 +63,7 @@ impl StorageCell {
     /// Acquires a write guard of a range of bytes, which are exclusive: a deferred copy is made now.
     #[inline(never)]
     pub(crate) fn write_range(&self, range: Range<usize>) -> Result<WriteGuard<'_>> {
-        self.write_by(range, super::cow::copy_of)
+        self.write_by(range, super::cow::copy_if_shared)
     }
 
     /// Acquires a write guard of a range of bytes. A deferred copy is made by `copy`.
@@ -117,7 +117,7 @@ impl StorageCell {
             self.wait_for_readers()?;
         }
         if flags.has(Flags::COPY_ON_WRITE) {
-            guard.be_alone(copy)?;
+            self.in_context(|| guard.be_alone(copy))?;
         }
         Ok(guard.into_write())
     }

@@ -1,11 +1,10 @@
 //! Binding a storage to memory of the caller, in place, and unbinding it.
 
 use super::memory::Origin;
-use super::{Storage, WHOLE};
+use super::{Storage, WHOLE, adopted};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use orlop_alloc::Block;
-use orlop_context::Context;
 use std::sync::Arc;
 
 /// A block that a storage did not accept, with the reason.
@@ -18,18 +17,26 @@ pub struct BindError {
     pub source: Error,
 }
 
+impl BindError {
+    /// Returns `true` if the same call may succeed after memory is freed.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.source.is_out_of_memory()
+    }
+}
+
 /// Flags of memory that is not given away: see [`Storage::unbind`].
 const KEPT: Flags = Flags::IMMUTABLE.and(Flags::NO_ACCESS).and(Flags::NO_WRITES).and(Flags::FOREIGN_PROCESS);
 
 impl Storage {
     /// Binds an unbound storage to this memory: every tensor over the storage has these bytes from now on.
     /// All bytes of the block are in use, and the storage has its memory kind. It can be resized if the block
-    /// has an allocator; foreign memory is counted in the current context.
+    /// has an allocator; foreign memory is counted in the current context, which is that of the
+    /// storage then.
     ///
     /// ```
     /// use orlop_alloc::Request;
-    /// use orlop_context::Context;
-    /// use orlop_core::{DType, Device};
+    ///     /// use orlop_core::{DType, Device};
     /// use orlop_tensor::Tensor;
     ///
     /// let tensor = Tensor::full([64], 1.0, DType::F32)?;
@@ -56,7 +63,7 @@ impl Storage {
         }
         // Counting it runs user code, so it comes before the guard.
         let has_allocator = block.has_allocator();
-        let block = if has_allocator { block } else { Context::with_current(|now| now.adopt(block)) };
+        let (block, context) = adopted(block);
         let mut guard = match self.cell.change() {
             Ok(guard) if self.is_unbound() => guard,
             Ok(_) => return Err(BindError { block, source: Error::AlreadyBound }),
@@ -64,6 +71,7 @@ impl Storage {
         };
         let bytes = block.len();
         let former = guard.install(block.share(), bytes, None);
+        self.cell.set_context(context);
         self.cell.set_fixed((!has_allocator).then_some(Unresizable::Foreign));
         self.cell.borrows.clear(Flags::UNBOUND);
         drop(guard);

@@ -29,9 +29,12 @@ use crate::shared::{Counted, Room, Shared};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use orlop_alloc::{DeviceOps, MemoryBlock};
+use orlop_context::ContextId;
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::fmt;
 use std::ptr::NonNull;
+// Not loom's: nothing depends on its order.
+use std::sync::atomic::AtomicU64 as PlainAtomicU64;
 use std::sync::{Arc, OnceLock};
 
 /// The shared state; see the module documentation.
@@ -49,6 +52,8 @@ pub(crate) struct StorageCell {
     last: AtomicUsize,
     /// The number of writes.
     version: AtomicU64,
+    /// The number of the context that allocated the memory, and gets more. It moves with the memory.
+    context: PlainAtomicU64,
     /// See access rule 1.
     block: UnsafeCell<MemoryBlock>,
     notes: OnceLock<BoxedNotes>,
@@ -63,9 +68,9 @@ pub(crate) struct NewCell(Shared<StorageCell>);
 
 impl NewCell {
     #[inline(always)]
-    pub(super) fn new(block: MemoryBlock, bytes: usize) -> Self {
+    pub(super) fn new(block: MemoryBlock, bytes: usize, context: ContextId) -> Self {
         // The room first, so that the cell is built in its final place.
-        Self(Room::new().fill(StorageCell::new(block, bytes, Flags::NONE, None)))
+        Self(Room::new().fill(StorageCell::new(block, bytes, Flags::NONE, None, context)))
     }
 
     /// Returns the handle. The caller may use the room once.
@@ -87,7 +92,13 @@ unsafe impl Sync for StorageCell {}
 impl StorageCell {
     /// Creates the state for `bytes` bytes in use of this block.
     #[inline(always)]
-    pub(super) fn new(block: MemoryBlock, bytes: usize, flags: Flags, fixed: Option<Unresizable>) -> Self {
+    pub(super) fn new(
+        block: MemoryBlock,
+        bytes: usize,
+        flags: Flags,
+        fixed: Option<Unresizable>,
+        context: ContextId,
+    ) -> Self {
         Self {
             borrows: Borrows::new(flags),
             device: block.device,
@@ -96,6 +107,7 @@ impl StorageCell {
             bytes: AtomicUsize::new(bytes),
             last: AtomicUsize::new(bytes.wrapping_sub(1)),
             version: AtomicU64::new(0),
+            context: PlainAtomicU64::new(context.number()),
             block: UnsafeCell::new(block),
             notes: OnceLock::new(),
         }
@@ -159,6 +171,22 @@ impl StorageCell {
             return None;
         }
         self.notes().replace_origin(origin)
+    }
+
+    /// Returns the context of the memory.
+    pub(super) fn context(&self) -> ContextId {
+        ContextId::from_number(self.context.load(Ordering::Relaxed))
+    }
+
+    /// Runs `f` in the context of the memory: allocations climb its ladder, within its budgets. If that
+    /// context no longer exists, the current one takes its place.
+    pub(crate) fn in_context<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.context().scope(f)
+    }
+
+    /// Sets the context of the memory. The caller holds a write guard.
+    pub(super) fn set_context(&self, context: ContextId) {
+        self.context.store(context.number(), Ordering::Relaxed);
     }
 
     /// Marks the memory as immutable.

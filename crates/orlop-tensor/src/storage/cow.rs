@@ -21,6 +21,8 @@ impl Storage {
     /// Creates a storage with the same bytes in constant time: they are copied at the first write to one of
     /// the two.
     ///
+    /// The copy, whenever it is made, is memory of the storage's context, whichever is current then.
+    ///
     /// Foreign memory, a storage whose address was handed out for writing, and host memory that another
     /// thread is sending to a device are copied at once.
     ///
@@ -36,8 +38,22 @@ impl Storage {
             WHOLE => Ok((copy_of(block, bytes)?, bytes)),
             _ => copy_part(block, start, self.bytes_of(bytes)),
         };
-        let clone = Self::of_cell(self.cell.lazy_clone(MemoryBlock::is_simple, part)?);
+        let clone = self.cell.in_context(|| self.cell.lazy_clone(MemoryBlock::is_simple, part))?;
+        let clone = Self::of_cell(clone);
         Ok(if clone.is_copy_on_write() { Self { start, len, ..clone } } else { clone })
+    }
+
+    /// Ensures that the memory has no other owner, by a copy if a lazy clone shares it. Returns `false` if it
+    /// has other users or must stay as it is: other handles, immutable memory, memory of another process.
+    pub(crate) fn make_unique(&self) -> Result<bool> {
+        if !self.is_unique() || self.cell.borrows.flags().has(Flags::IMMUTABLE.and(Flags::FOREIGN_PROCESS)) {
+            return Ok(false);
+        }
+        let mut guard = self.cell.change()?;
+        self.cell.in_context(|| guard.be_alone(copy_if_shared))?;
+        // The handles again, under the guard: user code may have made some.
+        drop(guard);
+        Ok(self.is_unique())
     }
 
     /// Returns `true` if the next write may have to copy the bytes.
@@ -69,10 +85,11 @@ impl StorageCell {
             && !self.borrows.set(Flags::COPY_ON_WRITE).has(Flags::DEVICE_READS.and(Flags::IMMUTABLE))
         {
             let block = guard.block().clone();
-            return Ok(self.with_origin(Self::new(block, guard.bytes(), Flags::COPY_ON_WRITE, self.fixed())));
+            let (bytes, fixed, context) = (guard.bytes(), self.fixed(), self.context());
+            return Ok(self.with_origin(Self::new(block, bytes, Flags::COPY_ON_WRITE, fixed, context)));
         }
         let (block, bytes) = copy(guard.block(), guard.bytes())?;
-        Ok(self.with_origin(Self::new(block, bytes, Flags::NONE, None)))
+        Ok(self.with_origin(Self::new(block, bytes, Flags::NONE, None, self.context())))
     }
 
     /// Gives a clone without memory the origin of this storage, if one is set.
@@ -88,6 +105,17 @@ impl StorageCell {
 pub(super) fn copy_of(block: &MemoryBlock, bytes: usize) -> Result<MemoryBlock> {
     let copy = Origin::like(block).allocate(block.requested.max(bytes))?;
     copy_bytes(&copy, block, 0, bytes)?;
+    Ok(copy)
+}
+
+/// [`copy_of`] for a block that has other owners. If these are gone when memory was found, or not found, the
+/// copy is of no use: its bytes are arbitrary.
+pub(super) fn copy_if_shared(block: &MemoryBlock, bytes: usize) -> Result<MemoryBlock> {
+    let is_shared = || !block.is_unique();
+    let copy = Origin::like(block).allocate_while(block.requested.max(bytes), &is_shared)?;
+    if is_shared() {
+        copy_bytes(&copy, block, 0, bytes)?;
+    }
     Ok(copy)
 }
 

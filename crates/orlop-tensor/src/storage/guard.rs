@@ -20,6 +20,13 @@ pub(super) struct ReplacedMemory {
     _origin: Option<Arc<Origin>>,
 }
 
+impl ReplacedMemory {
+    /// Wraps a block that became unnecessary.
+    pub(super) fn of_block(block: MemoryBlock) -> Self {
+        Self { _block: block, _origin: None }
+    }
+}
+
 /// How a reader is registered, and thus how it ends: in one register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Registration(u32);
@@ -59,8 +66,9 @@ enum Write {
     /// As the writer of the whole, or of the part at this index.
     Special {
         part: Option<u32>,
-        /// The previous block of a storage that was copied. Fields are dropped after `drop` has run, so the
-        /// guard is released when this runs user code: see the documentation of `cell`.
+        /// The previous block of a storage that was copied, or an unnecessary copy. Fields are dropped after
+        /// `drop` has run, so the guard is released when this runs user code: see the documentation of
+        /// `cell`.
         _former: Option<MemoryBlock>,
     },
 }
@@ -255,7 +263,8 @@ impl<'a> ChangeGuard<'a> {
         mine.with_mut(|mine| theirs.with_mut(|theirs| unsafe { std::ptr::swap(mine, theirs) }));
     }
 
-    /// Grows the block in place, within the current context's budgets. Returns whether that succeeded.
+    /// Grows the block in place, within the budgets of the current context, which is that of the memory.
+    /// Returns whether that succeeded.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         self.0.cell.block().with_mut(|place| {
             // SAFETY: as in `replace`.
@@ -270,10 +279,15 @@ impl<'a> ChangeGuard<'a> {
         copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
     ) -> Result<()> {
         if !self.block().is_unique() {
-            let alone = copy(self.block(), self.bytes())?;
-            // The other owners may be gone by now: then the block is freed with the guard. There was no
-            // former block, because a guard does this once.
-            self.0.write = Write::Special { part: None, _former: Some(self.replace(alone)) };
+            let copied = copy(self.block(), self.bytes());
+            // Allocating runs user code, which may have dropped the other owners: no copy is needed then.
+            let former = match (self.block().is_unique(), copied) {
+                (true, copied) => copied.ok(),
+                (false, Ok(alone)) => Some(self.replace(alone)),
+                (false, Err(error)) => return Err(error),
+            };
+            // Freed with the guard. There was no former block, because a guard does this once.
+            self.0.write = Write::Special { part: None, _former: former };
         }
         self.0.cell.borrows.clear(Flags::COPY_ON_WRITE);
         Ok(())

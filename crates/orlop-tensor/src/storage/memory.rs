@@ -3,7 +3,7 @@
 use super::hooks;
 use crate::error::Result;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, MemoryBlock, Request};
-use orlop_context::Context;
+use orlop_context::{Context, ContextId};
 use orlop_core::{Alignment, Device, MemoryKind};
 
 /// The requested memory. The context decides what is not set.
@@ -17,6 +17,8 @@ pub(crate) struct MemoryRequest<'a> {
     pub(crate) context: Option<&'a Context>,
     /// Replaces the context's allocator.
     pub(crate) allocator: Option<&'a AllocatorRef>,
+    /// The context that got the last request.
+    pub(super) served_by: ContextId,
 }
 
 impl MemoryRequest<'_> {
@@ -30,6 +32,7 @@ impl MemoryRequest<'_> {
             device: None,
             context: None,
             allocator: None,
+            served_by: ContextId::NONE,
         }
     }
 
@@ -39,6 +42,15 @@ impl MemoryRequest<'_> {
         match self.at_hand(bytes) {
             Some(block) => Ok(block),
             None => self.allocate_slowly(bytes),
+        }
+    }
+
+    /// [`MemoryRequest::allocate`] for memory that the reclaim ladder may make unnecessary: see
+    /// [`Context::allocate_while`].
+    fn allocate_while(&mut self, bytes: usize, is_needed: &dyn Fn() -> bool) -> Result<MemoryBlock> {
+        match self.at_hand(bytes) {
+            Some(block) => Ok(block),
+            None => self.allocate_slowly_while(bytes, is_needed),
         }
     }
 
@@ -54,6 +66,7 @@ impl MemoryRequest<'_> {
             if !self.device.unwrap_or_else(|| context.default_device()).is_cpu() {
                 return None;
             }
+            self.served_by = context.id();
             context.allocate_cached(Device::CPU, &self.request).map(Block::share)
         };
         Context::with_current_or(self.context, cached)
@@ -61,10 +74,17 @@ impl MemoryRequest<'_> {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn allocate_slowly(&self, bytes: usize) -> Result<MemoryBlock> {
-        Context::with_current_or(self.context, |context| match self.allocator {
-            None => self.allocate_in(context, bytes),
-            Some(allocator) => self.allocate_from(allocator, context, bytes),
+    pub(super) fn allocate_slowly(&mut self, bytes: usize) -> Result<MemoryBlock> {
+        self.allocate_slowly_while(bytes, &|| true)
+    }
+
+    fn allocate_slowly_while(&mut self, bytes: usize, is_needed: &dyn Fn() -> bool) -> Result<MemoryBlock> {
+        Context::with_current_or(self.context, |context| {
+            self.served_by = context.id();
+            match self.allocator {
+                None => self.allocate_in(context, bytes, is_needed),
+                Some(allocator) => self.allocate_from(allocator, context, bytes, is_needed),
+            }
         })
     }
 
@@ -74,14 +94,20 @@ impl MemoryRequest<'_> {
         allocator: &AllocatorRef,
         context: &Context,
         bytes: usize,
+        is_needed: &dyn Fn() -> bool,
     ) -> Result<MemoryBlock> {
         let mut request = self.request;
         self.adjust(&mut request, allocator.device(), None);
         request.bytes = request.align.round_up(bytes)?;
-        Ok(context.allocate_from(allocator, &request)?.share())
+        Ok(context.allocate_from_while(allocator, &request, is_needed)?.share())
     }
 
-    fn allocate_in(&self, context: &Context, bytes: usize) -> Result<MemoryBlock> {
+    fn allocate_in(
+        &self,
+        context: &Context,
+        bytes: usize,
+        is_needed: &dyn Fn() -> bool,
+    ) -> Result<MemoryBlock> {
         let device = self.device.unwrap_or_else(|| context.default_device());
         let mut request = self.request;
         if !device.is_cpu() {
@@ -89,7 +115,7 @@ impl MemoryRequest<'_> {
         }
         request.bytes = request.align.round_up(bytes)?;
         let block = match hooks::of(device) {
-            None => context.allocate(device, &request)?,
+            None => context.allocate_while(device, &request, is_needed)?,
             Some(hook) => hooks::allocate(&*hook, context, device, &request)?,
         };
         Ok(block.share())
@@ -115,7 +141,8 @@ impl MemoryRequest<'_> {
     }
 }
 
-/// The source of memory for a storage that has none, or has to grow.
+/// The source of memory for a storage that has none, or has to grow, in the context of the storage: allocate
+/// from it in [`StorageCell::in_context`](super::StorageCell::in_context).
 #[derive(Debug)]
 pub(super) struct Origin {
     /// Without the fields that are in `source`.
@@ -125,25 +152,20 @@ pub(super) struct Origin {
 
 #[derive(Debug)]
 enum OriginSource {
-    /// The context that is current when the memory is allocated.
-    Current,
-    /// This context.
-    Context(Context),
+    /// The context.
+    Context,
     /// This allocator, which was set explicitly.
     Allocator(AllocatorRef),
-    /// This allocator, from which a block came. If the current context selects it, allocation goes through
-    /// that context, so that its budgets, its retries and the hooks of its backend apply.
+    /// This allocator, from which a block came. If the context selects it, allocation goes through the
+    /// context, so that its retries and the hooks of its backend apply.
     Block(AllocatorRef),
 }
 
 impl Origin {
     /// Creates the origin that the options describe, on the given device.
     pub(super) fn of(memory: &MemoryRequest<'_>, device: Device) -> Self {
-        let source = match (memory.allocator, memory.context) {
-            (Some(allocator), _) => OriginSource::Allocator(allocator.clone()),
-            (None, Some(context)) => OriginSource::Context(context.clone()),
-            (None, None) => OriginSource::Current,
-        };
+        let chosen = memory.allocator.cloned();
+        let source = chosen.map_or(OriginSource::Context, OriginSource::Allocator);
         let memory = MemoryRequest {
             request: memory.request,
             align_chosen: memory.align_chosen,
@@ -160,7 +182,7 @@ impl Origin {
     pub(super) fn of_block(block: &MemoryBlock) -> Self {
         Self {
             memory: MemoryRequest::like(block),
-            source: block.allocator().map_or(OriginSource::Current, OriginSource::Block),
+            source: block.allocator().map_or(OriginSource::Context, OriginSource::Block),
         }
     }
 
@@ -168,29 +190,31 @@ impl Origin {
     /// to be counted.
     pub(super) fn like(block: &MemoryBlock) -> Self {
         if leads_to(block.device, block.kind, |allocator| block.is_from(allocator)) {
-            return Self { memory: MemoryRequest::like(block), source: OriginSource::Current };
+            return Self { memory: MemoryRequest::like(block), source: OriginSource::Context };
         }
         Self::of_block(block)
     }
 
     /// Returns `true` if it contains more than an empty block does.
     pub(super) fn is_chosen(&self) -> bool {
-        !matches!(self.source, OriginSource::Current)
+        !matches!(self.source, OriginSource::Context)
     }
 
     /// Allocates a block of at least `bytes` bytes.
     pub(super) fn allocate(&self, bytes: usize) -> Result<MemoryBlock> {
+        self.allocate_while(bytes, &|| true)
+    }
+
+    /// [`Origin::allocate`] for memory that the reclaim ladder may make unnecessary.
+    pub(super) fn allocate_while(&self, bytes: usize, is_needed: &dyn Fn() -> bool) -> Result<MemoryBlock> {
         let (mut memory, request) = (self.memory, &self.memory.request);
         match &self.source {
-            OriginSource::Current => memory.allocate(bytes),
-            OriginSource::Context(context) => {
-                MemoryRequest { context: Some(context), ..memory }.allocate(bytes)
-            }
+            OriginSource::Context => memory.allocate_while(bytes, is_needed),
             OriginSource::Block(from) if leads_to(from.device(), request.kind, |it| it.same_as(from)) => {
-                memory.allocate(bytes)
+                memory.allocate_while(bytes, is_needed)
             }
             OriginSource::Allocator(from) | OriginSource::Block(from) => {
-                MemoryRequest { allocator: Some(from), ..memory }.allocate(bytes)
+                MemoryRequest { allocator: Some(from), ..memory }.allocate_while(bytes, is_needed)
             }
         }
     }

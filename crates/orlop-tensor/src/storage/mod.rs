@@ -39,7 +39,7 @@ use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use crate::shared::Shared;
 use orlop_alloc::{Access, Block, Deleter, MemoryBlock, Record};
-use orlop_context::Context;
+use orlop_context::{Context, ContextId};
 use orlop_core::{DType, Device, Layout, MemoryKind, Quantity, StreamId};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -88,18 +88,18 @@ impl Storage {
     #[inline(always)]
     pub(crate) fn cell_in_memory(bytes: usize, memory: &mut MemoryRequest<'_>) -> Result<NewCell> {
         match memory.at_hand(bytes) {
-            Some(block) => Ok(NewCell::new(block, bytes)),
+            Some(block) => Ok(NewCell::new(block, bytes, memory.served_by)),
             None => Self::cell_slowly(bytes, memory),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn cell_slowly(bytes: usize, memory: &MemoryRequest<'_>) -> Result<NewCell> {
+    fn cell_slowly(bytes: usize, memory: &mut MemoryRequest<'_>) -> Result<NewCell> {
         let block = memory.allocate_slowly(bytes)?;
         // An empty block does not know its allocator, and the storage may grow.
         let origin = (bytes == 0).then(|| Origin::of(memory, block.device)).filter(Origin::is_chosen);
-        let cell = NewCell::new(block, bytes);
+        let cell = NewCell::new(block, bytes, memory.served_by);
         if let Some(origin) = origin {
             cell.set_origin(origin);
         }
@@ -116,19 +116,20 @@ impl Storage {
         Self::whole(Shared::new(cell))
     }
 
-    /// Creates a storage of all bytes of a block. It can be resized if the block has an allocator; foreign
-    /// memory is counted in the current context ([`Context::adopt`]).
+    /// Creates a storage of all bytes of a block. It can be resized if the block has an allocator, and gets
+    /// memory by the context that this allocator serves ([`ContextId::of_block`]). Foreign memory is counted
+    /// in the current context ([`Context::adopt`]), which is that of the storage.
     #[must_use]
     pub fn from_block(block: Block) -> Self {
-        let block = if block.has_allocator() { block } else { Context::with_current(|now| now.adopt(block)) };
-        Self::of_block(block)
+        let (block, context) = adopted(block);
+        Self::of_block(block, context)
     }
 
-    fn of_block(block: Block) -> Self {
+    fn of_block(block: Block, context: ContextId) -> Self {
         let bytes = block.len();
         let block = block.share();
         let fixed = (!block.has_allocator()).then_some(Unresizable::Foreign);
-        Self::of_cell(StorageCell::new(block, bytes, Flags::NONE, fixed))
+        Self::of_cell(StorageCell::new(block, bytes, Flags::NONE, fixed, context))
     }
 
     /// Creates a storage over foreign memory that `owner` keeps alive. `owner` is dropped once, when the last
@@ -163,7 +164,8 @@ impl Storage {
     ) -> Self {
         // SAFETY: guaranteed by the caller.
         let block = unsafe { Block::foreign(host_record(ptr, bytes, kind), Deleter::from_owner(owner)) };
-        Self::of_block(Context::with_current(|now| now.adopt_mapped(block)))
+        let (block, context) = Context::with_current(|now| (now.adopt_mapped(block), now.id()));
+        Self::of_block(block, context)
     }
 
     /// Creates a storage over foreign memory on any device. `deleter` is called when the last user is gone.
@@ -356,6 +358,15 @@ impl Storage {
     pub(crate) fn shared_cell(&self) -> &Shared<StorageCell> {
         &self.cell
     }
+}
+
+/// Counts a block in the current context if no allocator counts it. Returns its context too.
+fn adopted(block: Block) -> (Block, ContextId) {
+    if block.has_allocator() {
+        let context = ContextId::of_block(&block);
+        return (block, context);
+    }
+    Context::with_current(|now| (now.adopt(block), now.id()))
 }
 
 /// Returns the record of foreign memory that the CPU can access.

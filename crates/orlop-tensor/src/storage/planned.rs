@@ -5,6 +5,7 @@ use super::{Storage, StorageCell, WHOLE};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Revocation, Unresizable};
 use orlop_alloc::{DeviceOps, MemoryBlock};
+use orlop_context::{Context, ContextId};
 use orlop_core::StreamId;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ impl Storage {
     pub(crate) unsafe fn planned(root: &MemoryBlock, offset: usize, bytes: usize) -> Self {
         // SAFETY: guaranteed by the caller.
         let part = unsafe { root.part(offset, bytes) };
-        Self::of_cell(StorageCell::planned(part.share()))
+        Self::of_cell(StorageCell::planned(part.share(), Context::with_current(Context::id)))
     }
 
     /// Returns `true` if there are `handles` handles, which are the caller's, and nothing was done to the
@@ -121,7 +122,7 @@ impl Storage {
             }
             // SAFETY: as above.
             let block = unsafe { cell.take_planned() };
-            return Ok(Self::of_cell(StorageCell::planned(block)));
+            return Ok(Self::of_cell(StorageCell::planned(block, cell.context())));
         }
         let mut guard = cell.change()?;
         if cell.borrows.flags().has(REACHABLE) || !guard.block().is_unique() {
@@ -135,7 +136,7 @@ impl Storage {
         drop(cell.replace_revoked(Some(Arc::new(revocation()))));
         cell.borrows.set(Flags::UNBOUND);
         drop(guard);
-        Ok(Self::of_cell(StorageCell::planned(block)))
+        Ok(Self::of_cell(StorageCell::planned(block, cell.context())))
     }
 }
 
@@ -194,9 +195,9 @@ impl StorageCell {
         block
     }
 
-    fn planned(block: MemoryBlock) -> Self {
+    fn planned(block: MemoryBlock, context: ContextId) -> Self {
         let bytes = block.requested;
-        Self::new(block, bytes, Flags::NONE, Some(Unresizable::Planned))
+        Self::new(block, bytes, Flags::NONE, Some(Unresizable::Planned), context)
     }
 
     /// Fails for planned memory, which stays with its storage until its time is over. The caller holds a

@@ -36,9 +36,10 @@ impl Storage {
     /// to a larger block of the same allocator, and both blocks exist during the copy. With 0 bytes, the
     /// memory is freed, and the device, the kind and the allocator are kept.
     ///
-    /// If the current context has that allocator for the device and the kind, the allocation goes through the
-    /// context, so that its budgets and retries apply. It also does if the allocator is gone because all of
-    /// its handles were dropped.
+    /// Growth is within the budgets of the context that allocated the memory, whichever context is current.
+    /// If that context has the allocator for the device and the kind, the allocation goes through it, with
+    /// its reclaim ladder. It also does if the allocator is gone because all of its handles were dropped. If
+    /// the context is gone, the current one takes its place.
     ///
     /// Tensors with elements beyond the new size cannot be accessed until it is large enough again.
     ///
@@ -55,7 +56,7 @@ impl Storage {
         if self.cell.borrows.flags().has(Flags::UNBOUND) {
             return Err(self.cell.unbound());
         }
-        let former = self.resize_inside(&mut guard, bytes)?;
+        let former = self.cell.in_context(|| self.resize_inside(&mut guard, bytes))?;
         drop(guard);
         drop(former);
         Ok(())
@@ -76,9 +77,24 @@ impl Storage {
             }
             noted => noted,
         };
-        let block = match &origin {
-            Some(origin) => origin.allocate(bytes)?,
-            None => Origin::like(guard.block()).allocate(bytes)?,
+        let was_shared = !guard.block().is_unique();
+        let allocated = match &origin {
+            Some(origin) => origin.allocate(bytes),
+            None => {
+                let block = guard.block();
+                Origin::like(block).allocate_while(bytes, &|| !(was_shared && block.is_unique()))
+            }
+        };
+        // Allocating runs user code, which may have dropped the other owners of a lazy copy.
+        let lost_owners = origin.is_none() && was_shared && guard.block().is_unique();
+        if lost_owners && grows(guard, bytes)? {
+            self.cell.set_bytes(bytes);
+            self.cell.bump();
+            return Ok(allocated.ok().map(ReplacedMemory::of_block));
+        }
+        let block = match allocated {
+            Err(_) if lost_owners => Origin::like(guard.block()).allocate(bytes)?,
+            allocated => allocated?,
         };
         copy_bytes(&block, guard.block(), 0, guard.bytes().min(bytes))?;
         let origin = origin.filter(|_| bytes == 0);
@@ -128,6 +144,9 @@ impl Storage {
         mine.set_kind(theirs.kind());
         theirs.set_bytes(my_bytes);
         theirs.set_kind(my_kind);
+        let my_context = mine.context();
+        mine.set_context(theirs.context());
+        theirs.set_context(my_context);
         let my_fixed = mine.fixed();
         mine.set_fixed(theirs.fixed());
         theirs.set_fixed(my_fixed);
@@ -153,7 +172,7 @@ impl Storage {
         let mut memory = options.memory;
         let nothing = memory.allocate(0)?;
         let origin = Origin::of(&options.memory, nothing.device);
-        let cell = StorageCell::new(nothing, 0, Flags::UNBOUND, None);
+        let cell = StorageCell::new(nothing, 0, Flags::UNBOUND, None, memory.served_by);
         drop(cell.replace_origin(Some(Arc::new(origin))));
         Ok(Self::of_cell(cell))
     }
@@ -174,7 +193,7 @@ impl Storage {
         if !self.is_unbound() {
             return Err(Error::AlreadyBound);
         }
-        let former = self.resize_inside(&mut guard, bytes)?;
+        let former = self.cell.in_context(|| self.resize_inside(&mut guard, bytes))?;
         self.cell.borrows.clear(Flags::UNBOUND);
         drop(guard);
         drop(former);

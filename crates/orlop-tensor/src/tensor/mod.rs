@@ -13,6 +13,7 @@ mod packed;
 #[cfg(feature = "rand")]
 mod random;
 mod shape;
+mod unique;
 mod views;
 
 pub use self::access::{TensorSlice, TensorSliceMut};

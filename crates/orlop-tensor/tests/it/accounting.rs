@@ -18,10 +18,14 @@ fn vectors_and_what_they_become_are_counted_where_they_are_made() {
     let (here, there) = (context(), context());
     let tensor = here.scope(|| Tensor::from_vec([4, 25], vec![1.0f32; 100])).unwrap();
     assert_eq!((here.memory_map().live_from(Source::Foreign), there.memory_map().total()), (400, 0));
-    // Views and handles allocate nothing; a copy is counted by its allocator.
+    // Views and handles allocate nothing; a lazy clone is memory of the same context, wherever it is made.
     let view = tensor.narrow(0, 1, 2).unwrap();
-    let copy = there.scope(|| tensor.lazy_clone()).unwrap();
-    assert_eq!((here.memory_map().total(), there.memory_map().live_from(Source::Foreign)), (400, 0));
+    let clone = there.scope(|| tensor.lazy_clone()).unwrap();
+    assert_eq!((here.memory_map().live_from(Source::Foreign), there.memory_map().total()), (400, 0));
+    assert!(here.memory_map().live_from(Source::Registered) >= 400);
+    drop(clone);
+    // A copy is memory of the context in which it is made.
+    let copy = there.scope(|| tensor.duplicate()).unwrap();
     assert!(there.memory_map().requested(MemoryKind::Default) >= 400);
     assert!(!tensor.storage().unwrap().is_resizable());
     drop((tensor, here.clone()));

@@ -43,13 +43,14 @@ fn borrowed_memory_is_written_where_it_is_and_never_shared() {
 
 #[test]
 fn a_part_is_all_that_a_real_copy_copies() {
-    let (file, _owner) = owned(1 << 20);
     let context = Context::new();
     context.scope(|| {
+        let (file, _owner) = owned(1 << 20);
         let tensor = Tensor::bind(&file, 512, [25, 4], DType::U8).unwrap();
         let clone = tensor.lazy_clone().unwrap();
         let stats = context.stats(Device::CPU).totals.all;
-        assert_eq!((stats.allocations, stats.live_bytes < 4096), (1, true));
+        // The other allocation is the file, as foreign memory.
+        assert_eq!((stats.allocations, stats.live_bytes < (1 << 20) + 4096), (2, true));
         assert_eq!(clone.to_vec::<u8>().unwrap(), [5; 100]);
         clone.fill_(6).unwrap();
         assert_eq!((clone.storage().unwrap().nbytes(), tensor.to_vec::<u8>().unwrap()[0]), (100, 5));

@@ -8,6 +8,7 @@ mod archive;
 mod binding;
 #[cfg(any(feature = "archive", feature = "npy"))]
 mod cases;
+mod contexts;
 mod create;
 mod device;
 mod diagnose;
@@ -31,6 +32,7 @@ mod npz;
 mod one_path;
 mod ops;
 mod origin;
+mod out_of_memory;
 mod packed;
 mod parts;
 #[cfg(feature = "safetensors")]

@@ -55,7 +55,7 @@ fn lazy_clone(cell: &StorageCell) -> Result<StorageCell> {
 }
 
 fn cell(value: u32) -> Shared<StorageCell> {
-    Shared::new(StorageCell::new(block(value), size_of::<Payload>(), Flags::NONE, None))
+    Shared::new(StorageCell::new(block(value), size_of::<Payload>(), Flags::NONE, None, ContextId::NONE))
 }
 
 /// Writes by the fast path or by the other one.
@@ -221,7 +221,7 @@ fn watched_block(dropped: &Arc<loom::sync::atomic::AtomicUsize>) -> MemoryBlock 
 fn the_first_tensor_goes_while_others_look() {
     loom::model(|| {
         let dropped = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
-        let cell = NewCell::new(watched_block(&dropped), size_of::<Watched>());
+        let cell = NewCell::new(watched_block(&dropped), size_of::<Watched>(), ContextId::NONE);
         let layout = || Layout::contiguous(Shape::scalar());
         let first = TensorImpl::first_of(cell, layout, DType::U8);
         let view = first.storage().clone();

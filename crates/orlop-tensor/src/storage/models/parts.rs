@@ -23,12 +23,12 @@ fn halves() -> Shared<StorageCell> {
     record.requested = record.granted;
     // SAFETY: it is never freed, and models access it through the storage only.
     let block = unsafe { Block::borrowed(record) }.share();
-    Shared::new(StorageCell::new(block, 8, Flags::NONE, None))
+    Shared::new(StorageCell::new(block, 8, Flags::NONE, None, ContextId::NONE))
 }
 
 /// Returns a cell whose first half has a payload. The second is accessed by nothing.
 fn half() -> Shared<StorageCell> {
-    Shared::new(StorageCell::new(block(0), 8, Flags::NONE, None))
+    Shared::new(StorageCell::new(block(0), 8, Flags::NONE, None, ContextId::NONE))
 }
 
 fn write_second(block: &MemoryBlock, value: u32) {
