@@ -190,6 +190,10 @@ mod tests {
     use std::sync::{Arc, Barrier};
     use std::thread;
 
+    fn byte(number: usize) -> u8 {
+        u8::try_from(number).expect("a small number")
+    }
+
     /// Runs `act` in a forked child. Returns its result, or `false` if the child hangs.
     fn child_does(act: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child uses this crate and the system's allocator, and then ends.
@@ -245,7 +249,7 @@ mod tests {
             let (mut reader, mut writer) = std::io::pipe().unwrap();
             let ended = child_does(|| {
                 use std::io::Write;
-                let bytes: Vec<u8> = numbers().into_iter().map(|number| number as u8).collect();
+                let bytes: Vec<u8> = numbers().into_iter().map(byte).collect();
                 writer.write_all(&bytes).is_ok()
             });
             drop(writer);
@@ -254,7 +258,7 @@ mod tests {
             assert!(ended);
             let mut used = Vec::new();
             std::io::Read::read_to_end(&mut reader, &mut used).unwrap();
-            let is_used = |number: usize| used.contains(&(number as u8));
+            let is_used = |number: usize| used.contains(&byte(number));
             assert!(is_used(idle), "{idle} in {used:?}");
             assert!(!is_used(own) || own >= OWNED);
             assert!(!is_used(inside) || inside >= OWNED, "its value may be half changed");

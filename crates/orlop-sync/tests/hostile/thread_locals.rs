@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 
-const ROUNDS: usize = if cfg!(miri) { 20 } else { 2000 };
+const ROUNDS: usize = if cfg!(miri) { 8 } else { 2000 };
 
 /// Runs its code when it is destroyed.
 #[derive(Default)]
@@ -36,8 +36,8 @@ impl Meeting {
     }
 
     fn meet(&self) {
-        self.0.send(()).unwrap();
-        self.1.recv().unwrap();
+        self.0.send(()).expect("the other thread");
+        self.1.recv().expect("the other thread");
     }
 }
 
@@ -66,7 +66,7 @@ fn with_one_number(act: fn()) {
         thread_slot::index()
     });
     // Usually equal; another test may have taken the number meanwhile.
-    let _numbers = (ending.join().unwrap(), number.join().unwrap());
+    let _numbers = (ending.join().expect("ends"), number.join().expect("ends"));
 }
 
 #[test]
