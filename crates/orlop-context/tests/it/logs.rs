@@ -22,7 +22,10 @@ fn lines(log: &str) -> Vec<String> {
         match columns[..] {
             // The default is wrapped for tracking, which gives ids.
             [_, _, action, _, bytes, _, tag, step, id, allocator] if step.parse::<u64>().is_ok() => {
-                assert!(id.parse::<u64>().unwrap() > 0 && allocator.starts_with("tracking"), "{line}");
+                assert!(
+                    id.parse::<u64>().is_ok_and(|id| id > 0) && allocator.starts_with("tracking"),
+                    "{line}"
+                );
                 Some([action, bytes, tag, step].join(" "))
             }
             _ => None,
