@@ -48,7 +48,8 @@ impl DeviceShare {
 /// | `ORLOP_DEVICE_GROWTH` | `pages` as far as the policy and the device have them, or `regions` |
 /// | `ORLOP_DEVICE_PREALLOCATE` | [`DeviceConfig::preallocate`]: a size or a share, as for the limit |
 ///
-/// An empty variable counts as not set. A value that cannot be parsed is an error when the allocator is built.
+/// An empty variable counts as not set. A value that cannot be parsed is an error when the allocator is
+/// built.
 ///
 /// ```
 /// use orlop_core::Device;

@@ -74,8 +74,8 @@ impl<B: Backing> Pow2<B> {
         Self { source, align, search_up: SEARCH_UP, counters: ShardedCounters::default() }
     }
 
-    /// Sets the number of larger buckets that a request searches when its own is empty, up to 31, which is all
-    /// of them. The module documentation says what each number wastes.
+    /// Sets the number of larger buckets that a request searches when its own is empty, up to 31, which is
+    /// all of them. The module documentation says what each number wastes.
     #[must_use]
     pub fn search_up(mut self, buckets: usize) -> Self {
         self.search_up = buckets.min(BUCKETS - 1);

@@ -13,8 +13,8 @@ use std::ptr::{self, NonNull};
 /// host calls.
 ///
 /// A region is visited when it is allocated and before it is released, pages when they are mapped and before
-/// they are unmapped. Pages that move are released and reserved. Pages are visited in the pieces in which they
-/// come and go. The node is unknown.
+/// they are unmapped. Pages that move are released and reserved. Pages are visited in the pieces in which
+/// they come and go. The node is unknown.
 ///
 /// A visitor that panics on [`RegionChange::Reserved`] refuses the memory: the engine is told that there is
 /// none, unless it is memory that moved.
