@@ -203,18 +203,20 @@ unsafe impl Allocator for UpstreamArena {
         let (stream, bytes) = (self.stream_of(request), request.bytes.max(1));
         let may_zero = !request.zeroed || self.device.is_cpu();
         let bumped = if may_zero { self.segments.lock().bump(stream, bytes, request.align) } else { None };
-        let part = match bumped {
+        let mut part = match bumped {
             Some(part) => part,
             None => self.grow(request, stream, !may_zero)?,
         };
+        if request.zeroed && part.dirty > 0 && part.access != Access::Host {
+            // Address space of the CPU, or memory that it cannot access.
+            let address = part.ptr.as_ptr().addr();
+            let _ended = self.segments.lock().count_out(part.token, address, [].into_iter())?;
+            part = self.grow(request, stream, true)?;
+        }
         let SegmentPart { token, ptr, access, dirty } = part;
         if request.zeroed && dirty > 0 {
-            if access != Access::Host {
-                let _ended = self.segments.lock().count_out(token, ptr.as_ptr().addr(), [].into_iter())?;
-                return Err(Error::CannotZero { device: self.device });
-            }
             // SAFETY: host memory of a live block, allocated above and not passed on.
-            unsafe { ptr.write_bytes(0, dirty.min(bytes)) };
+            unsafe { ptr.write_bytes(0, dirty) };
         }
         let mut record = Box::new(Record::new(ptr, bytes, self.device, access).token(token));
         record.assign(request);
@@ -225,7 +227,8 @@ unsafe impl Allocator for UpstreamArena {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        let uses = block.stream_uses();
+        // An adaptor can record streams that the allocator below does not wait for: they have no effect there.
+        let uses = block.stream_uses().filter(|_| self.is_stream_ordered);
         let ended = self.segments.lock().count_out(block.token, block.address(), uses)?;
         // SAFETY: every block of this allocator has a box from `allocate` (guaranteed by the caller).
         drop(unsafe { block.into_record() });
