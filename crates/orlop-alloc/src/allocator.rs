@@ -1,8 +1,8 @@
 //! The trait that every engine and adaptor implements.
 
+use crate::handle::Counting;
 use crate::{AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
 use orlop_core::{Device, MemoryKind};
-use orlop_sync::{BlockCounter, OwnerState, Totals};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -77,10 +77,7 @@ pub struct TagUse {
 ///    initialised;
 /// 3. if the request is `zeroed`, the requested bytes read as zero;
 /// 4. the block may be returned from any thread;
-/// 5. the above holds as long as `self` exists, also if `self` is moved;
-/// 6. `counter` is either always `Some` or always `None`. If it is `Some`, every block handed out is counted
-///    in, and every block returned by `deallocate_counted` is counted out, in that one counter, which `close`
-///    closes.
+/// 5. the above holds as long as `self` exists, also if `self` is moved.
 pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// Allocates a block. `request.bytes` is not zero, except with [`Allocator::has_opaque_handles`].
     ///
@@ -105,7 +102,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
 
     /// Grows a block in place to `bytes` requested bytes, which is more than it has now. Returns `false` if
     /// that is not possible; the block is then unchanged. The additional bytes are in the same condition as
-    /// those of a new block. An engine with an [`Allocator::counter`] counts the additional bytes.
+    /// those of a new block. An engine that [counts its own blocks](Allocator::counting) counts the additional bytes.
     ///
     /// # Safety
     ///
@@ -118,93 +115,20 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// Returns the device that the memory is on.
     fn device(&self) -> Device;
 
-    /// Returns the engine's own counter if it counts its blocks itself. A handle then does not count them a
-    /// second time: it returns blocks by [`Allocator::deallocate_counted`], and [`Allocator::close`] reports
-    /// when the engine may be destroyed.
-    fn counter(&self) -> Option<&dyn BlockCounter> {
-        None
-    }
-
-    /// Returns the totals of the allocator behind, for an adaptor that stands in its place: its handle then
-    /// counts no bytes itself, so that a block is not counted twice.
-    fn upstream_totals(&self) -> Option<Totals> {
-        None
-    }
-
-    /// Frees a block like [`Allocator::deallocate`], and returns [`OwnerState::Unused`] if it was the last
-    /// one after [`Allocator::close`]. Engines with an [`Allocator::counter`] implement it; the default never
-    /// returns that.
-    ///
-    /// It takes a pointer, because another thread may destroy the engine as soon as the block is counted out,
-    /// while this call is still returning: a reference parameter would have to stay valid until then. The
-    /// same holds for functions that this one calls. A local reference may be used until the block is counted
-    /// out.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Allocator::deallocate`]; the block then stays counted.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Allocator::deallocate`] of `this`, which is valid until the block is counted out. After
-    /// [`OwnerState::Unused`] the engine must not be used.
-    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState>
+    /// Returns how a handle uses an engine that counts its own blocks: see
+    /// [`CountingEngine`](crate::engine_support::CountingEngine). The default is `None`: the handle counts.
+    fn counting() -> Option<Counting<Self>>
     where
         Self: Sized,
     {
-        // SAFETY: nothing is counted out here, so the engine exists for the whole call (guaranteed by the
-        // caller).
-        let engine = unsafe { this.as_ref() };
-        // SAFETY: guaranteed by the caller.
-        unsafe { engine.deallocate(block) }.map(|()| OwnerState::InUse)
+        None
     }
 
-    /// Closes the [`Allocator::counter`]: see [`ShardedCounters::close`](orlop_sync::ShardedCounters::close).
-    /// Engines with a counter implement it. It takes a pointer for the same reason as
-    /// [`Allocator::deallocate_counted`].
-    ///
-    /// # Safety
-    ///
-    /// No handle of the engine remains, and this is called once. After [`OwnerState::Unused`], from this call
-    /// or from a later free, the caller destroys the engine.
-    unsafe fn close(this: NonNull<Self>) -> OwnerState
-    where
-        Self: Sized,
-    {
-        let _ = this;
-        // Not called for an engine without a counter. An engine that has one and lacks this method leaks.
-        OwnerState::InUse
-    }
-
-    /// Switches byte statistics of [`Allocator::counter`] on or off. Called before the first block: see
-    /// [`AllocatorRef::with_statistics`](crate::AllocatorRef::with_statistics). Engines without a counter
-    /// ignore it.
+    /// Switches the byte statistics of an engine that [counts its own blocks](Allocator::counting) on or off.
+    /// Called before the first block: see
+    /// [`AllocatorRef::with_statistics`](crate::AllocatorRef::with_statistics). Other engines ignore it.
     fn set_statistics(&mut self, on: bool) {
         let _ = on;
-    }
-
-    /// Allocates a block from the calling thread's cache and counts it in [`Allocator::counter`], without a
-    /// lock, a shared write or waiting. `None` means that [`Allocator::allocate`] has to be called, which
-    /// searches further; that is always so for zero bytes and for engines without a counter.
-    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        let _ = request;
-        None
-    }
-
-    /// Frees a block into the calling thread's cache and counts it out, without a change of a region. `Some`
-    /// returns the block unchanged: the caller then passes it to [`Allocator::deallocate_counted`]. That is
-    /// always so if the block could be the last one. It takes a pointer for the same reason as
-    /// `deallocate_counted`.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Allocator::deallocate_counted`]. After `None` the engine may already be destroyed.
-    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock>
-    where
-        Self: Sized,
-    {
-        let _ = this;
-        Some(block)
     }
 
     /// Returns the size of the device's memory and how much is free, if the engine's backing reports it.
@@ -333,25 +257,3 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
         AllocatorRef::new(self)
     }
 }
-
-/// Implements `counter`, `close` and `set_statistics` of an engine whose blocks and handles are counted in
-/// the field `$counters`, an [`orlop_sync::ShardedCounters`].
-macro_rules! counted_by {
-    ($counters:ident) => {
-        fn counter(&self) -> Option<&dyn ::orlop_sync::BlockCounter> {
-            Some(&self.$counters)
-        }
-
-        unsafe fn close(this: ::std::ptr::NonNull<Self>) -> ::orlop_sync::OwnerState {
-            // SAFETY: the engine exists until it is closed (guaranteed by the caller).
-            let counters = ::std::ptr::NonNull::from(unsafe { &this.as_ref().$counters });
-            // SAFETY: guaranteed by the caller.
-            unsafe { ::orlop_sync::ShardedCounters::close(counters) }
-        }
-
-        fn set_statistics(&mut self, on: bool) {
-            self.$counters.set_counted(on);
-        }
-    };
-}
-pub(crate) use counted_by;

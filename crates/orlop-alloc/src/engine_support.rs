@@ -7,6 +7,7 @@
 //! | [`SortedRuns`], [`FreeChunk`] | free chunks by size and address: best fit, the lowest of several |
 //! | [`RecordSlab`] | records of blocks, dense, with hints that are read without them |
 //! | [`StreamUses`] | the set of streams that used a block, in one word |
+//! | [`CountingEngine`], [`Counting`] | engines that count their own blocks, with a cache per thread |
 //! | [`first_one_from`] | the next non-empty list in a bit map of lists |
 //!
 //! These are the parts that this crate's own engines are built from, so that an engine for a device costs a
@@ -18,4 +19,5 @@
 pub use crate::bfc::bins::{Free as FreeChunk, first_one_from};
 pub use crate::bfc::sorted_runs::{Position, SortedRuns};
 pub use crate::block::{RecordSlab, StreamUses};
+pub use crate::handle::{Counting, CountingEngine};
 pub use orlop_host::shield::{report as trace_guarded, shielded as guarded};

@@ -2,7 +2,6 @@
 
 use crate::{Allocator, AllocatorRef, Error, LookupResult, RawBlock, Request, Result, forward};
 use orlop_core::{Alignment, MemoryKind};
-use orlop_sync::Totals;
 use std::fmt::Debug;
 use std::ptr::NonNull;
 
@@ -26,9 +25,8 @@ pub trait Charge: Debug + Send + Sync + 'static {
     fn exceeded(&self, request: &Request, bytes: u64);
 }
 
-/// Charges the granted bytes of live blocks to a [`Charge`]. It stands in the place of its upstream, whose
-/// statistics it reports: put it behind a handle [without](AllocatorRef::with_statistics) statistics, so that
-/// a block is not counted twice.
+/// Charges the granted bytes of live blocks to a [`Charge`]. Put it behind a handle that
+/// [stands for](AllocatorRef::standing_for) its upstream, so that a block is not counted twice.
 #[derive(Debug)]
 pub struct Charged<C> {
     upstream: AllocatorRef,
@@ -113,10 +111,6 @@ unsafe impl<C: Charge> Allocator for Charged<C> {
         let found = unsafe { self.upstream.deallocate_raw(ptr, requested) }?;
         self.accounts.discharge(found.kind, found.granted as u64);
         Ok(found)
-    }
-
-    fn upstream_totals(&self) -> Option<Totals> {
-        Some(self.upstream.stats().totals)
     }
 
     fn reset_peak(&self) {

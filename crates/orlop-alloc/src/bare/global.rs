@@ -3,10 +3,11 @@
 use super::{Header, base, header, offset, put_header, request, with_header};
 use crate::backing::{HugePages, Mmap};
 use crate::caching::Caching;
+use crate::handle::CountingEngine;
 use crate::{Allocator, RawBlock, Record, Request, Result, Stats, Tag, TagUse};
 use orlop_core::MemoryKind;
 use orlop_host::shield::InsideGuard;
-use orlop_sync::{BlockCounter, RemoteFreeList, Totals};
+use orlop_sync::RemoteFreeList;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -109,7 +110,7 @@ impl GlobalAllocator {
     #[must_use]
     pub fn stats() -> Stats {
         with_engine(|engine| {
-            let totals = engine.counter().map_or_else(Totals::default, BlockCounter::totals);
+            let totals = engine.counter().totals();
             Stats {
                 // The engine's memory is never pinned.
                 has_unpinned: totals.kinds[MemoryKind::HostPinned.index()].allocations > 0,
@@ -123,9 +124,7 @@ impl GlobalAllocator {
     /// Resets the peaks of live and reserved bytes to the current values.
     pub fn reset_peaks() {
         with_engine(|engine| {
-            if let Some(counter) = engine.counter() {
-                counter.reset_peaks();
-            }
+            engine.counter().reset_peaks();
             engine.reset_peak();
         });
     }

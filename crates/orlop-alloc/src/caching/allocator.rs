@@ -9,6 +9,7 @@ use super::tags::TagSums;
 use super::thread_cache::ThreadCache;
 use super::token::Token;
 use crate::backing::Backing;
+use crate::handle::CountingEngine;
 use crate::{
     AllocationId, Allocator, AllocatorRef, Error, LookupResult, OutOfMemory, RawBlock, RegionWatch, Request,
     Result, Semantics, StreamUses, TagUse, Usage,
@@ -26,48 +27,6 @@ use std::sync::atomic::Ordering;
 // released when the engine is dropped, or when they are wholly free. 6. each path that hands a block out
 // counts it in, and each path that takes one back counts it out, as its last action.
 unsafe impl<B: Backing> Allocator for Caching<B> {
-    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        // A kind that cannot be on this device never passes: the first block of a kind exceeds the slot's
-        // limit, so `allocate` handles it and checks the kind. One comparison for alignment and zeroing.
-        if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
-            return not_cached();
-        }
-        // SAFETY: stacks and plans call nothing to hand a block out; tags are changed in `call`.
-        let Some(mut guard) = (unsafe { self.counters.try_enter() }) else { return not_cached() };
-        if guard.value().plans_for(request.bytes) {
-            return take_planned(guard, request);
-        }
-        let counts = guard.counts();
-        let allowed = |granted| !counts.exceeds_limit(request.kind, granted);
-        match guard.value().take_stacked(request, allowed) {
-            // SAFETY: just taken from the slot's cache.
-            Some(Some(found)) => Some(unsafe { hand_out(guard, found, request) }),
-            Some(None) => take_tagged(guard, request),
-            None => {
-                drop(guard);
-                not_cached()
-            }
-        }
-    }
-
-    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
-        if !block.uses.is_empty() {
-            return not_given(block);
-        }
-        // SAFETY: the engine is alive until the block is counted out (guaranteed by the caller).
-        let engine = unsafe { this.as_ref() };
-        // SAFETY: stacks and plans call nothing to take a block back; tags are changed in `call`.
-        let Some(mut guard) = (unsafe { engine.counters.try_enter() }) else { return not_given(block) };
-        let (kind, granted, requested) = (block.kind, block.granted, block.requested);
-        // SAFETY: every block of this engine has a record of this engine, and the caller uses it no more.
-        if !unsafe { guard.value().put_fast(block.record()) } {
-            // SAFETY: guaranteed by the caller; `put_fast` changed nothing.
-            return unsafe { Self::give_elsewhere(this, guard, block) };
-        }
-        guard.count_out(kind, granted, requested);
-        None
-    }
-
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         self.allocate_in_steps(request)
     }
@@ -77,29 +36,12 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
-        // SAFETY: the engine is alive until the block is counted out (guaranteed by the caller).
-        let engine = unsafe { this.as_ref() };
-        // SAFETY: every block of this engine has a record of this engine.
-        let mut record = unsafe { block.into_record() };
-        let (kind, granted, requested) = (record.kind, record.granted, record.requested);
-        record.uses = StreamUses::new();
-        // No thread waits for a slot while it holds the heap's lock.
-        engine.counters.with(|cache| {
-            cache.set_slot(thread_slot::index());
-            engine.put_back(cache, record)
-        })?;
-        let counters = NonNull::from(&engine.counters);
-        // SAFETY: the block was counted in, and leaves with this call: the engine may be dropped after it.
-        Ok(unsafe { ShardedCounters::count_out(counters, kind, granted, requested) })
-    }
-
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         // SAFETY: guaranteed by the caller.
         unsafe { self.grow_in_place_from_heap(block, bytes) }
     }
 
-    crate::allocator::counted_by!(counters);
+    crate::handle::counts_itself!(counters);
 
     fn device(&self) -> Device {
         self.backing.device()
@@ -220,6 +162,71 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         });
         broken.map_or(Ok(()), Err)
     }
+}
+
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
+// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+unsafe impl<B: Backing> CountingEngine for Caching<B> {
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        // A kind that cannot be on this device never passes: the first block of a kind exceeds the slot's
+        // limit, so `allocate` handles it and checks the kind. One comparison for alignment and zeroing.
+        if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
+            return not_cached();
+        }
+        // SAFETY: stacks and plans call nothing to hand a block out; tags are changed in `call`.
+        let Some(mut guard) = (unsafe { self.counters.try_enter() }) else { return not_cached() };
+        if guard.value().plans_for(request.bytes) {
+            return take_planned(guard, request);
+        }
+        let counts = guard.counts();
+        let allowed = |granted| !counts.exceeds_limit(request.kind, granted);
+        match guard.value().take_stacked(request, allowed) {
+            // SAFETY: just taken from the slot's cache.
+            Some(Some(found)) => Some(unsafe { hand_out(guard, found, request) }),
+            Some(None) => take_tagged(guard, request),
+            None => {
+                drop(guard);
+                not_cached()
+            }
+        }
+    }
+
+    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+        if !block.uses.is_empty() {
+            return not_given(block);
+        }
+        // SAFETY: the engine is alive until the block is counted out (guaranteed by the caller).
+        let engine = unsafe { this.as_ref() };
+        // SAFETY: stacks and plans call nothing to take a block back; tags are changed in `call`.
+        let Some(mut guard) = (unsafe { engine.counters.try_enter() }) else { return not_given(block) };
+        let (kind, granted, requested) = (block.kind, block.granted, block.requested);
+        // SAFETY: every block of this engine has a record of this engine, and the caller uses it no more.
+        if !unsafe { guard.value().put_fast(block.record()) } {
+            // SAFETY: guaranteed by the caller; `put_fast` changed nothing.
+            return unsafe { Self::give_elsewhere(this, guard, block) };
+        }
+        guard.count_out(kind, granted, requested);
+        None
+    }
+
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
+        // SAFETY: the engine is alive until the block is counted out (guaranteed by the caller).
+        let engine = unsafe { this.as_ref() };
+        // SAFETY: every block of this engine has a record of this engine.
+        let mut record = unsafe { block.into_record() };
+        let (kind, granted, requested) = (record.kind, record.granted, record.requested);
+        record.uses = StreamUses::new();
+        // No thread waits for a slot while it holds the heap's lock.
+        engine.counters.with(|cache| {
+            cache.set_slot(thread_slot::index());
+            engine.put_back(cache, record)
+        })?;
+        let counters = NonNull::from(&engine.counters);
+        // SAFETY: the block was counted in, and leaves with this call: the engine may be dropped after it.
+        Ok(unsafe { ShardedCounters::count_out(counters, kind, granted, requested) })
+    }
+
+    crate::handle::counted_by!(counters);
 }
 
 /// Leaves a request to the slow path. Cold, and called last: so the code of the fast path has no jumps over

@@ -19,6 +19,7 @@
 
 use super::region_source::{RegionSource, answered_by_source, cached_align};
 use crate::backing::{Backing, BackingRef};
+use crate::handle::CountingEngine;
 use crate::{Allocator, RawBlock, Record, Request, Result, StreamUses, Usage};
 use orlop_core::Alignment;
 use orlop_sync::{OwnerState, ShardedCounters};
@@ -157,6 +158,78 @@ fn bucket_of(bytes: usize) -> usize {
 // used blocks, and `reserve_block` zeroes regions that are not zeroed. 4. caches are behind slots. 5. cached
 // blocks are released when the engine is dropped.
 unsafe impl<B: Backing> Allocator for Pow2<B> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        if let Some(block) = self.take_cached(request) {
+            return Ok(block);
+        }
+        request.kind.check_on(self.source.device())?;
+        let bucket = bucket_of(request.bytes);
+        if !self.is_cached(request, bucket) {
+            return self.allocate_region(request, request.bytes, request.align, UNCACHED);
+        }
+        let found = self.counters.with(|cache| {
+            let found = cache.buckets[bucket].pop();
+            found.or_else(|| cache.buckets[bucket + 1..].iter_mut().take(self.search_up).find_map(Vec::pop))
+        });
+        let Some(mut record) = found else {
+            return self.allocate_slow(request, bucket, (1 << SMALLEST_LOG2) << bucket);
+        };
+        // Outside the slot: a backing is user code.
+        // SAFETY: the block was cached and has not been handed out; it has at least the size of its bucket,
+        // which `request.bytes` does not exceed.
+        if request.zeroed && !unsafe { self.source.prepare(&record, request) } {
+            self.counters.with(|cache| cache.insert(record));
+            return Err(self.source.cannot_zero());
+        }
+        self.counters.count_in(request.kind, record.granted, request.bytes);
+        record.assign(request);
+        Ok(RawBlock::new(record))
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
+    }
+
+    crate::handle::counts_itself!(counters);
+
+    fn name(&self) -> &str {
+        "pow2"
+    }
+
+    fn usage(&self) -> Usage {
+        let mut metadata = 0;
+        self.counters.for_each_slot(|cache| {
+            let capacity: usize = cache.buckets.iter().map(Vec::capacity).sum();
+            metadata += size_of::<Cache>() + capacity * size_of::<usize>();
+        });
+        self.source.usage(metadata)
+    }
+
+    answered_by_source!();
+
+    fn trim(&self, target: u64) -> u64 {
+        let mut excess = self.source.reserved().saturating_sub(target);
+        let mut gone = Vec::new();
+        self.counters.for_each_slot(|cache| {
+            // Largest first, so that the fewest regions are released.
+            for bucket in cache.buckets.iter_mut().rev() {
+                while excess > 0 {
+                    let Some(record) = bucket.pop() else { break };
+                    excess = excess.saturating_sub(record.granted as u64);
+                    gone.push(record);
+                }
+            }
+        });
+        // SAFETY: the blocks were cached, so they are not in use, and their regions were reserved with
+        // this alignment.
+        unsafe { self.source.release_all(&gone, self.align) }
+    }
+}
+
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
+// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+unsafe impl<B: Backing> CountingEngine for Pow2<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         let bucket = bucket_of(request.bytes);
         // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit, and
@@ -200,39 +273,6 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         None
     }
 
-    fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        if let Some(block) = self.take_cached(request) {
-            return Ok(block);
-        }
-        request.kind.check_on(self.source.device())?;
-        let bucket = bucket_of(request.bytes);
-        if !self.is_cached(request, bucket) {
-            return self.allocate_region(request, request.bytes, request.align, UNCACHED);
-        }
-        let found = self.counters.with(|cache| {
-            let found = cache.buckets[bucket].pop();
-            found.or_else(|| cache.buckets[bucket + 1..].iter_mut().take(self.search_up).find_map(Vec::pop))
-        });
-        let Some(mut record) = found else {
-            return self.allocate_slow(request, bucket, (1 << SMALLEST_LOG2) << bucket);
-        };
-        // Outside the slot: a backing is user code.
-        // SAFETY: the block was cached and has not been handed out; it has at least the size of its bucket,
-        // which `request.bytes` does not exceed.
-        if request.zeroed && !unsafe { self.source.prepare(&record, request) } {
-            self.counters.with(|cache| cache.insert(record));
-            return Err(self.source.cannot_zero());
-        }
-        self.counters.count_in(request.kind, record.granted, request.bytes);
-        record.assign(request);
-        Ok(RawBlock::new(record))
-    }
-
-    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
-    }
-
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
@@ -253,40 +293,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         Ok(unsafe { ShardedCounters::count_out(counters, kind, granted, requested) })
     }
 
-    crate::allocator::counted_by!(counters);
-
-    fn name(&self) -> &str {
-        "pow2"
-    }
-
-    fn usage(&self) -> Usage {
-        let mut metadata = 0;
-        self.counters.for_each_slot(|cache| {
-            let capacity: usize = cache.buckets.iter().map(Vec::capacity).sum();
-            metadata += size_of::<Cache>() + capacity * size_of::<usize>();
-        });
-        self.source.usage(metadata)
-    }
-
-    answered_by_source!();
-
-    fn trim(&self, target: u64) -> u64 {
-        let mut excess = self.source.reserved().saturating_sub(target);
-        let mut gone = Vec::new();
-        self.counters.for_each_slot(|cache| {
-            // Largest first, so that the fewest regions are released.
-            for bucket in cache.buckets.iter_mut().rev() {
-                while excess > 0 {
-                    let Some(record) = bucket.pop() else { break };
-                    excess = excess.saturating_sub(record.granted as u64);
-                    gone.push(record);
-                }
-            }
-        });
-        // SAFETY: the blocks were cached, so they are not in use, and their regions were reserved with
-        // this alignment.
-        unsafe { self.source.release_all(&gone, self.align) }
-    }
+    crate::handle::counted_by!(counters);
 }
 
 impl<B: Backing> Drop for Pow2<B> {

@@ -14,6 +14,7 @@
 
 use super::arena::{ArenaCore, ArenaCounters, Reset, SEGMENT_BITS, give_cached, take_cached};
 use crate::backing::Backing;
+use crate::handle::CountingEngine;
 use crate::{
     Allocator, Error, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Semantics, Usage,
 };
@@ -136,17 +137,6 @@ impl<B: Backing + Clone> ThreadArenas<B> {
 // token selects its arena, also in a lease. 6. each path that hands a block out counts it in, and each path
 // that takes one back counts it out, as its last action.
 unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
-    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        take_cached(&self.counters, request)
-    }
-
-    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
-        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
-        let counters = NonNull::from(unsafe { &this.as_ref().counters });
-        // SAFETY: guaranteed by the caller.
-        unsafe { give_cached(counters, block) }
-    }
-
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         self.own_or_new().allocate(&self.counters, request)
     }
@@ -156,24 +146,13 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
-        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
-        let engine = unsafe { this.as_ref() };
-        let Some(arena) = engine.arena_of(&block) else {
-            return Err(Error::ForeignPointer { address: block.address() });
-        };
-        let (arena, counters) = (NonNull::from(arena), NonNull::from(&engine.counters));
-        // SAFETY: the token selects the arena that allocated the block; the rest is guaranteed by the caller.
-        unsafe { ArenaCore::deallocate_counted(arena, counters, block) }
-    }
-
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let Some(arena) = self.arena_of(block) else { return false };
         // SAFETY: the token selects the arena that allocated the block; the rest is guaranteed by the caller.
         unsafe { arena.grow_in_place(&self.counters, block, bytes) }
     }
 
-    crate::allocator::counted_by!(counters);
+    crate::handle::counts_itself!(counters);
 
     fn device(&self) -> Device {
         self.backing.device()
@@ -231,4 +210,32 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
     fn verify(&self) -> Result<()> {
         self.all().try_for_each(|arena| arena.verify(&self.counters))
     }
+}
+
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
+// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+unsafe impl<B: Backing + Clone> CountingEngine for ThreadArenas<B> {
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        take_cached(&self.counters, request)
+    }
+
+    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
+        let counters = NonNull::from(unsafe { &this.as_ref().counters });
+        // SAFETY: guaranteed by the caller.
+        unsafe { give_cached(counters, block) }
+    }
+
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
+        let engine = unsafe { this.as_ref() };
+        let Some(arena) = engine.arena_of(&block) else {
+            return Err(Error::ForeignPointer { address: block.address() });
+        };
+        let (arena, counters) = (NonNull::from(arena), NonNull::from(&engine.counters));
+        // SAFETY: the token selects the arena that allocated the block; the rest is guaranteed by the caller.
+        unsafe { ArenaCore::deallocate_counted(arena, counters, block) }
+    }
+
+    crate::handle::counted_by!(counters);
 }

@@ -1,7 +1,7 @@
 //! A handle as an [`Allocator`]: for adaptors, which take an allocator below them.
 
 use super::AllocatorRef;
-use super::cell::{AllocatorCell, CellHead};
+use super::cell::{AllocatorCell, CellHead, Counts};
 use crate::observer::{Event, RegionWatch};
 use crate::{
     Allocator, DeviceMemory, LookupResult, OutOfMemory, RawBlock, Request, Result, Semantics, TagUse, Usage,
@@ -90,7 +90,7 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
                     watches.observe_block(&Event::RawFreed { address, found: &found, allocator });
                     watches.deliver();
                 }
-                if let Some(counters) = &cell.counters {
+                if let Counts::Handle(counters) = &cell.head.counts {
                     let (counters, kind) = (NonNull::from(counters), found.kind);
                     // SAFETY: the block was counted in, and leaves with this call.
                     let state =

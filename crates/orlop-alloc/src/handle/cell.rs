@@ -30,10 +30,10 @@
 //! * A block is counted in after the counters were closed: only handles allocate, and the counters are closed
 //!   after the last of them.
 
-use super::release_fns::ReleaseFns;
+use super::counting::CountingFns;
 use super::weak::WeakLink;
 use crate::observer::{Event, WatchList};
-use crate::{Allocator, Block, Error, RawBlock, Request, Result, Stats};
+use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Request, Result, Stats};
 use orlop_core::{Alignment, MemoryKind};
 use orlop_host::shield::report;
 use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals};
@@ -48,27 +48,36 @@ pub(crate) struct CellHead {
     pub(super) closed: AtomicU8,
     /// True for memory of a device. Its requests take the slow path, which completes them.
     pub(super) is_device: bool,
-    pub(super) release_fns: ReleaseFns,
+    /// What counts the blocks.
+    pub(super) counts: Counts,
     /// The cell's allocator.
     pub(super) allocator: NonNull<dyn Allocator>,
     /// The cell.
     pub(super) cell: NonNull<AllocatorCell<dyn Allocator>>,
 }
 
-/// The fast path is closed for all: the engine has no counters of its own, or an observer watches blocks.
+/// The fast path is closed for all: an observer watches blocks, or the handle completes all requests.
 pub(super) const COUNTED: u8 = 1;
 
 /// The fast path is closed for requests by handles, which go through a budget gate; see
 /// [`AllocatorRef::set_gate`](super::AllocatorRef::set_gate).
 pub(super) const GATED: u8 = 2;
 
+/// What counts the blocks of an allocator.
+pub(super) enum Counts {
+    /// The handle, in these counters.
+    Handle(ShardedCounters),
+    /// The engine; its functions are of the type of the cell's allocator.
+    Engine(CountingFns),
+}
+
 /// An allocator with its counts. It exists until no handle and no block is left.
 #[repr(C)]
 pub(crate) struct AllocatorCell<A: ?Sized> {
     pub(super) head: CellHead,
     pub(super) handles: Handles,
-    /// `None` if the engine has its own counters.
-    pub(super) counters: Option<ShardedCounters>,
+    /// The allocator whose totals this one's are, if it stands in the place of that one.
+    pub(super) stands_for: Option<AllocatorRef>,
     pub(super) refused_frees: AtomicU64,
     /// The observers, with the region events that they have not received yet: one relaxed load while there
     /// are none. The cell keeps a removed list, even if an observer removes itself, as long as it is read:
@@ -92,16 +101,22 @@ impl CellHead {
     /// one.
     #[inline(always)]
     pub(super) fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        if self.closed.load(Ordering::Relaxed) == 0 { self.allocator().take_cached(request) } else { None }
+        if self.closed.load(Ordering::Relaxed) == 0 { self.take_from_engine(request) } else { None }
     }
 
     /// [`CellHead::take_cached`] for a request that passes no gate.
     #[inline(always)]
     pub(super) fn take_cached_ungated(&self, request: &Request) -> Option<RawBlock> {
-        if self.closed.load(Ordering::Relaxed) & COUNTED == 0 {
-            self.allocator().take_cached(request)
-        } else {
-            None
+        if self.closed.load(Ordering::Relaxed) & COUNTED == 0 { self.take_from_engine(request) } else { None }
+    }
+
+    /// Allocates a block from the calling thread's cache in an engine that counts its blocks.
+    #[inline(always)]
+    fn take_from_engine(&self, request: &Request) -> Option<RawBlock> {
+        match &self.counts {
+            // SAFETY: the address is that of the cell's engine, which lives as long as `self`.
+            Counts::Engine(engine) => unsafe { (engine.take_cached)(self.allocator.cast(), request) },
+            Counts::Handle(_) => None,
         }
     }
 
@@ -110,7 +125,8 @@ impl CellHead {
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::give_cached`]. After `None` the cell may be destroyed.
+    /// As for [`CountingEngine::give_cached`](super::CountingEngine::give_cached). After `None` the cell may
+    /// be destroyed.
     #[inline(always)]
     pub(super) unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         // SAFETY: the block is not counted out yet (guaranteed by the caller).
@@ -118,24 +134,48 @@ impl CellHead {
         if head.closed.load(Ordering::Relaxed) & COUNTED != 0 {
             return Some(block);
         }
-        // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
-        unsafe { (head.release_fns.give_cached)(head.allocator.cast(), block) }
+        // SAFETY: guaranteed by the caller.
+        unsafe { Self::give_to_engine(this, block) }
+    }
+
+    /// Caches a freed block for the calling thread in an engine that counts its blocks. Returns the block if
+    /// it does not.
+    ///
+    /// # Safety
+    ///
+    /// As for [`CellHead::give_cached`].
+    #[inline(always)]
+    pub(super) unsafe fn give_to_engine(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+        // SAFETY: the block is not counted out yet (guaranteed by the caller).
+        let head = unsafe { this.as_ref() };
+        match &head.counts {
+            // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
+            Counts::Engine(engine) => unsafe { (engine.give_cached)(head.allocator.cast(), block) },
+            Counts::Handle(_) => Some(block),
+        }
     }
 }
 
 impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// Returns the counters: the cell's, or the engine's own.
-    pub(super) fn counter(&self) -> Option<&dyn BlockCounter> {
-        match &self.counters {
-            Some(counters) => Some(counters),
-            None => self.allocator.counter(),
+    pub(super) fn counter(&self) -> &dyn BlockCounter {
+        match &self.head.counts {
+            Counts::Handle(counters) => counters,
+            Counts::Engine(engine) => {
+                // SAFETY: the address is that of the cell's engine, which lives as long as `self`.
+                let counter = unsafe { (engine.counter)(self.head.allocator.cast()) };
+                // SAFETY: the engine's counter, borrowed from it.
+                unsafe { counter.as_ref() }
+            }
         }
     }
 
-    /// Returns the totals of the counters, or of the allocator behind.
+    /// Returns the totals of the counters, or of the allocator that this one stands for.
     pub(super) fn totals(&self) -> Totals {
-        let upstream = self.allocator.upstream_totals();
-        upstream.or_else(|| self.counter().map(BlockCounter::totals)).unwrap_or_default()
+        match &self.stands_for {
+            Some(upstream) => upstream.cell().totals(),
+            None => self.counter().totals(),
+        }
     }
 
     /// Returns the statistics of the counters and of the engine.
@@ -162,9 +202,8 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// [`take`](Self::take), of a request with the alignment that it needs on this device.
     #[inline(always)]
     fn take_complete(&self, request: &Request) -> Result<RawBlock> {
-        if self.counters.is_none()
-            && !self.watches.is_empty()
-            && let Some(raw) = self.head.allocator().take_cached(request)
+        if !self.watches.is_empty()
+            && let Some(raw) = self.head.take_from_engine(request)
         {
             self.notify_allocated(&raw);
             return Ok(raw);
@@ -178,7 +217,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         };
         match allocated {
             Ok(raw) => {
-                if let Some(counters) = &self.counters {
+                if let Counts::Handle(counters) = &self.head.counts {
                     counters.count_in(raw.kind, raw.granted, raw.requested);
                 }
                 if !self.watches.is_empty() {
@@ -201,7 +240,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         if !unsafe { self.allocator.grow_in_place(raw, bytes) } {
             return false;
         }
-        if let Some(counters) = &self.counters {
+        if let Counts::Handle(counters) = &self.head.counts {
             let (more, more_requested) =
                 (raw.granted.saturating_sub(granted), raw.requested.saturating_sub(requested));
             counters.count_growth(raw.kind, more, more_requested, raw.granted);
@@ -255,18 +294,17 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     ) -> OwnerState {
         // SAFETY: the block is not counted out yet (guaranteed by the caller).
         let cell = unsafe { this.as_ref() };
-        let Some(counters) = &cell.counters else {
-            // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
-            return match unsafe {
-                (cell.head.release_fns.deallocate_counted)(cell.head.allocator.cast(), raw)
-            } {
-                Ok(state) => state,
-                Err(error) => {
-                    // The block is still counted, so the cell exists.
+        let counters = match &cell.head.counts {
+            Counts::Handle(counters) => counters,
+            Counts::Engine(engine) => {
+                // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
+                let freed = unsafe { (engine.deallocate_counted)(cell.head.allocator.cast(), raw) };
+                // After an error the block is still counted, so the cell exists.
+                return freed.unwrap_or_else(|error| {
                     *refused = Some(cell.refuse(error));
                     OwnerState::InUse
-                }
-            };
+                });
+            }
         };
         let (kind, granted, requested) = (raw.kind, raw.granted, raw.requested);
         // SAFETY: guaranteed by the caller.
@@ -288,11 +326,11 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     pub(super) unsafe fn close(this: NonNull<Self>) -> OwnerState {
         // SAFETY: the counters are not closed yet, so no caller got `Unused`.
         let cell = unsafe { this.as_ref() };
-        match &cell.counters {
+        match &cell.head.counts {
             // SAFETY: guaranteed by the caller.
-            Some(counters) => unsafe { ShardedCounters::close(NonNull::from(counters)) },
+            Counts::Handle(counters) => unsafe { ShardedCounters::close(NonNull::from(counters)) },
             // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
-            None => unsafe { (cell.head.release_fns.close)(cell.head.allocator.cast()) },
+            Counts::Engine(engine) => unsafe { (engine.close)(cell.head.allocator.cast()) },
         }
     }
 

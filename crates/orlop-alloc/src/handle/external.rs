@@ -6,8 +6,8 @@
 //! by which handles and blocks outlive each other are those of every other allocator.
 
 use super::destroy_owner;
-use crate::allocator::counted_by;
 use crate::block::recycle_record;
+use crate::handle::CountingEngine;
 use crate::{
     AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
 };
@@ -63,6 +63,35 @@ unsafe impl Allocator for ExternalAccount {
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
+    crate::handle::counts_itself!(counters);
+
+    fn device(&self) -> Device {
+        self.device
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    /// Live bytes count as reserved.
+    fn usage(&self) -> Usage {
+        let all = self.counters.totals().all;
+        Usage {
+            reserved: all.live_bytes,
+            peak_reserved: all.peak_bytes,
+            regions: all.live_blocks(),
+            ..Usage::default()
+        }
+    }
+
+    fn reset_peak(&self) {
+        self.counters.reset_peaks();
+    }
+}
+
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
+// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+unsafe impl CountingEngine for ExternalAccount {
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the account exists until the block is counted out (guaranteed by the caller).
         let account = unsafe { this.as_ref() };
@@ -93,30 +122,7 @@ unsafe impl Allocator for ExternalAccount {
         resume_unwind(panic)
     }
 
-    counted_by!(counters);
-
-    fn device(&self) -> Device {
-        self.device
-    }
-
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    /// Live bytes count as reserved.
-    fn usage(&self) -> Usage {
-        let all = self.counters.totals().all;
-        Usage {
-            reserved: all.live_bytes,
-            peak_reserved: all.peak_bytes,
-            regions: all.live_blocks(),
-            ..Usage::default()
-        }
-    }
-
-    fn reset_peak(&self) {
-        self.counters.reset_peaks();
-    }
+    crate::handle::counted_by!(counters);
 }
 
 #[cfg(all(test, not(loom)))]

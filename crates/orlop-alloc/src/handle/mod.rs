@@ -15,23 +15,25 @@
 
 mod as_allocator;
 mod cell;
+mod counting;
 mod external;
 mod from_block;
 mod gated;
 #[cfg(all(test, not(loom)))]
 mod lifetime_tests;
 mod observed;
-mod release_fns;
 mod weak;
 
 pub(crate) use self::cell::CellHead;
+pub use self::counting::{Counting, CountingEngine};
+pub(crate) use self::counting::{counted_by, counts_itself};
 pub use self::external::ExternalAccount;
 pub(crate) use self::from_block::{destroy_owner, grow_block, handle_of, return_block};
 pub use self::weak::WeakAllocator;
 
-use self::cell::{AllocatorCell, COUNTED, destroy};
+use self::cell::{AllocatorCell, COUNTED, Counts, destroy};
+use self::counting::CountingFns;
 use self::observed::notify_allocated;
-use self::release_fns::ReleaseFns;
 use self::weak::WeakLink;
 use crate::Block;
 use crate::block::Owner;
@@ -67,21 +69,35 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
     #[must_use]
     pub fn with_statistics(mut allocator: A, counted: bool) -> Self {
         allocator.set_statistics(counted);
-        let counters = allocator.counter().is_none().then(|| ShardedCounters::new(counted));
+        let counts = match CountingFns::of_allocator::<A>() {
+            Some(engine) => Counts::Engine(engine),
+            None => Counts::Handle(ShardedCounters::new(counted)),
+        };
+        Self::in_cell(allocator, counts, None)
+    }
+
+    /// Puts an adaptor over `upstream` behind a handle that stands in its place: its statistics have the
+    /// totals of `upstream`, so that no block is counted twice.
+    #[must_use]
+    pub fn standing_for(adaptor: A, upstream: AllocatorRef) -> Self {
+        Self::in_cell(adaptor, Counts::Handle(ShardedCounters::new(false)), Some(upstream))
+    }
+
+    fn in_cell(allocator: A, counts: Counts, stands_for: Option<AllocatorRef>) -> Self {
         let is_device = !allocator.device().is_cpu();
         let cell = NonNull::from(Box::leak(Box::<AllocatorCell<A>>::new_uninit())).cast::<AllocatorCell<A>>();
         // SAFETY: the field is inside the cell's memory.
         let place = unsafe { cell.cast::<u8>().add(offset_of!(AllocatorCell<A>, allocator)) }.cast::<A>();
         let contents = AllocatorCell {
             head: CellHead {
-                closed: AtomicU8::new(if counters.is_none() && !is_device { 0 } else { COUNTED }),
+                closed: AtomicU8::new(if is_device { COUNTED } else { 0 }),
                 is_device,
-                release_fns: ReleaseFns::of::<A>(),
+                counts,
                 allocator: place,
                 cell,
             },
             handles: Handles::new(),
-            counters,
+            stands_for,
             refused_frees: AtomicU64::new(0),
             watches: SwapCell::default(),
             link: WeakLink::default(),
@@ -189,9 +205,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
 
     /// Restarts the peaks of live and reserved bytes from their current values.
     pub fn reset_peaks(&self) {
-        if let Some(counter) = self.cell().counter() {
-            counter.reset_peaks();
-        }
+        self.cell().counter().reset_peaks();
         self.cell().allocator.reset_peak();
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The rules of access to the cell are in `cell`.
 
-use super::cell::{AllocatorCell, COUNTED};
+use super::cell::{AllocatorCell, COUNTED, CellHead};
 use crate::observer::{Event, Watch, WatchList};
 use crate::{Allocator, Error, LookupResult, RawBlock, Refusal, Request};
 use orlop_sync::OwnerState;
@@ -24,8 +24,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
             former.extend(current.clone());
             let Some(next) = change(current.as_deref()) else { return false };
             let next = WatchList::new(next);
-            let has_fast_path = self.counters.is_none() && !self.head.is_device;
-            let is_open = has_fast_path && !next.as_ref().is_some_and(|next| next.watches_blocks());
+            let is_open = !self.head.is_device && !next.as_ref().is_some_and(|next| next.watches_blocks());
             let replaced = self.watches.set_if(next, |now| {
                 let is_current = now.map(Arc::as_ptr) == current.as_ref().map(Arc::as_ptr);
                 if is_current {
@@ -93,13 +92,8 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
         raw: RawBlock,
         refused: &mut Option<Error>,
     ) -> OwnerState {
-        // SAFETY: the block is not counted out yet (guaranteed by the caller).
-        let cell = unsafe { this.as_ref() };
-        let left = match &cell.counters {
-            Some(_) => Some(raw),
-            // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
-            None => unsafe { (cell.head.release_fns.give_cached)(cell.head.allocator.cast(), raw) },
-        };
+        // SAFETY: guaranteed by the caller.
+        let left = unsafe { CellHead::give_to_engine(this.cast(), raw) };
         match left {
             // The cell may be destroyed by now. A block that is cached changes no region.
             None => OwnerState::InUse,

@@ -114,7 +114,8 @@ impl Context {
         let (device, context) = (upstream.device(), Arc::downgrade(&self.inner));
         let accounts = GateAccounts { accounts: Arc::clone(accounts), device, context };
         // Observers watch the allocator behind the gate, so that each block is reported once.
-        let gate = AllocatorRef::with_statistics(Gate::new(upstream.clone(), accounts), false).erase();
+        let gate =
+            AllocatorRef::standing_for(Gate::new(upstream.clone(), accounts), upstream.clone()).erase();
         // Handles that were taken before go through it too.
         upstream.set_gate(&gate);
         gate.set_context_number(self.id().number());

@@ -24,6 +24,7 @@ pub(super) use self::lease::{ArenaCounters, give_cached, take_cached};
 pub(super) use self::segments::SEGMENT_BITS;
 
 use crate::backing::{Backing, BackingRef};
+use crate::handle::CountingEngine;
 use crate::{Allocator, RawBlock, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::Device;
 use orlop_sync::OwnerState;
@@ -96,17 +97,6 @@ impl<B: Backing> Arena<B> {
 // 5. segments are released when the engine is dropped. 6. each path that hands a block out counts it in, and
 // each path that takes one back counts it out, as its last action.
 unsafe impl<B: Backing> Allocator for Arena<B> {
-    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        take_cached(&self.counters, request)
-    }
-
-    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
-        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
-        let counters = NonNull::from(unsafe { &this.as_ref().counters });
-        // SAFETY: guaranteed by the caller.
-        unsafe { give_cached(counters, block) }
-    }
-
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         self.core.allocate(&self.counters, request)
     }
@@ -116,21 +106,13 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
-        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
-        let engine = unsafe { this.as_ref() };
-        let (core, counters) = (NonNull::from(&engine.core), NonNull::from(&engine.counters));
-        // SAFETY: guaranteed by the caller.
-        unsafe { ArenaCore::deallocate_counted(core, counters, block) }
-    }
-
     /// Grows only the block that was allocated last, within its segment.
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         // SAFETY: guaranteed by the caller.
         unsafe { self.core.grow_in_place(&self.counters, block, bytes) }
     }
 
-    crate::allocator::counted_by!(counters);
+    crate::handle::counts_itself!(counters);
 
     fn device(&self) -> Device {
         self.core.backing().device()
@@ -164,4 +146,29 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
     fn verify(&self) -> Result<()> {
         self.core.verify(&self.counters)
     }
+}
+
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
+// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+unsafe impl<B: Backing> CountingEngine for Arena<B> {
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        take_cached(&self.counters, request)
+    }
+
+    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
+        let counters = NonNull::from(unsafe { &this.as_ref().counters });
+        // SAFETY: guaranteed by the caller.
+        unsafe { give_cached(counters, block) }
+    }
+
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
+        let engine = unsafe { this.as_ref() };
+        let (core, counters) = (NonNull::from(&engine.core), NonNull::from(&engine.counters));
+        // SAFETY: guaranteed by the caller.
+        unsafe { ArenaCore::deallocate_counted(core, counters, block) }
+    }
+
+    crate::handle::counted_by!(counters);
 }

@@ -22,6 +22,7 @@ use self::bound::Bound;
 use self::lru::Lru;
 use super::region_source::{RegionSource, answered_by_source};
 use crate::backing::{Backing, BackingRef};
+use crate::handle::CountingEngine;
 use crate::{Allocator, RawBlock, Record, Request, Result, StreamUses, Usage};
 use orlop_core::Alignment;
 use orlop_sync::{ColdMutex, OwnerState, ShardedCounters};
@@ -166,6 +167,66 @@ impl<B: Backing> Pool<B> {
 // `reserve_block` zeroes regions that are not zeroed. 4. the cache is behind a slot. 5. cached blocks are
 // released when the engine is dropped.
 unsafe impl<B: Backing> Allocator for Pool<B> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        if let Some(block) = self.take_cached(request) {
+            return Ok(block);
+        }
+        request.kind.check_on(self.source.device())?;
+        let cacheable = request.align <= self.align;
+        let key = self.rounding.round(request.bytes.max(1));
+        if cacheable && let Some(mut record) = self.counters.with(|cache| cache.take(key)) {
+            // Outside the slot: a backing is user code.
+            // SAFETY: the block was cached and has not been handed out; it has at least `request.bytes`
+            // bytes.
+            if request.zeroed && !unsafe { self.source.prepare(&record, request) } {
+                self.cache_slow(record);
+                return Err(self.source.cannot_zero());
+            }
+            self.counters.count_in(request.kind, record.granted, request.bytes);
+            record.assign(request);
+            return Ok(RawBlock::new(record));
+        }
+        self.allocate_slow(request, key, cacheable)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
+    }
+
+    crate::handle::counts_itself!(counters);
+
+    fn name(&self) -> &str {
+        "pool"
+    }
+
+    fn usage(&self) -> Usage {
+        let mut metadata = 0;
+        self.counters.for_each_slot(|cache| metadata += cache.metadata());
+        self.source.usage(metadata)
+    }
+
+    answered_by_source!();
+
+    fn trim(&self, target: u64) -> u64 {
+        let mut excess = self.source.reserved().saturating_sub(target);
+        let mut gone = Vec::new();
+        self.counters.for_each_slot(|cache| {
+            while excess > 0 {
+                let Some(record) = cache.take_oldest() else { break };
+                excess = excess.saturating_sub(record.granted as u64);
+                gone.push(record);
+            }
+        });
+        // SAFETY: the blocks were cached, so they are not in use, and their regions were reserved with
+        // this alignment.
+        unsafe { self.source.release_all(&gone, self.align) }
+    }
+}
+
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
+// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+unsafe impl<B: Backing> CountingEngine for Pool<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit, and
         // takes the slow path, which checks the kind.
@@ -204,33 +265,6 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         None
     }
 
-    fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        if let Some(block) = self.take_cached(request) {
-            return Ok(block);
-        }
-        request.kind.check_on(self.source.device())?;
-        let cacheable = request.align <= self.align;
-        let key = self.rounding.round(request.bytes.max(1));
-        if cacheable && let Some(mut record) = self.counters.with(|cache| cache.take(key)) {
-            // Outside the slot: a backing is user code.
-            // SAFETY: the block was cached and has not been handed out; it has at least `request.bytes`
-            // bytes.
-            if request.zeroed && !unsafe { self.source.prepare(&record, request) } {
-                self.cache_slow(record);
-                return Err(self.source.cannot_zero());
-            }
-            self.counters.count_in(request.kind, record.granted, request.bytes);
-            record.assign(request);
-            return Ok(RawBlock::new(record));
-        }
-        self.allocate_slow(request, key, cacheable)
-    }
-
-    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
-    }
-
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
@@ -251,34 +285,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         Ok(unsafe { ShardedCounters::count_out(counters, kind, granted, requested) })
     }
 
-    crate::allocator::counted_by!(counters);
-
-    fn name(&self) -> &str {
-        "pool"
-    }
-
-    fn usage(&self) -> Usage {
-        let mut metadata = 0;
-        self.counters.for_each_slot(|cache| metadata += cache.metadata());
-        self.source.usage(metadata)
-    }
-
-    answered_by_source!();
-
-    fn trim(&self, target: u64) -> u64 {
-        let mut excess = self.source.reserved().saturating_sub(target);
-        let mut gone = Vec::new();
-        self.counters.for_each_slot(|cache| {
-            while excess > 0 {
-                let Some(record) = cache.take_oldest() else { break };
-                excess = excess.saturating_sub(record.granted as u64);
-                gone.push(record);
-            }
-        });
-        // SAFETY: the blocks were cached, so they are not in use, and their regions were reserved with
-        // this alignment.
-        unsafe { self.source.release_all(&gone, self.align) }
-    }
+    crate::handle::counted_by!(counters);
 }
 
 impl<B: Backing> Drop for Pool<B> {
