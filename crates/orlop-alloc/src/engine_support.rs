@@ -2,22 +2,34 @@
 //!
 //! | item | use |
 //! |---|---|
+//! | [`RawBlock`], [`Record`] | a block below the handles, and the facts about it |
+//! | [`StreamUses`] | the set of streams that used a block, in one word |
+//! | [`CountingEngine`], [`Counting`] | engines that count their own blocks, with a cache per thread |
+//! | [`BlockCounter`], [`OwnerState`], [`Account`] | what such a counter counts, and when it was the last block |
+//! | [`RegionWatches`], [`RegionWatch`], [`RegionDelivery`] | events of regions, for observers |
+//! | [`EventClock`] | the order of events, for recorders |
+//! | [`DeviceOps`], [`DevicePtr`], [`StridedLoops`], [`LoopDim`] | copies, casts and fills of a device |
+//! | [`HostOps`] | those of the host |
+//! | [`WeakAllocator`], [`Charged`], [`Charge`] | what contexts are built from |
 //! | [`guarded`] | calls user code (a backing, a callback), whose panic must not unwind the engine |
 //! | [`trace_guarded`] | emits a `tracing` event: a subscriber is user code too |
 //! | [`SortedRuns`], [`FreeChunk`] | free chunks by size and address: best fit, the lowest of several |
 //! | [`RecordSlab`] | records of blocks, dense, with hints that are read without them |
-//! | [`StreamUses`] | the set of streams that used a block, in one word |
-//! | [`CountingEngine`], [`Counting`] | engines that count their own blocks, with a cache per thread |
 //! | [`first_one_from`] | the next non-empty list in a bit map of lists |
 //!
 //! These are the parts that this crate's own engines are built from, so that an engine for a device costs a
 //! writer its policy and its backing, and not another index or another panic guard. Engines report what they
-//! hold through [`RegionWatches`](crate::RegionWatches), and blocks through [`Record`](crate::Record). A
+//! hold through [`RegionWatches`], and blocks through [`Record`]. A
 //! backing that reserves address space from the system finds it in [`backing::pages`](crate::backing::pages).
 //! Placement of blocks whose lifetimes are known, and the detection of periods, are in `orlop-plan`.
 
+pub use crate::adaptor::charged::{Charge, Charged};
 pub use crate::bfc::bins::{Free as FreeChunk, first_one_from};
 pub use crate::bfc::sorted_runs::{Position, SortedRuns};
-pub use crate::block::{RecordSlab, StreamUses};
-pub use crate::handle::{Counting, CountingEngine};
+pub use crate::block::{RawBlock, Record, RecordSlab, StreamUses};
+pub use crate::device_ops::{DeviceOps, DevicePtr, HostOps};
+pub use crate::handle::{Counting, CountingEngine, WeakAllocator};
+pub use crate::observer::{EventClock, RegionDelivery, RegionWatch, RegionWatches};
 pub use orlop_host::shield::{report as trace_guarded, shielded as guarded};
+pub use orlop_host::{LoopDim, StridedLoops};
+pub use orlop_sync::{Account, BlockCounter, OwnerState};

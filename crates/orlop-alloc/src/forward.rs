@@ -6,8 +6,7 @@
 ///
 /// For adaptors whose `allocate` hands out the upstream's blocks unchanged. The methods after `except` are
 /// left out: those that the adaptor implements, and those whose default it keeps. `allocate` is never
-/// forwarded. Neither are the methods that count blocks (`counter`, `deallocate_counted`, `close`,
-/// `take_cached`, `give_cached`): the handle over an adaptor counts. Nor is `into_ref`, which creates that
+/// forwarded. Neither is `counting`: the handle over an adaptor counts. Nor is `into_ref`, which creates that
 /// handle.
 ///
 /// A method that the trait gains later is forwarded by every adaptor, so that none drops it by accident. The
@@ -16,7 +15,8 @@
 /// ```
 /// use orlop_alloc::backing::System;
 /// use orlop_alloc::engine::Direct;
-/// use orlop_alloc::{Allocator, RawBlock, Request, Result};
+/// use orlop_alloc::engine_support::RawBlock;
+/// use orlop_alloc::{Allocator, Request, Result};
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// /// Counts requests.
@@ -51,8 +51,8 @@ macro_rules! forward {
     ($inner:ident) => { $crate::forward!($inner; except); };
     ($inner:ident; except $($own:ident),* $(,)?) => {
         $crate::__forwarded!(@each ($crate::Allocator) $inner [$($own)*]
-            deallocate { unsafe fn(block: $crate::RawBlock) -> $crate::Result<()> }
-            grow_in_place { unsafe fn(block: &mut $crate::RawBlock, bytes: usize) -> bool }
+            deallocate { unsafe fn(block: $crate::engine_support::RawBlock) -> $crate::Result<()> }
+            grow_in_place { unsafe fn(block: &mut $crate::engine_support::RawBlock, bytes: usize) -> bool }
             device { fn() -> $crate::__private::Device }
             device_memory { fn() -> ::core::option::Option<$crate::DeviceMemory> }
             name { fn() -> &str }
@@ -76,7 +76,7 @@ macro_rules! forward {
             describe { fn(report: &mut $crate::OutOfMemory) }
             tag_uses { fn() -> $crate::__private::Vec<$crate::TagUse> }
             is_over { fn(other: &$crate::AllocatorRef) -> bool }
-            watch_regions { fn(watch: &$crate::__private::Arc<$crate::RegionWatch>) }
+            watch_regions { fn(watch: &$crate::__private::Arc<$crate::engine_support::RegionWatch>) }
             verify { fn() -> $crate::Result<()> }
         );
     };

@@ -11,9 +11,8 @@
 //! | engines | divide regions into blocks | [`caching`] (default), [`bfc`], [`engine`] |
 //! | adaptors | limits, tracking, hardening, retry over any allocator | [`adaptor`] |
 //! | observers | recorders, statistics, logs: [`AllocatorRef::add_observer`] | [`Observer`], [`Event`] |
-//! | operations | copies, fills and casts of a device; of the host | [`DeviceOps`], [`HostOps`] |
 //! | bare | a global allocator for Rust, and one for collections | [`bare`] |
-//! | support | the parts of engines and backends in other crates | [`engine_support`] |
+//! | engines elsewhere | what authors of engines, adaptors and backends need besides | [`engine_support`] |
 //!
 //! Factories by name, the context that maps a device and a kind to an allocator, budgets and profiles are in
 //! `orlop-context`.
@@ -44,23 +43,25 @@ mod observer;
 mod report;
 
 pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
-pub(crate) use self::block::StreamUses;
-pub use self::block::{
-    Block, Deleter, MemoryBlock, RawBlock, Record, Request, SharedElements, Tag, TypedBlock,
-};
-pub use self::device_ops::{DeviceOps, DevicePtr, HostOps};
+pub use self::block::{Block, Deleter, MemoryBlock, Request, SharedElements, Tag, TypedBlock};
 pub use self::error::{Error, Result};
-pub use self::handle::{AllocatorRef, ExternalAccount, WeakAllocator};
-pub use self::observer::{
-    Event, EventClock, Observer, RegionAction, RegionDelivery, RegionEvent, RegionWatch, RegionWatches,
-};
+pub use self::handle::{AllocatorRef, ExternalAccount};
+pub use self::observer::{Event, Observer, RegionAction, RegionEvent};
 pub use self::report::{BinUse, LadderStep, OutOfMemory, Refusal, RefusalCause, Stats};
 pub use orlop_host::backing::Access;
-pub use orlop_host::{DeviceMemory, LoopDim, StridedLoops, forward_backing};
+pub use orlop_host::{DeviceMemory, forward_backing};
+pub use orlop_sync::{AllocationId, Totals};
+
+// Public behind `engine_support`.
+pub(crate) use self::block::{RawBlock, Record, StreamUses};
+#[cfg(test)]
+pub(crate) use self::device_ops::HostOps;
+pub(crate) use self::device_ops::{DeviceOps, DevicePtr};
+pub(crate) use self::observer::{RegionDelivery, RegionWatch, RegionWatches};
+pub(crate) use orlop_host::StridedLoops;
 
 #[doc(hidden)]
 pub use orlop_host::__forwarded;
-pub use orlop_sync::{Account, AllocationId, BlockCounter, OwnerState, Totals};
 
 /// For macros of this crate only.
 #[doc(hidden)]

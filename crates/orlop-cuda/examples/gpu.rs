@@ -9,7 +9,10 @@
 //! overlap with the host's. `--quick` makes fewer rounds. Where a `python3` with PyTorch is found, PyTorch's
 //! allocator is measured in the same run.
 
-use orlop_alloc::{Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, HostOps, Request, StridedLoops};
+use orlop_alloc::{
+    Allocator, AllocatorRef, Block, Request,
+    engine_support::{DeviceOps, DevicePtr, HostOps, StridedLoops},
+};
 use orlop_core::{ByteSize, DType, Device, Layout, Shape, StreamId};
 use orlop_cuda::{
     CudaDevice, CudaMemory, CudaOps, DeviceStream, DriverAllocator, PinnedAllocator, caching_allocator,

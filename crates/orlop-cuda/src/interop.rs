@@ -6,7 +6,7 @@ use crate::error::CudaError;
 use cudarc::driver::{
     CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, SyncOnDrop, sys,
 };
-use orlop_alloc::{Access, Block, Deleter, Error, MemoryBlock, Record, Request, Result};
+use orlop_alloc::{Access, Block, Deleter, Error, MemoryBlock, Request, Result, engine_support::Record};
 use orlop_core::{Device, StreamId};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};

@@ -3,7 +3,7 @@
 #![cfg(all(target_os = "linux", not(any(miri, loom))))]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
-use orlop_alloc::{Access, Allocator, AllocatorRef, RawBlock, Request, forward};
+use orlop_alloc::{Access, Allocator, AllocatorRef, Request, engine_support::RawBlock, forward};
 use orlop_core::StreamId;
 use orlop_cuda::{
     CudaDevice, CudaMemory, DeviceStream, DriverAllocator, PinnedAllocator, caching_allocator,

@@ -9,8 +9,9 @@ use crate::ConformanceFault;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{
-    Allocator, AllocatorRef, DeviceMemory, Error, LookupResult, OutOfMemory, RawBlock, Refusal, RegionWatch,
-    Request, Result, Semantics, TagUse, Usage,
+    Allocator, AllocatorRef, DeviceMemory, Error, LookupResult, OutOfMemory, Refusal, Request, Result,
+    Semantics, TagUse, Usage,
+    engine_support::{RawBlock, RegionWatch},
 };
 use orlop_core::{Device, MemoryKind};
 use std::collections::BTreeSet;

@@ -4,7 +4,10 @@
 //! before it has to be, so memory that is reused too early, and bytes that are read too early, have wrong
 //! contents in every run.
 
-use orlop_alloc::{Access, Allocator, AllocatorRef, DeviceOps, DevicePtr, Error, Result, StridedLoops};
+use orlop_alloc::{
+    Access, Allocator, AllocatorRef, Error, Result,
+    engine_support::{DeviceOps, DevicePtr, StridedLoops},
+};
 use orlop_context::Context;
 use orlop_core::{DType, Device, Layout, MemoryKind, Shape, StreamId};
 use orlop_device::{BackingError, DeviceAllocator, DeviceBacking, EventId, Policy};

@@ -1,6 +1,8 @@
 //! [`RecordingMock`]: an adaptor that records its calls.
 
-use orlop_alloc::{AllocationId, Allocator, Error, LookupResult, RawBlock, Request, Result, Semantics};
+use orlop_alloc::{
+    AllocationId, Allocator, Error, LookupResult, Request, Result, Semantics, engine_support::RawBlock,
+};
 use orlop_core::StreamId;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -6,8 +6,6 @@
 //! |---|---|---|
 //! | [`types`] | dtypes, devices, memory kinds, shapes, strides, layouts | `orlop-core` |
 //! | [`memory`] | allocators, adaptors; contexts, budgets, profiles | `orlop-alloc`, `orlop-context` |
-//! | [`host`] | the host: copies, casts and fills of memory, its size, NUMA, threads | `orlop-host` |
-//! | [`sync`] | thread slots, sharded counters, remote free lists, for writers of engines | `orlop-sync` |
 #![cfg_attr(
     feature = "device",
     doc = "| [`device`] | allocators for devices; `device::register` offers them by name | `orlop-device` |"
@@ -64,11 +62,8 @@ struct Readme;
 
 pub mod prelude;
 
-/// Allocators, blocks, backings and adaptors of `orlop-alloc`, and the contexts of `orlop-context`.
-pub mod memory {
-    pub use orlop_alloc::*;
-    pub use orlop_context::*;
-}
+pub mod engine_support;
+pub mod memory;
 pub use orlop_core as types;
 #[cfg(feature = "cuda")]
 pub use orlop_cuda as cuda;
@@ -76,14 +71,12 @@ pub use orlop_cuda as cuda;
 pub use orlop_device as device;
 #[cfg(feature = "exec")]
 pub use orlop_exec as exec;
-pub use orlop_host as host;
 #[cfg(feature = "lab")]
 pub use orlop_lab as lab;
 #[cfg(feature = "onnx")]
 pub use orlop_onnx as onnx;
 #[cfg(feature = "plan")]
 pub use orlop_plan as plan;
-pub use orlop_sync as sync;
 #[cfg(feature = "tensor")]
 pub use orlop_tensor as tensor;
 #[cfg(feature = "trace")]

@@ -3,7 +3,6 @@
 //! | adaptor | what it adds |
 //! |---|---|
 //! | [`Limit`] | an upper bound on the granted bytes of live blocks |
-//! | [`Charged`] | accounts that several allocators share, with bounds |
 //! | [`Tracking`] | sizes and ids by address, a raw deleter, the list of live blocks |
 //! | [`Failing`] | failures by rule, for tests |
 //! | [`Hardened`] | canaries, poison, quarantine, guard pages |
@@ -42,7 +41,7 @@
 
 use crate::Allocator;
 
-mod charged;
+pub(crate) mod charged;
 mod failing;
 mod guard_pages;
 mod hardened;
@@ -52,7 +51,6 @@ mod retry;
 mod tracking;
 mod waiting;
 
-pub use self::charged::{Charge, Charged};
 pub use self::failing::{Failing, Rule};
 pub use self::hardened::{Hardened, HardenedBuilder, POISON};
 pub use self::hardening::Hardening;

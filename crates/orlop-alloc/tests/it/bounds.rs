@@ -6,8 +6,8 @@ use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::engine_support::StreamUses;
 use orlop_alloc::{
-    AllocatorRef, Block, Deleter, Error, HostOps, OutOfMemory, RawBlock, Record, Request, Stats, Tag,
-    TypedBlock,
+    AllocatorRef, Block, Deleter, Error, OutOfMemory, Request, Stats, Tag, TypedBlock,
+    engine_support::{HostOps, RawBlock, Record},
 };
 use orlop_context::observe::{Logging, Statistics, Warn};
 use orlop_context::registry::Registry;

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
-use orlop_alloc::{Access, Block, Deleter, Record};
+use orlop_alloc::{Access, Block, Deleter, engine_support::Record};
 use orlop_core::Device;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};

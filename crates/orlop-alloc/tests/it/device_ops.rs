@@ -1,6 +1,10 @@
 //! Operations are tied to the device of the memory, and streams to its order.
 
-use orlop_alloc::{Allocator, Block, DeviceOps, Error, HostOps, Request, Result, backing::System};
+use orlop_alloc::{
+    Allocator, Block, Error, Request, Result,
+    backing::System,
+    engine_support::{DeviceOps, HostOps},
+};
 use orlop_alloc::{AllocatorRef, engine::Direct};
 use orlop_context::Context;
 use orlop_core::{Device, StreamId};

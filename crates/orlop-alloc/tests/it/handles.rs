@@ -3,7 +3,7 @@
 use orlop_alloc::adaptor::{Hardened, Hardening, Limit, Retry, Tracking, Waiting};
 use orlop_alloc::backing::Null;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
+use orlop_alloc::{Allocator, AllocatorRef, Request, Result, Usage, engine_support::RawBlock};
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
 use std::sync::Arc;

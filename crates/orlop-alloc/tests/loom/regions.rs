@@ -2,7 +2,10 @@
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use orlop_alloc::{Event, Observer, RegionAction, RegionEvent, RegionWatch, RegionWatches};
+use orlop_alloc::{
+    Event, Observer, RegionAction, RegionEvent,
+    engine_support::{RegionWatch, RegionWatches},
+};
 use orlop_core::Device;
 
 /// Collects addresses.

@@ -2,7 +2,7 @@
 
 use loom::cell::UnsafeCell;
 use loom::thread;
-use orlop_alloc::{Access, Block, Deleter, MemoryBlock, Record};
+use orlop_alloc::{Access, Block, Deleter, MemoryBlock, engine_support::Record};
 use orlop_core::Device;
 use std::ptr::NonNull;
 

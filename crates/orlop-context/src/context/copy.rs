@@ -1,7 +1,10 @@
 //! Copies and fills of blocks, by the operations of their device.
 
 use super::Context;
-use orlop_alloc::{Block, DeviceOps, Error, HostOps, Result};
+use orlop_alloc::{
+    Block, Error, Result,
+    engine_support::{DeviceOps, HostOps},
+};
 use orlop_core::{Device, StreamId};
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The size of a device's memory, and how much of it is free.
 //!
-//! For a device, its operations ([`DeviceOps`](orlop_alloc::DeviceOps)) are queried first, then the
+//! For a device, its operations ([`DeviceOps`](orlop_alloc::engine_support::DeviceOps)) are queried first, then the
 //! allocators that serve it. For the CPU it is the machine's memory, or that of the process's control group
 //! if that is less.
 

@@ -12,7 +12,7 @@
 //! own statistics when a request is charged ([`BudgetAccounts`](super::budget::BudgetAccounts)). During an
 //! allocation the request itself is charged, so that two threads cannot exceed a bound together.
 
-use orlop_alloc::{Allocator as _, AllocatorRef, WeakAllocator};
+use orlop_alloc::{Allocator as _, AllocatorRef, engine_support::WeakAllocator};
 use orlop_core::MemoryKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -9,7 +9,7 @@
 //! Budgets do not bound it: the memory exists already, and refusing to count it would not free any.
 
 use super::Context;
-use orlop_alloc::{Allocator, AllocatorRef, Block, ExternalAccount, RegionDelivery};
+use orlop_alloc::{Allocator, AllocatorRef, Block, ExternalAccount, engine_support::RegionDelivery};
 use orlop_core::Device;
 use std::sync::OnceLock;
 
@@ -43,7 +43,7 @@ impl Context {
     /// The storages of `orlop-tensor` do this with the context that is current when they are created.
     ///
     /// ```
-    /// use orlop_alloc::{Access, Block, Deleter, Record};
+    /// use orlop_alloc::{Access, Block, Deleter, engine_support::{Record}};
     /// use orlop_context::Context;
     /// use orlop_core::{Device, MemoryKind};
     /// use std::ptr::NonNull;

@@ -52,7 +52,7 @@ use self::ladder::LadderCounts;
 use self::observe::ObserverList;
 use self::routes::{Routes, RoutesRef};
 use crate::registry::{AllocatorConfig, registry};
-use orlop_alloc::{AllocatorRef, DeviceMemory, Error, RegionDelivery, Result, Stats};
+use orlop_alloc::{AllocatorRef, DeviceMemory, Error, Result, Stats, engine_support::RegionDelivery};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

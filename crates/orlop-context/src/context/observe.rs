@@ -1,7 +1,7 @@
 //! The observers of a context: each is added to every allocator that the context counts.
 
 use super::Context;
-use orlop_alloc::{AllocatorRef, Event, Observer, RegionDelivery};
+use orlop_alloc::{AllocatorRef, Event, Observer, engine_support::RegionDelivery};
 use orlop_sync::SwapCell;
 use std::sync::Arc;
 

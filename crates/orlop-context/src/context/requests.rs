@@ -5,8 +5,8 @@ use super::budget::BudgetAccounts;
 use super::gate::Gate;
 use super::routes::DeviceRoutes;
 use orlop_alloc::{
-    Allocator as _, AllocatorRef, Block, Error, LadderStep, MemoryBlock, Refusal, RegionDelivery, Request,
-    Result,
+    Allocator as _, AllocatorRef, Block, Error, LadderStep, MemoryBlock, Refusal, Request, Result,
+    engine_support::RegionDelivery,
 };
 use orlop_core::Device;
 use std::sync::atomic::Ordering;

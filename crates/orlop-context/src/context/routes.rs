@@ -8,7 +8,7 @@ use super::explicit::ExplicitAllocators;
 use super::external::ExternalAccounts;
 
 use dashmap::DashMap;
-use orlop_alloc::{Allocator as _, AllocatorRef, DeviceOps, MemoryBlock};
+use orlop_alloc::{Allocator as _, AllocatorRef, MemoryBlock, engine_support::DeviceOps};
 use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_sync::RetainingCell;
 use std::ops::Deref;

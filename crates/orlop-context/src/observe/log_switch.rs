@@ -7,7 +7,10 @@
 //! when it is turned on, and removes it when it is turned off.
 
 use super::Logging;
-use orlop_alloc::{AllocatorRef, Event, Observer, RegionDelivery, WeakAllocator};
+use orlop_alloc::{
+    AllocatorRef, Event, Observer,
+    engine_support::{RegionDelivery, WeakAllocator},
+};
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -4,7 +4,7 @@
 
 use super::{LogAction, LogRecord, LogSwitch};
 use orlop_alloc::engine_support::{guarded, trace_guarded};
-use orlop_alloc::{AllocationId, AllocatorRef, Event, Observer, RawBlock, Tag};
+use orlop_alloc::{AllocationId, AllocatorRef, Event, Observer, Tag, engine_support::RawBlock};
 use orlop_core::StreamId;
 use orlop_host::os_thread_id;
 use orlop_sync::Mutex;

@@ -8,7 +8,7 @@ use super::shapes::{self, ShapeRecording};
 use crate::Context;
 use crate::observe::Subscription;
 use dashmap::DashMap;
-use orlop_alloc::{AllocationId, AllocatorRef, Event, Observer, RawBlock};
+use orlop_alloc::{AllocationId, AllocatorRef, Event, Observer, engine_support::RawBlock};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,7 +10,7 @@ use super::step::{StepMemory, StepStats};
 use super::step_table::StepTable;
 use crate::Context;
 use crate::observe::Subscription;
-use orlop_alloc::{AllocatorRef, Event, Observer, RawBlock};
+use orlop_alloc::{AllocatorRef, Event, Observer, engine_support::RawBlock};
 use orlop_core::MemoryKind;
 use orlop_host::os_thread_id;
 use std::borrow::Cow;

@@ -4,7 +4,7 @@
 //! allocation ([`of_shape`]); profiles that record shapes then find the shape with the block. While no
 //! profile records shapes, that costs one relaxed load.
 
-use orlop_alloc::RawBlock;
+use orlop_alloc::engine_support::RawBlock;
 use orlop_core::{DType, Shape};
 use std::cell::RefCell;
 use std::cmp::Reverse;

@@ -1,6 +1,9 @@
 //! The size of a device's memory.
 
-use orlop_alloc::{DeviceMemory, DeviceOps, DevicePtr, Error, Result};
+use orlop_alloc::{
+    DeviceMemory, Error, Result,
+    engine_support::{DeviceOps, DevicePtr},
+};
 use orlop_context::{Context, device_memory};
 use orlop_core::{Device, StreamId};
 use std::sync::Arc;

@@ -4,7 +4,10 @@
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, Block, Event, Observer, RawBlock, RegionWatch, Request, Usage};
+use orlop_alloc::{
+    Allocator, Block, Event, Observer, Request, Usage,
+    engine_support::{RawBlock, RegionWatch},
+};
 use orlop_context::observe::Subscription;
 use orlop_context::profile::LeakCheck;
 use orlop_context::{AllocatorConfig, Context};

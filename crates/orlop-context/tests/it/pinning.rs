@@ -6,7 +6,10 @@ use orlop_alloc::backing::{Pinned, Pinner, System, set_pinner};
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
-use orlop_alloc::{Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, Refusal, Request};
+use orlop_alloc::{
+    Allocator, AllocatorRef, Block, Error, Refusal, Request,
+    engine_support::{DeviceOps, DevicePtr},
+};
 use orlop_context::observe::LogRecord;
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind, StreamId};

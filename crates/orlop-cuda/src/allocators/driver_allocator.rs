@@ -6,8 +6,8 @@ use crate::error::CudaError;
 use crate::memory;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_alloc::{
-    Access, Allocator, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal, Request, Result,
-    Semantics, Usage,
+    Access, Allocator, DeviceMemory, Error, OutOfMemory, Refusal, Request, Result, Semantics, Usage,
+    engine_support::{RawBlock, Record},
 };
 use orlop_core::{Device, StreamId};
 use std::ptr::{self, NonNull};

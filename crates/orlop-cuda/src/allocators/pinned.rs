@@ -3,7 +3,7 @@
 
 use crate::device::CudaDevice;
 use crate::memory::PinnedMemory;
-use orlop_alloc::{Allocator, RawBlock, Request, Result, Semantics, forward};
+use orlop_alloc::{Allocator, Request, Result, Semantics, engine_support::RawBlock, forward};
 use orlop_core::StreamId;
 use orlop_device::{DeviceAllocator, Policy};
 

@@ -3,7 +3,10 @@
 use crate::device::{self, CudaDevice};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
-use orlop_alloc::{Access, DeviceOps, HostOps};
+use orlop_alloc::{
+    Access,
+    engine_support::{DeviceOps, HostOps},
+};
 use orlop_core::{Device, StreamId};
 use orlop_device::{BackingError, DeviceBacking, EventId};
 use std::ptr;

@@ -21,7 +21,10 @@ use self::staging::StagingBuffers;
 use crate::device::{self, CudaDevice, StreamTarget, resolve};
 use crate::driver::call;
 use crate::error::CudaError;
-use orlop_alloc::{DeviceMemory, DeviceOps, DevicePtr, Error, LoopDim, Result, StridedLoops};
+use orlop_alloc::{
+    DeviceMemory, Error, Result,
+    engine_support::{DeviceOps, DevicePtr, LoopDim, StridedLoops},
+};
 use orlop_core::{DType, Device, StreamId};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::OnStream;
 use crate::driver::abi::{Copy3D, CopySide};
 use crate::driver::call;
 use crate::error::CudaError;
-use orlop_alloc::{DevicePtr, LoopDim};
+use orlop_alloc::engine_support::{DevicePtr, LoopDim};
 
 /// The largest distance of two rows that devices copy (`CU_DEVICE_ATTRIBUTE_MAX_PITCH`).
 const MAX_PITCH: usize = i32::MAX as usize;

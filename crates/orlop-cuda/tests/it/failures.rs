@@ -5,7 +5,10 @@
 //! function can return.
 
 use crate::machine::{Machine, is_chosen};
-use orlop_alloc::{Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, Request, Result};
+use orlop_alloc::{
+    Allocator, AllocatorRef, Block, Error, Request, Result,
+    engine_support::{DeviceOps, DevicePtr},
+};
 use orlop_core::Device;
 use orlop_cuda::{
     CudaDevice, CudaError, CudaMemory, CudaOps, DeviceStream, DriverAllocator, PinnedAllocator,

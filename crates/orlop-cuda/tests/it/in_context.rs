@@ -3,7 +3,10 @@
 use crate::machine::Machine;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, DevicePtr as _};
-use orlop_alloc::{Allocator, Block, DeviceOps, DevicePtr, Request};
+use orlop_alloc::{
+    Allocator, Block, Request,
+    engine_support::{DeviceOps, DevicePtr},
+};
 use orlop_core::Device;
 use orlop_cuda::{CudaDevice, CudaOps, DeviceStream, caching_allocator};
 use orlop_cudasim_control::{DriverOptions, SimulatedDriver, SimulationConfig};

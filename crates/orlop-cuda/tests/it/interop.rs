@@ -3,7 +3,10 @@
 use crate::machine::Machine;
 use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
-use orlop_alloc::{Allocator, Block, Deleter, DeviceOps, DevicePtr, Error, Request};
+use orlop_alloc::{
+    Allocator, Block, Deleter, Error, Request,
+    engine_support::{DeviceOps, DevicePtr},
+};
 use orlop_core::Device;
 use orlop_cuda::{
     BlockSlice, CudaDevice, CudaError, CudaOps, DeviceStream, KernelPointer, PinnedAllocator,

@@ -1,7 +1,7 @@
 //! A device that is lost: typed errors, nothing is reused, everything can be dropped.
 
 use crate::machine::Machine;
-use orlop_alloc::{Allocator, AllocatorRef, Block, DeviceOps, Error, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request, engine_support::DeviceOps};
 use orlop_cuda::{
     CudaDevice, CudaError, CudaOps, DriverAllocator, PinnedAllocator, caching_allocator,
     caching_allocator_with,

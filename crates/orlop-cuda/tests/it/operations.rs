@@ -1,7 +1,10 @@
 //! Copies and fills.
 
 use crate::machine::Machine;
-use orlop_alloc::{Allocator, Block, DeviceOps, DevicePtr, Error, Request, StridedLoops};
+use orlop_alloc::{
+    Allocator, Block, Error, Request,
+    engine_support::{DeviceOps, DevicePtr, StridedLoops},
+};
 use orlop_core::{Device, Layout, Shape, StreamId, Strides};
 use orlop_cuda::{CudaOps, DeviceStream, PinnedAllocator, caching_allocator};
 use orlop_cudasim_control::SimulationConfig;

@@ -1,7 +1,7 @@
 //! A stream that is recorded on a block has not waited for the block's own stream.
 
 use crate::machine::{Machine, handle};
-use orlop_alloc::{Allocator, AllocatorRef, Block, Error, HostOps, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request, engine_support::HostOps};
 use orlop_context::Context;
 use orlop_core::{DType, StreamId};
 use orlop_cuda::{CudaOps, DeviceStream, KernelPointer, caching_allocator, install};

@@ -3,7 +3,7 @@
 use crate::machine::{Machine, handle};
 use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use orlop_alloc::{Allocator, AllocatorRef, Block, DeviceOps, Error, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request, engine_support::DeviceOps};
 use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
 use orlop_cuda::{

@@ -23,7 +23,8 @@ use crate::policy::Policy;
 use crate::stats::DeviceStats;
 use orlop_alloc::engine_support::RecordSlab;
 use orlop_alloc::{
-    Allocator, DeviceMemory, OutOfMemory, RawBlock, RegionWatch, Request, Result, Semantics, Usage,
+    Allocator, DeviceMemory, OutOfMemory, Request, Result, Semantics, Usage,
+    engine_support::{RawBlock, RegionWatch},
 };
 use orlop_core::{Device, StreamId};
 use orlop_sync::{Mutex, MutexGuard};

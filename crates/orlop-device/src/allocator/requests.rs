@@ -9,7 +9,7 @@ use crate::backing::{BackingError, DeviceBacking};
 use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, Index, SlowPath, prefetch};
 use crate::error::DeviceError;
 use orlop_alloc::engine_support::{RecordSlab, guarded, trace_guarded};
-use orlop_alloc::{Error, OutOfMemory, RawBlock, Refusal, Request, Result};
+use orlop_alloc::{Error, OutOfMemory, Refusal, Request, Result, engine_support::RawBlock};
 use orlop_core::{MemoryKind, StreamId};
 use orlop_sync::MutexGuard;
 use std::ptr::{self, NonNull};

@@ -66,7 +66,7 @@ use crate::backing::{DeviceBacking, GuardedDevice};
 use crate::period::StreamPeriod;
 use crate::policy::{Growth, IndexKind, Policy};
 use crate::stats::DeviceStats;
-use orlop_alloc::RegionWatches;
+use orlop_alloc::engine_support::RegionWatches;
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -7,7 +7,7 @@ use super::chunks::Index;
 use super::inspect::DeviceSegment;
 use crate::backing::DeviceBacking;
 use crate::engine::Engine;
-use orlop_alloc::{RegionAction, RegionEvent, RegionWatch};
+use orlop_alloc::{RegionAction, RegionEvent, engine_support::RegionWatch};
 use orlop_core::Device;
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! The region events of an allocator, compared with its reserved memory.
 
 use orlop_alloc::{
-    Allocator as _, AllocatorRef, Block, Event, EventClock, Observer, RegionAction, RegionEvent, Request,
+    Allocator as _, AllocatorRef, Block, Event, Observer, RegionAction, RegionEvent, Request,
+    engine_support::EventClock,
 };
 use orlop_core::{Device, StreamId};
 use orlop_device::{DeviceAllocator, NullDevice, Policy, TorchConf};

@@ -77,7 +77,7 @@ use self::sanitizer::Sanitizer;
 use crate::error::{Error, Revocation, RevokedBy};
 use crate::storage::Storage;
 use crate::tensor::Tensor;
-use orlop_alloc::{Block, DeviceOps, MemoryBlock};
+use orlop_alloc::{Block, MemoryBlock, engine_support::DeviceOps};
 use orlop_context::Context;
 use orlop_core::{Alignment, Device, MemoryKind};
 use std::ops::Range;

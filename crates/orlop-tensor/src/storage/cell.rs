@@ -28,7 +28,7 @@ use crate::recycle;
 use crate::shared::{Counted, Room, Shared};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use orlop_alloc::{DeviceOps, MemoryBlock};
+use orlop_alloc::{MemoryBlock, engine_support::DeviceOps};
 use orlop_context::ContextId;
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::fmt;

@@ -38,7 +38,7 @@ pub(crate) use self::tensor_impl::TensorImpl;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use crate::shared::Shared;
-use orlop_alloc::{Access, Block, Deleter, MemoryBlock, Record};
+use orlop_alloc::{Access, Block, Deleter, MemoryBlock, engine_support::Record};
 use orlop_context::{Context, ContextId};
 use orlop_core::{DType, Device, Layout, MemoryKind, Quantity, StreamId};
 use std::ops::Range;

@@ -4,7 +4,7 @@
 use super::memory::Origin;
 use crate::borrows::Parts;
 use crate::error::Revocation;
-use orlop_alloc::DeviceOps;
+use orlop_alloc::engine_support::DeviceOps;
 use orlop_core::StreamId;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;

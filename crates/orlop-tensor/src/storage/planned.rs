@@ -4,7 +4,7 @@ use super::release::nothing_like;
 use super::{Storage, StorageCell, WHOLE};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Revocation, Unresizable};
-use orlop_alloc::{DeviceOps, MemoryBlock};
+use orlop_alloc::{MemoryBlock, engine_support::DeviceOps};
 use orlop_context::{Context, ContextId};
 use orlop_core::StreamId;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use super::{Storage, WHOLE};
 use crate::Tensor;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
-use orlop_alloc::{Block, Deleter, Record};
+use orlop_alloc::{Block, Deleter, engine_support::Record};
 use orlop_core::Alignment;
 use std::ops::Range;
 

@@ -4,7 +4,7 @@ use super::memory::Origin;
 use super::{Storage, WHOLE};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
-use orlop_alloc::{Block, MemoryBlock, Record};
+use orlop_alloc::{Block, MemoryBlock, engine_support::Record};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -10,7 +10,10 @@
 
 use super::StorageCell;
 use crate::error::Result;
-use orlop_alloc::{Access, DeviceOps, DevicePtr, Error as AllocError, MemoryBlock, StridedLoops};
+use orlop_alloc::{
+    Access, Error as AllocError, MemoryBlock,
+    engine_support::{DeviceOps, DevicePtr, StridedLoops},
+};
 use orlop_context::Context;
 use orlop_core::{DType, Device, StreamId};
 use std::mem;

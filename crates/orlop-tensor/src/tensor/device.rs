@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::host;
 use crate::storage::transfer::{self, ByteRun, check_reachable, copy_elements, transfer};
 use crate::storage::{StorageCell, TensorImpl};
-use orlop_alloc::{Error as AllocError, MemoryBlock, Request, StridedLoops};
+use orlop_alloc::{Error as AllocError, MemoryBlock, Request, engine_support::StridedLoops};
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, Layout, MemoryKind, Scalar};
 use std::ptr::NonNull;

@@ -1,6 +1,6 @@
 //! Storages that are bound in place: to foreign memory, to a part of a pool, and to nothing.
 
-use orlop_alloc::{Access, Block, Deleter, Record};
+use orlop_alloc::{Access, Block, Deleter, engine_support::Record};
 use orlop_context::Context;
 use orlop_core::{DType, Device, MemoryFormat, MemoryKind};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};

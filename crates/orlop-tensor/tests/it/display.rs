@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
-use orlop_alloc::{Access, Deleter, DeviceOps, DevicePtr, Record};
+use orlop_alloc::{
+    Access, Deleter,
+    engine_support::{DeviceOps, DevicePtr, Record},
+};
 use orlop_context::Context;
 use orlop_core::{Complex, DType, Device, Element, Layout, Scalar, Shape, StreamId, dispatch};
 use orlop_tensor::{PrintOptions, Storage, Tensor, TensorOptions};

@@ -3,7 +3,7 @@
 //! They use device types of their own, and the CPU's only on devices that no other test uses: hooks are
 //! global to the process.
 
-use orlop_alloc::{Access, Block, Deleter, Record, Request};
+use orlop_alloc::{Access, Block, Deleter, Request, engine_support::Record};
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryKind};
 use orlop_tensor::{Error, HookFault, Storage, StorageHook, Tensor, TensorOptions};

@@ -1,7 +1,10 @@
 //! A mock device that the crate does not know, whose memory only its operations may access.
 
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, DeviceOps, DevicePtr};
+use orlop_alloc::{
+    Allocator,
+    engine_support::{DeviceOps, DevicePtr},
+};
 use orlop_context::Context;
 use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_testkit::fake_device::FakeDeviceBacking;

@@ -5,7 +5,7 @@ use orlop_alloc::adaptor::{Decision, Failing, Hardened, Limit, Retry, Rule, Trac
 use orlop_alloc::backing::System;
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Tag};
+use orlop_alloc::{Allocator, AllocatorRef, Request, Tag, engine_support::RawBlock};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use orlop_testkit::model::RequestOutcome;
 use orlop_testkit::recording_mock::{RecordedCall, RecordingMock};

@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::{BackingRef, System};
 use orlop_alloc::bfc::Bfc;
-use orlop_alloc::{Allocator, RawBlock, Request, Result, Usage};
+use orlop_alloc::{Allocator, Request, Result, Usage, engine_support::RawBlock};
 use orlop_core::{Alignment, Device, MemoryKind};
 use orlop_testkit::{SuiteProfile, conformance_over};
 use std::panic::catch_unwind;

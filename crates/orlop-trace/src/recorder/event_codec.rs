@@ -8,7 +8,8 @@ use super::thread::{self, RecordingGuard};
 use super::{Backtraces, RecorderInner, backtraces, locked};
 use crate::history::{EventAction, HistoryEvent, RefusalDetail, RefusalOutcome, SiteId};
 use orlop_alloc::{
-    Event, LookupResult, OutOfMemory, RawBlock, Refusal, RefusalCause, RegionAction, RegionEvent,
+    Event, LookupResult, OutOfMemory, Refusal, RefusalCause, RegionAction, RegionEvent,
+    engine_support::RawBlock,
 };
 use orlop_core::{Device, MemoryKind};
 use std::sync::atomic::Ordering;

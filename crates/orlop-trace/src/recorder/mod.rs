@@ -82,7 +82,7 @@ use crate::Result;
 use crate::formats::EventCollector;
 use crate::formats::binary::BinaryWriter;
 use crate::history::{EventAction, History};
-use orlop_alloc::{Event, EventClock, Observer};
+use orlop_alloc::{Event, Observer, engine_support::EventClock};
 use orlop_core::{Device, MemoryKind};
 use std::fmt;
 use std::io::Write;

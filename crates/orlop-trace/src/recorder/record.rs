@@ -2,7 +2,7 @@
 
 use crate::formats::device_number;
 use crate::history::{EventAction, HistoryEvent, SiteId, TextId};
-use orlop_alloc::RawBlock;
+use orlop_alloc::engine_support::RawBlock;
 use orlop_core::{Device, MemoryKind, StreamId};
 
 /// The number of words in a record.

@@ -4,7 +4,7 @@ use super::{KIND, arena, budgeted, context, limited, request, silent};
 use orlop_alloc::backing::System;
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::engine::{Direct, ThreadArenas};
-use orlop_alloc::{Access, Allocator, Block, Error, Record, Request};
+use orlop_alloc::{Access, Allocator, Block, Error, Request, engine_support::Record};
 use orlop_context::Source;
 use orlop_core::{Device, MemoryKind};
 use std::ptr::NonNull;

@@ -1,7 +1,7 @@
 //! External memory: adopted, and counted under its kind.
 
 use super::{KIND, context};
-use orlop_alloc::{Access, Block, Deleter, Record};
+use orlop_alloc::{Access, Block, Deleter, engine_support::Record};
 use orlop_context::Source;
 use orlop_core::{Device, MemoryKind};
 use std::ptr::NonNull;

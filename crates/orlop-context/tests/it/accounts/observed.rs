@@ -4,7 +4,10 @@ use super::external::foreign;
 use super::{KIND, arena, context, request};
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, Event, Observer, RawBlock, RegionWatch, Request, Usage};
+use orlop_alloc::{
+    Allocator, Event, Observer, Request, Usage,
+    engine_support::{RawBlock, RegionWatch},
+};
 use orlop_core::Device;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -7,7 +7,7 @@ use super::super::OnStream;
 use super::launch::KernelWork;
 use super::module::Kernels;
 use crate::error::CudaError;
-use orlop_alloc::{LoopDim, StridedLoops};
+use orlop_alloc::engine_support::{LoopDim, StridedLoops};
 use orlop_core::DType;
 
 /// Returns `true` if a cast changes no bit: the same type, or integers of one size. `bool` may be normalised.

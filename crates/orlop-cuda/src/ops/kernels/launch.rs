@@ -5,7 +5,7 @@ use super::module::{Function, Kernels};
 use super::text::WIDTHS;
 use crate::driver::call;
 use crate::error::CudaError;
-use orlop_alloc::LoopDim;
+use orlop_alloc::engine_support::LoopDim;
 use std::ffi::c_void;
 
 /// The loops of one launch. More of them are launched step by step.

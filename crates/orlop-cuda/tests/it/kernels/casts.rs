@@ -2,7 +2,10 @@
 
 use super::values::values;
 use super::{KernelBench, first, layout};
-use orlop_alloc::{DeviceOps, Error, HostOps, StridedLoops};
+use orlop_alloc::{
+    Error,
+    engine_support::{DeviceOps, HostOps, StridedLoops},
+};
 use orlop_core::{DType, Layout, Shape, StreamId};
 
 impl KernelBench {
@@ -17,7 +20,9 @@ impl KernelBench {
         let (target, from_block) = (self.block(&before), self.block(source));
         let (mut expected, mut source) = (before, source.to_vec());
         let sides = ((to, to_dtype.size()), Some((from, from_dtype.size())));
-        let host = |bytes: &mut [u8]| orlop_alloc::DevicePtr::new(first(bytes), orlop_core::Device::CPU);
+        let host = |bytes: &mut [u8]| {
+            orlop_alloc::engine_support::DevicePtr::new(first(bytes), orlop_core::Device::CPU)
+        };
         StridedLoops::with(sides.0, sides.1, |loops| {
             let (to, from) = ((target.device_ptr(), to_dtype), (from_block.device_ptr(), from_dtype));
             // SAFETY: the layouts are inside the blocks, which only this stream uses.

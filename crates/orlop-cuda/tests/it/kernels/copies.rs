@@ -2,7 +2,7 @@
 
 use super::{KernelBench, far, first, layout, noise};
 use crate::random::Random;
-use orlop_alloc::{DeviceOps, DevicePtr, HostOps, LoopDim, StridedLoops};
+use orlop_alloc::engine_support::{DeviceOps, DevicePtr, HostOps, LoopDim, StridedLoops};
 use orlop_core::{Device, Layout, StreamId};
 
 impl Random {

@@ -3,7 +3,10 @@
 use super::{KernelBench, far, layout};
 use crate::machine::handle;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use orlop_alloc::{Block, DeviceOps, Error, Request, StridedLoops};
+use orlop_alloc::{
+    Block, Error, Request,
+    engine_support::{DeviceOps, StridedLoops},
+};
 use orlop_context::Context;
 use orlop_core::{DType, Device, MemoryFormat};
 use orlop_cuda::{CudaDevice, CudaError, CudaOps, install};

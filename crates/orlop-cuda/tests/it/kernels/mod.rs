@@ -13,7 +13,10 @@ mod loading;
 mod values;
 
 use crate::machine::Machine;
-use orlop_alloc::{Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, Request, StridedLoops};
+use orlop_alloc::{
+    Allocator, AllocatorRef, Block, Error, Request,
+    engine_support::{DeviceOps, DevicePtr, StridedLoops},
+};
 use orlop_core::{DType, Device, Layout, Shape, StreamId, Strides};
 use orlop_cuda::{CudaOps, DeviceStream, caching_allocator};
 use orlop_cudasim_control::SimulationConfig;

@@ -6,7 +6,10 @@
 
 use super::captures::{Captures, OwnGraph};
 use crate::machine::handle;
-use orlop_alloc::{Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Request};
+use orlop_alloc::{
+    Allocator, AllocatorRef, Block, Request,
+    engine_support::{DeviceOps, DevicePtr},
+};
 use orlop_core::Device;
 use orlop_cuda::{CudaDevice, CudaOps, DeviceStream};
 use orlop_cudasim_control::{KernelAccess, KernelRun, SimulatedDriver};

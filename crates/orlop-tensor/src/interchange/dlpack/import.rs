@@ -10,7 +10,7 @@ use crate::error::dlpack::DlpackError;
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use crate::tensor::Tensor;
-use orlop_alloc::{Deleter, Record};
+use orlop_alloc::{Deleter, engine_support::Record};
 use orlop_core::{DType, Layout, Shape, Strides};
 use std::ffi::c_void;
 use std::ptr::NonNull;

@@ -14,7 +14,7 @@ use crate::storage::TensorImpl;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use orlop_alloc::{Access, Block, Deleter, MemoryBlock, Record};
+use orlop_alloc::{Access, Block, Deleter, MemoryBlock, engine_support::Record};
 use orlop_core::{DType, Device, Layout, Shape};
 use std::ptr::NonNull;
 

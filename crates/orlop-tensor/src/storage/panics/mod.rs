@@ -14,7 +14,10 @@ use super::cow::copy_of;
 use crate::{Result, Tensor, TensorOptions};
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, AllocatorRef, DeviceOps, DevicePtr};
+use orlop_alloc::{
+    Allocator, AllocatorRef,
+    engine_support::{DeviceOps, DevicePtr},
+};
 use orlop_context::Context;
 use orlop_core::{DType, Device, MemoryKind, StreamId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -4,7 +4,10 @@ use crate::storage::{Storage, StorageHook, set_storage_hook};
 use crate::{Tensor, TensorOptions};
 use orlop_alloc::backing::{Backing, Region, System};
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Access, Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Event, Observer, Request};
+use orlop_alloc::{
+    Access, Allocator, AllocatorRef, Block, Event, Observer, Request,
+    engine_support::{DeviceOps, DevicePtr},
+};
 use orlop_context::Context;
 use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use std::cell::Cell;

@@ -1,7 +1,7 @@
 //! Exports: shared, kept alive, and copied first where a consumer may write.
 
 use super::{dims, look, read, write};
-use orlop_alloc::{Access, Block, Deleter, Record};
+use orlop_alloc::{Access, Block, Deleter, engine_support::Record};
 use orlop_core::{DType, Device, Error as LayoutError, Layout, Shape, Strides};
 use orlop_tensor::interchange::dlpack::{self, DlpackError};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};

@@ -1,7 +1,7 @@
 //! Host memory that a stream reads after the call that sends it: when it may change.
 
 use super::{FAR, OWN, numbers, side, vec_of, with_device};
-use orlop_alloc::{DeviceOps, DevicePtr};
+use orlop_alloc::engine_support::{DeviceOps, DevicePtr};
 use orlop_core::{DType, Device, StreamId};
 use orlop_tensor::{Tensor, TensorOptions};
 use orlop_testkit::QueuedDevice;
