@@ -102,7 +102,8 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
 
     /// Grows a block in place to `bytes` requested bytes, which is more than it has now. Returns `false` if
     /// that is not possible; the block is then unchanged. The additional bytes are in the same condition as
-    /// those of a new block. An engine that [counts its own blocks](Allocator::counting) counts the additional bytes.
+    /// those of a new block. An engine that [counts its own blocks](Allocator::counting) counts
+    /// the additional bytes.
     ///
     /// # Safety
     ///
@@ -227,7 +228,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
 
     /// Returns `true` if this allocator hands out the blocks of `other`, as an adaptor over it does, so that
     /// a sum over both counts the bytes once. Adaptors forward it.
-    fn is_over(&self, other: &AllocatorRef) -> bool {
+    fn wraps(&self, other: &AllocatorRef) -> bool {
         let _ = other;
         false
     }

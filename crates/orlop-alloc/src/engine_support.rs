@@ -5,7 +5,7 @@
 //! | [`RawBlock`], [`Record`] | a block below the handles, and the facts about it |
 //! | [`StreamUses`] | the set of streams that used a block, in one word |
 //! | [`CountingEngine`], [`Counting`] | engines that count their own blocks, with a cache per thread |
-//! | [`BlockCounter`], [`OwnerState`], [`Account`] | what such a counter counts, and when it was the last block |
+//! | [`BlockCounter`], [`OwnerState`], [`Account`] | what such a counter counts, and its last block |
 //! | [`RegionWatches`], [`RegionWatch`], [`RegionDelivery`] | events of regions, for observers |
 //! | [`EventClock`] | the order of events, for recorders |
 //! | [`DeviceOps`], [`DevicePtr`], [`StridedLoops`], [`LoopDim`] | copies, casts and fills of a device |

@@ -75,7 +75,7 @@ macro_rules! forward {
             set_statistics { mut fn(on: bool) }
             describe { fn(report: &mut $crate::OutOfMemory) }
             tag_uses { fn() -> $crate::__private::Vec<$crate::TagUse> }
-            is_over { fn(other: &$crate::AllocatorRef) -> bool }
+            wraps { fn(other: &$crate::AllocatorRef) -> bool }
             watch_regions { fn(watch: &$crate::__private::Arc<$crate::engine_support::RegionWatch>) }
             verify { fn() -> $crate::Result<()> }
         );

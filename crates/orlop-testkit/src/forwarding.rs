@@ -32,7 +32,7 @@ pub const FORWARDED: [&str; 22] = [
     "find",
     "grow_in_place",
     "has_raw_deleter",
-    "is_over",
+    "wraps",
     "name",
     "has_opaque_handles",
     "reset_peak",
@@ -140,7 +140,7 @@ fn probe<A: Allocator>(adaptor: &mut A, method: &str) -> Result<bool> {
         "device_memory" => adaptor.device_memory() == Some(MEMORY),
         "find" => adaptor.find(0x1000).is_some_and(|found| found.granted == SIZE),
         "has_raw_deleter" => adaptor.has_raw_deleter(),
-        "is_over" => adaptor.is_over(&Direct::new(System::new()).into_ref().erase()),
+        "wraps" => adaptor.wraps(&Direct::new(System::new()).into_ref().erase()),
         "name" => adaptor.name() == NAME,
         "has_opaque_handles" => adaptor.has_opaque_handles(),
         "reset_peak" => {
@@ -292,8 +292,8 @@ unsafe impl Allocator for ForwardingMock {
         vec![TagUse { kind: MemoryKind::Default, tag: orlop_alloc::Tag::NONE, bytes: 1 }]
     }
 
-    fn is_over(&self, _: &AllocatorRef) -> bool {
-        self.note("is_over");
+    fn wraps(&self, _: &AllocatorRef) -> bool {
+        self.note("wraps");
         true
     }
 

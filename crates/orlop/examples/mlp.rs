@@ -4,8 +4,8 @@
 //! cargo run --release --example mlp
 //! ```
 //!
-//! The graph of the network gives the lifetimes of its tensors, and tells which outputs may be written over an
-//! input; the plan gives each a place; a run lends them step by step.
+//! The graph of the network gives the lifetimes of its tensors, and tells which outputs may be written over
+//! an input; the plan gives each a place; a run lends them step by step.
 
 use orlop::exec::{BufferId, BufferSpec, PlanBuilder};
 use orlop::memory::bare::GlobalAllocator;

@@ -4,7 +4,7 @@
 //! | what | items |
 //! |---|---|
 //! | requests and what they return | [`Request`], [`Tag`], [`Block`], [`MemoryBlock`], [`TypedBlock`] |
-//! | which allocator serves a device and a kind, within which budgets | [`Context`], [`Budget`], [`Pressure`] |
+//! | the allocator of a device and a kind, and budgets | [`Context`], [`Budget`], [`Pressure`] |
 //! | handles and their figures | [`AllocatorRef`], [`Allocator`], [`Stats`], [`MemoryMap`] |
 //! | engines | [`caching`] (the CPU's default), [`bfc`], [`engine`] |
 //! | their memory, and what can stand over them | [`backing`], [`adaptor`] |

@@ -24,8 +24,7 @@ use std::sync::atomic::Ordering;
 // the granule or of the request's alignment; a block is owned by one user or by one cache. 2. regions are
 // initialised by the backing's promise. 3. the fast path refuses zeroed requests; `deliver_zeroed` zeroes the
 // bytes that were used before. 4. thread caches are behind slots, the rest behind mutexes. 5. regions are
-// released when the engine is dropped, or when they are wholly free. 6. each path that hands a block out
-// counts it in, and each path that takes one back counts it out, as its last action.
+// released when the engine is dropped, or when they are wholly free.
 unsafe impl<B: Backing> Allocator for Caching<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         self.allocate_in_steps(request)
@@ -164,8 +163,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 }
 
-// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
-// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out,
+// as its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
 unsafe impl<B: Backing> CountingEngine for Caching<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         // A kind that cannot be on this device never passes: the first block of a kind exceeds the slot's

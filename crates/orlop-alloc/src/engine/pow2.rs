@@ -227,8 +227,8 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
     }
 }
 
-// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
-// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out,
+// as its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
 unsafe impl<B: Backing> CountingEngine for Pow2<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         let bucket = bucket_of(request.bytes);

@@ -212,8 +212,8 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
     }
 }
 
-// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
-// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out,
+// as its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
 unsafe impl<B: Backing + Clone> CountingEngine for ThreadArenas<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         take_cached(&self.counters, request)

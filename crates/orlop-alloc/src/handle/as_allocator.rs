@@ -133,8 +133,8 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         self.cell().allocator.tag_uses()
     }
 
-    fn is_over(&self, other: &AllocatorRef) -> bool {
-        self.same_as(other) || self.cell().allocator.is_over(other)
+    fn wraps(&self, other: &AllocatorRef) -> bool {
+        self.same_as(other) || self.cell().allocator.wraps(other)
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {

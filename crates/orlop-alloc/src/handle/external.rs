@@ -89,8 +89,8 @@ unsafe impl Allocator for ExternalAccount {
     }
 }
 
-// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
-// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out,
+// as its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
 unsafe impl CountingEngine for ExternalAccount {
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the account exists until the block is counted out (guaranteed by the caller).
@@ -146,8 +146,8 @@ mod tests {
         let weak = account.downgrade();
         drop(account);
         let drops = |block: Block| catch_unwind(AssertUnwindSafe(|| drop(block)));
-        assert!(drops(first).is_err() && !weak.is_gone());
+        assert!(drops(first).is_err() && !weak.is_destroyed());
         assert_eq!(weak.totals().unwrap().all.live_bytes, 64);
-        assert!(drops(last).is_err() && weak.is_gone());
+        assert!(drops(last).is_err() && weak.is_destroyed());
     }
 }

@@ -18,7 +18,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     pub fn set_gate(&self, gate: &AllocatorRef) {
         let cell = self.cell();
         let mut place = cell.link.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        if place.as_ref().is_some_and(|gate| !gate.is_gone()) {
+        if place.as_ref().is_some_and(|gate| !gate.is_destroyed()) {
             return;
         }
         *place = Some(gate.downgrade());

@@ -94,23 +94,23 @@ impl WeakAllocator {
 
     /// Returns `true` if the allocator and all its blocks are gone.
     #[must_use]
-    pub fn is_gone(&self) -> bool {
+    pub fn is_destroyed(&self) -> bool {
         self.target.lock().is_none()
     }
 
     /// Returns `true` if this is a weak handle of `allocator`.
     #[must_use]
-    pub fn is_of(&self, allocator: &AllocatorRef) -> bool {
+    pub fn refers_to(&self, allocator: &AllocatorRef) -> bool {
         // Compared by address only: a type may have several vtables.
         self.target.lock().is_some_and(|cell| cell.cast() == allocator.owner())
     }
 
-    /// Returns `true` if the allocator hands out blocks of `other`: see [`Allocator::is_over`].
+    /// Returns `true` if the allocator hands out blocks of `other`: see [`Allocator::wraps`].
     #[must_use]
-    pub fn is_over(&self, other: &AllocatorRef) -> bool {
+    pub fn wraps(&self, other: &AllocatorRef) -> bool {
         let target = self.target.lock();
         // SAFETY: as in `upgrade`.
-        target.is_some_and(|cell| unsafe { cell.as_ref() }.allocator.is_over(other))
+        target.is_some_and(|cell| unsafe { cell.as_ref() }.allocator.wraps(other))
     }
 
     /// Returns the name and the statistics, also when only blocks are left.
@@ -134,6 +134,6 @@ impl WeakAllocator {
 
 impl std::fmt::Debug for WeakAllocator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WeakAllocator").field("gone", &self.is_gone()).finish()
+        f.debug_struct("WeakAllocator").field("gone", &self.is_destroyed()).finish()
     }
 }

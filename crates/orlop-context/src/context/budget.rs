@@ -151,7 +151,7 @@ impl BudgetAccounts {
     }
 
     /// Returns `true` if the hard budget is exceeded.
-    pub(super) fn is_over(&self, kind: MemoryKind) -> bool {
+    pub(super) fn is_exceeded(&self, kind: MemoryKind) -> bool {
         let status = self.status(kind);
         let bound = |hard: u64| hard.saturating_add(status.borrowed).saturating_sub(status.lent);
         status.budget.hard.is_some_and(|hard| status.live > bound(hard))

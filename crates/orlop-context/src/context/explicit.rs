@@ -43,16 +43,16 @@ impl ExplicitAllocators {
     #[must_use = "to be dropped with no lock held"]
     pub(super) fn note(&self, allocator: &AllocatorRef) -> Vec<AllocatorRef> {
         let mut list = self.list();
-        list.retain(|known| !known.allocator.is_gone());
-        if list.iter().any(|known| known.allocator.is_of(allocator)) {
+        list.retain(|known| !known.allocator.is_destroyed());
+        if list.iter().any(|known| known.allocator.refers_to(allocator)) {
             return Vec::new();
         }
         let new = allocator.downgrade();
-        for known in list.iter_mut().filter(|known| known.allocator.is_over(allocator)) {
+        for known in list.iter_mut().filter(|known| known.allocator.wraps(allocator)) {
             known.over.get_or_insert_with(|| new.clone());
         }
         let others: Vec<_> = list.iter().filter_map(|known| known.allocator.upgrade()).collect();
-        let over = others.iter().find(|&other| allocator.is_over(other)).map(AllocatorRef::downgrade);
+        let over = others.iter().find(|&other| allocator.wraps(other)).map(AllocatorRef::downgrade);
         list.push(ExplicitAllocator { allocator: new, over });
         // Release is not required: a thread that sees the flag reads the list under its lock.
         self.any.store(true, Ordering::Release);
@@ -62,9 +62,9 @@ impl ExplicitAllocators {
     /// Removes an allocator that is counted in another way from now on.
     pub(super) fn forget(&self, allocator: &AllocatorRef) {
         let mut list = self.list();
-        list.retain(|known| !known.allocator.is_of(allocator));
+        list.retain(|known| !known.allocator.refers_to(allocator));
         for known in &mut *list {
-            known.over.take_if(|over| over.is_of(allocator));
+            known.over.take_if(|over| over.refers_to(allocator));
         }
     }
 

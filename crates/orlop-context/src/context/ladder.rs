@@ -1,5 +1,5 @@
 //! The types of the reclaim ladder: the steps that are tried, in order, before a request fails.
-//! `Context::climb` in `reclaim.rs` takes them.
+//! `Context::run_ladder` in `reclaim.rs` takes them.
 //!
 //! The cache of the kind's allocator, the caches of other kinds, the callbacks of the kind, the unused budget
 //! of other kinds. After each step that freed something, or was lent some budget, the request is tried again.

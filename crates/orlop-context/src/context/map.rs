@@ -227,16 +227,16 @@ pub(super) fn stats_by_source(routes: &DeviceRoutes) -> Vec<(Source, Box<str>, S
     let is_under = |over: &dyn Fn(&AllocatorRef) -> bool| registered.iter().any(|&other| over(other));
     let mut stats = Vec::new();
     for &allocator in &registered {
-        if !is_under(&|other| !other.same_as(allocator) && allocator.is_over(other)) {
+        if !is_under(&|other| !other.same_as(allocator) && allocator.wraps(other)) {
             stats.push((Source::Registered, allocator.name().into(), allocator.stats()));
         }
     }
     for weak in &explicit {
         let over_explicit = || {
             let others = explicit.iter().filter_map(|other| other.upgrade());
-            others.into_iter().any(|other| !weak.is_of(&other) && weak.is_over(&other))
+            others.into_iter().any(|other| !weak.refers_to(&other) && weak.wraps(&other))
         };
-        if !is_under(&|other| weak.is_of(other) || weak.is_over(other)) && !over_explicit() {
+        if !is_under(&|other| weak.refers_to(other) || weak.wraps(other)) && !over_explicit() {
             stats.extend(weak.stats().map(|(name, stats)| (Source::Explicit, name, stats)));
         }
     }

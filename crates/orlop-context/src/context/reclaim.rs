@@ -1,4 +1,4 @@
-//! The steps of the reclaim ladder ([`Context::climb`]), and what is reported of it.
+//! The steps of the reclaim ladder ([`Context::run_ladder`]), and what is reported of it.
 
 use super::budget::BudgetAccounts;
 use super::ladder::{Pressure, StepCount};
@@ -61,7 +61,7 @@ impl Context {
     /// Takes the steps of the ladder for a request that did not fit, and calls `again` after each that freed
     /// something. Ends early, with the last refusal, when `is_needed` returns `false`. Reports the outcome.
     #[cold]
-    pub(super) fn climb(
+    pub(super) fn run_ladder(
         &self,
         routes: &DeviceRoutes,
         allocator: &AllocatorRef,
@@ -78,13 +78,13 @@ impl Context {
             }
             result
         };
-        let result = self.climb_steps(routes, allocator, request, report, &mut again, is_needed);
+        let result = self.run_ladder_steps(routes, allocator, request, report, &mut again, is_needed);
         let is_served = result.is_ok() || !is_needed();
         self.inner.report_settled(routes, allocator, request, &refusals, is_served);
         result
     }
 
-    fn climb_steps(
+    fn run_ladder_steps(
         &self,
         routes: &DeviceRoutes,
         allocator: &AllocatorRef,

@@ -80,7 +80,7 @@ impl Context {
         match result {
             Err(Error::OutOfMemory(report)) if request.retry => {
                 let routes = self.device(device, request.kind)?;
-                self.climb(
+                self.run_ladder(
                     &routes,
                     allocator,
                     request,
@@ -204,7 +204,7 @@ impl Context {
         };
         match allocate() {
             Err(Error::OutOfMemory(report)) if request.retry && report.refusal == Refusal::Budget => {
-                self.climb(&routes, allocator, request, report, &allocate, is_needed)
+                self.run_ladder(&routes, allocator, request, report, &allocate, is_needed)
             }
             result => result,
         }
@@ -226,7 +226,7 @@ impl Context {
         accounts.discharge(request.kind, bytes);
         let block = result?;
         let granted = block.capacity() as u64;
-        if granted > bytes && accounts.is_over(request.kind) {
+        if granted > bytes && accounts.is_exceeded(request.kind) {
             drop(block);
             return Err(self.refuse(accounts, allocator, request, granted));
         }

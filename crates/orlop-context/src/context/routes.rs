@@ -119,7 +119,7 @@ impl DeviceRoutes {
 
     /// Returns `true` if the allocator hands out blocks of a budget gate of this device, which charges them.
     pub(super) fn is_over_gate(&self, allocator: &AllocatorRef) -> bool {
-        self.gates.all().into_iter().any(|gated| allocator.is_over(&gated.gate))
+        self.gates.all().into_iter().any(|gated| allocator.wraps(&gated.gate))
     }
 
     /// Returns `true` if a block comes from a budget gate of this device.

@@ -97,8 +97,8 @@ impl LogChange {
 }
 
 impl AttachedLog {
-    fn is_of(&self, allocator: &AllocatorRef, log: &Logging) -> bool {
-        self.allocator.is_of(allocator) && ptr::eq(self.log.as_ptr(), log)
+    fn is_log_of(&self, allocator: &AllocatorRef, log: &Logging) -> bool {
+        self.allocator.refers_to(allocator) && ptr::eq(self.log.as_ptr(), log)
     }
 
     /// Exchanges the log for a parked one, or back. Returns `false` if it was removed from the allocator's
@@ -138,10 +138,10 @@ impl LogSwitch {
 
     pub(super) fn attach(&self, allocator: &AllocatorRef, log: &Arc<Logging>) {
         let mut attached = self.attached();
-        let known = attached.iter().find(|known| known.is_of(allocator, log)).map(LogChange::begin);
+        let known = attached.iter().find(|known| known.is_log_of(allocator, log)).map(LogChange::begin);
         let mut delivery = RegionDelivery::default();
         if known.as_ref().is_none_or(|known| known.parts().is_none()) {
-            attached.retain(|known| !known.allocator.is_gone() && !known.is_of(allocator, log));
+            attached.retain(|known| !known.allocator.is_destroyed() && !known.is_log_of(allocator, log));
             let new = observer(log, self.enabled());
             let (weak, log) = (allocator.downgrade(), Arc::downgrade(log));
             attached.push(AttachedLog { allocator: weak, log, observer: Arc::downgrade(&new) });
@@ -153,7 +153,7 @@ impl LogSwitch {
 
     pub(super) fn detach(&self, allocator: &AllocatorRef, log: &Logging) {
         let mut attached = self.attached();
-        let removed: Vec<_> = attached.extract_if(.., |known| known.is_of(allocator, log)).collect();
+        let removed: Vec<_> = attached.extract_if(.., |known| known.is_log_of(allocator, log)).collect();
         let changes: Vec<_> = removed.iter().map(LogChange::begin).collect();
         let parts = changes.iter().filter_map(LogChange::parts);
         let delivery: Vec<_> =

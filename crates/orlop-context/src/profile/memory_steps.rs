@@ -59,11 +59,11 @@ impl MemorySteps {
 
     /// Records the shapes of the tensors that memory is allocated for, from now on. Code that creates tensors
     /// states them: `orlop-tensor` does where it creates or resizes one, other code can with
-    /// [`of_shape`](super::of_shape). A storage that is allocated before the tensors over it has no shape,
+    /// [`with_shape`](super::with_shape). A storage that is allocated before the tensors over it has no shape,
     /// nor do the deferred copies of lazy clones.
     ///
     /// ```
-    /// use orlop_context::profile::{MemorySteps, of_shape};
+    /// use orlop_context::profile::{MemorySteps, with_shape};
     /// use orlop_alloc::Request;
     /// use orlop_context::Context;
     /// use orlop_core::{DType, Device, Shape};
@@ -72,7 +72,7 @@ impl MemorySteps {
     /// let steps = MemorySteps::on(&context).record_shapes();
     /// let step = steps.step("forward");
     /// for _ in 0..2 {
-    ///     of_shape(&shape, DType::F16, || context.allocate(Device::CPU, &Request::new(4096)))?;
+    ///     with_shape(&shape, DType::F16, || context.allocate(Device::CPU, &Request::new(4096)))?;
     /// }
     /// let forward = step.finish();
     /// assert_eq!((forward.shapes[0].allocations, forward.shapes[0].allocated_bytes), (2, 8192));

@@ -51,6 +51,6 @@ mod table;
 pub use self::leak_report::{LeakGroup, Leaks, LiveBlock};
 pub use self::leaks::LeakCheck;
 pub use self::memory_steps::{MemoryStepGuard, MemorySteps};
-pub use self::shapes::{ShapeStats, TensorShape, of_shape, wants_shapes};
+pub use self::shapes::{ShapeStats, TensorShape, wants_shapes, with_shape};
 pub use self::step::{StepMemory, StepStats};
 pub use self::step_table::{StepOrder, StepTable};

@@ -1,7 +1,7 @@
 //! The shapes that memory is allocated for.
 //!
 //! An allocator knows bytes. Code that creates tensors knows their shapes, and states them around the
-//! allocation ([`of_shape`]); profiles that record shapes then find the shape with the block. While no
+//! allocation ([`with_shape`]); profiles that record shapes then find the shape with the block. While no
 //! profile records shapes, that costs one relaxed load.
 
 use orlop_alloc::engine_support::RawBlock;
@@ -53,7 +53,7 @@ pub fn wants_shapes() -> bool {
 /// create tensors on orlop's blocks.
 ///
 /// ```
-/// use orlop_context::profile::{LeakCheck, of_shape};
+/// use orlop_context::profile::{LeakCheck, with_shape};
 /// use orlop_alloc::Request;
 /// use orlop_context::Context;
 /// use orlop_core::{DType, Device, Shape};
@@ -61,14 +61,14 @@ pub fn wants_shapes() -> bool {
 /// let (context, shape) = (Context::new(), Shape::new(&[64, 32])?);
 /// let check = LeakCheck::on(&context);
 /// let bytes = shape.checked_bytes(DType::F32.size())?;
-/// let _block = of_shape(&shape, DType::F32, || context.allocate(Device::CPU, &Request::new(bytes)))?;
+/// let _block = with_shape(&shape, DType::F32, || context.allocate(Device::CPU, &Request::new(bytes)))?;
 /// let leaks = check.finish();
 /// let shape = leaks.blocks()[0].shape.as_ref().map(ToString::to_string);
 /// assert_eq!(shape.as_deref(), Some("float32 [64, 32]"));
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 #[inline]
-pub fn of_shape<R>(sizes: &Shape, dtype: DType, allocate: impl FnOnce() -> R) -> R {
+pub fn with_shape<R>(sizes: &Shape, dtype: DType, allocate: impl FnOnce() -> R) -> R {
     let _current = wants_shapes().then(|| Current::set(TensorShape { dtype, sizes: sizes.clone() }));
     allocate()
 }

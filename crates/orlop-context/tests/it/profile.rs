@@ -6,7 +6,7 @@ use orlop_alloc::adaptor::Tracking;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, Block, Event, Observer, Request, Tag};
-use orlop_context::profile::{LeakCheck, MemorySteps, StepOrder, StepTable, of_shape};
+use orlop_context::profile::{LeakCheck, MemorySteps, StepOrder, StepTable, with_shape};
 use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{DType, Device, MemoryKind, Shape};
 use std::sync::Arc;
@@ -186,7 +186,7 @@ fn steps_within_steps() {
 fn shaped(context: &Context, sizes: &[usize], dtype: DType) -> Block {
     let shape = Shape::new(sizes).unwrap();
     let bytes = shape.checked_bytes(dtype.size()).unwrap();
-    of_shape(&shape, dtype, || plain(context, bytes))
+    with_shape(&shape, dtype, || plain(context, bytes))
 }
 
 #[test]
@@ -261,8 +261,8 @@ fn memory_of_others_has_no_shape() {
     let early = shaped(&context, &[10], DType::F32);
     let check = LeakCheck::on(&context);
     let shape = Shape::new(&[100]).unwrap();
-    let blocks = of_shape(&shape, DType::F32, || {
-        let own = of_shape(&Shape::new(&[9]).unwrap(), DType::F32, || plain(&context, 36));
+    let blocks = with_shape(&shape, DType::F32, || {
+        let own = with_shape(&Shape::new(&[9]).unwrap(), DType::F32, || plain(&context, 36));
         // Smaller than the shape; another thread's; larger, as with gaps.
         let small = plain(&context, 399);
         let other = std::thread::scope(|scope| scope.spawn(|| plain(&context, KIB)).join().unwrap());

@@ -43,7 +43,7 @@ struct KnownContext {
 static CONTEXTS: std::sync::Mutex<Vec<KnownContext>> = std::sync::Mutex::new(Vec::new());
 
 impl KnownContext {
-    fn is_of(&self, device: &CudaDevice) -> bool {
+    fn belongs_to(&self, device: &CudaDevice) -> bool {
         match device.state().context_id {
             Some(id) => self.id == Some(id),
             None => std::ptr::eq(self.context.as_ptr(), Arc::as_ptr(device.context())),
@@ -54,7 +54,7 @@ impl KnownContext {
     /// handle, or without ids nothing here keeps it.
     fn has_ended(&self, device: &CudaDevice) -> bool {
         match device.state().context_id {
-            Some(_) => self.handle == device.context().cu_ctx().addr() && !self.is_of(device),
+            Some(_) => self.handle == device.context().cu_ctx().addr() && !self.belongs_to(device),
             None => self.context.strong_count() == 0,
         }
     }
@@ -65,7 +65,7 @@ impl ContextResources {
     pub(super) fn of(device: &CudaDevice) -> Arc<Self> {
         let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.retain(|known| !known.has_ended(device));
-        if let Some(known) = contexts.iter().find(|known| known.is_of(device)) {
+        if let Some(known) = contexts.iter().find(|known| known.belongs_to(device)) {
             return Arc::clone(&known.resources);
         }
         let resources = Arc::new(Self::default());

@@ -117,7 +117,7 @@ impl StorageCell {
             self.wait_for_readers()?;
         }
         if flags.has(Flags::COPY_ON_WRITE) {
-            self.in_context(|| guard.be_alone(copy))?;
+            self.in_context(|| guard.make_sole_owner(copy))?;
         }
         Ok(guard.into_write())
     }

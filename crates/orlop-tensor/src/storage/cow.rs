@@ -50,7 +50,7 @@ impl Storage {
             return Ok(false);
         }
         let mut guard = self.cell.change()?;
-        self.cell.in_context(|| guard.be_alone(copy_if_shared))?;
+        self.cell.in_context(|| guard.make_sole_owner(copy_if_shared))?;
         // The handles again, under the guard: user code may have made some.
         drop(guard);
         Ok(self.is_unique())

@@ -274,7 +274,7 @@ impl<'a> ChangeGuard<'a> {
     }
 
     /// Ensures that the block has no other owner, by a copy if necessary.
-    pub(super) fn be_alone(
+    pub(super) fn make_sole_owner(
         &mut self,
         copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
     ) -> Result<()> {

@@ -39,7 +39,7 @@ impl MemoryRequest<'_> {
     /// Allocates a block of at least `bytes` bytes, rounded up to the alignment.
     #[inline(always)]
     pub(crate) fn allocate(&mut self, bytes: usize) -> Result<MemoryBlock> {
-        match self.at_hand(bytes) {
+        match self.allocate_cached(bytes) {
             Some(block) => Ok(block),
             None => self.allocate_slowly(bytes),
         }
@@ -48,7 +48,7 @@ impl MemoryRequest<'_> {
     /// [`MemoryRequest::allocate`] for memory that the reclaim ladder may make unnecessary: see
     /// [`Context::allocate_while`].
     fn allocate_while(&mut self, bytes: usize, is_needed: &dyn Fn() -> bool) -> Result<MemoryBlock> {
-        match self.at_hand(bytes) {
+        match self.allocate_cached(bytes) {
             Some(block) => Ok(block),
             None => self.allocate_slowly_while(bytes, is_needed),
         }
@@ -57,7 +57,7 @@ impl MemoryRequest<'_> {
     /// The fast path: CPU memory from the thread cache. Its arguments and result fit into registers: no error
     /// value, and the request is changed in place.
     #[inline(always)]
-    pub(super) fn at_hand(&mut self, bytes: usize) -> Option<MemoryBlock> {
+    pub(super) fn allocate_cached(&mut self, bytes: usize) -> Option<MemoryBlock> {
         if self.allocator.is_some() || hooks::any() {
             return None;
         }

@@ -87,7 +87,7 @@ impl Storage {
     /// final place.
     #[inline(always)]
     pub(crate) fn cell_in_memory(bytes: usize, memory: &mut MemoryRequest<'_>) -> Result<NewCell> {
-        match memory.at_hand(bytes) {
+        match memory.allocate_cached(bytes) {
             Some(block) => Ok(NewCell::new(block, bytes, memory.served_by)),
             None => Self::cell_slowly(bytes, memory),
         }

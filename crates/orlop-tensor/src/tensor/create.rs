@@ -5,7 +5,7 @@ use super::{IntoShape, Tensor};
 use crate::error::{Error, Result};
 use crate::plain::{Plain, dispatch_plain};
 use crate::storage::{Storage, TensorImpl, TensorOptions};
-use orlop_context::profile::{of_shape, wants_shapes};
+use orlop_context::profile::{wants_shapes, with_shape};
 use orlop_core::{Convert as _, DType, DTypeSet, Layout, MemoryFormat, Scalar, Shape, Strides};
 use std::mem::ManuallyDrop;
 
@@ -90,7 +90,7 @@ impl Tensor {
         let bytes = layout.byte_range(options.dtype.size())?.end;
         let bytes = if layout.is_empty() { 0 } else { bytes };
         let mut memory = options.memory;
-        let cell = of_shape(layout.shape(), options.dtype, || Storage::cell_in_memory(bytes, &mut memory))?;
+        let cell = with_shape(layout.shape(), options.dtype, || Storage::cell_in_memory(bytes, &mut memory))?;
         Ok(Self { imp: Some(TensorImpl::first_of(cell, || layout, options.dtype)) })
     }
 

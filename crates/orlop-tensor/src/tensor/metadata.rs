@@ -5,7 +5,7 @@
 
 use super::{IntoShape, Tensor};
 use crate::error::Result;
-use orlop_context::profile::of_shape;
+use orlop_context::profile::with_shape;
 use orlop_core::{DType, Layout, Strides};
 
 impl Tensor {
@@ -36,7 +36,7 @@ impl Tensor {
         let layout = Layout::new(layout.shape().clone(), layout.strides().clone(), imp.layout.offset())?;
         let range = layout.byte_range(imp.dtype.size())?;
         if !layout.is_empty() && range.end > imp.storage().nbytes() {
-            of_shape(layout.shape(), imp.dtype, || imp.storage().resize(range.end))?;
+            with_shape(layout.shape(), imp.dtype, || imp.storage().resize(range.end))?;
         }
         *self.metadata_mut()?.0 = layout;
         Ok(())

@@ -224,8 +224,8 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 }
 
-// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out, as
-// its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
+// SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out,
+// as its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
 unsafe impl<B: Backing> CountingEngine for Pool<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit, and

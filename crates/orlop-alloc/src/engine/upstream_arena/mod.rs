@@ -227,7 +227,7 @@ unsafe impl Allocator for UpstreamArena {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // An adaptor can record streams that the allocator below does not wait for: they have no effect there.
+        // An adaptor can record streams that the allocator below does not wait for: they have no effect.
         let uses = block.stream_uses().filter(|_| self.is_stream_ordered);
         let ended = self.segments.lock().count_out(block.token, block.address(), uses)?;
         // SAFETY: every block of this allocator has a box from `allocate` (guaranteed by the caller).
@@ -293,8 +293,8 @@ unsafe impl Allocator for UpstreamArena {
         self.segments.lock().size_at(ptr.as_ptr().addr())
     }
 
-    fn is_over(&self, other: &AllocatorRef) -> bool {
-        self.upstream.is_over(other)
+    fn wraps(&self, other: &AllocatorRef) -> bool {
+        self.upstream.wraps(other)
     }
 
     /// The segments are blocks of the allocator below, which reports its regions.
