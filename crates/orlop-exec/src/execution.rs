@@ -109,10 +109,10 @@ impl Execution {
         }
     }
 
-    /// Gives the memory of a live buffer to an existing tensor, whose storage is unbound
-    /// ([`Tensor::unbound`], [`Storage::unbind`](orlop_tensor::Storage::unbind)): it and its clones and views
-    /// have the bytes of the buffer, and lose them when the buffer ends, and the last output in place over it.
-    /// The tensors that are lent for these buffers have the same storage.
+    /// Gives the memory of a live buffer to an existing tensor whose storage is unbound
+    /// ([`Tensor::unbound`], [`Storage::unbind`](orlop_tensor::Storage::unbind)): it, its clones and its
+    /// views have the bytes of the buffer, and lose them when the buffer ends, and the last output in place
+    /// over it. The tensors that are lent for these buffers have the same storage.
     ///
     /// ```
     /// use orlop_context::Context;
@@ -195,7 +195,7 @@ impl Execution {
         }
         self.plan = plan.clone();
         if let Some(on) = self.sanitize {
-            // As far as it is possible: whoever set it was told.
+            // As far as it is possible: the call that set it returned where it is not.
             drop(self.sanitize(on));
         }
         Ok(rebound)

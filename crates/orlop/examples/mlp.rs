@@ -4,7 +4,7 @@
 //! cargo run --release --example mlp
 //! ```
 //!
-//! The graph of the network gives the lifetimes of its tensors, and tells which outputs may be written over an
+//! The graph of the network gives the lifetimes of its tensors, and the outputs that may be written over an
 //! input; the plan gives each a place; a run lends them step by step.
 
 use orlop::exec::{BufferId, BufferSpec, PlanBuilder};

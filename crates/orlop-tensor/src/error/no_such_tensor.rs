@@ -45,8 +45,8 @@ impl fmt::Display for NoSuchTensor {
 
 impl std::error::Error for NoSuchTensor {}
 
-/// Returns the name with the fewest edits to `name`, if they are at most a third of its length; of several the
-/// first.
+/// Returns the name with the fewest edits to `name`, if they are at most a third of its length; of several,
+/// the first.
 fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > MAX_LEN {
         return None;

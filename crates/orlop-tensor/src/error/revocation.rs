@@ -5,8 +5,8 @@ use std::fmt;
 /// The end of a tensor of [planned memory](crate::planned), which took the memory of its clones and views.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
-    /// The tensor: its name in quotes ([`PlannedTensor::named`](crate::planned::PlannedTensor::named)), or its
-    /// number.
+    /// The tensor: its name in quotes ([`PlannedTensor::named`](crate::planned::PlannedTensor::named)), or
+    /// its number.
     pub tensor: Box<str>,
     /// The last step of its lifetime. `None` for a lifetime that never ends.
     pub last_step: Option<u64>,

@@ -90,7 +90,7 @@ impl Sanitizer {
         if self.uses[part].is_lent.load(Ordering::Relaxed) {
             return;
         }
-        // Nobody uses the part: it is not held, and the threads that ask for it wait for the lock.
+        // Nothing uses the part: it is not held, and threads that request it wait for the lock.
         if let Some(byte) = self.difference(memory, memory.parts[part].bytes.clone()) {
             // Relaxed: read after the clock's `&mut`, which is ordered after all uses.
             self.changed.fetch_min(byte, Ordering::Relaxed);
