@@ -144,11 +144,10 @@ mod tests {
         let part = part.try_into_block().unwrap_err();
         drop((all, inner));
         assert_eq!(Arc::strong_count(&witness), 11);
-        let mut part = part.clone();
+        let mut part = part;
+        let clone = part.clone();
         assert!(!part.is_unique());
-        let again = part.get_range(0..6).unwrap();
-        drop(again);
-        part = part.get_range(0..6).unwrap();
+        drop(clone);
         part.get_mut().unwrap()[0].0 = 77;
         let block = part.try_into_block().unwrap();
         assert_eq!((block.len(), block[2].0), (10, 77));
