@@ -97,7 +97,8 @@ impl MemoryRequest<'_> {
         is_needed: &dyn Fn() -> bool,
     ) -> Result<MemoryBlock> {
         let mut request = self.request;
-        self.adjust(&mut request, allocator.device(), None);
+        let device = allocator.device();
+        self.adjust(&mut request, device, Some(context).filter(|_| !device.is_cpu()));
         request.bytes = request.align.round_up(bytes)?;
         Ok(context.allocate_from_while(allocator, &request, is_needed)?.share())
     }
