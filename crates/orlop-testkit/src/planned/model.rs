@@ -86,6 +86,15 @@ impl<'a> PlannedModel<'a> {
         self.places.iter().filter(|place| place.0 == self.places[buffer].0).count() == 1
     }
 
+    /// Returns `true` if the clones of a buffer lose their bytes when the engine goes on from step `now` to
+    /// `step`: a buffer in the same memory ends, and none that is live in both goes on.
+    pub(super) fn revokes(&self, buffer: usize, now: u64, step: u64) -> bool {
+        let in_memory = |other: &usize| self.places[*other].0 == self.places[buffer].0;
+        let all = || (0..self.buffers.len()).filter(in_memory).map(|other| &self.buffers[other].steps);
+        let goes_on = all().any(|steps| steps.contains(&now) && steps.contains(&step));
+        all().any(|steps| now < steps.end && steps.end <= step) && !goes_on
+    }
+
     /// Returns the buffers that are live in a step.
     pub(super) fn live(&self, step: u64) -> impl Iterator<Item = usize> + use<> {
         let is_live = |buffer: &BufferDeclaration| buffer.steps.contains(&step);

@@ -121,29 +121,35 @@ fn random(suite: &PlannedSuite<'_>) -> Result<(), ConformanceFault> {
     })
 }
 
-/// A clone works while its buffer is live, and has no bytes afterwards.
+/// A clone works while its buffer is live, or one that was live with it in the same memory, and has no bytes
+/// afterwards.
 fn clones(suite: &PlannedSuite<'_>) -> Result<(), ConformanceFault> {
     each(suite, "clones", |mut case, buffers| {
-        let mut held: Vec<(usize, Tensor)> = Vec::new();
+        // With a mark for those that have lost their bytes.
+        let mut held: Vec<(usize, Tensor, bool)> = Vec::new();
         for _ in 0..2 {
+            let mut now = 0;
             case.run(|case, step| {
                 case.check_step(step)?;
-                for (buffer, clone) in &held {
-                    if buffers[*buffer].steps.contains(&step) {
-                        // A part is revoked as a whole.
+                for (buffer, clone, has_ended) in &mut held {
+                    *has_ended |= case.model.revokes(*buffer, now, step);
+                    if *has_ended {
+                        rule("a clone has no bytes after the last step", is_revoked(clone))?;
+                    } else {
+                        rule("a clone has bytes until the last step", !is_revoked(clone))?;
                         if case.model.is_alone(*buffer) {
                             case.model.check_contents(clone, *buffer)?;
                         }
-                    } else {
-                        rule("a clone has no bytes after the last step", is_revoked(clone))?;
                     }
                 }
+                now = step;
                 for buffer in case.model.live(step) {
                     if case.model.choose(2) == 0 && buffers[buffer].elements > 0 {
                         let lent = case.engine.tensor(buffer)?;
                         held.push((
                             buffer,
                             if case.model.choose(2) == 0 { lent.clone() } else { lent.view([-1])? },
+                            false,
                         ));
                     }
                 }
@@ -151,9 +157,9 @@ fn clones(suite: &PlannedSuite<'_>) -> Result<(), ConformanceFault> {
             })?;
             // The next run begins a new life of temporary buffers: their clones are of the former one.
             case.engine.begin()?;
-            let ended = |(buffer, _): &&(usize, Tensor)| !buffers[*buffer].is_persistent();
-            rule("a new run revokes clones", held.iter().filter(ended).all(|(_, clone)| is_revoked(clone)))?;
-            held.retain(|(buffer, _)| buffers[*buffer].is_persistent());
+            let mut ended = held.iter().filter(|(buffer, ..)| !buffers[*buffer].is_persistent());
+            rule("a new run revokes clones", ended.all(|(_, clone, _)| is_revoked(clone)))?;
+            held.retain(|(buffer, ..)| buffers[*buffer].is_persistent());
         }
         drop(held);
         case.finish()
@@ -178,15 +184,27 @@ fn accesses(suite: &PlannedSuite<'_>) -> Result<(), ConformanceFault> {
                 case.model.check_contents(&lent, number)?;
                 continue;
             }
-            let refused = case.engine.step(buffer.steps.end);
-            rule("a buffer does not end while it is accessed", refused == Err(LendRefusal::InUse))?;
+            let end = buffer.steps.end;
+            let ends = case.model.revokes(number, last, end);
+            if ends {
+                let refused = case.engine.step(end);
+                rule("a buffer does not end while it is accessed", refused == Err(LendRefusal::InUse))?;
+            } else {
+                // An output in place goes on, with the bytes that are accessed.
+                case.engine.step(end)?;
+                rule("a buffer is accessed on", !is_revoked(&lent))?;
+            }
             let refused = case.engine.begin();
             rule("a run does not begin while a buffer is accessed", refused == Err(LendRefusal::InUse))?;
-            for live in case.model.live(last) {
+            for live in case.model.live(if ends { last } else { end }) {
                 case.model.check_contents(case.engine.tensor(live)?, live)?;
             }
             drop(access);
-            case.engine.step(buffer.steps.end)?;
+            if ends {
+                case.engine.step(end)?;
+            } else {
+                case.engine.begin()?;
+            }
             rule("the buffer has ended", is_revoked(&lent))?;
         }
         case.finish()
