@@ -1,8 +1,8 @@
 //! The size of a device's memory, and how much of it is free.
 //!
 //! For a device, its operations ([`DeviceOps`](orlop_alloc::engine_support::DeviceOps)) are queried first,
-//! then the allocators that serve it. For the CPU it is the machine's memory, or that of the process's control group
-//! if that is less.
+//! then the allocators that serve it. For the CPU it is the machine's memory, or that of the process's
+//! control group if that is less.
 
 use super::Context;
 use orlop_alloc::{DeviceMemory, Error, Result};

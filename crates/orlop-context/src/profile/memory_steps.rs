@@ -59,8 +59,8 @@ impl MemorySteps {
 
     /// Records the shapes of the tensors that memory is allocated for, from now on. Code that creates tensors
     /// states them: `orlop-tensor` does where it creates or resizes one, other code can with
-    /// [`with_shape`](super::with_shape). A storage that is allocated before the tensors over it has no shape,
-    /// nor do the deferred copies of lazy clones.
+    /// [`with_shape`](super::with_shape). A storage that is allocated before the tensors over it has no
+    /// shape, nor do the deferred copies of lazy clones.
     ///
     /// ```
     /// use orlop_context::profile::{MemorySteps, with_shape};
