@@ -32,7 +32,7 @@ unsafe impl Backing for Quota {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let layout = Layout::from_size_align(bytes, align.bytes()).ok()?;
         // `None` is a refusal. The engine tries a smaller region, and then returns the out-of-memory error.
-        self.left.try_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).ok()?;
+        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).ok()?;
         // SAFETY: engines never reserve zero bytes.
         let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             self.left.fetch_add(bytes, Relaxed);
