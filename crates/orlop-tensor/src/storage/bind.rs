@@ -31,12 +31,12 @@ const KEPT: Flags = Flags::IMMUTABLE.and(Flags::NO_ACCESS).and(Flags::NO_WRITES)
 impl Storage {
     /// Binds an unbound storage to this memory: every tensor over the storage has these bytes from now on.
     /// All bytes of the block are in use, and the storage has its memory kind. It can be resized if the block
-    /// has an allocator; foreign memory is counted in the current context, which is that of the
-    /// storage then.
+    /// has an allocator; foreign memory is counted in the current context, which is the storage's then.
     ///
     /// ```
     /// use orlop_alloc::Request;
-    ///     /// use orlop_core::{DType, Device};
+    /// use orlop_context::Context;
+    /// use orlop_core::{DType, Device};
     /// use orlop_tensor::Tensor;
     ///
     /// let tensor = Tensor::full([64], 1.0, DType::F32)?;
