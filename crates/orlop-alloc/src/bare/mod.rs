@@ -6,7 +6,7 @@
 //! | `Vec::new_in`, hashbrown, bumpalo … (feature `allocator-api2`) | `CollectionAllocator` |
 //!
 //! A free through these interfaces passes a pointer and its layout only. A header of one word before the
-//! memory points to the record of its block, so that a free is as fast as that of a [`Block`](crate::Block).
+//! memory points to the record of its block, so that a free is as fast as that of a [`Block`].
 //!
 //! # Provenance
 //!
