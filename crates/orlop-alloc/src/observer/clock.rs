@@ -10,7 +10,7 @@ use std::fmt;
 /// read.
 ///
 /// ```
-/// use orlop_alloc::EventClock;
+/// use orlop_alloc::engine_support::EventClock;
 ///
 /// let clock = EventClock::get();
 /// let start = clock.ticks();

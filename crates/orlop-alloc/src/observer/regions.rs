@@ -250,7 +250,8 @@ impl fmt::Debug for RegionWatch {
 /// The observers of an engine's regions. An engine keeps this beside the regions, under the same lock.
 ///
 /// ```
-/// use orlop_alloc::{RegionAction, RegionEvent, RegionWatches};
+/// use orlop_alloc::engine_support::RegionWatches;
+/// use orlop_alloc::{RegionAction, RegionEvent};
 /// use orlop_core::Device;
 ///
 /// let watches = RegionWatches::default();
@@ -262,7 +263,7 @@ impl fmt::Debug for RegionWatch {
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
-/// # use orlop_alloc::{RegionWatch, RegionWatches};
+/// # use orlop_alloc::engine_support::{RegionWatch, RegionWatches};
 /// # fn watch(watches: &mut RegionWatches, watch: &std::sync::Arc<RegionWatch>) {
 /// watches.add(watch, []);
 /// # }

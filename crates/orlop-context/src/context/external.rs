@@ -43,7 +43,7 @@ impl Context {
     /// The storages of `orlop-tensor` do this with the context that is current when they are created.
     ///
     /// ```
-    /// use orlop_alloc::{Access, Block, Deleter, engine_support::{Record}};
+    /// use orlop_alloc::{Access, Block, Deleter, engine_support::Record};
     /// use orlop_context::Context;
     /// use orlop_core::{Device, MemoryKind};
     /// use std::ptr::NonNull;
