@@ -30,8 +30,8 @@ impl<T> QuiescedCounters<'_, T> {
 /// Exclusive access to the calling thread's slot of the counters, entered without waiting. Counting a block
 /// consumes it. Two words long: a function gets it in registers.
 ///
-/// The counters are not closed: [`close`](super::ShardedCounters::close) seals the slots, and a sealed slot is
-/// not entered in this way.
+/// The counters are not closed: [`close`](super::ShardedCounters::close) seals the slots, and a sealed slot
+/// is not entered in this way.
 #[derive(Debug)]
 pub struct FastGuard<'a, T>(FastSlotGuard<'a, T, Shard>);
 
