@@ -15,6 +15,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use orlop_alloc::{Access, Block, Deleter, MemoryBlock, engine_support::Record};
+use orlop_context::ContextId;
 use orlop_core::{DType, Device, Layout, Shape};
 use std::ptr::NonNull;
 

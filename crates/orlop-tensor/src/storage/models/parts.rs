@@ -7,6 +7,7 @@ use crate::storage::StorageCell;
 use loom::cell::UnsafeCell;
 use loom::thread;
 use orlop_alloc::{Access, Block, MemoryBlock, engine_support::Record};
+use orlop_context::ContextId;
 use orlop_core::Device;
 use std::ops::Range;
 use std::ptr::NonNull;
