@@ -252,9 +252,39 @@ unsafe fn return_block(engine: &Caching<Mmap>, record: NonNull<Record>) -> Resul
     }
 }
 
+/// The alignment of memory from the system that has no header: none from the engine has it, whose memory
+/// begins a header after a multiple of 64.
+///
+/// Such memory is freed by the caller's own pointer. With a header it could not be: while a function has a
+/// `Box` as an argument, its memory may be freed through the box only, and that does not reach a header.
+const SYSTEM_ALIGN: usize = 16;
+
+/// Returns the layout of memory without a header for `layout`; `None` if the memory has one.
+fn without_header(layout: Layout) -> Option<Layout> {
+    let has_none = layout.align() < SYSTEM_ALIGN && !offset(layout).is_multiple_of(SYSTEM_ALIGN);
+    if has_none { Layout::from_size_align(layout.size(), SYSTEM_ALIGN).ok() } else { None }
+}
+
+/// Returns the record of the engine's block that memory is in; `None` for memory from the system.
+///
+/// # Safety
+///
+/// `memory` came from [`allocate_memory`] with this layout and has not been freed.
+unsafe fn record_of(memory: NonNull<u8>, layout: Layout) -> Header {
+    if without_header(layout).is_some() && memory.addr().get().is_multiple_of(SYSTEM_ALIGN) {
+        return None;
+    }
+    // SAFETY: guaranteed by the caller, and all other memory has a header.
+    unsafe { header(memory) }
+}
+
 fn allocate_from_system(layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
-    let outer = with_header(layout)?;
     let allocate = if zeroed { System::alloc_zeroed } else { System::alloc };
+    if let Some(layout) = without_header(layout) {
+        // SAFETY: the layout is not empty (guaranteed by the caller of the global allocator).
+        return NonNull::new(unsafe { allocate(&System, layout) });
+    }
+    let outer = with_header(layout)?;
     // SAFETY: the layout is not empty: it includes the header.
     let base = unsafe { allocate(&System, outer) };
     // SAFETY: `base` has the outer layout.
@@ -268,8 +298,11 @@ fn allocate_from_system(layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
 /// As for [`GlobalAlloc::dealloc`].
 unsafe fn free_memory(memory: NonNull<u8>, layout: Layout) {
     // SAFETY: guaranteed by the caller: the memory came from `alloc`.
-    let Some(record) = (unsafe { header(memory) }) else {
-        if let Some(outer) = with_header(layout) {
+    let Some(record) = (unsafe { record_of(memory, layout) }) else {
+        if let Some(layout) = without_header(layout) {
+            // SAFETY: allocated by `allocate_from_system` with this layout.
+            unsafe { System.dealloc(memory.as_ptr(), layout) };
+        } else if let Some(outer) = with_header(layout) {
             // SAFETY: allocated by `allocate_from_system` with this layout, and this offset.
             unsafe { System.dealloc(base(memory, offset(layout)), outer) };
         }
@@ -306,7 +339,7 @@ unsafe impl GlobalAlloc for GlobalAllocator {
         let Ok(new) = Layout::from_size_align(size, layout.align()) else { return std::ptr::null_mut() };
         let Some(memory) = NonNull::new(ptr) else { return std::ptr::null_mut() };
         // SAFETY: guaranteed by the caller.
-        if let Some(record) = unsafe { header(memory) } {
+        if let Some(record) = unsafe { record_of(memory, layout) } {
             // SAFETY: the record of a live block, which does not change while the block is live.
             let block = unsafe { record.as_ref() };
             let room = block.granted.saturating_sub(offset(layout));
