@@ -2,7 +2,7 @@
 
 use super::hooks;
 use crate::error::Result;
-use orlop_alloc::{Allocator as _, AllocatorRef, Block, MemoryBlock, Request};
+use orlop_alloc::{Allocator as _, AllocatorRef, MemoryBlock, Request};
 use orlop_context::{Context, ContextId};
 use orlop_core::{Alignment, Device, MemoryKind};
 
@@ -17,8 +17,6 @@ pub(crate) struct MemoryRequest<'a> {
     pub(crate) context: Option<&'a Context>,
     /// Replaces the context's allocator.
     pub(crate) allocator: Option<&'a AllocatorRef>,
-    /// The context that got the last request.
-    pub(super) served_by: ContextId,
 }
 
 impl MemoryRequest<'_> {
@@ -32,7 +30,6 @@ impl MemoryRequest<'_> {
             device: None,
             context: None,
             allocator: None,
-            served_by: ContextId::NONE,
         }
     }
 
@@ -40,8 +37,8 @@ impl MemoryRequest<'_> {
     #[inline(always)]
     pub(crate) fn allocate(&mut self, bytes: usize) -> Result<MemoryBlock> {
         match self.allocate_cached(bytes) {
-            Some(block) => Ok(block),
-            None => self.allocate_slowly(bytes),
+            Some((block, _)) => Ok(block),
+            None => Ok(self.allocate_slowly(bytes)?.0),
         }
     }
 
@@ -49,15 +46,15 @@ impl MemoryRequest<'_> {
     /// [`Context::allocate_while`].
     fn allocate_while(&mut self, bytes: usize, is_needed: &dyn Fn() -> bool) -> Result<MemoryBlock> {
         match self.allocate_cached(bytes) {
-            Some(block) => Ok(block),
-            None => self.allocate_slowly_while(bytes, is_needed),
+            Some((block, _)) => Ok(block),
+            None => Ok(self.allocate_slowly_while(bytes, is_needed)?.0),
         }
     }
 
     /// The fast path: CPU memory from the thread cache. Its arguments and result fit into registers: no error
-    /// value, and the request is changed in place.
+    /// value, and the request is changed in place. Returns the context's id too.
     #[inline(always)]
-    pub(super) fn allocate_cached(&mut self, bytes: usize) -> Option<MemoryBlock> {
+    pub(super) fn allocate_cached(&mut self, bytes: usize) -> Option<(MemoryBlock, ContextId)> {
         if self.allocator.is_some() || hooks::any() {
             return None;
         }
@@ -66,25 +63,29 @@ impl MemoryRequest<'_> {
             if !self.device.unwrap_or_else(|| context.default_device()).is_cpu() {
                 return None;
             }
-            self.served_by = context.id();
-            context.allocate_cached(Device::CPU, &self.request).map(Block::share)
+            let block = context.allocate_cached(Device::CPU, &self.request)?;
+            Some((block.share(), context.id()))
         };
         Context::with_current_or(self.context, cached)
     }
 
     #[cold]
     #[inline(never)]
-    pub(super) fn allocate_slowly(&mut self, bytes: usize) -> Result<MemoryBlock> {
+    pub(super) fn allocate_slowly(&self, bytes: usize) -> Result<(MemoryBlock, ContextId)> {
         self.allocate_slowly_while(bytes, &|| true)
     }
 
-    fn allocate_slowly_while(&mut self, bytes: usize, is_needed: &dyn Fn() -> bool) -> Result<MemoryBlock> {
+    fn allocate_slowly_while(
+        &self,
+        bytes: usize,
+        is_needed: &dyn Fn() -> bool,
+    ) -> Result<(MemoryBlock, ContextId)> {
         Context::with_current_or(self.context, |context| {
-            self.served_by = context.id();
-            match self.allocator {
+            let block = match self.allocator {
                 None => self.allocate_in(context, bytes, is_needed),
                 Some(allocator) => self.allocate_from(allocator, context, bytes, is_needed),
-            }
+            };
+            Ok((block?, context.id()))
         })
     }
 

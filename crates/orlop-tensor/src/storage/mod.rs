@@ -88,18 +88,18 @@ impl Storage {
     #[inline(always)]
     pub(crate) fn cell_in_memory(bytes: usize, memory: &mut MemoryRequest<'_>) -> Result<NewCell> {
         match memory.allocate_cached(bytes) {
-            Some(block) => Ok(NewCell::new(block, bytes, memory.served_by)),
+            Some((block, context)) => Ok(NewCell::new(block, bytes, context)),
             None => Self::cell_slowly(bytes, memory),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn cell_slowly(bytes: usize, memory: &mut MemoryRequest<'_>) -> Result<NewCell> {
-        let block = memory.allocate_slowly(bytes)?;
+    fn cell_slowly(bytes: usize, memory: &MemoryRequest<'_>) -> Result<NewCell> {
+        let (block, context) = memory.allocate_slowly(bytes)?;
         // An empty block does not know its allocator, and the storage may grow.
         let origin = (bytes == 0).then(|| Origin::of(memory, block.device)).filter(Origin::is_chosen);
-        let cell = NewCell::new(block, bytes, memory.served_by);
+        let cell = NewCell::new(block, bytes, context);
         if let Some(origin) = origin {
             cell.set_origin(origin);
         }

@@ -169,10 +169,9 @@ impl Storage {
     ///
     /// [`Error::Alloc`] if the kind cannot be on the device, or the device has no allocator.
     pub fn unbound(options: &TensorOptions<'_>) -> Result<Self> {
-        let mut memory = options.memory;
-        let nothing = memory.allocate(0)?;
+        let (nothing, context) = options.memory.allocate_slowly(0)?;
         let origin = Origin::of(&options.memory, nothing.device);
-        let cell = StorageCell::new(nothing, 0, Flags::UNBOUND, None, memory.served_by);
+        let cell = StorageCell::new(nothing, 0, Flags::UNBOUND, None, context);
         drop(cell.replace_origin(Some(Arc::new(origin))));
         Ok(Self::of_cell(cell))
     }
