@@ -46,6 +46,7 @@
 //! let make = |backing| Bfc::new(backing).into_ref().erase();
 //! conformance_over("bfc", SuiteProfile::strict(), || Arc::new(System::new()), make);
 //! ```
+#![allow(clippy::expect_used, reason = "a test that cannot start its child process fails by a panic")]
 
 /// The README's example is a test.
 #[cfg(doctest)]
