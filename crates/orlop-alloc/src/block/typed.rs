@@ -14,7 +14,6 @@
 
 use crate::{Allocator, AllocatorRef, Block, Error, Request, Result};
 use orlop_core::{Alignment, bytes::checked_bytes};
-use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -147,11 +146,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         count: usize,
         mut make: impl FnMut(usize) -> T,
     ) -> Result<TypedBlock<T>> {
-        let block = self.allocate(&TypedBlock::<T>::request_for(request, count)?)?;
-        match TypedBlock::with_room(block, count)?.fill(count, |index| Ok::<T, Infallible>(make(index))) {
-            Ok(block) => Ok(block),
-            Err(never) => match never {},
-        }
+        self.try_allocate_typed(request, count, |index| Ok::<T, Error>(make(index)))
     }
 
     /// As [`AllocatorRef::allocate_typed_with`], with a constructor that can fail. At the first error the

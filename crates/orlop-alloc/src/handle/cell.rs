@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 /// The part of a cell that does not depend on the allocator's type: blocks point to it, and the cell begins
 /// with it.
 pub(crate) struct CellHead {
-    /// Why the fast path is closed: [`COUNTED`], [`GATED`]; zero if it is open.
+    /// Why the fast path is closed: [`SLOW`], [`GATED`]; zero if it is open.
     pub(super) closed: AtomicU8,
     /// True for memory of a device. Its requests take the slow path, which completes them.
     pub(super) is_device: bool,
@@ -57,7 +57,7 @@ pub(crate) struct CellHead {
 }
 
 /// The fast path is closed for all: an observer watches blocks, or the handle completes all requests.
-pub(super) const COUNTED: u8 = 1;
+pub(super) const SLOW: u8 = 1;
 
 /// The fast path is closed for requests by handles, which go through a budget gate; see
 /// [`AllocatorRef::set_gate`](super::AllocatorRef::set_gate).
@@ -107,7 +107,7 @@ impl CellHead {
     /// [`CellHead::take_cached`] for a request that passes no gate.
     #[inline(always)]
     pub(super) fn take_cached_ungated(&self, request: &Request) -> Option<RawBlock> {
-        if self.closed.load(Ordering::Relaxed) & COUNTED == 0 { self.take_from_engine(request) } else { None }
+        if self.closed.load(Ordering::Relaxed) & SLOW == 0 { self.take_from_engine(request) } else { None }
     }
 
     /// Allocates a block from the calling thread's cache in an engine that counts its blocks.
@@ -131,7 +131,7 @@ impl CellHead {
     pub(super) unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         // SAFETY: the block is not counted out yet (guaranteed by the caller).
         let head = unsafe { this.as_ref() };
-        if head.closed.load(Ordering::Relaxed) & COUNTED != 0 {
+        if head.closed.load(Ordering::Relaxed) & SLOW != 0 {
             return Some(block);
         }
         // SAFETY: guaranteed by the caller.

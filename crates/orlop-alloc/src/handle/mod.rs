@@ -31,7 +31,7 @@ pub use self::external::ExternalAccount;
 pub(crate) use self::from_block::{destroy_owner, grow_block, handle_of, return_block};
 pub use self::weak::WeakAllocator;
 
-use self::cell::{AllocatorCell, COUNTED, Counts, destroy};
+use self::cell::{AllocatorCell, Counts, SLOW, destroy};
 use self::counting::CountingFns;
 use self::observed::notify_allocated;
 use self::weak::WeakLink;
@@ -90,7 +90,7 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
         let place = unsafe { cell.cast::<u8>().add(offset_of!(AllocatorCell<A>, allocator)) }.cast::<A>();
         let contents = AllocatorCell {
             head: CellHead {
-                closed: AtomicU8::new(if is_device { COUNTED } else { 0 }),
+                closed: AtomicU8::new(if is_device { SLOW } else { 0 }),
                 is_device,
                 counts,
                 allocator: place,

@@ -2,7 +2,7 @@
 //!
 //! The rules of access to the cell are in `cell`.
 
-use super::cell::{AllocatorCell, COUNTED, CellHead};
+use super::cell::{AllocatorCell, CellHead, SLOW};
 use crate::observer::{Event, Watch, WatchList};
 use crate::{Allocator, Error, LookupResult, RawBlock, Refusal, Request};
 use orlop_sync::OwnerState;
@@ -30,9 +30,9 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
                 if is_current {
                     // Relaxed: an allocation on another thread meanwhile may be observed or not.
                     if is_open {
-                        self.head.closed.fetch_and(!COUNTED, Ordering::Relaxed);
+                        self.head.closed.fetch_and(!SLOW, Ordering::Relaxed);
                     } else {
-                        self.head.closed.fetch_or(COUNTED, Ordering::Relaxed);
+                        self.head.closed.fetch_or(SLOW, Ordering::Relaxed);
                     }
                 }
                 is_current
