@@ -299,11 +299,15 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
             Counts::Engine(engine) => {
                 // SAFETY: the address is that of the cell's engine; the rest is guaranteed by the caller.
                 let freed = unsafe { (engine.deallocate_counted)(cell.head.allocator.cast(), raw) };
-                // After an error the block is still counted, so the cell exists.
-                return freed.unwrap_or_else(|error| {
-                    *refused = Some(cell.refuse(error));
-                    OwnerState::InUse
-                });
+                // A closure would borrow the cell here, whatever the result is.
+                return match freed {
+                    Ok(state) => state,
+                    // The block is still counted, so the cell exists.
+                    Err(error) => {
+                        *refused = Some(cell.refuse(error));
+                        OwnerState::InUse
+                    }
+                };
             }
         };
         let (kind, granted, requested) = (raw.kind, raw.granted, raw.requested);
