@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn what_is_rounded_up_suffices_as_printed() {
-        let near = |bytes: u64| (bytes.saturating_sub(600)..bytes + 600).step_by(7);
+        let step = if cfg!(miri) { 301 } else { 7 };
+        let near = |bytes: u64| (bytes.saturating_sub(600)..bytes + 600).step_by(step);
         let powers = (0..63).flat_map(|power| near(1 << power));
         for bytes in powers.chain((0..63).flat_map(|power| near(999 << power >> 9))) {
             let up = ByteSize(bytes).rounded_up();

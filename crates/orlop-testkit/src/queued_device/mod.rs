@@ -4,6 +4,8 @@
 //! before it has to be, so memory that is reused too early, and bytes that are read too early, have wrong
 //! contents in every run.
 
+mod queues;
+
 use orlop_alloc::{
     Access, Allocator, AllocatorRef, Error, Result,
     engine_support::{DeviceOps, DevicePtr, StridedLoops},
@@ -12,9 +14,8 @@ use orlop_context::Context;
 use orlop_core::{DType, Device, Layout, MemoryKind, Shape, StreamId};
 use orlop_device::{BackingError, DeviceAllocator, DeviceBacking, EventId, Policy};
 use orlop_host::kernels;
-use std::collections::{HashMap, VecDeque};
+use queues::{DIRTY, Queues, Region, Work, WorkAddress};
 use std::fmt;
-use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A device over host memory with streams, which are queues of work. Work of a stream runs when a test
@@ -28,42 +29,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct QueuedDevice {
     device: Device,
     queues: Arc<Mutex<Queues>>,
-}
-
-#[derive(Default)]
-struct Queues {
-    streams: HashMap<StreamId, Queue>,
-    events: HashMap<u64, StreamPosition>,
-    recorded: u64,
-    regions: Vec<Box<[u64]>>,
-    memory: u64,
-    calls: DeviceCalls,
-    casts: bool,
-    fails_next: bool,
-}
-
-#[derive(Default)]
-struct Queue {
-    /// The number of work items that have run.
-    done: u64,
-    work: VecDeque<Work>,
-}
-
-impl Queue {
-    fn submitted(&self) -> u64 {
-        self.done + self.work.len() as u64
-    }
-}
-
-#[derive(Clone, Copy)]
-struct StreamPosition {
-    stream: StreamId,
-    position: u64,
-}
-
-enum Work {
-    Run(Box<dyn FnOnce() + Send>),
-    Wait(StreamPosition),
 }
 
 /// The number of calls of a [`QueuedDevice`].
@@ -81,52 +46,6 @@ pub struct DeviceCalls {
     pub waits: usize,
     /// Waits of the host.
     pub synchronizations: usize,
-}
-
-/// The value of bytes that nothing has written.
-const DIRTY: u8 = 0xc3;
-
-/// An address that work takes along.
-#[derive(Clone, Copy)]
-struct WorkAddress(usize);
-
-impl WorkAddress {
-    fn of(ptr: NonNull<u8>) -> Self {
-        Self(ptr.as_ptr().expose_provenance())
-    }
-
-    fn at(self, offset: usize) -> *mut u8 {
-        ptr::with_exposed_provenance_mut(self.0 + offset)
-    }
-}
-
-impl Queues {
-    fn submit(&mut self, stream: StreamId, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        if std::mem::take(&mut self.fails_next) {
-            return Err(Error::Backend("the queued device was told to fail".into()));
-        }
-        self.streams.entry(stream).or_default().work.push_back(Work::Run(Box::new(work)));
-        Ok(())
-    }
-
-    fn position(&mut self, stream: StreamId) -> StreamPosition {
-        StreamPosition { stream, position: self.streams.entry(stream).or_default().submitted() }
-    }
-
-    fn run_until(&mut self, StreamPosition { stream, position }: StreamPosition) {
-        loop {
-            let queue = self.streams.entry(stream).or_default();
-            if queue.done >= position {
-                return;
-            }
-            match queue.work.pop_front() {
-                None => return,
-                Some(Work::Run(work)) => work(),
-                Some(Work::Wait(earlier)) => self.run_until(earlier),
-            }
-            self.streams.entry(stream).or_default().done += 1;
-        }
-    }
 }
 
 impl QueuedDevice {
@@ -313,14 +232,13 @@ unsafe impl DeviceOps for QueuedDevice {
 unsafe impl DeviceBacking for QueuedDevice {
     fn allocate(&self, bytes: usize) -> Result<usize, BackingError> {
         let mut queues = self.queues();
-        let used: usize = queues.regions.iter().map(|region| size_of_val(&**region)).sum();
+        let used: usize = queues.regions.iter().map(Region::size).sum();
         if (used + bytes) as u64 > queues.memory {
             return Err(BackingError::OutOfMemory);
         }
-        // Regions begin at multiples of 512 bytes.
-        let words = vec![u64::from_ne_bytes([DIRTY; 8]); bytes.div_ceil(8) + 64].into_boxed_slice();
-        let address = words.as_ptr().expose_provenance().next_multiple_of(512);
-        queues.regions.push(words);
+        let region = Region::new(bytes);
+        let address = region.address();
+        queues.regions.push(region);
         Ok(address)
     }
 
