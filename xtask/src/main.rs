@@ -3,6 +3,7 @@
 //! Each command is a list of steps; a step passes, fails, or is skipped with a reason (see [`report`]).
 //! Continuous integration runs `cargo xtask ci`.
 
+mod beside;
 mod checks;
 mod ci;
 mod error;

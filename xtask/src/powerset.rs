@@ -1,6 +1,7 @@
 //! `powerset`: every library crate alone under every set of its features, to detect hidden dependencies
 //! between features; and `orlop-core` without an operating system.
 
+use crate::beside;
 use crate::error::Result;
 use crate::report::{Outcome, Report};
 use crate::setup::{BARE_METAL, has_target};
@@ -59,6 +60,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report) {
         shell.run("powerset-tests-full", &mut command)?;
         Ok(Outcome::Passed(TESTED_FULL.to_owned()))
     });
+    report.step("powerset: orlop-cuda beside others", || beside::run(shell));
     report.step("powerset: orlop-core, no_std", || {
         if !has_target(shell, BARE_METAL) {
             return Ok(Outcome::Skipped(format!(

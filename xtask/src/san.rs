@@ -69,6 +69,9 @@ const RACES: &str = "_the_last_";
 const THREADS: [&str; 7] =
     [LIFETIMES, "slots::", "thread_slot::", "mutex::", "observer::", "threads", "memory_block::"];
 
+/// Many tests panic on purpose. To print a backtrace takes Miri seconds, and the sanitizers long.
+const BACKTRACES: &str = "0";
+
 /// The number of thread schedules in which Miri runs the [`RACES`], under each of its aliasing models.
 const SEEDS: &str = "-Zmiri-many-seeds=0..2";
 const MODELS: [(&str, &str); 2] = [("stacked", ""), ("tree", "-Zmiri-tree-borrows")];
@@ -121,7 +124,7 @@ impl AddressRun<'_> {
         command.args(package_args(self.packages)).env("RUSTFLAGS", with_rustflags(self.flags));
         let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
         command.env("ASAN_OPTIONS", format!("detect_leaks={}:{options}", self.leaks));
-        command.env("CARGO_TARGET_DIR", shell.target().join("asan"));
+        command.env("CARGO_TARGET_DIR", shell.target().join("asan")).env("RUST_BACKTRACE", BACKTRACES);
         // Instrumented code without any optimisation is several times slower. Debug assertions stay on.
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
         command.arg("--").args(self.filters);
@@ -231,6 +234,7 @@ impl MiriRun {
         // Tests read the environment and the clock.
         let own = std::env::var("MIRIFLAGS").unwrap_or_else(|_| "-Zmiri-disable-isolation".to_owned());
         let flags = [&[own.as_str()], &self.flags[..]].concat().join(" ");
+        command.env("RUST_BACKTRACE", BACKTRACES);
         command.env("MIRIFLAGS", flags).env("CARGO_TARGET_DIR", shell.target().join("miri"));
         shell.run(&self.label, &mut command)
     }

@@ -154,6 +154,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it takes long, in safe code")]
     fn the_search_ends() {
         // Large, nearly equal strides leave every combination of steps open.
         let strides: [usize; 12] = core::array::from_fn(|dim| (1 << 54) + (7 << (4 * dim)) + dim);

@@ -81,7 +81,7 @@ mod tests {
     fn ranges_are_those_of_a_set_of_numbers() {
         let (mut ranges, mut set, mut random) =
             (StreamIdSet::default(), BTreeSet::new(), 88_172_645_463_325_252_u64);
-        for _ in 0..if cfg!(miri) { 300 } else { 20_000 } {
+        for _ in 0..if cfg!(miri) { 30 } else { 20_000 } {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;

@@ -1,11 +1,13 @@
-//! The CUDA driver: loaded at run time, once, through cudarc.
+//! The CUDA driver: loaded at run time, once, however cudarc finds it.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `library` | the library that is the driver |
 //! | `symbols` | the driver's functions, all resolved at the start |
 //! | `abi` | structures and numbers of its interface |
 
 pub(crate) mod abi;
+mod library;
 mod symbols;
 
 use crate::error::{CudaError, failure};
@@ -67,12 +69,9 @@ impl Driver {
     }
 
     fn load_now() -> Result<Self, CudaError> {
-        // SAFETY: it opens libraries with the driver's names, as any use of the driver does.
-        if !unsafe { cudarc::driver::sys::is_culib_present() } {
-            return Err(CudaError::DriverNotFound);
-        }
-        // SAFETY: the library is present, and by its name it is a CUDA driver.
-        let symbols = unsafe { Symbols::resolve() }?;
+        let library = library::open().ok_or(CudaError::DriverNotFound)?;
+        // SAFETY: it is open for good, and by its name it is a CUDA driver.
+        let symbols = unsafe { Symbols::resolve(library) }?;
         let mut driver = Self { symbols, version: 0 };
         driver.initialise()?;
         let mut version = 0;

@@ -7,7 +7,7 @@
 
 use super::abi::{AccessDescriptor, AllocationProperties, Copy3D, DeviceAddress, Handle};
 use crate::error::CudaError;
-use cudarc::driver::sys;
+use libloading::Library;
 use std::ffi::{c_char, c_void};
 
 macro_rules! symbols {
@@ -25,15 +25,13 @@ macro_rules! symbols {
         }
 
         impl Symbols {
-            /// Resolves all functions in the library that cudarc loads.
+            /// Resolves all functions.
             ///
             /// # Safety
             ///
-            /// 1. The library is present ([`sys::is_culib_present`]): cudarc panics otherwise.
+            /// 1. The library is never unloaded.
             /// 2. It is a CUDA driver: its functions have the signatures that NVIDIA documents.
-            pub(crate) unsafe fn resolve() -> Result<Self, CudaError> {
-                // SAFETY: guaranteed by the caller (1).
-                let library = unsafe { sys::culib() };
+            pub(crate) unsafe fn resolve(library: &Library) -> Result<Self, CudaError> {
                 $(
                     let name = concat!(stringify!($other), "\0").as_bytes();
                     // SAFETY: only looked up. (The type is that of some function.)
@@ -43,7 +41,7 @@ macro_rules! symbols {
                 Ok(Self {
                     $($name: {
                         let name = concat!(stringify!($name), "\0").as_bytes();
-                        // SAFETY: the signature is the documented one (2). cudarc never unloads the library.
+                        // SAFETY: the signature is the documented one (2), and the library stays (1).
                         let found = unsafe { library.get(name) };
                         *found.map_err(|_| CudaError::DriverTooOld { symbol: stringify!($name) })?
                     },)+

@@ -290,7 +290,7 @@ fn every_pair_of_dtypes() {
         source = source.iter().copied().cycle().take(source.len() * 3).collect();
         let steps = [(1, 1), (1, 2), (2, 1), (3, 2)];
         // Miri would take an hour for all of them.
-        let (count, steps, every) = if cfg!(miri) { (3, &steps[1..2], 3) } else { (count, &steps[..], 1) };
+        let (count, steps, every) = if cfg!(miri) { (3, &steps[1..2], 7) } else { (count, &steps[..], 1) };
         for dst_dtype in DType::ALL.into_iter().step_by(every) {
             for &(dst_step, src_step) in steps {
                 let dst = view(&[count], &[(0, dst_step, 0, false)], 0);
@@ -307,7 +307,7 @@ fn every_number_of_elements() {
         [(DType::F16, DType::F32), (DType::F32, DType::F16), (DType::U8, DType::BF16)]
     {
         let source = pattern(1200 * src_dtype.size(), 5);
-        for count in (0..40).chain([511, 512, 513, 1025]).take(if cfg!(miri) { 12 } else { 60 }) {
+        for count in (0..40).chain([511, 512, 513, 1025]).take(if cfg!(miri) { 6 } else { 60 }) {
             let placement = [(0, 1, 0, false)];
             check_cast(
                 &view(&[count], &placement, 1),

@@ -208,7 +208,8 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<(bool, usize, usize)>> {
-        prop::collection::vec((any::<bool>(), 0_usize..64, 1_usize..20), 0..60)
+        let count = if cfg!(miri) { 6 } else { 60 };
+        prop::collection::vec((any::<bool>(), 0_usize..64, 1_usize..20), 0..count)
     }
 
     proptest! {
