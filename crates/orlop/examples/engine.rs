@@ -18,13 +18,10 @@ use orlop::memory::engine::Arena;
 use orlop::memory::{Budget, Pressure, Tag};
 use orlop::prelude::*;
 use orlop::tensor;
-use orlop::trace::formats::binary::{BinaryWriter, EventOrder};
 use orlop::trace::recorder::Recorder;
 use orlop::types::ByteSize;
 use std::collections::VecDeque;
 use std::error::Error;
-use std::fs::File;
-use std::io::BufWriter;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const VOCABULARY: usize = 64;
@@ -235,26 +232,23 @@ pub(crate) fn main() -> Result<()> {
     let context = Context::new();
     let budget = Budget::hard(10 * PAGE_BYTES as u64).strict();
     context.set_budget(Device::CPU, MemoryKind::KvCache, budget)?;
-    let recorder = Recorder::new();
-    context.add_observer(recorder.observer());
-    let model = Model::map(&context, &weights)?;
     let path = std::env::temp_dir().join("orlop-engine.orlop");
-    let mut file = BinaryWriter::new(BufWriter::new(File::create(&path)?), EventOrder::Nearly)?;
+    let recording = Recorder::to_file(&path)?;
+    context.add_observer(recording.observer());
+    let model = Model::map(&context, &weights)?;
     let mut map = None;
     let texts = serve(&context, &model, &prompts, |number| {
         map.get_or_insert_with(|| context.memory_map());
-        recorder.annotate(&format!("end of a turn of sequence {number}"));
-        recorder.drain(&mut file)?;
+        recording.annotate(&format!("end of a turn of sequence {number}"));
         Ok(())
     })?;
-    context.remove_observer(&recorder.observer());
-    recorder.drain(&mut file)?;
-    file.finish()?;
+    context.remove_observer(&recording.observer());
+    let written = recording.finish()?;
 
     println!("the texts are identical: {}", texts == expected);
     if let Some(map) = map {
         println!("\nafter the first turn:\n{map}");
     }
-    println!("\norlop report {}", path.display());
+    println!("\n{} events, {} lost: orlop report {}", written.events, written.lost, path.display());
     Ok(())
 }

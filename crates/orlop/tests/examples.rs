@@ -85,7 +85,7 @@ fn engine() {
         "one token: 1.25 KiB in one arena, optimal",
         "KV cache: at most 80.0 KiB, 13 preemptions",
         "the texts are identical: true",
-        "orlop-engine.orlop",
+        " events, 0 lost: orlop report ",
     ];
     check("engine", folder.path(), engine::main, &expected);
     if std::env::var_os(CHILD).is_none() {
