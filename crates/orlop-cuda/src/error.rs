@@ -35,6 +35,12 @@ pub enum CudaError {
         /// The device.
         device: Device,
     },
+    /// The per-thread default stream, which is another stream in each thread, so that no id can stand for it.
+    #[error("{device}: the per-thread default stream is another one in each thread; create a stream")]
+    PerThreadStream {
+        /// The device.
+        device: Device,
+    },
     /// A stream that was neither created nor adopted here: see
     /// [`CudaDevice::adopt_stream`](crate::CudaDevice::adopt_stream).
     #[error("stream {stream} is not known: adopt it first")]

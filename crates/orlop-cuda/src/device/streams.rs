@@ -55,12 +55,22 @@ pub(crate) enum StreamTarget {
 
 #[derive(Default)]
 struct StreamTable {
-    live: HashMap<StreamId, Weak<StreamEntry>>,
+    live: HashMap<StreamId, LiveStream>,
     /// Streams that are gone, and whose work may still run.
     ended: HashMap<StreamId, EventId>,
     /// Streams that are gone, and their work complete.
     complete: StreamIdSet,
 }
+
+/// A stream that has handles, or whose last one is being dropped.
+struct LiveStream {
+    /// The address of cudarc's stream.
+    place: usize,
+    entry: Weak<StreamEntry>,
+}
+
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: usize = 2;
 
 static STREAMS: Mutex<Option<StreamTable>> = Mutex::new(None);
 
@@ -135,7 +145,7 @@ pub(crate) fn resolve(id: StreamId) -> Result<StreamTarget, CudaError> {
     loop {
         let mut table = table();
         let table = table.get();
-        match table.live.get(&id).map(Weak::upgrade) {
+        match table.live.get(&id).map(|live| live.entry.upgrade()) {
             Some(Some(entry)) => {
                 let (device, handle) = (Arc::clone(&entry.device), entry.handle());
                 return Ok(StreamTarget::Stream { device, handle, _entry: Some(entry) });
@@ -223,43 +233,66 @@ impl CudaDevice {
             let error = scope.driver().failure_of("a drop of cudarc", error);
             trace_guarded(|| tracing::warn!(%error, "an earlier error of cudarc"));
         }
-        // Not `new_stream`, which waits for the device the first time. The fork waits for the work of the
-        // default stream so far, on the device.
+        let failed = |call, error| scope.driver().failure_of(call, error);
+        // While there is one stream, cudarc notes no uses of its slices. So it waits for the device before the
+        // first other one, and a fork does not.
+        if !self.context().is_in_multi_stream_mode() && self.context().is_event_tracking() {
+            self.context().synchronize().map_err(|error| failed("CudaContext::synchronize", error))?;
+        }
+        // The fork waits for the work of the default stream so far, on the device.
         let stream = self.context().default_stream().fork();
-        let stream = stream.map_err(|error| scope.driver().failure_of("CudaStream::fork", error))?;
-        Ok(self.add_stream(stream))
+        self.add_stream(stream.map_err(|error| failed("CudaStream::fork", error))?)
     }
 
-    /// Adopts a stream of cudarc, which is kept as long as the result.
+    /// Adopts a stream of cudarc, which is kept as long as the result. A stream that is known already keeps
+    /// its id.
     ///
     /// # Errors
     ///
-    /// [`CudaError::OtherContext`] if it is a stream of another context.
+    /// [`CudaError::OtherContext`] if it is a stream of another context; [`CudaError::PerThreadStream`].
     pub fn adopt_stream(&self, stream: Arc<CudaStream>) -> Result<DeviceStream, CudaError> {
         if stream.context().cu_ctx() != self.context().cu_ctx() {
             return Err(CudaError::OtherContext { device: self.device() });
         }
-        Ok(self.add_stream(stream))
+        self.add_stream(stream)
     }
 
     /// Borrows a stream that other code destroys.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::PerThreadStream`].
     ///
     /// # Safety
     ///
     /// `stream` is a `CUstream` of the device's context ([`CudaDevice::context`]), and exists until the last
     /// clone of the result was dropped, and the last of [`DeviceStream::cudarc`].
-    #[must_use]
-    pub unsafe fn borrow_stream(&self, stream: cudarc::driver::sys::CUstream) -> DeviceStream {
+    pub unsafe fn borrow_stream(
+        &self,
+        stream: cudarc::driver::sys::CUstream,
+    ) -> Result<DeviceStream, CudaError> {
         // SAFETY: guaranteed by the caller.
         let stream = unsafe { self.context().wrap_borrowed_stream(stream) };
         self.add_stream(stream)
     }
 
-    fn add_stream(&self, stream: Arc<CudaStream>) -> DeviceStream {
+    /// A stream of cudarc has one id while it is known: the table returns the handle that exists.
+    fn add_stream(&self, stream: Arc<CudaStream>) -> Result<DeviceStream, CudaError> {
+        let place = Arc::as_ptr(&stream).addr();
+        if stream.cu_stream().addr() == PER_THREAD {
+            return Err(CudaError::PerThreadStream { device: self.device() });
+        }
+        let mut table = table();
+        let live = &mut table.get().live;
+        let known =
+            live.values().filter(|known| known.place == place).find_map(|known| known.entry.upgrade());
+        if let Some(entry) = known {
+            return Ok(DeviceStream { entry });
+        }
         let id = StreamId::unique();
         let entry = Arc::new(StreamEntry { id, device: Arc::clone(self.state()), stream });
-        table().get().live.insert(id, Arc::downgrade(&entry));
-        DeviceStream { entry }
+        live.insert(id, LiveStream { place, entry: Arc::downgrade(&entry) });
+        Ok(DeviceStream { entry })
     }
 }
 

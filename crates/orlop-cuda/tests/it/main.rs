@@ -18,6 +18,7 @@ mod golden;
 mod in_context;
 mod install;
 mod interop;
+mod interop_order;
 mod kernels;
 mod lost;
 mod machine;
