@@ -234,8 +234,8 @@ impl CudaDevice {
             trace_guarded(|| tracing::warn!(%error, "an earlier error of cudarc"));
         }
         let failed = |call, error| scope.driver().failure_of(call, error);
-        // While there is one stream, cudarc notes no uses of its slices. So it waits for the device before the
-        // first other one, and a fork does not.
+        // While there is one stream, cudarc notes no uses of its slices. So it waits for the device before
+        // the first other one, and a fork does not.
         if !self.context().is_in_multi_stream_mode() && self.context().is_event_tracking() {
             self.context().synchronize().map_err(|error| failed("CudaContext::synchronize", error))?;
         }

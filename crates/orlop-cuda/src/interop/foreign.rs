@@ -36,7 +36,8 @@ enum SliceState<T> {
 }
 
 // SAFETY: 1. the slice's memory, which it has until it is dropped, is handed out once. 2. it is the device's.
-// 3. zeros are refused. 4. the state is locked, and cudarc may be called from any thread. 5. nothing refers to
+// 3. zeros are refused. 4. the state is locked, and cudarc may be called from any thread. 5. nothing refers
+// to
 // `self`. 6. there is no counter.
 unsafe impl<T: Send + fmt::Debug + 'static> Allocator for SliceOwner<T> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
@@ -102,8 +103,8 @@ impl CudaDevice {
     ///
     /// # Errors
     ///
-    /// [`CudaError::OtherContext`] if it is memory of another context; [`CudaError::PerThreadStream`]; failures
-    /// of the driver.
+    /// [`CudaError::OtherContext`] if it is memory of another context; [`CudaError::PerThreadStream`];
+    /// failures of the driver.
     pub fn block_of_slice<T: Send + fmt::Debug + 'static>(&self, mut slice: CudaSlice<T>) -> Result<Block> {
         let stream = self.adopt_stream(slice.stream().clone())?;
         let bytes = slice.num_bytes();

@@ -21,7 +21,8 @@ use std::marker::PhantomData;
 ///
 /// [`KernelPointer::of`] makes the stream of the launch wait for the work that other streams were given on
 /// the block so far, and records it on the block: dropping the block waits for nothing, and its memory is
-/// reused after the kernel. What other streams are given after the call is not waited for: take a new pointer.
+/// reused after the kernel. What other streams are given after the call is not waited for: take a new
+/// pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct KernelPointer<T> {
@@ -76,8 +77,8 @@ impl KernelMemory for MemoryBlock {
     }
 }
 
-/// Makes a stream a user of a block: it is waited for when the block is freed, and waits for the work that all
-/// other users were given so far. That may write the block, so this is needed at every acquisition.
+/// Makes a stream a user of a block: it is waited for when the block is freed, and waits for the work that
+/// all other users were given so far. That may write the block, so this is needed at every acquisition.
 fn acquire(block: &impl KernelMemory, stream: &DeviceStream) -> Result<usize> {
     let (device, address, _) = block.place();
     if device != stream.device().device() {

@@ -1,9 +1,9 @@
-//! Blocks as cudarc's device memory, for functions that take [`DevicePtr`] or [`DevicePtrMut`]: copies, cuBLAS,
-//! launches.
+//! Blocks as cudarc's device memory, for functions that take [`DevicePtr`] or [`DevicePtrMut`]: copies,
+//! cuBLAS, launches.
 //!
 //! A slice is acquired for one stream: that waits for the work that other streams were given on the block so
-//! far, and is recorded on the block, so that the memory is reused after its work. On another stream of cudarc
-//! the slice orders both ways by itself, since nothing else knows that this one uses the block.
+//! far, and is recorded on the block, so that the memory is reused after its work. On another stream of
+//! cudarc the slice orders both ways by itself, since nothing else knows that this one uses the block.
 
 use super::{KernelMemory, acquire};
 use crate::device::DeviceStream;
@@ -102,8 +102,8 @@ impl<T> DevicePtrMut<T> for BlockSlice<'_, T> {
     }
 }
 
-/// A block, or elements of one that tensors share, as memory that cudarc's functions read: several inputs of one
-/// call may be views of the same block.
+/// A block, or elements of one that tensors share, as memory that cudarc's functions read: several inputs of
+/// one call may be views of the same block.
 #[derive(Debug, Clone)]
 pub struct BlockView<'a, T> {
     elements: Elements<T>,
@@ -125,8 +125,8 @@ impl<'a, T: AnyBitPattern> BlockView<'a, T> {
     ///
     /// # Errors
     ///
-    /// Those of [`KernelPointer::of`](super::KernelPointer::of); [`CudaError::NotOnDevice`] for a range outside
-    /// of the block.
+    /// Those of [`KernelPointer::of`](super::KernelPointer::of); [`CudaError::NotOnDevice`] for a range
+    /// outside of the block.
     pub fn within(block: &'a MemoryBlock, range: Range<usize>, stream: &DeviceStream) -> Result<Self> {
         let elements = Elements::of(block, block.requested, stream)?;
         let (device, address, _) = block.place();

@@ -177,7 +177,8 @@ fn a_stream_of_cudarc_keeps_its_id_while_it_is_known() {
     assert_ne!(later.id(), id, "ids are never used again");
 }
 
-/// While a context has one stream, cudarc notes no uses of its slices: it waits before it creates another one.
+/// While a context has one stream, cudarc notes no uses of its slices: it waits before it creates another
+/// one.
 #[test]
 fn the_first_stream_waits_for_what_cudarc_did_not_note() {
     let machine = slow();
