@@ -82,4 +82,4 @@ pub use self::register::register;
 pub use self::sim::NullDevice;
 pub use self::stats::{DeviceStats, Stat, StatByPool};
 pub use self::stream_ids::StreamIdSet;
-pub use orlop_core::torch::{ConfError, ROUNDING_INTERVALS, TorchConf};
+pub use orlop_core::torch::{ConfError, ROUNDING_INTERVALS, TieRule, TorchConf};

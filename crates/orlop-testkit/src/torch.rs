@@ -61,7 +61,18 @@ impl TorchProgram {
     ///
     /// Those of `compare_over`.
     pub fn compare(&self) -> Result<TorchComparison, GoldenError> {
-        self.compare_over(|memory| NullDevice::new(Device::cuda(0), memory))
+        let order = self.operations.lines().next().and_then(|line| line.split_once(ORDER));
+        self.compare_over(|memory| match order {
+            Some((_, "down")) => NullDevice::descending(Device::cuda(0), memory),
+            Some((_, "reuse")) => NullDevice::lowest_hole(Device::cuda(0), memory),
+            _ => NullDevice::new(Device::cuda(0), memory),
+        })
+    }
+
+    /// Returns `true` if the program was recorded on a device whose regions ascend.
+    #[must_use]
+    pub fn has_ascending_regions(&self) -> bool {
+        self.operations.lines().next().is_none_or(|line| !line.contains(ORDER))
     }
 
     /// Runs the program on the device engine, with PyTorch's policy and the program's settings, over a device
@@ -107,9 +118,13 @@ impl TorchProgram {
     }
 }
 
-/// Parses `# settings=<settings, or -> mem=<bytes>`.
+/// What follows is the order of the device's regions; without it they ascend.
+const ORDER: &str = " order=";
+
+/// Parses `# settings=<settings, or -> mem=<bytes>`, and perhaps an order.
 fn settings(line: &str) -> Option<(TorchConf, u64)> {
     let (conf, memory) = line.strip_prefix("# settings=")?.split_once(" mem=")?;
+    let memory = memory.split_once(ORDER).map_or(memory, |(memory, _)| memory);
     let conf = if conf == "-" { "" } else { conf };
     Some((conf.parse().ok()?, memory.parse().ok()?))
 }

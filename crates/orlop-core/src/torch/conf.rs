@@ -50,6 +50,23 @@ pub struct TorchConf {
     pub expandable_segments: bool,
     /// The limit of reserved bytes, as a share of the device's memory (`per_process_memory_fraction`).
     pub memory_fraction: Option<f64>,
+    /// Which of several free blocks of one size is taken. No setting: the versions of PyTorch differ.
+    pub ties: TieRule,
+}
+
+/// Which of several free blocks of one size is taken.
+///
+/// Source: the comparators of blocks in `libc10_cuda`; checked against the binaries (`testdata/torch-golden`,
+/// `testdata/torch-golden-order`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum TieRule {
+    /// That in the segment that was allocated first, and there the lowest: PyTorch from 2.13 on. Where a
+    /// driver puts segments makes no difference.
+    #[default]
+    OldestSegment,
+    /// The lowest: PyTorch until 2.11.
+    LowestAddress,
 }
 
 impl Default for TorchConf {
@@ -62,6 +79,7 @@ impl Default for TorchConf {
             roundup_power2_divisions: [0; ROUNDING_INTERVALS],
             expandable_segments: false,
             memory_fraction: None,
+            ties: TieRule::default(),
         }
     }
 }

@@ -119,15 +119,36 @@ impl Chunk {
 pub(crate) struct Chunks {
     places: Vec<Chunk>,
     vacant: Index,
+    /// Of each region, what is added to its addresses so that those of later regions are above.
+    shifts: Vec<usize>,
+    /// The end of the shifted addresses.
+    shifted_end: usize,
 }
 
 impl Default for Chunks {
     fn default() -> Self {
-        Self { places: Vec::new(), vacant: NONE }
+        Self { places: Vec::new(), vacant: NONE, shifts: Vec::new(), shifted_end: 0 }
     }
 }
 
 impl Chunks {
+    /// Notes that a region is the youngest one.
+    pub(crate) fn add_region(&mut self, region: Index, address: usize, bytes: usize) {
+        let place = region as usize;
+        if place >= self.shifts.len() {
+            self.shifts.resize(place + 1, 0);
+        }
+        self.shifts[place] = self.shifted_end.wrapping_sub(address);
+        self.shifted_end = self.shifted_end.wrapping_add(bytes);
+    }
+
+    /// Returns a number by which addresses are in order of their region's age, and inside of one region in
+    /// their own. (It is exact until 2^64 bytes were allocated.)
+    #[inline]
+    pub(crate) fn by_age(&self, region: Index, address: usize) -> usize {
+        self.shifts[region as usize].wrapping_add(address)
+    }
+
     /// Adds a chunk. `None` if there are 2^32.
     pub(crate) fn insert(&mut self, chunk: Chunk) -> Option<Index> {
         if self.vacant != NONE {

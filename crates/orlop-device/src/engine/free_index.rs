@@ -1,9 +1,10 @@
 //! The index of the free chunks of one pool and stream, by size.
 
-use super::chunks::{Chunks, Index, NONE};
+use super::chunks::{Chunk, Chunks, Index, NONE};
 use crate::policy::IndexKind;
 use orlop_alloc::engine_support::first_one_from;
 use orlop_alloc::engine_support::{FreeChunk, Position, SortedRuns};
+use orlop_core::torch::TieRule;
 
 /// Sizes below this many granules have a list each; above, 32 lists share a power of two.
 const STEPS: usize = 32;
@@ -15,52 +16,56 @@ const TRIES: usize = 3;
 /// An index of free chunks, of the kind that the policy chooses.
 #[derive(Debug)]
 pub(crate) enum FreeChunks {
-    Ordered(SortedRuns<FreeChunk>),
+    Ordered {
+        runs: SortedRuns<FreeChunk>,
+        /// Equal sizes are in order of their region's age; otherwise of address.
+        by_age: bool,
+    },
     Segregated(Lists),
 }
 
 impl FreeChunks {
-    pub(crate) fn new(kind: IndexKind, granule: usize) -> Self {
+    pub(crate) fn new(kind: IndexKind, ties: TieRule, granule: usize) -> Self {
         match kind {
-            IndexKind::Ordered => Self::Ordered(SortedRuns::default()),
+            IndexKind::Ordered => {
+                Self::Ordered { runs: SortedRuns::default(), by_age: ties == TieRule::OldestSegment }
+            }
             IndexKind::Segregated => Self::Segregated(Lists::new(granule)),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         match self {
-            Self::Ordered(runs) => runs.is_empty(),
+            Self::Ordered { runs, .. } => runs.is_empty(),
             Self::Segregated(lists) => lists.len == 0,
         }
     }
 
     #[inline]
     pub(crate) fn insert(&mut self, chunks: &mut Chunks, chunk: Index) {
-        let (size, address) = (chunks[chunk].size, chunks[chunk].address);
         match self {
-            Self::Ordered(runs) => runs.insert(FreeChunk { size, address, chunk }),
-            Self::Segregated(lists) => lists.insert(chunks, chunk, size),
+            Self::Ordered { runs, by_age } => runs.insert(key(chunks, chunk, *by_age)),
+            Self::Segregated(lists) => lists.insert(chunks, chunk, chunks[chunk].size),
         }
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, chunks: &mut Chunks, chunk: Index) {
-        let (size, address) = (chunks[chunk].size, chunks[chunk].address);
         match self {
-            Self::Ordered(runs) => {
-                let removed = runs.remove(FreeChunk { size, address, chunk });
+            Self::Ordered { runs, by_age } => {
+                let removed = runs.remove(key(chunks, chunk, *by_age));
                 debug_assert!(removed, "a free chunk that is not in its index");
             }
-            Self::Segregated(lists) => lists.remove(chunks, chunk, size),
+            Self::Segregated(lists) => lists.remove(chunks, chunk, chunks[chunk].size),
         }
     }
 
-    /// Finds the chunk for a request of `size` bytes: the smallest that fits and the lowest of those, or one
+    /// Finds the chunk for a request of `size` bytes: the smallest that fits and the first of those, or one
     /// that fits well. Returns its position too, so that [`FreeChunks::remove_found`] needs no second search.
     #[inline]
     pub(crate) fn find(&self, chunks: &Chunks, size: usize) -> Option<(Index, Option<Position>)> {
         match self {
-            Self::Ordered(runs) => {
+            Self::Ordered { runs, .. } => {
                 let (position, free) = runs.first_from(FreeChunk { size, address: 0, chunk: 0 })?;
                 Some((free.chunk, Some(position)))
             }
@@ -72,7 +77,7 @@ impl FreeChunks {
     #[inline]
     pub(crate) fn remove_found(&mut self, chunks: &mut Chunks, chunk: Index, position: Option<Position>) {
         match (self, position) {
-            (Self::Ordered(runs), Some(position)) => {
+            (Self::Ordered { runs, .. }, Some(position)) => {
                 let taken = runs.take(position);
                 debug_assert_eq!(taken.chunk, chunk, "found elsewhere");
             }
@@ -81,17 +86,23 @@ impl FreeChunks {
     }
 
     /// Returns the chunk of exactly `size` bytes at an address. Lists have no order, and find none.
-    pub(crate) fn at(&self, size: usize, address: usize) -> Option<Index> {
-        let Self::Ordered(runs) = self else { return None };
-        let (_, free) = runs.first_from(FreeChunk { size, address, chunk: 0 })?;
-        (free.size == size && free.address == address).then_some(free.chunk)
+    pub(crate) fn at(&self, chunks: &Chunks, size: usize, address: usize) -> Option<Index> {
+        let Self::Ordered { runs, by_age } = self else { return None };
+        let first = if *by_age { 0 } else { address };
+        let sized = runs.from(FreeChunk { size, address: first, chunk: 0 });
+        let mut sized = sized.map(|free| free.chunk).take_while(|&chunk| chunks[chunk].size == size);
+        if *by_age {
+            sized.find(|&chunk| chunks[chunk].address == address)
+        } else {
+            sized.next().filter(|&chunk| chunks[chunk].address == address)
+        }
     }
 
-    /// Returns the chunks of at least `size` bytes, by size and address. Lists have no order, and return
+    /// Returns the chunks of at least `size` bytes, by size and their order. Lists have none, and return
     /// none.
     pub(crate) fn at_least(&self, size: usize) -> Box<dyn Iterator<Item = Index> + '_> {
         match self {
-            Self::Ordered(runs) => {
+            Self::Ordered { runs, .. } => {
                 Box::new(runs.from(FreeChunk { size, address: 0, chunk: 0 }).map(|free| free.chunk))
             }
             Self::Segregated(_) => Box::new(std::iter::empty()),
@@ -101,7 +112,7 @@ impl FreeChunks {
     /// Returns all chunks; lists in no order.
     pub(crate) fn all(&self, chunks: &Chunks) -> Vec<Index> {
         match self {
-            Self::Ordered(runs) => runs.iter().map(|free| free.chunk).collect(),
+            Self::Ordered { runs, .. } => runs.iter().map(|free| free.chunk).collect(),
             Self::Segregated(lists) => lists.from(chunks, 0).collect(),
         }
     }
@@ -109,12 +120,20 @@ impl FreeChunks {
     /// Adds the chunks of at least `size` bytes to a list, and perhaps some that are slightly smaller.
     pub(crate) fn add_large(&self, chunks: &Chunks, size: usize, to: &mut Vec<Index>) {
         match self {
-            Self::Ordered(runs) => {
+            Self::Ordered { runs, .. } => {
                 to.extend(runs.from(FreeChunk { size, address: 0, chunk: 0 }).map(|free| free.chunk));
             }
             Self::Segregated(lists) => to.extend(lists.from(chunks, lists.list(size))),
         }
     }
+}
+
+/// Returns the place of a chunk in an ordered index.
+#[inline]
+fn key(chunks: &Chunks, chunk: Index, by_age: bool) -> FreeChunk {
+    let Chunk { size, address, region, .. } = chunks[chunk];
+    let address = if by_age { chunks.by_age(region, address) } else { address };
+    FreeChunk { size, address, chunk }
 }
 
 /// Segregated free lists, linked through the chunks, and a bit for each list that is not empty.

@@ -168,6 +168,7 @@ impl<B: DeviceBacking> Engine<B> {
     ) -> Option<Index> {
         let PoolRequest { stream, pool, .. } = *request;
         let region = self.regions.insert(Region { address, bytes, first: NONE, page, stream, pool })?;
+        self.chunks.add_region(region, address, bytes);
         let chunk = Chunk::new(region, pool, stream, address, bytes, state);
         let Some(index) = self.chunks.insert(chunk) else {
             self.regions.remove(region);

@@ -169,7 +169,7 @@ impl<B: DeviceBacking> Engine<B> {
         let policy = policy.normalized(backing.page_granularity());
         let pool = |number: u16| {
             let kind = if is_small(number) { policy.small_index } else { IndexKind::Ordered };
-            Pool::new(None, kind, policy.granule)
+            Pool::new(None, kind, &policy)
         };
         let pools = (0..COMMON).map(pool).collect();
         let (fraction, plain_mask) = (policy.fraction, policy.plain_mask());

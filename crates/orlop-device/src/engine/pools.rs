@@ -3,8 +3,9 @@
 use super::SMALL;
 use super::chunks::{Chunks, Index};
 use super::free_index::FreeChunks;
-use crate::policy::IndexKind;
+use crate::policy::{IndexKind, Policy};
 use orlop_alloc::engine_support::{FreeChunk, SortedRuns};
+use orlop_core::torch::TieRule;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -16,6 +17,7 @@ pub(crate) struct Pool {
     /// The number of searches: the clock by which free chunks age.
     pub(crate) searches: u64,
     kind: IndexKind,
+    ties: TieRule,
     granule: usize,
     /// By stream.
     streams: Vec<StreamPool>,
@@ -41,8 +43,9 @@ pub(crate) fn at(address: usize, chunk: Index) -> FreeChunk {
 }
 
 impl Pool {
-    pub(crate) fn new(private: Option<u32>, kind: IndexKind, granule: usize) -> Self {
-        Self { private, searches: 0, kind, granule, streams: Vec::new() }
+    pub(crate) fn new(private: Option<u32>, kind: IndexKind, policy: &Policy) -> Self {
+        let Policy { ties, granule, .. } = *policy;
+        Self { private, searches: 0, kind, ties, granule, streams: Vec::new() }
     }
 
     /// Returns the free memory of a stream; new ones are added.
@@ -50,9 +53,9 @@ impl Pool {
     pub(crate) fn stream_mut(&mut self, stream: u32) -> &mut StreamPool {
         let place = stream as usize;
         if place >= self.streams.len() {
-            let (kind, granule) = (self.kind, self.granule);
+            let Self { kind, ties, granule, .. } = *self;
             self.streams.resize_with(place + 1, || StreamPool {
-                free: FreeChunks::new(kind, granule),
+                free: FreeChunks::new(kind, ties, granule),
                 unmapped: SortedRuns::default(),
             });
         }

@@ -201,12 +201,11 @@ impl<B: DeviceBacking> Engine<B> {
         let (Ok(small), Ok(number)) = (u16::try_from(self.pools.len()), u32::try_from(place)) else {
             return Err(DeviceError::TooManyPools);
         };
-        let granule = self.policy.granule;
         if small == u16::MAX {
             return Err(DeviceError::TooManyPools);
         }
-        self.pools.push(Pool::new(Some(number), self.policy.small_index, granule));
-        self.pools.push(Pool::new(Some(number), IndexKind::Ordered, granule));
+        self.pools.push(Pool::new(Some(number), self.policy.small_index, &self.policy));
+        self.pools.push(Pool::new(Some(number), IndexKind::Ordered, &self.policy));
         self.private.pools.push(PrivatePool {
             id: Some(id),
             users: 0,

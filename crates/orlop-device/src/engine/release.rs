@@ -223,7 +223,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         let stream = self.streams.number(stream);
         let free = self.pools.iter().filter_map(|pool| pool.stream(stream)).map(|of| &of.free);
         let mut found = free.filter_map(|free| {
-            free.at(bytes, address).or_else(|| {
+            free.at(&self.chunks, bytes, address).or_else(|| {
                 let mut larger = free.at_least(bytes).take(CANDIDATES);
                 larger.find(|&index| self.is_paged_around(index, address, bytes))
             })

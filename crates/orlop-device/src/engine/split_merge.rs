@@ -32,7 +32,7 @@ impl<B: DeviceBacking> Engine<B> {
     fn find(&self, request: &PoolRequest) -> Option<(Index, Option<Position>)> {
         let of = self.pools[request.pool as usize].stream(request.stream)?;
         let (found, position) = match (&of.free, self.policy.growth) {
-            (FreeChunks::Ordered(runs), Growth::Pages { .. })
+            (FreeChunks::Ordered { runs, .. }, Growth::Pages { .. })
                 if self.policy.extensions.hold_to_peak.is_none() =>
             {
                 // A chunk that can grow in place counts by the size that it can grow to: the first minimum of

@@ -2,7 +2,7 @@
 
 use orlop_core::torch::{
     MIN_BLOCK_BYTES, ROUNDING_INTERVALS, SEGMENT_STEP_BYTES, SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES,
-    TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
+    TieRule, TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
 };
 
 /// Where the waste is bounded, regions for one large request are multiples of this many bytes.
@@ -39,6 +39,8 @@ pub struct Policy {
     pub fraction: Option<f64>,
     /// The index of free chunks in the small pools.
     pub small_index: IndexKind,
+    /// Which of several free chunks of one size an ordered index returns.
+    pub ties: TieRule,
     /// What the engine does beyond PyTorch's rules.
     pub extensions: Extensions,
 }
@@ -64,7 +66,7 @@ pub enum Growth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexKind {
-    /// By size and address: the best fit, and the lowest of several.
+    /// By size: the best fit, and of several the one that [`Policy::ties`] says.
     Ordered,
     /// In lists by size, 32 to a power of two: a good fit, in constant time.
     Segregated,
@@ -127,6 +129,7 @@ impl Policy {
             collect_from: conf.garbage_collection_threshold,
             fraction: conf.memory_fraction,
             small_index: IndexKind::Ordered,
+            ties: conf.ties,
             extensions: Extensions::default(),
         }
     }
@@ -140,6 +143,7 @@ impl Policy {
             growth: Growth::Pages { small: SEGMENT_STEP_BYTES, large: SEGMENT_STEP_BYTES },
             large_rest: MIN_BLOCK_BYTES - 1,
             small_index: IndexKind::Segregated,
+            ties: TieRule::LowestAddress,
             extensions: Extensions {
                 poll_one: true,
                 lazy_events: true,

@@ -22,10 +22,25 @@ const MAX_GAPS: usize = 1 << 10;
 /// Hands addresses out.
 #[derive(Debug)]
 pub(crate) struct AddressSpace {
-    /// The start of the next reservation and, without a CUDA layout, of the next region.
+    /// The start of the next reservation and, of regions that ascend, of the next one.
     next: usize,
-    cuda: Option<CudaLayout>,
+    order: RegionOrder,
 }
+
+/// Where regions go.
+#[derive(Debug)]
+enum RegionOrder {
+    /// Each above all before.
+    Ascending,
+    /// Each below all before: this is the start of the last one.
+    Descending(usize),
+    /// In the lowest hole that is large enough: these are the holes below `next`.
+    LowestHole(Gaps),
+    Cuda(CudaLayout),
+}
+
+/// Bytes of gaps by address.
+type Gaps = BTreeMap<usize, usize>;
 
 /// The placement of CUDA's driver, as far as it was observed (an H100, driver 580): descending from the top
 /// in blocks, after the lowest gap that is large enough.
@@ -34,7 +49,7 @@ struct CudaLayout {
     /// The start of the lowest block.
     bottom: usize,
     /// Bytes of the gaps, by address.
-    gaps: BTreeMap<usize, usize>,
+    gaps: Gaps,
     /// Whether an occupied range is not a multiple of the granule, as gaps are.
     has_parts: bool,
 }
@@ -42,38 +57,57 @@ struct CudaLayout {
 impl AddressSpace {
     /// One region after the other, ascending from `first`.
     pub(crate) fn ascending(first: usize) -> Self {
-        Self { next: first, cuda: None }
+        Self { next: first, order: RegionOrder::Ascending }
+    }
+
+    /// Regions descend from `first`; reservations ascend.
+    pub(crate) fn descending(first: usize) -> Self {
+        Self { next: first, order: RegionOrder::Descending(first) }
+    }
+
+    /// Regions fill the lowest holes from `first` on.
+    pub(crate) fn lowest_hole(first: usize) -> Self {
+        Self { next: first, order: RegionOrder::LowestHole(Gaps::new()) }
     }
 
     /// As CUDA's driver addresses regions.
     pub(crate) fn like_cuda() -> Self {
-        let cuda = CudaLayout { bottom: CUDA_END, gaps: BTreeMap::new(), has_parts: false };
-        Self { next: CUDA_END, cuda: Some(cuda) }
+        let cuda = CudaLayout { bottom: CUDA_END, gaps: Gaps::new(), has_parts: false };
+        Self { next: CUDA_END, order: RegionOrder::Cuda(cuda) }
     }
 
     /// Returns `true` if regions are placed as CUDA's driver does it.
     pub(crate) fn is_like_cuda(&self) -> bool {
-        self.cuda.is_some()
+        matches!(self.order, RegionOrder::Cuda(_))
     }
 
     /// Returns the address of a new region.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<usize> {
         let bytes = bytes.checked_next_multiple_of(GRANULE)?;
-        match &mut self.cuda {
-            Some(cuda) => cuda.allocate(bytes),
-            None => self.reserve(bytes),
+        match &mut self.order {
+            RegionOrder::Ascending => self.reserve(bytes),
+            RegionOrder::Descending(last) => {
+                *last = last.checked_sub(bytes).filter(|&start| start > 0)?;
+                Some(*last)
+            }
+            RegionOrder::LowestHole(gaps) => match take_gap(gaps, bytes, usize::MAX) {
+                Some(start) => Some(start),
+                None => self.reserve(bytes),
+            },
+            RegionOrder::Cuda(cuda) => cuda.allocate(bytes),
         }
     }
 
-    /// Takes back the addresses of a region from [`allocate`](Self::allocate). In ascending order,
-    /// no address is used twice.
+    /// Takes back the addresses of a region from [`allocate`](Self::allocate). In ascending and in descending
+    /// order no address is used twice.
     pub(crate) fn release(&mut self, address: usize, bytes: usize) {
-        if let (Some(cuda), Some(bytes)) = (&mut self.cuda, bytes.checked_next_multiple_of(GRANULE))
-            && cuda.bottom <= address
-            && address < CUDA_END
-            && !cuda.has_parts
-        {
-            cuda.release(address, bytes);
+        let Some(bytes) = bytes.checked_next_multiple_of(GRANULE) else { return };
+        match &mut self.order {
+            RegionOrder::LowestHole(gaps) => give_gap(gaps, address, bytes),
+            RegionOrder::Cuda(cuda) if cuda.bottom <= address && address < CUDA_END && !cuda.has_parts => {
+                give_gap(&mut cuda.gaps, address, bytes);
+            }
+            _ => {}
         }
     }
 
@@ -92,8 +126,8 @@ impl AddressSpace {
     pub(crate) fn occupy(&mut self, address: usize, bytes: usize) -> bool {
         let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(GRANULE));
         let Some(end) = end.filter(|&end| isize::try_from(end).is_ok()) else { return false };
-        match &mut self.cuda {
-            Some(cuda) if address < CUDA_END => {
+        match &mut self.order {
+            RegionOrder::Cuda(cuda) if address < CUDA_END => {
                 cuda.bottom = cuda.bottom.min(address - address % CUDA_BLOCK);
                 cuda.has_parts |= !address.is_multiple_of(GRANULE) || !bytes.is_multiple_of(GRANULE);
             }
@@ -105,36 +139,42 @@ impl AddressSpace {
 
 impl CudaLayout {
     fn allocate(&mut self, bytes: usize) -> Option<usize> {
-        let found = self.gaps.iter().take(MAX_GAPS).find(|&(_, &gap)| gap >= bytes);
-        if let Some((&at, &gap)) = found {
-            self.gaps.remove(&at);
-            self.add_gap(at + bytes, gap - bytes);
-            return Some(at);
+        if let Some(start) = take_gap(&mut self.gaps, bytes, MAX_GAPS) {
+            return Some(start);
         }
         let block = bytes.checked_next_multiple_of(CUDA_BLOCK)?;
         self.bottom = self.bottom.checked_sub(block).filter(|&bottom| bottom > 0)?;
-        self.add_gap(self.bottom + bytes, block - bytes);
+        add_gap(&mut self.gaps, self.bottom + bytes, block - bytes);
         Some(self.bottom)
     }
+}
 
-    fn release(&mut self, address: usize, bytes: usize) {
-        let (mut start, mut end) = (address, address.saturating_add(bytes));
-        if let Some((&before, &gap)) = self.gaps.range(..start).next_back()
-            && before + gap == start
-        {
-            self.gaps.remove(&before);
-            start = before;
-        }
-        if let Some(gap) = self.gaps.remove(&end) {
-            end += gap;
-        }
-        self.add_gap(start, end - start);
+/// Takes `bytes` bytes out of the lowest gap that has them, of the lowest `tries`.
+fn take_gap(gaps: &mut Gaps, bytes: usize, tries: usize) -> Option<usize> {
+    let (&start, &gap) = gaps.iter().take(tries).find(|&(_, &gap)| gap >= bytes)?;
+    gaps.remove(&start);
+    add_gap(gaps, start + bytes, gap - bytes);
+    Some(start)
+}
+
+/// Adds a gap, joined with those around it.
+fn give_gap(gaps: &mut Gaps, address: usize, bytes: usize) {
+    let (mut start, mut end) = (address, address.saturating_add(bytes));
+    if let Some((&before, &gap)) = gaps.range(..start).next_back()
+        && before + gap == start
+    {
+        gaps.remove(&before);
+        start = before;
     }
+    if let Some(gap) = gaps.remove(&end) {
+        end += gap;
+    }
+    add_gap(gaps, start, end - start);
+}
 
-    fn add_gap(&mut self, at: usize, bytes: usize) {
-        if bytes > 0 {
-            self.gaps.insert(at, bytes);
-        }
+fn add_gap(gaps: &mut Gaps, start: usize, bytes: usize) {
+    if bytes > 0 {
+        gaps.insert(start, bytes);
     }
 }
 
@@ -152,6 +192,28 @@ mod tests {
         assert_eq!(addresses.reserve(3 * MIB), Some(66 * MIB));
         assert_eq!(addresses.allocate(MIB), Some(70 * MIB));
         assert_eq!(addresses.allocate(usize::MAX), None);
+    }
+
+    #[test]
+    fn holes_are_filled_from_below() {
+        let mut addresses = AddressSpace::lowest_hole(64 * MIB);
+        let all: Vec<usize> = [2, 4, 20, 2].iter().filter_map(|mib| addresses.allocate(mib * MIB)).collect();
+        assert_eq!(all, [64, 66, 70, 90].map(|mib| mib * MIB));
+        addresses.release(all[2], 20 * MIB);
+        addresses.release(all[1], 4 * MIB);
+        assert_eq!(addresses.allocate(26 * MIB), Some(92 * MIB));
+        assert_eq!(addresses.allocate(21 * MIB), Some(66 * MIB), "the two holes are one");
+        assert_eq!(addresses.allocate(1), Some(88 * MIB));
+    }
+
+    #[test]
+    fn descending_addresses_are_used_once() {
+        let mut addresses = AddressSpace::descending(64 * MIB);
+        assert_eq!(addresses.allocate(1), Some(62 * MIB));
+        addresses.release(62 * MIB, 1);
+        assert_eq!(addresses.allocate(3 * MIB), Some(58 * MIB));
+        assert_eq!(addresses.reserve(1), Some(64 * MIB));
+        assert_eq!(addresses.allocate(58 * MIB), None);
     }
 
     /// The first segments of a run on a GPU, from the top.

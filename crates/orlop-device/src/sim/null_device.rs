@@ -55,6 +55,20 @@ impl NullDevice {
         Self::with(device, memory, AddressSpace::like_cuda())
     }
 
+    /// Creates a device of `memory` bytes whose regions are below all before, from 2^41 bytes above the
+    /// [first address](Self::FIRST_ADDRESS) down. Reservations ascend.
+    #[must_use]
+    pub fn descending(device: Device, memory: u64) -> Self {
+        Self::with(device, memory, AddressSpace::descending(Self::FIRST_ADDRESS + (1 << 41)))
+    }
+
+    /// Creates a device of `memory` bytes whose regions are in the lowest hole that is large enough: addresses
+    /// of released regions are used again.
+    #[must_use]
+    pub fn lowest_hole(device: Device, memory: u64) -> Self {
+        Self::with(device, memory, AddressSpace::lowest_hole(Self::FIRST_ADDRESS))
+    }
+
     fn with(device: Device, memory: u64, addresses: AddressSpace) -> Self {
         Self {
             device,

@@ -137,6 +137,7 @@ impl Engine<NullDevice> {
         let stream = self.streams.number(stream);
         let region = Region { address, bytes, first: NONE, page, stream, pool };
         let region = self.regions.insert(region).ok_or(no_room)?;
+        self.chunks.add_region(region, address, bytes);
         if page.is_none() {
             self.stats.segment.add(small, 1);
             if bytes >= self.policy.max_split {
