@@ -207,6 +207,11 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
         released
     }
 
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        let address = ptr.as_ptr().addr();
+        self.all().find_map(|arena| arena.allocated_size(&self.counters, address))
+    }
+
     fn verify(&self) -> Result<()> {
         self.all().try_for_each(|arena| arena.verify(&self.counters))
     }

@@ -143,6 +143,10 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
         self.core.trim(&self.counters, target)
     }
 
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        self.core.allocated_size(&self.counters, ptr.as_ptr().addr())
+    }
+
     fn verify(&self) -> Result<()> {
         self.core.verify(&self.counters)
     }
