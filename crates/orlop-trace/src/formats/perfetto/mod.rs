@@ -7,6 +7,7 @@
 //! | `live bytes` | requested bytes of live blocks, a series for each memory kind |
 //! | `reserved bytes` | bytes reserved from the device, if the history records regions |
 //! | `pending bytes` | freed bytes that a stream may still use, if the history records completions |
+//! | `external bytes` | mapped files and other external memory, if the history records it |
 //! | `out of memory` | an instant for each failed request |
 //! | annotations | an instant for each annotation and snapshot |
 //! | `blocks` | a slice from each allocation to its free, with [`blocks`](PerfettoWriter::blocks) |

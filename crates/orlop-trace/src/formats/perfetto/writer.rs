@@ -1,6 +1,6 @@
 //! Writing the tracks and marks of a history.
 
-use super::super::{Format, numbered_device};
+use super::super::{DeviceLabel, Format, numbered_device};
 use super::counts::{CountedBlock, DeviceCounts};
 use super::entry::{ArgumentValue, EntryWriter, PerfettoEntry};
 use super::tracks::CounterTracks;
@@ -83,7 +83,7 @@ impl PerfettoWriter {
         let number = device.device;
         let name = match numbered_device(number) {
             Some(device) => device.to_string(),
-            None => format!("device {number}"),
+            None => DeviceLabel(number).to_string(),
         };
         out.put(PerfettoEntry::metadata("process_name", number).with("name", ArgumentValue::Text(&name)))?;
         let mut counts = DeviceCounts::at_start(device);
