@@ -15,7 +15,7 @@ const BLOCKS: &str = "0,3,allocate,0x10000000,1000000,default\n\
 const UNMAPPED: &str = "0,6,external_freed,0x70000000,1073741824,persistent\n";
 
 fn parse(parts: &[&str]) -> History {
-    History::parse(parts.concat().as_bytes()).unwrap()
+    History::parse(parts.concat().as_bytes()).expect("a table")
 }
 
 #[test]
