@@ -60,7 +60,7 @@ impl HistoryFormat {
 }
 
 impl History {
-    /// Reads a file, plain or gzip: a PyTorch memory snapshot (pickle or JSON), a trace of `torch.profiler`,
+    /// Reads a file by its path; [`History::parse`] reads from any reader. Plain or gzip: a PyTorch memory snapshot (pickle or JSON), a trace of `torch.profiler`,
     /// a log of RMM, a file of [`binary`] or [`csv`], or a plain [`Trace`].
     ///
     /// ```no_run
