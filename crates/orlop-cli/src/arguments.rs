@@ -165,7 +165,7 @@ pub(crate) struct WhatIfArguments {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
 
-    /// Only this device: the number of a GPU, or cpu [default: all; the host's memory only if there is no other]
+    /// Only this device: the number of a GPU, or cpu [default: all; cpu only if there is no other]
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<u32>,
 

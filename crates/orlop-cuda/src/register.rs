@@ -31,9 +31,9 @@ const OWN_MEMORY: &str = "a setting of this allocator: it has the memory of a CU
 /// | `cuda-managed:0` | a caching allocator over [`CudaMemory::managed`] | of reserved bytes |
 /// | `cuda-pinned:0` | [`PinnedAllocator`], of host memory | refused |
 ///
-/// A device is opened when the first of its allocators is created. The caching ones, those with a limit, follow
-/// the environment variables of [`DeviceConfig`], memory that is reserved before the first request included; a
-/// limit of the configuration takes the place of the environment's.
+/// A device is opened when the first of its allocators is created. The caching ones, those with a limit,
+/// follow the environment variables of [`DeviceConfig`], memory that is reserved before the first request
+/// included; a limit of the configuration takes the place of the environment's.
 ///
 /// [`caching_allocator`]: crate::caching_allocator
 /// [`caching_allocator_with`]: crate::caching_allocator_with

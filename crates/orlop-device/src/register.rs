@@ -10,10 +10,12 @@ use orlop_context::registry::{Factory, Registry};
 ///
 /// | name | engine | priority | limit |
 /// |---|---|---|---|
-/// | `host-pages` | [`DeviceAllocator`](crate::DeviceAllocator) over [`HostPages`] (Linux) | 25 | required, multiples of 2 MiB |
+/// | `host-pages` | [`DeviceAllocator`] over [`HostPages`] (Linux) | 25 | required, multiples of 2 MiB |
 ///
 /// The limit is the size of the device: its shares, and the limit of reserved bytes and the pre-allocation
 /// within it, are those of the environment variables of [`DeviceConfig`].
+///
+/// [`DeviceAllocator`]: crate::DeviceAllocator
 ///
 /// ```
 /// use orlop_context::AllocatorConfig;

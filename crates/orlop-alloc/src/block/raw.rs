@@ -167,8 +167,8 @@ impl Record {
         self.uses.iter()
     }
 
-    /// Returns `true` for external memory that was adopted, such as a mapped file or another library's memory.
-    /// No allocator handed the block out; its account only counts it.
+    /// Returns `true` for external memory that was adopted, such as a mapped file or memory of another
+    /// library. No allocator handed the block out; its account only counts it.
     #[inline]
     #[must_use]
     pub fn is_external(&self) -> bool {

@@ -369,11 +369,13 @@ fn refusals_are_marked_with_a_legend() {
     // The marks are drawn in the colours of their causes, at the upper edge of the plot.
     for (moment, colour) in [(4, "limit"), (5, "bad")] {
         let drawn = browser.evaluate(&format!(
-            "(() => {{ const {{ chart }} = orlopReport.app, {{ over, top }} = chart, probe = document.createElement('i'); \
+            "(() => {{ const {{ chart }} = orlopReport.app, {{ over, top }} = chart; \
+             const probe = document.createElement('i'), x = 74 + Math.round(chart.momentX({moment})); \
              probe.style.color = 'var(--{colour})'; document.body.append(probe); \
              const wanted = getComputedStyle(probe).color.match(/\\d+/g).slice(0, 3).join(); \
-             const image = over.getImageData(74 + Math.round(chart.momentX({moment})) - 6, top, 13, 12).data; \
-             for (let at = 0; at < image.length; at += 4) if (image.slice(at, at + 3).join() === wanted) return true; \
+             const image = over.getImageData(x - 6, top, 13, 12).data; \
+             for (let at = 0; at < image.length; at += 4) \
+             if (image.slice(at, at + 3).join() === wanted) return true; \
              return false; }})()"
         ));
         assert_eq!(drawn, Value::Bool(true), "the mark of {colour}");

@@ -15,8 +15,8 @@
 //! Times are relative to the first event of any device. Blocks that were live at the start are counted from
 //! there on.
 //!
-//! [`write_steps`] writes a profile of steps instead: a slice for each step, with its time on the host and its
-//! bytes.
+//! [`write_steps`] writes a profile of steps instead: a slice for each step, with its time on the host and
+//! its bytes.
 //!
 //! [format]: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
