@@ -247,6 +247,20 @@ mod tests {
     }
 
     #[test]
+    fn external_memory_has_a_counter_of_its_own() {
+        let mut history = History::default();
+        let events = [
+            event(1000, EventAction::ExternalAdopted, 4096, 500),
+            event(2000, EventAction::Allocate, 0, 10),
+            event(3000, EventAction::ExternalFreed, 4096, 500),
+        ];
+        history.devices = by_device(events.map(|event| (0, event)));
+        let entries = entries(PerfettoWriter::new(), &history);
+        assert_eq!(counters(&entries, "external bytes"), [(0.0, 500), (2.0, 0)]);
+        assert_eq!(counters(&entries, "live bytes"), [(0.0, 0), (1.0, 10)]);
+    }
+
+    #[test]
     fn an_empty_history_is_a_valid_trace() {
         assert!(entries(PerfettoWriter::new(), &History::default()).is_empty());
     }
