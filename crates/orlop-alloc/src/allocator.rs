@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Properties of an allocator's blocks: when a returned block may be reused, and whether devices can access
-/// it by DMA.
+/// it by DMA. They are the same on every thread, and whichever device is current there: see [`Allocator`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Semantics {
     /// True if a returned block is reused only after the streams that used it have finished. False if it is
@@ -66,6 +66,15 @@ pub struct TagUse {
 ///
 /// Users hold an [`AllocatorRef`](crate::AllocatorRef) and see [`Block`](crate::Block)s. This trait is the
 /// interface below, where a block is a [`RawBlock`] and adaptors can be stacked.
+///
+/// # Threads and the current device
+///
+/// Every method can be called from any thread. When a block can be reused is in [`Allocator::semantics`].
+///
+/// No method changes the current device of the calling thread, nor depends on it: the memory is on
+/// [`Allocator::device`]. An engine whose driver has a current device (CUDA: the current context) makes its
+/// own device current for the calls of the driver, and restores the previous one before it returns, also
+/// after an error. Engines of the host's memory switch nothing.
 ///
 /// # Safety
 ///

@@ -9,7 +9,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use orlop::lab::compare::Tolerance;
 use orlop::lab::cpu_bench::TouchPattern;
 use orlop::memory::backing;
-use orlop::types::ByteSize;
+use orlop::trace::formats::device_number;
+use orlop::types::{ByteSize, Device};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -164,8 +165,8 @@ pub(crate) struct WhatIfArguments {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
 
-    /// Only this device [default: all; the host's memory only if there is no other]
-    #[arg(long, value_name = "N")]
+    /// Only this device: the number of a GPU, or cpu [default: all; cpu only if there is no other]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<u32>,
 
     /// Shows only the best N rows [default: all]
@@ -287,8 +288,8 @@ pub(crate) struct ReportArguments {
     #[arg(long, value_name = "TEXT")]
     pub(crate) title: Option<String>,
 
-    /// Only this device [default: all]
-    #[arg(long, value_name = "N")]
+    /// Only this device: the number of a GPU, or cpu [default: all]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<u32>,
 
     /// Prints JSON, an object, instead of a sentence
@@ -320,6 +321,11 @@ pub(crate) struct ConvertArguments {
 /// Parses bytes with or without a unit: `80GiB`, `24 GB`, `1048576`.
 fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
     text.parse().map(|ByteSize(bytes)| bytes)
+}
+
+/// Parses a device: its number in recordings, or its name, such as `cpu` or `cuda:1`.
+pub(crate) fn device(text: &str) -> Result<u32, orlop::types::Error> {
+    text.parse().or_else(|_| text.parse::<Device>().map(device_number))
 }
 
 /// Exits as for an invalid command line.

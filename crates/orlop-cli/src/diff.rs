@@ -5,6 +5,7 @@ use crate::histories::{self, ProfileSource};
 use crate::output::{self, Failures};
 use crate::table::{self, bytes, count, counted, more, plain};
 use orlop::lab::compare::{DeviceDiff, Diff, MetricChange, SiteDiff, SiteMatching};
+use orlop::trace::formats::DeviceLabel;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -51,7 +52,7 @@ fn truncate_sites(device: &mut DeviceDiff, top: usize) -> usize {
 }
 
 fn text(device: &DeviceDiff, hidden: usize) -> String {
-    let mut text = format!("device {}\n", table::device(device.device));
+    let mut text = format!("{}\n", DeviceLabel(device.device));
     let mut table = table::new([""], ["before", "after", "growth", ""]);
     let rows = [
         ("peak live", Some(device.peak_live), bytes as fn(u64) -> String),

@@ -7,6 +7,7 @@ use crate::output::{self, Failures};
 use crate::table::{self, bytes, count, more};
 use crate::target;
 use orlop::lab::compare::{Gate, GateMetric, MetricCheck, Profile, SiteDiff, Tolerance};
+use orlop::trace::formats::DeviceLabel;
 use serde::Serialize;
 use std::path::Path;
 
@@ -93,7 +94,7 @@ fn text(gate: &Gate) -> String {
             continue;
         }
         last = Some((check.device, check.metric));
-        text.push_str(&format!("\ndevice {}, {}: what grew\n", table::device(check.device), check.metric));
+        text.push_str(&format!("\n{}, {}: what grew\n", DeviceLabel(check.device), check.metric));
         text.push_str(&sites(&check.sites));
     }
     text
@@ -117,8 +118,8 @@ fn failure(check: &MetricCheck, tolerance: Tolerance) -> String {
         (true, _) => "no call site grew: it is fragmentation".to_owned(),
     };
     format!(
-        "device {}: {}: {run}, {growth} over the baseline of {baseline}, tolerance {tolerance}: {reason}",
-        table::device(check.device),
+        "{}: {}: {run}, {growth} over the baseline of {baseline}, tolerance {tolerance}: {reason}",
+        DeviceLabel(check.device),
         check.metric
     )
 }

@@ -4,7 +4,7 @@ use crate::inputs::cannot_open;
 use crate::{output, table};
 use orlop::lab::compare::Profile;
 use orlop::lab::what_if::{UnreliableReplay, check_recording};
-use orlop::trace::formats::numbered_device;
+use orlop::trace::formats::{DeviceLabel, numbered_device};
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning};
 use orlop::types::Device;
 use std::fs::File;
@@ -145,10 +145,10 @@ pub(crate) fn report_omitted(path: &Path, history: &History, only: Option<u32>) 
     let shown = |device: &DeviceHistory| devices(history, only).any(|shown| shown.device == device.device);
     for device in history.devices.iter().filter(|device| only.is_none() && !shown(device)) {
         output::report(&format!(
-            "{}: device {} is omitted, because settings of PyTorch do not apply to it: --device {} shows it",
+            "{}: {} is omitted, because settings of PyTorch do not apply to it: --device {} shows it",
             path.display(),
-            table::device(device.device),
-            device.device
+            DeviceLabel(device.device),
+            table::device(device.device)
         ));
     }
 }

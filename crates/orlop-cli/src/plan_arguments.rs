@@ -32,8 +32,8 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_name = "PAGE")]
     pub(crate) report: Option<PathBuf>,
 
-    /// Only this device of a recording [default: the only one]
-    #[arg(long, value_name = "N")]
+    /// Only this device of a recording: the number of a GPU, or cpu [default: the only one]
+    #[arg(long, value_name = "DEVICE", value_parser = crate::arguments::device)]
     pub(crate) device: Option<u32>,
 
     /// Checks a plan that --output wrote, and plans nothing

@@ -7,6 +7,7 @@ use flate2::read::MultiGzDecoder;
 use orlop::lab::plan::recorded_problem;
 use orlop::onnx::{OnnxError, OnnxModel, OnnxReader};
 use orlop::plan::{CsvError, Problem};
+use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History};
 use std::fs::File;
 use std::io::{self, Read};
@@ -146,7 +147,7 @@ fn device(history: &History, only: Option<u32>) -> Result<&DeviceHistory, String
     let found: Vec<_> = histories::devices(history, only).collect();
     match (&found[..], only) {
         ([device], _) => Ok(device),
-        ([], Some(device)) => Err(format!("nothing was recorded on device {device}")),
+        ([], Some(device)) => Err(format!("nothing was recorded on {}", DeviceLabel(device))),
         ([], None) => Err("nothing was recorded".to_owned()),
         (several, _) => {
             let numbers: Vec<_> = several.iter().map(|device| table::device(device.device)).collect();

@@ -2,10 +2,11 @@
 
 use crate::arguments::ReportArguments;
 use crate::output::Failures;
-use crate::table::{self, bytes};
+use crate::table::bytes;
 use crate::{histories, output, target};
 use orlop::lab::report::{ReportData, ReportRow};
 use orlop::lab::what_if::WhatIf;
+use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use serde::Serialize;
 
@@ -52,7 +53,7 @@ fn rows(history: &History, device: Option<u32>) -> Vec<ReportRow> {
         let sweep = WhatIf::recorded(&work, history, shown).smallest(true);
         let mut rows = ReportRow::of(&sweep.run());
         for row in rows.iter_mut().filter(|_| several) {
-            row.name = format!("device {}: {}", table::device(shown.device), row.name);
+            row.name = format!("{}: {}", DeviceLabel(shown.device), row.name);
         }
         rows
     };

@@ -4,6 +4,7 @@ use crate::arguments::{self, AllocatorChoice, ReplayArguments};
 use crate::output::Failures;
 use crate::{histories, output, table, what_if};
 use orlop::lab::simulate::{AllocatorRules, Simulation, SimulationOutcome, StreamedReplay};
+use orlop::trace::formats::DeviceLabel;
 use orlop::trace::formats::binary::BinaryReader;
 use orlop::trace::history::{DeviceHistory, Workload};
 use serde::Serialize;
@@ -74,10 +75,10 @@ fn failures(outcomes: &[Replayed]) -> Result<(), Failures> {
     let failed = outcomes.iter().filter_map(|replayed| Some((replayed, replayed.outcome.out_of_memory?)));
     let failures = failed.map(|(Replayed { file, device, .. }, failed)| {
         format!(
-            "{}, device {}: out of memory at {}: {} requested, {} live, {} reserved, {} of it free (largest \
+            "{}, {}: out of memory at {}: {} requested, {} live, {} reserved, {} of it free (largest \
              chunk {})",
             name(file),
-            table::device(*device),
+            DeviceLabel(*device),
             failed.event.map_or_else(|| "the start".to_owned(), event),
             table::bytes(failed.bytes),
             table::bytes(failed.live),

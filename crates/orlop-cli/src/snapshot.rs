@@ -8,6 +8,7 @@ use orlop::lab::analyze::{
     BlockUsage, DeviceInfo, Fragmentation, InstantInfo, LiveMemory, OutOfMemoryReport, RefusalCount,
     ReleaseMethod, ReleaseOption, SegmentsInfo, SiteNaming, SnapshotInfo, UsageRanking,
 };
+use orlop::trace::formats::DeviceLabel;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -71,7 +72,7 @@ fn text(entry: &SnapshotEntry) -> String {
 }
 
 fn device_text(text: &mut String, device: &DeviceInfo) {
-    let _ = writeln!(text, "\ndevice {}", table::device(device.device));
+    let _ = writeln!(text, "\n{}", DeviceLabel(device.device));
     let mut say = |what: &str, value: String| {
         let _ = writeln!(text, "  {what:<14} {value}");
     };
@@ -96,7 +97,7 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
     };
     say("peak live", format!("{} ({} B), {when}", bytes(peak.live.bytes), count(peak.live.bytes)));
     if let Some(reserved) = device.peak_reserved {
-        // Reserved bytes do not contain mapped files and foreign memory.
+        // Reserved bytes do not contain blocks outside of the segments.
         let inside = peak.live.bytes.saturating_sub(peak.outside);
         let over = if inside == 0 { 0.0 } else { reserved as f64 / inside as f64 };
         let by = if device.has_segments { "" } else { ", as counted by the source" };
@@ -106,7 +107,13 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
         );
     }
     if peak.outside > 0 {
-        say("outside", format!("{} of the live peak: mapped files, foreign memory", bytes(peak.outside)));
+        say("outside", format!("{} of the live peak, in no segment", bytes(peak.outside)));
+    }
+    if device.external.adopted > 0 {
+        let external = &device.external;
+        let end = format!("{} in {}", bytes(external.end_bytes), counted(external.end_blocks, "block"));
+        let peak = bytes(external.peak_bytes);
+        say("external", format!("{peak} at the peak, {end} at the end: mapped files, foreign memory"));
     }
     for refusals in &device.refusals {
         say("refused", refusal_text(refusals));
@@ -235,6 +242,15 @@ fn with_frames(name: &str, frames: &[String]) -> String {
     [name.to_owned()].into_iter().chain(frames).collect()
 }
 
+/// Formats how many requests like this one failed; empty for one.
+fn repeated(failed: &OutOfMemoryReport) -> String {
+    if failed.times <= 1 {
+        return String::new();
+    }
+    let last = count(failed.last_event as u64 + 1);
+    format!(" {}, the last in event {last}", counted(failed.times, "time"))
+}
+
 pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
     let left = match failed.device_free {
         0 if failed.segments.is_none() => String::new(),
@@ -243,7 +259,8 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
     };
     let _ = writeln!(
         text,
-        "\nout of memory: {} requested by {} (event {}, {}){left}",
+        "\nout of memory{}: {} requested by {} (event {}, {}){left}",
+        repeated(failed),
         bytes(failed.requested),
         failed.site,
         // Events are numbered from 1.

@@ -126,10 +126,10 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
-/// Formats a device as its number, with its name if it is no GPU: GPUs are numbered from 0, others far above.
+/// Formats a device as `--device` takes it: GPUs by number, others by name.
 pub(crate) fn device(number: u32) -> String {
     match numbered_device(number).filter(|device| !device.is_cuda()) {
-        Some(device) => format!("{number} ({device})"),
+        Some(device) => device.to_string(),
         None => number.to_string(),
     }
 }
@@ -190,7 +190,7 @@ mod tests {
             [7, 1500, 2_500_000, 3 << 30, 1 << 40].map(duration),
             ["7 ns", "1.5 µs", "2.5 ms", "3.22 s", "18.3 min"]
         );
-        assert_eq!([0, 7, 1 << 16].map(device), ["0", "7", "65536 (cpu)"]);
+        assert_eq!([0, 7, 1 << 16].map(device), ["0", "7", "cpu"]);
         assert_eq!([-2048, 0, 512].map(|growth| more(growth, bytes)), ["−2.00 KiB", "", "+512 B"]);
         assert_eq!((percent(0.1234), plain("a\u{1b}b")), ("12.3%".to_owned(), "a?b".to_owned()));
     }

@@ -6,6 +6,7 @@ use crate::{histories, output, snapshot, table};
 use orlop::lab::analyze::{DeviceInfo, OutOfMemoryReport, SiteNaming, SnapshotInfo};
 use orlop::lab::simulate::{MAX_STREAMS, MemoryLimit, SimulationOutcome};
 use orlop::lab::what_if::{AdviceReason, SmallestMemory, UnreliableReplay, WhatIf, WhatIfReport, WhatIfRow};
+use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -52,7 +53,7 @@ pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Failures> {
         entries.push(entry);
     }
     if entries.is_empty() {
-        let on = arguments.device.map_or_else(String::new, |device| format!(" on device {device}"));
+        let on = arguments.device.map_or_else(String::new, |device| format!(" on {}", DeviceLabel(device)));
         return Err(format!("{}: nothing was recorded{on}", arguments.file.display()).into());
     }
     if arguments.json {
@@ -130,7 +131,7 @@ fn text(arguments: &WhatIfArguments, entry: &WhatIfEntry) -> String {
 
 fn write_head(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
     let report = &entry.report;
-    writeln!(out, "{}, device {}", entry.file, table::device(entry.device))?;
+    writeln!(out, "{}, {}", entry.file, DeviceLabel(entry.device))?;
     writeln!(
         out,
         "  peak of live bytes           {}: a lower bound for any allocator",
@@ -264,9 +265,10 @@ pub(crate) fn report_folded<'a>(
     let folded = outcomes.into_iter().map(|outcome| outcome.folded).max().unwrap_or(0);
     if folded > 0 {
         output::report(&format!(
-            "{}: device {device} has more than {MAX_STREAMS} streams: the others are replayed as one stream \
-             (requests and uses: {})",
+            "{}: {} has more than {MAX_STREAMS} streams: the others are replayed as one stream (requests and \
+             uses: {})",
             path.display(),
+            DeviceLabel(device),
             table::count(folded)
         ));
     }

@@ -1,8 +1,6 @@
 //! The init functions of this crate: allocators by name, and a device in a context.
 
-use crate::allocators::{
-    DriverAllocator, PinnedAllocator, caching_allocator, caching_allocator_with, configured_allocator,
-};
+use crate::allocators::{DriverAllocator, PinnedAllocator, configured_allocator, memory_for, policy_for};
 use crate::device::CudaDevice;
 use crate::driver::Driver;
 use crate::error::CudaError;
@@ -12,7 +10,7 @@ use orlop_alloc::{Allocator, AllocatorRef, Error, Result};
 use orlop_context::registry::{Factory, Registry};
 use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
-use orlop_device::{DeviceAllocator, DeviceConfig, Policy, TorchConf};
+use orlop_device::{DeviceConfig, Policy, TorchConf};
 use std::sync::Arc;
 
 /// Below all factories for the CPU: the one of the highest priority is its default.
@@ -33,7 +31,12 @@ const OWN_MEMORY: &str = "a setting of this allocator: it has the memory of a CU
 /// | `cuda-managed:0` | a caching allocator over [`CudaMemory::managed`] | of reserved bytes |
 /// | `cuda-pinned:0` | [`PinnedAllocator`], of host memory | refused |
 ///
-/// A device is opened when the first of its allocators is created.
+/// A device is opened when the first of its allocators is created. The caching ones, those with a limit,
+/// follow the environment variables of [`DeviceConfig`], memory that is reserved before the first request
+/// included; a limit of the configuration takes the place of the environment's.
+///
+/// [`caching_allocator`]: crate::caching_allocator
+/// [`caching_allocator_with`]: crate::caching_allocator_with
 ///
 /// # Errors
 ///
@@ -51,11 +54,17 @@ pub fn register(registry: &Registry) -> Result<u16, CudaError> {
             })
         };
         registry.register_all([
-            factory("cuda", |device, config| limited(caching_allocator(device)?, config)),
-            factory("cuda-torch", |device, config| limited(torch(device)?, config)),
+            factory("cuda", |device, config| {
+                let memory = CudaMemory::new(device)?;
+                let policy = policy_for(&memory);
+                limited(memory, policy, config)
+            }),
+            factory("cuda-torch", |device, config| {
+                let policy = torch()?;
+                limited(memory_for(device, &policy)?, policy, config)
+            }),
             factory("cuda-managed", |device, config| {
-                let memory = CudaMemory::managed(device)?;
-                limited(DeviceAllocator::new(memory, Policy::orlop_without_pages()), config)
+                limited(CudaMemory::managed(device)?, Policy::orlop_without_pages(), config)
             }),
             factory("cuda-stream-ordered", |device, config| {
                 unlimited(DriverAllocator::stream_ordered(device)?, config)
@@ -69,18 +78,15 @@ pub fn register(registry: &Registry) -> Result<u16, CudaError> {
 
 type MakeFn = fn(&CudaDevice, &AllocatorConfig) -> Result<AllocatorRef>;
 
-fn torch(device: &CudaDevice) -> Result<DeviceAllocator<CudaMemory>> {
+fn torch() -> Result<Policy> {
     let conf = std::env::var("PYTORCH_CUDA_ALLOC_CONF").unwrap_or_default();
     let conf = conf.parse::<TorchConf>().map_err(Error::backend)?;
-    Ok(caching_allocator_with(device, Policy::torch(&conf))?)
+    Ok(Policy::torch(&conf))
 }
 
-fn limited(allocator: DeviceAllocator<CudaMemory>, config: &AllocatorConfig) -> Result<AllocatorRef> {
-    if let Some(limit) = config.limit {
-        let total = allocator.device_memory().map_or(0, |memory| memory.total);
-        #[expect(clippy::cast_precision_loss, reason = "a share of the memory")]
-        allocator.set_memory_fraction((limit as f64 / total.max(1) as f64).min(1.0));
-    }
+/// Creates a caching allocator with the settings of the environment and of the configuration.
+fn limited(memory: CudaMemory, policy: Policy, config: &AllocatorConfig) -> Result<AllocatorRef> {
+    let allocator = DeviceConfig::from_env().overridden_by(config).build(memory, policy)?;
     Ok(handle(allocator, config))
 }
 

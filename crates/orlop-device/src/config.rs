@@ -5,6 +5,7 @@ use crate::backing::DeviceBacking;
 use crate::engine::{DeviceRequest, Engine};
 use crate::policy::{Growth, Policy};
 use orlop_alloc::{Error, Result};
+use orlop_context::AllocatorConfig;
 use orlop_core::{ByteSize, StreamId};
 
 const LIMIT: &str = "ORLOP_DEVICE_LIMIT";
@@ -49,7 +50,8 @@ impl DeviceShare {
 /// | `ORLOP_DEVICE_PREALLOCATE` | [`DeviceConfig::preallocate`]: a size or a share, as for the limit |
 ///
 /// An empty variable counts as not set. A value that cannot be parsed is an error when the allocator is
-/// built.
+/// built. The factories of devices follow the variables too: `host-pages` of [`register`](crate::register),
+/// and those of `orlop-cuda` whose allocators cache.
 ///
 /// ```
 /// use orlop_core::Device;
@@ -129,6 +131,15 @@ impl DeviceConfig {
     #[must_use]
     pub fn preallocate(self, bytes: u64) -> Self {
         Self { preallocated: Some(DeviceShare::Bytes(bytes)), ..self }
+    }
+
+    /// Applies the limit of a factory's configuration, if there is one, in place of the limit that is set.
+    #[must_use]
+    pub fn overridden_by(self, config: &AllocatorConfig) -> Self {
+        match config.limit {
+            Some(bytes) => self.limit(bytes as u64),
+            None => self,
+        }
     }
 
     /// Creates an allocator over a device, by the rules of a policy and with these settings.

@@ -1,7 +1,7 @@
 //! The init function of this crate: it registers its allocators by name, as any backend outside `orlop-alloc`
 //! does.
 
-use crate::{DeviceAllocator, HostPages, Policy};
+use crate::{DeviceConfig, HostPages, Policy};
 use orlop_alloc::{AllocatorRef, Error, Result};
 use orlop_context::AllocatorConfig;
 use orlop_context::registry::{Factory, Registry};
@@ -11,6 +11,11 @@ use orlop_context::registry::{Factory, Registry};
 /// | name | engine | priority | limit |
 /// |---|---|---|---|
 /// | `host-pages` | [`DeviceAllocator`] over [`HostPages`] (Linux) | 25 | required, multiples of 2 MiB |
+///
+/// The limit is the size of the device: its shares, and the limit of reserved bytes and the pre-allocation
+/// within it, are those of the environment variables of [`DeviceConfig`].
+///
+/// [`DeviceAllocator`]: crate::DeviceAllocator
 ///
 /// ```
 /// use orlop_context::AllocatorConfig;
@@ -49,6 +54,6 @@ fn host_pages(options: &AllocatorConfig) -> Result<AllocatorRef> {
         });
     }
     let policy = Policy { name: "host-pages", ..Policy::orlop() };
-    let allocator = DeviceAllocator::new(HostPages::new(size as u64)?, policy);
+    let allocator = DeviceConfig::from_env().build(HostPages::new(size as u64)?, policy)?;
     Ok(AllocatorRef::with_statistics(allocator, options.statistics).erase())
 }

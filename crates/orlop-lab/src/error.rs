@@ -1,6 +1,7 @@
 //! The error of this crate.
 
 use orlop_trace::TraceError;
+use orlop_trace::formats::DeviceLabel;
 use std::io;
 
 /// The result of this crate's operations.
@@ -67,7 +68,7 @@ pub enum LabError {
         times: usize,
     },
     /// The history does not have this device.
-    #[error("the recording has no device {device}")]
+    #[error("nothing was recorded on {}", DeviceLabel(*.device))]
     NoSuchDevice {
         /// The number of the device.
         device: u32,

@@ -17,7 +17,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("orlop-tensor", &["orlop-context"]),
     ("orlop-cuda", &["orlop-device"]),
     ("orlop-exec", &["orlop-tensor", "orlop-plan"]),
-    ("orlop-trace", &["orlop-alloc"]),
+    ("orlop-trace", &["orlop-context"]),
     ("orlop-lab", &["orlop-trace", "orlop-device", "orlop-plan"]),
     ("orlop-onnx", &["orlop-plan", "orlop-exec"]),
     ("orlop-torch", &["orlop-cuda"]),

@@ -167,6 +167,14 @@ impl Record {
         self.uses.iter()
     }
 
+    /// Returns `true` for external memory that was adopted, such as a mapped file or memory of another
+    /// library. No allocator handed the block out; its account only counts it.
+    #[inline]
+    #[must_use]
+    pub fn is_external(&self) -> bool {
+        self.is_foreign
+    }
+
     /// Returns `true` if other streams used the block.
     #[inline]
     #[must_use]

@@ -16,6 +16,10 @@
 //! | 2 | 8 times | 7/8 |
 //! | `n` | `2^(n + 1)` times | all but `1/2^(n + 1)` |
 //! | 31 (all) | the largest cached block | nearly all of 64 GiB |
+//!
+//! Nothing bounds the cache: blocks go back to the system when they are trimmed
+//! ([`Allocator::trim`](crate::Allocator::trim), `Context::trim`), or with the engine. A program that
+//! replaces models trims after it has dropped the old one.
 
 use super::region_source::{RegionSource, answered_by_source, cached_align};
 use crate::backing::{Backing, BackingRef};

@@ -11,6 +11,9 @@
 //! If there are more threads than slots, some threads share an arena. That is safe: an arena has a lock, and
 //! a rewind refuses while blocks are live. When a thread ends, the next thread that gets its slot takes over
 //! its arena.
+//!
+//! The memory of each arena goes back to the system as that of an [`Arena`](super::Arena) does: by
+//! [`Allocator::trim`](crate::Allocator::trim) while it has no live block, on whichever thread.
 
 use super::arena::{ArenaCore, ArenaCounters, Reset, SEGMENT_BITS, give_cached, take_cached};
 use crate::backing::Backing;
@@ -205,6 +208,11 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
             }
         }
         released
+    }
+
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        let address = ptr.as_ptr().addr();
+        self.all().find_map(|arena| arena.allocated_size(&self.counters, address))
     }
 
     fn verify(&self) -> Result<()> {

@@ -1,8 +1,9 @@
 //! The size of a block by its pointer, also in engines that do not track sizes.
 
 use orlop_alloc::adaptor::{Limit, Tracking};
-use orlop_alloc::backing::{HugePages, Mmap};
+use orlop_alloc::backing::{HugePages, Mmap, System};
 use orlop_alloc::caching::Caching;
+use orlop_alloc::engine::{Arena, Reset, ThreadArenas};
 use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_context::registry::Registry;
 use orlop_context::{AllocatorConfig, Budget, Context};
@@ -17,15 +18,7 @@ fn size_of_block(allocator: &AllocatorRef, block: &orlop_alloc::Block) -> Option
 #[test]
 fn engines_know_the_size_of_a_live_block() {
     let registry = Registry::with_builtin();
-    for (name, knows) in [
-        ("caching", true),
-        ("bfc", true),
-        ("pool", true),
-        ("pow2", true),
-        ("direct", true),
-        ("system", true),
-        ("arena", false),
-    ] {
+    for name in ["caching", "bfc", "pool", "pow2", "direct", "system", "arena"] {
         let allocator = registry.make(name, &AllocatorConfig::new()).unwrap();
         let mut blocks = Vec::new();
         for bytes in [1, 64, 1000, 5000, 1 << 20, 3 << 20] {
@@ -37,9 +30,42 @@ fn engines_know_the_size_of_a_live_block() {
         blocks.truncate(10);
         blocks.extend((0..10).map(|_| allocator.allocate(&Request::new(1000)).unwrap()));
         for block in &blocks {
-            let expected = knows.then_some(block.capacity());
-            assert_eq!(size_of_block(&allocator, block), expected, "{name}: {block:?}");
+            assert_eq!(size_of_block(&allocator, block), Some(block.capacity()), "{name}: {block:?}");
         }
+    }
+}
+
+/// Blocks of a lease, of the lock, of retired segments, grown ones, and those of other threads.
+#[test]
+fn arenas_know_the_size_of_a_live_block() {
+    let arena = Arena::new(System::new(), 1 << 14).into_ref();
+    let mut blocks: Vec<_> = (1..=300).map(|bytes| arena.allocate(&Request::new(bytes)).unwrap()).collect();
+    assert!(blocks.last_mut().unwrap().grow_in_place(400));
+    let erased = arena.clone().erase();
+    let check = |blocks: &[orlop_alloc::Block]| {
+        for block in blocks {
+            assert_eq!(size_of_block(&erased, block), Some(block.capacity()), "{block:?}");
+        }
+    };
+    check(&blocks);
+    assert!(arena.usage().metadata >= 300 * size_of::<[usize; 2]>() as u64);
+    assert_eq!(arena.renew(), Reset::Renewed { live: 300 });
+    blocks.extend((1..=300).map(|bytes| arena.allocate(&Request::new(bytes * 2)).unwrap()));
+    check(&blocks);
+    let gone = blocks[0].as_ptr();
+    drop(blocks);
+    arena.reset().unwrap();
+    // SAFETY: the arena only compares the address.
+    assert_eq!(unsafe { erased.allocated_size_slow(gone) }, None);
+    arena.verify().unwrap();
+
+    let arenas = ThreadArenas::new(System::new(), 1 << 14).into_ref().erase();
+    let allocate =
+        || -> Vec<_> { (1..200).map(|n| arenas.allocate(&Request::new(n * 3)).unwrap()).collect() };
+    let mut blocks = allocate();
+    blocks.extend(std::thread::scope(|scope| scope.spawn(allocate).join().unwrap()));
+    for block in &blocks {
+        assert_eq!(size_of_block(&arenas, block), Some(block.capacity()), "{block:?}");
     }
 }
 
@@ -70,7 +96,6 @@ fn adaptors_and_budgets_pass_the_question_on() {
     let limited = registry.make("pow2", &AllocatorConfig::new().limit(1 << 20)).unwrap();
     let block = limited.allocate(&Request::new(100)).unwrap();
     assert_eq!(size_of_block(&limited, &block), Some(128));
-    // If the engine does not know sizes, an adaptor that tracks blocks does.
     let arena = registry.make("arena", &AllocatorConfig::new()).unwrap();
     let tracked = Limit::new(Tracking::new(arena), 1 << 20).into_ref().erase();
     let block = tracked.allocate(&Request::new(100)).unwrap();

@@ -130,9 +130,52 @@ impl Inner {
     }
 }
 
+/// A callback of a context that is removed when this is dropped.
+///
+/// ```
+/// use orlop_alloc::Request;
+/// use orlop_context::{Budget, Context, PressureGuard};
+/// use orlop_core::{Device, MemoryKind};
+/// use std::sync::{Arc, Mutex};
+///
+/// let (context, kind) = (Context::new(), MemoryKind::KvCache);
+/// context.set_budget(Device::CPU, kind, Budget::hard(64 << 10).strict())?;
+/// let request = Request::new(48 << 10).kind(kind);
+/// let cache = Arc::new(Mutex::new(vec![context.allocate(Device::CPU, &request)?]));
+/// let evicted = Arc::clone(&cache);
+/// let guard = PressureGuard::on(&context, kind, Arc::new(move |_| {
+///     evicted.lock().map_or(0, |mut cache| cache.drain(..).map(|block| block.capacity() as u64).sum())
+/// }));
+/// let block = context.allocate(Device::CPU, &request)?;
+/// drop(guard);
+/// assert!(context.allocate(Device::CPU, &request).is_err(), "nothing evicts any more");
+/// # drop(block);
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping this removes the callback"]
+pub struct PressureGuard {
+    context: Context,
+    id: PressureId,
+}
+
+impl PressureGuard {
+    /// Registers a callback: see [`Context::on_pressure`]. The guard keeps the context alive.
+    pub fn on(context: &Context, kind: MemoryKind, callback: PressureCallback) -> Self {
+        Self { id: context.on_pressure(kind, callback), context: context.clone() }
+    }
+}
+
+impl Drop for PressureGuard {
+    fn drop(&mut self) {
+        let _ = self.context.remove_on_pressure(self.id);
+    }
+}
+
 impl Context {
-    /// Registers a callback that frees memory when `kind` needs some: see [`Pressure`]. It stays until it is
-    /// removed by the id, or the context is dropped.
+    /// Registers a callback that frees memory when `kind` needs some: see [`Pressure`]. It stays until
+    /// [`Context::remove_on_pressure`] removes it by the id, or the context is dropped; a [`PressureGuard`]
+    /// removes it when it is dropped.
     pub fn on_pressure(&self, kind: MemoryKind, callback: PressureCallback) -> PressureId {
         let mut callbacks = self.inner.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
         callbacks.made += 1;

@@ -27,7 +27,8 @@ pub enum StepOrder {
     Allocations,
 }
 
-/// The table of a [`MemorySteps`](super::MemorySteps).
+/// The table of a [`MemorySteps`](super::MemorySteps). `orlop_trace::formats::perfetto::write_steps` writes
+/// the steps for ui.perfetto.dev and chrome://tracing.
 ///
 /// ```
 /// use orlop_context::profile::{MemorySteps, StepOrder};

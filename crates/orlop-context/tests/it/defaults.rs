@@ -1,6 +1,6 @@
 //! The choice of the CPU's default allocator, and the contexts that share it.
 
-use orlop_alloc::backing::{System, Visitor};
+use orlop_alloc::backing::{System, Visitor, default_backing};
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, AllocatorRef, Error, Request};
 use orlop_context::NodeAllocators;
@@ -14,6 +14,11 @@ use std::sync::Arc;
 /// Returns the allocator for the default kind of a context on the CPU.
 fn default_of(context: &Context) -> AllocatorRef {
     context.allocator(Device::CPU, MemoryKind::Default).expect("the CPU has one")
+}
+
+/// Returns the name of the default backing, which cargo features can replace.
+fn default_name() -> String {
+    default_backing().expect("nothing is set").name().to_owned()
 }
 
 fn alone(test: &str) -> bool {
@@ -52,7 +57,7 @@ fn the_factory_of_the_highest_priority_makes_the_default() {
     let low = register_allocator!("low", 1, |_| Err(Error::NoRawDeleter));
     assert_eq!(low, Registration::New);
     for context in [Context::current(), Context::new(), Context::with(Device::CPU, AllocatorConfig::new())] {
-        assert_eq!(default_of(&context).name(), "system", "a `Direct` has its backing's name");
+        assert_eq!(default_of(&context).name(), default_name(), "a `Direct` has its backing's name");
         assert!(context.allocate(Device::CPU, &Request::new(100)).is_ok());
     }
     // The rule still decides first.
@@ -71,7 +76,7 @@ fn a_factory_by_a_built_in_name_takes_its_place() {
     assert_eq!(better, Registration::New);
     let visitor: Visitor = Arc::new(|_, _, _| {});
     let config = AllocatorConfig::new().visitor(visitor);
-    assert_eq!(config.make().unwrap().name(), "system");
+    assert_eq!(config.make().unwrap().name(), default_name());
 }
 
 #[test]

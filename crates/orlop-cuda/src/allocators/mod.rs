@@ -61,7 +61,8 @@ pub fn configured_allocator(
     config.build(memory, policy)
 }
 
-fn policy_for(memory: &CudaMemory) -> Policy {
+/// Returns the policy that suits this memory.
+pub(crate) fn policy_for(memory: &CudaMemory) -> Policy {
     if memory.page_granularity().is_some() { Policy::orlop() } else { Policy::orlop_without_pages() }
 }
 
@@ -75,9 +76,13 @@ pub fn caching_allocator_with(
     device: &CudaDevice,
     policy: Policy,
 ) -> Result<DeviceAllocator<CudaMemory>, CudaError> {
-    let memory = match policy.growth {
-        orlop_device::Growth::Pages { .. } => CudaMemory::new(device)?,
-        _ => CudaMemory::in_regions(device),
-    };
-    Ok(DeviceAllocator::new(memory, policy))
+    Ok(DeviceAllocator::new(memory_for(device, &policy)?, policy))
+}
+
+/// Returns the memory of a device that suits this policy.
+pub(crate) fn memory_for(device: &CudaDevice, policy: &Policy) -> Result<CudaMemory, CudaError> {
+    match policy.growth {
+        orlop_device::Growth::Pages { .. } => CudaMemory::new(device),
+        _ => Ok(CudaMemory::in_regions(device)),
+    }
 }

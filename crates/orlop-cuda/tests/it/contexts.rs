@@ -8,6 +8,7 @@ use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_cuda::{CudaDevice, install, register};
 use orlop_cudasim_control::SimulationConfig;
 use orlop_tensor::Tensor;
+use orlop_testkit::child;
 
 const NAMES: [&str; 6] =
     ["cuda", "cuda-torch", "cuda-managed", "cuda-stream-ordered", "cuda-direct", "cuda-pinned"];
@@ -57,6 +58,31 @@ fn a_limit_is_followed_or_refused() {
     }
     for name in ["cuda-stream-ordered:0", "cuda-direct:0", "cuda-pinned:0"] {
         assert!(registry.make(name, &config).is_err(), "{name} has no limit to follow");
+    }
+}
+
+/// The variables of devices reach the allocators that are created by name.
+#[test]
+fn the_environment_is_followed_by_names() {
+    const TEST: &str = "contexts::the_environment_is_followed_by_names";
+    if !child::plays("named devices") {
+        let variables = [("ORLOP_DEVICE_LIMIT", "25%"), ("ORLOP_DEVICE_PREALLOCATE", "32MiB")];
+        child::run(TEST, "named devices", &variables);
+        return;
+    }
+    let machine = Machine::new(&SimulationConfig::new().memory(1 << 28));
+    let registry = Registry::new();
+    register(&registry).unwrap();
+    for name in ["cuda:0", "cuda-torch:0", "cuda-managed:0"] {
+        let allocator = registry.allocator(name, None).unwrap();
+        assert!(allocator.stats().usage.reserved >= 32 << 20, "{name}");
+        assert!(machine.used_memory(0) >= 32 << 20, "{name}");
+        let refused = allocator.allocate(&Request::new(70 << 20)).unwrap_err();
+        assert!(refused.is_out_of_memory(), "{name}: {refused}");
+        // A limit of the configuration takes the place of the environment's.
+        let limited = registry.make(name, &AllocatorConfig::new().limit(80 << 20)).unwrap();
+        assert!(limited.allocate(&Request::new(70 << 20)).is_ok(), "{name}");
+        allocator.trim(0);
     }
 }
 

@@ -103,7 +103,14 @@ impl AddressSpace {
     pub(crate) fn release(&mut self, address: usize, bytes: usize) {
         let Some(bytes) = bytes.checked_next_multiple_of(GRANULE) else { return };
         match &mut self.order {
-            RegionOrder::LowestHole(gaps) => give_gap(gaps, address, bytes),
+            RegionOrder::LowestHole(gaps) => {
+                give_gap(gaps, address, bytes);
+                // The last hole has no end.
+                if let Some((start, _)) = gaps.last_key_value().filter(|&(&at, &gap)| at + gap == self.next) {
+                    self.next = *start;
+                    gaps.pop_last();
+                }
+            }
             RegionOrder::Cuda(cuda) if cuda.bottom <= address && address < CUDA_END && !cuda.has_parts => {
                 give_gap(&mut cuda.gaps, address, bytes);
             }
@@ -204,6 +211,8 @@ mod tests {
         assert_eq!(addresses.allocate(26 * MIB), Some(92 * MIB));
         assert_eq!(addresses.allocate(21 * MIB), Some(66 * MIB), "the two holes are one");
         assert_eq!(addresses.allocate(1), Some(88 * MIB));
+        addresses.release(92 * MIB, 26 * MIB);
+        assert_eq!(addresses.allocate(40 * MIB), Some(92 * MIB), "the last hole has no end");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use orlop_alloc::{Allocator, Error, Request};
 use orlop_context::AllocatorConfig;
 use orlop_context::registry::{Registry, registry};
 use orlop_core::Device;
+use orlop_testkit::child;
 use std::sync::Arc;
 
 const NAME: &str = "host-pages";
@@ -75,4 +76,37 @@ fn a_configuration_can_name_it() {
     let visitor: Visitor = Arc::new(|_: RegionChange, _: &Region, _: Option<u32>| {});
     let refused = config.visitor(visitor).make();
     assert!(matches!(refused, Err(Error::Configuration { variable: "backing", .. })));
+}
+
+/// The child: the allocator by its name, and what it has before the first request.
+#[test]
+fn child() {
+    if !child::plays("registered") {
+        return;
+    }
+    match registered().make(NAME, &limited()) {
+        Ok(pages) => {
+            let reserved = pages.stats().usage.reserved;
+            let is_limited = pages.allocate(&Request::new(6 << 20)).is_err();
+            println!("\nreserved={reserved} limited={is_limited}");
+        }
+        Err(error) => println!("\nerror={error}"),
+    }
+}
+
+/// Settings of the environment reach an allocator that is created by name.
+#[test]
+fn it_follows_the_environment() {
+    let told = |variables: &[(&str, &str)]| {
+        let (text, _) = child::run("registered::child", "registered", variables);
+        child::line(&text, &["reserved=", "error="]).to_owned()
+    };
+    assert_eq!(told(&[]), "reserved=0 limited=false");
+    assert_eq!(told(&[("ORLOP_DEVICE_PREALLOCATE", "50%")]), "reserved=4194304 limited=false");
+    assert_eq!(
+        told(&[("ORLOP_DEVICE_LIMIT", "4MiB"), ("ORLOP_DEVICE_PREALLOCATE", "2MiB")]),
+        "reserved=2097152 limited=true"
+    );
+    let misread = told(&[("ORLOP_DEVICE_LIMIT", "much")]);
+    assert!(misread.contains("ORLOP_DEVICE_LIMIT"), "{misread}");
 }

@@ -5,12 +5,15 @@
 //! | which call sites have the live memory at the peak and at the end? | [`SnapshotInfo`] |
 //! | what does fragmentation cost? | [`Fragmentation`], [`SegmentsInfo`] |
 //! | why did a request fail, and what is the least to release for it? | [`OutOfMemoryReport`] |
+//! | which mapped files and foreign memory are there beside the allocators'? | [`ExternalMemory`] |
 //! | what refused requests, and were they served in the end? | [`RefusalCount`] |
 //! | what are the sizes and lifetimes of a plain trace? | [`TraceInfo`] |
 //!
 //! Call sites are named by their informative frames: [`SiteName`]. Bytes of blocks are requested bytes,
 //! unless noted otherwise; bytes of segments are those reserved from the device.
 
+mod external;
+mod failures;
 mod fragmentation;
 mod least_cover;
 mod live_memory;
@@ -23,6 +26,7 @@ mod site_name_tests;
 mod snapshot_info;
 mod trace_info;
 
+pub use self::external::ExternalMemory;
 pub use self::fragmentation::{Fragmentation, PoolUse, SegmentPool, SegmentsInfo};
 pub use self::live_memory::{BlockUsage, GroupUsage, LiveMemory, UsageRanking};
 pub(crate) use self::naming::SiteGroups;

@@ -5,6 +5,7 @@
 //! segments can be released to the device until it has room for a new one: those with the fewest live bytes
 //! are found by a search, whose result is an estimate if it reaches its limit ([`ReleaseOption::is_exact`]).
 
+use super::failures::FailureGroup;
 use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached, peak_of_segments};
 use super::least_cover::{CoverItem, least_cover};
 use super::live_memory::{BlockTotals, LiveMemory, SiteUsage, UsageRanking, steps_after};
@@ -22,6 +23,11 @@ use std::collections::HashMap;
 pub struct OutOfMemoryReport {
     /// The index of the event.
     pub event: usize,
+    /// The number of failed requests like this one, with this one, which is the first: refused by the same
+    /// allocator, and of the same size.
+    pub times: u64,
+    /// The index of the event of the last of them.
+    pub last_event: usize,
     /// The time in nanoseconds since the first event.
     pub time_ns: u64,
     /// Requested bytes.
@@ -108,16 +114,18 @@ impl OutOfMemoryReport {
         }
     }
 
-    /// Analyzes the [`OutOfMemory`](orlop_trace::history::EventAction::OutOfMemory) event at this index.
+    /// Analyzes the first [`OutOfMemory`](orlop_trace::history::EventAction::OutOfMemory) event of a group.
+    /// Returns `None` if the history does not have it.
     pub(super) fn of(
-        index: usize,
-        event: &HistoryEvent,
+        group: FailureGroup,
         history: &DeviceHistory,
         work: &Workload,
         timeline: &Timeline<'_>,
         names: &mut SiteGroups<'_>,
         naming: SiteNaming,
-    ) -> Self {
+    ) -> Option<Self> {
+        let index = group.first;
+        let event = history.events.get(index)?;
         let steps = steps_after(work, index);
         let segments = timeline.after(index);
         let at_start: HashMap<u64, bool> =
@@ -142,8 +150,10 @@ impl OutOfMemoryReport {
         let memory = Some(left.saturating_add(bytes.reserved));
         let free = [bytes.split, bytes.cached].into_iter().fold(left, u64::saturating_add);
         let begin = history.events.first().map_or(0, |first| first.time);
-        Self {
+        Some(Self {
             event: index,
+            times: group.times,
+            last_event: group.last,
             time_ns: event.time.saturating_sub(begin),
             requested: event.bytes,
             stream: event.stream.raw(),
@@ -156,7 +166,7 @@ impl OutOfMemoryReport {
             segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, memory)),
             fragmented: free >= event.bytes,
             releases,
-        }
+        })
     }
 }
 

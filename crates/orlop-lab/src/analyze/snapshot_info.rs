@@ -1,6 +1,8 @@
 //! The description of a history by device: live memory at the peak and at the end, fragmentation, and failed
 //! requests.
 
+use super::external::ExternalMemory;
+use super::failures;
 use super::fragmentation::{SegmentsInfo, peak_of_segments};
 use super::live_memory::{LiveMemory, events_after};
 use super::naming::{SiteGroups, SiteNaming};
@@ -9,16 +11,13 @@ use super::refusals::RefusalCount;
 use super::site_name::cleaned;
 use orlop_alloc::RefusalCause;
 use orlop_core::ByteSize;
-use orlop_trace::formats::numbered_device;
-use orlop_trace::history::{
-    DeviceHistory, EventAction, History, HistoryWarning, Segment, Timeline, WorkStep, Workload,
-};
+use orlop_trace::formats::DeviceLabel;
+use orlop_trace::history::{DeviceHistory, History, HistoryWarning, Segment, Timeline, WorkStep, Workload};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
 
-/// The maximum number of failed requests to analyze for each device: a program that retries fails thousands
-/// of times.
+/// The maximum number of groups of failed requests to analyze for each device.
 const MAX_FAILURES: usize = 16;
 
 /// The maximum number of characters of the settings in a summary.
@@ -74,13 +73,16 @@ pub struct DeviceInfo {
     pub peak: InstantInfo,
     /// The state after the last event.
     pub end: InstantInfo,
-    /// The first failed requests.
+    /// The failed requests: the first of each group of requests that are [alike](OutOfMemoryReport::times),
+    /// for the first groups.
     pub out_of_memory: Vec<OutOfMemoryReport>,
-    /// The number of other failed requests.
+    /// The number of failed requests in other groups.
     pub more_out_of_memory: usize,
     /// All refused requests by what refused them, those that were served in the end too. Empty if the source
     /// does not record what refused a request.
     pub refusals: Vec<RefusalCount>,
+    /// Mapped files and other external memory, if the source records it. No other figure contains it.
+    pub external: ExternalMemory,
     /// The number of events that match no segment; 0 if the source does not record segments.
     #[serde(rename = "strays")]
     pub ignored_events: u64,
@@ -97,8 +99,8 @@ pub struct InstantInfo {
     /// The live memory.
     #[serde(rename = "held")]
     pub live: LiveMemory,
-    /// Requested bytes of live blocks in no segment, such as mapped files and foreign memory: reserved bytes
-    /// do not contain them. 0 if the source does not record segments.
+    /// Requested bytes of live blocks in no segment: reserved bytes do not contain them. 0 if the source does
+    /// not record segments.
     pub outside: u64,
     /// The segments; `None` if the source does not record them.
     pub segments: Option<SegmentsInfo>,
@@ -141,17 +143,13 @@ impl fmt::Display for SnapshotInfo {
 
 impl fmt::Display for DeviceInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "device {}", self.device)?;
-        // GPUs are numbered from 0; the numbers of others need an explanation.
-        if let Some(device) = numbered_device(self.device).filter(|device| !device.is_cuda()) {
-            write!(f, " ({device})")?;
-        }
+        write!(f, "{}", DeviceLabel(self.device))?;
         let live = [self.start_bytes, self.peak.live.bytes, self.end.live.bytes].map(ByteSize);
         write!(f, ": live {} at the start, {} at the peak, {} at the end", live[0], live[1], live[2])?;
         if let Some(reserved) = self.peak_reserved {
             write!(f, "; peak reserved {}", ByteSize(reserved))?;
         }
-        match self.out_of_memory.len() + self.more_out_of_memory {
+        match self.failed() {
             0 => {}
             1 => f.write_str("; 1 request failed")?,
             failed => write!(f, "; {failed} requests failed")?,
@@ -171,6 +169,13 @@ impl fmt::Display for DeviceInfo {
 }
 
 impl DeviceInfo {
+    /// Returns the number of requests that failed for lack of memory.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        let grouped: u64 = self.out_of_memory.iter().map(|failed| failed.times).sum();
+        grouped + self.more_out_of_memory as u64
+    }
+
     fn of(device: &DeviceHistory, all: &History, naming: SiteNaming) -> Self {
         let history = &*with_start(device);
         let work = Workload::of(history);
@@ -193,16 +198,13 @@ impl DeviceInfo {
         let peak = work.peak().1.map_or(0, |step| step + 1);
         let peak = instant(peak, events_after(&work, peak));
         let end = instant(work.steps.len(), history.events.len());
-        let failures = || {
-            let events = history.events.iter().enumerate();
-            events.filter(|(_, event)| event.action == EventAction::OutOfMemory)
-        };
-        let out_of_memory: Vec<OutOfMemoryReport> = failures()
-            .take(MAX_FAILURES)
-            .map(|(index, event)| {
-                OutOfMemoryReport::of(index, event, history, &work, &timeline, &mut names, naming)
-            })
+        let groups = failures::groups(history);
+        let (analyzed, others) = groups.split_at(groups.len().min(MAX_FAILURES));
+        let out_of_memory = analyzed
+            .iter()
+            .filter_map(|&group| OutOfMemoryReport::of(group, history, &work, &timeline, &mut names, naming))
             .collect();
+        let more_out_of_memory: u64 = others.iter().map(|group| group.times).sum();
         let steps = |wanted: fn(&WorkStep) -> bool| work.steps.iter().filter(|step| wanted(step)).count();
         Self {
             device: history.device,
@@ -216,9 +218,10 @@ impl DeviceInfo {
             peak_reserved: peak_reserved(history, history.events.len()),
             peak,
             end,
-            more_out_of_memory: failures().count() - out_of_memory.len(),
+            more_out_of_memory: usize::try_from(more_out_of_memory).unwrap_or(usize::MAX),
             out_of_memory,
             refusals: RefusalCount::of(history, &all.sites),
+            external: ExternalMemory::of(history),
             ignored_events: if history.has_segments() { timeline.ignored_events() } else { 0 },
         }
     }

@@ -4,10 +4,11 @@ use super::annotations::{AnnotationBand, annotation_bands};
 use super::block_lifetimes::{BlockLifetime, instant, lifetimes};
 use super::columns::{ColumnPayload, Columns};
 use super::extents::{Extent, ExtentClass, Extents};
+use super::refusal_marks::{RefusalMark, refusal_marks};
 use super::stacks::Stacks;
 use orlop_core::StreamId;
 use orlop_trace::formats::numbered_device;
-use orlop_trace::history::{Annotation, DeviceHistory, EventAction, HistoryEvent};
+use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -28,6 +29,8 @@ pub(super) struct DevicePage {
     streams: Vec<String>,
     pools: Vec<String>,
     out_of_memory: Vec<FailureMark>,
+    /// Refused requests whose cause is recorded, those that failed too.
+    refusals: Vec<RefusalMark>,
     snapshots: Vec<u64>,
     notes: Vec<AnnotationBand>,
     columns: Columns,
@@ -63,7 +66,7 @@ impl StreamNumbers {
 impl DevicePage {
     pub(super) fn of(
         history: &DeviceHistory,
-        annotations: &[Annotation],
+        all: &History,
         stacks: &mut Stacks<'_>,
         payload: &mut ColumnPayload,
     ) -> Self {
@@ -99,8 +102,9 @@ impl DevicePage {
                     site: stacks.number(event.site),
                 })
                 .collect(),
+            refusals: refusal_marks(history, &all.sites),
             snapshots: of(EventAction::Snapshot).map(|(instant, _)| instant).collect(),
-            notes: annotation_bands(annotations, history, stacks),
+            notes: annotation_bands(&all.annotations, history, stacks),
             columns,
         }
     }

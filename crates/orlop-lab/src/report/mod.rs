@@ -23,6 +23,7 @@ mod columns;
 mod device_page;
 mod extents;
 mod page;
+mod refusal_marks;
 mod stacks;
 #[cfg(test)]
 mod testing;

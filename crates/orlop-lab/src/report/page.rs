@@ -25,6 +25,7 @@ const PAGE: PageTemplate = PageTemplate {
         include_str!("page/groups.js"),
         include_str!("page/view.js"),
         include_str!("page/raster.js"),
+        include_str!("page/refusals.js"),
         include_str!("page/timeline.js"),
         include_str!("page/pointer.js"),
         include_str!("page/regions.js"),
@@ -57,10 +58,8 @@ fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Writ
     let history = report.history;
     let mut payload = ColumnPayload::default();
     let mut stacks = Stacks::new(&history.sites);
-    let devices = devices
-        .iter()
-        .map(|device| DevicePage::of(device, &history.annotations, &mut stacks, &mut payload))
-        .collect();
+    let devices =
+        devices.iter().map(|device| DevicePage::of(device, history, &mut stacks, &mut payload)).collect();
     let meta = Meta {
         title: report.title,
         source: report.source,

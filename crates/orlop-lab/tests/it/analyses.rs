@@ -236,12 +236,16 @@ fn a_request_larger_than_the_device_has_no_remedy() {
 #[test]
 fn a_program_that_fails_again_and_again_is_cut_short() {
     let mut machine = MockAllocator::default();
-    for _ in 0..100 {
-        machine.fail(1, 0, 0);
+    for request in 0..100 {
+        machine.fail(1 + request % 25, 0, 0);
     }
     let info = SnapshotInfo::of(&history(&Sites::default(), machine.history(0, true)), SiteNaming::default());
     let device = &info.devices[0];
-    assert_eq!((device.out_of_memory.len(), device.more_out_of_memory), (16, 84));
+    // Requests that are alike are one report; groups beyond the first 16 are counted.
+    assert_eq!((device.out_of_memory.len(), device.more_out_of_memory), (16, 36));
+    let first = &device.out_of_memory[0];
+    assert_eq!((first.event, first.requested, first.times, first.last_event), (0, 1, 4, 75));
+    assert!(device.to_string().contains("; 100 requests failed"), "{device}");
     assert_eq!((&device.peak.segments, device.peak_reserved), (&None, None));
 }
 

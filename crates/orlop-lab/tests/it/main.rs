@@ -7,6 +7,7 @@ mod browser;
 mod comparisons;
 mod conditions;
 mod devices;
+mod external;
 #[path = "../../../orlop-trace/tests/it/histories.rs"]
 #[expect(dead_code, reason = "orlop-trace's own tests use the rest")]
 mod histories;

@@ -344,3 +344,48 @@ fn pages_of_real_runs_agree_with_the_lab() {
     }
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
+
+/// Refused requests are marked by what refused them, with a legend that leads to them.
+#[test]
+fn refusals_are_marked_with_a_legend() {
+    let Some(mut browser) = Browser::start(1280, 800) else { return };
+    let table = "device,time_ns,action,address,bytes,refusal\n\
+        0,1,allocate,0x100,1048576,\n\
+        0,2,refused,0x0,4096,budget|kv_cache|retried\n\
+        0,3,refused,0x0,4096,budget|kv_cache|served\n\
+        0,4,refused,0x400,8192,limit|bfc|served\n\
+        0,5,out_of_memory,0x0,65536,device|caching|failed\n\
+        0,6,free_requested,0x100,1048576,\n";
+    Page::of(&History::parse(table.as_bytes()).unwrap(), &[]).open(&mut browser);
+    holds(
+        &browser.text("#refusals"),
+        &[
+            "refused by device, failed: 1",
+            "refused by limit, served: 1",
+            "refused by budget, retried: 1",
+            "refused by budget, served: 1",
+        ],
+    );
+    // The marks are drawn in the colours of their causes, at the upper edge of the plot.
+    for (moment, colour) in [(4, "limit"), (5, "bad")] {
+        let drawn = browser.evaluate(&format!(
+            "(() => {{ const {{ chart }} = orlopReport.app, {{ over, top }} = chart; \
+             const probe = document.createElement('i'), x = 74 + Math.round(chart.momentX({moment})); \
+             probe.style.color = 'var(--{colour})'; document.body.append(probe); \
+             const wanted = getComputedStyle(probe).color.match(/\\d+/g).slice(0, 3).join(); \
+             const image = over.getImageData(x - 6, top, 13, 12).data; \
+             for (let at = 0; at < image.length; at += 4) \
+             if (image.slice(at, at + 3).join() === wanted) return true; \
+             return false; }})()"
+        ));
+        assert_eq!(drawn, Value::Bool(true), "the mark of {colour}");
+    }
+    browser.clicks_on("#refusals button:nth-child(2)");
+    holds(
+        &browser.text("#moment"),
+        &["event 4", "8.00 KiB refused by the limit of bfc, 1.00 KiB left: served"],
+    );
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+    Page::of(&small(), &[]).open(&mut browser);
+    assert_eq!(browser.evaluate("document.querySelector('#refusals').hidden"), Value::Bool(true));
+}

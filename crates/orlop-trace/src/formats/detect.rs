@@ -60,8 +60,9 @@ impl HistoryFormat {
 }
 
 impl History {
-    /// Reads a file, plain or gzip: a PyTorch memory snapshot (pickle or JSON), a trace of `torch.profiler`,
-    /// a log of RMM, a file of [`binary`] or [`csv`], or a plain [`Trace`].
+    /// Reads the file at a path, plain or gzip: a PyTorch memory snapshot (pickle or JSON), a trace of
+    /// `torch.profiler`, a log of RMM, a file of [`binary`] or [`csv`], or a plain [`Trace`].
+    /// [`History::parse`] does the same with any reader.
     ///
     /// ```no_run
     /// let history = orlop_trace::history::History::read("snapshot.pickle")?;

@@ -4,6 +4,7 @@
 //! other families follow from 2^16: host memory first, then the custom ones.
 
 use orlop_core::{Device, DeviceType};
+use std::fmt;
 
 /// The number of devices in a family: an index has 16 bits.
 const FAMILY: u32 = 1 << 16;
@@ -39,6 +40,27 @@ pub fn numbered_device(number: u32) -> Option<Device> {
     }
 }
 
+/// A device in messages, by its number: `device 0` for a GPU, `cpu` for the host's memory.
+///
+/// ```
+/// use orlop_core::Device;
+/// use orlop_trace::formats::{DeviceLabel, device_number};
+///
+/// let label = |device| DeviceLabel(device_number(device)).to_string();
+/// assert_eq!([label(Device::cuda(1)), label(Device::CPU)], ["device 1", "cpu"]);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceLabel(pub u32);
+
+impl fmt::Display for DeviceLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match numbered_device(self.0).filter(|device| !device.is_cuda()) {
+            Some(device) => device.fmt(f),
+            None => write!(f, "device {}", self.0),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +75,6 @@ mod tests {
         assert_eq!(device_number(Device::cuda(3)), 3);
         assert_eq!(numbered_device(FAMILY + 1), None);
         assert_eq!(numbered_device(u32::MAX), None);
+        assert_eq!(DeviceLabel(FAMILY + 1).to_string(), "device 65537");
     }
 }

@@ -8,7 +8,7 @@
 //! | [`chrome`] | traces of `torch.profiler` with `profile_memory=True` | yes | |
 //! | [`snapshot`] | PyTorch's memory snapshots, as pickle and as JSON | yes | yes |
 //! | [`text`] | one line for each allocation and free: sizes and their order | yes | |
-//! | [`perfetto`] | memory counters for ui.perfetto.dev and chrome://tracing | | yes |
+//! | [`perfetto`] | counters, and profiles of steps, for ui.perfetto.dev and chrome://tracing | | yes |
 //!
 //! Every reader accepts plain or gzip-compressed bytes. Beside the history it keeps one line, block or JSON
 //! string in memory. The size of each of those is limited, and so is the decompressed size: a file of a few
@@ -28,7 +28,7 @@ pub mod snapshot;
 mod table_rows;
 pub mod text;
 
-pub use self::device_numbers::{device_number, numbered_device};
+pub use self::device_numbers::{DeviceLabel, device_number, numbered_device};
 pub use self::error_fields::{BlockFault, EventField, Format};
 use self::event_collector::AdmittedDevices;
 #[cfg(test)]

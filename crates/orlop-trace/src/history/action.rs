@@ -32,10 +32,15 @@ pub enum EventAction {
     /// A request was refused, which is no failure of the device: it was retried, or a budget refused it. See
     /// [`RefusalDetail`](super::RefusalDetail).
     Refused,
+    /// External memory is counted from now on: a mapped file, or memory of another library. No allocator
+    /// serves it, so replays leave it out.
+    ExternalAdopted,
+    /// External memory is given back.
+    ExternalFreed,
 }
 
 /// The actions with their names in text files, in order of their numbers.
-const ACTIONS: [(EventAction, &str); 12] = [
+const ACTIONS: [(EventAction, &str); 14] = [
     (EventAction::Allocate, "allocate"),
     (EventAction::FreeRequested, "free_requested"),
     (EventAction::FreeCompleted, "free_completed"),
@@ -48,6 +53,8 @@ const ACTIONS: [(EventAction, &str); 12] = [
     (EventAction::Snapshot, "snapshot"),
     (EventAction::Annotation, "annotation"),
     (EventAction::Refused, "refused"),
+    (EventAction::ExternalAdopted, "external_adopted"),
+    (EventAction::ExternalFreed, "external_freed"),
 ];
 
 impl EventAction {
@@ -99,7 +106,7 @@ mod tests {
             assert_eq!(action.name(), name);
             assert_eq!(EventAction::from_name(name.as_bytes()), Some(action));
         }
-        assert_eq!(EventAction::from_code(12), None);
+        assert_eq!(EventAction::from_code(14), None);
         assert_eq!(EventAction::from_name(b"free"), None);
     }
 }

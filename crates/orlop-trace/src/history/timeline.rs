@@ -195,6 +195,8 @@ impl TimelineState {
             EventAction::Use
             | EventAction::OutOfMemory
             | EventAction::Refused
+            | EventAction::ExternalAdopted
+            | EventAction::ExternalFreed
             | EventAction::Snapshot
             | EventAction::Annotation => {}
         }

@@ -1,5 +1,6 @@
 //! Inconsistencies of a source. They are reported, and the rest of the source is used.
 
+use crate::formats::DeviceLabel;
 use std::fmt;
 
 /// The maximum number of warnings in a history. The last one then counts the others
@@ -129,7 +130,8 @@ impl HistoryWarning {
 impl fmt::Display for HistoryWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Messages number events from 1.
-        let at = |device: u32, event: usize| format!("device {device}, event {}", event.saturating_add(1));
+        let at =
+            |device: u32, event: usize| format!("{}, event {}", DeviceLabel(device), event.saturating_add(1));
         match *self {
             Self::FreedUnknown { device, event, address } => {
                 write!(f, "{}: frees a block at {address:#x} that is not live", at(device, event))
@@ -138,10 +140,12 @@ impl fmt::Display for HistoryWarning {
                 write!(f, "{}: allocates at {address:#x}, where a block is live", at(device, event))
             }
             Self::NotInSegments { device, address, bytes } => {
-                write!(f, "device {device}: the block of {bytes} bytes at {address:#x} is in no segment")
+                let device = DeviceLabel(device);
+                write!(f, "{device}: the block of {bytes} bytes at {address:#x} is in no segment")
             }
             Self::BrokenSegment { device, address } => {
-                write!(f, "device {device}: the blocks of the segment at {address:#x} do not cover it")
+                let device = DeviceLabel(device);
+                write!(f, "{device}: the blocks of the segment at {address:#x} do not cover it")
             }
             Self::SizeDiffers { device, event, address } => {
                 let at = at(device, event);

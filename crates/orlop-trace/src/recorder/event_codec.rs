@@ -20,7 +20,7 @@ impl RecorderInner {
         let Some(thread) = thread::number() else { return self.skip() };
         let ticks = self.clock.ticks();
         let mut site = 0;
-        if action == EventAction::Allocate {
+        if matches!(action, EventAction::Allocate | EventAction::ExternalAdopted) {
             if self.backtraces != Backtraces::NONE {
                 site = self.site(block.requested as u64);
             }

@@ -27,7 +27,8 @@
 //!
 //! A refused request is recorded each time it is refused, with what refused it (the device, a limit, a
 //! budget) and whether it was served in the end ([`RefusalDetail`](crate::history::RefusalDetail)). Only a
-//! request that failed for lack of memory is an [`EventAction::OutOfMemory`].
+//! request that failed for lack of memory is an [`EventAction::OutOfMemory`]. Mapped files and other external
+//! memory are [`EventAction::ExternalAdopted`]: no allocator served them.
 //!
 //! ```
 //! use orlop_alloc::{Request, Tag};
@@ -362,7 +363,13 @@ impl Observer for RecorderInner {
     #[inline]
     fn observe(&self, event: &Event<'_>) {
         match event {
+            Event::Allocated { block, .. } if block.is_external() => {
+                self.block(block, EventAction::ExternalAdopted);
+            }
             Event::Allocated { block, .. } => self.block(block, EventAction::Allocate),
+            Event::Freed { block, .. } if block.is_external() => {
+                self.block(block, EventAction::ExternalFreed);
+            }
             Event::Freed { block, .. } => self.block(block, EventAction::FreeRequested),
             Event::RawFreed { address, found, .. } => self.raw_freed(*address, found),
             other => self.rare(other),

@@ -11,4 +11,5 @@ mod recorded_refusals;
 mod recorded_regions;
 mod recording_files;
 mod snapshot;
+mod steps;
 mod timeline;

@@ -1,8 +1,11 @@
 //! Recordings of allocators and contexts.
 
 use orlop_alloc::Request;
-use orlop_context::Context;
+use orlop_context::{Context, Source};
 use orlop_core::Device;
+use orlop_tensor::Tensor;
+use orlop_trace::formats::binary::{read_binary, write_binary};
+use orlop_trace::history::EventAction::{ExternalAdopted, ExternalFreed};
 use orlop_trace::history::Workload;
 use orlop_trace::recorder::Recorder;
 
@@ -21,6 +24,35 @@ fn a_recording_is_a_workload() {
     let work = Workload::of(&history.devices[0]);
     assert_eq!(work.blocks.iter().map(|block| block.bytes).collect::<Vec<_>>(), [300, 100, 200]);
     assert_eq!((work.peak().0, work.blocks[0].died), (500, None));
+}
+
+/// Memory that no allocator served is external in the recording, and no block of a workload.
+#[test]
+fn external_memory_is_no_request() {
+    let recorder = Recorder::new();
+    let context = Context::new();
+    context.add_observer(recorder.observer());
+    let own = context.allocate(Device::CPU, &Request::new(300)).unwrap();
+    context.scope(|| {
+        let tensor = Tensor::from_vec([1000], vec![1.0f32; 1000]).unwrap();
+        assert_eq!(context.memory_map().live_from(Source::Foreign), 4000);
+        drop(tensor);
+    });
+    drop(own);
+    context.remove_observer(&recorder.observer());
+    let mut file = Vec::new();
+    write_binary(&recorder.history(), &mut file).unwrap();
+    let history = read_binary(&file[..]).unwrap();
+    assert!(history.warnings.is_empty(), "{:?}", history.warnings);
+    let events: Vec<_> = history.devices[0]
+        .events
+        .iter()
+        .filter(|event| matches!(event.action, ExternalAdopted | ExternalFreed))
+        .map(|event| (event.action, event.bytes))
+        .collect();
+    assert_eq!(events, [(ExternalAdopted, 4000), (ExternalFreed, 4000)]);
+    let work = Workload::of(&history.devices[0]);
+    assert_eq!((work.blocks.len(), work.peak().0), (1, 300));
 }
 
 #[cfg(feature = "backtrace")]

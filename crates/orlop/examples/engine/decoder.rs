@@ -42,7 +42,7 @@ impl Model {
 
     pub(crate) fn map(context: &Context, path: &Path) -> tensor::Result<Self> {
         // SAFETY: the file is neither written nor truncated while its tensors exist.
-        let file = context.scope(|| unsafe { SafeTensors::map(path) })?;
+        let file = unsafe { SafeTensors::map_in(context, path) }?;
         let layer = |number: usize| {
             let tensor = |name| file.tensor(&format!("layers.{number}.{name}")).cloned();
             let (qkv, out, up, down) = (tensor("qkv")?, tensor("out")?, tensor("up")?, tensor("down")?);

@@ -7,7 +7,7 @@
 
 use super::Reset;
 use super::lease::ArenaCounters;
-use super::segments::{ArenaChunk, LeasePolicy, Segment, Segments};
+use super::segments::{ArenaChunk, LeasePolicy, Segments};
 use crate::backing::{Backing, Region, Shielded};
 use crate::{
     Error, OutOfMemory, RawBlock, Record, Refusal, RegionAction, RegionWatch, RegionWatches, Request, Result,
@@ -300,8 +300,18 @@ impl<B: Backing> ArenaCore<B> {
             peak_reserved: segments.peak as u64,
             regions: segments.all.iter().flatten().count() as u64,
             deferred: 0,
-            metadata: (segments.all.capacity() * size_of::<Option<Segment>>()) as u64,
+            metadata: segments.metadata() as u64,
         }
+    }
+
+    /// See [`Allocator::allocated_size_slow`](crate::Allocator::allocated_size_slow).
+    pub(in crate::engine) fn allocated_size(
+        &self,
+        counters: &ArenaCounters,
+        address: usize,
+    ) -> Option<usize> {
+        let _without_lease = self.without_lease(counters);
+        self.segments.lock().size_at(address)
     }
 
     /// Resets the peak of the reserved bytes.

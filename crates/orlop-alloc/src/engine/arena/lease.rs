@@ -12,6 +12,7 @@
 use super::segments::Segments;
 use crate::{RawBlock, Record, Request};
 use orlop_sync::ShardedCounters;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 /// The token of no block.
@@ -39,6 +40,9 @@ pub(super) struct Lease {
     pub(super) live: usize,
     /// The token of the segment's blocks.
     pub(super) token: usize,
+    /// The addresses of the segment's blocks since the last rewind. The list does not grow: the lease ends
+    /// when it is full.
+    pub(super) extents: Vec<Range<usize>>,
 }
 
 // SAFETY: the pointer is an address in a region, which any thread can access; the slot's owner hands out
@@ -47,7 +51,7 @@ unsafe impl Send for Lease {}
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { free: ptr::null_mut(), room: 0, live: 0, token: NO_TOKEN }
+        Self { free: ptr::null_mut(), room: 0, live: 0, token: NO_TOKEN, extents: Vec::new() }
     }
 }
 
@@ -59,7 +63,7 @@ impl ArenaSlot {
         let lease = &mut self.lease;
         let padding = lease.free.addr().wrapping_neg() & (request.align.bytes() - 1);
         let room = lease.room.checked_sub(padding)?.checked_sub(request.bytes)?;
-        if !allowed() {
+        if lease.extents.len() == lease.extents.capacity() || !allowed() {
             return None;
         }
         let mut record = self.unused.pop()?;
@@ -68,6 +72,7 @@ impl ArenaSlot {
         let block = lease.free.wrapping_add(padding);
         (lease.free, lease.room) = (block.wrapping_add(request.bytes), room);
         lease.live += 1;
+        lease.extents.push(block.addr()..lease.free.addr());
         // SAFETY: `block` is in the segment's region, before at least one byte (`request.bytes` is not zero),
         // and regions do not wrap around.
         record.ptr = unsafe { NonNull::new_unchecked(block) };

@@ -12,6 +12,13 @@
 //! without a lock. When another thread allocates, or rewinds the arena, it ends the lease first, which costs
 //! microseconds; until a thread has again allocated alone for a while, all use the lock. For threads that
 //! allocate at the same time, [`ThreadArenas`](super::ThreadArenas) are better.
+//!
+//! # When memory goes back to the system
+//!
+//! The bytes of a freed block are reused only after a rewind. Without one an arena grows with every request:
+//! it is for memory that is freed together, not for models that replace each other. A rewind keeps the memory
+//! for the next round. [`Allocator::trim`](crate::Allocator::trim) and `Context::trim` release it while no
+//! block is live; after [`Arena::renew`], old segments are released with their last blocks.
 
 mod core;
 mod lease;
@@ -141,6 +148,10 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
     /// Releases the segments if no block in them is live.
     fn trim(&self, target: u64) -> u64 {
         self.core.trim(&self.counters, target)
+    }
+
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        self.core.allocated_size(&self.counters, ptr.as_ptr().addr())
     }
 
     fn verify(&self) -> Result<()> {

@@ -5,6 +5,7 @@ use crate::backing::Region;
 use crate::{Error, Record, RegionAction, RegionEvent, RegionWatches, Request, Result};
 use orlop_core::{Alignment, Device};
 use orlop_sync::CentralHeap;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// Number of low bits of a block's token that hold the segment's index; the bits above hold the arena's
@@ -15,6 +16,9 @@ const SEGMENT_MASK: usize = (1 << SEGMENT_BITS) - 1;
 
 /// The maximum number of unused records that an arena keeps outside of thread slots.
 const MAX_UNUSED: usize = 1024;
+
+/// The minimum number of blocks for which a lease has memory to note their extents.
+const MIN_LEASED_EXTENTS: usize = 64;
 
 /// The maximum of [`LeasePolicy::after`].
 const MAX_AFTER: u32 = 4096;
@@ -50,6 +54,8 @@ pub(super) struct LeasedSegment {
     pub(super) segment: usize,
     /// The slot's index.
     pub(super) slot: usize,
+    /// The number of extents for which the lease has memory.
+    extents: usize,
 }
 
 /// When a slot gets a lease: after a number of consecutive allocations, which doubles with each lease that
@@ -98,6 +104,9 @@ pub(super) struct Segment {
     pub(super) returned: usize,
     /// True after [`Segments::retire`]: the segment is removed when `live` reaches zero.
     pub(super) retired: bool,
+    /// The addresses of the blocks since the last rewind, ascending. Empty while the segment is leased: the
+    /// lease has them.
+    extents: Vec<Range<usize>>,
 }
 
 /// An allocated part of a segment.
@@ -153,6 +162,7 @@ impl Segments {
         let ptr = segment.region.ptr.as_ptr().wrapping_add(start);
         // SAFETY: `start <= end <= region.bytes`, and regions do not wrap around, so the pointer is not null.
         let ptr = unsafe { NonNull::new_unchecked(ptr) };
+        segment.extents.push(base + start..base + end);
         Some(ArenaChunk { token: self.arena | number, ptr, dirty })
     }
 
@@ -167,12 +177,15 @@ impl Segments {
         }
         let &number = self.current.last()?;
         let segment = self.all.get_mut(number)?.as_mut()?;
-        self.leased = Some(LeasedSegment { segment: number, slot });
+        let mut extents = std::mem::take(&mut segment.extents);
+        extents.reserve(extents.len().max(MIN_LEASED_EXTENTS));
+        self.leased = Some(LeasedSegment { segment: number, slot, extents: extents.capacity() });
         Some(Lease {
             free: segment.region.ptr.as_ptr().wrapping_add(segment.used),
             room: segment.region.bytes - segment.used,
             live: std::mem::take(&mut segment.live),
             token: self.arena | number,
+            extents,
         })
     }
 
@@ -187,6 +200,7 @@ impl Segments {
             // More blocks returned than were handed out: a caller broke the contract of `deallocate`.
             debug_assert!(segment.returned <= lease.live);
             segment.live = lease.live.saturating_sub(std::mem::take(&mut segment.returned));
+            segment.extents = lease.extents;
         }
     }
 
@@ -228,7 +242,25 @@ impl Segments {
         };
         segment.used = end;
         segment.dirty = segment.dirty.max(end);
+        if let Some(last) = segment.extents.last_mut() {
+            last.end = last.start + bytes;
+        }
         true
+    }
+
+    /// Returns the size of the live block that begins at `address`. No segment is leased.
+    pub(super) fn size_at(&self, address: usize) -> Option<usize> {
+        self.all.iter().flatten().find_map(|segment| {
+            let found = segment.extents.binary_search_by_key(&address, |extent| extent.start).ok()?;
+            segment.extents.get(found).map(Range::len)
+        })
+    }
+
+    /// Returns the bytes of the metadata.
+    pub(super) fn metadata(&self) -> usize {
+        let extents: usize = self.all.iter().flatten().map(|segment| segment.extents.capacity()).sum();
+        let leased = self.leased.map_or(0, |leased| leased.extents);
+        self.all.capacity() * size_of::<Option<Segment>>() + (extents + leased) * size_of::<Range<usize>>()
     }
 
     /// Checks the figures. No segment is leased.
@@ -238,7 +270,7 @@ impl Segments {
             reserved += segment.region.bytes;
             let is_ordered = segment.used <= segment.dirty && segment.dirty <= segment.region.bytes;
             let is_settled = segment.returned == 0 && (segment.live > 0 || !segment.retired);
-            if !is_ordered || !is_settled || segment.live > segment.used {
+            if !is_ordered || !is_settled || segment.live > segment.extents.len() {
                 let rule = "a segment has its live blocks in the bytes in use";
                 return Err(Error::Corrupt { rule, address: segment.region.address() });
             }
@@ -264,7 +296,9 @@ impl Segments {
         self.watches.note(self.event(RegionAction::Reserved, &region));
         self.reserved += region.bytes;
         self.peak = self.peak.max(self.reserved);
-        let segment = Some(Segment { region, used: 0, dirty: 0, live: 0, returned: 0, retired: false });
+        let segment =
+            Segment { region, used: 0, dirty: 0, live: 0, returned: 0, retired: false, extents: Vec::new() };
+        let segment = Some(segment);
         let number = match self.all.iter().position(Option::is_none) {
             Some(number) => {
                 self.all[number] = segment;
@@ -291,6 +325,7 @@ impl Segments {
         if let [number] = self.current[..] {
             if let Some(Some(segment)) = self.all.get_mut(number) {
                 segment.used = 0;
+                segment.extents.clear();
             }
             return Vec::new();
         }

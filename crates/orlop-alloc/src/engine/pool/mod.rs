@@ -11,6 +11,15 @@
 //! order of eviction is exact.
 //!
 //! It suits programs with few distinct sizes; a loop over varying shapes rarely finds an exact fit.
+//!
+//! # When memory goes back to the system
+//!
+//! Cached blocks stay reserved until they are evicted or trimmed, also those of sizes that are not requested
+//! any more: dropping a model caches its blocks, and loading one with other sizes reserves new ones. The
+//! bound limits the number of cached blocks, not their bytes. A program that replaces models calls
+//! `Context::trim`, or [`Allocator::trim`](crate::Allocator::trim), after it has dropped the old one: all
+//! cached blocks of all threads are then released. The engine is destroyed, and its cache released, with its
+//! last handle and block.
 
 mod bound;
 mod builder;

@@ -14,6 +14,7 @@ class App {
     const { meta, payload } = this.report;
     this.device = new Device(meta.devices[index], payload);
     this.view = new View(this.device);
+    this.refusals = refusalClasses(this.device.meta);
     this.notes = notesOf(this.device, this.report.stacks);
     Object.assign(this, { pinned: -1, hovered: -1, chosenGroup: -1, cursor: this.device.peak });
     this.map.forget();
@@ -28,6 +29,7 @@ class App {
     document.querySelector("[data-axis=time]").disabled = !this.device.timed;
     showCards(this);
     showNotes(this);
+    showRefusals(this);
     this.changed("size");
   }
 

@@ -4,7 +4,8 @@
 // allocation and are stacked in this order: the offset of a block is the sum of the live blocks allocated before it.
 
 const ACTIONS = ["allocation", "free requested", "free completed", "stream use", "segment reserved", "segment released",
-  "pages mapped", "pages unmapped", "out of memory", "snapshot", "annotation"];
+  "pages mapped", "pages unmapped", "out of memory", "snapshot", "annotation", "refused", "external memory adopted",
+  "external memory freed"];
 const CLASSES = ["segment", "large", "small", "expandable", "expandable small"];
 /** Blocks per chunk. A chunk without a live block is skipped as a whole. */
 const CHUNK = 256;
@@ -249,7 +250,8 @@ class Device {
     if (moment === 0) return "before the first event";
     const event = moment - 1, block = this.blockOf[event];
     const size = block >= 0 ? ` ${bytes(this.bytes[block])} · ${this.siteOf(block, stacks)}` : "";
-    return ACTIONS[this.actions[event]] + size;
+    const refusal = this.meta.refusals.find((one) => one.moment === moment);
+    return ACTIONS[this.actions[event]] + size + (refusal ? ` · ${refusalText(refusal)}` : "");
   }
 }
 

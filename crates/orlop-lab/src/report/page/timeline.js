@@ -202,6 +202,7 @@ class Chart {
     mark(device.peak, "peak " + bytes(device.live[device.peak]), styled("ink"), -TOP / 2 + 1);
     // Requests often fail near the peak, so their labels are below that of the peak.
     for (const failure of device.meta.out_of_memory) mark(failure.moment, `out of memory: ${bytes(failure.bytes)}`, styled("bad"), 9);
+    drawRefusals(this, over, width);
     for (const moment of device.meta.snapshots) mark(moment, "snapshot", styled("faint"), -TOP / 2 + 1);
     const x = Math.round(this.momentX(app.cursor));
     if (x >= 0 && x <= width) {

@@ -5,6 +5,7 @@ use super::header::{self, SafetensorsHeader, TensorEntry};
 use crate::error::safetensors::{Flaw, SafetensorsError};
 use crate::error::{Error, NoSuchTensor, Result};
 use crate::{Storage, Tensor, TensorOptions};
+use orlop_context::Context;
 use orlop_core::{Alignment, Device, MemoryKind};
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
@@ -82,6 +83,8 @@ impl SafeTensors {
     ///
     /// A tensor with misaligned elements is copied, and reported by [`SafeTensors::copied`].
     ///
+    /// The current context counts the mapping; [`SafeTensors::map_in`] takes another one.
+    ///
     /// # Errors
     ///
     /// [`SafetensorsError::Io`]; [`SafetensorsError::Malformed`]; out of memory if a tensor must be copied.
@@ -100,6 +103,22 @@ impl SafeTensors {
         // SAFETY: guaranteed by the caller.
         let storage = unsafe { crate::map::map(path) }.map_err(SafetensorsError::io(path))?;
         Self::in_place(storage, Some(path))
+    }
+
+    /// Maps the tensors of a file as [`SafeTensors::map`] does, counted in `context` in place of the current
+    /// one: the mapping as mapped memory of kind [`Persistent`](MemoryKind::Persistent), copied
+    /// tensors by its allocators.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SafeTensors::map`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`SafeTensors::map`].
+    pub unsafe fn map_in(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
+        // SAFETY: guaranteed by the caller.
+        context.scope(|| unsafe { Self::map(path) })
     }
 
     /// Returns the tensors of a file whose bytes are in this storage, without a copy: writes to a tensor

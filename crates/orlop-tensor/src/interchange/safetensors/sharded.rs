@@ -5,6 +5,7 @@ use super::index::ShardIndex;
 use crate::Tensor;
 use crate::error::safetensors::SafetensorsError;
 use crate::error::{NoSuchTensor, Result};
+use orlop_context::Context;
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,20 @@ impl ShardedSafeTensors {
     pub unsafe fn map(path: impl AsRef<Path>) -> Result<Self> {
         // SAFETY: guaranteed by the caller.
         Self::open(path.as_ref(), |file| unsafe { SafeTensors::map(file) })
+    }
+
+    /// Maps each file of the index at `path`, counted in `context`. See [`SafeTensors::map_in`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ShardedSafeTensors::read`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`ShardedSafeTensors::map`].
+    pub unsafe fn map_in(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
+        // SAFETY: guaranteed by the caller.
+        context.scope(|| unsafe { Self::map(path) })
     }
 
     /// Reads each file of the index at `path`. See [`SafeTensors::read`].

@@ -2,8 +2,11 @@
 #![cfg(not(miri))]
 
 use super::file;
+use orlop_context::{Context, Source};
 use orlop_core::{DType, MemoryKind};
-use orlop_tensor::interchange::safetensors::{CopyReason, Metadata, SafeTensors, save};
+use orlop_tensor::interchange::safetensors::{
+    CopyReason, Metadata, SafeTensors, ShardedSafeTensors, save, save_sharded,
+};
 use orlop_tensor::{Error, Tensor};
 use std::fs;
 use std::path::Path;
@@ -145,4 +148,28 @@ fn data_that_is_not_sorted_by_width_is_copied_where_it_must_be() {
     }
     assert!(read.storage().is_alias_of(read.tensor("b").unwrap().storage().unwrap()));
     assert_eq!(address(read.tensor("b").unwrap()) % 64, 0);
+}
+
+/// A context that is named counts the mapping and the copies, and the current one nothing.
+#[test]
+fn a_file_is_counted_in_the_context_that_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let tensor = Tensor::arange(0.0, 1000.0, 1.0, DType::F32).unwrap();
+    save(&path, [("a", &tensor)], &Metadata::new()).unwrap();
+    let [named, current] = [Context::new(), Context::new()];
+    let of = |context: &Context| context.memory_map().live_from(Source::Mapped);
+    current.scope(|| {
+        // SAFETY: the test's own file, which it does not change.
+        let mapped = unsafe { SafeTensors::map_in(&named, &path) }.unwrap();
+        assert_eq!((of(&named), of(&current)), (fs::metadata(&path).unwrap().len(), 0));
+        drop(mapped);
+        assert_eq!(of(&named), 0);
+        let index = save_sharded(folder.path(), [("a", &tensor)], 1 << 20, &Metadata::new()).unwrap();
+        // SAFETY: as above.
+        let mapped = unsafe { ShardedSafeTensors::map_in(&named, &index) }.unwrap();
+        assert!(of(&named) >= 4000 && of(&current) == 0);
+        drop(mapped);
+    });
+    assert_eq!(of(&named), 0);
 }

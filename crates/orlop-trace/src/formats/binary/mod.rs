@@ -35,7 +35,8 @@
 //!           [varint site, varint text] if 20, else as in the previous event
 //!           [varint thread, u8 kind]   if 40, else as in the previous event
 //! action  = 0 allocate, 1 free requested, 2 free completed, 3 use, 4 region reserved, 5 region released,
-//!           6 mapped, 7 unmapped, 8 out of memory, 9 snapshot, 10 annotation
+//!           6 mapped, 7 unmapped, 8 out of memory, 9 snapshot, 10 annotation, 11 refused,
+//!           12 external adopted, 13 external freed
 //! kind    = 0 default, 1 persistent, 2 workspace, 3 kv cache, 4 pinned, 5 pageable
 //! ```
 //!

@@ -8,7 +8,8 @@
 //! | `device` | the number of the device |
 //! | `time_ns` | nanoseconds; only differences are meaningful |
 //! | `action` | `allocate`, `free_requested`, `free_completed`, `use`, `region_gained`, `region_lost`, |
-//! | | `mapped`, `unmapped`, `out_of_memory`, `snapshot`, `annotation`, `refused` |
+//! | | `mapped`, `unmapped`, `out_of_memory`, `snapshot`, `annotation`, `refused`, `external_adopted`, |
+//! | | `external_freed` |
 //! | `address` | hexadecimal; for `out_of_memory` and `refused`, the bytes left, in hexadecimal too |
 //! | `bytes` | requested bytes, or the length of a region |
 //! | `stream` | hexadecimal |

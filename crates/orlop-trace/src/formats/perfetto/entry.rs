@@ -18,9 +18,11 @@ pub(super) struct PerfettoEntry<'a> {
     name: &'a str,
     phase: &'static str,
     process: u32,
-    thread: u32,
+    thread: u64,
     /// In nanoseconds since the first event of the trace; metadata has no time.
     time: Option<u64>,
+    /// The length of a slice in nanoseconds.
+    duration: Option<u64>,
     /// The id of a block.
     id: Option<u64>,
     arguments: Vec<(&'a str, ArgumentValue<'a>)>,
@@ -29,7 +31,16 @@ pub(super) struct PerfettoEntry<'a> {
 impl<'a> PerfettoEntry<'a> {
     /// Creates an entry without a time.
     pub(super) fn metadata(name: &'a str, process: u32) -> Self {
-        Self { name, phase: "M", process, thread: 0, time: None, id: None, arguments: Vec::new() }
+        Self {
+            name,
+            phase: "M",
+            process,
+            thread: 0,
+            time: None,
+            duration: None,
+            id: None,
+            arguments: Vec::new(),
+        }
     }
 
     pub(super) fn counter(name: &'a str, process: u32, time: u64) -> Self {
@@ -37,7 +48,12 @@ impl<'a> PerfettoEntry<'a> {
     }
 
     pub(super) fn instant(name: &'a str, process: u32, thread: u32, time: u64) -> Self {
-        Self { phase: "i", thread, ..Self::counter(name, process, time) }
+        Self { phase: "i", thread: thread.into(), ..Self::counter(name, process, time) }
+    }
+
+    /// Creates a slice on the track of a thread.
+    pub(super) fn slice(name: &'a str, process: u32, thread: u64, time: u64, duration: u64) -> Self {
+        Self { phase: "X", thread, duration: Some(duration), ..Self::counter(name, process, time) }
     }
 
     /// Creates the beginning or the end of a block's lifetime.
@@ -61,6 +77,11 @@ impl Serialize for PerfettoEntry<'_> {
         map.serialize_entry("tid", &self.thread)?;
         if let Some(time) = self.time {
             map.serialize_entry("ts", &(time as f64 / 1000.0))?;
+        }
+        if let Some(duration) = self.duration {
+            map.serialize_entry("dur", &(duration as f64 / 1000.0))?;
+            // PyTorch's category for the steps of a program.
+            map.serialize_entry("cat", "user_annotation")?;
         }
         if let Some(id) = self.id {
             map.serialize_entry("cat", "block")?;

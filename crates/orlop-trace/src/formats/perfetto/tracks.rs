@@ -12,11 +12,13 @@ struct CounterSample {
     live: [u64; MemoryKind::COUNT],
     reserved: u64,
     pending: u64,
+    external: u64,
 }
 
 impl CounterSample {
     fn of(counts: &DeviceCounts, time: u64) -> Self {
-        Self { time, live: counts.live, reserved: counts.reserved, pending: counts.pending }
+        let DeviceCounts { live, reserved, pending, external, .. } = *counts;
+        Self { time, live, reserved, pending, external }
     }
 
     fn total(&self) -> u64 {
@@ -33,6 +35,7 @@ pub(super) struct CounterTracks {
     kinds: Vec<MemoryKind>,
     has_reserved: bool,
     has_pending: bool,
+    has_external: bool,
     written: Option<CounterSample>,
     /// The start of the current interval.
     since: u64,
@@ -48,6 +51,7 @@ impl CounterTracks {
             kinds,
             has_reserved: false,
             has_pending: false,
+            has_external: false,
             written: None,
             since: 0,
             pending_samples: None,
@@ -96,6 +100,10 @@ impl CounterTracks {
         self.has_pending |= now.pending > 0;
         if self.has_pending && before.is_none_or(|before| before.pending != now.pending) {
             out.put(counter("pending bytes").with("bytes", ArgumentValue::Number(now.pending)))?;
+        }
+        self.has_external |= now.external > 0;
+        if self.has_external && before.is_none_or(|before| before.external != now.external) {
+            out.put(counter("external bytes").with("bytes", ArgumentValue::Number(now.external)))?;
         }
         Ok(())
     }

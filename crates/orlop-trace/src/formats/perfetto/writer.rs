@@ -1,6 +1,6 @@
 //! Writing the tracks and marks of a history.
 
-use super::super::{Format, numbered_device};
+use super::super::{DeviceLabel, Format, numbered_device};
 use super::counts::{CountedBlock, DeviceCounts};
 use super::entry::{ArgumentValue, EntryWriter, PerfettoEntry};
 use super::tracks::CounterTracks;
@@ -83,7 +83,7 @@ impl PerfettoWriter {
         let number = device.device;
         let name = match numbered_device(number) {
             Some(device) => device.to_string(),
-            None => format!("device {number}"),
+            None => DeviceLabel(number).to_string(),
         };
         out.put(PerfettoEntry::metadata("process_name", number).with("name", ArgumentValue::Text(&name)))?;
         let mut counts = DeviceCounts::at_start(device);
@@ -244,6 +244,20 @@ mod tests {
         };
         assert_eq!((of("b"), of("e")), (vec![0, 1, 2], vec![1, 0]));
         assert_eq!(entries.iter().find(|entry| entry["ph"] == "b").unwrap()["args"]["address"], "0x1f4");
+    }
+
+    #[test]
+    fn external_memory_has_a_counter_of_its_own() {
+        let mut history = History::default();
+        let events = [
+            event(1000, EventAction::ExternalAdopted, 4096, 500),
+            event(2000, EventAction::Allocate, 0, 10),
+            event(3000, EventAction::ExternalFreed, 4096, 500),
+        ];
+        history.devices = by_device(events.map(|event| (0, event)));
+        let entries = entries(PerfettoWriter::new(), &history);
+        assert_eq!(counters(&entries, "external bytes"), [(0.0, 500), (2.0, 0)]);
+        assert_eq!(counters(&entries, "live bytes"), [(0.0, 0), (1.0, 10)]);
     }
 
     #[test]

@@ -116,6 +116,8 @@ impl EventUndo {
             EventAction::Use
             | EventAction::OutOfMemory
             | EventAction::Refused
+            | EventAction::ExternalAdopted
+            | EventAction::ExternalFreed
             | EventAction::Snapshot
             | EventAction::Annotation => true,
         };

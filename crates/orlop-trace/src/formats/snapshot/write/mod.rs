@@ -1,7 +1,8 @@
 //! Writing a history as a snapshot, in either format.
 //!
 //! [`write_snapshot`] defines the contents; a [`SnapshotOutput`] writes them in a format. A snapshot has
-//! microseconds, and no threads, memory kinds or [uses](EventAction::Use): these are omitted.
+//! microseconds, and no threads, memory kinds, [uses](EventAction::Use) or external memory: these are
+//! omitted.
 //!
 //! The segments of a snapshot are those at the end. Recordings do not have them; they are computed from the
 //! events of regions, so that a recording of any allocator can be displayed by PyTorch's viewer. Without such
@@ -264,7 +265,10 @@ fn action(action: EventAction) -> Option<Word> {
         EventAction::OutOfMemory => Word::Oom,
         EventAction::Snapshot => Word::Snapshot,
         EventAction::Annotation => Word::UserDefined,
-        EventAction::Use | EventAction::Refused => return None,
+        EventAction::Use
+        | EventAction::Refused
+        | EventAction::ExternalAdopted
+        | EventAction::ExternalFreed => return None,
     })
 }
 
