@@ -1,6 +1,7 @@
 //! The checks that are a single call of cargo.
 
 use crate::error::{Error, Result};
+use crate::golden;
 use crate::report::{Outcome, Report};
 use crate::setup::{TARGETS, has_cargo_deny, has_target, has_toolchain};
 use crate::shell::Shell;
@@ -224,7 +225,7 @@ pub(crate) fn cuda_golden(shell: &Shell, data: &Path) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         return Ok(Outcome::Skipped("the simulated driver is for Linux".to_owned()));
     }
-    if !["torch-golden", "torch-golden-more"].iter().all(|folder| data.join(folder).is_dir()) {
+    if golden::torch_programs(data)?.is_empty() {
         return Ok(Outcome::Skipped("no data".to_owned()));
     }
     let data = data.canonicalize().map_err(Error::io(data))?;

@@ -74,6 +74,12 @@ const CHECKS: [ReferenceCheck; 7] = [
     },
 ];
 
+/// Returns the recorded programs of PyTorch's allocator.
+pub(crate) fn torch_programs(data: &Path) -> Result<Vec<PathBuf>> {
+    let check = CHECKS.iter().find(|check| check.name == "torch.allocator");
+    check.map_or(Ok(Vec::new()), |check| check.files(data))
+}
+
 /// Returns a folder, which is relative to the working folder or else to the workspace root: `cargo xtask` can
 /// run in any folder of the workspace.
 pub(crate) fn folder(shell: &Shell, data: &Path) -> PathBuf {

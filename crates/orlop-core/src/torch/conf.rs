@@ -141,6 +141,12 @@ impl FromStr for TorchConf {
 }
 
 impl TorchConf {
+    /// Returns these settings with another rule for free blocks of equal size.
+    #[must_use]
+    pub fn with_ties(self, ties: TieRule) -> Self {
+        Self { ties, ..self }
+    }
+
     /// Parses the settings that are valid, and returns the errors of the others, which are left out:
     /// recordings can be of other versions of PyTorch.
     #[must_use]

@@ -12,6 +12,7 @@ mod release;
 mod restored;
 mod stream_ends;
 mod streams;
+mod ties;
 mod waste;
 
 use crate::{DeviceRequest, DeviceStats, Engine, NullDevice, Policy, TorchConf};

@@ -3,7 +3,7 @@
 
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
-use orlop_core::torch::TorchConf;
+use orlop_core::torch::{TieRule, TorchConf};
 use orlop_core::{Device, StreamId};
 use orlop_device::{
     DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, NullDevice, Policy,
@@ -28,6 +28,10 @@ pub struct Fidelity {
     /// Blocks whose free was completed without a recorded request. They are freed at the completion, as in a
     /// [`Workload`](orlop_trace::history::Workload).
     pub unrequested: u64,
+    /// The rule for free blocks of equal size by which most addresses are the recorded ones: versions of
+    /// PyTorch differ.
+    #[serde(skip)]
+    pub ties: TieRule,
 }
 
 impl Fidelity {
@@ -42,9 +46,23 @@ impl Fidelity {
     /// the way, so one difference leads to more. Three facts are taken from the recording, because they
     /// depend on the rest of the device: the addresses of new segments, when a segment is released, and when
     /// a pending free completes.
+    ///
+    /// The settings do not say which [`TieRule`] the recorded version of PyTorch had: the newest is tried
+    /// first, and then the other one if addresses differ.
     #[must_use]
     pub fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
+        let by = |ties| Self::by_rule(history, &conf.clone().with_ties(ties));
+        let newest = by(TieRule::OldestSegment);
+        if newest.same == newest.allocations {
+            return newest;
+        }
+        let older = by(TieRule::LowestAddress);
+        if older.same > newest.same { older } else { newest }
+    }
+
+    fn by_rule(history: &DeviceHistory, conf: &TorchConf) -> Self {
         let mut replay = FidelityReplay::new(history, conf);
+        replay.fidelity.ties = conf.ties;
         for (index, event) in history.events.iter().enumerate() {
             replay.event(history, index, event);
         }

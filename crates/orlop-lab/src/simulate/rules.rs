@@ -1,6 +1,6 @@
 //! The allocators that a simulation can run, with their settings.
 
-use orlop_core::torch::{ConfError, TorchConf};
+use orlop_core::torch::{ConfError, TieRule, TorchConf};
 use orlop_device::Policy;
 use std::fmt;
 
@@ -72,6 +72,13 @@ impl AllocatorRules {
         }
     }
 
+    /// Sets the rule of PyTorch's allocator for free blocks of equal size.
+    pub(crate) fn set_ties(&mut self, ties: TieRule) {
+        if let Self::Torch(conf) = self {
+            conf.ties = ties;
+        }
+    }
+
     /// Returns the policy of the device engine; `None` for TensorFlow's rules, which another engine runs.
     pub(crate) fn policy(&self) -> Option<Policy> {
         match self {
@@ -86,7 +93,7 @@ impl AllocatorRules {
 impl fmt::Display for AllocatorRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Torch(conf) if *conf == TorchConf::default() => f.write_str("torch, default settings"),
+            Self::Torch(conf) if conf.to_string().is_empty() => f.write_str("torch, default settings"),
             Self::Torch(conf) => write!(f, "torch, {conf}"),
             other => f.write_str(other.name()),
         }

@@ -3,6 +3,7 @@
 use super::rank::is_same;
 use crate::analyze::peak_reserved;
 use crate::simulate::{Fidelity, MemoryLimit, RunConditions, SimulationOutcome};
+use orlop_core::torch::TieRule;
 use orlop_trace::history::{DeviceHistory, EventAction, History};
 
 /// The facts of a recording with which a replay is compared.
@@ -11,6 +12,8 @@ pub(super) struct RecordedRun<'a> {
     history: &'a DeviceHistory,
     pub(super) conditions: RunConditions,
     pub(super) fidelity: Option<Fidelity>,
+    /// The rule of the recorded version of PyTorch.
+    pub(super) ties: TieRule,
     pub(super) peak_reserved: Option<u64>,
     /// Whether there were allocations in the recording.
     has_history: bool,
@@ -74,13 +77,16 @@ impl<'a> RecordedRun<'a> {
     pub(super) fn of(all: &History, history: &'a DeviceHistory) -> Self {
         let (conf, _) = all.torch_conf();
         let failed = history.events.iter().position(|event| event.action == EventAction::OutOfMemory);
-        let mut conditions = RunConditions::of(history, &conf);
+        let fidelity = Fidelity::applies_to(history).then(|| Fidelity::of(history, &conf));
+        let ties = fidelity.map_or(conf.ties, |fidelity| fidelity.ties);
+        let mut conditions = RunConditions::of(history, &conf.with_ties(ties));
         let device = |bytes| MemoryLimit { bytes, below: None, of_process: false };
         conditions.limit = conditions.limit.or(history.memory.map(device));
         Self {
             history,
             conditions,
-            fidelity: Fidelity::applies_to(history).then(|| Fidelity::of(history, &conf)),
+            fidelity,
+            ties,
             peak_reserved: peak_reserved(history, history.events.len()),
             has_history: has_history(history),
             failed: failed.map(|index| index as u64),

@@ -1,5 +1,6 @@
 //! Runs on a GPU: PyTorch with other settings and in less memory, predicted from one recording.
 
+use orlop_core::torch::{TieRule, TorchConf};
 use orlop_lab::analyze::{SiteNaming, SnapshotInfo};
 use orlop_lab::simulate::{AllocatorRules, Fidelity, Simulation, SimulationOutcome, StreamedReplay};
 use orlop_trace::formats::binary::write_binary;
@@ -48,7 +49,9 @@ impl Measured {
     fn predict(&self, work: &Workload) -> SimulationOutcome {
         // As with `set_per_process_memory_fraction`, which a threshold requires.
         let half = self.limit.map_or("", |_| "per_process_memory_fraction:0.5");
-        let rules = AllocatorRules::torch(&format!("{},{half}", self.conf)).expect("settings of PyTorch's");
+        let conf: TorchConf = format!("{},{half}", self.conf).parse().expect("settings of PyTorch's");
+        // The runs are of PyTorch 2.11.
+        let rules = AllocatorRules::Torch(conf.with_ties(TieRule::LowestAddress));
         let simulation = Simulation::new(work);
         self.limit.map_or(simulation, |limit| simulation.memory(2 * limit)).run(&rules)
     }
@@ -62,13 +65,16 @@ impl Measured {
 fn every_recorded_address_is_reproduced() {
     let recordings = recordings();
     assert_eq!(recordings.len(), 15);
+    let mut told_apart = 0;
     for (name, history) in &recordings {
         let (conf, unknown) = history.torch_conf();
         assert_eq!(unknown, [], "{name}");
         let fidelity = Fidelity::of(device(history), &conf);
         assert!(Fidelity::applies_to(device(history)) && fidelity.allocations > 100, "{name}");
         assert_eq!((fidelity.same, fidelity.first_difference), (fidelity.allocations, None), "{name}");
+        told_apart += u64::from(fidelity.ties == TieRule::LowestAddress);
     }
+    assert!(told_apart > 0, "PyTorch 2.11 takes the lowest of equal blocks");
 }
 
 #[test]
