@@ -7,6 +7,7 @@
 //! Source: `AllocatorConfig.cpp` and `CUDAAllocatorConfig.cpp` of PyTorch; the golden files say what they
 //! lead to.
 
+use super::TieRule;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -52,21 +53,6 @@ pub struct TorchConf {
     pub memory_fraction: Option<f64>,
     /// Which of several free blocks of one size is taken. No setting: the versions of PyTorch differ.
     pub ties: TieRule,
-}
-
-/// Which of several free blocks of one size is taken.
-///
-/// Source: the comparators of blocks in `libc10_cuda`; checked against the binaries (`testdata/torch-golden`,
-/// `testdata/torch-golden-order`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum TieRule {
-    /// That in the segment that was allocated first, and there the lowest: PyTorch from 2.13 on. Where a
-    /// driver puts segments makes no difference.
-    #[default]
-    OldestSegment,
-    /// The lowest: PyTorch until 2.11.
-    LowestAddress,
 }
 
 impl Default for TorchConf {

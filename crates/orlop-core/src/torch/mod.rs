@@ -5,9 +5,11 @@
 
 mod conf;
 mod sizes;
+mod ties;
 
-pub use self::conf::{ConfError, ROUNDING_INTERVALS, TieRule, TorchConf};
+pub use self::conf::{ConfError, ROUNDING_INTERVALS, TorchConf};
 pub use self::sizes::{
     MIN_BLOCK_BYTES, SEGMENT_STEP_BYTES, SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES, UNSPLIT_REST_BYTES,
     kept_rest, round_size, segment_size,
 };
+pub use self::ties::TieRule;

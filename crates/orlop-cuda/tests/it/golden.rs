@@ -204,7 +204,8 @@ unsafe impl DeviceBacking for RecordedDevice {
     }
 }
 
-/// Returns the files of operations in the folders `torch-golden…` of a data set, or else in the folder itself.
+/// Returns the files of operations in the folders `torch-golden…` of a data set, or else in the folder
+/// itself.
 fn programs(data: &Path) -> Vec<PathBuf> {
     let entries = |folder: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).expect("the folder");

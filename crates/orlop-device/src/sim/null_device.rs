@@ -62,8 +62,8 @@ impl NullDevice {
         Self::with(device, memory, AddressSpace::descending(Self::FIRST_ADDRESS + (1 << 41)))
     }
 
-    /// Creates a device of `memory` bytes whose regions are in the lowest hole that is large enough: addresses
-    /// of released regions are used again.
+    /// Creates a device of `memory` bytes whose regions are in the lowest hole that is large enough:
+    /// addresses of released regions are used again.
     #[must_use]
     pub fn lowest_hole(device: Device, memory: u64) -> Self {
         Self::with(device, memory, AddressSpace::lowest_hole(Self::FIRST_ADDRESS))

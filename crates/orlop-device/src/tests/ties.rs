@@ -12,10 +12,10 @@ fn reserved(device: NullDevice, ties: TieRule) -> u64 {
     for step in [Ok(16), Ok(4), Err(0), Ok(16), Ok(4), Ok(32), Err(4), Ok(16), Err(2), Ok(16), Err(5), Ok(32)]
     {
         match step {
-            Ok(mib) => blocks.push(engine.allocate(on(mib, 0)).unwrap()),
-            Err(block) => engine.free(blocks[block]).unwrap(),
+            Ok(mib) => blocks.push(engine.allocate(on(mib, 0)).expect("there is room")),
+            Err(block) => engine.free(blocks[block]).expect("a live block"),
         }
-        engine.verify().unwrap();
+        engine.verify().expect("valid");
     }
     engine.stats().reserved_bytes.all.current / MIB as u64
 }
