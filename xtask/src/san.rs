@@ -158,7 +158,9 @@ pub(crate) fn thread(shell: &Shell) -> Result<Outcome> {
     command.args(package_args(&CONCURRENT)).arg("--").args(THREADS);
     command.env("RUSTFLAGS", with_rustflags("-Zsanitizer=thread"));
     // Some tests fork, and their children start threads.
-    command.env("TSAN_OPTIONS", "halt_on_error=1:die_after_fork=0").env("CARGO_TARGET_DIR", shell.target().join("tsan"));
+    command
+        .env("TSAN_OPTIONS", "halt_on_error=1:die_after_fork=0")
+        .env("CARGO_TARGET_DIR", shell.target().join("tsan"));
     shell.run("san-thread", &mut command)?;
     Ok(Outcome::Passed(CONCURRENT.join(", ")))
 }

@@ -52,7 +52,7 @@ mod tracking;
 mod waiting;
 
 pub use self::failing::{Failing, Rule};
-pub use self::hardened::{Hardened, HardenedBuilder, POISON};
+pub use self::hardened::{Hardened, POISON};
 pub use self::hardening::Hardening;
 pub use self::limit::Limit;
 pub use self::retry::{Decision, Retry};

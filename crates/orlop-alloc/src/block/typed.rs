@@ -164,15 +164,6 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         let block = self.allocate(&TypedBlock::<T>::request_for(request, count)?)?;
         TypedBlock::try_in_block(block, count, make)
     }
-
-    /// Allocates an array of `count` default values.
-    ///
-    /// # Errors
-    ///
-    /// As for [`AllocatorRef::allocate_typed`].
-    pub fn allocate_default<T: Default>(&self, count: usize) -> Result<TypedBlock<T>> {
-        self.allocate_typed(count, |_| T::default())
-    }
 }
 
 impl<T> Deref for TypedBlock<T> {
@@ -323,8 +314,7 @@ mod tests {
         let made = std::cell::Cell::new(0);
         let units = allocator.allocate_typed(1000, |_| made.set(made.get() + 1)).unwrap();
         assert_eq!((units.len(), made.get()), (1000, 1000));
-        assert!(allocator.allocate_default::<String>(0).unwrap().is_empty());
-        assert_eq!(*allocator.allocate_default::<u32>(3).unwrap(), [0, 0, 0]);
+        assert!(allocator.allocate_typed(0, |_| String::new()).unwrap().is_empty());
     }
 
     #[test]
