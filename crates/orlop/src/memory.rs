@@ -10,7 +10,7 @@
 //! | their memory, and what can stand over them | [`backing`], [`adaptor`] |
 //! | allocators by name and by environment variable | [`registry`], [`AllocatorConfig`] |
 //! | Rust's collections and its global allocator | [`bare`] |
-//! | events, statistics by phase, logs; profiles of steps | [`Observer`], [`observe`], [`profile`] |
+//! | events, logs; profiles of steps | [`Observer`], [`observe`], [`profile`] |
 //! | why a request failed | [`Error`], [`OutOfMemory`] |
 
 pub use orlop_alloc::{

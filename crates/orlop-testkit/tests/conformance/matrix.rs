@@ -9,7 +9,7 @@ use orlop_alloc::bfc::{Bfc, BfcPolicy, RegionGrowth, Split};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding, ThreadArenas, UpstreamArena};
 use orlop_alloc::{Allocator, AllocatorRef};
-use orlop_context::observe::{Logging, Statistics, Warn};
+use orlop_context::observe::{Logging, Warn};
 use orlop_core::{Alignment, Device};
 use orlop_testkit::suite::programs_over;
 use orlop_testkit::{SuiteProfile, conformance_over};
@@ -42,7 +42,6 @@ pub(crate) const ADAPTORS: &[AdaptorCase] = &[
     ("limit", |upstream| Limit::new(upstream, usize::MAX >> 1).into_ref().erase()),
     ("observed", |upstream| {
         Arc::new(Logging::to_writer(std::io::sink())).attach(&upstream);
-        upstream.add_observer(Arc::new(Statistics::new()));
         upstream.add_observer(Arc::new(Warn::new()));
         upstream
     }),
