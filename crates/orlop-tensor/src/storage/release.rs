@@ -3,7 +3,7 @@
 use super::memory::Origin;
 use super::{Storage, WHOLE};
 use crate::borrows::Flags;
-use crate::error::{Error, Result, Unresizable};
+use crate::error::Result;
 use orlop_alloc::{Block, MemoryBlock, engine_support::Record};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
@@ -42,9 +42,7 @@ impl Storage {
     /// [`Error::NotResizable`] for parts of storages and planned memory; [`Error::ReadOnly`] after
     /// [`Storage::mark_immutable`], as for mapped files; [`Error::Borrowed`] during a read or a write.
     pub fn clear(&self) -> Result<()> {
-        if self.len != WHOLE {
-            return Err(Error::NotResizable { why: Unresizable::Part });
-        }
+        self.check_whole()?;
         let mut guard = self.cell.change()?;
         if self.is_unbound() {
             return Ok(());

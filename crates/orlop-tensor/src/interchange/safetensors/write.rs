@@ -50,7 +50,7 @@ pub fn to_bytes(
 /// let file = SafeTensors::read(&path)?;
 /// assert_eq!(file.tensor("step")?.item::<i64>()?, 7);
 /// // What was read can be written back.
-/// save(&path, &file, file.metadata())?;
+/// save(&path, file.iter(), file.metadata())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
