@@ -10,8 +10,6 @@ mod named;
 pub mod ndarray;
 #[cfg(feature = "npy")]
 pub mod npy;
-#[cfg(any(feature = "archive", feature = "npy", feature = "safetensors"))]
-mod replace;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
 

@@ -6,7 +6,7 @@ use super::plan::{FilePlan, PlannedTensor, check_names};
 use crate::Tensor;
 use crate::error::safetensors::SafetensorsError;
 use crate::error::{Error, Result};
-use crate::interchange::replace::replace;
+use orlop_host::files::replace;
 use std::borrow::Borrow;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
