@@ -130,27 +130,13 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     ///
     /// [`Error::TooManyElements`] if the elements exceed the address space, [`Error::NotHostAccessible`],
     /// [`Error::OutOfMemory`].
-    pub fn allocate_typed<T>(&self, count: usize, make: impl FnMut(usize) -> T) -> Result<TypedBlock<T>> {
-        self.allocate_typed_with(&Request::new(0), count, make)
+    pub fn allocate_typed<T>(&self, count: usize, mut make: impl FnMut(usize) -> T) -> Result<TypedBlock<T>> {
+        self.try_allocate_typed(&Request::new(0), count, |index| Ok::<T, Error>(make(index)))
     }
 
-    /// As [`AllocatorRef::allocate_typed`], for a request with a kind, a tag and so on. Its size is replaced,
-    /// and its alignment is raised to that of `T`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`AllocatorRef::allocate_typed`].
-    pub fn allocate_typed_with<T>(
-        &self,
-        request: &Request,
-        count: usize,
-        mut make: impl FnMut(usize) -> T,
-    ) -> Result<TypedBlock<T>> {
-        self.try_allocate_typed(request, count, |index| Ok::<T, Error>(make(index)))
-    }
-
-    /// As [`AllocatorRef::allocate_typed_with`], with a constructor that can fail. At the first error the
-    /// elements constructed so far are dropped and the block returns.
+    /// As [`AllocatorRef::allocate_typed`], with a constructor that can fail, for a request with a kind, a tag and
+    /// so on. Its size is replaced, and its alignment is raised to that of `T`. At the first error the elements
+    /// constructed so far are dropped and the block returns.
     ///
     /// # Errors
     ///

@@ -2,7 +2,6 @@
 
 use super::shapes::{ShapeStats, ShapeTotals, TensorShape};
 use super::table::Table;
-use orlop_alloc::adaptor::TagTotal;
 use orlop_alloc::{AllocationId, Tag};
 use orlop_core::{ByteSize, Device, MemoryKind};
 use std::cmp::Reverse;
@@ -95,34 +94,6 @@ impl Leaks {
     #[must_use]
     pub fn refused_frees(&self) -> u64 {
         self.refused_frees
-    }
-
-    /// Returns the live blocks by tag, largest first.
-    #[must_use]
-    pub fn by_tag(&self) -> Vec<TagTotal> {
-        let mut totals = BTreeMap::<Tag, TagTotal>::new();
-        for block in &self.blocks {
-            let total = totals.entry(block.tag).or_default();
-            total.tag = block.tag;
-            total.blocks += 1;
-            total.granted += as_u64(block.granted);
-            total.requested += as_u64(block.requested);
-        }
-        let mut totals: Vec<TagTotal> = totals.into_values().collect();
-        totals.sort_by_key(|total| Reverse(total.granted));
-        totals
-    }
-
-    /// Returns the granted bytes by kind, largest first, without kinds that have none.
-    #[must_use]
-    pub fn by_kind(&self) -> Vec<(MemoryKind, u64)> {
-        let mut totals = BTreeMap::<MemoryKind, u64>::new();
-        for block in &self.blocks {
-            *totals.entry(block.kind).or_default() += as_u64(block.granted);
-        }
-        let mut totals: Vec<_> = totals.into_iter().collect();
-        totals.sort_by_key(|&(_, granted)| Reverse(granted));
-        totals
     }
 
     /// Returns the live blocks by tag, kind and device, largest first.

@@ -10,8 +10,23 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-/// The tensors of an index, from all of its files, in alphabetical order: it dereferences to them. See
-/// [`save_sharded`](super::save_sharded) for an example.
+/// The tensors of an index, from all of its files, in alphabetical order: it dereferences to them.
+///
+/// ```
+/// use orlop_tensor::Tensor;
+/// use orlop_tensor::interchange::safetensors::{Metadata, ShardedSafeTensors, save};
+///
+/// let folder = tempfile::tempdir()?;
+/// for name in ["a", "b"] {
+///     let file = folder.path().join(name).with_extension("safetensors");
+///     save(file, [(name, Tensor::from_slice(&[1.0f32])?)], &Metadata::new())?;
+/// }
+/// let index = folder.path().join("model.safetensors.index.json");
+/// std::fs::write(&index, r#"{"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}"#)?;
+/// let all = ShardedSafeTensors::read(&index)?;
+/// assert_eq!((all.len(), all.shards().count()), (2, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// Tensors that are in the files but not in the index are available through [`ShardedSafeTensors::shards`].
 pub struct ShardedSafeTensors {
