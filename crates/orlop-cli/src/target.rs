@@ -36,8 +36,8 @@ fn write_failure(error: io::Error) -> String {
     format!("cannot be written: {error}")
 }
 
-/// Writes the output of `write` to `path`. On failure, an existing file is unchanged. Returns `false` if the path
-/// is not that of a regular file, or is the standard output.
+/// Writes the output of `write` to `path`. On failure, an existing file is unchanged. Returns `false` if the
+/// path is not that of a regular file, or is the standard output.
 fn put(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), String>) -> Result<bool, String> {
     let mut is_replaced = false;
     replace(path, write_failure, |output| {

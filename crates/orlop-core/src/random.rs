@@ -1,7 +1,7 @@
 //! Pseudo-random numbers.
 
-/// The pseudo-random generator SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
-/// 2014): its numbers depend on the seed only.
+/// The pseudo-random generator SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators", 2014): its numbers depend on the seed only.
 ///
 /// ```
 /// use orlop_core::SplitMix64;

@@ -169,7 +169,7 @@ fn copy(from: &NamedTempFile, to: &Path) -> io::Result<()> {
     to.sync_all()
 }
 
-#[cfg(all(test, not(miri), not(loom)))]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 

@@ -166,9 +166,9 @@ impl Block {
         self.raw.allocator().is_some_and(|owner| unsafe { grow_block(owner, &mut self.raw, bytes) })
     }
 
-    /// Returns `true` if the block returns to an allocator. The lifetime of its bytes then depends on the block
-    /// alone, as copy-on-write requires: foreign memory's deleter may own more than the bytes, and borrowed
-    /// memory has an owner that expects to see writes.
+    /// Returns `true` if the block returns to an allocator. The lifetime of its bytes then depends on the
+    /// block alone, as copy-on-write requires: foreign memory's deleter may own more than the bytes, and
+    /// borrowed memory has an owner that expects to see writes.
     #[must_use]
     pub fn has_allocator(&self) -> bool {
         self.raw.allocator().is_some()

@@ -134,9 +134,9 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         self.try_allocate_typed(&Request::new(0), count, |index| Ok::<T, Error>(make(index)))
     }
 
-    /// As [`AllocatorRef::allocate_typed`], with a constructor that can fail, for a request with a kind, a tag and
-    /// so on. Its size is replaced, and its alignment is raised to that of `T`. At the first error the elements
-    /// constructed so far are dropped and the block returns.
+    /// As [`AllocatorRef::allocate_typed`], with a constructor that can fail, for a request with a kind, a
+    /// tag and so on. Its size is replaced, and its alignment is raised to that of `T`. At the first error
+    /// the elements constructed so far are dropped and the block returns.
     ///
     /// # Errors
     ///

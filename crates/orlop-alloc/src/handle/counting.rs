@@ -149,7 +149,8 @@ macro_rules! counted_by {
 }
 pub(crate) use counted_by;
 
-/// Implements `counting`, `set_statistics` and `deallocate` of [`Allocator`] for an engine with [`counted_by`].
+/// Implements `counting`, `set_statistics` and `deallocate` of [`Allocator`] for an engine with
+/// [`counted_by`].
 macro_rules! counts_itself {
     ($counters:ident) => {
         fn counting() -> Option<$crate::engine_support::Counting<Self>> {

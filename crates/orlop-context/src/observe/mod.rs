@@ -25,4 +25,4 @@ pub use self::log_record::{LogAction, LogRecord};
 pub use self::log_switch::LogSwitch;
 pub use self::logging::Logging;
 pub use self::subscription::Subscription;
-pub use self::warn::{TotalMemory, Warn, WarnBuilder, Warning};
+pub use self::warn::{Warn, WarnBuilder, Warning};

@@ -80,13 +80,13 @@ impl Leaks {
     /// Returns the granted bytes of all live blocks.
     #[must_use]
     pub fn granted(&self) -> u64 {
-        self.blocks.iter().map(|block| as_u64(block.granted)).sum()
+        self.blocks.iter().map(|block| block.granted as u64).sum()
     }
 
     /// Returns the requested bytes of all live blocks.
     #[must_use]
     pub fn requested(&self) -> u64 {
-        self.blocks.iter().map(|block| as_u64(block.requested)).sum()
+        self.blocks.iter().map(|block| block.requested as u64).sum()
     }
 
     /// Returns the number of refused frees. A block whose free was refused is not listed as live, but its
@@ -106,11 +106,11 @@ impl Leaks {
                 let group = LeakGroup { tag, kind, device, granted: 0, requested: 0, ids, shapes };
                 (group, ShapeTotals::default())
             });
-            group.granted += as_u64(granted);
-            group.requested += as_u64(requested);
+            group.granted += granted as u64;
+            group.requested += requested as u64;
             group.ids.push(id);
             if let Some(shape) = shape {
-                shapes.add(shape.clone(), 1, as_u64(granted));
+                shapes.add(shape.clone(), 1, granted as u64);
             }
         }
         let with_shapes =
@@ -183,8 +183,4 @@ fn shapes(shapes: &[ShapeStats]) -> String {
     let shown: Vec<String> = shapes.iter().take(SHOWN).map(name).collect();
     let more = if shapes.len() > SHOWN { ", …" } else { "" };
     if shown.is_empty() { String::new() } else { format!(": {}{more}", shown.join(", ")) }
-}
-
-fn as_u64(bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

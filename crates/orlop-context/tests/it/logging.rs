@@ -7,7 +7,7 @@ use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Observer, Request, Tag};
-use orlop_context::observe::{LogAction, LogRecord, Logging, TotalMemory, Warn};
+use orlop_context::observe::{LogAction, LogRecord, Logging, Warn};
 use orlop_context::profile::MemorySteps;
 use orlop_core::StreamId;
 use orlop_sync::Account;
@@ -189,7 +189,7 @@ fn a_log_of_growth_has_a_free_and_an_allocation() {
 
 #[test]
 fn warnings_are_of_the_whole_block() {
-    let warn = Warn::builder().memory(TotalMemory::Bytes(5000)).single(0.5, 5).total(0.5, 5).build();
+    let warn = Warn::builder().memory(5000).single(0.5, 5).total(0.5, 5).build();
     let warn = Arc::new(warn);
     let (allocator, block) = grown(warn.clone());
     assert_eq!(warn.warnings(), 2, "one of 3000 bytes at once, one of 3000 in total");

@@ -130,8 +130,8 @@ impl ArenaSlot {
 macro_rules! leases_segments {
     ($counters:ident) => {
         fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-            // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit, and
-            // takes the slow path, which checks the kind.
+            // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit,
+            // and takes the slow path, which checks the kind.
             if request.bytes == 0 || request.zeroed {
                 return None;
             }

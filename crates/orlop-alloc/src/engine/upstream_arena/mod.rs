@@ -43,9 +43,9 @@ use std::sync::Arc;
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 ///
-/// The allocator below counts the segments, under the kind
-/// [`Workspace`](MemoryKind::Workspace). A `zeroed` request for memory that the host cannot write is a block of the
-/// allocator below of its own, which returns when it is dropped.
+/// The allocator below counts the segments, under the kind [`Workspace`](MemoryKind::Workspace). A `zeroed`
+/// request for memory that the host cannot write is a block of the allocator below of its own, which returns
+/// when it is dropped.
 #[derive(Debug)]
 pub struct UpstreamArena {
     upstream: AllocatorRef,

@@ -151,8 +151,8 @@ pub fn load(path: impl AsRef<Path>) -> Result<NamedTensors> {
     load_with(path, |saved| saved)
 }
 
-/// As [`load`], where `map_device` maps each original device to the device to load to. Memory of a host kind that
-/// moves to another device gets the default kind.
+/// As [`load`], where `map_device` maps each original device to the device to load to. Memory of a host kind
+/// that moves to another device gets the default kind.
 ///
 /// # Errors
 ///
