@@ -30,6 +30,7 @@ use std::path::Path;
 /// assert!(file.tensor("weight").is_err());
 /// # Ok::<(), orlop_tensor::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct SafeTensors {
     tensors: NamedTensors,
     metadata: Metadata,
@@ -265,16 +266,6 @@ impl SafeTensors {
 /// Returns the options for the memory of weights.
 fn memory() -> TensorOptions<'static> {
     TensorOptions::new().device(Device::CPU).kind(MemoryKind::Persistent)
-}
-
-impl fmt::Debug for SafeTensors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SafeTensors")
-            .field("tensors", &self.len())
-            .field("metadata", &self.metadata)
-            .field("copied", &self.copied)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Deref for SafeTensors {

@@ -6,7 +6,6 @@ use crate::error::Result;
 use crate::error::safetensors::SafetensorsError;
 use crate::interchange::NamedTensors;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +28,7 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// Tensors that are in the files but not in the index are available through [`ShardedSafeTensors::shards`].
+#[derive(Debug)]
 pub struct ShardedSafeTensors {
     tensors: NamedTensors,
     shards: BTreeMap<PathBuf, SafeTensors>,
@@ -98,16 +98,6 @@ impl ShardedSafeTensors {
     #[must_use]
     pub fn total_size(&self) -> Option<u64> {
         self.total_size
-    }
-}
-
-impl fmt::Debug for ShardedSafeTensors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardedSafeTensors")
-            .field("tensors", &self.len())
-            .field("shards", &self.shards)
-            .field("total_size", &self.total_size)
-            .finish_non_exhaustive()
     }
 }
 
