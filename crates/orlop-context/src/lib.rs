@@ -34,6 +34,6 @@ pub mod registry;
 
 pub use self::context::{
     AllocatorUse, Budget, BudgetStatus, Context, ContextId, KindUse, MemoryMap, Pressure, PressureCallback,
-    PressureId, Source, StepCount, device_memory,
+    PressureId, Source, StepCount,
 };
 pub use self::registry::{AllocatorConfig, NodeAllocators};

@@ -22,6 +22,6 @@ pub use orlop_alloc::{
 pub use orlop_alloc::{adaptor, backing, bare, bfc, caching, engine};
 pub use orlop_context::{
     AllocatorConfig, AllocatorUse, Budget, BudgetStatus, Context, KindUse, MemoryMap, NodeAllocators,
-    Pressure, PressureCallback, PressureId, Source, StepCount, device_memory,
+    Pressure, PressureCallback, PressureId, Source, StepCount,
 };
 pub use orlop_context::{observe, profile, registry};

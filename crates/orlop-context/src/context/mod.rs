@@ -43,7 +43,6 @@ mod scope;
 mod typed;
 
 pub use self::budget::{Budget, BudgetStatus};
-pub use self::device_memory::device_memory;
 pub use self::identity::ContextId;
 pub use self::ladder::{Pressure, PressureCallback, PressureId, StepCount};
 pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
