@@ -61,6 +61,5 @@ pub use self::storage::{
 };
 pub use self::tensor::{
     Accessor, AccessorMut, DisplayTensor, Elements, ElementsMut, IntoShape, Nested, PackedAccessor,
-    PackedAccessor32, PackedAccessor64, PackedIndex, PrintOptions, SubAccessor, SubAccessorMut, Tensor,
-    TensorElements, TensorElementsMut,
+    PackedIndex, PrintOptions, SubAccessor, SubAccessorMut, Tensor, TensorElements, TensorElementsMut,
 };
