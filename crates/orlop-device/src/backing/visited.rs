@@ -14,8 +14,10 @@ use std::ptr::{self, NonNull};
 /// they are unmapped. Pages that move are released and reserved. Pages are visited in the pieces in which
 /// they come and go. The node is unknown.
 ///
-/// A visitor that panics on [`RegionChange::Reserved`](orlop_alloc::backing::RegionChange::Reserved) refuses the memory: the engine is told that there is
+/// A visitor that panics on [`RegionChange::Reserved`] refuses the memory: the engine is told that there is
 /// none, unless it is memory that moved.
+///
+/// [`RegionChange::Reserved`]: orlop_alloc::backing::RegionChange::Reserved
 ///
 /// ```
 /// use orlop_alloc::backing::{RegionChange, Visitor};

@@ -31,8 +31,8 @@ pub enum RegionChange {
 /// A panic on [`RegionChange::Released`] changes nothing. Both are logged.
 pub type Visitor = Arc<dyn Fn(RegionChange, &Region, Option<u32>) + Send + Sync>;
 
-/// Visitors in the order in which they are called for a region that is reserved. For one that is released, the
-/// order is the reverse.
+/// Visitors in the order in which they are called for a region that is reserved. For one that is released,
+/// the order is the reverse.
 #[derive(Clone)]
 pub struct Visitors(Vec<Visitor>);
 
@@ -43,8 +43,8 @@ impl Visitors {
         Self(visitors)
     }
 
-    /// Calls all visitors for a reserved region of the backing with this name, on this node. Returns `false` if
-    /// one panicked; the visitors before it have then been called for the release.
+    /// Calls all visitors for a reserved region of the backing with this name, on this node. Returns `false`
+    /// if one panicked; the visitors before it have then been called for the release.
     pub fn notify_reserved(&self, region: &Region, node: Option<u32>, backing: &str) -> bool {
         let call = |visitor: &Visitor| call(visitor, RegionChange::Reserved, region, node, backing);
         let Some(refused) = self.0.iter().position(|visitor| !call(visitor)) else { return true };

@@ -1,6 +1,6 @@
 //! Spin loops that back off.
 
-/// A back-off for spin loops, at first the shortest: a processor hint first, then a yield to the scheduler. Under loom every wait is
+/// A back-off for spin loops: a processor hint first, then a yield to the scheduler. Under loom every wait is
 /// a yield.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {

@@ -41,6 +41,10 @@ impl Storage {
     ///
     /// [`Error::NotResizable`] for parts of storages and planned memory; [`Error::ReadOnly`] after
     /// [`Storage::mark_immutable`], as for mapped files; [`Error::Borrowed`] during a read or a write.
+    ///
+    /// [`Error::NotResizable`]: crate::Error::NotResizable
+    /// [`Error::ReadOnly`]: crate::Error::ReadOnly
+    /// [`Error::Borrowed`]: crate::Error::Borrowed
     pub fn clear(&self) -> Result<()> {
         self.check_whole()?;
         let mut guard = self.cell.change()?;

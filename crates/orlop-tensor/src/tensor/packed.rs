@@ -128,8 +128,9 @@ impl Tensor {
     }
 
     /// Returns the address, the sizes and the strides by value, with 32- or 64-bit indices (`i32`, `i64`),
-    /// for kernels that read the elements. No guard is held: the caller keeps the tensor until the kernel is done, or records the
-    /// kernel's stream ([`Tensor::record_stream`]), and orders the kernel with other work.
+    /// for kernels that read the elements. No guard is held: the caller keeps the tensor until the kernel is
+    /// done, or records the kernel's stream ([`Tensor::record_stream`]), and orders the kernel with other
+    /// work.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -144,8 +145,8 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::DTypeMismatch`], [`Error::RankMismatch`], [`Error::Misaligned`]; [`Error::IndexTooNarrow`] for
-    /// 32-bit indices unless [`Tensor::can_use_32bit_index`]; [`Error::Borrowed`] during a write.
+    /// [`Error::DTypeMismatch`], [`Error::RankMismatch`], [`Error::Misaligned`]; [`Error::IndexTooNarrow`]
+    /// for 32-bit indices unless [`Tensor::can_use_32bit_index`]; [`Error::Borrowed`] during a write.
     pub fn packed_accessor<T: Plain, const N: usize, I: PackedIndex>(
         &self,
     ) -> Result<PackedAccessor<T, N, I>> {

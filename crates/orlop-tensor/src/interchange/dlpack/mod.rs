@@ -18,9 +18,9 @@
 //!
 //! # Import
 //!
-//! [`import`] creates a tensor over the producer's memory. Another major version, vector types, unknown dtypes
-//! and devices, negative strides, sizes beyond the address space and misaligned elements are typed errors,
-//! after which the deleter is called. The pointers cannot be checked, so the function is `unsafe`.
+//! [`import`] creates a tensor over the producer's memory. Another major version, vector types, unknown
+//! dtypes and devices, negative strides, sizes beyond the address space and misaligned elements are typed
+//! errors, after which the deleter is called. The pointers cannot be checked, so the function is `unsafe`.
 //!
 //! # What is not checked
 //!
