@@ -158,7 +158,7 @@ impl RegionWatch {
     /// Delivers the recorded events, unless another thread is delivering: that one delivers all. Call it with
     /// no lock held.
     #[inline]
-    pub(crate) fn deliver(&self) {
+    pub fn deliver(&self) {
         // Relaxed: a thread that recorded an event sees its own store, or that of the thread that took the
         // event for delivery.
         if self.pending.load(Ordering::Relaxed) {
