@@ -2,7 +2,7 @@
 //! upstream.
 
 /// Implements every method of [`Allocator`](crate::Allocator) that an adaptor does not implement itself as a
-/// call to the field `$inner`.
+/// call to the field `$inner`, or to the pointee of a smart pointer (`*`).
 ///
 /// For adaptors whose `allocate` hands out the upstream's blocks unchanged. The methods after `except` are
 /// left out: those that the adaptor implements, and those whose default it keeps. `allocate` is never
@@ -48,8 +48,8 @@
 /// ```
 #[macro_export]
 macro_rules! forward {
-    ($inner:ident) => { $crate::forward!($inner; except); };
-    ($inner:ident; except $($own:ident),* $(,)?) => {
+    ($inner:tt) => { $crate::forward!($inner; except); };
+    ($inner:tt; except $($own:ident),* $(,)?) => {
         $crate::__forwarded!(@each ($crate::Allocator) $inner [$($own)*]
             deallocate { unsafe fn(block: $crate::engine_support::RawBlock) -> $crate::Result<()> }
             grow_in_place { unsafe fn(block: &mut $crate::engine_support::RawBlock, bytes: usize) -> bool }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
 //! | context | the allocator of each device and kind; budgets, reclaim, external memory | [`Context`] |
-//! | observe | statistics by phase, a log, warnings | [`observe`] |
+//! | observe | a log, warnings | [`observe`] |
 //! | profile | live memory by tag, the needs of each step | [`profile`] |
 //!
 //! The allocators themselves are in `orlop-alloc`; an engine needs only that crate.
@@ -34,6 +34,6 @@ pub mod registry;
 
 pub use self::context::{
     AllocatorUse, Budget, BudgetStatus, Context, ContextId, KindUse, MemoryMap, Pressure, PressureCallback,
-    PressureGuard, PressureId, Source, StepCount, device_memory,
+    PressureGuard, PressureId, Source, StepCount,
 };
 pub use self::registry::{AllocatorConfig, NodeAllocators};

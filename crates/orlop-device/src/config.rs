@@ -85,7 +85,7 @@ impl DeviceConfig {
     }
 
     /// Reads the variables listed at [`DeviceConfig`], by a function that returns their values.
-    pub fn from_variables(value_of: impl Fn(&str) -> Option<String>) -> Self {
+    fn from_variables(value_of: impl Fn(&str) -> Option<String>) -> Self {
         let mut config = Self::default();
         let value_of = |name| value_of(name).filter(|value| !value.is_empty());
         for (name, is_limit) in [(LIMIT, true), (PREALLOCATE, false)] {

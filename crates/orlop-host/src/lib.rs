@@ -8,6 +8,7 @@
 //! | the memory that the process may use | [`system_memory`], [`DeviceMemory`] |
 //! | the nodes of the machine and their pages | [`numa`] |
 //! | threads, as debuggers number them | [`os_thread_id`] |
+//! | writing a file completely or not at all | `files`, with the feature `files` |
 //! | calls of user code whose panics are contained | [`shield`] |
 
 /// The README's example is a test.
@@ -17,6 +18,8 @@ struct Readme;
 
 pub mod backing;
 mod device_memory;
+#[cfg(feature = "files")]
+pub mod files;
 pub mod kernels;
 mod loops;
 pub mod numa;

@@ -57,7 +57,6 @@ pub mod period;
 pub mod placement;
 mod plan;
 mod problem;
-mod random;
 mod skyline;
 mod verify;
 

@@ -45,7 +45,7 @@ pub use self::counters::{
 pub use self::growable_heap::{CentralHeap, GrowableHeap, HeapGrowth};
 pub use self::handles::Handles;
 pub use self::primitives::{
-    Backoff, ColdMutex, ColdMutexGuard, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence,
+    ColdMutex, ColdMutexGuard, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence,
 };
 #[cfg(loom)]
 #[doc(hidden)]

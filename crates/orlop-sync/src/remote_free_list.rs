@@ -40,7 +40,7 @@ impl<T: Linked> RemoteFreeList<T> {
     /// Adds an element.
     #[inline]
     pub fn push(&self, mut element: Box<T>) {
-        let backoff = Backoff::new();
+        let backoff = Backoff::default();
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             element.set_link(NonNull::new(head));

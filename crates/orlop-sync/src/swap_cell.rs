@@ -276,7 +276,7 @@ impl<T> SwapCell<T> {
     /// attempts, so it serves values whose readers are quick.
     pub fn settle(&self) {
         const TRIES: usize = if cfg!(loom) { 2 } else { 50 };
-        let backoff = Backoff::new();
+        let backoff = Backoff::default();
         for _ in 0..TRIES {
             if self.release_slow() {
                 return;

@@ -1,6 +1,7 @@
 //! [`ElementTensor`]: tensors of elements with constructors and destructors.
 
 use crate::error::{Error, Result};
+use crate::tensor::Offsets;
 use crate::{IntoShape, TensorOptions};
 use orlop_alloc::{SharedElements, TypedBlock};
 use orlop_core::{DimInt, Layout, MemoryKind, Shape};
@@ -163,18 +164,8 @@ impl<T> ElementTensor<T> {
 
     /// Iterates over the elements in row-major order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        let mut index = vec![0; self.sizes().len()];
-        (0..self.numel()).filter_map(move |_| {
-            let element = self.get(&index);
-            for (place, size) in index.iter_mut().zip(self.sizes()).rev() {
-                *place += 1;
-                if *place < *size {
-                    break;
-                }
-                *place = 0;
-            }
-            element
-        })
+        let mut offsets = Offsets::new(self.layout.shape(), self.layout.strides());
+        std::iter::from_fn(move || self.elements.get(self.layout.offset() + offsets.next()?))
     }
 
     /// Returns a view with another layout, of elements of this one.

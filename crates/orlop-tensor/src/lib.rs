@@ -56,11 +56,10 @@ pub use self::error::NoSuchTensor;
 pub use self::error::{Borrower, Error, HookFault, Result, Revocation, RevokedBy, Unresizable};
 pub use self::plain::{Bool8, Plain};
 pub use self::storage::{
-    BindError, Storage, StorageBytes, StorageBytesMut, StorageHook, TensorOptions, clear_storage_hook,
+    BindError, Storage, StorageHook, TensorOptions, TensorSlice, TensorSliceMut, clear_storage_hook,
     set_storage_hook,
 };
 pub use self::tensor::{
     Accessor, AccessorMut, DisplayTensor, Elements, ElementsMut, IntoShape, Nested, PackedAccessor,
-    PackedAccessor32, PackedAccessor64, PackedIndex, PrintOptions, SubAccessor, SubAccessorMut, Tensor,
-    TensorElements, TensorElementsMut, TensorSlice, TensorSliceMut,
+    PackedIndex, PrintOptions, SubAccessor, SubAccessorMut, Tensor, TensorElements, TensorElementsMut,
 };

@@ -5,6 +5,7 @@
 //! differ. In blocks of more than [`WHOLE`] bytes only samples are written and checked: both ends, and a page
 //! every [`STRIDE`] bytes.
 
+use orlop_core::SplitMix64;
 use std::ops::Range;
 
 /// The period of a pattern, in bytes.
@@ -25,21 +26,12 @@ fn parts(len: usize) -> impl Iterator<Item = Range<usize>> {
     whole.into_iter().chain(samples).chain((sampled > 0).then_some(last..len))
 }
 
-/// Returns the next number of the SplitMix64 generator (Steele, Lea, Flood, 2014).
-pub(crate) fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// Returns one page of the pattern.
 fn page(seed: u64) -> [u8; PAGE] {
     let mut page = [0; PAGE];
-    let mut state = seed;
+    let mut random = SplitMix64::new(seed);
     for word in page.chunks_exact_mut(8) {
-        word.copy_from_slice(&next(&mut state).to_le_bytes());
+        word.copy_from_slice(&random.next_u64().to_le_bytes());
     }
     page
 }

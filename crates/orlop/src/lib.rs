@@ -71,6 +71,8 @@ pub use orlop_cuda as cuda;
 pub use orlop_device as device;
 #[cfg(feature = "exec")]
 pub use orlop_exec as exec;
+#[cfg(feature = "files")]
+pub use orlop_host::files;
 #[cfg(feature = "lab")]
 pub use orlop_lab as lab;
 #[cfg(feature = "onnx")]

@@ -10,7 +10,7 @@
 //! | their memory, and what can stand over them | [`backing`], [`adaptor`] |
 //! | allocators by name and by environment variable | [`registry`], [`AllocatorConfig`] |
 //! | Rust's collections and its global allocator | [`bare`] |
-//! | events, statistics by phase, logs; profiles of steps | [`Observer`], [`observe`], [`profile`] |
+//! | events, logs; profiles of steps | [`Observer`], [`observe`], [`profile`] |
 //! | why a request failed | [`Error`], [`OutOfMemory`] |
 
 pub use orlop_alloc::{
@@ -22,6 +22,6 @@ pub use orlop_alloc::{
 pub use orlop_alloc::{adaptor, backing, bare, bfc, caching, engine};
 pub use orlop_context::{
     AllocatorConfig, AllocatorUse, Budget, BudgetStatus, Context, KindUse, MemoryMap, NodeAllocators,
-    Pressure, PressureCallback, PressureGuard, PressureId, Source, StepCount, device_memory,
+    Pressure, PressureCallback, PressureGuard, PressureId, Source, StepCount,
 };
 pub use orlop_context::{observe, profile, registry};

@@ -7,6 +7,7 @@
 use super::name_over;
 use crate::Refusal;
 use crate::{Allocator, OutOfMemory, RawBlock, Request, Result, forward};
+use orlop_core::SplitMix64;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,15 +41,10 @@ impl Rule {
     }
 }
 
-/// Returns a number in 0..1 for each call, by the SplitMix64 finaliser (Steele, Lea, Flood: "Fast splittable
-/// pseudorandom number generators", 2014).
+/// Returns a number in 0..1 for each call, from 1.
 #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
 fn uniform(seed: u64, call: u64) -> f64 {
-    let mut z = seed.wrapping_add(call.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
-    (z >> 11) as f64 / (1u64 << 53) as f64
+    (SplitMix64::at(seed, call.wrapping_sub(1)).next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Fails some requests with [`Refusal::Injected`]; passes the others on.

@@ -40,10 +40,10 @@ const FILLED: usize = 240;
 /// No block grows in place, even where the upstream's would: it moves, and uses of its old address are found.
 ///
 /// ```
-/// use orlop_alloc::adaptor::Hardened;
+/// use orlop_alloc::adaptor::{Hardened, Hardening};
 /// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request};
 ///
-/// let engine = Hardened::builder(Direct::new(System::new())).quarantine(1 << 20).build();
+/// let engine = Hardened::new(Direct::new(System::new()), Hardening::new().quarantine(1 << 20));
 /// let allocator = engine.into_ref();
 /// let block = allocator.allocate(&Request::new(100))?;
 /// let behind = block.as_ptr().as_ptr().wrapping_add(100);
@@ -81,11 +81,6 @@ struct Returned {
 }
 
 impl<A: Allocator> Hardened<A> {
-    /// Returns a builder with canaries and poison on.
-    pub fn builder(inner: A) -> HardenedBuilder<A> {
-        HardenedBuilder { inner, hardening: Hardening::new() }
-    }
-
     /// Creates an adaptor over `inner` with these settings.
     pub fn new(inner: A, hardening: Hardening) -> Self {
         Self {
@@ -206,49 +201,6 @@ impl<A: Allocator> Hardened<A> {
             return Ok(());
         }
         Err(self.overwritten(returned.block.address(), "after it was returned"))
-    }
-}
-
-/// The builder of a [`Hardened`]. Canaries are always on, poison by default.
-#[derive(Debug, Clone)]
-pub struct HardenedBuilder<A> {
-    inner: A,
-    hardening: Hardening,
-}
-
-impl<A: Allocator> HardenedBuilder<A> {
-    /// Replaces all settings.
-    #[must_use]
-    pub fn hardening(mut self, hardening: Hardening) -> Self {
-        self.hardening = hardening;
-        self
-    }
-
-    /// As [`Hardening::poison`].
-    #[must_use]
-    pub fn poison(mut self, on: bool) -> Self {
-        self.hardening = self.hardening.poison(on);
-        self
-    }
-
-    /// As [`Hardening::quarantine`]. None by default.
-    #[must_use]
-    pub fn quarantine(mut self, bytes: usize) -> Self {
-        self.hardening = self.hardening.quarantine(bytes);
-        self
-    }
-
-    /// As [`Hardening::guard_pages`]. None by default.
-    #[must_use]
-    pub fn guard_pages(mut self, one_in: u64) -> Self {
-        self.hardening = self.hardening.guard_pages(one_in);
-        self
-    }
-
-    /// Creates the adaptor.
-    #[must_use]
-    pub fn build(self) -> Hardened<A> {
-        Hardened::new(self.inner, self.hardening)
     }
 }
 

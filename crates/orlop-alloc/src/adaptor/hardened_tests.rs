@@ -7,8 +7,8 @@ use crate::engine::Direct;
 use crate::{Allocator, AllocatorRef, Block};
 use orlop_core::Device;
 
-fn hardened() -> HardenedBuilder<Direct<System>> {
-    Hardened::builder(Direct::new(System::new()))
+fn hardened(hardening: Hardening) -> AllocatorRef<Hardened<Direct<System>>> {
+    Hardened::new(Direct::new(System::new()), hardening).into_ref()
 }
 
 fn write(allocator: &AllocatorRef<impl Allocator>, bytes: usize, offset: usize) -> Block {
@@ -23,7 +23,7 @@ fn write(allocator: &AllocatorRef<impl Allocator>, bytes: usize, offset: usize) 
 
 #[test]
 fn a_write_behind_the_block_is_found_when_it_comes_back() {
-    let allocator = hardened().build().into_ref();
+    let allocator = hardened(Hardening::new());
     for bytes in [1, 7, 64, 100, 5000] {
         let block = write(&allocator, bytes, bytes - 1);
         assert_eq!((block.len(), block.capacity()), (bytes, bytes));
@@ -44,7 +44,7 @@ fn a_write_behind_the_block_is_found_when_it_comes_back() {
 
 #[test]
 fn what_was_returned_is_poison_and_writes_to_it_are_found() {
-    let allocator = hardened().quarantine(1 << 16).build().into_ref();
+    let allocator = hardened(Hardening::new().quarantine(1 << 16));
     let block = write(&allocator, 1000, 0);
     let ptr = block.as_ptr();
     drop(block);
@@ -63,7 +63,7 @@ fn what_was_returned_is_poison_and_writes_to_it_are_found() {
 #[cfg_attr(miri, ignore = "compares megabytes byte by byte")]
 fn the_quarantine_is_bounded_and_makes_room() {
     let engine = Caching::builder(System::new()).limit(1 << 20).build();
-    let allocator = Hardened::builder(engine).quarantine(1 << 20).build().into_ref();
+    let allocator = Hardened::new(engine, Hardening::new().quarantine(1 << 20)).into_ref();
     for _ in 0..100 {
         drop(allocator.allocate(&Request::new(50_000)).unwrap());
     }
@@ -80,7 +80,7 @@ fn the_quarantine_is_bounded_and_makes_room() {
 
 #[test]
 fn guarded_blocks_end_at_a_page() {
-    let allocator = hardened().guard_pages(2).build().into_ref();
+    let allocator = hardened(Hardening::new().guard_pages(2));
     let blocks: Vec<_> =
         (1..40).map(|n| allocator.allocate(&Request::new(100 * n).zeroed()).unwrap()).collect();
     let guarded = allocator.guard_pages.blocks().count();
@@ -101,8 +101,8 @@ fn guarded_blocks_end_at_a_page() {
 
 #[test]
 fn memory_that_nobody_reaches_passes() {
-    let engine = Hardened::builder(Direct::new(Null::new(Device::cuda(0)))).quarantine(1000).guard_pages(1);
-    let allocator = engine.build().into_ref();
+    let hardening = Hardening::new().quarantine(1000).guard_pages(1);
+    let allocator = Hardened::new(Direct::new(Null::new(Device::cuda(0))), hardening).into_ref();
     let block = allocator.allocate(&Request::new(100)).unwrap();
     assert_eq!(block.len(), 100);
     drop(block);

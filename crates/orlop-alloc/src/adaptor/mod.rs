@@ -52,11 +52,11 @@ mod tracking;
 mod waiting;
 
 pub use self::failing::{Failing, Rule};
-pub use self::hardened::{Hardened, HardenedBuilder, POISON};
+pub use self::hardened::{Hardened, POISON};
 pub use self::hardening::Hardening;
 pub use self::limit::Limit;
 pub use self::retry::{Decision, Retry};
-pub use self::tracking::{Live, TagTotal, Tracking};
+pub use self::tracking::{Live, Tracking};
 pub use self::waiting::Waiting;
 
 /// Returns the name of `adaptor` over `inner`, as in "limit(bfc)".

@@ -19,7 +19,6 @@ use crate::{
 use dashmap::{DashMap, Entry as Place};
 use orlop_core::MemoryKind;
 use orlop_host::shield::report;
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -40,20 +39,6 @@ pub struct Live {
     pub kind: MemoryKind,
     /// Its tag.
     pub tag: Tag,
-}
-
-/// The live blocks of one tag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct TagTotal {
-    /// The tag.
-    pub tag: Tag,
-    /// The number of live blocks.
-    pub blocks: u64,
-    /// Their granted bytes.
-    pub granted: u64,
-    /// Their requested bytes.
-    pub requested: u64,
 }
 
 /// The entry of a live block.
@@ -184,21 +169,6 @@ impl<A: Allocator> Tracking<A> {
             .collect();
         live.sort_unstable_by_key(|block| block.id);
         live
-    }
-
-    /// Returns the live blocks by tag, largest first.
-    #[must_use]
-    pub fn live_by_tag(&self) -> Vec<TagTotal> {
-        let mut totals: HashMap<Tag, TagTotal> = HashMap::new();
-        for entry in &self.entries {
-            let total = totals.entry(entry.tag).or_insert(TagTotal { tag: entry.tag, ..TagTotal::default() });
-            total.blocks += 1;
-            total.granted += entry.granted as u64;
-            total.requested += entry.requested as u64;
-        }
-        let mut totals: Vec<TagTotal> = totals.into_values().collect();
-        totals.sort_unstable_by_key(|total| (Reverse(total.granted), total.tag));
-        totals
     }
 
     /// Returns the upstream.

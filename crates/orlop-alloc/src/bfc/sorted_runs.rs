@@ -110,14 +110,14 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// Takes the smallest key that is not below `key`.
     #[inline]
-    pub fn take_first_from(&mut self, key: K) -> Option<K> {
+    pub(crate) fn take_first_from(&mut self, key: K) -> Option<K> {
         let (position, _) = self.first_from(key)?;
         Some(self.take(position))
     }
 
     /// Takes the smallest key.
     #[inline]
-    pub fn take_first(&mut self) -> Option<K> {
+    pub(crate) fn take_first(&mut self) -> Option<K> {
         if self.len == 0 { None } else { Some(self.take(Position { run: 0, at: 0 })) }
     }
 

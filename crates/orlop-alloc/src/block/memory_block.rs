@@ -158,13 +158,8 @@ impl MemoryBlock {
         Record::honours_streams(self)
     }
 
-    /// Returns `true` if the block may be copied lazily: see [`Block::is_simple`].
-    #[must_use]
-    pub fn is_simple(&self) -> bool {
-        self.has_allocator()
-    }
-
-    /// Returns `true` if the block returns to an allocator of this crate.
+    /// Returns `true` if the block returns to an allocator, and so may be copied lazily: see
+    /// [`Block::has_allocator`].
     #[must_use]
     pub fn has_allocator(&self) -> bool {
         Record::allocator(self).is_some()
@@ -311,7 +306,9 @@ mod tests {
         let record = Record::new(NonNull::dangling(), 0, orlop_core::Device::CPU, crate::Access::Host);
         // SAFETY: no bytes.
         let foreign = unsafe { Block::borrowed(record) }.share();
-        assert!(foreign.allocator().is_none() && foreign.allocator_name().is_none() && !foreign.is_simple());
+        assert!(
+            foreign.allocator().is_none() && foreign.allocator_name().is_none() && !foreign.has_allocator()
+        );
         let empty = Direct::new(System::new()).into_ref().allocate(&Request::new(0)).unwrap();
         assert!(empty.allocator().is_none());
     }

@@ -166,7 +166,9 @@ impl Block {
         self.raw.allocator().is_some_and(|owner| unsafe { grow_block(owner, &mut self.raw, bytes) })
     }
 
-    /// Returns `true` if dropping the block returns memory to an allocator of this crate.
+    /// Returns `true` if the block returns to an allocator. The lifetime of its bytes then depends on the
+    /// block alone, as copy-on-write requires: foreign memory's deleter may own more than the bytes, and
+    /// borrowed memory has an owner that expects to see writes.
     #[must_use]
     pub fn has_allocator(&self) -> bool {
         self.raw.allocator().is_some()
@@ -188,16 +190,6 @@ impl Block {
     pub fn is_pinned(&self) -> bool {
         // SAFETY: the cell exists while the block is live.
         self.raw.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().pinned)
-    }
-
-    /// Returns `true` if the lifetime of the bytes depends on this block alone, as copy-on-write requires.
-    ///
-    /// This holds for blocks of an allocator, whose data pointer is the whole context. It does not hold for
-    /// foreign memory: a deleter's context may own more than the bytes, and borrowed memory has an owner that
-    /// expects to see writes.
-    #[must_use]
-    pub fn is_simple(&self) -> bool {
-        self.has_allocator()
     }
 
     /// Returns the bytes, [`Block::len`] of them.

@@ -65,7 +65,7 @@ mod tests {
         drop(whole);
         assert_eq!((first.align(), second.align().bytes()), (Alignment::PLANNED, 64));
         assert_eq!((second.len(), second.capacity(), second.kind()), (64, 64, MemoryKind::Workspace));
-        assert!(!first.has_allocator() && !first.is_uncounted() && !first.is_simple());
+        assert!(!first.has_allocator() && !first.is_uncounted());
         first.bytes_mut().unwrap().fill(7);
         // The host's memory is not kept for streams, in parts as in the whole.
         let stream = StreamId::from_raw(3);

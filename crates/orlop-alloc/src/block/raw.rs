@@ -264,7 +264,7 @@ impl Record {
     /// [`Error::NotHostAccessible`] if it cannot, or if a device may still use them: see
     /// [`Block::copy_by`](crate::Block::copy_by).
     #[inline]
-    pub fn check_host(&self) -> Result<()> {
+    pub(crate) fn check_host(&self) -> Result<()> {
         match self.access {
             Access::Host if !self.uses.is_unfinished() => Ok(()),
             _ => Err(Error::NotHostAccessible { device: self.device }),

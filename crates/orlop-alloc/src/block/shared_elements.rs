@@ -130,8 +130,8 @@ mod tests {
     fn ranges_keep_the_elements() {
         let (allocator, witness) = (Direct::new(System::new()).into_ref(), Arc::new(()));
         let request = Request::new(0).kind(MemoryKind::KvCache);
-        let make = |index: usize| (index, Arc::clone(&witness));
-        let all = allocator.allocate_typed_with(&request, 10, make).unwrap().share();
+        let make = |index: usize| Ok::<_, crate::Error>((index, Arc::clone(&witness)));
+        let all = allocator.try_allocate_typed(&request, 10, make).unwrap().share();
         assert_eq!(allocator.stats().kind(MemoryKind::KvCache).live_blocks(), 1);
         let mut part = all.get_range(2..8).unwrap();
         let inner = part.get_range(1..2).unwrap();

@@ -130,27 +130,13 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     ///
     /// [`Error::TooManyElements`] if the elements exceed the address space, [`Error::NotHostAccessible`],
     /// [`Error::OutOfMemory`].
-    pub fn allocate_typed<T>(&self, count: usize, make: impl FnMut(usize) -> T) -> Result<TypedBlock<T>> {
-        self.allocate_typed_with(&Request::new(0), count, make)
+    pub fn allocate_typed<T>(&self, count: usize, mut make: impl FnMut(usize) -> T) -> Result<TypedBlock<T>> {
+        self.try_allocate_typed(&Request::new(0), count, |index| Ok::<T, Error>(make(index)))
     }
 
-    /// As [`AllocatorRef::allocate_typed`], for a request with a kind, a tag and so on. Its size is replaced,
-    /// and its alignment is raised to that of `T`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`AllocatorRef::allocate_typed`].
-    pub fn allocate_typed_with<T>(
-        &self,
-        request: &Request,
-        count: usize,
-        mut make: impl FnMut(usize) -> T,
-    ) -> Result<TypedBlock<T>> {
-        self.try_allocate_typed(request, count, |index| Ok::<T, Error>(make(index)))
-    }
-
-    /// As [`AllocatorRef::allocate_typed_with`], with a constructor that can fail. At the first error the
-    /// elements constructed so far are dropped and the block returns.
+    /// As [`AllocatorRef::allocate_typed`], with a constructor that can fail, for a request with a kind, a
+    /// tag and so on. Its size is replaced, and its alignment is raised to that of `T`. At the first error
+    /// the elements constructed so far are dropped and the block returns.
     ///
     /// # Errors
     ///
@@ -163,15 +149,6 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     ) -> Result<TypedBlock<T>, E> {
         let block = self.allocate(&TypedBlock::<T>::request_for(request, count)?)?;
         TypedBlock::try_in_block(block, count, make)
-    }
-
-    /// Allocates an array of `count` default values.
-    ///
-    /// # Errors
-    ///
-    /// As for [`AllocatorRef::allocate_typed`].
-    pub fn allocate_default<T: Default>(&self, count: usize) -> Result<TypedBlock<T>> {
-        self.allocate_typed(count, |_| T::default())
     }
 }
 
@@ -323,8 +300,7 @@ mod tests {
         let made = std::cell::Cell::new(0);
         let units = allocator.allocate_typed(1000, |_| made.set(made.get() + 1)).unwrap();
         assert_eq!((units.len(), made.get()), (1000, 1000));
-        assert!(allocator.allocate_default::<String>(0).unwrap().is_empty());
-        assert_eq!(*allocator.allocate_default::<u32>(3).unwrap(), [0, 0, 0]);
+        assert!(allocator.allocate_typed(0, |_| String::new()).unwrap().is_empty());
     }
 
     #[test]

@@ -30,11 +30,6 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         self.allocate_in_steps(request)
     }
 
-    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
-    }
-
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         // SAFETY: guaranteed by the caller.
         unsafe { self.grow_in_place_from_heap(block, bytes) }

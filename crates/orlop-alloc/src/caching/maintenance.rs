@@ -55,6 +55,9 @@ pub struct PressureReport {
     pub given_back: u64,
 }
 
+/// There is pressure if programs wait for more than this percentage of the time.
+const PRESSURE: f64 = 10.0;
+
 /// A source of [`PressureReport::waiting_percent`]; `None` where the system has no such figure.
 type Source = Box<dyn FnMut() -> Option<f64> + Send>;
 
@@ -62,7 +65,6 @@ type Source = Box<dyn FnMut() -> Option<f64> + Send>;
 pub struct MaintenanceBuilder<B: Backing> {
     allocator: AllocatorRef<Caching<B>>,
     every: Duration,
-    threshold: f64,
     source: Source,
     hook: Box<dyn FnMut(PressureReport) + Send>,
 }
@@ -72,14 +74,6 @@ impl<B: Backing> MaintenanceBuilder<B> {
     #[must_use]
     pub fn every(mut self, interval: Duration) -> Self {
         self.every = interval;
-        self
-    }
-
-    /// Sets the threshold: there is pressure if programs wait for more than this percentage of the time. The
-    /// default is ten.
-    #[must_use]
-    pub fn pressure_above(mut self, percent: f64) -> Self {
-        self.threshold = percent;
         self
     }
 
@@ -109,11 +103,11 @@ impl<B: Backing> MaintenanceBuilder<B> {
     /// The system's error if it cannot create a thread.
     pub fn spawn(self) -> io::Result<Maintenance> {
         let (stop, stopped) = sync_channel::<()>(0);
-        let Self { allocator, every, threshold, mut source, mut hook } = self;
+        let Self { allocator, every, mut source, mut hook } = self;
         let work = move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 allocator.decay();
-                let waits = || source().filter(|&percent| percent > threshold);
+                let waits = || source().filter(|&percent| percent > PRESSURE);
                 let called = shielded(waits).and_then(|pressure| {
                     let Some(waiting_percent) = pressure else { return Some(()) };
                     let given_back = allocator.trim(0);
@@ -163,7 +157,6 @@ impl Maintenance {
         MaintenanceBuilder {
             allocator,
             every: Duration::from_secs(1),
-            threshold: 10.0,
             source: Box::new(system_pressure),
             hook: Box::new(|_| {}),
         }

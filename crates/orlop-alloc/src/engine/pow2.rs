@@ -63,13 +63,6 @@ struct Cache {
     buckets: [Vec<Box<Record>>; BUCKETS],
 }
 
-impl Cache {
-    /// Returns a block to its bucket.
-    fn insert(&mut self, record: Box<Record>) {
-        self.buckets[record.token].push(record);
-    }
-}
-
 impl<B: Backing> Pow2<B> {
     /// Creates an engine over this backing.
     #[must_use]
@@ -95,6 +88,7 @@ impl<B: Backing> Pow2<B> {
 
     /// Takes a cached block of at least the bucket's size from another slot, and moves a few more of that
     /// bucket into this thread's slot.
+    #[cold]
     fn steal(&self, bucket: usize) -> Option<Box<Record>> {
         let mut stolen = Vec::with_capacity(MAX_STOLEN);
         let mut found_in = bucket;
@@ -115,16 +109,12 @@ impl<B: Backing> Pow2<B> {
         Some(found)
     }
 
-    /// Allocates what this thread's cache does not have, from another slot or from the backing.
-    #[cold]
-    fn allocate_slow(&self, request: &Request, bucket: usize, bytes: usize) -> Result<RawBlock> {
-        let Some(mut record) = self.steal(bucket) else {
-            return self.allocate_region(request, bytes, self.align, bucket);
-        };
-        // SAFETY: the block was cached and has not been handed out; it has at least the size of its bucket,
-        // which `request.bytes` does not exceed.
+    /// Hands out a block that was cached. Not called inside a slot: a backing is user code.
+    fn reuse(&self, mut record: Box<Record>, request: &Request) -> Result<RawBlock> {
+        // SAFETY: the block was cached and has not been handed out; its bucket's size is at least the
+        // request's.
         if !unsafe { self.source.prepare(&record, request) } {
-            self.counters.with(|cache| cache.insert(record));
+            self.counters.with(|cache| cache.buckets[record.token].push(record));
             return Err(self.source.cannot_zero());
         }
         self.counters.count_in(request.kind, record.granted, request.bytes);
@@ -175,24 +165,10 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
             let found = cache.buckets[bucket].pop();
             found.or_else(|| cache.buckets[bucket + 1..].iter_mut().take(self.search_up).find_map(Vec::pop))
         });
-        let Some(mut record) = found else {
-            return self.allocate_slow(request, bucket, (1 << SMALLEST_LOG2) << bucket);
-        };
-        // Outside the slot: a backing is user code.
-        // SAFETY: the block was cached and has not been handed out; it has at least the size of its bucket,
-        // which `request.bytes` does not exceed.
-        if request.zeroed && !unsafe { self.source.prepare(&record, request) } {
-            self.counters.with(|cache| cache.insert(record));
-            return Err(self.source.cannot_zero());
+        match found.or_else(|| self.steal(bucket)) {
+            Some(record) => self.reuse(record, request),
+            None => self.allocate_region(request, (1 << SMALLEST_LOG2) << bucket, self.align, bucket),
         }
-        self.counters.count_in(request.kind, record.granted, request.bytes);
-        record.assign(request);
-        Ok(RawBlock::new(record))
-    }
-
-    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
     crate::handle::counts_itself!(counters);

@@ -15,7 +15,7 @@
 //! The memory of each arena goes back to the system as that of an [`Arena`](super::Arena) does: by
 //! [`Allocator::trim`](crate::Allocator::trim) while it has no live block, on whichever thread.
 
-use super::arena::{ArenaCore, ArenaCounters, Reset, SEGMENT_BITS, give_cached, take_cached};
+use super::arena::{ArenaCore, ArenaCounters, Reset, SEGMENT_BITS, leases_segments};
 use crate::backing::Backing;
 use crate::handle::CountingEngine;
 use crate::{
@@ -144,11 +144,6 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
         self.own_or_new().allocate(&self.counters, request)
     }
 
-    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
-    }
-
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let Some(arena) = self.arena_of(block) else { return false };
         // SAFETY: the token selects the arena that allocated the block; the rest is guaranteed by the caller.
@@ -223,17 +218,6 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
 // SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out,
 // as its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
 unsafe impl<B: Backing + Clone> CountingEngine for ThreadArenas<B> {
-    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        take_cached(&self.counters, request)
-    }
-
-    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
-        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
-        let counters = NonNull::from(unsafe { &this.as_ref().counters });
-        // SAFETY: guaranteed by the caller.
-        unsafe { give_cached(counters, block) }
-    }
-
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
@@ -245,5 +229,5 @@ unsafe impl<B: Backing + Clone> CountingEngine for ThreadArenas<B> {
         unsafe { ArenaCore::deallocate_counted(arena, counters, block) }
     }
 
-    crate::handle::counted_by!(counters);
+    leases_segments!(counters);
 }

@@ -149,7 +149,8 @@ macro_rules! counted_by {
 }
 pub(crate) use counted_by;
 
-/// Implements `counting` and `set_statistics` of [`Allocator`] for an engine with [`counted_by`].
+/// Implements `counting`, `set_statistics` and `deallocate` of [`Allocator`] for an engine with
+/// [`counted_by`].
 macro_rules! counts_itself {
     ($counters:ident) => {
         fn counting() -> Option<$crate::engine_support::Counting<Self>> {
@@ -158,6 +159,12 @@ macro_rules! counts_itself {
 
         fn set_statistics(&mut self, on: bool) {
             self.$counters.set_counted(on);
+        }
+
+        unsafe fn deallocate(&self, block: $crate::engine_support::RawBlock) -> $crate::Result<()> {
+            let this = ::std::ptr::NonNull::from(self);
+            // SAFETY: guaranteed by the caller.
+            unsafe { $crate::handle::CountingEngine::deallocate_counted(this, block) }.map(|_| ())
         }
     };
 }

@@ -58,11 +58,6 @@ unsafe impl Allocator for ExternalAccount {
         Err(OutOfMemory::new(Refusal::Full, self.name, self.device, request).into())
     }
 
-    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
-    }
-
     crate::handle::counts_itself!(counters);
 
     fn device(&self) -> Device {

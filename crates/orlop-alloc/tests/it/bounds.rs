@@ -9,7 +9,7 @@ use orlop_alloc::{
     AllocatorRef, Block, Deleter, Error, OutOfMemory, Request, Stats, Tag, TypedBlock,
     engine_support::{HostOps, RawBlock, Record},
 };
-use orlop_context::observe::{Logging, Statistics, Warn};
+use orlop_context::observe::{Logging, Warn};
 use orlop_context::registry::Registry;
 use orlop_context::{AllocatorConfig, Budget, BudgetStatus};
 use orlop_context::{Context, NodeAllocators};
@@ -48,7 +48,6 @@ assert_impl_all!(Pool<Null>: Send, Sync);
 assert_impl_all!(Pow2<Pinned>: Send, Sync);
 assert_impl_all!(Visited<System>: Send, Sync);
 assert_impl_all!(Limit<AllocatorRef>: Send, Sync);
-assert_impl_all!(Statistics: Send, Sync);
 assert_impl_all!(Tracking<AllocatorRef>: Send, Sync);
 assert_impl_all!(Logging: Send, Sync);
 assert_impl_all!(Failing<AllocatorRef>: Send, Sync);

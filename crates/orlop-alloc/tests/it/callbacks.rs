@@ -2,7 +2,7 @@
 //! allows and refuses. The testkit's hostile suite has whole programs of this, over every engine.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use orlop_alloc::adaptor::{Decision, Hardened, Limit, Retry};
+use orlop_alloc::adaptor::{Decision, Hardened, Hardening, Limit, Retry};
 use orlop_alloc::backing::{
     Backing, HugePages, Mmap, Pinned, Pinner, Region, RegionChange, System, Visited, Visitor,
 };
@@ -227,7 +227,7 @@ fn destructors_of_threads_use_allocators() {
         Bfc::new(System::new()).into_ref().erase(),
         Pow2::new(System::new()).into_ref().erase(),
         Direct::new(System::new()).into_ref().erase(),
-        Hardened::builder(Direct::new(System::new())).quarantine(1 << 12).build().into_ref().erase(),
+        Hardened::new(Direct::new(System::new()), Hardening::new().quarantine(1 << 12)).into_ref().erase(),
     ];
     for allocator in engines {
         let theirs = allocator.clone();

@@ -1,6 +1,6 @@
 //! Growth of blocks in place behind adaptors, and what each adaptor counts.
 
-use orlop_alloc::adaptor::{Decision, Failing, Hardened, Limit, Retry, Tracking, Waiting};
+use orlop_alloc::adaptor::{Decision, Failing, Hardened, Hardening, Limit, Retry, Tracking, Waiting};
 use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::Arena;
@@ -78,7 +78,7 @@ fn tracking_knows_the_new_size() {
 #[test]
 fn failing_and_hardened_refuse_growth() {
     let failing = Failing::new(upstream(), []).into_ref();
-    let hardened = Hardened::builder(upstream()).build().into_ref();
+    let hardened = Hardened::new(upstream(), Hardening::new()).into_ref();
     for mut block in [failing.allocate(&Request::new(1000)), hardened.allocate(&Request::new(1000))]
         .map(|block| block.expect("there is memory"))
     {

@@ -8,26 +8,6 @@ use super::Context;
 use orlop_alloc::{DeviceMemory, Error, Result};
 use orlop_core::Device;
 
-/// Returns the memory of a device in the thread's current context: see [`Context::device_memory`].
-///
-/// ```
-/// use orlop_context::device_memory;
-/// use orlop_core::Device;
-///
-/// match device_memory(Device::CPU) {
-///     Ok(memory) => println!("{memory}"),
-///     Err(error) => println!("{error}"),
-/// }
-/// assert!(device_memory(Device::cuda(7)).is_err());
-/// ```
-///
-/// # Errors
-///
-/// [`Error::MemoryUnknown`]
-pub fn device_memory(device: Device) -> Result<DeviceMemory> {
-    Context::with_current(|context| context.device_memory(device))
-}
-
 impl Context {
     /// Returns the size of `device`'s memory and how much is free. The device's operations report it
     /// ([`Context::register_ops`]), or else an allocator that serves the device.

@@ -44,7 +44,6 @@ mod typed;
 
 pub use self::budget::{Budget, BudgetStatus};
 pub use self::callbacks::PressureGuard;
-pub use self::device_memory::device_memory;
 pub use self::identity::ContextId;
 pub use self::ladder::{Pressure, PressureCallback, PressureId, StepCount};
 pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};

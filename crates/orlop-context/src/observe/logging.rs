@@ -13,7 +13,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 enum Sink {
     Writer(Mutex<Box<dyn Write + Send>>),
@@ -142,22 +142,10 @@ impl Logging {
     }
 
     #[cold]
-    fn log(&self, line: Line<'_>) {
-        // Allocations of the sink from the allocator that it logs would be logged without end.
+    fn log(&self, record: LogRecord<'_>) {
         let Some(_guard) = Inside::enter() else { return };
-        let step = self.switch.step();
-        let record = LogRecord {
-            thread: os_thread_id(),
-            time: SystemTime::now(),
-            action: line.action,
-            pointer: line.pointer,
-            bytes: line.bytes,
-            stream: line.stream,
-            tag: line.tag,
-            step,
-            id: line.id,
-            allocator: line.allocator,
-        };
+        let (thread, time, step) = (os_thread_id(), SystemTime::now(), self.switch.step());
+        let record = LogRecord { thread, time, step, ..record };
         let taken = match &self.sink {
             Sink::Writer(_) => {
                 // One write per line, so that a writer without a buffer keeps lines whole.
@@ -198,22 +186,11 @@ impl Drop for Inside {
     }
 }
 
-/// What a line says of its event.
-#[derive(Clone, Copy)]
-struct Line<'a> {
-    action: LogAction,
-    pointer: usize,
-    bytes: usize,
-    stream: StreamId,
-    tag: Tag,
-    id: AllocationId,
-    allocator: &'a str,
-}
-
-impl<'a> Line<'a> {
+impl<'a> LogRecord<'a> {
+    /// Creates a record without the facts that [`Logging::log`] adds.
     fn new(action: LogAction, pointer: usize, bytes: usize, allocator: &'a str) -> Self {
         let (stream, tag, id) = (StreamId::HOST, Tag::NONE, AllocationId::NONE);
-        Self { action, pointer, bytes, stream, tag, id, allocator }
+        Self { thread: 0, time: UNIX_EPOCH, step: 0, action, pointer, bytes, stream, tag, id, allocator }
     }
 
     fn of_block(action: LogAction, block: &RawBlock, allocator: &'a str) -> Self {
@@ -229,29 +206,32 @@ impl Observer for Logging {
         }
         match event {
             Event::Allocated { block, allocator } => {
-                self.log(Line::of_block(LogAction::Allocate, block, allocator));
+                self.log(LogRecord::of_block(LogAction::Allocate, block, allocator));
             }
             Event::RequestFailed { request, allocator, .. } => {
-                let line = Line::new(LogAction::AllocateFailure, 0, request.bytes, allocator);
-                self.log(Line { stream: request.stream, tag: request.tag, ..line });
+                let line = LogRecord::new(LogAction::AllocateFailure, 0, request.bytes, allocator);
+                self.log(LogRecord { stream: request.stream, tag: request.tag, ..line });
             }
             // Two lines: no other thread can get the address between them.
             Event::Grown { block, requested, allocator, .. } => {
-                let line = Line::of_block(LogAction::Free, block, allocator);
-                self.log(Line { bytes: *requested, ..line });
-                self.log(Line::of_block(LogAction::Allocate, block, allocator));
+                let line = LogRecord::of_block(LogAction::Free, block, allocator);
+                self.log(LogRecord { bytes: *requested, ..line });
+                self.log(LogRecord::of_block(LogAction::Allocate, block, allocator));
             }
             Event::Freed { block, allocator } => {
-                self.log(Line::of_block(LogAction::Free, block, allocator));
+                self.log(LogRecord::of_block(LogAction::Free, block, allocator));
             }
             Event::RawFreed { address, found, allocator } => {
-                let line = Line::new(LogAction::Free, *address, found.requested, allocator);
-                self.log(Line { id: found.id, ..line });
+                let line = LogRecord::new(LogAction::Free, *address, found.requested, allocator);
+                self.log(LogRecord { id: found.id, ..line });
             }
             Event::FreeRefused { address, block, allocator, .. } => {
                 let bytes = block.map_or(0, |found| found.requested);
                 let id = block.map_or(AllocationId::NONE, |found| found.id);
-                self.log(Line { id, ..Line::new(LogAction::FreeRefused, *address, bytes, allocator) });
+                self.log(LogRecord {
+                    id,
+                    ..LogRecord::new(LogAction::FreeRefused, *address, bytes, allocator)
+                });
             }
             _ => {}
         }

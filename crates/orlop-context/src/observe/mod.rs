@@ -1,8 +1,7 @@
-//! Observers for everyday use: statistics by phase, a log, warnings.
+//! Observers for everyday use: a log, and warnings.
 //!
 //! | observer | what it does |
 //! |---|---|
-//! | [`Statistics`] | exact counters with nested scopes: what did *this phase* allocate? |
 //! | [`Logging`] | a line for each allocation and free, switched at run time |
 //! | [`Warn`] | a bounded number of warnings of large allocations |
 //! | [`Subscription`] | any observer, removed when a value is dropped |
@@ -13,33 +12,17 @@
 //!
 //! An observer of blocks closes the allocator's fast path. The counters of the allocator itself
 //! ([`AllocatorRef::stats`](orlop_alloc::AllocatorRef::stats)) do not: two readings of them differ by what
-//! the phase between them allocated, freed and kept. What they lack is the peak of that phase alone.
-//!
-//! ```
-//! use orlop_alloc::{Allocator, Request, backing::System, caching::Caching};
-//! use orlop_context::observe::Statistics;
-//! use std::sync::Arc;
-//!
-//! let allocator = Caching::new(System::new()).into_ref();
-//! let statistics = Arc::new(Statistics::new());
-//! allocator.add_observer(statistics.clone());
-//! let ((), phase) = statistics.measure(|| {
-//!     let _scratch = allocator.allocate(&Request::new(50));
-//! });
-//! assert_eq!((phase.requested.peak, phase.requested.current), (50, 0));
-//! # Ok::<(), orlop_alloc::Error>(())
-//! ```
+//! the phase between them allocated, freed and kept. What they lack is the peak of that phase alone, which
+//! [`MemorySteps`](crate::profile::MemorySteps) has.
 
 mod log_record;
 mod log_switch;
 mod logging;
-mod statistics;
 mod subscription;
 mod warn;
 
 pub use self::log_record::{LogAction, LogRecord};
 pub use self::log_switch::LogSwitch;
 pub use self::logging::Logging;
-pub use self::statistics::{Counter, Counters, Statistics};
 pub use self::subscription::Subscription;
-pub use self::warn::{TotalMemory, Warn, WarnBuilder, Warning};
+pub use self::warn::{Warn, WarnBuilder, Warning};

@@ -11,17 +11,6 @@ use orlop_host::system_memory;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-/// The memory that shares are taken of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TotalMemory {
-    /// The memory that the process may use: the machine's, or that of its control group if that is less. No
-    /// warnings if it is unknown, and none of memory on devices.
-    #[default]
-    System,
-    /// This number of bytes.
-    Bytes(u64),
-}
-
 /// A warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -105,18 +94,18 @@ type Callback = Box<dyn Fn(&Warning) + Send + Sync>;
 ///
 /// ```
 /// use orlop_alloc::{Allocator, Request, backing::System, engine::Direct};
-/// use orlop_context::observe::{TotalMemory, Warn};
+/// use orlop_context::observe::Warn;
 /// use std::sync::Arc;
 ///
 /// let allocator = Direct::new(System::new()).into_ref();
-/// let warn = Arc::new(Warn::builder().memory(TotalMemory::Bytes(10_000)).build());
+/// let warn = Arc::new(Warn::builder().memory(10_000).build());
 /// allocator.add_observer(warn.clone());
 /// let _block = allocator.allocate(&Request::new(1001))?;
 /// assert_eq!(warn.warnings(), 1);
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 pub struct Warn {
-    memory: TotalMemory,
+    memory: Option<u64>,
     single: Alarm,
     total: Alarm,
     /// Granted bytes allocated less those freed since this was added: negative after frees of older blocks.
@@ -126,17 +115,19 @@ pub struct Warn {
 
 /// Settings of a [`Warn`].
 pub struct WarnBuilder {
-    memory: TotalMemory,
+    memory: Option<u64>,
     single: (f64, u32),
     total: (f64, u32),
     callback: Option<Callback>,
 }
 
 impl WarnBuilder {
-    /// Sets the memory that shares are taken of.
+    /// Sets the memory that shares are taken of, in bytes, for all devices. Without it, it is the memory that
+    /// the process may use: the machine's, or that of its control group if that is less. Then memory on
+    /// devices is not watched, and nothing is if it is unknown.
     #[must_use]
-    pub fn memory(mut self, memory: TotalMemory) -> Self {
-        self.memory = memory;
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
         self
     }
 
@@ -167,10 +158,7 @@ impl WarnBuilder {
     /// Creates the observer.
     #[must_use]
     pub fn build(self) -> Warn {
-        let memory = match self.memory {
-            TotalMemory::Bytes(bytes) => Some(bytes),
-            TotalMemory::System => system_memory::total(),
-        };
+        let memory = self.memory.or_else(system_memory::total);
         Warn {
             memory: self.memory,
             single: Alarm::new(self.single, memory),
@@ -190,7 +178,7 @@ impl Warn {
 
     /// Starts with the settings of [`Warn::new`].
     pub fn builder() -> WarnBuilder {
-        WarnBuilder { memory: TotalMemory::System, single: (0.1, 5), total: (0.5, 1), callback: None }
+        WarnBuilder { memory: None, single: (0.1, 5), total: (0.5, 1), callback: None }
     }
 
     /// Returns the number of warnings so far.
@@ -201,7 +189,7 @@ impl Warn {
     }
 
     fn watches(&self, device: Device) -> bool {
-        device.is_cpu() || self.memory != TotalMemory::System
+        device.is_cpu() || self.memory.is_some()
     }
 
     /// Adds `granted` live bytes, and warns of the total.
@@ -314,7 +302,7 @@ mod tests {
     }
 
     fn of(bytes: u64) -> WarnBuilder {
-        Warn::builder().memory(TotalMemory::Bytes(bytes))
+        Warn::builder().memory(bytes)
     }
 
     #[test]

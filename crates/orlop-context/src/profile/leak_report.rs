@@ -2,7 +2,6 @@
 
 use super::shapes::{ShapeStats, ShapeTotals, TensorShape};
 use super::table::Table;
-use orlop_alloc::adaptor::TagTotal;
 use orlop_alloc::{AllocationId, Tag};
 use orlop_core::{ByteSize, Device, MemoryKind};
 use std::cmp::Reverse;
@@ -81,13 +80,13 @@ impl Leaks {
     /// Returns the granted bytes of all live blocks.
     #[must_use]
     pub fn granted(&self) -> u64 {
-        self.blocks.iter().map(|block| as_u64(block.granted)).sum()
+        self.blocks.iter().map(|block| block.granted as u64).sum()
     }
 
     /// Returns the requested bytes of all live blocks.
     #[must_use]
     pub fn requested(&self) -> u64 {
-        self.blocks.iter().map(|block| as_u64(block.requested)).sum()
+        self.blocks.iter().map(|block| block.requested as u64).sum()
     }
 
     /// Returns the number of refused frees. A block whose free was refused is not listed as live, but its
@@ -95,34 +94,6 @@ impl Leaks {
     #[must_use]
     pub fn refused_frees(&self) -> u64 {
         self.refused_frees
-    }
-
-    /// Returns the live blocks by tag, largest first.
-    #[must_use]
-    pub fn by_tag(&self) -> Vec<TagTotal> {
-        let mut totals = BTreeMap::<Tag, TagTotal>::new();
-        for block in &self.blocks {
-            let total = totals.entry(block.tag).or_default();
-            total.tag = block.tag;
-            total.blocks += 1;
-            total.granted += as_u64(block.granted);
-            total.requested += as_u64(block.requested);
-        }
-        let mut totals: Vec<TagTotal> = totals.into_values().collect();
-        totals.sort_by_key(|total| Reverse(total.granted));
-        totals
-    }
-
-    /// Returns the granted bytes by kind, largest first, without kinds that have none.
-    #[must_use]
-    pub fn by_kind(&self) -> Vec<(MemoryKind, u64)> {
-        let mut totals = BTreeMap::<MemoryKind, u64>::new();
-        for block in &self.blocks {
-            *totals.entry(block.kind).or_default() += as_u64(block.granted);
-        }
-        let mut totals: Vec<_> = totals.into_iter().collect();
-        totals.sort_by_key(|&(_, granted)| Reverse(granted));
-        totals
     }
 
     /// Returns the live blocks by tag, kind and device, largest first.
@@ -135,11 +106,11 @@ impl Leaks {
                 let group = LeakGroup { tag, kind, device, granted: 0, requested: 0, ids, shapes };
                 (group, ShapeTotals::default())
             });
-            group.granted += as_u64(granted);
-            group.requested += as_u64(requested);
+            group.granted += granted as u64;
+            group.requested += requested as u64;
             group.ids.push(id);
             if let Some(shape) = shape {
-                shapes.add(shape.clone(), 1, as_u64(granted));
+                shapes.add(shape.clone(), 1, granted as u64);
             }
         }
         let with_shapes =
@@ -212,8 +183,4 @@ fn shapes(shapes: &[ShapeStats]) -> String {
     let shown: Vec<String> = shapes.iter().take(SHOWN).map(name).collect();
     let more = if shapes.len() > SHOWN { ", …" } else { "" };
     if shown.is_empty() { String::new() } else { format!(": {}{more}", shown.join(", ")) }
-}
-
-fn as_u64(bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

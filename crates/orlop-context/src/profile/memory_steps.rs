@@ -291,7 +291,7 @@ impl StepState {
 
     /// Adds `bytes` live bytes: of a new block, or, with `allocations: 0`, of one that grew.
     fn note_more(&mut self, allocations: u64, block: &RawBlock, bytes: usize) {
-        let (kind, bytes) = (block.kind, as_u64(bytes));
+        let (kind, bytes) = (block.kind, bytes as u64);
         let shape = if self.with_shapes { shapes::of_block(block) } else { None };
         self.live.all += bytes;
         self.live.kinds[kind.index()] += bytes;
@@ -308,7 +308,7 @@ impl StepState {
     }
 
     fn note_freed(&mut self, kind: MemoryKind, granted: usize) {
-        let bytes = as_u64(granted);
+        let bytes = granted as u64;
         // Below zero only for a block whose allocation was not seen.
         self.live.all = self.live.all.saturating_sub(bytes);
         let live = &mut self.live.kinds[kind.index()];
@@ -340,8 +340,4 @@ impl Observer for Recorder {
             _ => {}
         }
     }
-}
-
-fn as_u64(bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

@@ -23,7 +23,7 @@
 //! };
 //! assert_eq!(steps.finished()[0].all.growth(), cache.capacity() as i64);
 //! let leaks = leaks.finish();
-//! assert_eq!(leaks.by_tag()[0].tag.name(), "kv cache");
+//! assert_eq!(leaks.groups()[0].tag.name(), "kv cache");
 //! println!("{steps}\n{leaks}");
 //! # Ok::<(), orlop_alloc::Error>(())
 //! ```

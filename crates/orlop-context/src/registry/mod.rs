@@ -16,7 +16,6 @@
 //! [`AllocatorConfig`] for the rule.
 
 mod builtin;
-mod by_device;
 mod config;
 mod configured;
 mod environment;
@@ -30,14 +29,14 @@ pub use self::factory::Factory;
 pub use self::node_allocators::NodeAllocators;
 
 use self::shared_instances::SharedInstances;
-use dashmap::DashMap;
 use orlop_alloc::backing::BackingRef;
 use orlop_alloc::{AllocatorRef, Error, Result};
 use orlop_core::Device;
+use orlop_sync::ColdMutex;
 use std::cmp::Reverse;
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The outcome of a registration.
@@ -76,20 +75,14 @@ impl fmt::Display for Registered {
 
 #[derive(Debug, Clone)]
 struct Entry {
+    device: Device,
     factory: Factory,
     at: &'static Location<'static>,
     /// The shared instances, by NUMA node.
     shared: Arc<SharedInstances>,
-    /// The index of the registration: among equal priorities the earlier one is preferred.
-    order: u64,
 }
 
 impl Entry {
-    /// Returns a key that sorts the preferred entry first.
-    fn rank(&self) -> (Reverse<i32>, u64) {
-        (Reverse(self.factory.priority()), self.order)
-    }
-
     fn describe(&self) -> Registered {
         Registered { name: self.factory.name().into(), priority: self.factory.priority(), at: self.at }
     }
@@ -116,11 +109,8 @@ impl Entry {
 /// ```
 #[derive(Debug, Default)]
 pub struct Registry {
-    /// Each list has one entry per priority, the preferred one first.
-    factories: DashMap<Box<str>, Vec<Entry>>,
-    /// For devices other than the CPU, the preferred factory first.
-    devices: DashMap<Device, Vec<Entry>>,
-    registrations: AtomicU64,
+    /// The preferred factory first: among equal priorities the one registered first.
+    entries: ColdMutex<Vec<Entry>>,
     /// True once an allocator was handed out: registrations are late from then on.
     used: AtomicBool,
 }
@@ -145,24 +135,56 @@ impl Registry {
     /// [`Registration::Late`], which is also logged as a warning.
     #[track_caller]
     pub fn register(&self, factory: Factory) -> Registration {
+        self.register_for(Device::CPU, factory)
+    }
+
+    /// Registers a factory for `device`. A context that has no default allocator for the device gets that of
+    /// the factory with the highest priority, at its first request there. All contexts share one allocator
+    /// per factory: a device has one memory. For the CPU this is [`Registry::register`].
+    ///
+    /// ```
+    /// use orlop_alloc::{Allocator, backing::Null, engine::Direct};
+    /// use orlop_context::registry::{Factory, Registry};
+    /// use orlop_core::Device;
+    ///
+    /// let (registry, gpu) = (Registry::new(), Device::cuda(0));
+    /// for (name, priority) in [("plain", 0), ("preferred", 10), ("spare", -5)] {
+    ///     let factory = Factory::new(name, priority, move |_| {
+    ///         Ok(Direct::new(Null::new(gpu)).into_ref().erase())
+    ///     });
+    ///     let _ = registry.register_for(gpu, factory);
+    /// }
+    /// assert_eq!(&*registry.registered_for(gpu)[0].name, "preferred");
+    /// assert!(registry.allocator_for(Device::cuda(1))?.is_none());
+    /// # Ok::<(), orlop_alloc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn register_for(&self, device: Device, factory: Factory) -> Registration {
         let at = Location::caller();
-        let mut entries = self.factories.entry(factory.name().into()).or_default();
-        if let Some(first) = entries.iter().find(|entry| entry.factory.priority() == factory.priority()) {
+        let name: Box<str> = factory.name().into();
+        let mut entries = self.entries.lock();
+        let is_same = |entry: &&Entry| {
+            entry.device == device
+                && entry.factory.priority() == factory.priority()
+                && entry.factory.name() == &*name
+        };
+        if let Some(first) = entries.iter().find(is_same) {
             return Registration::AlreadyRegistered { at: first.at };
         }
-        let order = self.registrations.fetch_add(1, Ordering::Relaxed);
         // Relaxed: a registration that races with the first use may count as either.
-        let late = self.used.load(Ordering::Relaxed);
-        entries.push(Entry { factory, at, order, shared: Arc::default() });
-        entries.sort_by_key(Entry::rank);
-        if !late {
+        let is_late = match device.is_cpu() {
+            true => self.used.load(Ordering::Relaxed),
+            false => entries.iter().any(|entry| entry.device == device && entry.shared.is_made()),
+        };
+        entries.push(Entry { device, factory, at, shared: Arc::default() });
+        entries.sort_by_key(|entry| Reverse(entry.factory.priority()));
+        // Unlocked first: a log subscriber may use the registry.
+        drop(entries);
+        if !is_late {
             return Registration::New;
         }
-        let name = entries.key().clone();
-        // The entry is unlocked first: a log subscriber may use the registry.
-        drop(entries);
         tracing::warn!(
-            %name, %at,
+            %device, %name, %at,
             "an allocator factory was registered after the first allocation: allocators in use do not change"
         );
         Registration::Late
@@ -202,13 +224,13 @@ impl Registry {
     /// Returns the factory of this name with the highest priority.
     #[must_use]
     pub fn factory(&self, name: &str) -> Option<Factory> {
-        self.factories.get(name)?.first().map(|entry| entry.factory.clone())
+        self.named(name, "allocator").ok().map(|entry| entry.factory)
     }
 
     /// Returns the factory with the highest priority; among equals, the one registered first.
     #[must_use]
     pub fn best(&self) -> Option<Factory> {
-        self.ranked().into_iter().next().map(|entry| entry.factory)
+        self.preferred().ok().map(|entry| entry.factory)
     }
 
     /// Creates an allocator for the caller alone, with the factory of this name. No lock of the registry is
@@ -281,7 +303,29 @@ impl Registry {
     /// Returns all factories of the CPU, the preferred one first.
     #[must_use]
     pub fn registered(&self) -> Vec<Registered> {
-        self.ranked().iter().map(Entry::describe).collect()
+        self.registered_for(Device::CPU)
+    }
+
+    /// Returns the factories for `device`, the preferred one first.
+    #[must_use]
+    pub fn registered_for(&self, device: Device) -> Vec<Registered> {
+        let entries = self.entries.lock();
+        entries.iter().filter(|entry| entry.device == device).map(Entry::describe).collect()
+    }
+
+    /// Returns the shared allocator for `device` of the factory with the highest priority; `None` if there is
+    /// no factory. No lock of the registry is held while the factory runs.
+    ///
+    /// # Errors
+    ///
+    /// For the CPU those of [`Registry::best_allocator`]; else those of the factory. The next call tries
+    /// again.
+    pub fn allocator_for(&self, device: Device) -> Result<Option<AllocatorRef>> {
+        if device.is_cpu() {
+            return self.best_allocator(None).map(Some);
+        }
+        let entry = self.find(device, |_| true);
+        entry.map(|Entry { factory, shared, .. }| shared.allocator(&factory, None)).transpose()
     }
 
     /// Records that an allocator was handed out.
@@ -292,18 +336,16 @@ impl Registry {
     }
 
     fn named(&self, name: &str, what: &'static str) -> Result<Entry> {
-        let entry = self.factories.get(name).and_then(|entries| entries.first().cloned());
-        entry.ok_or_else(|| unknown(what, name))
+        let is_it = |entry: &Entry| entry.factory.name() == name;
+        self.find(Device::CPU, is_it).ok_or_else(|| unknown(what, name))
     }
 
     fn preferred(&self) -> Result<Entry> {
-        self.ranked().into_iter().next().ok_or_else(|| unknown("allocator", ""))
+        self.find(Device::CPU, |_| true).ok_or_else(|| unknown("allocator", ""))
     }
 
-    fn ranked(&self) -> Vec<Entry> {
-        let mut all: Vec<Entry> = self.factories.iter().flat_map(|entries| entries.value().clone()).collect();
-        all.sort_by_key(Entry::rank);
-        all
+    fn find(&self, device: Device, is_it: impl Fn(&Entry) -> bool) -> Option<Entry> {
+        self.entries.lock().iter().find(|entry| entry.device == device && is_it(entry)).cloned()
     }
 }
 

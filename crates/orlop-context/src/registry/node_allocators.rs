@@ -5,7 +5,6 @@
 //! known nodes, all requests share one allocator.
 
 use super::AllocatorConfig;
-use crate::registry::{Registry, registry};
 use orlop_alloc::{AllocatorRef, Error, Result};
 use orlop_host::numa;
 use orlop_sync::Mutex;
@@ -20,9 +19,9 @@ type Make = Box<dyn Fn(Option<u32>) -> Result<AllocatorRef> + Send + Sync>;
 ///
 /// ```
 /// use orlop_alloc::Request;
-/// use orlop_context::NodeAllocators;
+/// use orlop_context::{AllocatorConfig, NodeAllocators};
 ///
-/// let allocators = NodeAllocators::named("bfc");
+/// let allocators = NodeAllocators::configured(AllocatorConfig::new().named("bfc"));
 /// let block = allocators.for_node(Some(0))?.allocate(&Request::new(100))?;
 /// let anywhere = allocators.for_node(None)?.allocate(&Request::new(100))?;
 /// # drop((block, anywhere));
@@ -70,21 +69,6 @@ impl NodeAllocators {
             Some(node) => config.clone().node(node).make(),
             None => config.make(),
         })
-    }
-
-    /// Creates a set for this machine's nodes of the allocators that the process's registry keeps for this
-    /// factory ([`Registry::allocator`]), shared with all other users of that registry. An unknown name is an
-    /// error when an allocator is first requested.
-    #[must_use]
-    pub fn named(name: &str) -> Self {
-        Self::from_registry(registry(), name)
-    }
-
-    /// As [`NodeAllocators::named`], from another registry.
-    #[must_use]
-    pub fn from_registry(registry: &'static Registry, name: &str) -> Self {
-        let name: Box<str> = name.into();
-        Self::new(move |node| registry.allocator(&name, node))
     }
 
     /// Creates a set for `count` nodes, to try on a small machine what a large one would do.
@@ -235,7 +219,7 @@ mod tests {
             });
         assert!(allocators.for_node(Some(1)).is_err());
         assert!(allocators.for_node(Some(1)).is_ok());
-        let unknown = NodeAllocators::named("no such allocator");
+        let unknown = NodeAllocators::configured(AllocatorConfig::new().named("no such allocator"));
         assert!(matches!(unknown.for_node(None), Err(Error::UnknownName { .. })));
     }
 
@@ -275,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_touched_block_is_on_some_node() {
-        let allocators = NodeAllocators::named("bfc");
+        let allocators = NodeAllocators::configured(AllocatorConfig::new().named("bfc"));
         let mut block = allocators.for_node(Some(0)).unwrap().allocate(&Request::new(4096)).unwrap();
         block.bytes_mut().unwrap().fill(1);
         assert!(allocators.node_of(block.as_ptr()).is_some());

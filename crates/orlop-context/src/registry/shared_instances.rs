@@ -4,7 +4,7 @@ use super::{AllocatorConfig, Factory};
 use orlop_alloc::backing::BackingRef;
 use orlop_alloc::{AllocatorRef, Result};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 type ByNode<T> = Mutex<HashMap<Option<u32>, T>>;
 
@@ -17,7 +17,7 @@ pub(super) struct SharedInstances {
 
 impl SharedInstances {
     pub(super) fn allocator(&self, factory: &Factory, node: Option<u32>) -> Result<AllocatorRef> {
-        get_or_make(&self.allocators, node, AllocatorRef::clone, |options| factory.make(options))
+        get_or_make(&self.allocators, node, |options| factory.make(options))
     }
 
     /// Returns `true` if an allocator was created.
@@ -26,21 +26,20 @@ impl SharedInstances {
     }
 
     pub(super) fn backing(&self, factory: &Factory, node: Option<u32>) -> Result<BackingRef> {
-        get_or_make(&self.backings, node, Arc::clone, |options| factory.make_backing(options))
+        get_or_make(&self.backings, node, |options| factory.make_backing(options))
     }
 }
 
 /// Returns the instance for `node`, creating it if there is none. No lock is held while it is created,
 /// because a factory may use the registry.
-fn get_or_make<T>(
+fn get_or_make<T: Clone>(
     made: &ByNode<T>,
     node: Option<u32>,
-    share: impl Fn(&T) -> T,
     make: impl FnOnce(&AllocatorConfig) -> Result<T>,
 ) -> Result<T> {
     let lock = || made.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = lock().get(&node) {
-        return Ok(share(known));
+        return Ok(known.clone());
     }
     let mut config = AllocatorConfig::new();
     config.node = node;
@@ -48,9 +47,9 @@ fn get_or_make<T>(
     let (kept, spare) = {
         let mut made = lock();
         match made.get(&node) {
-            Some(first) => (share(first), Some(new)),
+            Some(first) => (first.clone(), Some(new)),
             None => {
-                made.insert(node, share(&new));
+                made.insert(node, new.clone());
                 (new, None)
             }
         }

@@ -87,8 +87,6 @@ fn the_process_default_is_what_the_registry_keeps() {
     let default = default_of(&Context::current());
     assert!(registry().best_allocator(None).unwrap().same_as(&default));
     assert!(registry().allocator("caching", None).unwrap().same_as(&default));
-    let nodes = NodeAllocators::named("caching");
-    assert!(nodes.for_node(None).unwrap().same_as(&default));
     // Other contexts have statistics of their own.
     let other = Context::new();
     let _block = default.allocate(&Request::new(1000)).unwrap();
@@ -176,7 +174,7 @@ fn nodes_are_served_as_the_environment_says() {
     assert_eq!(allocator.name(), "limit(pow2)");
     assert!(allocator.allocate(&Request::new(2 << 20)).is_err());
     // The registry's own are not configured.
-    assert_eq!(NodeAllocators::named("pow2").for_node(None).unwrap().name(), "pow2");
+    assert_eq!(registry().allocator("pow2", None).unwrap().name(), "pow2");
 }
 
 #[test]
@@ -189,6 +187,4 @@ fn a_configuration_for_nodes_puts_pages_on_each() {
     });
     assert_eq!(nodes.for_node(Some(1)).unwrap().name(), "pool");
     assert_eq!(nodes.for_node(None).unwrap().name(), "caching");
-    let shared = NodeAllocators::named("pow2");
-    assert!(shared.for_node(None).unwrap().same_as(NodeAllocators::named("pow2").for_node(None).unwrap()));
 }

@@ -1,7 +1,6 @@
 //! Configuration by the environment: each case in a process of its own, because the environment is global.
 
 use orlop_alloc::{Allocator, Error, Request};
-use orlop_context::device_memory;
 use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
 use orlop_testkit::child;
@@ -21,7 +20,7 @@ fn child() {
             let Err(Error::OutOfMemory(report)) = allocator.allocate(&Request::new(1 << 50)) else {
                 panic!("a petabyte")
             };
-            let total = device_memory(Device::CPU).expect("this machine tells").total;
+            let total = Context::new().device_memory(Device::CPU).expect("this machine tells").total;
             println!("limit={:?} total={total}", report.limit);
         }
         Err(error) => println!("\nerror={error}"),

@@ -7,7 +7,8 @@ use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Observer, Request, Tag};
-use orlop_context::observe::{LogAction, LogRecord, Logging, Statistics, TotalMemory, Warn};
+use orlop_context::observe::{LogAction, LogRecord, Logging, Warn};
+use orlop_context::profile::MemorySteps;
 use orlop_core::StreamId;
 use orlop_sync::Account;
 use std::io::{self, Write};
@@ -172,20 +173,6 @@ fn grown(observer: Arc<dyn Observer>) -> (AllocatorRef, Block) {
 }
 
 #[test]
-fn statistics_count_growth_and_no_block() {
-    let statistics = Arc::new(Statistics::new());
-    let (_allocator, block) = grown(statistics.clone());
-    let counters = statistics.counters();
-    let requested = counters.requested;
-    assert_eq!((requested.current, requested.total, requested.peak), (3000, 3000, 3000));
-    assert_eq!(counters.granted.current, i64::try_from(block.capacity()).unwrap());
-    assert_eq!((counters.blocks.current, counters.blocks.total), (1, 1));
-    drop(block);
-    let counters = statistics.counters();
-    assert_eq!((counters.granted.current, counters.requested.current, counters.blocks.current), (0, 0, 0));
-}
-
-#[test]
 fn a_log_of_growth_has_a_free_and_an_allocation() {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&lines);
@@ -202,7 +189,7 @@ fn a_log_of_growth_has_a_free_and_an_allocation() {
 
 #[test]
 fn warnings_are_of_the_whole_block() {
-    let warn = Warn::builder().memory(TotalMemory::Bytes(5000)).single(0.5, 5).total(0.5, 5).build();
+    let warn = Warn::builder().memory(5000).single(0.5, 5).total(0.5, 5).build();
     let warn = Arc::new(warn);
     let (allocator, block) = grown(warn.clone());
     assert_eq!(warn.warnings(), 2, "one of 3000 bytes at once, one of 3000 in total");
@@ -252,14 +239,12 @@ fn two_readings_of_the_allocators_counters_are_a_phase_too() {
     let before = read();
     let _kept = phase();
     let after = read();
-    let statistics = Arc::new(Statistics::new());
-    let observer = statistics.clone() as Arc<dyn Observer>;
-    drop(allocator.add_observer(observer.clone()));
-    let (_kept, observed) = statistics.measure(phase);
-    drop(allocator.remove_observer(&observer));
-    let difference = |of: fn(&Account) -> u64| i64::try_from(of(&after) - of(&before)).unwrap();
-    assert_eq!(difference(|account| account.live_bytes), observed.granted.current);
-    assert_eq!(difference(|account| account.requested_bytes), observed.requested.current);
-    assert_eq!(difference(|account| account.allocated_bytes), observed.granted.total);
-    assert_eq!(difference(|account| account.allocations), i64::try_from(observed.blocks.count).unwrap());
+    let steps = MemorySteps::on_allocator(&allocator);
+    let step = steps.step("phase");
+    let _kept = phase();
+    let observed = step.finish().all;
+    let difference = |of: fn(&Account) -> u64| of(&after) - of(&before);
+    assert_eq!(difference(|account| account.live_bytes).cast_signed(), observed.growth());
+    assert_eq!(difference(|account| account.allocated_bytes), observed.allocated_bytes);
+    assert_eq!(difference(|account| account.allocations), observed.allocations);
 }

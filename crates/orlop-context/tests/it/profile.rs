@@ -46,10 +46,14 @@ fn a_leak_check_names_tags() {
     let ids: Vec<_> = leaks.blocks().iter().map(|block| block.id).collect();
     let expected = [&cache].into_iter().chain(&weights).chain([&odd]);
     assert_eq!(ids, expected.map(Block::id).collect::<Vec<_>>());
-    let tags: Vec<_> = leaks.by_tag().iter().map(|total| (total.tag.name(), total.blocks)).collect();
-    assert_eq!(tags, [("weights", 6), ("layer 3", 1), ("", 1)]);
-    let kinds: Vec<_> = leaks.by_kind().iter().map(|&(kind, _)| kind).collect();
-    assert_eq!(kinds, [MemoryKind::Persistent, MemoryKind::KvCache, MemoryKind::Default]);
+    let groups = leaks.groups();
+    let groups: Vec<_> = groups.iter().map(|it| (it.tag.name(), it.kind, it.ids.len())).collect();
+    let expected = [
+        ("weights", MemoryKind::Persistent, 6),
+        ("layer 3", MemoryKind::KvCache, 1),
+        ("", MemoryKind::Default, 1),
+    ];
+    assert_eq!(groups, expected);
     assert_eq!(leaks.requested(), (8 + 24) * 1024 + 100);
     let expected = format!(
         "tag      kind        device  blocks      live  requested  allocations\n\

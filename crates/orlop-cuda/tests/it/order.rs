@@ -61,7 +61,7 @@ fn recorded_streams_wait_before_they_use_a_tensor() {
     context.scope(|| {
         let options = || TensorOptions::new().dtype(DType::U8).device(device);
         let empty = || context.on_stream(device, own.id(), || Tensor::empty([BYTES], options())).unwrap();
-        let address = |tensor: &Tensor| tensor.packed_accessor64_mut::<u8, 1>().unwrap().data as usize;
+        let address = |tensor: &Tensor| tensor.packed_accessor_mut::<u8, 1, i64>().unwrap().data as usize;
         let first = empty();
         let at = address(&first);
         machine.run_kernel(handle(&own), KernelRun::new("old").writes(at, BYTES)).unwrap();

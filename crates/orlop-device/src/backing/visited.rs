@@ -3,10 +3,8 @@
 
 use super::{BackingError, DeviceBacking, EventId};
 use orlop_alloc::Access;
-use orlop_alloc::backing::{Region, RegionChange, Visitor};
-use orlop_alloc::engine_support::{guarded, trace_guarded};
+use orlop_alloc::backing::{Region, Visitor, Visitors};
 use orlop_core::{Alignment, Device, StreamId};
-use std::fmt;
 use std::ptr::{self, NonNull};
 
 /// A device that calls visitors: those of [`Visited`](orlop_alloc::backing::Visited), which a backing of the
@@ -18,6 +16,8 @@ use std::ptr::{self, NonNull};
 ///
 /// A visitor that panics on [`RegionChange::Reserved`] refuses the memory: the engine is told that there is
 /// none, unless it is memory that moved.
+///
+/// [`RegionChange::Reserved`]: orlop_alloc::backing::RegionChange::Reserved
 ///
 /// ```
 /// use orlop_alloc::backing::{RegionChange, Visitor};
@@ -41,9 +41,10 @@ use std::ptr::{self, NonNull};
 /// assert_eq!(registered.load(Ordering::Relaxed), 0);
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct VisitedDevice<B> {
     inner: B,
-    visitors: Vec<Visitor>,
+    visitors: Visitors,
 }
 
 impl<B: DeviceBacking> VisitedDevice<B> {
@@ -51,7 +52,7 @@ impl<B: DeviceBacking> VisitedDevice<B> {
     /// is released.
     #[must_use]
     pub fn new(inner: B, visitors: Vec<Visitor>) -> Self {
-        Self { inner, visitors }
+        Self { inner, visitors: Visitors::new(visitors) }
     }
 
     /// Returns the device.
@@ -63,29 +64,14 @@ impl<B: DeviceBacking> VisitedDevice<B> {
     /// Calls all visitors for reserved memory. Returns `false` if one panicked; those before it have then
     /// been called for the release.
     fn visit_reserved(&self, address: usize, bytes: usize) -> bool {
-        let refuses = |visitor: &Visitor| !self.visit(visitor, RegionChange::Reserved, address, bytes);
-        let Some(refused) = self.visitors.iter().position(refuses) else { return true };
-        self.visit_released(&self.visitors[..refused], address, bytes);
-        false
+        let is_accepted = |region| self.visitors.notify_reserved(&region, None, self.inner.name());
+        region(address, bytes).is_none_or(is_accepted)
     }
 
-    fn visit_released(&self, visitors: &[Visitor], address: usize, bytes: usize) {
-        for visitor in visitors.iter().rev() {
-            self.visit(visitor, RegionChange::Released, address, bytes);
+    fn visit_released(&self, address: usize, bytes: usize) {
+        if let Some(region) = region(address, bytes) {
+            self.visitors.notify_released(&region, None, self.inner.name());
         }
-    }
-
-    /// Returns `true` if the visitor returned without a panic.
-    fn visit(&self, visitor: &Visitor, change: RegionChange, address: usize, bytes: usize) -> bool {
-        let Some(ptr) = NonNull::new(ptr::with_exposed_provenance_mut(address)) else { return true };
-        let region = Region { ptr, bytes, align: Alignment::ONE, zeroed: false };
-        let returned = guarded(|| visitor(change, &region, None)).is_some();
-        if !returned {
-            trace_guarded(|| {
-                tracing::error!(backing = self.inner.name(), ?change, address, bytes, "a visitor panicked");
-            });
-        }
-        returned
     }
 
     /// Calls the visitors for memory that is released by `release`. What was not released is visited again.
@@ -95,7 +81,7 @@ impl<B: DeviceBacking> VisitedDevice<B> {
         bytes: usize,
         release: impl FnOnce(&B) -> Result<(), BackingError>,
     ) -> Result<(), BackingError> {
-        self.visit_released(&self.visitors, address, bytes);
+        self.visit_released(address, bytes);
         release(&self.inner).inspect_err(|error| {
             if error.had_no_effect() {
                 self.visit_reserved(address, bytes);
@@ -151,7 +137,7 @@ unsafe impl<B: DeviceBacking> DeviceBacking for VisitedDevice<B> {
     }
 
     unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
-        self.visit_released(&self.visitors, from, bytes);
+        self.visit_released(from, bytes);
         // SAFETY: guaranteed by the caller.
         let moved = unsafe { self.inner.remap(from, to, bytes, page) };
         // Pages whose move failed count as where they were.
@@ -209,11 +195,7 @@ unsafe impl<B: DeviceBacking> DeviceBacking for VisitedDevice<B> {
     }
 }
 
-impl<B: fmt::Debug> fmt::Debug for VisitedDevice<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VisitedDevice")
-            .field("inner", &self.inner)
-            .field("visitors", &self.visitors.len())
-            .finish_non_exhaustive()
-    }
+fn region(address: usize, bytes: usize) -> Option<Region> {
+    let ptr = NonNull::new(ptr::with_exposed_provenance_mut(address))?;
+    Some(Region { ptr, bytes, align: Alignment::ONE, zeroed: false })
 }

@@ -105,7 +105,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Returns the number of regions, and of reservations that have pages.
     #[must_use]
-    pub fn region_count(&self) -> usize {
+    pub(crate) fn region_count(&self) -> usize {
         let has_memory =
             |first| self.chunks.walk(first).any(|(_, chunk)| chunk.state != ChunkState::Unmapped);
         self.regions.iter().filter(|(_, region)| has_memory(region.first)).count()

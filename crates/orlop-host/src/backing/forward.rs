@@ -91,7 +91,7 @@ macro_rules! __forwarded {
     (@unless set_statistics [set_statistics $($rest:ident)*] $($call:tt)*) => {};
     (@unless describe [describe $($rest:ident)*] $($call:tt)*) => {};
     (@unless tag_uses [tag_uses $($rest:ident)*] $($call:tt)*) => {};
-    (@unless is_over [is_over $($rest:ident)*] $($call:tt)*) => {};
+    (@unless wraps [wraps $($rest:ident)*] $($call:tt)*) => {};
     (@unless watch_regions [watch_regions $($rest:ident)*] $($call:tt)*) => {};
     (@unless verify [verify $($rest:ident)*] $($call:tt)*) => {};
     (@unless reserve [reserve $($rest:ident)*] $($call:tt)*) => {};

@@ -15,7 +15,7 @@ pub use self::mmap::{HugePages, Mmap, pages};
 pub use self::null::Null;
 pub use self::pinned::{Pinned, Pinner, set_pinner};
 pub use self::system::{FromGlobal, System};
-pub use self::visited::{RegionChange, Visited, Visitor};
+pub use self::visited::{RegionChange, Visited, Visitor, Visitors};
 
 use crate::forward_backing;
 use orlop_core::{Alignment, Device};

@@ -31,13 +31,63 @@ pub enum RegionChange {
 /// A panic on [`RegionChange::Released`] changes nothing. Both are logged.
 pub type Visitor = Arc<dyn Fn(RegionChange, &Region, Option<u32>) + Send + Sync>;
 
+/// Visitors in the order in which they are called for a region that is reserved. For one that is released,
+/// the order is the reverse.
+#[derive(Clone)]
+pub struct Visitors(Vec<Visitor>);
+
+impl Visitors {
+    /// Creates a list.
+    #[must_use]
+    pub fn new(visitors: Vec<Visitor>) -> Self {
+        Self(visitors)
+    }
+
+    /// Calls all visitors for a reserved region of the backing with this name, on this node. Returns `false`
+    /// if one panicked; the visitors before it have then been called for the release.
+    pub fn notify_reserved(&self, region: &Region, node: Option<u32>, backing: &str) -> bool {
+        let call = |visitor: &Visitor| call(visitor, RegionChange::Reserved, region, node, backing);
+        let Some(refused) = self.0.iter().position(|visitor| !call(visitor)) else { return true };
+        release(&self.0[..refused], region, node, backing);
+        false
+    }
+
+    /// Calls all visitors for a region that is released.
+    pub fn notify_released(&self, region: &Region, node: Option<u32>, backing: &str) {
+        release(&self.0, region, node, backing);
+    }
+}
+
+fn release(visitors: &[Visitor], region: &Region, node: Option<u32>, backing: &str) {
+    for visitor in visitors.iter().rev() {
+        call(visitor, RegionChange::Released, region, node, backing);
+    }
+}
+
+/// Returns `true` if the visitor returned without a panic.
+fn call(visitor: &Visitor, change: RegionChange, region: &Region, node: Option<u32>, backing: &str) -> bool {
+    let returned = shielded(|| visitor(change, region, node)).is_some();
+    if !returned {
+        let (address, bytes) = (region.address(), region.bytes);
+        report(|| tracing::error!(backing, ?change, address, bytes, "a visitor panicked"));
+    }
+    returned
+}
+
+impl fmt::Debug for Visitors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Visitors").field(&self.0.len()).finish()
+    }
+}
+
 /// A backing that calls visitors.
 ///
 /// The list is fixed at construction, so a visitor that saw a region reserved also sees it released. A region
 /// keeps its pages in between.
+#[derive(Debug)]
 pub struct Visited<B> {
     inner: B,
-    visitors: Vec<Visitor>,
+    visitors: Visitors,
 }
 
 impl<B: Backing> Visited<B> {
@@ -45,37 +95,15 @@ impl<B: Backing> Visited<B> {
     /// reverse order when it is released.
     #[must_use]
     pub fn new(inner: B, visitors: Vec<Visitor>) -> Self {
-        Self { inner, visitors }
+        Self { inner, visitors: Visitors::new(visitors) }
     }
-}
 
-impl<B: Backing> Visited<B> {
-    /// Calls all visitors for a reserved region. Returns `false` if one panicked; the visitors before it have
-    /// then been called for the release.
     fn notify_reserved(&self, region: &Region) -> bool {
-        let refuses = |visitor: &Visitor| !self.call(visitor, RegionChange::Reserved, region);
-        let Some(refused) = self.visitors.iter().position(refuses) else { return true };
-        self.notify_released(&self.visitors[..refused], region);
-        false
+        self.visitors.notify_reserved(region, self.inner.node(), self.inner.name())
     }
 
-    /// Calls visitors for a released region, the last one first.
-    fn notify_released(&self, visitors: &[Visitor], region: &Region) {
-        for visitor in visitors.iter().rev() {
-            self.call(visitor, RegionChange::Released, region);
-        }
-    }
-
-    /// Returns `true` if the visitor returned without a panic.
-    fn call(&self, visitor: &Visitor, change: RegionChange, region: &Region) -> bool {
-        let returned = shielded(|| visitor(change, region, self.inner.node())).is_some();
-        if !returned {
-            let (address, bytes) = (region.address(), region.bytes);
-            report(|| {
-                tracing::error!(backing = self.inner.name(), ?change, address, bytes, "a visitor panicked");
-            });
-        }
-        returned
+    fn notify_released(&self, region: &Region) {
+        self.visitors.notify_released(region, self.inner.node(), self.inner.name());
     }
 }
 
@@ -92,7 +120,7 @@ unsafe impl<B: Backing> Backing for Visited<B> {
     }
 
     unsafe fn release(&self, region: Region) {
-        self.notify_released(&self.visitors, &region);
+        self.notify_released(&region);
         // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release(region) };
     }
@@ -111,14 +139,14 @@ unsafe impl<B: Backing> Backing for Visited<B> {
     }
 
     unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
-        self.notify_released(&self.visitors, &part(reservation, to, from));
+        self.notify_released(&part(reservation, to, from));
         // SAFETY: guaranteed by the caller.
         unsafe { self.inner.decommit(reservation, from, to) };
     }
 
     unsafe fn release_addresses(&self, reservation: Reservation, committed: usize) {
         if committed > 0 {
-            self.notify_released(&self.visitors, &part(&reservation, 0, committed));
+            self.notify_released(&part(&reservation, 0, committed));
         }
         // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release_addresses(reservation, committed) };
@@ -138,13 +166,4 @@ fn part(reservation: &Reservation, from: usize, to: usize) -> Region {
     // SAFETY: `from` is within the reservation.
     let ptr = unsafe { reservation.ptr.add(from) };
     Region { ptr, bytes: to - from, align: Alignment::ONE, zeroed: true }
-}
-
-impl<B: fmt::Debug> fmt::Debug for Visited<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Visited")
-            .field("inner", &self.inner)
-            .field("visitors", &self.visitors.len())
-            .finish_non_exhaustive()
-    }
 }

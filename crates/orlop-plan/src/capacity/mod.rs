@@ -25,7 +25,7 @@ mod space;
 
 use self::descent::{Descent, DescentOutcome};
 use crate::normal::Normal;
-use crate::random::SplitMix64;
+use orlop_core::SplitMix64;
 
 pub(crate) use self::neighbors::Neighbors;
 

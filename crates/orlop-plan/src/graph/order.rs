@@ -6,7 +6,7 @@
 //! leaves no more bytes than before, is executed at once: no order is better without it.
 
 use super::{Graph, NodeId, Source, ValueId, rounded};
-use orlop_core::Alignment;
+use orlop_core::{Alignment, SplitMix64};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -288,10 +288,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns a number for a node; the exclusive or of them is one for a set (SplitMix64's mixing function).
+/// Returns a number for a node; the exclusive or of them is one for a set.
 fn key(node: usize) -> u64 {
-    let mut bits = (node as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
+    SplitMix64::at(0, node as u64).next_u64()
 }

@@ -7,8 +7,8 @@
 use super::decode::Decoder;
 use crate::capacity::Placement;
 use crate::normal::{Normal, SectionSpan};
-use crate::random::SplitMix64;
 use crate::skyline::orders::ranks;
+use orlop_core::SplitMix64;
 
 /// A plan, and the order that gives it.
 #[derive(Debug, Clone)]

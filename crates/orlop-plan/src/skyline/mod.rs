@@ -27,8 +27,8 @@ use self::improve::{Candidate, improve};
 use self::orders::{Keys, ranks};
 use crate::capacity::{self, Neighbors, Placement};
 use crate::normal::Normal;
-use crate::random::SplitMix64;
 use crate::{Plan, Problem};
+use orlop_core::SplitMix64;
 
 pub use self::budget::SearchBudget;
 pub use self::orders::{BufferOrder, ORDERS, OrderKey};

@@ -10,60 +10,12 @@
 //! side that then enters has read with acquire what the other stored with release. A model with a common word
 //! would order more than that, and hide races.
 
-#[cfg(loom)]
-use crate::ordering;
-#[cfg(loom)]
-use loom::sync::atomic::fence;
+pub use self::imp::{asymmetric, heavy, light, light_or_full, try_heavy};
 
-/// Returns `true` if [`light`] and [`heavy`] work as a pair in this process. If not, `light` must not be
-/// relied on.
-#[cfg(loom)]
-pub fn asymmetric() -> bool {
-    true
-}
-
-/// Executes the frequent side's fence, between its write and its read.
-#[cfg(loom)]
-pub fn light() {
-    fence(ordering!("fence.light", SeqCst));
-}
-
-/// Executes the frequent side's fence, also where there is no asymmetric pair.
-#[cfg(loom)]
-pub fn light_or_full() {
-    light();
-}
-
-/// Executes the rare side's fence, between its write and its read.
-#[cfg(loom)]
-pub fn heavy() {
-    fence(ordering!("fence.heavy", SeqCst));
-}
-
-/// Executes the rare side's fence if the system does not refuse it. Returns `true` if it was executed.
-#[cfg(loom)]
-pub fn try_heavy() -> bool {
-    heavy();
-    true
-}
-
-#[cfg(not(loom))]
-pub use self::imp::{asymmetric, heavy, light_or_full, try_heavy};
-
-/// Executes the frequent side's fence, between its write and its read.
-#[cfg(not(loom))]
-#[inline(always)]
-pub fn light() {
-    #[cfg(not(miri))]
-    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
-    #[cfg(miri)]
-    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-}
-
-#[cfg(all(not(loom), target_os = "linux", not(miri)))]
+#[cfg(all(target_os = "linux", not(any(loom, miri))))]
 mod imp {
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, Ordering, fence};
+    use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 
     /// Set when the pair is known to work.
     static WORKS: AtomicBool = AtomicBool::new(false);
@@ -78,7 +30,8 @@ mod imp {
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0) == 0 }
     }
 
-    /// Returns `true` if [`light`](super::light) and [`heavy`] work as a pair in this process.
+    /// Returns `true` if [`light`] and [`heavy`] work as a pair in this process. If not, `light` must not be
+    /// relied on.
     pub fn asymmetric() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| {
@@ -88,12 +41,18 @@ mod imp {
         })
     }
 
+    /// Executes the frequent side's fence, between its write and its read.
+    #[inline(always)]
+    pub fn light() {
+        compiler_fence(Ordering::SeqCst);
+    }
+
     /// Executes the frequent side's fence, also where there is no asymmetric pair, or none that
     /// [`asymmetric`] has found yet.
     #[inline(always)]
     pub fn light_or_full() {
         // A full fence is right in either case.
-        if WORKS.load(Ordering::Relaxed) { super::light() } else { fence(Ordering::SeqCst) }
+        if WORKS.load(Ordering::Relaxed) { light() } else { fence(Ordering::SeqCst) }
     }
 
     /// Executes the rare side's fence, between its write and its read.
@@ -115,21 +74,33 @@ mod imp {
     }
 }
 
-#[cfg(all(not(loom), any(not(target_os = "linux"), miri)))]
+/// The full fence on both sides.
+#[cfg(any(not(target_os = "linux"), loom, miri))]
 mod imp {
-    /// Returns `true` under Miri, which thus runs the code that runs on Linux.
+    use crate::ordering;
+    #[cfg(loom)]
+    use loom::sync::atomic::fence;
+    #[cfg(not(loom))]
+    use std::sync::atomic::fence;
+
+    /// Returns `true` under loom and Miri, which thus run the code that runs on Linux.
     pub fn asymmetric() -> bool {
-        cfg!(miri)
+        cfg!(any(loom, miri))
+    }
+
+    /// Executes the frequent side's fence, between its write and its read.
+    pub fn light() {
+        fence(ordering!("fence.light", SeqCst));
     }
 
     /// Executes the frequent side's fence, also where there is no asymmetric pair.
     pub fn light_or_full() {
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        light();
     }
 
     /// Executes the rare side's fence, between its write and its read.
     pub fn heavy() {
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        fence(ordering!("fence.heavy", SeqCst));
     }
 
     /// Executes the rare side's fence. Returns `true`.

@@ -12,7 +12,7 @@ mod parking;
 mod raw_lock;
 mod reentry;
 
-pub use self::backoff::Backoff;
+pub(crate) use self::backoff::Backoff;
 pub use self::cell::{MutPtr, UnsafeCell};
 pub use self::cold_mutex::{ColdMutex, ColdMutexGuard};
 pub use self::end::End;

@@ -106,7 +106,7 @@ impl RawLock {
     /// Waits without sleeping until the lock is free, and locks it: the thread that unlocks may not see the
     /// mark.
     fn poll(&self) {
-        let backoff = Backoff::new();
+        let backoff = Backoff::default();
         while !self.try_lock() {
             backoff.wait();
         }

@@ -91,7 +91,7 @@ impl<V, S> Slot<V, S> {
     /// Waits until the owner is outside. The gate is closed and the heavy fence executed, so an owner that
     /// enters later finds the gate closed.
     pub(super) fn wait_for_owner(&self) {
-        let backoff = Backoff::new();
+        let backoff = Backoff::default();
         let vacant = ordering!("slots.vacant", Acquire);
         let mut busy = self.busy.load(vacant) != 0;
         while busy {
@@ -107,7 +107,7 @@ impl<V, S> Slot<V, S> {
 
     /// Enters a shared slot.
     pub(super) fn lock(&self) {
-        let backoff = Backoff::new();
+        let backoff = Backoff::default();
         let take = ordering!("slots.take", Acquire);
         while self.busy.compare_exchange(0, BUSY, take, Ordering::Relaxed).is_err() {
             backoff.wait();

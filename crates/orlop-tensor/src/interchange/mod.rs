@@ -4,16 +4,14 @@
 pub mod archive;
 #[cfg(feature = "dlpack")]
 pub mod dlpack;
-#[cfg(any(feature = "archive", feature = "npy"))]
+#[cfg(any(feature = "archive", feature = "npy", feature = "safetensors"))]
 mod named;
 #[cfg(feature = "ndarray")]
 pub mod ndarray;
 #[cfg(feature = "npy")]
 pub mod npy;
-#[cfg(any(feature = "archive", feature = "npy", feature = "safetensors"))]
-mod replace;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
 
-#[cfg(any(feature = "archive", feature = "npy"))]
+#[cfg(any(feature = "archive", feature = "npy", feature = "safetensors"))]
 pub use self::named::NamedTensors;

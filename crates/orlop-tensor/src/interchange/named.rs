@@ -2,6 +2,8 @@
 
 use crate::Tensor;
 use crate::error::{NoSuchTensor, Result};
+#[cfg(feature = "safetensors")]
+use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::Path;
@@ -36,6 +38,16 @@ impl NamedTensors {
     /// Creates the empty contents of a file.
     pub(super) fn of_file(path: Option<&Path>) -> Self {
         Self { path: path.map(Arc::from), ..Self::default() }
+    }
+
+    /// Creates the contents of a file whose order is that of the names.
+    #[cfg(feature = "safetensors")]
+    pub(super) fn of_map(path: Option<&Path>, tensors: BTreeMap<String, Tensor>) -> Self {
+        let mut all = Self::of_file(path);
+        for (name, tensor) in tensors {
+            let _is_new = all.insert(&name, tensor);
+        }
+        all
     }
 
     /// Appends a tensor. Returns `false`, and does nothing, if the name is taken.

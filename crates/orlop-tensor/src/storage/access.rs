@@ -1,28 +1,9 @@
 //! Access to the bytes of a storage, and its restrictions.
 
-use super::{ReadGuard, Storage, WriteGuard};
+use super::{Storage, TensorSlice, TensorSliceMut};
 use crate::borrows::Flags;
 use crate::error::{Error, Result};
 use orlop_alloc::Access;
-use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
-use std::slice;
-
-/// The bytes of a storage, with a read guard.
-#[derive(Debug)]
-pub struct StorageBytes<'a> {
-    ptr: NonNull<u8>,
-    len: usize,
-    _guard: ReadGuard<'a>,
-}
-
-/// The bytes of a storage, with a write guard.
-#[derive(Debug)]
-pub struct StorageBytesMut<'a> {
-    ptr: NonNull<u8>,
-    len: usize,
-    _guard: WriteGuard<'a>,
-}
 
 impl Storage {
     /// Borrows the bytes for reading.
@@ -31,25 +12,28 @@ impl Storage {
     ///
     /// [`Error::Borrowed`] during a write; [`Error::AccessRefused`], [`Error::Unbound`];
     /// [`NotHostAccessible`](orlop_alloc::Error::NotHostAccessible) for memory of other devices.
-    pub fn read(&self) -> Result<StorageBytes<'_>> {
+    pub fn read(&self) -> Result<TensorSlice<'_, u8>> {
         // Otherwise there is no byte, or readers are not counted.
         if self.is_whole()
             && self.cell.last() < usize::MAX
             && let Some(guard) = self.cell.try_read()
             && guard.block().access == Access::Host
         {
-            return Ok(StorageBytes { ptr: guard.block().ptr, len: guard.bytes(), _guard: guard });
+            // SAFETY: a block's bytes in use are initialised (a block's obligations).
+            return Ok(unsafe { TensorSlice::new(guard.block().ptr, guard.bytes(), guard) });
         }
         self.read_slowly()
     }
 
     #[inline(never)]
-    fn read_slowly(&self) -> Result<StorageBytes<'_>> {
+    fn read_slowly(&self) -> Result<TensorSlice<'_, u8>> {
         let guard = self.cell.read_range(self.range())?;
         let (base, len) = (guard.host()?, self.bytes_of(guard.bytes()));
         let start = if len == 0 { 0 } else { self.start };
         // SAFETY: inside the block: `start + len` is at most the bytes in use.
-        Ok(StorageBytes { ptr: unsafe { base.add(start) }, len, _guard: guard })
+        let ptr = unsafe { base.add(start) };
+        // SAFETY: as above, and as in `read`.
+        Ok(unsafe { TensorSlice::new(ptr, len, guard) })
     }
 
     /// Borrows the bytes for writing. A deferred copy is made first.
@@ -58,23 +42,26 @@ impl Storage {
     ///
     /// [`Error::Borrowed`] during a read or a write; [`Error::ReadOnly`], [`Error::AccessRefused`],
     /// [`Error::Unbound`]; out of memory if a copy is needed.
-    pub fn write(&self) -> Result<StorageBytesMut<'_>> {
+    pub fn write(&self) -> Result<TensorSliceMut<'_, u8>> {
         if self.is_whole()
             && let Some(guard) = self.cell.try_write()
             && guard.block().access == Access::Host
         {
-            return Ok(StorageBytesMut { ptr: guard.block().ptr, len: guard.bytes(), _guard: guard });
+            // SAFETY: as in `read`.
+            return Ok(unsafe { TensorSliceMut::new(guard.block().ptr, guard.bytes(), guard) });
         }
         self.write_slowly()
     }
 
     #[inline(never)]
-    fn write_slowly(&self) -> Result<StorageBytesMut<'_>> {
+    fn write_slowly(&self) -> Result<TensorSliceMut<'_, u8>> {
         let guard = self.cell.write_range(self.range())?;
         let (base, len) = (guard.host()?, self.bytes_of(guard.bytes()));
         let start = if len == 0 { 0 } else { self.start };
         // SAFETY: inside the block: `start + len` is at most the bytes in use.
-        Ok(StorageBytesMut { ptr: unsafe { base.add(start) }, len, _guard: guard })
+        let ptr = unsafe { base.add(start) };
+        // SAFETY: as above, and as in `read`.
+        Ok(unsafe { TensorSliceMut::new(ptr, len, guard) })
     }
 
     /// Returns the address of the bytes. No guard is held: the caller has to ensure that the access is valid.
@@ -168,38 +155,3 @@ impl Storage {
         if self.is_foreign_process() { Err(Error::ForeignProcess { operation }) } else { Ok(()) }
     }
 }
-
-impl Deref for StorageBytes<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: valid and initialised (a block's obligations), and nothing writes while the guard exists.
-        unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-impl Deref for StorageBytesMut<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: valid and initialised (a block's obligations), and nothing else writes while the guard
-        // exists.
-        unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-impl DerefMut for StorageBytesMut<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; nothing else accesses the bytes, and the guard is borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-// SAFETY: shared access to bytes that nothing writes.
-unsafe impl Send for StorageBytes<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for StorageBytes<'_> {}
-// SAFETY: exclusive access to the bytes, which are handed out as references.
-unsafe impl Send for StorageBytesMut<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for StorageBytesMut<'_> {}

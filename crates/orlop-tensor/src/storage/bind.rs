@@ -1,10 +1,11 @@
 //! Binding a storage to memory of the caller, in place, and unbinding it.
 
 use super::memory::Origin;
-use super::{Storage, WHOLE, adopted};
+use super::{Storage, adopted};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use orlop_alloc::Block;
+use orlop_core::Device;
 use std::sync::Arc;
 
 /// A block that a storage did not accept, with the reason.
@@ -58,7 +59,7 @@ impl Storage {
     /// [`BindError`] with the block and [`Error::AlreadyBound`], [`Error::DeviceMismatch`],
     /// [`Error::Borrowed`], or [`Error::NotResizable`] for a part of a storage.
     pub fn bind_block(&self, block: Block) -> Result<(), BindError> {
-        if let Err(source) = self.check_bindable(&block) {
+        if let Err(source) = self.check_bindable(block.device()) {
             return Err(BindError { block, source });
         }
         // Counting it runs user code, so it comes before the guard.
@@ -90,9 +91,7 @@ impl Storage {
     /// [`Error::AccessRefused`] and [`Error::ForeignProcess`] if a block, which gives full access to its
     /// memory, would bypass a restriction.
     pub fn unbind(&self) -> Result<Block> {
-        if self.len != WHOLE {
-            return Err(Error::NotResizable { why: Unresizable::Part });
-        }
+        self.check_whole()?;
         self.check_own_process("unbinding")?;
         let mut guard = self.cell.change()?;
         self.cell.check_not_planned()?;
@@ -117,13 +116,10 @@ impl Storage {
         Ok(block)
     }
 
-    fn check_bindable(&self, block: &Block) -> Result<()> {
-        if self.len != WHOLE {
-            return Err(Error::NotResizable { why: Unresizable::Part });
-        }
-        if self.device() != block.device() {
-            return Err(Error::DeviceMismatch { expected: self.device(), actual: block.device() });
-        }
+    /// Fails unless memory of a device can be bound to this storage.
+    pub(super) fn check_bindable(&self, device: Device) -> Result<()> {
+        self.check_whole()?;
+        self.check_device(device)?;
         if self.is_unbound() { Ok(()) } else { Err(Error::AlreadyBound) }
     }
 }

@@ -38,7 +38,7 @@ impl Storage {
             WHOLE => Ok((copy_of(block, bytes)?, bytes)),
             _ => copy_part(block, start, self.bytes_of(bytes)),
         };
-        let clone = self.cell.in_context(|| self.cell.lazy_clone(MemoryBlock::is_simple, part))?;
+        let clone = self.cell.in_context(|| self.cell.lazy_clone(MemoryBlock::has_allocator, part))?;
         let clone = Self::of_cell(clone);
         Ok(if clone.is_copy_on_write() { Self { start, len, ..clone } } else { clone })
     }

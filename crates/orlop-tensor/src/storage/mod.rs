@@ -22,10 +22,10 @@ mod planned;
 mod pool_part;
 mod release;
 mod resize;
+mod slices;
 mod tensor_impl;
 pub(crate) mod transfer;
 
-pub use self::access::{StorageBytes, StorageBytesMut};
 pub use self::bind::BindError;
 pub(crate) use self::cell::{NewCell, StorageCell};
 pub(crate) use self::guard::{ReadGuard, Registration, WriteGuard};
@@ -33,6 +33,7 @@ pub use self::hooks::{StorageHook, clear_storage_hook, set_storage_hook};
 pub(crate) use self::memory::MemoryRequest;
 use self::memory::Origin;
 pub use self::options::TensorOptions;
+pub use self::slices::{TensorSlice, TensorSliceMut};
 pub(crate) use self::tensor_impl::TensorImpl;
 
 use crate::borrows::Flags;
@@ -248,6 +249,15 @@ impl Storage {
     }
 
     /// Returns the range of the handle in the whole, in bytes; without an end for the whole.
+    fn check_whole(&self) -> Result<()> {
+        if self.is_whole() { Ok(()) } else { Err(Error::NotResizable { why: Unresizable::Part }) }
+    }
+
+    fn check_device(&self, actual: Device) -> Result<()> {
+        let expected = self.device();
+        if expected == actual { Ok(()) } else { Err(Error::DeviceMismatch { expected, actual }) }
+    }
+
     pub(crate) fn range(&self) -> Range<usize> {
         self.start..self.start.saturating_add(self.len)
     }

@@ -1,7 +1,7 @@
 //! Storages in planned memory: cells over parts of one block, which overlap in space but not in time.
 
 use super::release::nothing_like;
-use super::{Storage, StorageCell, WHOLE};
+use super::{Storage, StorageCell};
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Revocation, Unresizable};
 use orlop_alloc::{MemoryBlock, engine_support::DeviceOps};
@@ -152,12 +152,8 @@ impl Storage {
     ///
     /// All handles are the caller's, and nothing uses them.
     pub(crate) unsafe fn move_planned(&self, to: &Self) -> Result<()> {
-        if to.len != WHOLE {
-            return Err(Error::NotResizable { why: Unresizable::Part });
-        }
-        if to.device() != self.device() {
-            return Err(Error::DeviceMismatch { expected: self.device(), actual: to.device() });
-        }
+        to.check_whole()?;
+        self.check_device(to.device())?;
         let target = to.shared_cell();
         let mut guard = target.change()?;
         if !to.is_unbound() {

@@ -5,8 +5,8 @@
 //! refused, and accesses to all other bytes are not affected. The registration is the owner of the memory of
 //! the bound storage, so it ends with its last user.
 
+use super::Storage;
 use super::guard::WriteRegistration;
-use super::{Storage, WHOLE};
 use crate::Tensor;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
@@ -31,15 +31,7 @@ impl Storage {
     /// to another storage; those of writing to the pool, and [`Error::ForeignProcess`]. Both are unchanged
     /// then.
     pub fn bind_part(&self, pool: &Self, bytes: Range<usize>) -> Result<()> {
-        if self.len != WHOLE {
-            return Err(Error::NotResizable { why: Unresizable::Part });
-        }
-        if self.device() != pool.device() {
-            return Err(Error::DeviceMismatch { expected: self.device(), actual: pool.device() });
-        }
-        if !self.is_unbound() {
-            return Err(Error::AlreadyBound);
-        }
+        self.check_bindable(pool.device())?;
         pool.check_own_process("binding a part")?;
         let part = pool.slice(bytes)?;
         let block = part.lease()?;

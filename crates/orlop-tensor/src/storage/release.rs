@@ -3,7 +3,7 @@
 use super::memory::Origin;
 use super::{Storage, WHOLE};
 use crate::borrows::Flags;
-use crate::error::{Error, Result, Unresizable};
+use crate::error::Result;
 use orlop_alloc::{Block, MemoryBlock, engine_support::Record};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
@@ -41,10 +41,12 @@ impl Storage {
     ///
     /// [`Error::NotResizable`] for parts of storages and planned memory; [`Error::ReadOnly`] after
     /// [`Storage::mark_immutable`], as for mapped files; [`Error::Borrowed`] during a read or a write.
+    ///
+    /// [`Error::NotResizable`]: crate::Error::NotResizable
+    /// [`Error::ReadOnly`]: crate::Error::ReadOnly
+    /// [`Error::Borrowed`]: crate::Error::Borrowed
     pub fn clear(&self) -> Result<()> {
-        if self.len != WHOLE {
-            return Err(Error::NotResizable { why: Unresizable::Part });
-        }
+        self.check_whole()?;
         let mut guard = self.cell.change()?;
         if self.is_unbound() {
             return Ok(());

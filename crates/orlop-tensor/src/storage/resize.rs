@@ -3,9 +3,9 @@
 use super::cow::copy_bytes;
 use super::guard::{ChangeGuard, ReplacedMemory};
 use super::memory::Origin;
-use super::{Storage, StorageCell, TensorOptions, WHOLE};
+use super::{Storage, StorageCell, TensorOptions};
 use crate::borrows::Flags;
-use crate::error::{Error, Result, Unresizable};
+use crate::error::{Error, Result};
 use std::sync::Arc;
 
 /// The flags that belong to the memory, not to the storage. Immutable memory stays with its storage.
@@ -23,8 +23,8 @@ impl Storage {
         if self.cell.borrows.flags().has(Flags::IMMUTABLE) {
             return Err(Error::ReadOnly { reason: self.cell.notes().get() });
         }
+        self.check_whole()?;
         match self.cell.fixed() {
-            _ if self.len != WHOLE => Err(Error::NotResizable { why: Unresizable::Part }),
             Some(why) => Err(Error::NotResizable { why }),
             None => self.check_own_process("resizing"),
         }
@@ -120,13 +120,9 @@ impl Storage {
     pub fn swap_data(&self, other: &Self) -> Result<()> {
         for storage in [self, other] {
             storage.check_own_process("swapping")?;
-            if storage.len != WHOLE {
-                return Err(Error::NotResizable { why: Unresizable::Part });
-            }
+            storage.check_whole()?;
         }
-        if self.device() != other.device() {
-            return Err(Error::DeviceMismatch { expected: self.device(), actual: other.device() });
-        }
+        self.check_device(other.device())?;
         if self.is_alias_of(other) {
             return Ok(());
         }

@@ -4,28 +4,11 @@ use super::Tensor;
 use crate::error::{Error, Result};
 use crate::host;
 use crate::plain::Plain;
-use crate::storage::{ReadGuard, Registration, TensorImpl, WriteGuard};
+use crate::storage::{ReadGuard, Registration, TensorImpl, TensorSlice, TensorSliceMut, WriteGuard};
 use orlop_alloc::{Access, MemoryBlock};
 use orlop_core::{DType, Element, Layout, Overlap};
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::ptr::NonNull;
-use std::slice;
-
-/// The elements of a contiguous tensor, with a read guard.
-#[derive(Debug)]
-pub struct TensorSlice<'a, T> {
-    ptr: NonNull<T>,
-    len: usize,
-    _guard: ReadGuard<'a>,
-}
-
-/// The elements of a contiguous tensor, with a write guard.
-#[derive(Debug)]
-pub struct TensorSliceMut<'a, T> {
-    ptr: NonNull<T>,
-    len: usize,
-    _guard: WriteGuard<'a>,
-}
 
 impl TensorImpl {
     pub(crate) fn check_dtype(&self, expected: DType) -> Result<()> {
@@ -229,7 +212,8 @@ impl Tensor {
             return Err(Error::NotContiguous);
         }
         let (guard, ptr) = imp.read_first()?;
-        Ok(TensorSlice { ptr, len: imp.layout.numel(), _guard: guard })
+        // SAFETY: `read_first` has checked the elements, and any bytes are valid ones (`T` is `Plain`).
+        Ok(unsafe { TensorSlice::new(ptr, imp.layout.numel(), guard) })
     }
 
     /// Borrows the elements, in order, as a slice for writing. A deferred copy is made first.
@@ -245,7 +229,8 @@ impl Tensor {
             return Err(Error::NotContiguous);
         }
         let (guard, ptr) = imp.write_first()?;
-        Ok(TensorSliceMut { ptr, len: imp.layout.numel(), _guard: guard })
+        // SAFETY: as in `as_slice`, by `write_first`.
+        Ok(unsafe { TensorSliceMut::new(ptr, imp.layout.numel(), guard) })
     }
 
     /// Copies the elements to a vector in row-major order, from any device and strides.
@@ -281,41 +266,3 @@ impl Tensor {
         only.ok_or_else(|| Error::CountMismatch { expected: 1, actual: self.numel() })
     }
 }
-
-impl<T> Deref for TensorSlice<'_, T> {
-    type Target = [T];
-
-    #[inline]
-    fn deref(&self) -> &[T] {
-        // SAFETY: `read_first` has checked that `len` elements from `ptr` are inside the storage and aligned;
-        // any bytes are valid elements (`T` is `Plain`); nothing writes them while the guard exists.
-        unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-impl<T> Deref for TensorSliceMut<'_, T> {
-    type Target = [T];
-
-    #[inline]
-    fn deref(&self) -> &[T] {
-        // SAFETY: as for `TensorSlice`; nothing else writes while the guard exists.
-        unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-impl<T> DerefMut for TensorSliceMut<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`; nothing else reads, either, and the guard is borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-// SAFETY: shared access to elements that nothing writes.
-unsafe impl<T: Sync> Send for TensorSlice<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for TensorSlice<'_, T> {}
-// SAFETY: exclusive access to the elements, which are handed out as references.
-unsafe impl<T: Send> Send for TensorSliceMut<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for TensorSliceMut<'_, T> {}

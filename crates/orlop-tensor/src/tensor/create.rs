@@ -206,47 +206,14 @@ impl Tensor {
         if !leads_there || count > 2f64.powi(52) {
             return Err(Error::EmptyRange { start, end, step });
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
-        let count = count as usize;
-        Self::generate([count], &options.into(), |index| start + index * step)
-    }
-
-    /// Creates a tensor of `count` equally spaced numbers from `start` to `end`, both included.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Tensor::empty`].
-    pub fn linspace<'a>(
-        start: f64,
-        end: f64,
-        count: usize,
-        options: impl Into<TensorOptions<'a>>,
-    ) -> Result<Self> {
-        #[expect(clippy::cast_precision_loss, reason = "an index of an element")]
-        let last = count.saturating_sub(1).max(1) as f64;
-        let step = (end - start) / last;
-        // Computed from both ends, as PyTorch does: the last element is exactly `end`.
-        let value = move |index: f64| {
-            if index < last / 2.0 { start + step * index } else { end - step * (last - index) }
-        };
-        let from_start = move |index| if last == 1.0 && index == 0.0 { start } else { value(index) };
-        Self::generate([count], &options.into(), from_start)
-    }
-
-    /// Creates elements by index in a contiguous tensor on the host, and moves it to its device.
-    fn generate(
-        shape: impl IntoShape,
-        options: &TensorOptions<'_>,
-        value: impl Fn(f64) -> f64,
-    ) -> Result<Self> {
+        let options = options.into();
         if options.dtype.is_complex() {
             return Err(orlop_core::Error::DTypeNotIn { dtype: options.dtype, set: DTypeSet::Reals }.into());
         }
-        Self::build(shape.into_shape()?, options, |index| {
-            #[expect(clippy::cast_precision_loss, reason = "an index of an element")]
-            let index = index as f64;
-            Scalar::Float(value(index))
-        })
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+        let count = count as usize;
+        #[expect(clippy::cast_precision_loss, reason = "an index of an element")]
+        Self::build([count].into_shape()?, &options, |index| Scalar::Float(start + index as f64 * step))
     }
 
     /// Creates the identity matrix of `rows` × `columns`.

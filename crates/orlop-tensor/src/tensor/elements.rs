@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 /// Iterates over the offsets of a layout's elements from the first one, in row-major order.
 #[derive(Debug, Clone)]
-pub(super) struct Offsets<'a> {
+pub(crate) struct Offsets<'a> {
     sizes: &'a [usize],
     strides: &'a [usize],
     /// The next index; empty for no dimensions.
@@ -20,7 +20,7 @@ pub(super) struct Offsets<'a> {
 }
 
 impl<'a> Offsets<'a> {
-    pub(super) fn new(sizes: &'a [usize], strides: &'a [usize]) -> Self {
+    pub(crate) fn new(sizes: &'a [usize], strides: &'a [usize]) -> Self {
         // Fits, or is zero because a size is zero.
         let left = sizes.iter().fold(1usize, |product, &size| product.wrapping_mul(size));
         let left = if sizes.contains(&0) { 0 } else { left };
@@ -28,7 +28,7 @@ impl<'a> Offsets<'a> {
     }
 
     #[inline]
-    pub(super) fn next(&mut self) -> Option<usize> {
+    pub(crate) fn next(&mut self) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
         let here = self.offset;
         for dim in (0..self.sizes.len()).rev() {

@@ -16,12 +16,12 @@ mod shape;
 mod unique;
 mod views;
 
-pub use self::access::{TensorSlice, TensorSliceMut};
 pub use self::accessor::{Accessor, AccessorMut, SubAccessor, SubAccessorMut};
 pub use self::data::Nested;
 pub use self::display::{DisplayTensor, PrintOptions};
+pub(crate) use self::elements::Offsets;
 pub use self::elements::{Elements, ElementsMut, TensorElements, TensorElementsMut};
-pub use self::packed::{PackedAccessor, PackedAccessor32, PackedAccessor64, PackedIndex};
+pub use self::packed::{PackedAccessor, PackedIndex};
 pub use self::shape::IntoShape;
 
 use crate::error::{Error, Result};

@@ -36,7 +36,7 @@ impl PackedIndex for i64 {
     const MAX: usize = isize::MAX.unsigned_abs();
 }
 
-/// The elements of a tensor of `N` dimensions, as a kernel argument: see [`Tensor::packed_accessor32`].
+/// The elements of a tensor of `N` dimensions, as a kernel argument: see [`Tensor::packed_accessor`].
 ///
 /// The element at `index` is at `data + size_of::<T>() * Σ index[i] * strides[i]`. The layout in memory is
 /// that of PyTorch's `GenericPackedTensorAccessor`, and of this C declaration, without padding:
@@ -57,12 +57,6 @@ pub struct PackedAccessor<T: Plain, const N: usize, I: PackedIndex> {
     element: PhantomData<T>,
 }
 
-/// A [`PackedAccessor`] with 32-bit indices.
-pub type PackedAccessor32<T, const N: usize> = PackedAccessor<T, N, i32>;
-
-/// A [`PackedAccessor`] with 64-bit indices.
-pub type PackedAccessor64<T, const N: usize> = PackedAccessor<T, N, i64>;
-
 // SAFETY: all fields are; zero sizes describe no elements.
 unsafe impl<T: Plain, const N: usize, I: PackedIndex> Zeroable for PackedAccessor<T, N, I> {}
 // SAFETY: `repr(C)` of `Pod` fields. There is no padding: the indices are of 4 or 8 bytes, 2 N of them follow
@@ -70,13 +64,13 @@ unsafe impl<T: Plain, const N: usize, I: PackedIndex> Zeroable for PackedAccesso
 unsafe impl<T: Plain, const N: usize, I: PackedIndex> Pod for PackedAccessor<T, N, I> {}
 
 const _: () = {
-    type Narrow = PackedAccessor32<f32, 3>;
-    type Wide = PackedAccessor64<f32, 3>;
+    type Narrow = PackedAccessor<f32, 3, i32>;
+    type Wide = PackedAccessor<f32, 3, i64>;
     assert!(size_of::<Narrow>() == 8 + 2 * 3 * 4 && align_of::<Narrow>() == align_of::<u64>());
     assert!(size_of::<Wide>() == 8 + 2 * 3 * 8 && align_of::<Wide>() == align_of::<u64>());
     assert!(offset_of!(Narrow, data) == 0 && offset_of!(Narrow, sizes) == 8);
     assert!(offset_of!(Narrow, strides) == 8 + 3 * 4 && offset_of!(Wide, strides) == 8 + 3 * 8);
-    assert!(size_of::<PackedAccessor32<u8, 0>>() == 8 && size_of::<PackedAccessor32<u8, 1>>() == 16);
+    assert!(size_of::<PackedAccessor<u8, 0, i32>>() == 8 && size_of::<PackedAccessor<u8, 1, i32>>() == 16);
 };
 
 impl<T: Plain, const N: usize, I: PackedIndex> PackedAccessor<T, N, I> {
@@ -133,16 +127,17 @@ impl Tensor {
         self.imp().map_or(true, |imp| fits(imp, <i32 as PackedIndex>::MAX))
     }
 
-    /// Returns the address, the sizes and the strides by value, with 32-bit indices, for kernels that read
-    /// the elements. No guard is held: the caller keeps the tensor until the kernel is done, or records the
-    /// kernel's stream ([`Tensor::record_stream`]), and orders the kernel with other work.
+    /// Returns the address, the sizes and the strides by value, with 32- or 64-bit indices (`i32`, `i64`),
+    /// for kernels that read the elements. No guard is held: the caller keeps the tensor until the kernel is
+    /// done, or records the kernel's stream ([`Tensor::record_stream`]), and orders the kernel with other
+    /// work.
     ///
     /// ```
     /// use orlop_core::DType;
     /// use orlop_tensor::Tensor;
     ///
     /// let tensor = Tensor::arange(0.0, 6.0, 1.0, DType::F32)?.view([2, 3])?.t()?;
-    /// let argument = tensor.packed_accessor32::<f32, 2>()?;
+    /// let argument = tensor.packed_accessor::<f32, 2, i32>()?;
     /// assert_eq!((argument.sizes, argument.strides), ([3, 2], [1, 3]));
     /// assert_eq!(argument.address_of([2, 1]), Some(argument.data + 5 * 4));
     /// # Ok::<(), orlop_tensor::Error>(())
@@ -151,48 +146,26 @@ impl Tensor {
     /// # Errors
     ///
     /// [`Error::DTypeMismatch`], [`Error::RankMismatch`], [`Error::Misaligned`]; [`Error::IndexTooNarrow`]
-    /// unless [`Tensor::can_use_32bit_index`]; [`Error::Borrowed`] during a write.
-    pub fn packed_accessor32<T: Plain, const N: usize>(&self) -> Result<PackedAccessor32<T, N>> {
-        self.packed()
-    }
-
-    /// [`Tensor::packed_accessor32`] with 64-bit indices, which always fit.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Tensor::packed_accessor32`] but [`Error::IndexTooNarrow`].
-    pub fn packed_accessor64<T: Plain, const N: usize>(&self) -> Result<PackedAccessor64<T, N>> {
-        self.packed()
-    }
-
-    /// [`Tensor::packed_accessor32`] for kernels that write the elements. A deferred copy is made first, and
-    /// later lazy clones are real copies.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Tensor::packed_accessor32`]; [`Error::Borrowed`] during a read; [`Error::ReadOnly`];
-    /// [`Error::InternalOverlap`] if elements share memory.
-    pub fn packed_accessor32_mut<T: Plain, const N: usize>(&self) -> Result<PackedAccessor32<T, N>> {
-        self.packed_mut()
-    }
-
-    /// [`Tensor::packed_accessor32_mut`] with 64-bit indices, which always fit.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Tensor::packed_accessor32_mut`] but [`Error::IndexTooNarrow`].
-    pub fn packed_accessor64_mut<T: Plain, const N: usize>(&self) -> Result<PackedAccessor64<T, N>> {
-        self.packed_mut()
-    }
-
-    fn packed<T: Plain, const N: usize, I: PackedIndex>(&self) -> Result<PackedAccessor<T, N, I>> {
+    /// for 32-bit indices unless [`Tensor::can_use_32bit_index`]; [`Error::Borrowed`] during a write.
+    pub fn packed_accessor<T: Plain, const N: usize, I: PackedIndex>(
+        &self,
+    ) -> Result<PackedAccessor<T, N, I>> {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
         let guard = imp.read()?;
         PackedAccessor::new(imp, guard.block(), guard.bytes())
     }
 
-    fn packed_mut<T: Plain, const N: usize, I: PackedIndex>(&self) -> Result<PackedAccessor<T, N, I>> {
+    /// [`Tensor::packed_accessor`] for kernels that write the elements. A deferred copy is made first, and
+    /// later lazy clones are real copies.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::packed_accessor`]; [`Error::Borrowed`] during a read; [`Error::ReadOnly`];
+    /// [`Error::InternalOverlap`] if elements share memory.
+    pub fn packed_accessor_mut<T: Plain, const N: usize, I: PackedIndex>(
+        &self,
+    ) -> Result<PackedAccessor<T, N, I>> {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
         imp.check_apart()?;

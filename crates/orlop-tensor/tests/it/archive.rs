@@ -6,7 +6,7 @@ use crate::cases::{TensorCase, cases, damages, elements, in_little_memory};
 use crate::mock_device::{FAR, with_device};
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::interchange::NamedTensors;
-use orlop_tensor::interchange::archive::{self, ArchiveError, LoadOptions};
+use orlop_tensor::interchange::archive::{self, ArchiveError};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 use proptest::prelude::*;
 use std::ops::Range;
@@ -138,8 +138,7 @@ fn devices_are_kept() {
     let refused = refusal(archive::from_bytes(&bytes));
     assert!(refused.to_string().contains("map_device"), "{refused}");
     assert!(matches!(refused, ArchiveError::NoAllocator { device: FAR, kind: MemoryKind::Default }));
-    let to_host = LoadOptions::new().map_device(&|_| Device::CPU);
-    let loaded = archive::from_bytes_with(&bytes, &to_host).unwrap();
+    let loaded = archive::from_bytes_with(&bytes, |_| Device::CPU).unwrap();
     assert!(loaded.iter().all(|(_, tensor)| tensor.device().is_cpu()));
     assert_eq!(loaded.get("cut").unwrap().to_vec::<f32>().unwrap(), [10.0, 11.0, 12.0]);
 }
@@ -150,7 +149,7 @@ fn host_kinds_stay_on_the_host() {
     let bytes = archive::to_bytes([("a", Tensor::ones([4], pinned).unwrap())]).unwrap();
     assert_eq!(archive::from_bytes(&bytes).unwrap().get("a").unwrap().memory_kind(), MemoryKind::HostPinned);
     with_device(|_| {
-        let there = archive::from_bytes_with(&bytes, &LoadOptions::new().map_device(&|_| FAR)).unwrap();
+        let there = archive::from_bytes_with(&bytes, |_| FAR).unwrap();
         let there = there.get("a").unwrap();
         assert_eq!((there.device(), there.memory_kind()), (FAR, MemoryKind::Default));
         assert_eq!(there.to_vec::<u8>().unwrap(), [1; 4]);

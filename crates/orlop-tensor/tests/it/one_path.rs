@@ -23,14 +23,13 @@ type Creation = fn(TensorOptions<'_>) -> Result<Tensor>;
 type Derivation<'a> = &'a dyn Fn() -> Result<Tensor>;
 
 /// Each creates six elements of `F32`.
-const CREATIONS: [(&str, Creation); 11] = [
+const CREATIONS: [(&str, Creation); 10] = [
     ("empty", |options| Tensor::empty([2, 3], options)),
     ("empty_strided", |options| Tensor::empty_strided([2, 3], &[1, 2], options)),
     ("zeros", |options| Tensor::zeros([2, 3], options)),
     ("ones", |options| Tensor::ones([2, 3], options)),
     ("full", |options| Tensor::full([2, 3], 4.0, options)),
     ("arange", |options| Tensor::arange(0.0, 6.0, 1.0, options)),
-    ("linspace", |options| Tensor::linspace(0.0, 1.0, 6, options)),
     ("eye", |options| Tensor::eye(2, 3, options)),
     ("from_slice_in", |options| Tensor::from_slice_in([2, 3], &[1.0f32; 6], options)),
     ("empty_like_with", |options| elsewhere().empty_like_with(options)),

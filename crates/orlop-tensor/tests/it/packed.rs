@@ -1,7 +1,7 @@
 //! Packed accessors, as kernels compute with them.
 
 use orlop_core::{DType, Layout, Shape, Strides};
-use orlop_tensor::{Error, PackedAccessor32, PackedAccessor64, Storage, Tensor, TensorOptions};
+use orlop_tensor::{Error, PackedAccessor, Storage, Tensor, TensorOptions};
 use orlop_testkit::fake_device::FakeDeviceBacking;
 
 /// A view of one byte of storage: expanded, so that its sizes and strides are anything.
@@ -18,7 +18,7 @@ fn every_element_is_where_its_index_says() {
     let all = Tensor::arange(0.0, 120.0, 1.0, DType::F32).unwrap().view([2, 3, 4, 5]).unwrap();
     let part = all.permute([2, 0, 3, 1]).unwrap().slice(2, Some(1), None, 2).unwrap();
     let (narrow, wide) =
-        (part.packed_accessor32::<f32, 4>().unwrap(), part.packed_accessor64::<f32, 4>().unwrap());
+        (part.packed_accessor::<f32, 4, i32>().unwrap(), part.packed_accessor::<f32, 4, i64>().unwrap());
     assert_eq!((narrow.sizes, narrow.strides), ([4, 2, 2, 3], [5, 60, 2, 20]));
     let elements = part.accessor::<f32, 4>().unwrap();
     for (a, b, c, d) in (0..96).map(|i| (i / 24, i / 12 % 2, i / 6 % 2, i % 3)) {
@@ -36,13 +36,13 @@ fn every_element_is_where_its_index_says() {
 fn a_kernel_argument_is_its_bytes() {
     let tensor = Tensor::zeros([2, 3], DType::F32).unwrap().t().unwrap();
     let address = tensor.storage().unwrap().block().unwrap().address() as u64;
-    let narrow = tensor.packed_accessor32::<f32, 2>().unwrap();
+    let narrow = tensor.packed_accessor::<f32, 2, i32>().unwrap();
     let bytes = bytemuck::bytes_of(&narrow);
     assert_eq!(bytes[..8], address.to_ne_bytes());
     let indices: Vec<i32> = bytemuck::cast_slice(&bytes[8..]).to_vec();
     assert_eq!(indices, [3, 2, 1, 3]);
-    assert_eq!(*bytemuck::from_bytes::<PackedAccessor32<f32, 2>>(bytes), narrow);
-    let wide: PackedAccessor64<f32, 2> = tensor.packed_accessor64().unwrap();
+    assert_eq!(*bytemuck::from_bytes::<PackedAccessor<f32, 2, i32>>(bytes), narrow);
+    let wide: PackedAccessor<f32, 2, i64> = tensor.packed_accessor().unwrap();
     let indices: Vec<i64> = bytemuck::cast_slice(&bytemuck::bytes_of(&wide)[8..]).to_vec();
     assert_eq!(indices, [3, 2, 1, 3]);
 }
@@ -52,10 +52,10 @@ fn indices_that_do_not_fit_are_a_typed_error() {
     const MAX: usize = i32::MAX as usize;
     let fits = |sizes: &[usize], strides: &[usize]| {
         let tensor = view(sizes, strides);
-        let narrow = tensor.packed_accessor32::<u8, 2>();
+        let narrow = tensor.packed_accessor::<u8, 2, i32>();
         assert_eq!(narrow.is_ok(), tensor.can_use_32bit_index());
         assert!(narrow.is_ok() || matches!(narrow, Err(Error::IndexTooNarrow { bits: 32 })), "{narrow:?}");
-        assert!(tensor.packed_accessor64::<u8, 2>().is_ok());
+        assert!(tensor.packed_accessor::<u8, 2, i64>().is_ok());
         tensor.can_use_32bit_index()
     };
     assert!(fits(&[1, MAX], &[0, 0]));
@@ -64,7 +64,7 @@ fn indices_that_do_not_fit_are_a_typed_error() {
     assert!(!fits(&[0, MAX + 1], &[0, 0]), "a size");
     // The stride of a dimension of size 1 is never used.
     assert!(fits(&[1, 3], &[MAX + 1, 0]));
-    let packed = view(&[1, 3], &[MAX + 1, 0]).packed_accessor32::<u8, 2>().unwrap();
+    let packed = view(&[1, 3], &[MAX + 1, 0]).packed_accessor::<u8, 2, i32>().unwrap();
     assert_eq!((packed.sizes, packed.strides), ([1, 3], [0, 0]));
     assert!(Tensor::undefined().can_use_32bit_index());
 }
@@ -86,18 +86,20 @@ fn far_elements_need_wide_indices() {
 fn a_writing_kernel_gets_memory_of_its_own() {
     let first = Tensor::zeros([4], DType::I32).unwrap();
     let second = first.lazy_clone().unwrap();
-    let (reads, writes) =
-        (first.packed_accessor32::<i32, 1>().unwrap(), second.packed_accessor32_mut::<i32, 1>().unwrap());
+    let (reads, writes) = (
+        first.packed_accessor::<i32, 1, i32>().unwrap(),
+        second.packed_accessor_mut::<i32, 1, i32>().unwrap(),
+    );
     assert_ne!(reads.data, writes.data);
     let third = second.lazy_clone().unwrap();
-    assert_ne!(third.packed_accessor32::<i32, 1>().unwrap().data, writes.data);
+    assert_ne!(third.packed_accessor::<i32, 1, i32>().unwrap().data, writes.data);
     let expanded = first.select(0, 0).unwrap().expand([3]).unwrap();
-    assert!(matches!(expanded.packed_accessor32_mut::<i32, 1>(), Err(Error::InternalOverlap)));
-    assert!(matches!(first.packed_accessor32::<f32, 1>(), Err(Error::DTypeMismatch { .. })));
-    assert!(matches!(first.packed_accessor64::<i32, 2>(), Err(Error::RankMismatch { .. })));
+    assert!(matches!(expanded.packed_accessor_mut::<i32, 1, i32>(), Err(Error::InternalOverlap)));
+    assert!(matches!(first.packed_accessor::<f32, 1, i32>(), Err(Error::DTypeMismatch { .. })));
+    assert!(matches!(first.packed_accessor::<i32, 2, i64>(), Err(Error::RankMismatch { .. })));
     let guard = first.as_mut_slice::<i32>().unwrap();
-    assert!(matches!(first.packed_accessor32::<i32, 1>(), Err(Error::Borrowed { .. })));
+    assert!(matches!(first.packed_accessor::<i32, 1, i32>(), Err(Error::Borrowed { .. })));
     drop(guard);
-    let empty = Tensor::empty([0, 3], DType::F32).unwrap().packed_accessor32::<f32, 2>().unwrap();
+    let empty = Tensor::empty([0, 3], DType::F32).unwrap().packed_accessor::<f32, 2, i32>().unwrap();
     assert_eq!((empty.data, empty.sizes), (0, [0, 3]));
 }

@@ -3,8 +3,7 @@
 use super::engine::{LendRefusal, PlannedEngine};
 use super::program::{BufferDeclaration, memory_of};
 use crate::fault::{ConformanceFault, equal, rule};
-use crate::pattern;
-use orlop_core::{DType, MemoryKind};
+use orlop_core::{DType, MemoryKind, SplitMix64};
 use orlop_tensor::{Error, Tensor};
 use std::ops::Range;
 
@@ -17,7 +16,7 @@ pub(super) struct PlannedModel<'a> {
     /// By buffer that has bytes of its own. `None`: any.
     contents: Vec<Vec<Option<u8>>>,
     addresses: Vec<Option<usize>>,
-    random: u64,
+    random: SplitMix64,
 }
 
 /// Calls a function that is generic over the element type of a tensor.
@@ -58,12 +57,18 @@ impl<'a> PlannedModel<'a> {
     pub(super) fn new(buffers: &'a [BufferDeclaration], seed: u64) -> Self {
         let places = (0..buffers.len()).map(|buffer| memory_of(buffers, buffer)).collect();
         let contents = buffers.iter().map(|buffer| vec![None; buffer.bytes()]).collect();
-        Self { buffers, places, contents, addresses: vec![None; buffers.len()], random: seed }
+        Self {
+            buffers,
+            places,
+            contents,
+            addresses: vec![None; buffers.len()],
+            random: SplitMix64::new(seed),
+        }
     }
 
     /// Returns a random number below `end`.
     pub(super) fn choose(&mut self, end: u64) -> u64 {
-        pattern::next(&mut self.random) % end.max(1)
+        self.random.next_u64() % end.max(1)
     }
 
     /// Returns the step after the last one that uses a temporary buffer.
@@ -240,7 +245,7 @@ impl<'a> PlannedModel<'a> {
     /// Writes random bytes to a tensor.
     pub(super) fn write(&mut self, tensor: &Tensor, buffer: usize) -> Result<(), ConformanceFault> {
         let count = self.buffers[buffer].bytes();
-        let words = std::iter::repeat_with(|| pattern::next(&mut self.random).to_ne_bytes());
+        let words = std::iter::repeat_with(|| self.random.next_u64().to_ne_bytes());
         let bytes: Vec<u8> = words.take(count.div_ceil(8)).flatten().take(count).collect();
         by_dtype!(tensor, set, &bytes)?;
         let (memory, first) = self.places[buffer];

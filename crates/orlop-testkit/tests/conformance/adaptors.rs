@@ -1,7 +1,7 @@
 //! Adaptors: forwarding, and programs with failures that the adaptors cause.
 
 use crate::matrix::ADAPTORS;
-use orlop_alloc::adaptor::{Decision, Failing, Hardened, Limit, Retry, Rule, Tracking, Waiting};
+use orlop_alloc::adaptor::{Decision, Failing, Hardened, Hardening, Limit, Retry, Rule, Tracking, Waiting};
 use orlop_alloc::backing::System;
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::engine::Direct;
@@ -64,7 +64,7 @@ fn every_adaptor_forwards_what_it_does_not_implement() {
         "usage",
         "verify",
     ];
-    check!(|upstream| Hardened::builder(upstream).build(), &hardened);
+    check!(|upstream| Hardened::new(upstream, Hardening::new()), &hardened);
     check!(|upstream| RecordingMock::new(upstream).0, &["deallocate", "deallocate_raw", "semantics", "trim"]);
     // A handle is an adaptor too. Settings cannot be changed through a shared one.
     check!(|upstream| AllocatorRef::new(upstream).erase(), &["set_statistics"]);

@@ -1,7 +1,7 @@
 //! Every engine and adaptor against hostile user code.
 
 use crate::matrix::ADAPTORS;
-use orlop_alloc::adaptor::Hardened;
+use orlop_alloc::adaptor::{Hardened, Hardening};
 use orlop_alloc::backing::{BackingRef, HugePages, Mmap, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::caching::Caching;
@@ -59,7 +59,7 @@ engines! {
     };
     hardened: SuiteProfile::strict(), system, |backing| {
         let inner = Bfc::new(backing);
-        Hardened::builder(inner).quarantine(1 << 16).guard_pages(7).build().into_ref().erase()
+        Hardened::new(inner, Hardening::new().quarantine(1 << 16).guard_pages(7)).into_ref().erase()
     };
 }
 

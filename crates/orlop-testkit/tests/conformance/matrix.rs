@@ -3,13 +3,13 @@
 //! Whole suites along both axes (each engine over each backing, each engine under each adaptor), random
 //! programs for all other combinations. A failure names its combination: `adaptor(engine)/backing`.
 
-use orlop_alloc::adaptor::{Decision, Failing, Hardened, Limit, Retry, Tracking, Waiting};
+use orlop_alloc::adaptor::{Decision, Failing, Hardened, Hardening, Limit, Retry, Tracking, Waiting};
 use orlop_alloc::backing::{BackingRef, HugePages, Mmap, Null, Pinned, System, Visited};
 use orlop_alloc::bfc::{Bfc, BfcPolicy, RegionGrowth, Split};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding, ThreadArenas, UpstreamArena};
 use orlop_alloc::{Allocator, AllocatorRef};
-use orlop_context::observe::{Logging, Statistics, Warn};
+use orlop_context::observe::{Logging, Warn};
 use orlop_core::{Alignment, Device};
 use orlop_testkit::suite::programs_over;
 use orlop_testkit::{SuiteProfile, conformance_over};
@@ -42,7 +42,6 @@ pub(crate) const ADAPTORS: &[AdaptorCase] = &[
     ("limit", |upstream| Limit::new(upstream, usize::MAX >> 1).into_ref().erase()),
     ("observed", |upstream| {
         Arc::new(Logging::to_writer(std::io::sink())).attach(&upstream);
-        upstream.add_observer(Arc::new(Statistics::new()));
         upstream.add_observer(Arc::new(Warn::new()));
         upstream
     }),
@@ -58,8 +57,8 @@ pub(crate) const ADAPTORS: &[AdaptorCase] = &[
 
 /// Adaptors that change requests, or hold memory: they run programs, not the suites.
 const CHANGING: &[AdaptorCase] = &[
-    ("hardened", |upstream| Hardened::builder(upstream).quarantine(1 << 16).build().into_ref().erase()),
-    ("guarded", |upstream| Hardened::builder(upstream).guard_pages(7).build().into_ref().erase()),
+    ("hardened", |upstream| Hardened::new(upstream, Hardening::new().quarantine(1 << 16)).into_ref().erase()),
+    ("guarded", |upstream| Hardened::new(upstream, Hardening::new().guard_pages(7)).into_ref().erase()),
 ];
 
 /// Runs `check` for each name and reports all that failed.

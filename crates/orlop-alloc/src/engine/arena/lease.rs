@@ -59,7 +59,11 @@ impl ArenaSlot {
     /// Allocates from the leased segment, if `allowed` for these bytes, and returns the block's record, which
     /// lacks the fields of the request.
     #[inline(always)]
-    fn take(&mut self, request: &Request, allowed: impl FnOnce() -> bool) -> Option<Box<Record>> {
+    pub(in crate::engine) fn take(
+        &mut self,
+        request: &Request,
+        allowed: impl FnOnce() -> bool,
+    ) -> Option<Box<Record>> {
         let lease = &mut self.lease;
         let padding = lease.free.addr().wrapping_neg() & (request.align.bytes() - 1);
         let room = lease.room.checked_sub(padding)?.checked_sub(request.bytes)?;
@@ -87,7 +91,7 @@ impl ArenaSlot {
     ///
     /// The block is one of the engine that this slot is part of, and is returned to it.
     #[inline(always)]
-    unsafe fn give(&mut self, block: RawBlock) -> Option<RawBlock> {
+    pub(in crate::engine) unsafe fn give(&mut self, block: RawBlock) -> Option<RawBlock> {
         let lease = &mut self.lease;
         if block.token != lease.token || lease.live == 0 || self.unused.len() == self.unused.capacity() {
             return Some(block);
@@ -126,46 +130,44 @@ impl ArenaSlot {
     }
 }
 
-/// [`Allocator::take_cached`](crate::Allocator::take_cached) of engines of arenas.
-#[inline(always)]
-pub(in crate::engine) fn take_cached(counters: &ArenaCounters, request: &Request) -> Option<RawBlock> {
-    // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit, and takes
-    // the slow path, which checks the kind.
-    if request.bytes == 0 || request.zeroed {
-        return None;
-    }
-    // SAFETY: a lease calls nothing to divide its segment.
-    let mut guard = unsafe { counters.try_enter() }?;
-    let counts = guard.counts();
-    let allowed = || !counts.exceeds_limit(request.kind, request.bytes);
-    let mut record = guard.value().take(request, allowed)?;
-    let id = guard.count_in(request.kind, request.bytes, request.bytes);
-    record.assign_unused(request, id);
-    Some(RawBlock::new(record))
-}
+/// Implements the methods of [`CountingEngine`](crate::handle::CountingEngine) for an engine of arenas with
+/// these counters, without `deallocate_counted`.
+macro_rules! leases_segments {
+    ($counters:ident) => {
+        fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+            // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit,
+            // and takes the slow path, which checks the kind.
+            if request.bytes == 0 || request.zeroed {
+                return None;
+            }
+            // SAFETY: a lease calls nothing to divide its segment.
+            let mut guard = unsafe { self.$counters.try_enter() }?;
+            let counts = guard.counts();
+            let allowed = || !counts.exceeds_limit(request.kind, request.bytes);
+            let mut record = guard.value().take(request, allowed)?;
+            let id = guard.count_in(request.kind, request.bytes, request.bytes);
+            record.assign_unused(request, id);
+            Some(RawBlock::new(record))
+        }
 
-/// [`Allocator::give_cached`](crate::Allocator::give_cached) of engines of arenas.
-///
-/// # Safety
-///
-/// As for that function of the engine with these counters.
-#[inline(always)]
-pub(in crate::engine) unsafe fn give_cached(
-    counters: NonNull<ArenaCounters>,
-    block: RawBlock,
-) -> Option<RawBlock> {
-    if !block.uses.is_empty() {
-        return Some(block);
-    }
-    // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
-    let counters = unsafe { counters.as_ref() };
-    // SAFETY: a lease calls nothing to take a block back: the list of its records does not grow.
-    let Some(mut guard) = (unsafe { counters.try_enter() }) else { return Some(block) };
-    let (kind, granted, requested) = (block.kind, block.granted, block.requested);
-    // SAFETY: guaranteed by the caller.
-    if let Some(block) = unsafe { guard.value().give(block) } {
-        return Some(block);
-    }
-    guard.count_out(kind, granted, requested);
-    None
+        unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+            if !block.uses.is_empty() {
+                return Some(block);
+            }
+            // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
+            let counters = unsafe { &this.as_ref().$counters };
+            // SAFETY: a lease calls nothing to take a block back: the list of its records does not grow.
+            let Some(mut guard) = (unsafe { counters.try_enter() }) else { return Some(block) };
+            let (kind, granted, requested) = (block.kind, block.granted, block.requested);
+            // SAFETY: guaranteed by the caller.
+            if let Some(block) = unsafe { guard.value().give(block) } {
+                return Some(block);
+            }
+            guard.count_out(kind, granted, requested);
+            None
+        }
+
+        crate::handle::counted_by!($counters);
+    };
 }
+pub(in crate::engine) use leases_segments;

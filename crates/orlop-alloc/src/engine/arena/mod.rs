@@ -27,7 +27,7 @@ mod segments;
 mod tests;
 
 pub(super) use self::core::ArenaCore;
-pub(super) use self::lease::{ArenaCounters, give_cached, take_cached};
+pub(super) use self::lease::{ArenaCounters, leases_segments};
 pub(super) use self::segments::SEGMENT_BITS;
 
 use crate::backing::{Backing, BackingRef};
@@ -108,11 +108,6 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
         self.core.allocate(&self.counters, request)
     }
 
-    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
-    }
-
     /// Grows only the block that was allocated last, within its segment.
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         // SAFETY: guaranteed by the caller.
@@ -162,17 +157,6 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
 // SAFETY: 1. each path that hands a block out counts it in, and each path that takes one back counts it out,
 // as its last action, in `counters`. 2. the states are that counter's. 3. as for `allocate`.
 unsafe impl<B: Backing> CountingEngine for Arena<B> {
-    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        take_cached(&self.counters, request)
-    }
-
-    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
-        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
-        let counters = NonNull::from(unsafe { &this.as_ref().counters });
-        // SAFETY: guaranteed by the caller.
-        unsafe { give_cached(counters, block) }
-    }
-
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
@@ -181,5 +165,5 @@ unsafe impl<B: Backing> CountingEngine for Arena<B> {
         unsafe { ArenaCore::deallocate_counted(core, counters, block) }
     }
 
-    crate::handle::counted_by!(counters);
+    leases_segments!(counters);
 }

@@ -78,6 +78,18 @@ impl<B: Backing> Pool<B> {
 }
 
 impl<B: Backing> Pool<B> {
+    /// Hands out a block that was cached. Not called inside a slot: a backing is user code.
+    fn reuse(&self, mut record: Box<Record>, request: &Request) -> Result<RawBlock> {
+        // SAFETY: the block was cached and has not been handed out; its size is the request's, rounded.
+        if !unsafe { self.source.prepare(&record, request) } {
+            self.cache_slow(record);
+            return Err(self.source.cannot_zero());
+        }
+        self.counters.count_in(request.kind, record.granted, request.bytes);
+        record.assign(request);
+        Ok(RawBlock::new(record))
+    }
+
     /// Allocates what this thread's cache does not have, from another thread's cache or from the backing.
     #[cold]
     fn allocate_slow(&self, request: &Request, key: usize, cacheable: bool) -> Result<RawBlock> {
@@ -86,25 +98,12 @@ impl<B: Backing> Pool<B> {
         if cacheable && self.counters.slots() > 1 {
             self.counters.for_each_slot(|cache| found = found.take().or_else(|| cache.take(key)));
         }
-        let record = match found {
-            Some(mut record) => {
-                // SAFETY: the block was cached and has not been handed out; it has at least `request.bytes`
-                // bytes.
-                if !unsafe { self.source.prepare(&record, request) } {
-                    self.cache_slow(record);
-                    return Err(self.source.cannot_zero());
-                }
-                record.assign(request);
-                record
-            }
-            None => {
-                let align = request.align.max(self.align);
-                let mut record =
-                    self.source.reserve_block(self.name(), request, key, align, || self.trim(0))?;
-                record.token = if cacheable && key <= lru::SIZE { key } else { UNCACHED };
-                record
-            }
-        };
+        if let Some(record) = found {
+            return self.reuse(record, request);
+        }
+        let align = request.align.max(self.align);
+        let mut record = self.source.reserve_block(self.name(), request, key, align, || self.trim(0))?;
+        record.token = if cacheable && key <= lru::SIZE { key } else { UNCACHED };
         self.counters.count_in(request.kind, record.granted, request.bytes);
         Ok(RawBlock::new(record))
     }
@@ -183,24 +182,10 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         request.kind.check_on(self.source.device())?;
         let cacheable = request.align <= self.align;
         let key = self.rounding.round(request.bytes.max(1));
-        if cacheable && let Some(mut record) = self.counters.with(|cache| cache.take(key)) {
-            // Outside the slot: a backing is user code.
-            // SAFETY: the block was cached and has not been handed out; it has at least `request.bytes`
-            // bytes.
-            if request.zeroed && !unsafe { self.source.prepare(&record, request) } {
-                self.cache_slow(record);
-                return Err(self.source.cannot_zero());
-            }
-            self.counters.count_in(request.kind, record.granted, request.bytes);
-            record.assign(request);
-            return Ok(RawBlock::new(record));
+        if cacheable && let Some(record) = self.counters.with(|cache| cache.take(key)) {
+            return self.reuse(record, request);
         }
         self.allocate_slow(request, key, cacheable)
-    }
-
-    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
     crate::handle::counts_itself!(counters);

@@ -43,15 +43,14 @@ use std::sync::Arc;
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 ///
-/// The allocator below counts the segments, under the kind [`Workspace`](MemoryKind::Workspace) or that of
-/// [`UpstreamArena::with_kind`]. A `zeroed` request for memory that the host cannot write is a block of the
-/// allocator below of its own, which returns when it is dropped.
+/// The allocator below counts the segments, under the kind [`Workspace`](MemoryKind::Workspace). A `zeroed`
+/// request for memory that the host cannot write is a block of the allocator below of its own, which returns
+/// when it is dropped.
 #[derive(Debug)]
 pub struct UpstreamArena {
     upstream: AllocatorRef,
     device: Device,
     is_stream_ordered: bool,
-    kind: MemoryKind,
     /// The maximum number of bytes in segments.
     limit: usize,
     segments: Mutex<UpstreamSegments>,
@@ -74,24 +73,13 @@ impl UpstreamArena {
         let (device, is_stream_ordered) = (upstream.device(), upstream.semantics().stream_ordered);
         let first = bytes.max(Alignment::PLANNED.bytes());
         let segments = Mutex::new(UpstreamSegments::new(first));
-        let kind = MemoryKind::Workspace;
-        Self { upstream, device, is_stream_ordered, kind, limit: usize::MAX, segments }
+        Self { upstream, device, is_stream_ordered, limit: usize::MAX, segments }
     }
 
     /// Limits the bytes of segments.
     #[must_use]
     pub fn with_limit(self, limit: usize) -> Self {
         Self { limit, ..self }
-    }
-
-    /// Sets the kind of memory that the segments are counted under.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidRequest`] if the device does not support the kind.
-    pub fn with_kind(self, kind: MemoryKind) -> Result<Self> {
-        kind.check_on(self.device)?;
-        Ok(Self { kind, ..self })
     }
 
     /// Returns the allocator below.
@@ -152,7 +140,8 @@ impl UpstreamArena {
         let (bytes, align) = (request.bytes.max(1), request.align.max(Alignment::PLANNED));
         let exact = Alignment::PLANNED.round_up(bytes)?;
         let next = if alone { exact } else { self.segments.lock().next_size(stream) };
-        let segment = Request { bytes: exact, align, stream, kind: self.kind, zeroed: alone, ..*request };
+        let segment =
+            Request { bytes: exact, align, stream, kind: MemoryKind::Workspace, zeroed: alone, ..*request };
         let block = match self.segment(&segment, exact.max(next)) {
             Err(_) if next > exact => self.segment(&segment, exact),
             other => other,

@@ -37,7 +37,7 @@ fn external_memory_counts_under_its_kind_until_it_is_dropped() {
     let map = context.memory_map();
     assert_eq!((map.live_from(Source::Foreign), map.live_from(Source::Mapped)), (1000, 3000));
     // An account serves no requests.
-    assert!(!block.has_allocator() && !block.is_simple() && block.allocator().is_none());
+    assert!(!block.has_allocator() && block.allocator().is_none());
     // Adopted only once.
     let mapped = context.adopt(mapped);
     assert_eq!(context.stats(Device::CPU).live(), 4000);

@@ -1,11 +1,11 @@
 //! Loading archives: everything is checked before memory is allocated.
 
 use super::format::{ALIGN, ArchiveHeader, StorageRecord, TensorRecord, ViewRecord, skip};
-use super::{ArchiveError, LoadOptions, transfer};
+use super::{ArchiveError, transfer};
 use crate::error::{Error, Result};
 use crate::interchange::NamedTensors;
 use crate::{Storage, Tensor, TensorOptions};
-use orlop_core::{Layout, MemoryKind, Shape, Strides};
+use orlop_core::{Device, Layout, MemoryKind, Shape, Strides};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::path::Path;
 pub(super) fn load<R: Read + ?Sized>(
     reader: &mut R,
     file_bytes: u64,
-    options: &LoadOptions<'_>,
+    map_device: &dyn Fn(Device) -> Device,
     path: Option<&Path>,
 ) -> Result<NamedTensors> {
     let header = ArchiveHeader::read(reader, file_bytes)?;
@@ -26,7 +26,7 @@ pub(super) fn load<R: Read + ?Sized>(
         }
         views.push(checked_view(record, &header.storages)?);
     }
-    let storages = read_storages(reader, &header.storages, options)?;
+    let storages = read_storages(reader, &header.storages, map_device)?;
     let mut tensors = NamedTensors::of_file(path);
     for (TensorRecord { name, view }, layout) in header.tensors.iter().zip(views) {
         let tensor = match (view, layout) {
@@ -66,13 +66,13 @@ fn no_storage(name: &str, view: &ViewRecord, storages: usize) -> ArchiveError {
 fn read_storages<R: Read + ?Sized>(
     reader: &mut R,
     records: &[StorageRecord],
-    options: &LoadOptions<'_>,
+    map_device: &dyn Fn(Device) -> Device,
 ) -> Result<Vec<Storage>> {
     let (mut storages, mut checksums, mut end) = (Vec::new(), Vec::new(), 0);
     for record in records {
         // Less than `ALIGN` bytes, as `ArchiveHeader::read` has checked.
         skip(reader, record.offset.saturating_sub(end))?;
-        let storage = allocate(record, options)?;
+        let storage = allocate(record, map_device)?;
         let mut crc = crc32fast::Hasher::new();
         transfer::read(reader, &storage, &mut crc)?;
         checksums.push(crc.finalize());
@@ -90,9 +90,9 @@ fn read_storages<R: Read + ?Sized>(
     Ok(storages)
 }
 
-/// Allocates a storage of the archive, on the device that the options map it to.
-fn allocate(record: &StorageRecord, options: &LoadOptions<'_>) -> Result<Storage> {
-    let device = options.device(record.device);
+/// Allocates a storage of the archive, on the device that its own is mapped to.
+fn allocate(record: &StorageRecord, map_device: &dyn Fn(Device) -> Device) -> Result<Storage> {
+    let device = map_device(record.device);
     let kind = match record.kind {
         // A host kind that was moved to another device.
         kind if kind.is_host_only() && device != record.device => MemoryKind::Default,

@@ -28,7 +28,7 @@
 //!   only the parts are written.
 //! - Device and memory kind: tensors are loaded to the same device, through the thread's current
 //!   [`Context`](orlop_context::Context). The bytes of device memory go through the host.
-//!   [`LoadOptions::map_device`] selects another device.
+//!   [`load_with`] selects another device.
 //! - Every byte of a storage. The byte order is the machine's; an archive in the other order is an
 //!   [error](ArchiveError::ByteOrder).
 //!
@@ -46,19 +46,18 @@
 
 mod format;
 mod load;
-mod options;
 mod plan;
 mod transfer;
 
-pub use self::options::LoadOptions;
 pub use crate::error::archive::ArchiveError;
 
 use self::format::{ALIGN, ArchiveHeader, wide};
 use self::plan::{ArchivePlan, RunPiece};
 use super::NamedTensors;
-use super::replace::replace;
 use crate::Tensor;
 use crate::error::{Error, Result};
+use orlop_core::Device;
+use orlop_host::files::replace;
 use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::fs::File;
@@ -149,20 +148,21 @@ fn pad<W: Write + ?Sized>(writer: &mut W, count: usize) -> Result<(), ArchiveErr
 ///
 /// [`ArchiveError`], including [`ArchiveError::NoAllocator`]; out of memory; the errors of devices.
 pub fn load(path: impl AsRef<Path>) -> Result<NamedTensors> {
-    load_with(path, &LoadOptions::new())
+    load_with(path, |saved| saved)
 }
 
-/// [`load`] with options.
+/// As [`load`], where `map_device` maps each original device to the device to load to. Memory of a host kind
+/// that moves to another device gets the default kind.
 ///
 /// # Errors
 ///
 /// Those of [`load`].
-pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions<'_>) -> Result<NamedTensors> {
+pub fn load_with(path: impl AsRef<Path>, map_device: impl Fn(Device) -> Device) -> Result<NamedTensors> {
     let path = path.as_ref();
     let load = || {
         let file = File::open(path).map_err(ArchiveError::from)?;
         let bytes = file.metadata().map_err(ArchiveError::from)?.len();
-        load::load(&mut BufReader::new(file), bytes, options, Some(path))
+        load::load(&mut BufReader::new(file), bytes, &map_device, Some(path))
     };
     load().map_err(|error| at(path, error))
 }
@@ -173,16 +173,27 @@ pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions<'_>) -> Result<Na
 ///
 /// Those of [`load`].
 pub fn from_bytes(bytes: &[u8]) -> Result<NamedTensors> {
-    from_bytes_with(bytes, &LoadOptions::new())
+    from_bytes_with(bytes, |saved| saved)
 }
 
-/// [`from_bytes`] with options.
+/// As [`from_bytes`], to other devices: see [`load_with`].
+///
+/// ```
+/// use orlop_core::Device;
+/// use orlop_tensor::interchange::archive;
+/// # use orlop_tensor::Tensor;
+/// # let bytes = archive::to_bytes([("a", Tensor::from_slice(&[1u8])?)])?;
+///
+/// let on_host = archive::from_bytes_with(&bytes, |_| Device::CPU)?;
+/// assert_eq!(on_host.len(), 1);
+/// # Ok::<(), orlop_tensor::Error>(())
+/// ```
 ///
 /// # Errors
 ///
 /// Those of [`load`].
-pub fn from_bytes_with(bytes: &[u8], options: &LoadOptions<'_>) -> Result<NamedTensors> {
-    load::load(&mut &*bytes, wide(bytes.len()), options, None)
+pub fn from_bytes_with(bytes: &[u8], map_device: impl Fn(Device) -> Device) -> Result<NamedTensors> {
+    load::load(&mut &*bytes, wide(bytes.len()), &map_device, None)
 }
 
 /// Adds the path of the file to an error.

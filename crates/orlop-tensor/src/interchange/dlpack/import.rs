@@ -3,7 +3,7 @@
 //! The import takes ownership first: from then on every path, including errors, either moves ownership into
 //! the storage or calls the deleter.
 
-use super::abi::{DLManagedTensor, DLManagedTensorVersioned, DLTensor, READ_ONLY};
+use super::abi::{DLTensor, READ_ONLY};
 use super::convert::place_of;
 use super::managed::{Managed, ManagedTensor};
 use crate::error::dlpack::DlpackError;
@@ -18,6 +18,9 @@ use std::slice;
 
 /// Creates a tensor over the memory that another framework exported. Nothing is copied. The deleter is called
 /// once: when the last user of the memory is dropped, or before this returns an error.
+///
+/// The structure is [`DLManagedTensorVersioned`](super::DLManagedTensorVersioned), or the one from before
+/// DLPack 1.0, [`DLManagedTensor`](super::DLManagedTensor), whose memory can always be written.
 ///
 /// A tensor that is [`READ_ONLY`] refuses writes. Page-locked host memory has the kind
 /// [`HostPinned`](orlop_core::MemoryKind::HostPinned).
@@ -54,29 +57,7 @@ use std::slice;
 ///    memory is initialised;
 /// 4. until then nothing else writes there, including the producer, nor reads while this tensor is written;
 ///    on devices, earlier work on the memory is done, or is ordered before orlop's on its stream.
-pub unsafe fn import(raw: NonNull<DLManagedTensorVersioned>) -> Result<Tensor> {
-    // SAFETY: guaranteed by the caller.
-    unsafe { take_in(raw) }
-}
-
-/// [`import`] for the structure from before DLPack 1.0.
-///
-/// # Errors
-///
-/// Those of [`import`], except for the version.
-///
-/// # Safety
-///
-/// Those of [`import`], for memory that can be written.
-pub unsafe fn import_legacy(raw: NonNull<DLManagedTensor>) -> Result<Tensor> {
-    // SAFETY: guaranteed by the caller.
-    unsafe { take_in(raw) }
-}
-
-/// # Safety
-///
-/// Those of [`import`].
-unsafe fn take_in<M: ManagedTensor>(raw: NonNull<M>) -> Result<Tensor> {
+pub unsafe fn import<M: ManagedTensor>(raw: NonNull<M>) -> Result<Tensor> {
     // SAFETY: the caller's obligation 1 and 2.
     let managed = unsafe { Managed::from_raw(raw) };
     // SAFETY: the caller's obligation 1.

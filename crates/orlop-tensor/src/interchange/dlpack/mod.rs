@@ -18,10 +18,9 @@
 //!
 //! # Import
 //!
-//! [`import`] and [`import_legacy`] create a tensor over the producer's memory. Another major version, vector
-//! types, unknown dtypes and devices, negative strides, sizes beyond the address space and misaligned
-//! elements are typed errors, after which the deleter is called. The pointers cannot be checked, so both
-//! functions are `unsafe`.
+//! [`import`] creates a tensor over the producer's memory. Another major version, vector types, unknown
+//! dtypes and devices, negative strides, sizes beyond the address space and misaligned elements are typed
+//! errors, after which the deleter is called. The pointers cannot be checked, so the function is `unsafe`.
 //!
 //! # What is not checked
 //!
@@ -41,6 +40,6 @@ pub use self::abi::{
     DLPackVersion, DLTensor, IS_COPIED, IS_SUBBYTE_TYPE_PADDED, READ_ONLY,
 };
 pub use self::export::{export, export_copy, export_legacy, export_mut};
-pub use self::import::{import, import_legacy};
+pub use self::import::import;
 pub use self::managed::{DlpackTensor, LegacyDlpackTensor, Managed, ManagedTensor};
 pub use crate::error::dlpack::DlpackError;

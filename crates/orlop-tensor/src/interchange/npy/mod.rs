@@ -53,10 +53,10 @@ pub use crate::error::npy::NpyError;
 
 use self::header::{NpyHeader, is_column_major};
 use self::payload::{ByteCountTrust, count};
-use super::replace::replace;
 use crate::Tensor;
 use crate::error::{Error, Result};
 use orlop_core::{Device, MemoryFormat};
+use orlop_host::files::replace;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;

@@ -3,17 +3,19 @@
 use super::Metadata;
 use super::header::{self, SafetensorsHeader, TensorEntry};
 use crate::error::safetensors::{Flaw, SafetensorsError};
-use crate::error::{Error, NoSuchTensor, Result};
+use crate::error::{Error, Result};
+use crate::interchange::NamedTensors;
 use crate::{Storage, Tensor, TensorOptions};
 use orlop_context::Context;
 use orlop_core::{Alignment, Device, MemoryKind};
-use std::collections::{BTreeMap, btree_map};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::ops::Deref;
 use std::path::Path;
 
-/// The tensors and metadata of a file.
+/// The tensors and metadata of a file: it dereferences to the tensors, in alphabetical order.
 ///
 /// ```
 /// use orlop_tensor::Tensor;
@@ -22,19 +24,19 @@ use std::path::Path;
 /// let bias = Tensor::from_slice(&[0.5f32, -0.5])?;
 /// let metadata = Metadata::from([("format".to_owned(), "pt".to_owned())]);
 /// let file = SafeTensors::from_bytes(&to_bytes([("bias", &bias)], &metadata)?)?;
-/// for (name, tensor) in &file {
+/// for (name, tensor) in file.iter() {
 ///     println!("{name}: {} {:?}", tensor.dtype(), tensor.sizes());
 /// }
 /// assert_eq!((file.len(), file.metadata()), (1, &metadata));
 /// assert!(file.tensor("weight").is_err());
 /// # Ok::<(), orlop_tensor::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct SafeTensors {
-    tensors: BTreeMap<String, Tensor>,
+    tensors: NamedTensors,
     metadata: Metadata,
     copied: Vec<Copied>,
     storage: Storage,
-    path: Option<Box<Path>>,
 }
 
 /// A tensor that was copied because its place in the mapped file is misaligned.
@@ -181,7 +183,7 @@ impl SafeTensors {
             let path = path.map(tracing::field::debug);
             tracing::warn!(path, tensors = copied.len(), bytes, "copied: not aligned in the file");
         }
-        Ok(Self { tensors, metadata, copied, storage, path: path.map(Box::from) })
+        Ok(Self { tensors: NamedTensors::of_map(path, tensors), metadata, copied, storage })
     }
 
     /// Reads the tensors of a file into one new storage, in which each tensor starts at a cache line.
@@ -256,45 +258,7 @@ impl SafeTensors {
             Ok((entry.name, Tensor::bind(&storage, place.start, entry.shape, entry.dtype)?))
         };
         let tensors = entries.into_iter().zip(places).map(bind).collect::<Result<_>>()?;
-        Ok(Self { tensors, metadata, copied: Vec::new(), storage, path: path.map(Box::from) })
-    }
-
-    /// Returns the tensor with this name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Tensor> {
-        self.tensors.get(name)
-    }
-
-    /// Returns the tensor with this name.
-    ///
-    /// # Errors
-    ///
-    /// [`NoSuchTensor`](crate::NoSuchTensor), with the nearest name.
-    pub fn tensor(&self, name: &str) -> Result<&Tensor> {
-        let missing = || NoSuchTensor::among(self.names(), name, self.path.as_deref());
-        Ok(self.get(name).ok_or_else(missing)?)
-    }
-
-    /// Returns the names, in alphabetical order.
-    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.tensors.keys().map(String::as_str)
-    }
-
-    /// Returns the names and tensors, in alphabetical order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
-        self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
-    }
-
-    /// Returns the number of tensors.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.tensors.len()
-    }
-
-    /// Returns `true` if there are no tensors.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.tensors.is_empty()
+        Ok(Self { tensors: NamedTensors::of_map(path, tensors), metadata, copied: Vec::new(), storage })
     }
 
     /// Returns the file's metadata.
@@ -316,12 +280,6 @@ impl SafeTensors {
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
-
-    /// Returns the tensors, which keep their memory alive.
-    #[must_use]
-    pub fn into_map(self) -> BTreeMap<String, Tensor> {
-        self.tensors
-    }
 }
 
 /// Returns the options for the memory of weights.
@@ -329,30 +287,10 @@ fn memory() -> TensorOptions<'static> {
     TensorOptions::new().device(Device::CPU).kind(MemoryKind::Persistent)
 }
 
-impl fmt::Debug for SafeTensors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SafeTensors")
-            .field("tensors", &self.len())
-            .field("metadata", &self.metadata)
-            .field("copied", &self.copied)
-            .finish_non_exhaustive()
-    }
-}
+impl Deref for SafeTensors {
+    type Target = NamedTensors;
 
-impl<'a> IntoIterator for &'a SafeTensors {
-    type Item = (&'a String, &'a Tensor);
-    type IntoIter = btree_map::Iter<'a, String, Tensor>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.tensors.iter()
-    }
-}
-
-impl IntoIterator for SafeTensors {
-    type Item = (String, Tensor);
-    type IntoIter = btree_map::IntoIter<String, Tensor>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.tensors.into_iter()
+    fn deref(&self) -> &NamedTensors {
+        &self.tensors
     }
 }

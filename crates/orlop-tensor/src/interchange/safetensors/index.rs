@@ -7,16 +7,13 @@ use super::header::MAX_HEADER;
 use super::pairs::{Pairs, unique};
 use crate::error::Result;
 use crate::error::safetensors::{Flaw, SafetensorsError};
+use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::path::{Component, Path, PathBuf};
-
-/// The usual name of the file.
-pub(super) const FILE: &str = "model.safetensors.index.json";
 
 /// The files of the tensors of a model.
 ///
@@ -118,19 +115,6 @@ impl ShardIndex {
     pub fn total_size(&self) -> Option<u64> {
         self.total_size
     }
-
-    /// Adds a tensor.
-    pub(super) fn add(&mut self, name: &str, file: &str, bytes: usize) {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.total_size = Some(self.total_size.unwrap_or_default().saturating_add(bytes));
-        self.files.insert(name.to_owned(), file.into());
-    }
-
-    pub(super) fn write(&self, mut out: impl Write) -> io::Result<()> {
-        let metadata = IndexMetadata { total_size: TotalSize(Some(self.total_size.unwrap_or_default())) };
-        serde_json::to_writer_pretty(&mut out, &IndexJson { metadata, weight_map: &self.files })?;
-        out.write_all(b"\n")
-    }
 }
 
 /// Checks that a path is relative and stays inside the folder.
@@ -149,20 +133,14 @@ struct RawIndex {
     weight_map: Pairs<String>,
 }
 
-#[derive(Serialize)]
-struct IndexJson<'a> {
-    metadata: IndexMetadata,
-    weight_map: &'a BTreeMap<String, PathBuf>,
-}
-
-#[derive(Deserialize, Serialize)]
+#[derive(Deserialize)]
 struct IndexMetadata {
     #[serde(default)]
     total_size: TotalSize,
 }
 
 /// A number of bytes, if it is an integer: some indices have fractions.
-#[derive(Default, Serialize)]
+#[derive(Default)]
 struct TotalSize(Option<u64>);
 
 impl<'de> Deserialize<'de> for TotalSize {
@@ -223,15 +201,5 @@ mod tests {
             assert!(ShardIndex::from_bytes(json).is_err());
         }
         assert!(ShardIndex::from_bytes(br#"{"metadata": null, "weight_map": {}}"#).unwrap().is_empty());
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let mut index = ShardIndex::default();
-        index.add("b", "1.safetensors", 10);
-        index.add("a\"\n", "2.safetensors", 20);
-        let mut json = Vec::new();
-        index.write(&mut json).unwrap();
-        assert_eq!(ShardIndex::from_bytes(&json).unwrap(), index);
     }
 }

@@ -7,7 +7,7 @@
 //! | bytes | their tensors | [`SafeTensors::from_bytes`] |
 //! | several files, mapped | the tensors of all | [`ShardedSafeTensors::map`] (unsafe) |
 //! | several files | the tensors of all, in new memory | [`ShardedSafeTensors::read`] |
-//! | tensors | a file, bytes, several files | [`save`], [`to_bytes`], [`save_sharded`] |
+//! | tensors | a file, bytes | [`save`], [`to_bytes`] |
 //!
 //! Tensors from files are of kind [`Persistent`](orlop_core::MemoryKind::Persistent).
 //!
@@ -48,7 +48,7 @@ mod write;
 pub use self::file::{Copied, CopyReason, SafeTensors};
 pub use self::index::ShardIndex;
 pub use self::sharded::ShardedSafeTensors;
-pub use self::write::{save, save_sharded, to_bytes};
+pub use self::write::{save, to_bytes};
 pub use crate::error::safetensors::{Flaw, SafetensorsError};
 
 /// The metadata of a file: names and strings.

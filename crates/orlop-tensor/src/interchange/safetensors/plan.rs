@@ -24,20 +24,12 @@ pub(super) struct FilePlan<'a> {
 }
 
 /// A tensor to be written.
+#[derive(Debug)]
 pub(super) struct PlannedTensor<'a> {
     pub(super) name: &'a str,
     tensor: &'a Tensor,
     dtype: Dtype,
     pub(super) bytes: usize,
-}
-
-impl std::fmt::Debug for PlannedTensor<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PlannedTensor")
-            .field("name", &self.name)
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
-    }
 }
 
 impl<'a> PlannedTensor<'a> {

@@ -2,22 +2,38 @@
 
 use super::file::{Copied, SafeTensors};
 use super::index::ShardIndex;
-use crate::Tensor;
+use crate::error::Result;
 use crate::error::safetensors::SafetensorsError;
-use crate::error::{NoSuchTensor, Result};
+use crate::interchange::NamedTensors;
 use orlop_context::Context;
-use std::collections::{BTreeMap, btree_map};
-use std::fmt;
+use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-/// The tensors of an index, from all of its files. See [`save_sharded`](super::save_sharded) for an example.
+/// The tensors of an index, from all of its files, in alphabetical order: it dereferences to them.
+///
+/// ```
+/// use orlop_tensor::Tensor;
+/// use orlop_tensor::interchange::safetensors::{Metadata, ShardedSafeTensors, save};
+///
+/// let folder = tempfile::tempdir()?;
+/// for name in ["a", "b"] {
+///     let file = folder.path().join(name).with_extension("safetensors");
+///     save(file, [(name, Tensor::from_slice(&[1.0f32])?)], &Metadata::new())?;
+/// }
+/// let index = folder.path().join("model.safetensors.index.json");
+/// std::fs::write(&index, r#"{"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}"#)?;
+/// let all = ShardedSafeTensors::read(&index)?;
+/// assert_eq!((all.len(), all.shards().count()), (2, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// Tensors that are in the files but not in the index are available through [`ShardedSafeTensors::shards`].
+#[derive(Debug)]
 pub struct ShardedSafeTensors {
-    tensors: BTreeMap<String, Tensor>,
+    tensors: NamedTensors,
     shards: BTreeMap<PathBuf, SafeTensors>,
     total_size: Option<u64>,
-    path: Box<Path>,
 }
 
 impl ShardedSafeTensors {
@@ -79,45 +95,8 @@ impl ShardedSafeTensors {
                 || SafetensorsError::MissingTensor { name: name.into(), path: file.as_path().into() };
             tensors.insert(name.to_owned(), tensor.ok_or_else(missing)?.clone());
         }
-        Ok(Self { tensors, shards, total_size: index.total_size(), path: path.into() })
-    }
-
-    /// Returns the tensor with this name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Tensor> {
-        self.tensors.get(name)
-    }
-
-    /// Returns the tensor with this name.
-    ///
-    /// # Errors
-    ///
-    /// [`NoSuchTensor`](crate::NoSuchTensor), with the nearest name.
-    pub fn tensor(&self, name: &str) -> Result<&Tensor> {
-        let missing = || NoSuchTensor::among(self.names(), name, Some(&self.path));
-        Ok(self.get(name).ok_or_else(missing)?)
-    }
-
-    /// Returns the names, in alphabetical order.
-    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.tensors.keys().map(String::as_str)
-    }
-
-    /// Returns the names and tensors, in alphabetical order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
-        self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
-    }
-
-    /// Returns the number of tensors in the index.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.tensors.len()
-    }
-
-    /// Returns `true` if there are no tensors.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.tensors.is_empty()
+        let tensors = NamedTensors::of_map(Some(path), tensors);
+        Ok(Self { tensors, shards, total_size: index.total_size() })
     }
 
     /// Returns the files with their paths.
@@ -135,38 +114,12 @@ impl ShardedSafeTensors {
     pub fn total_size(&self) -> Option<u64> {
         self.total_size
     }
-
-    /// Returns the tensors, which keep their memory alive.
-    #[must_use]
-    pub fn into_map(self) -> BTreeMap<String, Tensor> {
-        self.tensors
-    }
 }
 
-impl fmt::Debug for ShardedSafeTensors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardedSafeTensors")
-            .field("tensors", &self.len())
-            .field("shards", &self.shards)
-            .field("total_size", &self.total_size)
-            .finish_non_exhaustive()
-    }
-}
+impl Deref for ShardedSafeTensors {
+    type Target = NamedTensors;
 
-impl<'a> IntoIterator for &'a ShardedSafeTensors {
-    type Item = (&'a String, &'a Tensor);
-    type IntoIter = btree_map::Iter<'a, String, Tensor>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.tensors.iter()
-    }
-}
-
-impl IntoIterator for ShardedSafeTensors {
-    type Item = (String, Tensor);
-    type IntoIter = btree_map::IntoIter<String, Tensor>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.tensors.into_iter()
+    fn deref(&self) -> &NamedTensors {
+        &self.tensors
     }
 }

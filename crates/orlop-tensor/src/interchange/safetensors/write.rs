@@ -1,15 +1,14 @@
 //! Writing tensors to files.
 
 use super::Metadata;
-use super::index::{self, ShardIndex};
 use super::plan::{FilePlan, PlannedTensor, check_names};
 use crate::Tensor;
 use crate::error::safetensors::SafetensorsError;
 use crate::error::{Error, Result};
-use crate::interchange::replace::replace;
+use orlop_host::files::replace;
 use std::borrow::Borrow;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Returns a file of these tensors as bytes. See [`save`].
 ///
@@ -50,7 +49,7 @@ pub fn to_bytes(
 /// let file = SafeTensors::read(&path)?;
 /// assert_eq!(file.tensor("step")?.item::<i64>()?, 7);
 /// // What was read can be written back.
-/// save(&path, &file, file.metadata())?;
+/// save(&path, file.iter(), file.metadata())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -69,55 +68,6 @@ pub fn save(
     save_plan(path.as_ref(), &FilePlan::new(items(&tensors)?, metadata)?)
 }
 
-/// Writes tensors to several files in a folder, `model-00001-of-00003.safetensors` and so on, and then their
-/// index, `model.safetensors.index.json`. Returns the path of the index. The tensors keep their order across
-/// the files, and a file has at most `shard_bytes` of them, unless a single tensor has more. Each file has
-/// the metadata.
-///
-/// Each file is replaced atomically as by [`save`], but not all files together. Existing files with other
-/// numbers stay.
-///
-/// ```
-/// use orlop_core::DType;
-/// use orlop_tensor::Tensor;
-/// use orlop_tensor::interchange::safetensors::{Metadata, ShardedSafeTensors, save_sharded};
-///
-/// let folder = tempfile::tempdir()?;
-/// let weights = Tensor::ones([8, 8], DType::F32)?;
-/// let tensors = [("a", &weights), ("b", &weights), ("c", &weights)];
-/// let index = save_sharded(folder.path(), tensors, 2 * weights.nbytes(), &Metadata::new())?;
-/// let all = ShardedSafeTensors::read(&index)?;
-/// assert_eq!((all.len(), all.shards().count()), (3, 2));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-///
-/// Those of [`save`].
-pub fn save_sharded(
-    folder: impl AsRef<Path>,
-    tensors: impl IntoIterator<Item = (impl AsRef<str>, impl Borrow<Tensor>)>,
-    shard_bytes: usize,
-    metadata: &Metadata,
-) -> Result<PathBuf> {
-    let folder = folder.as_ref();
-    let tensors: Vec<_> = tensors.into_iter().collect();
-    let shards = split(items(&tensors)?, shard_bytes);
-    let count = shards.len();
-    let mut index = ShardIndex::default();
-    for (number, items) in (1..).zip(shards) {
-        let file = format!("model-{number:05}-of-{count:05}.safetensors");
-        for item in &items {
-            index.add(item.name, &file, item.bytes);
-        }
-        save_plan(&folder.join(file), &FilePlan::new(items, metadata)?)?;
-    }
-    let path = folder.join(index::FILE);
-    let failed = |error| Error::from(SafetensorsError::io(&path)(error));
-    replace(&path, failed, |out| index.write(&mut out.file).map_err(failed))?;
-    Ok(path)
-}
-
 fn items<'a, N: AsRef<str>, T: Borrow<Tensor>>(tensors: &'a [(N, T)]) -> Result<Vec<PlannedTensor<'a>>> {
     let items: Result<Vec<_>> =
         tensors.iter().map(|(name, tensor)| PlannedTensor::new(name.as_ref(), tensor.borrow())).collect();
@@ -129,23 +79,4 @@ fn items<'a, N: AsRef<str>, T: Borrow<Tensor>>(tensors: &'a [(N, T)]) -> Result<
 fn save_plan(path: &Path, plan: &FilePlan<'_>) -> Result<()> {
     let failed = |error| Error::from(SafetensorsError::io(path)(error));
     replace(path, failed, |out| plan.write(|bytes| out.file.write_all(bytes).map_err(failed)))
-}
-
-/// Splits the tensors into parts of at most `max` bytes, or one tensor.
-fn split(items: Vec<PlannedTensor<'_>>, max: usize) -> Vec<Vec<PlannedTensor<'_>>> {
-    let mut shards: Vec<Vec<_>> = Vec::new();
-    let mut room = 0;
-    for item in items {
-        match shards.last_mut() {
-            Some(last) if item.bytes <= room => {
-                room -= item.bytes;
-                last.push(item);
-            }
-            _ => {
-                room = max.saturating_sub(item.bytes);
-                shards.push(vec![item]);
-            }
-        }
-    }
-    shards
 }

@@ -99,7 +99,7 @@ fn import(raw: NonNull<DLManagedTensorVersioned>) -> Result<Tensor> {
 /// Imports the structure from before 1.0.
 fn import_legacy(raw: NonNull<DLManagedTensor>) -> Result<Tensor> {
     // SAFETY: as in `import`.
-    unsafe { dlpack::import_legacy(raw) }
+    unsafe { dlpack::import(raw) }
 }
 
 /// Returns the flags and the tensor of a valid export.

@@ -83,7 +83,7 @@ fn our_files_are_theirs_to_the_byte() {
         assert_eq!((tensor.dtype(), tensor.sizes()), (dtype.0, &sizes[..]), "{name}");
         assert_eq!((&bytes_of(tensor), tensor.memory_kind()), (bytes, MemoryKind::Persistent), "{name}");
     }
-    assert!(to_bytes(&read, read.metadata()).unwrap() == theirs);
+    assert!(to_bytes(read.iter(), read.metadata()).unwrap() == theirs);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use orlop_alloc::adaptor::{Decision, Limit, Retry};
 use orlop_alloc::backing::{Region, RegionChange, Visited, Visitor};
 use orlop_alloc::{Allocator, AllocatorRef, Event, Observer};
 use orlop_context::Context;
-use orlop_context::observe::{Logging, TotalMemory, Warn, WarnBuilder};
+use orlop_context::observe::{Logging, Warn, WarnBuilder};
 use orlop_context::{AllocatorConfig, Budget};
 use orlop_core::MemoryKind;
 use std::any::Any;
@@ -116,7 +116,7 @@ fn observed(setup: HostileSetup, observer: impl Observer + 'static) -> Option<Ho
 }
 
 fn warn() -> WarnBuilder {
-    Warn::builder().memory(TotalMemory::Bytes(10_000)).single(0.1, u32::MAX).total(0.1, u32::MAX)
+    Warn::builder().memory(10_000).single(0.1, u32::MAX).total(0.1, u32::MAX)
 }
 
 fn warning(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {

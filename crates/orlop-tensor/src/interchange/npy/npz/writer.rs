@@ -5,7 +5,7 @@ use super::super::{NpyError, at, write_to as write_array};
 use super::{SUFFIX, zip_error};
 use crate::Tensor;
 use crate::error::{Error, Result};
-use crate::interchange::replace::{Output, replace};
+use orlop_host::files::{Output, replace};
 use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::io::{Seek, Write};

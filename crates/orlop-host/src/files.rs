@@ -17,11 +17,13 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 /// The destination of a write.
-pub(super) struct Output<'a> {
-    pub(super) file: BufWriter<&'a File>,
-    /// Whether it can seek back; a pipe cannot.
-    #[cfg_attr(not(feature = "npy"), expect(dead_code, reason = "only npz files need it"))]
-    pub(super) is_seekable: bool,
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Output<'a> {
+    /// The file, buffered.
+    pub file: BufWriter<&'a File>,
+    /// True if it can seek back; a pipe cannot.
+    pub is_seekable: bool,
 }
 
 /// What a path refers to.
@@ -35,7 +37,22 @@ enum ReplaceTarget {
 /// Writes the output of `write` to `path`. If that fails, an existing file is unchanged.
 ///
 /// The new file has the permissions of the one it replaces, or the default ones.
-pub(super) fn replace<E>(
+///
+/// ```
+/// use orlop_host::files::replace;
+/// use std::io::{Error, Write};
+///
+/// let path = std::env::temp_dir().join(format!("orlop-replace-{}", std::process::id()));
+/// replace(&path, |error: Error| error, |output| output.file.write_all(b"new"))?;
+/// assert_eq!(std::fs::read(&path)?, b"new");
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Those of `write`, and errors of the system, which `io_error` converts.
+pub fn replace<E>(
     path: &Path,
     io_error: impl Fn(io::Error) -> E,
     write: impl FnOnce(&mut Output<'_>) -> Result<(), E>,
@@ -152,7 +169,7 @@ fn copy(from: &NamedTempFile, to: &Path) -> io::Result<()> {
     to.sync_all()
 }
 
-#[cfg(all(test, not(miri), not(loom)))]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 
