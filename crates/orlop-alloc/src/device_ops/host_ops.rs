@@ -176,7 +176,7 @@ mod tests {
         let sizes = Shape::new(&[4, 5, 3]).unwrap();
         let layout =
             |strides: &[usize; 3]| Layout::new(sizes.clone(), Strides::new(strides).unwrap(), 0).unwrap();
-        strides.iter().map(|strides| layout(strides)).filter(|it| it.element_range().end <= 400).collect()
+        strides.iter().map(layout).filter(|it| it.element_range().end <= 400).collect()
     }
 
     fn offsets(layout: &Layout) -> Vec<usize> {
