@@ -21,6 +21,10 @@ pub struct Semantics {
     /// pinned memory in a process without a pinner: its blocks are plain host memory, and copies from them
     /// are slower. See [`Pinned`](crate::backing::Pinned).
     pub pinned: bool,
+    /// True if the allocator itself takes [`Alignment::UNSPECIFIED`](orlop_core::Alignment::UNSPECIFIED) for
+    /// the alignment of its device, in placing blocks and in their records. Otherwise the handle completes
+    /// requests for a device, which copies them.
+    pub completes_alignment: bool,
 }
 
 /// The memory that an engine holds from its backing, in bytes.

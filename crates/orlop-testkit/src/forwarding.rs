@@ -175,7 +175,7 @@ const NAME: &str = "forwarding-mock";
 const SIZE: usize = 4321;
 const TRIMMED: u64 = 4322;
 const USAGE: Usage = Usage { reserved: 1, peak_reserved: 2, regions: 3, deferred: 4, metadata: 5 };
-const SEMANTICS: Semantics = Semantics { stream_ordered: true, pinned: true };
+const SEMANTICS: Semantics = Semantics { stream_ordered: true, pinned: true, completes_alignment: true };
 const MEMORY: DeviceMemory = DeviceMemory { free: 6, total: 7 };
 
 /// An observer that ignores every event.

@@ -281,7 +281,9 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
     /// Guarded blocks have pages of their own, which are not pinned.
     fn semantics(&self) -> Semantics {
         let semantics = self.inner.semantics();
-        Semantics { pinned: semantics.pinned && self.hardening.guarded_one_in == 0, ..semantics }
+        let pinned = semantics.pinned && self.hardening.guarded_one_in == 0;
+        // Blocks are placed between guards.
+        Semantics { pinned, completes_alignment: false, ..semantics }
     }
 
     fn trim(&self, target: u64) -> u64 {

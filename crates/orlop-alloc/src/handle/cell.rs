@@ -46,8 +46,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 pub(crate) struct CellHead {
     /// Why the fast path is closed: [`SLOW`], [`GATED`]; zero if it is open.
     pub(super) closed: AtomicU8,
-    /// True for memory of a device. Its requests take the slow path, which completes them.
-    pub(super) is_device: bool,
+    /// True for memory of a device, unless the allocator completes requests for it. They take the slow path,
+    /// which does so.
+    pub(super) completes: bool,
     /// What counts the blocks.
     pub(super) counts: Counts,
     /// The cell's allocator.
@@ -193,7 +194,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// Allocates a block and counts it.
     #[inline(always)]
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
-        if self.head.is_device && request.align.is_unspecified() {
+        if self.head.completes && request.align.is_unspecified() {
             return self.take_complete(&request.align(Alignment::PLANNED));
         }
         self.take_complete(request)
@@ -256,7 +257,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     #[cold]
     pub(super) fn empty(&self, request: &Request) -> Result<Block> {
         request.kind.check_on(self.allocator.device())?;
-        let specified = if self.head.is_device && request.align.is_unspecified() {
+        let specified = if !self.allocator.device().is_cpu() && request.align.is_unspecified() {
             request.align(Alignment::PLANNED)
         } else {
             *request

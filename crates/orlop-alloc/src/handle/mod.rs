@@ -84,14 +84,14 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
     }
 
     fn in_cell(allocator: A, counts: Counts, stands_for: Option<AllocatorRef>) -> Self {
-        let is_device = !allocator.device().is_cpu();
+        let completes = !allocator.device().is_cpu() && !allocator.semantics().completes_alignment;
         let cell = NonNull::from(Box::leak(Box::<AllocatorCell<A>>::new_uninit())).cast::<AllocatorCell<A>>();
         // SAFETY: the field is inside the cell's memory.
         let place = unsafe { cell.cast::<u8>().add(offset_of!(AllocatorCell<A>, allocator)) }.cast::<A>();
         let contents = AllocatorCell {
             head: CellHead {
-                closed: AtomicU8::new(if is_device { SLOW } else { 0 }),
-                is_device,
+                closed: AtomicU8::new(if completes { SLOW } else { 0 }),
+                completes,
                 counts,
                 allocator: place,
                 cell,

@@ -24,7 +24,7 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
             former.extend(current.clone());
             let Some(next) = change(current.as_deref()) else { return false };
             let next = WatchList::new(next);
-            let is_open = !self.head.is_device && !next.as_ref().is_some_and(|next| next.watches_blocks());
+            let is_open = !self.head.completes && !next.as_ref().is_some_and(|next| next.watches_blocks());
             let replaced = self.watches.set_if(next, |now| {
                 let is_current = now.map(Arc::as_ptr) == current.as_ref().map(Arc::as_ptr);
                 if is_current {

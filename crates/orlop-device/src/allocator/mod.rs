@@ -26,7 +26,7 @@ use orlop_alloc::{
     Allocator, DeviceMemory, OutOfMemory, Request, Result, Semantics, Usage,
     engine_support::{RawBlock, RegionWatch},
 };
-use orlop_core::{Device, StreamId};
+use orlop_core::{Alignment, Device, StreamId};
 use orlop_sync::{Mutex, MutexGuard};
 use std::fmt;
 use std::ops::Range;
@@ -55,6 +55,8 @@ pub struct DeviceAllocator<B: DeviceBacking> {
     /// Blocks begin at multiples of this many bytes. Regions begin where the device has room: a granule
     /// larger than their alignment aligns nothing.
     aligned: usize,
+    /// The alignment of requests that specify none.
+    unspecified: Alignment,
     backing: Arc<GuardedDevice<B>>,
     /// Locked before `inner`, by the one thread on a slow path.
     growth: Mutex<()>,
@@ -117,6 +119,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             device,
             default_stream,
             aligned,
+            unspecified: if device.is_cpu() { Alignment::UNSPECIFIED } else { Alignment::PLANNED },
             backing,
             growth: Mutex::new(()),
             inner,
@@ -126,7 +129,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
 
     /// Returns the statistics of the engine, under PyTorch's names.
     pub fn device_stats(&self) -> DeviceStats {
-        *self.inner.lock().engine.stats()
+        self.inner.lock().engine.stats()
     }
 
     /// Calls `inspect` with the engine, under its lock. It waits for a thread that grows or releases memory.
@@ -215,7 +218,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn semantics(&self) -> Semantics {
-        Semantics { stream_ordered: true, ..Semantics::default() }
+        Semantics { stream_ordered: true, completes_alignment: true, ..Semantics::default() }
     }
 
     fn usage(&self) -> Usage {

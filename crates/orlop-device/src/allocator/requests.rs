@@ -10,7 +10,7 @@ use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, Index, SlowPath, pref
 use crate::error::DeviceError;
 use orlop_alloc::engine_support::{RecordSlab, guarded, trace_guarded};
 use orlop_alloc::{Error, OutOfMemory, Refusal, Request, Result, engine_support::RawBlock};
-use orlop_core::{MemoryKind, StreamId};
+use orlop_core::{Alignment, MemoryKind, StreamId};
 use orlop_sync::MutexGuard;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         request.kind.check_on(self.device)?;
         // `None`: the call came from `with_engine`, or from the backing.
         let Some(mut inner) = self.inner.lock_unless_held() else { return Err(self.reentrant()) };
-        let slack = request.align.bytes().saturating_sub(self.aligned);
+        let slack = self.alignment(request).bytes().saturating_sub(self.aligned);
         let stream = self.device_stream(request.stream);
         let bytes = request.bytes.saturating_add(slack);
         let sized = DeviceRequest { bytes, stream, long_lived: request.kind == MemoryKind::Persistent };
@@ -77,11 +77,18 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         }
     }
 
+    /// Returns the alignment that a request needs on this device.
+    #[inline(always)]
+    fn alignment(&self, request: &Request) -> Alignment {
+        if request.align.is_unspecified() { self.unspecified } else { request.align }
+    }
+
     /// Makes a new block of the engine the block of a request. The engine is unlocked.
     #[inline(always)]
     fn hand_out(&self, new: NewBlock, request: &Request, sized: &DeviceRequest) -> Result<RawBlock> {
         let NewBlock { mut raw, block, start, size, mark } = new;
-        let address = if sized.bytes == request.bytes { start } else { request.align.round_up(start)? };
+        let address =
+            if sized.bytes == request.bytes { start } else { self.alignment(request).round_up(start)? };
         if request.zeroed {
             raw = self.zero(raw, block, start, size, sized.stream)?;
         }
@@ -95,6 +102,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         (record.ptr, record.granted) = (ptr, size - (address - start));
         record.token = token(block.0, mark);
         record.assign_but_stream(request);
+        record.align = self.alignment(request);
         if !has_stream {
             record.stream = sized.stream;
         }

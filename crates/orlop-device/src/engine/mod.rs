@@ -222,8 +222,8 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Returns the allocation statistics.
     #[must_use]
-    pub fn stats(&self) -> &DeviceStats {
-        &self.stats
+    pub fn stats(&self) -> DeviceStats {
+        self.stats.with_sums()
     }
 
     /// Resets the peaks in the statistics to the current figures. What the engine reserves does not depend on

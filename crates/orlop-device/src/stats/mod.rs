@@ -13,26 +13,36 @@ pub struct Stat {
     pub peak: u64,
     /// The sum of all additions.
     pub allocated: u64,
-    /// The sum of all subtractions.
+    /// The sum of all subtractions. Both sums end at 2^64 - 1, which address space without memory reaches.
     pub freed: u64,
 }
 
 impl Stat {
-    /// Sums end at 2^64 - 1, which address space without memory reaches.
+    /// Adds to the current value, which stays below 2^63 as addresses do. The sum of additions follows from
+    /// the other figures: [`Stat::with_sum`].
     #[inline]
     pub(crate) fn add(&mut self, amount: u64) {
-        self.current = self.current.saturating_add(amount);
+        self.current = self.current.wrapping_add(amount);
         // Not `max`: peaks are rare, and a branch that is predicted stores nothing.
         if self.current > self.peak {
             self.peak = self.current;
         }
-        self.allocated = self.allocated.saturating_add(amount);
     }
 
     #[inline]
     pub(crate) fn sub(&mut self, amount: u64) {
-        self.current = self.current.saturating_sub(amount);
-        self.freed = self.freed.saturating_add(amount);
+        self.current = self.current.wrapping_sub(amount);
+        let (freed, carry) = self.freed.overflowing_add(amount);
+        self.freed = freed;
+        // In the engine this field has the carries of the other, which cost less than a saturating addition.
+        self.allocated = self.allocated.wrapping_add(u64::from(carry));
+    }
+
+    fn with_sum(&mut self) {
+        if self.allocated > 0 {
+            self.freed = u64::MAX;
+        }
+        self.allocated = self.freed.saturating_add(self.current);
     }
 }
 
@@ -163,6 +173,16 @@ impl DeviceStats {
 
     /// Resets the peaks to the current values.
     pub fn reset_peaks(&mut self) {
+        self.for_each(|stat| stat.peak = stat.current);
+    }
+
+    /// Returns the statistics with the sums of additions.
+    pub(crate) fn with_sums(mut self) -> Self {
+        self.for_each(Stat::with_sum);
+        self
+    }
+
+    fn for_each(&mut self, call: impl FnMut(&mut Stat)) {
         let pools = [
             &mut self.allocation,
             &mut self.segment,
@@ -175,9 +195,7 @@ impl DeviceStats {
             &mut self.requested_bytes,
         ];
         let single = [&mut self.oversize_allocations, &mut self.oversize_segments];
-        for stat in pools.into_iter().flat_map(StatByPool::each).chain(single) {
-            stat.peak = stat.current;
-        }
+        pools.into_iter().flat_map(StatByPool::each).chain(single).for_each(call);
     }
 }
 
@@ -218,14 +236,13 @@ mod tests {
 
     #[test]
     fn sums_end_at_the_largest_number() {
-        let mut stat = StatByPool::default();
+        let mut stats = DeviceStats::default();
         for _ in 0..3 {
-            stat.add(true, 1 << 63);
-            stat.sub(true, 1 << 63);
+            stats.active.add(true, 1 << 63);
+            stats.active.sub(true, 1 << 63);
         }
-        let Stat { current, peak, allocated, freed } = stat.all;
-        assert_eq!((current, peak, allocated, freed), (0, 1 << 63, u64::MAX, u64::MAX));
-        stat.sub(false, 1);
-        assert_eq!(stat.large.current, 0);
+        stats.active.add(true, 7);
+        let Stat { current, peak, allocated, freed } = stats.with_sums().active.all;
+        assert_eq!((current, peak, allocated, freed), (7, 1 << 63, u64::MAX, u64::MAX));
     }
 }

@@ -34,6 +34,6 @@ fn torch(conf: &str) -> Policy {
     Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"))
 }
 
-fn reserved_mib(stats: &DeviceStats) -> u64 {
+fn reserved_mib(stats: DeviceStats) -> u64 {
     stats.reserved_bytes.all.current >> 20
 }

@@ -264,7 +264,8 @@ unsafe impl Allocator for UpstreamArena {
     }
 
     fn semantics(&self) -> Semantics {
-        self.upstream.semantics()
+        // Blocks are placed here.
+        Semantics { completes_alignment: false, ..self.upstream.semantics() }
     }
 
     /// Returns the segments to the allocator below if no block in them is live.
