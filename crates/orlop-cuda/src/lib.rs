@@ -38,8 +38,8 @@ mod ops;
 mod register;
 
 pub use self::allocators::{
-    DriverAllocator, PinnedAllocator, PinnedLedger, caching_allocator, caching_allocator_with,
-    configured_allocator,
+    CurrentPool, DriverAllocator, MemoryPool, PinnedAllocator, PinnedLedger, PoolUsage, caching_allocator,
+    caching_allocator_with, configured_allocator,
 };
 pub use self::device::{CudaDevice, DeviceStream};
 pub use self::driver::Driver;

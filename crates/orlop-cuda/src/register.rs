@@ -25,7 +25,7 @@ const OWN_MEMORY: &str = "a setting of this allocator: it has the memory of a CU
 /// | name | allocator | limit |
 /// |---|---|---|
 /// | `cuda:0` | [`caching_allocator`] | of reserved bytes |
-/// | `cuda-torch:0` | [`caching_allocator_with`] PyTorch's policy (`PYTORCH_CUDA_ALLOC_CONF`) | same |
+/// | `cuda-torch:0` | [`caching_allocator_with`] PyTorch's policy (`PYTORCH_ALLOC_CONF`) | same |
 /// | `cuda-stream-ordered:0` | [`DriverAllocator::stream_ordered`] | refused |
 /// | `cuda-direct:0` | [`DriverAllocator::direct`] | refused |
 /// | `cuda-managed:0` | a caching allocator over [`CudaMemory::managed`] | of reserved bytes |
@@ -79,7 +79,9 @@ pub fn register(registry: &Registry) -> Result<u16, CudaError> {
 type MakeFn = fn(&CudaDevice, &AllocatorConfig) -> Result<AllocatorRef>;
 
 fn torch() -> Result<Policy> {
-    let conf = std::env::var("PYTORCH_CUDA_ALLOC_CONF").unwrap_or_default();
+    // The newer name comes first, as in PyTorch.
+    let names = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"];
+    let conf = names.into_iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
     let conf = conf.parse::<TorchConf>().map_err(Error::backend)?;
     Ok(Policy::torch(&conf))
 }

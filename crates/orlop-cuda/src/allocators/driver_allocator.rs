@@ -1,7 +1,8 @@
 //! [`DriverAllocator`]: blocks that the driver allocates and frees one by one.
 
+use super::MemoryPool;
 use crate::device::{self, CudaDevice, StreamTarget, resolve};
-use crate::driver::{abi, call};
+use crate::driver::call;
 use crate::error::CudaError;
 use crate::memory;
 use orlop_alloc::engine_support::trace_guarded;
@@ -11,6 +12,7 @@ use orlop_alloc::{
 };
 use orlop_core::{Device, StreamId};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Addresses of the driver are multiples of this many bytes.
@@ -18,8 +20,8 @@ const DRIVER_ALIGN: usize = 256;
 
 /// An allocator without a cache of its own.
 ///
-/// As [stream-ordered](Self::stream_ordered), the driver has the cache: a pool of the device, from which
-/// memory is allocated and to which it returns in the order of a stream, without waiting. As
+/// As [stream-ordered](Self::stream_ordered), the driver has the cache: a [`MemoryPool`], from which memory
+/// is allocated and to which it returns in the order of a stream, without waiting. As
 /// [direct](Self::direct), every block is allocated and freed at once, and both wait for the device: for
 /// debugging, and for blocks that live as long as the program.
 #[derive(Debug)]
@@ -32,12 +34,12 @@ pub struct DriverAllocator {
 }
 
 /// When a freed block returns to the driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum FreeOrder {
     /// At once, after a wait.
     Direct,
-    /// In the order of its stream.
-    Stream,
+    /// In the order of its stream, to this pool.
+    Stream(Arc<MemoryPool>),
 }
 
 impl DriverAllocator {
@@ -47,14 +49,29 @@ impl DriverAllocator {
         Self::new(device, FreeOrder::Direct)
     }
 
-    /// Creates an allocator that calls `cuMemAllocAsync` and `cuMemFreeAsync` for each block.
+    /// Creates an allocator that calls `cuMemAllocFromPoolAsync` and `cuMemFreeAsync` for each block, with a
+    /// pool of its own, which keeps freed memory. [`DriverAllocator::in_pool`] takes another pool.
     ///
     /// # Errors
     ///
     /// [`CudaError::Unsupported`] if the device has no memory pools; failures of the driver.
     pub fn stream_ordered(device: &CudaDevice) -> Result<Self, CudaError> {
-        device.state().require(abi::ATTRIBUTE_MEMORY_POOLS, "memory pools")?;
-        Ok(Self::new(device, FreeOrder::Stream))
+        Ok(Self::in_pool(Arc::new(MemoryPool::new(device)?)))
+    }
+
+    /// Creates an allocator as [`DriverAllocator::stream_ordered`] does, over this pool.
+    #[must_use]
+    pub fn in_pool(pool: Arc<MemoryPool>) -> Self {
+        Self::new(&pool.device().clone(), FreeOrder::Stream(pool))
+    }
+
+    /// Returns the pool of a stream-ordered allocator.
+    #[must_use]
+    pub fn pool(&self) -> Option<&Arc<MemoryPool>> {
+        match &self.order {
+            FreeOrder::Direct => None,
+            FreeOrder::Stream(pool) => Some(pool),
+        }
     }
 
     fn new(device: &CudaDevice, order: FreeOrder) -> Self {
@@ -68,22 +85,45 @@ impl DriverAllocator {
     }
 
     fn take(&self, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
-        let mut address = 0;
-        match self.order {
+        match &self.order {
             FreeOrder::Direct => {
+                let mut address = 0;
                 let scope = self.device.state().enter()?;
                 // SAFETY: it writes one address.
                 unsafe { call!(scope.driver(), cuMemAlloc_v2(&raw mut address, bytes)) }?;
+                Ok(address)
             }
-            FreeOrder::Stream => {
-                let StreamTarget::Stream { device, handle, .. } = resolve(stream)? else {
-                    return Err(CudaError::UnknownStream { stream });
-                };
-                let scope = device.enter()?;
-                // SAFETY: it writes one address; the target keeps the stream.
-                unsafe { call!(scope.driver(), cuMemAllocAsync(&raw mut address, bytes, handle)) }?;
+            FreeOrder::Stream(pool) => {
+                let taken = Self::take_from(pool, bytes, stream);
+                // Memory whose free is pending cannot serve other streams; after a wait it can. During a
+                // capture that is refused, and the first error counts.
+                match taken {
+                    Err(error @ CudaError::OutOfMemory { .. }) => match self.wait() {
+                        Ok(()) => Self::take_from(pool, bytes, stream),
+                        Err(CudaError::Capturing { .. }) => Err(error),
+                        Err(failed) => Err(failed),
+                    },
+                    taken => taken,
+                }
             }
         }
+    }
+
+    /// Waits for all work of the device.
+    fn wait(&self) -> Result<(), CudaError> {
+        let scope = self.device.state().enter()?;
+        // SAFETY: the context is current.
+        Ok(unsafe { call!(scope.driver(), cuCtxSynchronize()) }?)
+    }
+
+    fn take_from(pool: &MemoryPool, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
+        let StreamTarget::Stream { device, handle, .. } = resolve(stream)? else {
+            return Err(CudaError::UnknownStream { stream });
+        };
+        let (scope, mut address) = (device.enter()?, 0);
+        let pool = pool.handle();
+        // SAFETY: it writes one address; the target keeps the stream, and the allocator the pool.
+        unsafe { call!(scope.driver(), cuMemAllocFromPoolAsync(&raw mut address, bytes, pool, handle)) }?;
         Ok(address)
     }
 
@@ -98,7 +138,7 @@ impl DriverAllocator {
         stream: StreamId,
         uses: impl Iterator<Item = StreamId>,
     ) -> Result<(), CudaError> {
-        match self.order {
+        match &self.order {
             FreeOrder::Direct => {
                 for stream in uses.chain([stream]) {
                     let event = device::record(stream)?;
@@ -108,7 +148,7 @@ impl DriverAllocator {
                 // SAFETY: guaranteed by the caller; its streams were waited for.
                 Ok(unsafe { call!(scope.driver(), cuMemFree_v2(address)) }?)
             }
-            FreeOrder::Stream => {
+            FreeOrder::Stream(_) => {
                 // A stream that is gone is replaced by the default one, which waits for its work.
                 let (target, on, gone) = match resolve(stream)? {
                     target @ StreamTarget::Stream { .. } => (target, stream, None),
@@ -134,8 +174,8 @@ impl DriverAllocator {
             return error.into();
         }
         let mut report = OutOfMemory::new(Refusal::Backing, self.name(), self.device(), request);
-        report.reserved = self.reserved.load(Ordering::Relaxed);
-        report.live = report.reserved;
+        report.live = self.reserved.load(Ordering::Relaxed);
+        report.reserved = self.usage().reserved;
         report.into()
     }
 }
@@ -203,7 +243,7 @@ unsafe impl Allocator for DriverAllocator {
     fn name(&self) -> &str {
         match self.order {
             FreeOrder::Direct => "cuda-direct",
-            FreeOrder::Stream => "cuda-stream-ordered",
+            FreeOrder::Stream(_) => "cuda-stream-ordered",
         }
     }
 
@@ -211,17 +251,35 @@ unsafe impl Allocator for DriverAllocator {
         self.device.memory().ok()
     }
 
+    /// The reserved bytes of a pool include what it keeps, and what other code has allocated from it.
     fn usage(&self) -> Usage {
-        Usage {
-            reserved: self.reserved.load(Ordering::Relaxed),
-            peak_reserved: self.peak.load(Ordering::Relaxed),
-            regions: self.blocks.load(Ordering::Relaxed),
-            ..Usage::default()
-        }
+        let [reserved, peak_reserved, regions] =
+            [&self.reserved, &self.peak, &self.blocks].map(|figure| figure.load(Ordering::Relaxed));
+        let own = Usage { reserved, peak_reserved, regions, ..Usage::default() };
+        let Some(Ok(pool)) = self.pool().map(|pool| pool.usage()) else { return own };
+        let (reserved, peak_reserved) = (pool.reserved, pool.peak_reserved);
+        // The driver does not say how many there are.
+        Usage { reserved, peak_reserved, regions: u64::from(reserved > 0), ..own }
     }
 
     fn reset_peak(&self) {
         self.peak.store(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
+        let reset = self.pool().map_or(Ok(()), |pool| pool.reset_peaks());
+        if let Err(error) = reset {
+            trace_guarded(|| tracing::error!(%error, "the peaks of a memory pool were not reset"));
+        }
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        let Some(pool) = self.pool() else { return 0 };
+        let reserved = || pool.usage().map(|usage| usage.reserved);
+        // Pending frees are done after a wait. During a capture that is refused, and less is given back.
+        let _waited = self.wait();
+        let given = reserved().and_then(|before| {
+            pool.trim(target)?;
+            Ok(before.saturating_sub(reserved()?))
+        });
+        given.unwrap_or(0)
     }
 
     fn semantics(&self) -> Semantics {

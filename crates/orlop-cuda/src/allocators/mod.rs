@@ -3,15 +3,17 @@
 //! | allocator | memory | a freed block |
 //! |---|---|---|
 //! | [`caching_allocator`] | the device's, in pages or regions | is reused after the streams that used it |
-//! | [`DriverAllocator::stream_ordered`] | the driver's pools | returns to them in the order of its stream |
+//! | [`DriverAllocator::stream_ordered`] | a [`MemoryPool`] of the driver | returns to it in the order of its stream |
 //! | [`DriverAllocator::direct`] | `cuMemAlloc` for each block | is released when its streams are done |
 //! | [`PinnedAllocator`] | the host's, locked for copies | is reused after the streams that used it |
 
 mod driver_allocator;
 mod pinned;
+mod pool;
 
 pub use self::driver_allocator::DriverAllocator;
 pub use self::pinned::{PinnedAllocator, PinnedLedger};
+pub use self::pool::{CurrentPool, MemoryPool, PoolUsage};
 
 use crate::device::CudaDevice;
 use crate::error::CudaError;

@@ -43,6 +43,17 @@ pub(crate) const POINTER_MEMORY_TYPE: i32 = 2;
 /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
 pub(crate) const POINTER_DEVICE_ORDINAL: i32 = 9;
 
+/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
+pub(crate) const POOL_RELEASE_THRESHOLD: i32 = 4;
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
+pub(crate) const POOL_RESERVED: i32 = 5;
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH`.
+pub(crate) const POOL_RESERVED_HIGH: i32 = 6;
+/// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
+pub(crate) const POOL_USED: i32 = 7;
+/// `CU_MEMPOOL_ATTR_USED_MEM_HIGH`.
+pub(crate) const POOL_USED_HIGH: i32 = 8;
+
 /// `CU_MEMORYTYPE_HOST`.
 pub(crate) const MEMORY_TYPE_HOST: i32 = 1;
 /// `CU_MEMORYTYPE_DEVICE`.
@@ -74,6 +85,34 @@ impl AllocationProperties {
     pub(crate) fn on_device(ordinal: i32) -> Self {
         let location = MemoryLocation { kind: 1, id: ordinal };
         Self { kind: 1, handle_types: 0, location, win32: std::ptr::null_mut(), flags: [0; 8] }
+    }
+}
+
+/// `CUmemPoolProps`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct PoolProperties {
+    /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+    kind: i32,
+    handle_types: i32,
+    location: MemoryLocation,
+    win32: *mut c_void,
+    max_size: usize,
+    reserved: [u8; 56],
+}
+
+impl PoolProperties {
+    /// Returns the properties of a pool of memory on a device that is not exported.
+    pub(crate) fn on_device(ordinal: i32) -> Self {
+        let location = MemoryLocation { kind: 1, id: ordinal };
+        Self {
+            kind: 1,
+            handle_types: 0,
+            location,
+            win32: std::ptr::null_mut(),
+            max_size: 0,
+            reserved: [0; 56],
+        }
     }
 }
 
@@ -155,6 +194,8 @@ mod tests {
             offset_of!(AllocationProperties, location),
             offset_of!(sys::CUmemAllocationProp, location)
         );
+        assert_eq!(size_of::<PoolProperties>(), size_of::<sys::CUmemPoolProps>());
+        assert_eq!(offset_of!(PoolProperties, location), offset_of!(sys::CUmemPoolProps, location));
         assert_eq!(size_of::<AccessDescriptor>(), size_of::<sys::CUmemAccessDesc>());
         assert_eq!(size_of::<Copy3D>(), size_of::<sys::CUDA_MEMCPY3D>());
         assert_eq!(

@@ -5,7 +5,7 @@
 //! result code that is newer than these declarations is then an unknown number, and no invalid `enum`.
 //! Functions under `optional` may be missing.
 
-use super::abi::{AccessDescriptor, AllocationProperties, Copy3D, DeviceAddress, Handle};
+use super::abi::{AccessDescriptor, AllocationProperties, Copy3D, DeviceAddress, Handle, PoolProperties};
 use crate::error::CudaError;
 use libloading::Library;
 use std::ffi::{c_char, c_void};
@@ -71,8 +71,16 @@ symbols! {
     cuMemAlloc_v2(*mut DeviceAddress, usize);
     cuMemFree_v2(DeviceAddress);
     cuMemAllocManaged(*mut DeviceAddress, usize, u32);
-    cuMemAllocAsync(*mut DeviceAddress, usize, Handle);
     cuMemFreeAsync(DeviceAddress, Handle);
+    cuMemAllocFromPoolAsync(*mut DeviceAddress, usize, Handle, Handle);
+    cuMemPoolCreate(*mut Handle, *const PoolProperties);
+    cuMemPoolDestroy(Handle);
+    cuMemPoolTrimTo(Handle, usize);
+    cuMemPoolGetAttribute(Handle, i32, *mut c_void);
+    cuMemPoolSetAttribute(Handle, i32, *mut c_void);
+    cuDeviceGetMemPool(*mut Handle, i32);
+    cuDeviceGetDefaultMemPool(*mut Handle, i32);
+    cuDeviceSetMemPool(i32, Handle);
     cuMemHostAlloc(*mut *mut c_void, usize, u32);
     cuMemFreeHost(*mut c_void);
     cuPointerGetAttribute(*mut c_void, i32, DeviceAddress);

@@ -36,7 +36,7 @@ fn no_driver_is_an_error() {
 }
 
 const SYMBOLS: [&str; 5] =
-    ["cuInit", "cuMemAllocAsync", "cuMemCreate", "cuMemcpy3DAsync_v2", "cuStreamIsCapturing"];
+    ["cuInit", "cuMemAllocFromPoolAsync", "cuMemCreate", "cuMemcpy3DAsync_v2", "cuStreamIsCapturing"];
 
 #[test]
 fn a_driver_without_a_function_is_too_old() {

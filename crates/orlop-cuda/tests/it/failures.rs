@@ -82,14 +82,15 @@ const LOST: [i32; 16] = [4, 214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 71
 
 /// The codes that each function returns by the documentation in NVIDIA's `cuda.h` of CUDA 12.9 (`\return`),
 /// without 4 (in [`LOST`]) and 600 (no failure).
-const DOCUMENTED: [(&[&str], &[i32]); 17] = [
+const DOCUMENTED: [(&[&str], &[i32]); 18] = [
     (&["cuCtxGetCurrent"], &[3]),
-    (&["cuCtxSetCurrent"], &[3, 201]),
+    (&["cuCtxSetCurrent", "cuCtxSynchronize"], &[3, 201]),
     (&["cuThreadExchangeStreamCaptureMode"], &[1, 3]),
     (&["cuMemAlloc_v2", "cuMemHostAlloc", "cuEventCreate"], &[1, 2, 3, 201]),
     (&["cuMemFree_v2", "cuMemFreeHost"], &[1, 3, 201]),
-    (&["cuMemAllocManaged", "cuMemAllocAsync"], &[1, 2, 3, 201, 801]),
+    (&["cuMemAllocManaged", "cuMemAllocFromPoolAsync"], &[1, 2, 3, 201, 801]),
     (&["cuMemFreeAsync"], &[1, 3, 201, 801]),
+    (&["cuMemPoolTrimTo", "cuMemPoolGetAttribute", "cuMemPoolSetAttribute"], &[1]),
     (&["cuMemAddressReserve"], &[1, 2, 3, 800, 801]),
     (&["cuMemAddressFree", "cuMemUnmap", "cuMemRelease"], &[1, 3, 800, 801]),
     (&["cuMemCreate"], &[1, 2, 3, 101, 800, 801]),

@@ -25,6 +25,7 @@ mod machine;
 mod operations;
 mod order;
 mod planned;
+mod pools;
 mod programs;
 mod random;
 mod steady;

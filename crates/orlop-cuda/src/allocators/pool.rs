@@ -1,0 +1,209 @@
+//! [`MemoryPool`]: a pool of the driver, from which memory is allocated in the order of a stream.
+
+use crate::device::CudaDevice;
+use crate::driver::{abi, call};
+use crate::error::CudaError;
+use orlop_alloc::engine_support::trace_guarded;
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+/// A pool of the driver. It keeps freed memory up to its release threshold; what is above goes back to the
+/// device when the host waits for it. A new pool keeps everything.
+///
+/// Dropping it destroys the pool; memory that is still allocated from it goes back when it is freed.
+pub struct MemoryPool {
+    device: CudaDevice,
+    handle: abi::Handle,
+}
+
+// SAFETY: the driver's functions for pools may be called from any thread.
+unsafe impl Send for MemoryPool {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryPool {}
+
+/// The memory of a [`MemoryPool`], in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PoolUsage {
+    /// Taken from the device.
+    pub reserved: u64,
+    /// The peak of that since the last reset.
+    pub peak_reserved: u64,
+    /// Allocated from the pool.
+    pub used: u64,
+    /// The peak of that since the last reset.
+    pub peak_used: u64,
+}
+
+impl MemoryPool {
+    /// Creates a pool of a device.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Unsupported`] if the device has no memory pools; failures of the driver.
+    pub fn new(device: &CudaDevice) -> Result<Self, CudaError> {
+        device.state().require(abi::ATTRIBUTE_MEMORY_POOLS, "memory pools")?;
+        let properties = abi::PoolProperties::on_device(device.state().number());
+        let mut handle = ptr::null_mut();
+        let scope = device.state().enter()?;
+        // SAFETY: it reads the properties, and writes one handle.
+        unsafe { call!(scope.driver(), cuMemPoolCreate(&raw mut handle, &raw const properties)) }?;
+        drop(scope);
+        let pool = Self { device: device.clone(), handle };
+        pool.set_release_threshold(u64::MAX)?;
+        Ok(pool)
+    }
+
+    /// Returns the device.
+    #[must_use]
+    pub fn device(&self) -> &CudaDevice {
+        &self.device
+    }
+
+    /// Returns the driver's handle, a `CUmemoryPool`. It is valid as long as the pool.
+    #[must_use]
+    pub fn handle(&self) -> *mut std::ffi::c_void {
+        self.handle
+    }
+
+    /// Returns the bytes that the pool keeps when the host waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver.
+    pub fn release_threshold(&self) -> Result<u64, CudaError> {
+        self.attribute(abi::POOL_RELEASE_THRESHOLD)
+    }
+
+    /// Sets the bytes that the pool keeps when the host waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver.
+    pub fn set_release_threshold(&self, bytes: u64) -> Result<(), CudaError> {
+        self.set_attribute(abi::POOL_RELEASE_THRESHOLD, bytes)
+    }
+
+    /// Returns the memory of the pool, that of other code that allocates from it included.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver.
+    pub fn usage(&self) -> Result<PoolUsage, CudaError> {
+        Ok(PoolUsage {
+            reserved: self.attribute(abi::POOL_RESERVED)?,
+            peak_reserved: self.attribute(abi::POOL_RESERVED_HIGH)?,
+            used: self.attribute(abi::POOL_USED)?,
+            peak_used: self.attribute(abi::POOL_USED_HIGH)?,
+        })
+    }
+
+    /// Sets the peaks to the current values.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver.
+    pub fn reset_peaks(&self) -> Result<(), CudaError> {
+        self.set_attribute(abi::POOL_RESERVED_HIGH, 0)?;
+        self.set_attribute(abi::POOL_USED_HIGH, 0)
+    }
+
+    /// Gives memory that is not in use back to the device, until the pool has at most `reserved` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver.
+    pub fn trim(&self, reserved: u64) -> Result<(), CudaError> {
+        let keep = usize::try_from(reserved).unwrap_or(usize::MAX);
+        let scope = self.device.state().enter()?;
+        // SAFETY: the pool exists.
+        Ok(unsafe { call!(scope.driver(), cuMemPoolTrimTo(self.handle, keep)) }?)
+    }
+
+    /// Makes it the current pool of its device until the result is dropped: `cuMemAllocAsync`, by which
+    /// cudarc allocates, takes memory from it. [`MemoryPool::usage`] counts that.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver.
+    pub fn make_current(self: &Arc<Self>) -> Result<CurrentPool, CudaError> {
+        let scope = self.device.state().enter()?;
+        // SAFETY: a pool of this device, which the result keeps.
+        unsafe { call!(scope.driver(), cuDeviceSetMemPool(self.device.state().number(), self.handle)) }?;
+        Ok(CurrentPool { pool: Arc::clone(self) })
+    }
+
+    fn attribute(&self, name: i32) -> Result<u64, CudaError> {
+        let mut value = 0_u64;
+        let scope = self.device.state().enter()?;
+        let place = (&raw mut value).cast();
+        // SAFETY: these attributes are numbers of eight bytes, which it writes.
+        unsafe { call!(scope.driver(), cuMemPoolGetAttribute(self.handle, name, place)) }?;
+        Ok(value)
+    }
+
+    fn set_attribute(&self, name: i32, mut value: u64) -> Result<(), CudaError> {
+        let scope = self.device.state().enter()?;
+        let place = (&raw mut value).cast();
+        // SAFETY: these attributes are numbers of eight bytes, which it reads.
+        Ok(unsafe { call!(scope.driver(), cuMemPoolSetAttribute(self.handle, name, place)) }?)
+    }
+}
+
+impl Drop for MemoryPool {
+    fn drop(&mut self) {
+        let Ok(scope) = self.device.state().enter() else { return };
+        // SAFETY: it is destroyed once, and nothing allocates from it any more; the driver keeps memory that
+        // is in use until it is freed.
+        let destroyed = unsafe { call!(scope.driver(), cuMemPoolDestroy(self.handle)) };
+        if let Err(failure) = destroyed {
+            trace_guarded(|| tracing::error!(%failure, "a memory pool was not destroyed"));
+        }
+    }
+}
+
+impl fmt::Debug for MemoryPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryPool").field("device", &self.device.device()).finish_non_exhaustive()
+    }
+}
+
+/// The current pool of a device, from [`MemoryPool::make_current`]. Dropping it makes the device's default
+/// pool the current one, unless other code has set another one meanwhile.
+#[derive(Debug)]
+#[must_use = "the default pool is the current one when it is dropped"]
+pub struct CurrentPool {
+    pool: Arc<MemoryPool>,
+}
+
+impl CurrentPool {
+    /// Returns the pool.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<MemoryPool> {
+        &self.pool
+    }
+
+    fn end(&self) -> Result<(), CudaError> {
+        let state = self.pool.device.state();
+        let (scope, device) = (state.enter()?, state.number());
+        let (mut current, mut default) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: it writes one handle.
+        unsafe { call!(scope.driver(), cuDeviceGetMemPool(&raw mut current, device)) }?;
+        if current != self.pool.handle {
+            return Ok(());
+        }
+        // SAFETY: it writes one handle.
+        unsafe { call!(scope.driver(), cuDeviceGetDefaultMemPool(&raw mut default, device)) }?;
+        // SAFETY: the default pool always exists.
+        Ok(unsafe { call!(scope.driver(), cuDeviceSetMemPool(device, default)) }?)
+    }
+}
+
+impl Drop for CurrentPool {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            trace_guarded(|| tracing::error!(%error, "the device's default pool was not made current"));
+        }
+    }
+}
