@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The variable of the environment that makes the driver do what real ones do without a promise.
+const LENIENT: &str = "ORLOP_CUDASIM_LENIENT";
+
 /// The simulated machine. The default: one device of 1 GiB, version 13.0, everything supported except access
 /// between devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +21,7 @@ pub struct SimulationConfig {
     pub(crate) has_pools: bool,
     pub(crate) has_virtual_memory: bool,
     pub(crate) has_peer_access: bool,
+    pub(crate) frees_wait: bool,
 }
 
 impl Default for SimulationConfig {
@@ -43,6 +47,7 @@ impl SimulationConfig {
             has_pools: true,
             has_virtual_memory: true,
             has_peer_access: false,
+            frees_wait: std::env::var_os(LENIENT).is_some(),
         }
     }
 
@@ -114,6 +119,15 @@ impl SimulationConfig {
     #[must_use]
     pub fn poison(mut self, has_poison: bool) -> Self {
         self.has_poison = has_poison;
+        self
+    }
+
+    /// Sets whether `cuMemFree` and `cuMemFreeHost` wait for the device. Real drivers do, and no
+    /// documentation says so. Without it, a free is an access of the host, which races with work that has
+    /// not finished. By default they wait if the environment has the variable `ORLOP_CUDASIM_LENIENT`.
+    #[must_use]
+    pub fn waiting_frees(mut self, frees_wait: bool) -> Self {
+        self.frees_wait = frees_wait;
         self
     }
 

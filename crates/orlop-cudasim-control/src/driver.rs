@@ -101,6 +101,7 @@ impl SimulatedDriver {
             has_pools: config.has_pools,
             has_vmm: config.has_virtual_memory,
             has_peer_access: config.has_peer_access,
+            frees_wait: config.frees_wait,
         };
         // SAFETY: the configuration and its list are valid during the call.
         check("reset", unsafe { (self.0.reset)(&raw const raw) })

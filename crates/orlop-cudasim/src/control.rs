@@ -35,6 +35,8 @@ pub struct SimConfiguration {
     pub has_vmm: bool,
     /// Whether devices can access each other's memory.
     pub has_peer_access: bool,
+    /// Whether `cuMemFree` and `cuMemFreeHost` wait for the device.
+    pub frees_wait: bool,
 }
 
 /// An access to memory by a simulated kernel.

@@ -78,11 +78,13 @@ impl ContextResources {
         resources
     }
 
-    /// Frees pinned memory, for which the driver waits for the device. If the driver refuses, the memory is
-    /// kept for a later attempt, and counted.
-    pub(super) fn free(&self, device: &CudaDevice, buffer: PinnedBuffer) {
+    /// Frees pinned memory, which the device uses no more if it `is_idle`; otherwise after a wait for the
+    /// device, because the driver need not wait. If the driver refuses, the memory is kept for a later
+    /// attempt, and counted.
+    pub(super) fn free(&self, device: &CudaDevice, buffer: PinnedBuffer, is_idle: bool) {
         self.free_refused(device);
-        if let Err(error) = free(device, buffer) {
+        let waited = if is_idle { Ok(()) } else { wait(device) };
+        if let Err(error) = waited.and_then(|()| free(device, buffer)) {
             self.unfreed.lock().push(buffer);
             trace_guarded(|| tracing::error!(%error, bytes = buffer.bytes, "pinned memory was not freed"));
         }
@@ -90,6 +92,9 @@ impl ContextResources {
 
     /// Frees memory that the driver refused to free before, as far as it does now.
     pub(super) fn free_refused(&self, device: &CudaDevice) {
+        if self.unfreed.lock().is_empty() || wait(device).is_err() {
+            return;
+        }
         loop {
             // Not called with the lock held: the driver may wait.
             let Some(buffer) = self.unfreed.lock().pop() else { return };
@@ -105,6 +110,14 @@ impl ContextResources {
     }
 }
 
+/// Waits for all work of the device.
+fn wait(device: &CudaDevice) -> Result<(), CudaError> {
+    let scope = device.state().enter()?;
+    // SAFETY: the context is current.
+    Ok(unsafe { call!(scope.driver(), cuCtxSynchronize()) }?)
+}
+
+/// Frees memory that the device uses no more.
 fn free(device: &CudaDevice, buffer: PinnedBuffer) -> Result<(), CudaError> {
     let scope = device.state().enter()?;
     let start = std::ptr::with_exposed_provenance_mut(buffer.address);

@@ -17,10 +17,7 @@ use std::sync::Arc;
 /// The bytes of one half of a buffer.
 const HALF: usize = 1 << 20;
 
-/// Buffers that are kept for the next copies.
-const KEPT: usize = 8;
-
-/// The buffers of a device that no call uses now.
+/// The buffers of a device that no call uses now: as many as calls have used at one time are kept.
 #[derive(Debug)]
 pub(super) struct StagingBuffers {
     device: CudaDevice,
@@ -36,6 +33,8 @@ struct StagingBuffer {
     memory: PinnedBuffer,
     /// The events of the device's last use of each half.
     busy: [Option<EventId>; 2],
+    /// Whether the device may use it without an event: a call has not returned, or has failed.
+    is_in_doubt: bool,
 }
 
 impl StagingBuffers {
@@ -60,12 +59,11 @@ impl StagingBuffers {
         }
         let unused = self.unused.lock().pop();
         let mut buffer = unused.map_or_else(|| StagingBuffer::new(self), Ok)?;
+        buffer.is_in_doubt = true;
+        // A buffer whose copy failed is freed.
         let result = work(&mut buffer)?;
-        // A buffer whose copy failed is freed, after its stream.
-        let mut unused = self.unused.lock();
-        if unused.len() < KEPT {
-            unused.push(buffer);
-        }
+        buffer.is_in_doubt = false;
+        self.unused.lock().push(buffer);
         Ok(result)
     }
 
@@ -141,7 +139,8 @@ impl StagingBuffer {
             return Err(CudaError::OutOfMemory { call: "cuMemHostAlloc" });
         }
         let memory = PinnedBuffer { address: start.expose_provenance(), bytes };
-        Ok(Self { device: of.device.clone(), resources: Arc::clone(&of.resources), memory, busy: [None; 2] })
+        let (device, resources) = (of.device.clone(), Arc::clone(&of.resources));
+        Ok(Self { device, resources, memory, busy: [None; 2], is_in_doubt: false })
     }
 
     /// Waits until the device does not use a half any more.
@@ -184,9 +183,12 @@ impl StagingBuffer {
 }
 
 impl Drop for StagingBuffer {
-    /// The driver waits for the device before it frees pinned memory.
+    /// The memory is freed after the device's last use of it: the driver need not wait for that.
     fn drop(&mut self) {
-        self.busy.iter_mut().filter_map(Option::take).for_each(device::forget);
-        self.resources.free(&self.device, self.memory);
+        let mut is_idle = !self.is_in_doubt;
+        for event in self.busy.iter_mut().filter_map(Option::take) {
+            is_idle &= device::synchronize(event).inspect_err(|_| device::forget(event)).is_ok();
+        }
+        self.resources.free(&self.device, self.memory, is_idle);
     }
 }

@@ -177,3 +177,36 @@ fn what_is_not_supported_is_refused() {
     assert!(machine.device.export_memory(&block).is_err());
     assert!(machine.device.import_memory(&[0; 64]).is_err());
 }
+
+/// More copies at once than one buffer serves: none is freed while the device reads it, also where frees do not
+/// wait.
+#[test]
+fn buffers_of_copies_at_once_are_kept() {
+    let machine = Machine::new(&SimulationConfig::new().bytes_per_microsecond(10).memory(1 << 30));
+    let ops = CudaOps::new(&machine.device);
+    let allocator = caching_allocator(&machine.device).unwrap().into_ref();
+    let barrier = std::sync::Barrier::new(12);
+    let streams: Vec<_> = (0..12).map(|_| machine.device.create_stream().unwrap()).collect();
+    std::thread::scope(|scope| {
+        for stream in &streams {
+            let (ops, allocator, barrier) = (&ops, &allocator, &barrier);
+            scope.spawn(move || {
+                let bytes = 3 << 20;
+                let to = allocator.allocate(&Request::new(bytes).stream(stream.id())).unwrap();
+                let host = vec![7_u8; bytes];
+                for _ in 0..3 {
+                    barrier.wait();
+                    let from = DevicePtr::new(NonNull::from(host.as_slice()).cast(), Device::CPU);
+                    let place = DevicePtr::new(to.as_ptr(), to.device());
+                    // SAFETY: both have these bytes, and the source is read when it returns.
+                    unsafe { ops.copy(place, from, bytes, stream.id()) }.unwrap();
+                }
+            });
+        }
+    });
+    let allocated = machine.counts().pinned;
+    assert!(ops.staging().kept > 0 && allocated >= ops.staging().kept);
+    drop(ops);
+    machine.device.context().synchronize().unwrap();
+    assert_eq!(machine.races(), []);
+}

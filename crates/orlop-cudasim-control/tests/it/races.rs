@@ -1,7 +1,7 @@
 //! The race check: races that are there are found, and no others.
 
-use crate::support::{OK, allocate, allocate_pinned, at, handle, start};
-use orlop_cudasim_control::{KernelAccess, KernelRun};
+use crate::support::{OK, allocate, allocate_pinned, at, handle, start, start_with};
+use orlop_cudasim_control::{KernelAccess, KernelRun, SimulationConfig};
 
 fn write(name: &str, address: usize, bytes: usize) -> KernelRun {
     KernelRun::new(name).writes(address, bytes)
@@ -140,16 +140,24 @@ fn a_free_in_stream_order_races_with_later_use_elsewhere() {
     assert_eq!((races[0].earlier.name.as_str(), races[0].later.name.as_str()), ("late", "cuMemFreeAsync"));
 }
 
+/// Not by a promise: only if it is asked for.
 #[test]
 fn a_synchronous_free_waits_for_every_stream() {
-    let (driver, context) = start();
-    let stream = context.new_stream().expect("a stream");
-    let address = allocate(4096);
-    let run = write("long", at(address), 4096).takes(std::time::Duration::from_millis(5));
-    driver.run_kernel(handle(&stream), run).expect("ok");
-    assert_eq!(cu!(cuMemFree_v2(address)), OK);
-    assert!(driver.counts().waited >= std::time::Duration::from_millis(4));
-    assert_eq!((driver.races(), driver.counts().ranges), (Vec::new(), 0));
+    for waits in [true, false] {
+        let (driver, context) = start_with(&SimulationConfig::new().waiting_frees(waits));
+        let stream = context.new_stream().expect("a stream");
+        let address = allocate(4096);
+        let run = write("long", at(address), 4096).takes(std::time::Duration::from_millis(5));
+        driver.run_kernel(handle(&stream), run).expect("ok");
+        assert_eq!(cu!(cuMemFree_v2(address)), OK);
+        if !waits {
+            let races = driver.take_races();
+            assert_eq!((&*races[0].earlier.name, &*races[0].later.name), ("long", "cuMemFree"));
+            continue;
+        }
+        assert!(driver.counts().waited >= std::time::Duration::from_millis(4));
+        assert_eq!((driver.races(), driver.counts().ranges), (Vec::new(), 0));
+    }
 }
 
 #[test]

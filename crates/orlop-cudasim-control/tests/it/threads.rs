@@ -1,8 +1,8 @@
 //! Several threads hand buffers to each other by events.
 
-use crate::support::{OK, allocate, at, start};
+use crate::support::{OK, allocate, at, start_with};
 use cudarc::driver::sys;
-use orlop_cudasim_control::KernelRun;
+use orlop_cudasim_control::{KernelRun, SimulationConfig};
 use std::ptr;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn event(buffer: &Buffer) -> sys::CUevent {
 /// Returns the number of races of four threads that use, wait for, free and destroy. One in `forgets` uses
 /// does not wait for the user before; 0 for none.
 fn races(forgets: u32) -> u64 {
-    let (driver, context) = start();
+    let (driver, context) = start_with(&SimulationConfig::new().waiting_frees(true));
     let buffers: Vec<Buffer> = (0..12)
         .map(|_| {
             let mut event = ptr::null_mut();

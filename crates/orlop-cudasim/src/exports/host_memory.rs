@@ -29,7 +29,6 @@ calls! {
         address.set(allocate(driver, bytes, flags)?)
     }
 
-    // It waits for everything submitted to the device, as the real driver does.
     fn cuMemFreeHost(address: usize) Unsafe |driver| {
         if address == 0 {
             return Ok(());
@@ -38,7 +37,7 @@ calls! {
         if found.kind != SimMemory::Pinned {
             return Err(Failure::INVALID_VALUE);
         }
-        driver.synchronize_device(found.device)?;
+        driver.before_free("cuMemFreeHost", found)?;
         driver.release_memory(address)
     }
 
@@ -67,7 +66,7 @@ calls! {
         let found = driver.memory.allocations.get(&address).copied();
         let found = found.filter(|found| found.kind == SimMemory::Registered);
         let found = found.ok_or(Failure::HOST_MEMORY_NOT_REGISTERED)?;
-        driver.synchronize_device(found.device)?;
+        driver.before_free("cuMemFreeHost", found)?;
         driver.release_memory(address)
     }
 }

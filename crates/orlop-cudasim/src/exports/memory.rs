@@ -45,7 +45,6 @@ calls! {
         address.set(driver.allocate_on_device(bytes, SimMemory::Managed, device)?)
     }
 
-    // It waits for everything submitted to the device, as the real driver does.
     fn cuMemFree_v2(address: usize) Unsafe |driver| {
         if address == 0 {
             return Ok(());
@@ -54,7 +53,7 @@ calls! {
         if !matches!(found.kind, SimMemory::Device | SimMemory::Managed) {
             return Err(Failure::INVALID_VALUE);
         }
-        driver.synchronize_device(found.device)?;
+        driver.before_free("cuMemFree", found)?;
         driver.release_memory(address)
     }
 

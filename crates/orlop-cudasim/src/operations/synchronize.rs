@@ -2,6 +2,7 @@
 
 use crate::codes::{Failure, Outcome};
 use crate::guard::DriverGuard;
+use crate::memory::{Located, MemoryAccess};
 use crate::state::event::Recorded;
 use orlop_race::HOST_QUEUE;
 
@@ -15,6 +16,15 @@ impl DriverGuard {
         self.order.wait(HOST_QUEUE, &clock);
         self.trim_pools(device);
         self.devices[device].sticky.map_or(Ok(()), Err)
+    }
+
+    /// Before memory is freed: waits for the device if frees do. Otherwise the free is an access of the host.
+    pub(crate) fn before_free(&mut self, call: &str, found: Located) -> Outcome {
+        if self.config.frees_wait {
+            return self.synchronize_device(found.device);
+        }
+        self.host_access(call, MemoryAccess::write(found.start, found.bytes));
+        Ok(())
     }
 
     /// Waits until everything submitted so far to a device has completed.

@@ -14,6 +14,7 @@ pub(crate) struct Config {
     pub(crate) has_pools: bool,
     pub(crate) has_vmm: bool,
     pub(crate) has_peer_access: bool,
+    pub(crate) frees_wait: bool,
     pub(crate) devices: Vec<u64>,
 }
 
@@ -31,6 +32,7 @@ impl Default for Config {
             has_pools: true,
             has_vmm: true,
             has_peer_access: false,
+            frees_wait: false,
             devices: vec![1 << 30],
         }
     }

@@ -71,7 +71,15 @@ fn torch(conf: &str) -> Policy {
 
 /// Runs a program on several threads, and returns the number of races.
 fn races(seed: u64, operations: u64, threads: u64, make: impl Fn(&CudaDevice) -> Tested) -> u64 {
-    let machine = Machine::new(&SimulationConfig::new().memory(512 << 20).poison(false).seed(seed));
+    races_on(&SimulationConfig::new().seed(seed), (seed, operations, threads), make)
+}
+
+fn races_on(
+    config: &SimulationConfig,
+    (seed, operations, threads): (u64, u64, u64),
+    make: impl Fn(&CudaDevice) -> Tested,
+) -> u64 {
+    let machine = Machine::new(&config.clone().memory(512 << 20).poison(false));
     let Tested { allocator, caching } = make(&machine.device);
     let program = Program {
         driver: *machine,
@@ -135,6 +143,8 @@ fn without_deferral_the_same_programs_race() {
         let memory = NeverDeferred(CudaMemory::in_regions(device));
         Tested::caching(DeviceAllocator::new(memory, Policy::orlop_without_pages()))
     };
-    let found: u64 = (0..3).map(|seed| races(seed, 1500, 1, make)).sum();
+    // Where frees wait: otherwise the first one of memory that is in use loses the device.
+    let config = |seed| SimulationConfig::new().seed(seed).waiting_frees(true);
+    let found: u64 = (0..3).map(|seed| races_on(&config(seed), (seed, 1500, 1), make)).sum();
     assert!(found > 10, "{found} races");
 }
