@@ -3,7 +3,7 @@
 //! | allocator | memory | a freed block |
 //! |---|---|---|
 //! | [`caching_allocator`] | the device's, in pages or regions | is reused after the streams that used it |
-//! | [`DriverAllocator::stream_ordered`] | a [`MemoryPool`] of the driver | returns to it in the order of its stream |
+//! | [`DriverAllocator::stream_ordered`] | a [`MemoryPool`] | returns to it in the order of its stream |
 //! | [`DriverAllocator::direct`] | `cuMemAlloc` for each block | is released when its streams are done |
 //! | [`PinnedAllocator`] | the host's, locked for copies | is reused after the streams that used it |
 

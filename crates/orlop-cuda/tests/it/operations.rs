@@ -178,8 +178,8 @@ fn what_is_not_supported_is_refused() {
     assert!(machine.device.import_memory(&[0; 64]).is_err());
 }
 
-/// More copies at once than one buffer serves: none is freed while the device reads it, also where frees do not
-/// wait.
+/// More copies at once than one buffer serves: none is freed while the device reads it, also where frees do
+/// not wait.
 #[test]
 fn buffers_of_copies_at_once_are_kept() {
     let machine = Machine::new(&SimulationConfig::new().bytes_per_microsecond(10).memory(1 << 30));
