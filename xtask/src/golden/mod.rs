@@ -34,7 +34,7 @@ struct ReferenceCheck {
     compare: fn(&[PathBuf]) -> Result<Tally>,
 }
 
-const CHECKS: [ReferenceCheck; 7] = [
+const CHECKS: [ReferenceCheck; 8] = [
     ReferenceCheck {
         name: "dtypes.promote",
         folder: "torch-views",
@@ -66,6 +66,12 @@ const CHECKS: [ReferenceCheck; 7] = [
         compare: layouts::preserve,
     },
     ReferenceCheck { name: "traces.form", folder: "cpu-traces", file: "*.csv.gz", compare: traces::form },
+    ReferenceCheck {
+        name: "torch.conf",
+        folder: "torch-conf",
+        file: "answers.tsv",
+        compare: torch::settings,
+    },
     ReferenceCheck {
         name: "torch.allocator",
         folder: "torch-golden*",

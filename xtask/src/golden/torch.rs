@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use orlop_core::torch::TorchConf;
 use orlop_testkit::golden::GoldenError;
 use orlop_testkit::torch::TorchProgram;
 
 use super::Tally;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Replays all programs. A program that does not run to its end counts as a difference.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
@@ -37,4 +38,20 @@ fn program(path: &Path, tally: &mut Tally) -> std::result::Result<(), GoldenErro
         ));
     }
     Ok(())
+}
+
+/// Parses settings that PyTorch took or refused.
+pub(super) fn settings(files: &[PathBuf]) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for path in files {
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        for (answer, settings) in text.lines().filter_map(|line| line.split_once('\t')) {
+            let parsed = settings.parse::<TorchConf>();
+            tally.count(parsed.is_ok() == (answer == "ok"), || {
+                let own = parsed.err().map_or_else(|| "taken".to_owned(), |error| error.to_string());
+                format!("{settings}: {own}, recorded {answer}")
+            });
+        }
+    }
+    Ok(tally)
 }

@@ -8,7 +8,9 @@
 //! lead to.
 
 use super::TieRule;
+use super::values::{self, boolean, divisions, mebibytes, pairs, share};
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
@@ -84,7 +86,7 @@ pub enum ConfError {
     #[error("{key} cannot be {value}, expected {expected}")]
     Value {
         /// The setting.
-        key: &'static str,
+        key: Box<str>,
         /// Its value.
         value: Box<str>,
         /// What is valid.
@@ -104,18 +106,24 @@ pub enum ConfError {
     },
 }
 
-/// Settings that are valid and do not change the addresses of blocks.
-const WITHOUT_INFLUENCE: [&str; 9] = [
+/// Switches that do not change the addresses of blocks here. `throw_on_cudamalloc_oom` decides what a
+/// request does that fails.
+const SWITCHES: [&str; 7] = [
     "graph_capture_record_stream_reuse",
-    "pinned_max_cached_size_mb",
-    "pinned_max_power2_size_mb",
-    "pinned_max_round_threshold_mb",
-    "pinned_num_register_threads",
-    "pinned_reserve_segment_size_mb",
+    "pinned_free_catch_all",
     "pinned_use_background_threads",
     "pinned_use_cuda_host_register",
     "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
+    "throw_on_cudamalloc_oom",
 ];
+
+/// Numbers that do not change the addresses of blocks.
+const NUMBERS: [&str; 3] =
+    ["pinned_max_cached_size_mb", "pinned_max_round_threshold_mb", "pinned_reserve_segment_size_mb"];
+
+/// The most threads that register pinned memory.
+const MAX_REGISTER_THREADS: usize = 128;
 
 impl FromStr for TorchConf {
     type Err = ConfError;
@@ -138,16 +146,30 @@ impl TorchConf {
     #[must_use]
     pub fn known(text: &str) -> (Self, Vec<ConfError>) {
         let mut conf = Self::default();
-        let pairs = pairs(text).map(str::trim).filter(|pair| !pair.is_empty());
-        // The minimum of this setting depends on the size of segments.
-        let (later, first): (Vec<_>, Vec<_>) = pairs.partition(|pair| pair.starts_with("max_split_size_mb"));
+        let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        if text.is_empty() {
+            return (conf, Vec::new());
+        }
+        // One comma may follow the last setting.
+        let pairs = pairs(text.strip_suffix(',').unwrap_or(&text));
+        // The minimum of these settings is the size of segments, wherever that is set.
+        let is_later = |pair: &&str| {
+            pair.starts_with("max_split_size_mb") || pair.starts_with("max_non_split_rounding_mb")
+        };
+        let (later, first): (Vec<_>, Vec<_>) = pairs.partition(is_later);
         let errors = first.into_iter().chain(later).filter_map(|pair| conf.set(pair).err()).collect();
         (conf, errors)
     }
 
     fn set(&mut self, pair: &str) -> Result<(), ConfError> {
-        let (key, value) = pair.split_once(':').ok_or_else(|| ConfError::NoValue { key: pair.into() })?;
-        let (key, value) = (key.trim(), value.trim());
+        if pair.is_empty() {
+            return Err(ConfError::UnknownKey { key: ",".into() });
+        }
+        let found = pair.split_once(':').filter(|(_, value)| !value.is_empty());
+        let (key, value) = found.ok_or_else(|| ConfError::NoValue { key: pair.into() })?;
+        if !value.starts_with('[') && value.contains([':', '[', ']']) {
+            return Err(values::refused(key, value, "one value; settings are separated by commas"));
+        }
         match key {
             "backend" if value == "native" => {}
             "backend" => return Err(ConfError::Backend { backend: value.into() }),
@@ -157,8 +179,9 @@ impl TorchConf {
                 self.max_split_size = Some(mebibytes("max_split_size_mb", value, expected, min)?);
             }
             "max_non_split_rounding_mb" => {
-                let expected = "a whole number of MiB above 20";
-                self.max_non_split_rounding = mebibytes("max_non_split_rounding_mb", value, expected, 21)?;
+                let expected = "a whole number of MiB, at least large_segment_size_mb (20)";
+                let min = self.large_segment_size / MIB;
+                self.max_non_split_rounding = mebibytes("max_non_split_rounding_mb", value, expected, min)?;
             }
             "large_segment_size_mb" => {
                 let expected = "a whole number of MiB above 10";
@@ -175,89 +198,32 @@ impl TorchConf {
                 let fraction = share("per_process_memory_fraction", value, "a share from 0 to 1", fits)?;
                 self.memory_fraction = Some(fraction);
             }
-            "expandable_segments" => self.expandable_segments = boolean("expandable_segments", value)?,
+            "expandable_segments" => self.expandable_segments = boolean(key, value)?,
             "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(value)?,
-            key if WITHOUT_INFLUENCE.contains(&key) => {}
+            // How large ranges of addresses are. Here they have room for the device's memory.
+            "expandable_segments_reserve" => {
+                if value.starts_with('[') {
+                    return Err(values::refused(key, value, "a share such as 0.5, or a size such as 40G"));
+                }
+            }
+            "expandable_segments_reserve_by_class" => {
+                values::list(value).ok_or_else(|| values::refused(key, value, "a list in brackets"))?;
+            }
+            "pinned_num_register_threads" => {
+                let fits = |&count: &usize| count.is_power_of_two() && count <= MAX_REGISTER_THREADS;
+                let refused = || values::refused(key, value, "a power of two up to 128");
+                values::number(value).filter(fits).ok_or_else(refused)?;
+            }
+            key if SWITCHES.contains(&key) => {
+                boolean(key, value)?;
+            }
+            key if NUMBERS.contains(&key) => {
+                values::number(value).ok_or_else(|| values::refused(key, value, "a whole number of MiB"))?;
+            }
             key => return Err(ConfError::UnknownKey { key: key.into() }),
         }
         Ok(())
     }
-}
-
-/// Splits at commas outside brackets.
-fn pairs(text: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0_usize;
-    text.split(move |c| {
-        match c {
-            '[' => depth += 1,
-            ']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && depth == 0
-    })
-}
-
-fn mebibytes(key: &'static str, value: &str, expected: &'static str, min: usize) -> Result<usize, ConfError> {
-    let count = value.parse::<usize>().ok().filter(|&count| count >= min);
-    count.map(|count| count.min(usize::MAX / MIB) * MIB).ok_or_else(|| ConfError::Value {
-        key,
-        value: value.into(),
-        expected,
-    })
-}
-
-fn share(
-    key: &'static str,
-    value: &str,
-    expected: &'static str,
-    fits: impl Fn(f64) -> bool,
-) -> Result<f64, ConfError> {
-    let number = value.parse::<f64>().ok().filter(|&number| fits(number));
-    number.ok_or_else(|| ConfError::Value { key, value: value.into(), expected })
-}
-
-fn boolean(key: &'static str, value: &str) -> Result<bool, ConfError> {
-    match value {
-        "True" | "true" => Ok(true),
-        "False" | "false" => Ok(false),
-        _ => Err(ConfError::Value { key, value: value.into(), expected: "True or False" }),
-    }
-}
-
-/// Parses one number for all intervals, or a list such as `[64:8,256:4,>:1]`: 8 for the interval of 64 MiB
-/// and all below, 4 for that of 256 MiB, 1 for those above. Intervals between keep their default.
-fn divisions(value: &str) -> Result<[usize; ROUNDING_INTERVALS], ConfError> {
-    let refused = || ConfError::Value {
-        key: "roundup_power2_divisions",
-        value: value.into(),
-        expected: "a power of two, or a list like [64:8,256:4,>:1] of powers of two",
-    };
-    let power = |text: &str| {
-        let number = text.trim().parse::<usize>().ok().filter(|&n| n == 0 || n.is_power_of_two());
-        number.ok_or_else(refused)
-    };
-    let Some(list) = value.strip_prefix('[').map(|list| list.strip_suffix(']').unwrap_or(list)) else {
-        return Ok([power(value)?; ROUNDING_INTERVALS]);
-    };
-    let mut table = [0; ROUNDING_INTERVALS];
-    let mut last = None;
-    for entry in list.split(',').filter(|entry| !entry.trim().is_empty()) {
-        let (size, count) = entry.split_once(':').ok_or_else(refused)?;
-        let count = power(count)?;
-        if size.trim() == ">" {
-            let from = last.map_or(0, |last| last + 1);
-            table[from..].fill(count);
-            continue;
-        }
-        let interval = power(size)?.checked_ilog2().ok_or_else(refused)? as usize;
-        let interval = interval.min(ROUNDING_INTERVALS - 1);
-        if last.is_none() {
-            table[..interval].fill(count);
-        }
-        table[interval] = count;
-        last = Some(interval);
-    }
-    Ok(table)
 }
 
 /// Writes the value of `PYTORCH_CUDA_ALLOC_CONF`; empty for the defaults.
@@ -353,7 +319,11 @@ mod tests {
         }
         for text in [
             "max_split_size_mb",
-            "max_split_size_mb:-1",
+            "max_split_size_mb:1",
+            "expandable_segments:true",
+            "expandable_segments:True,,max_split_size_mb:64",
+            "pinned_num_register_threads:3",
+            "large_segment_size_mb:64,max_non_split_rounding_mb:32",
             "roundup_power2_divisions:[3:4]",
             "roundup_power2_divisions:[64]",
         ] {

@@ -6,6 +6,7 @@
 mod conf;
 mod sizes;
 mod ties;
+mod values;
 
 pub use self::conf::{ConfError, ROUNDING_INTERVALS, TorchConf};
 pub use self::sizes::{
