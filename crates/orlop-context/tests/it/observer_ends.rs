@@ -302,12 +302,14 @@ fn threads_that_add_remove_and_switch_leave_the_fast_path_as_the_list_says() {
     let observers = allocator.observers();
     assert!(observers.iter().all(|observer| !observer.watches_blocks()));
     assert!(context.observers().is_empty());
-    for _ in 0..2 {
+    // The engine caches a size when it was freed a few times.
+    for _ in 0..1000 {
         drop(allocator.allocate(&request).unwrap());
     }
-    assert!(allocator.allocate_cached(&request).is_some());
+    let is_cached = || allocator.allocate_cached(&request).is_some();
+    assert!(is_cached());
     // The engine may keep the watch, but not the observer.
     assert_eq!(Arc::strong_count(&shared), 1);
     drop(allocator.add_observer(shared.clone()));
-    assert!(allocator.allocate_cached(&request).is_none());
+    assert!(!is_cached());
 }

@@ -49,7 +49,9 @@ impl Measured {
     fn predict(&self, work: &Workload) -> SimulationOutcome {
         // As with `set_per_process_memory_fraction`, which a threshold requires.
         let half = self.limit.map_or("", |_| "per_process_memory_fraction:0.5");
-        let conf: TorchConf = format!("{},{half}", self.conf).parse().expect("settings of PyTorch's");
+        let settings = [self.conf.as_str(), half].into_iter().filter(|setting| !setting.is_empty());
+        let settings: Vec<&str> = settings.collect();
+        let conf: TorchConf = settings.join(",").parse().expect("settings of PyTorch's");
         // The runs are of PyTorch 2.11.
         let rules = AllocatorRules::Torch(conf.with_ties(TieRule::LowestAddress));
         let simulation = Simulation::new(work);
