@@ -82,7 +82,7 @@ impl<B: Backing> Bfc<B> {
 
     fn stamp(&self) -> u64 {
         // Relaxed: stamps are only compared; they order no other memory accesses.
-        self.clock.as_ref().map_or(0, |clock| clock.fetch_add(1, Ordering::Relaxed) + 1)
+        self.clock.as_ref().map_or(0, |clock| clock.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
     }
 }
 

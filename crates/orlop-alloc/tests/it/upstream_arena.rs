@@ -153,3 +153,12 @@ fn device_memory_is_aligned_to_256_bytes() {
     assert_eq!(second.as_ptr().as_ptr().addr() - first.as_ptr().as_ptr().addr(), 64);
     assert_eq!(first.align(), Alignment::CPU);
 }
+
+#[test]
+fn a_segment_that_is_refused_was_never_reserved() {
+    let (_device, _upstream, arena) = arena();
+    drop(block(&arena, stream(1)));
+    let peak = arena.usage().peak_reserved;
+    assert!(arena.allocate(&Request::new(1 << 30).stream(stream(1))).is_err());
+    assert_eq!(arena.usage().peak_reserved, peak);
+}

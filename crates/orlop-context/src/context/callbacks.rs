@@ -35,7 +35,8 @@ struct CallbackGuard;
 impl CallbackGuard {
     /// Returns `None` if the thread is inside a callback already.
     fn enter() -> Option<Self> {
-        (!IN_CALLBACK.replace(true)).then_some(Self)
+        // Not `then_some`: dropping a guard that is not needed would end the mark.
+        if IN_CALLBACK.replace(true) { None } else { Some(Self) }
     }
 }
 
@@ -95,6 +96,10 @@ impl Inner {
             }
             // A panic of a callback must not disturb the request or the accounts.
             if guarded(|| callback(pressure)).is_none() {
+                trace_guarded(|| tracing::error!(kind = %pressure.kind, "a pressure callback panicked"));
+            }
+            // It may have been removed meanwhile: this drops it then.
+            if guarded(|| drop(callback)).is_none() {
                 trace_guarded(|| tracing::error!(kind = %pressure.kind, "a pressure callback panicked"));
             }
             freed = before.freed_until(measure());

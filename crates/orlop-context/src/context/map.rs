@@ -114,25 +114,28 @@ impl MemoryMap {
     /// Returns the granted bytes of a kind's live blocks, on all devices and from all sources.
     #[must_use]
     pub fn live(&self, kind: MemoryKind) -> u64 {
-        self.of_kind(kind).map(|part| part.live).sum()
+        self.of_kind(kind).fold(0, |sum: u64, part| sum.saturating_add(part.live))
     }
 
     /// Returns the requested bytes of a kind's live blocks.
     #[must_use]
     pub fn requested(&self, kind: MemoryKind) -> u64 {
-        self.of_kind(kind).map(|part| part.requested).sum()
+        self.of_kind(kind).fold(0, |sum: u64, part| sum.saturating_add(part.requested))
     }
 
     /// Returns the granted bytes of live blocks from one source.
     #[must_use]
     pub fn live_from(&self, source: Source) -> u64 {
-        self.kinds.iter().filter(|part| part.source == source).map(|part| part.live).sum()
+        self.kinds
+            .iter()
+            .filter(|part| part.source == source)
+            .fold(0, |sum: u64, part| sum.saturating_add(part.live))
     }
 
     /// Returns the granted bytes of all live blocks.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.kinds.iter().map(|part| part.live).sum()
+        self.kinds.iter().fold(0, |sum: u64, part| sum.saturating_add(part.live))
     }
 
     /// Returns the bytes that allocators hold, and the live bytes of external memory.
@@ -163,9 +166,9 @@ impl MemoryMap {
                 (account.live_bytes, account.requested_bytes, account.live_blocks());
             match self.kinds.iter_mut().find(is_same_part) {
                 Some(part) => {
-                    part.live += live;
-                    part.requested += requested;
-                    part.blocks += blocks;
+                    part.live = part.live.saturating_add(live);
+                    part.requested = part.requested.saturating_add(requested);
+                    part.blocks = part.blocks.saturating_add(blocks);
                 }
                 None => self.kinds.push(KindUse { device, kind, source, live, requested, blocks }),
             }
@@ -200,8 +203,8 @@ impl fmt::Display for MemoryMap {
                 part.source, part.blocks
             )?;
         }
-        let requested = size(self.kinds.iter().map(|part| part.requested).sum());
-        let blocks: u64 = self.kinds.iter().map(|part| part.blocks).sum();
+        let requested = size(self.kinds.iter().fold(0, |sum: u64, part| sum.saturating_add(part.requested)));
+        let blocks: u64 = self.kinds.iter().fold(0, |sum: u64, part| sum.saturating_add(part.blocks));
         writeln!(f, "{:<36} {:>12} {requested:>12} {blocks:>10}", "all", size(self.total()))?;
         writeln!(f)?;
         writeln!(

@@ -249,12 +249,12 @@ impl Context {
         let Some(routes) = self.inner.routes.get(device) else { return sum };
         for (_, _, stats) in map::stats_by_source(&routes) {
             sum.totals.add(&stats.totals);
-            sum.usage.reserved += stats.usage.reserved;
-            sum.usage.peak_reserved += stats.usage.peak_reserved;
-            sum.usage.regions += stats.usage.regions;
-            sum.usage.deferred += stats.usage.deferred;
-            sum.usage.metadata += stats.usage.metadata;
-            sum.refused_frees += stats.refused_frees;
+            sum.usage.reserved = sum.usage.reserved.saturating_add(stats.usage.reserved);
+            sum.usage.peak_reserved = sum.usage.peak_reserved.saturating_add(stats.usage.peak_reserved);
+            sum.usage.regions = sum.usage.regions.saturating_add(stats.usage.regions);
+            sum.usage.deferred = sum.usage.deferred.saturating_add(stats.usage.deferred);
+            sum.usage.metadata = sum.usage.metadata.saturating_add(stats.usage.metadata);
+            sum.refused_frees = sum.refused_frees.saturating_add(stats.refused_frees);
             sum.has_unpinned |= stats.has_unpinned;
         }
         sum

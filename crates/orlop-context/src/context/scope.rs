@@ -55,8 +55,9 @@ pub(super) fn enter<R>(context: &Context, f: impl FnOnce() -> R) -> R {
 }
 
 pub(super) fn on_stream<R>(context: ContextId, device: Device, stream: StreamId, f: impl FnOnce() -> R) -> R {
-    STREAMS.with(|streams| streams.borrow_mut().push((context, device, stream)));
-    let _pop = PopGuard(&STREAMS);
+    // In a destructor at the end of a thread the list may be gone: no stream is chosen then.
+    let pushed = STREAMS.try_with(|streams| streams.borrow_mut().push((context, device, stream)));
+    let _pop = pushed.is_ok().then(|| PopGuard(&STREAMS));
     f()
 }
 

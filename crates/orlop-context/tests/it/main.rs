@@ -17,6 +17,7 @@ mod observers;
 mod pinning;
 mod profile;
 mod programs;
+mod reentry;
 mod refusals;
 mod registry;
 mod retries;

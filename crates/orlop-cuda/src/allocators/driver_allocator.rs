@@ -117,7 +117,8 @@ impl DriverAllocator {
     }
 
     fn take_from(pool: &MemoryPool, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
-        let StreamTarget::Stream { device, handle, .. } = resolve(stream)? else {
+        // Bound, so that the stream exists until the call has returned.
+        let StreamTarget::Stream { device, handle, _entry } = resolve(stream)? else {
             return Err(CudaError::UnknownStream { stream });
         };
         let (scope, mut address) = (device.enter()?, 0);

@@ -234,14 +234,16 @@ impl CudaDevice {
             trace_guarded(|| tracing::warn!(%error, "an earlier error of cudarc"));
         }
         let failed = |call, error| scope.driver().failure_of(call, error);
-        // While there is one stream, cudarc notes no uses of its slices. So it waits for the device before
-        // the first other one, and a fork does not.
-        if !self.context().is_in_multi_stream_mode() && self.context().is_event_tracking() {
-            self.context().synchronize().map_err(|error| failed("CudaContext::synchronize", error))?;
-        }
+        // While there is one stream, cudarc notes no uses of its slices. So it waits for the device when
+        // there is another one, and a fork does not.
+        let is_first = !self.context().is_in_multi_stream_mode() && self.context().is_event_tracking();
         // The fork waits for the work of the default stream so far, on the device.
         let stream = self.context().default_stream().fork();
-        self.add_stream(stream.map_err(|error| failed("CudaStream::fork", error))?)
+        let stream = stream.map_err(|error| failed("CudaStream::fork", error))?;
+        if is_first {
+            self.context().synchronize().map_err(|error| failed("CudaContext::synchronize", error))?;
+        }
+        self.add_stream(stream)
     }
 
     /// Adopts a stream of cudarc, which is kept as long as the result. A stream that is known already keeps

@@ -107,6 +107,11 @@ impl CudaDevice {
     /// failures of the driver.
     pub fn block_of_slice<T: Send + fmt::Debug + 'static>(&self, mut slice: CudaSlice<T>) -> Result<Block> {
         let stream = self.adopt_stream(slice.stream().clone())?;
+        if !self.context().is_managing_stream_synchronization() {
+            // While a context has one stream, cudarc does not know which streams use a slice.
+            let waited = self.context().synchronize();
+            waited.map_err(|error| self.driver().failure_of("CudaContext::synchronize", error))?;
+        }
         let bytes = slice.num_bytes();
         let (address, used) = slice.device_ptr_mut(stream.cudarc());
         drop(used);

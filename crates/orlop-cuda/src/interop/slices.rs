@@ -40,7 +40,10 @@ impl<T> Elements<T> {
 
     fn ordered<'s>(&self, stream: &'s CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'s>) {
         let own = self.stream.cudarc();
-        if stream.cu_stream() == own.cu_stream() {
+        // The default streams of all devices have one handle.
+        let is_own =
+            stream.cu_stream() == own.cu_stream() && stream.context().cu_ctx() == own.context().cu_ctx();
+        if is_own {
             return (self.address, SyncOnDrop::Record(None));
         }
         own.context().record_err(stream.join(own));

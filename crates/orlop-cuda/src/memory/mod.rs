@@ -106,7 +106,8 @@ fn to_host_size(value: u64) -> Result<usize, CudaError> {
 ///
 /// The bytes are memory of the stream's device, or of the host and pinned, and only that stream uses them.
 pub(crate) unsafe fn zero(address: usize, bytes: usize, stream: StreamId) -> Result<(), CudaError> {
-    let StreamTarget::Stream { device, handle, .. } = resolve(stream)? else {
+    // Bound, so that the stream exists until the call has returned.
+    let StreamTarget::Stream { device, handle, _entry } = resolve(stream)? else {
         return Err(CudaError::UnknownStream { stream });
     };
     let scope = device.enter()?;

@@ -190,3 +190,37 @@ fn the_first_stream_waits_for_what_cudarc_did_not_note() {
     let _host = other.clone_dtoh(&slice).unwrap();
     assert_eq!(machine.races(), []);
 }
+
+/// A driver's default stream has one handle on all devices.
+#[test]
+fn default_streams_of_two_devices_are_two() {
+    let config = SimulationConfig::new().devices([1 << 30, 1 << 30]).peer_access(true);
+    let machine = Machine::new(&config.bytes_per_microsecond(100));
+    let far = orlop_cuda::CudaDevice::new(1).unwrap();
+    let own = machine.device.adopt_stream(machine.device.context().default_stream()).unwrap();
+    let mut block = block_for(&machine, &own);
+    machine.device.context().synchronize().unwrap();
+    let mut slice = BlockSlice::<u8>::of(&mut block, &own).unwrap();
+    own.cudarc().memcpy_htod(&[1_u8; BYTES], &mut slice).unwrap();
+    let mut back = vec![0_u8; BYTES];
+    far.context().default_stream().memcpy_dtoh(&slice, &mut back).unwrap();
+    far.context().synchronize().unwrap();
+    assert_eq!(machine.races(), []);
+}
+
+/// While a context has one stream, cudarc notes no uses of its slices.
+#[test]
+fn a_slice_is_a_block_after_the_last_other_stream_is_gone() {
+    let machine = slow();
+    let ops = CudaOps::new(&machine.device);
+    let default = machine.device.context().default_stream();
+    let [one, two] = two_streams(&machine);
+    let mut slice = default.alloc_zeros::<u8>(BYTES).unwrap();
+    one.cudarc().memcpy_htod(&[1_u8; BYTES], &mut slice).unwrap();
+    let mut copy = block_for(&machine, &two);
+    drop((one, two));
+    let block = machine.device.block_of_slice(slice).unwrap();
+    copy.copy_by(&ops, &block, machine.device.default_stream()).unwrap();
+    drop(block);
+    assert_eq!(machine.races(), []);
+}

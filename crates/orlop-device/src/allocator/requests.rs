@@ -281,6 +281,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             return error.into();
         }
         let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
+        report.align = self.alignment(request);
         if let DeviceError::OutOfMemory { rounded, largest_free, reserved, cached, live, limit, .. } = error {
             (report.largest_free, report.free, report.live) = (largest_free, cached, live);
             (report.reserved, report.limit) = (reserved, Some(limit));

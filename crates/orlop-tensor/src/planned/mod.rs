@@ -325,13 +325,14 @@ impl PlannedMemory {
             return Err(in_use(Error::MemoryInUse));
         }
         let range = self.parts[part].slots.clone();
+        // Before the tensor has the bytes: from then on other threads may write them.
+        if let Some(sanitizer) = &self.sanitizer {
+            sanitizer.note(self, part);
+        }
         let planned = self.slots[tensor].tensor.imp().map_err(in_use)?.storage();
         // SAFETY: the part is settled, so all its handles are the prepared ones, which this function borrows
         // exclusively.
         unsafe { planned.move_planned(storage) }.map_err(in_use)?;
-        if let Some(sanitizer) = &self.sanitizer {
-            sanitizer.note(self, part);
-        }
         self.prepare(range, storage);
         Ok(())
     }

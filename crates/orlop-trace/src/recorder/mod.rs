@@ -147,14 +147,17 @@ impl Default for RecorderBuilder {
     }
 }
 
+/// The most events in a ring.
+const MAX_CAPACITY: usize = 1 << 24;
+
 impl RecorderBuilder {
-    /// Sets the number of events in the ring of each thread, rounded up to a power of two. An event has 48
-    /// bytes; the default is 65,536 events.
+    /// Sets the number of events in the ring of each thread, rounded up to a power of two, and at most 2^24.
+    /// An event has 48 bytes; the default is 65,536 events.
     ///
     /// It is also the number of region events of all allocators together, which take about 64 bytes each. The
     /// set of reserved regions is known beyond that.
     pub fn capacity(mut self, events: usize) -> Self {
-        self.capacity = events;
+        self.capacity = events.min(MAX_CAPACITY);
         self
     }
 

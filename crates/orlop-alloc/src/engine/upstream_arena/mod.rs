@@ -163,11 +163,12 @@ impl UpstreamArena {
             return Err(report.into());
         }
         segments.reserved += bytes;
-        segments.peak = segments.peak.max(segments.reserved);
         drop(segments);
         let pending = PendingBytes(self, bytes);
         let block = self.upstream.allocate(&Request { bytes, ..*request })?;
         std::mem::forget(pending);
+        let mut segments = self.segments.lock();
+        segments.peak = segments.peak.max(segments.reserved);
         Ok(block)
     }
 }
