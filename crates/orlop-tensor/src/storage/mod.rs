@@ -248,16 +248,18 @@ impl Storage {
         self.len == WHOLE
     }
 
-    /// Returns the range of the handle in the whole, in bytes; without an end for the whole.
+    /// Fails for a part of a storage.
     fn check_whole(&self) -> Result<()> {
         if self.is_whole() { Ok(()) } else { Err(Error::NotResizable { why: Unresizable::Part }) }
     }
 
+    /// Fails unless the storage is on this device.
     fn check_device(&self, actual: Device) -> Result<()> {
         let expected = self.device();
         if expected == actual { Ok(()) } else { Err(Error::DeviceMismatch { expected, actual }) }
     }
 
+    /// Returns the range of the handle in the whole, in bytes; without an end for the whole.
     pub(crate) fn range(&self) -> Range<usize> {
         self.start..self.start.saturating_add(self.len)
     }

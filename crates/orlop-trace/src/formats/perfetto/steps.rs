@@ -65,16 +65,14 @@ fn try_write(steps: &[StepMemory], writer: impl Write) -> io::Result<()> {
         samples.push((nanoseconds(step.begun.saturating_add(step.host_time)), step, true));
     }
     samples.sort_by_key(|(time, ..)| *time);
+    let kinds: Vec<MemoryKind> = MemoryKind::ALL.into_iter().filter(|&kind| is_used(steps, kind)).collect();
     for (time, step, is_end) in samples {
         let counter = PerfettoEntry::counter("live bytes", PROCESS, time);
-        out.put(MemoryKind::ALL.into_iter().filter(|&kind| is_used(steps, kind)).fold(
-            counter,
-            |entry, kind| {
-                let stats = step.kind(kind);
-                let live = if is_end { stats.live_after } else { stats.live_before };
-                entry.with(kind.name(), ArgumentValue::Number(live))
-            },
-        ))?;
+        out.put(kinds.iter().fold(counter, |entry, &kind| {
+            let stats = step.kind(kind);
+            let live = if is_end { stats.live_after } else { stats.live_before };
+            entry.with(kind.name(), ArgumentValue::Number(live))
+        }))?;
     }
     out.finish()
 }
