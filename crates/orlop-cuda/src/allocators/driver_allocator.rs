@@ -94,11 +94,10 @@ impl DriverAllocator {
                 Ok(address)
             }
             FreeOrder::Stream(pool) => {
-                let taken = Self::take_from(pool, bytes, stream);
                 // Memory whose free is pending cannot serve other streams; after a wait it can. During a
                 // capture that is refused, and the first error counts.
-                match taken {
-                    Err(error @ CudaError::OutOfMemory { .. }) => match self.wait() {
+                match Self::take_from(pool, bytes, stream) {
+                    Err(error @ CudaError::OutOfMemory { .. }) => match self.device.state().synchronize() {
                         Ok(()) => Self::take_from(pool, bytes, stream),
                         Err(CudaError::Capturing { .. }) => Err(error),
                         Err(failed) => Err(failed),
@@ -107,13 +106,6 @@ impl DriverAllocator {
                 }
             }
         }
-    }
-
-    /// Waits for all work of the device.
-    fn wait(&self) -> Result<(), CudaError> {
-        let scope = self.device.state().enter()?;
-        // SAFETY: the context is current.
-        Ok(unsafe { call!(scope.driver(), cuCtxSynchronize()) }?)
     }
 
     fn take_from(pool: &MemoryPool, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
@@ -275,7 +267,7 @@ unsafe impl Allocator for DriverAllocator {
         let Some(pool) = self.pool() else { return 0 };
         let reserved = || pool.usage().map(|usage| usage.reserved);
         // Pending frees are done after a wait. During a capture that is refused, and less is given back.
-        let _waited = self.wait();
+        let _waited = self.device.state().synchronize();
         let given = reserved().and_then(|before| {
             pool.trim(target)?;
             Ok(before.saturating_sub(reserved()?))

@@ -197,6 +197,13 @@ impl DeviceState {
         DriverScope::enter(self)
     }
 
+    /// Waits, on the host, for all work of the device.
+    pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
+        let scope = self.enter()?;
+        // SAFETY: the context is current.
+        Ok(unsafe { call!(scope.driver(), cuCtxSynchronize()) }?)
+    }
+
     /// Returns an attribute of the device.
     pub(crate) fn attribute(&self, attribute: i32) -> Result<i32, CudaError> {
         let mut value = 0;

@@ -233,15 +233,14 @@ impl CudaDevice {
             let error = scope.driver().failure_of("a drop of cudarc", error);
             trace_guarded(|| tracing::warn!(%error, "an earlier error of cudarc"));
         }
-        let failed = |call, error| scope.driver().failure_of(call, error);
         // While there is one stream, cudarc notes no uses of its slices. So it waits for the device when
         // there is another one, and a fork does not.
         let is_first = !self.context().is_in_multi_stream_mode() && self.context().is_event_tracking();
         // The fork waits for the work of the default stream so far, on the device.
         let stream = self.context().default_stream().fork();
-        let stream = stream.map_err(|error| failed("CudaStream::fork", error))?;
+        let stream = stream.map_err(|error| scope.driver().failure_of("CudaStream::fork", error))?;
         if is_first {
-            self.context().synchronize().map_err(|error| failed("CudaContext::synchronize", error))?;
+            self.state().synchronize()?;
         }
         self.add_stream(stream)
     }

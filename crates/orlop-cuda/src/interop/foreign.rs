@@ -109,8 +109,7 @@ impl CudaDevice {
         let stream = self.adopt_stream(slice.stream().clone())?;
         if !self.context().is_managing_stream_synchronization() {
             // While a context has one stream, cudarc does not know which streams use a slice.
-            let waited = self.context().synchronize();
-            waited.map_err(|error| self.driver().failure_of("CudaContext::synchronize", error))?;
+            self.state().synchronize()?;
         }
         let bytes = slice.num_bytes();
         let (address, used) = slice.device_ptr_mut(stream.cudarc());
