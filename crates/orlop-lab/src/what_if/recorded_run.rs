@@ -12,8 +12,6 @@ pub(super) struct RecordedRun<'a> {
     history: &'a DeviceHistory,
     pub(super) conditions: RunConditions,
     pub(super) fidelity: Option<Fidelity>,
-    /// The rule of the recorded version of PyTorch.
-    pub(super) ties: TieRule,
     pub(super) peak_reserved: Option<u64>,
     /// Whether there were allocations in the recording.
     has_history: bool,
@@ -73,24 +71,31 @@ fn no_address(fidelity: Fidelity) -> Option<UnreliableReplay> {
     (allocations > 0 && same == 0).then_some(UnreliableReplay::NoAddress { allocations })
 }
 
+fn ties(fidelity: Option<Fidelity>) -> TieRule {
+    fidelity.map(|fidelity| fidelity.ties).unwrap_or_default()
+}
+
 impl<'a> RecordedRun<'a> {
     pub(super) fn of(all: &History, history: &'a DeviceHistory) -> Self {
         let (conf, _) = all.torch_conf();
         let failed = history.events.iter().position(|event| event.action == EventAction::OutOfMemory);
         let fidelity = Fidelity::applies_to(history).then(|| Fidelity::of(history, &conf));
-        let ties = fidelity.map_or(conf.ties, |fidelity| fidelity.ties);
-        let mut conditions = RunConditions::of(history, &conf.with_ties(ties));
+        let mut conditions = RunConditions::of(history, &conf.with_ties(ties(fidelity)));
         let device = |bytes| MemoryLimit { bytes, below: None, of_process: false };
         conditions.limit = conditions.limit.or(history.memory.map(device));
         Self {
             history,
             conditions,
             fidelity,
-            ties,
             peak_reserved: peak_reserved(history, history.events.len()),
             has_history: has_history(history),
             failed: failed.map(|index| index as u64),
         }
+    }
+
+    /// Returns the rule of the recorded version of PyTorch.
+    pub(super) fn ties(&self) -> TieRule {
+        ties(self.fidelity)
     }
 
     /// Checks whether this replay, with the recorded settings and under the conditions of the run, reproduces

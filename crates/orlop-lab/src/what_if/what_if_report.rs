@@ -160,18 +160,19 @@ impl<'a> WhatIf<'a> {
     /// Replays with all settings, on as many threads as there are processors.
     #[must_use]
     pub fn run(&self) -> WhatIfReport {
-        let Some(run) = &self.run else { return self.run_all() };
-        // Other settings of the recorded version of PyTorch.
-        let mut sweep = self.clone();
-        for rules in sweep.rules.iter_mut().flatten().chain([&mut sweep.baseline]) {
-            rules.set_ties(run.ties);
-        }
-        sweep.run_all()
-    }
-
-    fn run_all(&self) -> WhatIfReport {
         let limit = self.limit();
         let mut rules = self.rules.clone().unwrap_or_else(|| self.settings(limit));
+        let mut sweep = self.clone();
+        if let Some(run) = &self.run {
+            // Other settings of the recorded version of PyTorch.
+            for rules in rules.iter_mut().chain([&mut sweep.baseline]) {
+                rules.set_ties(run.ties());
+            }
+        }
+        sweep.run_with(rules, limit)
+    }
+
+    fn run_with(&self, mut rules: Vec<AllocatorRules>, limit: Option<MemoryLimit>) -> WhatIfReport {
         if !rules.contains(&self.baseline) {
             rules.insert(0, self.baseline.clone());
         }
@@ -221,9 +222,6 @@ impl<'a> WhatIf<'a> {
                 // The limit of the process remains, which is not a fraction of this memory.
                 let fraction = if of_process { None } else { conf.memory_fraction };
                 conf.memory_fraction = self.baseline.memory_fraction().or(fraction);
-            }
-            if let Some(run) = &self.run {
-                rules.set_ties(run.ties);
             }
         }
         rules
