@@ -94,12 +94,11 @@ impl Inner {
             if freed >= pressure.bytes || !is_needed() {
                 break;
             }
-            // A panic of a callback must not disturb the request or the accounts.
-            if guarded(|| callback(pressure)).is_none() {
-                trace_guarded(|| tracing::error!(kind = %pressure.kind, "a pressure callback panicked"));
-            }
-            // It may have been removed meanwhile: this drops it then.
-            if guarded(|| drop(callback)).is_none() {
+            // A panic of a callback must not disturb the request or the accounts, nor one of its destructor:
+            // it may have been removed meanwhile.
+            let called = guarded(|| callback(pressure)).is_some();
+            let dropped = guarded(|| drop(callback)).is_some();
+            if !called || !dropped {
                 trace_guarded(|| tracing::error!(kind = %pressure.kind, "a pressure callback panicked"));
             }
             freed = before.freed_until(measure());

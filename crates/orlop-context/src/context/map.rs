@@ -114,28 +114,25 @@ impl MemoryMap {
     /// Returns the granted bytes of a kind's live blocks, on all devices and from all sources.
     #[must_use]
     pub fn live(&self, kind: MemoryKind) -> u64 {
-        self.of_kind(kind).fold(0, |sum: u64, part| sum.saturating_add(part.live))
+        sum(self.of_kind(kind).map(|part| part.live))
     }
 
     /// Returns the requested bytes of a kind's live blocks.
     #[must_use]
     pub fn requested(&self, kind: MemoryKind) -> u64 {
-        self.of_kind(kind).fold(0, |sum: u64, part| sum.saturating_add(part.requested))
+        sum(self.of_kind(kind).map(|part| part.requested))
     }
 
     /// Returns the granted bytes of live blocks from one source.
     #[must_use]
     pub fn live_from(&self, source: Source) -> u64 {
-        self.kinds
-            .iter()
-            .filter(|part| part.source == source)
-            .fold(0, |sum: u64, part| sum.saturating_add(part.live))
+        sum(self.kinds.iter().filter(|part| part.source == source).map(|part| part.live))
     }
 
     /// Returns the granted bytes of all live blocks.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.kinds.iter().fold(0, |sum: u64, part| sum.saturating_add(part.live))
+        sum(self.kinds.iter().map(|part| part.live))
     }
 
     /// Returns the bytes that allocators hold, and the live bytes of external memory.
@@ -185,6 +182,11 @@ impl MemoryMap {
     }
 }
 
+/// Address space without memory reaches the end of the numbers.
+fn sum(figures: impl Iterator<Item = u64>) -> u64 {
+    figures.fold(0, u64::saturating_add)
+}
+
 impl fmt::Display for MemoryMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |bytes: u64| ByteSize(bytes).to_string();
@@ -203,8 +205,8 @@ impl fmt::Display for MemoryMap {
                 part.source, part.blocks
             )?;
         }
-        let requested = size(self.kinds.iter().fold(0, |sum: u64, part| sum.saturating_add(part.requested)));
-        let blocks: u64 = self.kinds.iter().fold(0, |sum: u64, part| sum.saturating_add(part.blocks));
+        let requested = size(sum(self.kinds.iter().map(|part| part.requested)));
+        let blocks: u64 = sum(self.kinds.iter().map(|part| part.blocks));
         writeln!(f, "{:<36} {:>12} {requested:>12} {blocks:>10}", "all", size(self.total()))?;
         writeln!(f)?;
         writeln!(

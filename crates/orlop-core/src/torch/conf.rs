@@ -173,30 +173,19 @@ impl TorchConf {
         match key {
             "backend" if value == "native" => {}
             "backend" => return Err(ConfError::Backend { backend: value.into() }),
-            "max_split_size_mb" => {
-                let expected = "a whole number of MiB, at least large_segment_size_mb (20)";
-                let min = self.large_segment_size / MIB;
-                self.max_split_size = Some(mebibytes("max_split_size_mb", value, expected, min)?);
-            }
-            "max_non_split_rounding_mb" => {
-                let expected = "a whole number of MiB, at least large_segment_size_mb (20)";
-                let min = self.large_segment_size / MIB;
-                self.max_non_split_rounding = mebibytes("max_non_split_rounding_mb", value, expected, min)?;
-            }
+            "max_split_size_mb" => self.max_split_size = Some(self.segment_or_more(key, value)?),
+            "max_non_split_rounding_mb" => self.max_non_split_rounding = self.segment_or_more(key, value)?,
             "large_segment_size_mb" => {
-                let expected = "a whole number of MiB above 10";
-                self.large_segment_size = mebibytes("large_segment_size_mb", value, expected, 11)?;
+                self.large_segment_size = mebibytes(key, value, "a whole number of MiB above 10", 11)?;
             }
             "garbage_collection_threshold" => {
                 let expected = "a share between 0 and 1";
                 let fits = |x| x > 0.0 && x < 1.0;
-                self.garbage_collection_threshold =
-                    share("garbage_collection_threshold", value, expected, fits)?;
+                self.garbage_collection_threshold = share(key, value, expected, fits)?;
             }
             "per_process_memory_fraction" => {
                 let fits = |x| (0.0..=1.0).contains(&x);
-                let fraction = share("per_process_memory_fraction", value, "a share from 0 to 1", fits)?;
-                self.memory_fraction = Some(fraction);
+                self.memory_fraction = Some(share(key, value, "a share from 0 to 1", fits)?);
             }
             "expandable_segments" => self.expandable_segments = boolean(key, value)?,
             "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(value)?,
@@ -223,6 +212,12 @@ impl TorchConf {
             key => return Err(ConfError::UnknownKey { key: key.into() }),
         }
         Ok(())
+    }
+
+    /// Parses bytes that are not less than a segment's.
+    fn segment_or_more(&self, key: &str, value: &str) -> Result<usize, ConfError> {
+        let expected = "a whole number of MiB, at least large_segment_size_mb (20)";
+        mebibytes(key, value, expected, self.large_segment_size / MIB)
     }
 }
 

@@ -91,11 +91,7 @@ impl FreeChunks {
         let first = if *by_age { 0 } else { address };
         let sized = runs.from(FreeChunk { size, address: first, chunk: 0 });
         let mut sized = sized.map(|free| free.chunk).take_while(|&chunk| chunks[chunk].size == size);
-        if *by_age {
-            sized.find(|&chunk| chunks[chunk].address == address)
-        } else {
-            sized.next().filter(|&chunk| chunks[chunk].address == address)
-        }
+        sized.find(|&chunk| chunks[chunk].address == address)
     }
 
     /// Returns the chunks of at least `size` bytes, by size and their order. Lists have none, and return
