@@ -7,6 +7,7 @@ use core::cmp::Ordering;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
+use crate::Device;
 use crate::{Error, Quantity, Result};
 
 /// A power-of-two number of bytes that addresses and offsets are multiples of.
@@ -86,6 +87,14 @@ impl Alignment {
     #[must_use]
     pub const fn is_unspecified(self) -> bool {
         self.log2 & UNSPECIFIED != 0
+    }
+
+    /// Returns the alignment of memory on `device`: [`Alignment::PLANNED`] in place of
+    /// [`Alignment::UNSPECIFIED`] if that is not the CPU.
+    #[inline]
+    #[must_use]
+    pub const fn on(self, device: Device) -> Self {
+        if self.is_unspecified() && !device.is_cpu() { Self::PLANNED } else { self }
     }
 
     /// Returns the smallest multiple of the alignment that is at least `n`.

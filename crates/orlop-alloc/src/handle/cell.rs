@@ -257,12 +257,8 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     #[cold]
     pub(super) fn empty(&self, request: &Request) -> Result<Block> {
         request.kind.check_on(self.allocator.device())?;
-        let specified = if !self.allocator.device().is_cpu() && request.align.is_unspecified() {
-            request.align(Alignment::PLANNED)
-        } else {
-            *request
-        };
-        Ok(Block::new(RawBlock::empty(&specified, self.allocator.device())))
+        let device = self.allocator.device();
+        Ok(Block::new(RawBlock::empty(&request.align(request.align.on(device)), device)))
     }
 
     /// Frees a block and counts that. After [`OwnerState::Unused`] the caller destroys the cell. A refusal is

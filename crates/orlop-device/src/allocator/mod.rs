@@ -26,7 +26,7 @@ use orlop_alloc::{
     Allocator, DeviceMemory, OutOfMemory, Request, Result, Semantics, Usage,
     engine_support::{RawBlock, RegionWatch},
 };
-use orlop_core::{Alignment, Device, StreamId};
+use orlop_core::{Device, StreamId};
 use orlop_sync::{Mutex, MutexGuard};
 use std::fmt;
 use std::ops::Range;
@@ -55,8 +55,6 @@ pub struct DeviceAllocator<B: DeviceBacking> {
     /// Blocks begin at multiples of this many bytes. Regions begin where the device has room: a granule
     /// larger than their alignment aligns nothing.
     aligned: usize,
-    /// The alignment of requests that specify none.
-    unspecified: Alignment,
     backing: Arc<GuardedDevice<B>>,
     /// Locked before `inner`, by the one thread on a slow path.
     growth: Mutex<()>,
@@ -119,7 +117,6 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             device,
             default_stream,
             aligned,
-            unspecified: if device.is_cpu() { Alignment::UNSPECIFIED } else { Alignment::PLANNED },
             backing,
             growth: Mutex::new(()),
             inner,

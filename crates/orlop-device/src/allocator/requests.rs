@@ -80,7 +80,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Returns the alignment that a request needs on this device.
     #[inline(always)]
     fn alignment(&self, request: &Request) -> Alignment {
-        if request.align.is_unspecified() { self.unspecified } else { request.align }
+        request.align.on(self.device)
     }
 
     /// Makes a new block of the engine the block of a request. The engine is unlocked.
