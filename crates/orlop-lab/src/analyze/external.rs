@@ -1,8 +1,7 @@
 //! External memory of a device: mapped files and memory of other libraries, which no allocator served.
 
-use orlop_trace::history::{DeviceHistory, EventAction};
+use orlop_trace::history::{DeviceHistory, EventAction, ExternalBlocks};
 use serde::Serialize;
-use std::collections::HashMap;
 
 /// The external memory of a device. It is in no figure of the allocators: neither live nor reserved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -21,24 +20,12 @@ pub struct ExternalMemory {
 impl ExternalMemory {
     /// Counts the external memory of a history; zero if the source does not record it.
     pub(super) fn of(history: &DeviceHistory) -> Self {
-        let mut memory = Self::default();
-        let mut live: HashMap<u64, u64> = HashMap::new();
+        let (mut memory, mut blocks) = (Self::default(), ExternalBlocks::default());
         for event in &history.events {
-            match event.action {
-                EventAction::ExternalAdopted => {
-                    let before = live.insert(event.address, event.bytes).unwrap_or(0);
-                    memory.end_bytes = memory.end_bytes.saturating_sub(before).saturating_add(event.bytes);
-                    memory.peak_bytes = memory.peak_bytes.max(memory.end_bytes);
-                    memory.adopted += 1;
-                }
-                EventAction::ExternalFreed => {
-                    let bytes = live.remove(&event.address).unwrap_or(0);
-                    memory.end_bytes = memory.end_bytes.saturating_sub(bytes);
-                }
-                _ => {}
-            }
+            blocks.note(event);
+            memory.peak_bytes = memory.peak_bytes.max(blocks.bytes());
+            memory.adopted += u64::from(event.action == EventAction::ExternalAdopted);
         }
-        memory.end_blocks = live.len() as u64;
-        memory
+        Self { end_bytes: blocks.bytes(), end_blocks: blocks.count(), ..memory }
     }
 }

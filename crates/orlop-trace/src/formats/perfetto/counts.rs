@@ -1,6 +1,6 @@
 //! The counters of a device over its events.
 
-use crate::history::{BlockState, DeviceHistory, EventAction, HistoryEvent};
+use crate::history::{BlockState, DeviceHistory, EventAction, ExternalBlocks, HistoryEvent};
 use orlop_core::MemoryKind;
 use std::collections::HashMap;
 
@@ -10,12 +10,10 @@ pub(super) struct DeviceCounts {
     pub(super) live: [u64; MemoryKind::COUNT],
     pub(super) reserved: u64,
     pub(super) pending: u64,
-    pub(super) external: u64,
+    pub(super) external: ExternalBlocks,
     blocks: HashMap<u64, CountedBlock>,
     /// Freed blocks that a stream may still use, if the history records completions.
     leaving: HashMap<u64, u64>,
-    /// External memory by address, in bytes.
-    adopted: HashMap<u64, u64>,
     follows_completion: bool,
     next: u64,
 }
@@ -95,15 +93,7 @@ impl DeviceCounts {
             EventAction::RegionReleased | EventAction::Unmapped => {
                 self.reserved = self.reserved.saturating_sub(event.bytes);
             }
-            EventAction::ExternalAdopted => {
-                self.external = self.external.saturating_add(event.bytes);
-                let before = self.adopted.insert(event.address, event.bytes);
-                self.external = self.external.saturating_sub(before.unwrap_or(0));
-            }
-            EventAction::ExternalFreed => {
-                let bytes = self.adopted.remove(&event.address).unwrap_or(0);
-                self.external = self.external.saturating_sub(bytes);
-            }
+            EventAction::ExternalAdopted | EventAction::ExternalFreed => self.external.note(event),
             EventAction::Use
             | EventAction::OutOfMemory
             | EventAction::Refused

@@ -17,8 +17,8 @@ struct CounterSample {
 
 impl CounterSample {
     fn of(counts: &DeviceCounts, time: u64) -> Self {
-        let DeviceCounts { live, reserved, pending, external, .. } = *counts;
-        Self { time, live, reserved, pending, external }
+        let &DeviceCounts { live, reserved, pending, ref external, .. } = counts;
+        Self { time, live, reserved, pending, external: external.bytes() }
     }
 
     fn total(&self) -> u64 {
