@@ -10,6 +10,7 @@ use orlop::lab::compare::Tolerance;
 use orlop::lab::cpu_bench::TouchPattern;
 use orlop::memory::backing;
 use orlop::trace::formats::device_number;
+use orlop::types::torch::TorchVersion;
 use orlop::types::{ByteSize, Device};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -32,6 +33,11 @@ const EXITS: &str = "Exit codes: 0 for success, 1 if something failed or a file 
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Shows what happened in a recorded run, which setting helps, and what uses the memory
+    ///
+    /// The first three lines are the verdict. Below it are the live memory at the peak and at the end,
+    /// fragmentation, and the causes of failed requests, as `orlop snapshot info` shows them.
+    Info(SnapshotInfoArguments),
     /// Replays traces through allocators, and shows the cost of each in time and memory
     ///
     /// Without --policy, traces are replayed through the CPU's allocators with real memory. With it, any
@@ -169,9 +175,17 @@ pub(crate) struct WhatIfArguments {
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<u32>,
 
+    /// Only settings that this release of PyTorch has, like 2.6 [default: all, with a note]
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) torch: Option<TorchVersion>,
+
     /// Shows only the best N rows [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) top: Option<NonZeroUsize>,
+
+    /// Shows all columns: ratios, the memory without retries, moved pages, the time of an operation
+    #[arg(long)]
+    pub(crate) wide: bool,
 
     /// Faster: searches neither the smallest memory of each row nor a perfect plan
     #[arg(long)]
@@ -219,6 +233,10 @@ pub(crate) struct SnapshotInfoArguments {
     /// Shows all frames of a call site, not only the informative ones
     #[arg(long)]
     pub(crate) full_frames: bool,
+
+    /// Does not wrap call sites to fit 80 characters
+    #[arg(long)]
+    pub(crate) wide: bool,
 
     /// Prints JSON, an array of objects, instead of text
     #[arg(long)]

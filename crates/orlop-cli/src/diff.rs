@@ -93,7 +93,8 @@ pub(crate) fn changes(change: MetricChange, unit: fn(u64) -> String) -> [String;
 
 /// Formats the differences by call site.
 pub(crate) fn sites(sites: &[SiteDiff]) -> String {
-    let mut table = table::new_with_text(["peak", "growth", "end", "growth", "allocations", ""], "call site");
+    let mut table =
+        table::new_with_text(["peak", "growth", "end", "growth", "allocations", ""], "call site", None);
     for site in sites {
         let numbers = [
             bytes(site.peak.after),

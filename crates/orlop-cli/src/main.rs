@@ -47,7 +47,9 @@ fn main() -> ExitCode {
         Command::WhatIf(arguments) => what_if::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
-        Command::Snapshot(SnapshotCommand::Info(arguments)) => snapshot::run(&arguments),
+        Command::Info(arguments) | Command::Snapshot(SnapshotCommand::Info(arguments)) => {
+            snapshot::run(&arguments)
+        }
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),

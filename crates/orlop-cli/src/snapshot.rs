@@ -8,9 +8,17 @@ use orlop::lab::analyze::{
     BlockUsage, DeviceInfo, Fragmentation, InstantInfo, LiveMemory, OutOfMemoryReport, RefusalCount,
     ReleaseMethod, ReleaseOption, SegmentsInfo, SiteNaming, SnapshotInfo, UsageRanking,
 };
+use orlop::lab::verdict::{Verdict, most_urgent_first};
+use orlop::lab::what_if::WhatIf;
 use orlop::trace::formats::DeviceLabel;
+use orlop::trace::history::{History, Workload};
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::path::Path;
+
+/// The maximum number of events of a recording that is replayed with all settings for its verdict, which
+/// takes about two seconds.
+const MAX_SWEPT_EVENTS: usize = 50_000;
 
 /// The maximum number of warnings that are printed; the JSON has all.
 const MAX_WARNINGS: usize = 3;
@@ -18,8 +26,25 @@ const MAX_WARNINGS: usize = 3;
 #[derive(Serialize)]
 struct SnapshotEntry {
     file: String,
+    /// The verdicts on the devices, in their order.
+    verdicts: Vec<Verdict>,
     #[serde(flatten)]
     info: SnapshotInfo,
+}
+
+impl SnapshotEntry {
+    fn of(file: &Path, history: &History, naming: SiteNaming) -> Self {
+        let file = file.display().to_string();
+        let mut info = SnapshotInfo::of(history, naming);
+        most_urgent_first(&mut info.devices);
+        let verdict = |info: &DeviceInfo| {
+            let device = history.devices.iter().find(|device| device.device == info.device);
+            let short = device.filter(|device| device.events.len() <= MAX_SWEPT_EVENTS);
+            let sweep = short.map(|device| WhatIf::recorded(&Workload::of(device), history, device).run());
+            Verdict::of(info, sweep.as_ref(), &file)
+        };
+        Self { verdicts: info.devices.iter().map(verdict).collect(), file, info }
+    }
 }
 
 pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
@@ -32,17 +57,15 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
     for file in &arguments.files {
         // One history is in memory at a time.
         match histories::read_silently(file) {
-            Ok(history) => entries.push(SnapshotEntry {
-                file: file.display().to_string(),
-                info: SnapshotInfo::of(&history, naming),
-            }),
+            Ok(history) => entries.push(SnapshotEntry::of(file, &history, naming)),
             Err(failure) => failures.push(failure),
         }
     }
     if arguments.json {
         output::print_json(&entries)?;
     } else {
-        let texts: Vec<String> = entries.iter().map(text).collect();
+        let width = (!arguments.wide).then_some(table::WIDTH);
+        let texts: Vec<String> = entries.iter().map(|entry| text(entry, width)).collect();
         output::print(&texts.join("\n"))?;
     }
     Failures::check(failures)
@@ -50,8 +73,9 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
 
 // Writing to a String cannot fail: the results of `writeln!` below are ignored.
 
-fn text(entry: &SnapshotEntry) -> String {
-    let mut text = format!("{}\n", entry.file);
+fn text(entry: &SnapshotEntry, width: Option<u16>) -> String {
+    let mut text = entry.verdicts.first().map_or_else(String::new, |verdict| format!("{verdict}\n"));
+    let _ = writeln!(text, "{}", entry.file);
     let info = &entry.info;
     if let Some(settings) = info.settings.as_deref().filter(|settings| !settings.is_empty()) {
         let _ = writeln!(text, "  settings       {}", plain(settings));
@@ -65,13 +89,16 @@ fn text(entry: &SnapshotEntry) -> String {
     if info.devices.is_empty() {
         text.push_str("  no device was used\n");
     }
-    for device in &info.devices {
-        device_text(&mut text, device);
+    for (index, (device, verdict)) in info.devices.iter().zip(&entry.verdicts).enumerate() {
+        if index > 0 {
+            let _ = write!(text, "\n{verdict}");
+        }
+        device_text(&mut text, device, width);
     }
     text
 }
 
-fn device_text(text: &mut String, device: &DeviceInfo) {
+fn device_text(text: &mut String, device: &DeviceInfo, width: Option<u16>) {
     let _ = writeln!(text, "\n{}", DeviceLabel(device.device));
     let mut say = |what: &str, value: String| {
         let _ = writeln!(text, "  {what:<14} {value}");
@@ -124,10 +151,10 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
         format!("{}, {}", bytes(device.end.live.bytes), counted(device.end.live.blocks, "block")),
     );
     for (when, instant) in [("at the peak", peak), ("at the end", &device.end)] {
-        instant_text(text, when, instant);
+        instant_text(text, when, instant, width);
     }
     for failed in &device.out_of_memory {
-        failure_text(text, failed);
+        failure_text(text, failed, width);
     }
     if device.more_out_of_memory > 0 {
         let _ = writeln!(text, "\n{} failed", counted(device.more_out_of_memory as u64, "more request"));
@@ -150,12 +177,12 @@ fn refusal_text(refusals: &RefusalCount) -> String {
     )
 }
 
-fn instant_text(text: &mut String, when: &str, instant: &InstantInfo) {
+fn instant_text(text: &mut String, when: &str, instant: &InstantInfo, width: Option<u16>) {
     if let Some(segments) = &instant.segments {
         let _ = writeln!(text, "\n{when}: {}", segments_text(segments));
         text.push_str(&pools(segments));
     }
-    live_text(text, when, &instant.live);
+    live_text(text, when, &instant.live, width);
 }
 
 fn segments_text(segments: &SegmentsInfo) -> String {
@@ -173,48 +200,53 @@ fn segments_text(segments: &SegmentsInfo) -> String {
 
 /// Formats the bytes of segments by pool and stream.
 fn pools(segments: &SegmentsInfo) -> String {
-    let titles = ["segments", "reserved", "requested", "rounding", "pending", "split", "cached"];
-    let mut table = table::new(["pool", "stream"], titles);
+    let titles = ["count", "reserved", "requested", "rounding", "pending", "split", "cached"];
+    let has_streams = segments.pools.iter().any(|pool| pool.stream != 0);
+    let mut table = table::new(["pool"], titles);
     let numbers = |count_of: u64, bytes_of: &Fragmentation| {
         let Fragmentation { reserved, requested, rounding, pending, split, cached, .. } = *bytes_of;
         let bytes = [reserved, requested, rounding, pending, split, cached].map(bytes);
         [count(count_of)].into_iter().chain(bytes).collect::<Vec<_>>()
     };
     for pool in &segments.pools {
-        table.add_row(table::row(
-            [pool.pool.name(), &stream(pool.stream)],
-            numbers(pool.segments, &pool.bytes),
-        ));
+        let name = pool.pool.name();
+        let name = if has_streams { format!("{name}\n  {}", stream(pool.stream)) } else { name.to_owned() };
+        table.add_row(table::row([&*name], numbers(pool.segments, &pool.bytes)));
     }
     if segments.pools.len() > 1 {
-        table.add_row(table::row(["all", ""], numbers(segments.segments, &segments.bytes)));
+        table.add_row(table::row(["all"], numbers(segments.segments, &segments.bytes)));
     }
     table::indented(&table)
+}
+
+/// Returns the width that is left beside the indentation.
+fn indented(width: Option<u16>) -> Option<u16> {
+    width.map(|width| width.saturating_sub(table::INDENTATION))
 }
 
 fn stream(stream: u64) -> String {
     orlop::types::StreamId::from_raw(stream).to_string()
 }
 
-fn live_text(text: &mut String, when: &str, live: &LiveMemory) {
+fn live_text(text: &mut String, when: &str, live: &LiveMemory, width: Option<u16>) {
     let _ = writeln!(text, "\nlive {when}: {} in {}", bytes(live.bytes), counted(live.blocks, "block"));
     if live.blocks == 0 {
         return;
     }
-    text.push_str(&ranking("call site", &live.by_site));
+    text.push_str(&ranking("call site", &live.by_site, width));
     for (title, parts) in [("kind", &live.by_kind), ("tag", &live.by_tag)] {
         if !parts.top.is_empty() {
-            text.push_str(&ranking(title, parts));
+            text.push_str(&ranking(title, parts, width));
         }
     }
     if live.by_stream.top.len() > 1 {
-        text.push_str(&ranking("stream", &live.by_stream));
+        text.push_str(&ranking("stream", &live.by_stream, width));
     }
-    text.push_str(&largest(&live.largest));
+    text.push_str(&largest(&live.largest, width));
 }
 
-fn ranking(title: &str, ranking: &UsageRanking) -> String {
-    let mut table = table::new_with_text(["bytes", "share", "blocks"], title);
+fn ranking(title: &str, ranking: &UsageRanking, width: Option<u16>) -> String {
+    let mut table = table::new_with_text(["bytes", "share", "blocks"], title, indented(width));
     for group in &ranking.top {
         let numbers = [bytes(group.bytes), percent(group.share), count(group.blocks)];
         table.add_row(table::row_with_text(numbers, &with_frames(&group.name, &group.frames)));
@@ -226,8 +258,8 @@ fn ranking(title: &str, ranking: &UsageRanking) -> String {
     table::indented(&table)
 }
 
-fn largest(blocks: &[BlockUsage]) -> String {
-    let mut table = table::new_with_text(["largest", "age", "address"], "call site");
+fn largest(blocks: &[BlockUsage], width: Option<u16>) -> String {
+    let mut table = table::new_with_text(["largest", "age", "address"], "call site", indented(width));
     for block in blocks {
         let age = block.age_ns.map_or_else(|| "older".to_owned(), duration);
         let numbers = [bytes(block.bytes), age, format!("{:#x}", block.address)];
@@ -251,7 +283,7 @@ fn repeated(failed: &OutOfMemoryReport) -> String {
     format!(" {}, the last in event {last}", counted(failed.times, "time"))
 }
 
-pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
+pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport, width: Option<u16>) {
     let left = match failed.device_free {
         0 if failed.segments.is_none() => String::new(),
         free if failed.cause == Some("limit") => format!("; the limit had {} left", bytes(free)),
@@ -296,12 +328,12 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
             _ => "or",
         };
         let _ = writeln!(text, "  {what}: {}", release_text(release));
-        text.push_str(&ranking("call site", &release.by_site));
+        text.push_str(&ranking("call site", &release.by_site, width));
     }
     if failed.segments.is_some() && failed.releases.is_empty() {
         text.push_str("  releasing all memory of the allocator would not have been enough\n");
     }
-    live_text(text, "at that time", &failed.live);
+    live_text(text, "at that time", &failed.live, width);
 }
 
 fn release_text(release: &ReleaseOption) -> String {

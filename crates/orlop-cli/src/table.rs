@@ -1,6 +1,6 @@
 //! Formatting tables and numbers.
 
-use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle};
 use orlop::lab::cpu_bench::{ReplayReport, ReplaySummary};
 use orlop::trace::formats::numbered_device;
 use orlop::types::ByteSize;
@@ -61,15 +61,38 @@ pub(crate) fn new<'a>(
     with_header(row(texts, numbers.into_iter().map(str::to_owned)))
 }
 
-/// Creates a table of numbers with these column titles, and a column of texts after them.
-pub(crate) fn new_with_text<'a>(numbers: impl IntoIterator<Item = &'a str>, text: &str) -> Table {
-    with_header(row_with_text(numbers.into_iter().map(str::to_owned), text))
+/// The width in characters that tables keep to, unless all is asked for.
+pub(crate) const WIDTH: u16 = 80;
+
+/// The number of spaces before an indented table.
+pub(crate) const INDENTATION: u16 = 2;
+
+/// Creates a table of numbers with these column titles, and a column of texts after them, which wraps where
+/// the table would be wider than `width` characters.
+pub(crate) fn new_with_text<'a>(
+    numbers: impl IntoIterator<Item = &'a str>,
+    text: &str,
+    width: Option<u16>,
+) -> Table {
+    let mut table = with_header(row_with_text(numbers.into_iter().map(str::to_owned), text));
+    if let Some(width) = width {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        let numbers = table.column_count().saturating_sub(1);
+        for column in table.column_iter_mut().take(numbers) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    table
 }
 
 fn with_header(header: Vec<Cell>) -> Table {
     const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
     let mut table = Table::new();
     table.load_style(STYLE).set_header(header);
+    // Two spaces between columns, and none before the first.
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
     table
 }
 

@@ -3,6 +3,7 @@
 //!
 //! | question | with |
 //! |---|---|
+//! | what happened, which setting helps, what to do next? | [`verdict`] |
 //! | where is memory used, what does fragmentation cost, why did a request fail? | [`analyze`] |
 //! | what would an allocator have done with the same requests? | [`simulate`] |
 //! | which settings would have been better, and what would have fitted? | [`what_if`] |
@@ -41,6 +42,7 @@ mod html;
 pub mod plan;
 pub mod report;
 pub mod simulate;
+pub mod verdict;
 pub mod what_if;
 
 pub use self::error::{LabError, Result};

@@ -58,7 +58,8 @@ fn run(mib: u64) -> String {
 
 #[test]
 fn a_snapshot_of_pytorch_is_described() {
-    let text = stdout(&orlop(&["snapshot", "info", "--top", "5", &snapshot("gpt-medium_512_training")]));
+    let text =
+        stdout(&orlop(&["snapshot", "info", "--wide", "--top", "5", &snapshot("gpt-medium_512_training")]));
     for words in [
         "7,591 allocations, 7,370 frees",
         "peak live      11.6 GiB",
@@ -81,6 +82,7 @@ fn a_snapshot_of_pytorch_is_described() {
         "--depth",
         "2",
         "--full-frames",
+        "--wide",
         &snapshot("gpt-medium_512_training"),
     ]));
     assert!(deeper.contains("scaled_dot_product_attention < nn_utils.py:6 softmax < aten::exp"), "{deeper}");
@@ -143,7 +145,7 @@ fn recordings_without_segments_are_described_without_them() {
         assert_eq!(text.contains("peak reserved"), *file == profile, "{text}");
         assert!(!text.contains("the device had"), "{text}");
     }
-    let text = stdout(&orlop(&["snapshot", "info", &profile]));
+    let text = stdout(&orlop(&["snapshot", "info", "--wide", &profile]));
     for words in [
         "peak live      2.89 GiB (3,098,553,856 B)",
         "peak reserved  4.53 GiB (4,867,489,792 B), 1.571 times the live peak, as counted by the source",
@@ -181,7 +183,7 @@ fn growth_is_listed_by_call_site() {
     let (before, after) = (snapshot("gpt-medium_128_training"), snapshot("gpt-medium_512_training"));
     let text = stdout(&orlop(&["diff", &before, &after]));
     for words in [
-        "peak live       6.53 GiB   11.6 GiB   +5.04 GiB   +77.2%",
+        "peak live      6.53 GiB  11.6 GiB  +5.04 GiB  +77.2%",
         "AccumulateGrad",
         "−1.54 GiB",
         "call sites with smaller differences",

@@ -7,6 +7,7 @@ mod conf;
 mod sizes;
 mod ties;
 mod values;
+mod version;
 
 pub use self::conf::{ConfError, ROUNDING_INTERVALS, TorchConf};
 pub use self::sizes::{
@@ -14,3 +15,4 @@ pub use self::sizes::{
     kept_rest, round_size, segment_size,
 };
 pub use self::ties::TieRule;
+pub use self::version::{TorchVersion, TorchVersionError};

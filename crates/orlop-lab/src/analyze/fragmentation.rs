@@ -135,7 +135,8 @@ pub struct SegmentsInfo {
     #[serde(flatten)]
     pub bytes: Fragmentation,
     /// The largest request that would have succeeded, if the device's memory is known: a free chunk, or what
-    /// the device has left after all cached segments are released.
+    /// the device has left after all cached segments are released. Free memory of private pools serves only
+    /// their own requests, and does not count.
     pub largest_request: Option<u64>,
     /// By pool and stream.
     pub pools: Vec<PoolUse>,
@@ -153,11 +154,12 @@ impl SegmentsInfo {
             *count += 1;
             bytes.add(segment);
         }
-        let left = memory.map(|memory| memory.saturating_sub(bytes.reserved).saturating_add(bytes.cached));
+        let common = Fragmentation::of(segments.iter().filter(|segment| segment.pool == (0, 0)));
+        let left = memory.map(|memory| memory.saturating_sub(bytes.reserved).saturating_add(common.cached));
         Self {
             segments: segments.len() as u64,
             bytes,
-            largest_request: left.map(|left| left.max(bytes.largest_free)),
+            largest_request: left.map(|left| left.max(common.largest_free)),
             pools: pools
                 .into_iter()
                 .map(|((pool, stream), (segments, bytes))| PoolUse {

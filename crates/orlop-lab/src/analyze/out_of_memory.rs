@@ -50,7 +50,10 @@ pub struct OutOfMemoryReport {
     pub live: LiveMemory,
     /// The segments at that time; `None` if the source does not record them.
     pub segments: Option<SegmentsInfo>,
-    /// Whether the sum of free bytes, in segments and on the device, would have been enough.
+    /// Free bytes that the request could have used, were they in one piece: of the device, of segments in its
+    /// pool, and of segments that can be released.
+    pub usable: u64,
+    /// Whether these would have been enough.
     pub fragmented: bool,
     /// Releases that would have made the request fit, fewest live bytes first. Empty if there are none.
     pub releases: Vec<ReleaseOption>,
@@ -148,7 +151,11 @@ impl OutOfMemoryReport {
             .collect();
         releases.sort_by_key(|release| release.bytes);
         let memory = Some(left.saturating_add(bytes.reserved));
-        let free = [bytes.split, bytes.cached].into_iter().fold(left, u64::saturating_add);
+        // Other pools can only give back segments that are entirely free, and private pools not even those.
+        let serves =
+            |segment: &&Segment| segment.pool == pool || (segment.pool == (0, 0) && is_cached(segment));
+        let usable = Fragmentation::of(segments.iter().filter(serves));
+        let free = [usable.split, usable.cached].into_iter().fold(left, u64::saturating_add);
         let begin = history.events.first().map_or(0, |first| first.time);
         Some(Self {
             event: index,
@@ -164,6 +171,7 @@ impl OutOfMemoryReport {
             limit,
             live: LiveMemory::after(steps, work, history, names, naming),
             segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, memory)),
+            usable: free,
             fragmented: free >= event.bytes,
             releases,
         })

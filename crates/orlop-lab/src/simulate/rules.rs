@@ -1,6 +1,6 @@
 //! The allocators that a simulation can run, with their settings.
 
-use orlop_core::torch::{ConfError, TieRule, TorchConf};
+use orlop_core::torch::{ConfError, TieRule, TorchConf, TorchVersion};
 use orlop_device::Policy;
 use std::fmt;
 
@@ -53,6 +53,14 @@ impl AllocatorRules {
         let conf = self.conf().unwrap_or_default();
         // Lists of values have commas, too, but no names.
         conf.split(',').filter(|setting| setting.contains('_')).count()
+    }
+
+    /// Returns the first release of PyTorch that has these settings.
+    pub(crate) fn since(&self) -> TorchVersion {
+        match self {
+            Self::Torch(conf) => conf.since(),
+            _ => TorchVersion::OLDEST,
+        }
     }
 
     /// Returns the fraction of the device's memory that the settings allow.

@@ -4,6 +4,7 @@ use super::rank::Advantage;
 use super::recorded_run::UnreliableReplay;
 use super::what_if_report::WhatIfRow;
 use orlop_core::ByteSize;
+use orlop_core::torch::TorchVersion;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -21,10 +22,14 @@ pub struct Advice {
     pub conf: String,
     /// The peak of reserved bytes with these settings.
     pub peak_reserved: u64,
-    /// The reduction of the peak of reserved bytes; negative if it grows, so that the run succeeds.
-    pub saves: i64,
+    /// The reduction of the peak of reserved bytes; negative if it grows. `None` if the baseline runs out of
+    /// memory.
+    pub saves: Option<i64>,
     /// The number of retries, each of which releases all cached memory.
     pub retries: u64,
+    /// The first release of PyTorch that has all these settings.
+    #[serde(serialize_with = "as_text")]
+    pub since: TorchVersion,
 }
 
 /// The reason for advice, or for its absence.
@@ -57,8 +62,12 @@ impl Advice {
     pub(super) fn of(row: &WhatIfRow) -> Option<Self> {
         let outcome = &row.outcome;
         let (peak_reserved, saves, retries) = (outcome.peak_reserved, row.saves, outcome.retries);
-        Some(Self { conf: outcome.conf.clone()?, peak_reserved, saves, retries })
+        Some(Self { conf: outcome.conf.clone()?, peak_reserved, saves, retries, since: row.since })
     }
+}
+
+fn as_text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 impl AdviceReason {
@@ -67,7 +76,9 @@ impl AdviceReason {
             |row: &WhatIfRow| row.smallest.and_then(|smallest| smallest.without_retry).unwrap_or(0);
         match advantage {
             Advantage::Runs => Self::Runs,
-            Advantage::ReservesLess => Self::ReservesLess { bytes: better.saves.unsigned_abs() },
+            Advantage::ReservesLess => Self::ReservesLess {
+                bytes: baseline.outcome.peak_reserved.saturating_sub(better.outcome.peak_reserved),
+            },
             Advantage::NeedsLess => {
                 Self::NeedsLess { bytes: without_retry(baseline).saturating_sub(without_retry(better)) }
             }

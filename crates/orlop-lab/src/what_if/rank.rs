@@ -104,9 +104,8 @@ fn best(rows: &[(SettingCost, WhatIfRow)]) -> Option<usize> {
     left.retain(|&index| rows[index].0.retries == min);
     left.into_iter().min_by_key(|&index| {
         let row = &rows[index].1;
-        let retries_at_limit = row.smallest.map_or(0, |smallest| smallest.retries);
         // Without an advantage, settings are not changed.
-        (!row.is_baseline, retries_at_limit, row.settings, row.outcome.peak_reserved, row.outcome.rules.len())
+        (!row.is_baseline, row.settings, row.since, row.outcome.peak_reserved, row.outcome.rules.len())
     })
 }
 
@@ -128,10 +127,11 @@ mod tests {
         let (fails, without_retry) = (None, Some(reserved * MIB));
         WhatIfRow {
             outcome,
-            saves: 0,
+            saves: None,
             smallest: Some(SmallestMemory { runs: runs * MIB, retries, fails, without_retry, tried: 1 }),
             is_baseline: conf.is_empty(),
             settings: rules.settings(),
+            since: rules.since(),
             needs_device: false,
         }
     }
@@ -158,8 +158,7 @@ mod tests {
         // Equivalent to the present settings: nothing is changed.
         let rows = vec![row("roundup_power2_divisions:4", 992, 900, 0), row("", 1000, 950, 3)];
         assert_eq!(order(rows), ["", "roundup_power2_divisions:4"]);
-        // Equivalent to each other and better than the baseline: the fewest retries at the limit, then the
-        // fewest settings.
+        // Equivalent to each other and better than the baseline: the fewest settings, then the oldest.
         let rows = vec![
             row("", 1200, 1100, 0),
             row("expandable_segments:True,large_segment_size_mb:12", 1000, 990, 0),
@@ -170,8 +169,8 @@ mod tests {
             order(rows),
             [
                 "expandable_segments:True",
-                "expandable_segments:True,large_segment_size_mb:12",
                 "large_segment_size_mb:12",
+                "expandable_segments:True,large_segment_size_mb:12",
                 ""
             ]
         );

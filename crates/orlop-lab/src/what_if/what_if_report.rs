@@ -10,7 +10,7 @@ use crate::simulate::{
     AllocatorRules, Fidelity, MemoryCapacity, MemoryLimit, RunConditions, Simulation, SimulationOutcome,
     UNLIMITED,
 };
-use orlop_core::torch::TorchConf;
+use orlop_core::torch::{TorchConf, TorchVersion};
 use orlop_trace::history::{DeviceHistory, History, Workload};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -36,6 +36,7 @@ pub struct WhatIf<'a> {
     run: Option<RecordedRun<'a>>,
     smallest: bool,
     plan: bool,
+    version: Option<TorchVersion>,
 }
 
 /// The result of a sweep, best first.
@@ -66,8 +67,8 @@ pub struct WhatIfReport {
     /// The reason for advice, or for its absence.
     pub reason: AdviceReason,
     /// One row for each setting. Those that run come first, then those with the least peak of reserved bytes,
-    /// the least memory to run without a retry, the fewest retries, and the fewest changed settings.
-    /// Differences of less than one percent are ignored.
+    /// the least memory to run without a retry, the fewest retries, the fewest changed settings, and those
+    /// that the oldest releases of PyTorch have. Differences of less than one percent are ignored.
     pub rows: Vec<WhatIfRow>,
 }
 
@@ -78,8 +79,9 @@ pub struct WhatIfRow {
     /// The outcome in the given memory.
     #[serde(flatten)]
     pub outcome: SimulationOutcome,
-    /// The reduction of the peak of reserved bytes from the baseline; negative if it grows.
-    pub saves: i64,
+    /// The reduction of the peak of reserved bytes from the baseline; negative if it grows. `None` if either
+    /// runs out of memory.
+    pub saves: Option<i64>,
     /// The smallest memory in which it runs, if that was requested and exists.
     pub smallest: Option<SmallestMemory>,
     /// Whether these are the settings of the baseline.
@@ -87,6 +89,9 @@ pub struct WhatIfRow {
     /// The number of settings that differ from PyTorch's defaults.
     #[serde(skip)]
     pub(super) settings: usize,
+    /// The first release of PyTorch that has these settings.
+    #[serde(skip)]
+    pub(super) since: TorchVersion,
     /// Whether the settings limit a fraction of the device's memory, which was not given. The memory of a
     /// recorded run may be only a part of it.
     #[serde(skip)]
@@ -107,6 +112,7 @@ impl<'a> WhatIf<'a> {
             run: None,
             smallest: false,
             plan: false,
+            version: None,
         }
     }
 
@@ -157,6 +163,13 @@ impl<'a> WhatIf<'a> {
         self
     }
 
+    /// Restricts the settings of PyTorch to those that this release has.
+    #[must_use]
+    pub fn torch(mut self, version: TorchVersion) -> Self {
+        self.version = Some(version);
+        self
+    }
+
     /// Replays with all settings, on as many threads as there are processors.
     #[must_use]
     pub fn run(&self) -> WhatIfReport {
@@ -181,10 +194,11 @@ impl<'a> WhatIf<'a> {
             || if self.plan { PerfectPlan::of(self.work) } else { None },
         );
         let mut rows: Vec<WhatIfRow> = rows;
-        let baseline = rows.iter().find(|row| row.is_baseline).map_or(0, |row| row.outcome.peak_reserved);
+        let baseline = rows.iter().find(|row| row.is_baseline).and_then(peak_reserved);
         for row in &mut rows {
-            let difference = i128::from(baseline) - i128::from(row.outcome.peak_reserved);
-            row.saves = i64::try_from(difference).unwrap_or(i64::MAX);
+            let peaks = baseline.zip(peak_reserved(row));
+            let difference = peaks.map(|(baseline, peak)| i128::from(baseline) - i128::from(peak));
+            row.saves = difference.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         let mut report = WhatIfReport {
             peak_live: self.work.peak().0,
@@ -217,6 +231,9 @@ impl<'a> WhatIf<'a> {
     fn settings(&self, limit: Option<MemoryLimit>) -> Vec<AllocatorRules> {
         let of_process = limit.is_some_and(|limit| limit.of_process);
         let mut rules = settings(limit.is_some() || self.smallest);
+        if let Some(version) = self.version {
+            rules.retain(|rules| rules.since() <= version);
+        }
         for rules in &mut rules {
             if let AllocatorRules::Torch(conf) = rules {
                 // The limit of the process remains, which is not a fraction of this memory.
@@ -270,13 +287,19 @@ impl<'a> WhatIf<'a> {
         });
         WhatIfRow {
             outcome,
-            saves: 0,
+            saves: None,
             smallest: smallest.flatten(),
             is_baseline: *rules == self.baseline,
             settings: rules.settings(),
+            since: rules.since(),
             needs_device: self.memory.is_none() && rules.memory_fraction() != self.baseline.memory_fraction(),
         }
     }
+}
+
+/// Returns the peak of reserved bytes of a replay that does not run out of memory.
+fn peak_reserved(row: &WhatIfRow) -> Option<u64> {
+    row.outcome.out_of_memory.is_none().then_some(row.outcome.peak_reserved)
 }
 
 impl WhatIfReport {
@@ -291,12 +314,11 @@ impl WhatIfReport {
         better.filter_map(move |row| Some((row, SettingCost::of(row).advantage(&baseline?)?)))
     }
 
-    /// Returns the best settings of PyTorch that are better than the baseline without this setting, which not
-    /// all versions support; `None` without [advice](Self::advice).
+    /// Returns the best settings of PyTorch that are better than the baseline, and that releases before
+    /// `version` have, too; `None` without [advice](Self::advice).
     #[must_use]
-    pub fn advice_without(&self, setting: &str) -> Option<Advice> {
-        let has = |row: &WhatIfRow| row.outcome.conf.as_deref().is_some_and(|conf| conf.contains(setting));
-        let found = self.better_rows().find(|(row, _)| !has(row));
+    pub fn advice_before(&self, version: TorchVersion) -> Option<Advice> {
+        let found = self.better_rows().find(|(row, _)| row.since < version);
         self.advice.as_ref().and(found).and_then(|(row, _)| Advice::of(row))
     }
 

@@ -1,0 +1,125 @@
+//! `orlop what-if`.
+
+mod text;
+
+pub(crate) use self::text::nanoseconds_each;
+
+use crate::arguments::WhatIfArguments;
+use crate::output::Failures;
+use crate::{histories, output, table};
+use orlop::lab::analyze::{DeviceInfo, OutOfMemoryReport, SiteNaming, SnapshotInfo};
+use orlop::lab::simulate::{MAX_STREAMS, SimulationOutcome};
+use orlop::lab::verdict::{Verdict, most_urgent_first};
+use orlop::lab::what_if::{WhatIf, WhatIfReport};
+use orlop::trace::formats::DeviceLabel;
+use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
+use serde::Serialize;
+use std::path::Path;
+
+/// The what-if report of a file.
+#[derive(Serialize)]
+struct WhatIfEntry {
+    file: String,
+    device: u32,
+    verdict: Verdict,
+    warnings: u64,
+    /// The recorded settings that the baseline ignores, and why.
+    unknown_settings: Vec<String>,
+    /// Bytes that were live when the recording began, in no known segment.
+    #[serde(rename = "held_before")]
+    unplaced: Option<UnplacedMemory>,
+    /// Whether the source records segments, or only counts reserved bytes.
+    has_segments: bool,
+    /// Reserved bytes at the end of the recorded run.
+    recorded_reserved: Option<u64>,
+    /// Requests that failed in the recording.
+    failed: Vec<OutOfMemoryReport>,
+    #[serde(flatten)]
+    report: WhatIfReport,
+}
+
+/// Memory that was live when the recording began, and the blocks as which it is replayed.
+#[derive(Serialize)]
+struct UnplacedMemory {
+    bytes: u64,
+    blocks: u64,
+}
+
+/// Runs `orlop what-if`.
+pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Failures> {
+    let history = histories::read(&arguments.file)?;
+    let mut infos = SnapshotInfo::of(&history, SiteNaming::default()).devices;
+    let mut entries = Vec::new();
+    histories::report_omitted(&arguments.file, &history, arguments.device);
+    most_urgent_first(&mut infos);
+    for info in infos {
+        let device =
+            histories::devices(&history, arguments.device).find(|device| device.device == info.device);
+        let Some(device) = device else { continue };
+        let entry = entry(arguments, &history, device, info);
+        report_folded(&arguments.file, device.device, entry.report.rows.iter().map(|row| &row.outcome));
+        entries.push(entry);
+    }
+    if entries.is_empty() {
+        let on = arguments.device.map_or_else(String::new, |device| format!(" on {}", DeviceLabel(device)));
+        return Err(format!("{}: nothing was recorded{on}", arguments.file.display()).into());
+    }
+    if arguments.json {
+        return output::print_json(&entries);
+    }
+    let texts: Vec<String> = entries.iter().map(|entry| text::of(arguments, entry)).collect();
+    output::print(&texts.join("\n"))
+}
+
+fn entry(
+    arguments: &WhatIfArguments,
+    history: &History,
+    device: &DeviceHistory,
+    info: DeviceInfo,
+) -> WhatIfEntry {
+    let work = Workload::of(device);
+    let (_, unknown) = history.torch_conf();
+    let mut sweep =
+        WhatIf::recorded(&work, history, device).smallest(!arguments.quick).plan(!arguments.quick);
+    if arguments.memory.is_some() {
+        sweep = sweep.memory(arguments.memory);
+    }
+    if let Some(version) = arguments.torch {
+        sweep = sweep.torch(version);
+    }
+    let report = sweep.run();
+    let file = arguments.file.display().to_string();
+    let before = device.unplaced.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
+    let reserved = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
+    WhatIfEntry {
+        verdict: Verdict::of(&info, Some(&report), &file),
+        file,
+        device: device.device,
+        warnings: HistoryWarning::count(&history.warnings),
+        unknown_settings: unknown.iter().map(ToString::to_string).collect(),
+        unplaced: (!device.unplaced.is_empty())
+            .then_some(UnplacedMemory { bytes: before, blocks: device.unplaced.len() as u64 }),
+        has_segments: info.has_segments,
+        recorded_reserved: (!device.end.is_empty()).then_some(reserved),
+        failed: info.out_of_memory,
+        report,
+    }
+}
+
+/// Prints that a recording has more streams than a replay distinguishes.
+pub(crate) fn report_folded<'a>(
+    path: &Path,
+    device: u32,
+    outcomes: impl IntoIterator<Item = &'a SimulationOutcome>,
+) {
+    let folded = outcomes.into_iter().map(|outcome| outcome.folded).max().unwrap_or(0);
+    if folded > 0 {
+        output::report(&format!(
+            "{}: {} has more than {MAX_STREAMS} streams: the others are replayed as one stream (requests and \
+             uses: {})",
+            path.display(),
+            DeviceLabel(device),
+            table::count(folded)
+        ));
+    }
+}

@@ -1,0 +1,112 @@
+//! Releases of PyTorch, and which settings each of them has.
+
+use super::TorchConf;
+use alloc::boxed::Box;
+use core::fmt;
+use core::str::FromStr;
+
+/// A release of PyTorch: its major and its minor number.
+///
+/// ```
+/// use orlop_core::torch::{TorchConf, TorchVersion};
+///
+/// let conf: TorchConf = "large_segment_size_mb:64".parse()?;
+/// assert_eq!(conf.since(), TorchVersion::new(2, 11));
+/// assert!("2.6.0+cu124".parse::<TorchVersion>()? < conf.since());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TorchVersion {
+    major: u16,
+    minor: u16,
+}
+
+/// A text that is not a release of PyTorch.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a release of PyTorch: write 2.6, for example")]
+pub struct TorchVersionError {
+    text: Box<str>,
+}
+
+/// Settings that the oldest supported release does not have, with the first that does.
+///
+/// Source: the names in `libc10_cuda` and `libc10` of the published releases.
+const SETTINGS: [(&str, TorchVersion); 2] = [
+    ("large_segment_size_mb", TorchVersion::new(2, 11)),
+    ("per_process_memory_fraction", TorchVersion::new(2, 10)),
+];
+
+impl TorchVersion {
+    /// The oldest release whose allocator this crate describes.
+    pub const OLDEST: Self = Self::new(2, 1);
+
+    /// Creates the version of a release.
+    #[must_use]
+    pub const fn new(major: u16, minor: u16) -> Self {
+        Self { major, minor }
+    }
+}
+
+impl TorchConf {
+    /// Returns the first release of PyTorch that has all these settings.
+    #[must_use]
+    pub fn since(&self) -> TorchVersion {
+        let default = Self::default();
+        let is_set = |name: &str| match name {
+            "large_segment_size_mb" => self.large_segment_size != default.large_segment_size,
+            _ => self.memory_fraction.is_some(),
+        };
+        let needed = SETTINGS.iter().filter(|(name, _)| is_set(name)).map(|&(_, version)| version);
+        needed.max().unwrap_or(TorchVersion::OLDEST)
+    }
+}
+
+impl FromStr for TorchVersion {
+    type Err = TorchVersionError;
+
+    /// Parses `2.6`, and longer forms as `torch.__version__` has them: `2.6.0+cu124`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.trim().splitn(3, '.');
+        let mut number = || parts.next().and_then(|part| part.parse().ok());
+        match (number(), number()) {
+            (Some(major), Some(minor)) => Ok(Self { major, minor }),
+            _ => Err(TorchVersionError { text: text.into() }),
+        }
+    }
+}
+
+impl fmt::Display for TorchVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> Option<TorchVersion> {
+        text.parse().ok()
+    }
+
+    #[test]
+    fn versions_are_read_as_pytorch_writes_them() {
+        for text in ["2.6", "2.6.0", " 2.6.0+cu124", "2.6.0a0+git1234"] {
+            assert_eq!(version(text), Some(TorchVersion::new(2, 6)), "{text}");
+        }
+        for text in ["", "2", "2.", "two.six", "-2.6", "2.x"] {
+            assert_eq!(version(text), None, "{text}");
+        }
+        assert!(TorchVersion::new(2, 9) < TorchVersion::new(2, 10));
+    }
+
+    #[test]
+    fn settings_need_the_release_that_brought_them() {
+        let since = |conf: &str| conf.parse::<TorchConf>().map(|conf| conf.since()).ok();
+        assert_eq!(since(""), Some(TorchVersion::OLDEST));
+        assert_eq!(since("expandable_segments:True,max_split_size_mb:64"), Some(TorchVersion::OLDEST));
+        assert_eq!(since("per_process_memory_fraction:0.5"), Some(TorchVersion::new(2, 10)));
+        let both = "large_segment_size_mb:64,per_process_memory_fraction:0.5";
+        assert_eq!(since(both), Some(TorchVersion::new(2, 11)));
+    }
+}

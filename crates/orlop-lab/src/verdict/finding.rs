@@ -1,0 +1,77 @@
+//! What happened: a failed request, or the memory that is reserved without need.
+
+use super::{bytes_too_many, failure};
+use crate::analyze::{DeviceInfo, Fragmentation, OutOfMemoryReport};
+use crate::what_if::WhatIfReport;
+use orlop_core::ByteSize;
+use orlop_trace::formats::DeviceLabel;
+
+/// A loss of less than one percent is no finding: replays are not more accurate.
+const SIGNIFICANT: u64 = 100;
+
+pub(super) fn of(info: &DeviceInfo, sweep: Option<&WhatIfReport>) -> String {
+    let device = DeviceLabel(info.device);
+    if let Some(failed) = failure(info) {
+        return format!("{device} ran out of memory: {}.", request(info, failed));
+    }
+    let replay = sweep.and_then(|sweep| sweep.rows.iter().find(|row| row.is_baseline));
+    if let Some((failed, memory)) = replay.and_then(|row| row.outcome.out_of_memory.zip(row.outcome.memory)) {
+        return format!(
+            "{device} would run out of memory in {}: {} requested while {} are live.",
+            ByteSize(memory),
+            ByteSize(failed.bytes),
+            ByteSize(failed.live)
+        );
+    }
+    let live = info.peak.live.bytes;
+    let Some(reserved) = info.peak_reserved else {
+        return format!(
+            "{device} holds {} of live memory at its peak; reserved bytes are not recorded.",
+            ByteSize(live)
+        );
+    };
+    // Reserved bytes do not contain blocks outside of the segments.
+    let inside = live.saturating_sub(info.peak.outside);
+    let lost = reserved.saturating_sub(inside);
+    let peak = format!(
+        "{device} reserves {} at its peak for {} of live memory",
+        ByteSize(reserved),
+        ByteSize(inside)
+    );
+    if lost < reserved / SIGNIFICANT || reserved == 0 {
+        return format!("{peak}: almost nothing is lost.");
+    }
+    let percent = u128::from(lost) * 100 / u128::from(reserved);
+    let parts = info.peak.segments.as_ref().map(|segments| cause(&segments.bytes));
+    let cause = parts.flatten().map_or_else(String::new, |cause| format!(", mostly {cause}"));
+    format!("{peak}: {} ({percent} %) are lost{cause}.", ByteSize(lost))
+}
+
+/// Describes a failed request and the memory that was free.
+fn request(info: &DeviceInfo, failed: &OutOfMemoryReport) -> String {
+    let times = if failed.times > 1 { format!(" {} times", failed.times) } else { String::new() };
+    let mut text = format!("{} requested{times} by {}", ByteSize(failed.requested), failed.site);
+    let Some(segments) = &failed.segments else { return text };
+    let memory = failed.memory().or(info.memory);
+    let usable = ByteSize(failed.usable);
+    if failed.fragmented && bytes_too_many(failed, memory).is_none() {
+        let device = failed.device_free;
+        let largest = segments.largest_request.unwrap_or(segments.bytes.largest_free.max(device));
+        text += &format!("; {usable} were free, but at most {} in one piece", ByteSize(largest));
+    } else {
+        let of = memory.map_or_else(String::new, |memory| format!(" of {}", ByteSize(memory)));
+        text += &format!("; {usable}{of} were free");
+    }
+    text
+}
+
+/// Names the largest part of the reserved bytes that are not live.
+fn cause(bytes: &Fragmentation) -> Option<&'static str> {
+    let parts = [
+        (bytes.split, "free pieces of segments in use"),
+        (bytes.cached, "segments that are entirely free"),
+        (bytes.pending, "freed blocks that a stream may still use"),
+        (bytes.rounding, "rounding of sizes"),
+    ];
+    parts.into_iter().max_by_key(|part| part.0).filter(|part| part.0 > 0).map(|part| part.1)
+}

@@ -1,0 +1,87 @@
+//! The verdict on a device of a recording: what happened, which setting helps, and what to do next.
+//!
+//! Each is one sentence without jargon. Everything else that the analyses find is detail for a second look.
+//!
+//! ```
+//! use orlop_lab::analyze::{SiteNaming, SnapshotInfo};
+//! use orlop_lab::verdict::Verdict;
+//! use orlop_trace::history::History;
+//!
+//! let history = History::parse("a,0,1000\na,1,500\nf,0\nf,1\n".as_bytes())?;
+//! let info = SnapshotInfo::of(&history, SiteNaming::default());
+//! let verdict = Verdict::of(&info.devices[0], None, "run.csv");
+//! assert_eq!(verdict.to_string().lines().count(), 3);
+//! assert!(verdict.finding.starts_with("device 0 holds 1.46 KiB of live memory at its peak"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod finding;
+mod next_step;
+mod remedy;
+#[cfg(test)]
+mod tests;
+
+use crate::analyze::{DeviceInfo, OutOfMemoryReport};
+use crate::what_if::WhatIfReport;
+use orlop_trace::formats::numbered_device;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::fmt;
+
+/// The verdict on a device of a recording. It prints as three lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Verdict {
+    /// What happened, or what is lost.
+    pub finding: String,
+    /// The setting to use, with its gain and its price; or that there is none, and why.
+    pub remedy: String,
+    /// What to do next.
+    pub next: String,
+}
+
+impl Verdict {
+    /// Judges a device from its description, and from a sweep of settings if there was one. `file` is the
+    /// recording, as commands name it.
+    #[must_use]
+    pub fn of(info: &DeviceInfo, sweep: Option<&WhatIfReport>, file: &str) -> Self {
+        let file = if file.contains(char::is_whitespace) { format!("'{file}'") } else { file.to_owned() };
+        let remedy = if is_host(info.device) {
+            "Settings of PyTorch do not apply to the host's memory.".to_owned()
+        } else {
+            sweep.map_or_else(|| remedy::without_sweep(&file), |sweep| remedy::of(info, sweep))
+        };
+        Self { finding: finding::of(info, sweep), remedy, next: next_step::of(info, &file) }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n{}\n{}", self.finding, self.remedy, self.next)
+    }
+}
+
+/// Sorts devices by what a reader asks for first: those on which a request failed, then those with the
+/// highest peak; the host's memory last.
+pub fn most_urgent_first(devices: &mut [DeviceInfo]) {
+    devices.sort_by_key(|info| {
+        let peak = info.peak_reserved.unwrap_or(info.peak.live.bytes);
+        (is_host(info.device), info.failed() == 0, Reverse(peak), info.device)
+    });
+}
+
+fn is_host(device: u32) -> bool {
+    numbered_device(device).is_some_and(|device| device.is_cpu())
+}
+
+/// Returns the failed request that the verdict is about: the largest.
+fn failure(info: &DeviceInfo) -> Option<&OutOfMemoryReport> {
+    info.out_of_memory.iter().max_by_key(|failed| (failed.requested, Reverse(failed.event)))
+}
+
+/// Returns the bytes that have to go before any allocator could serve the failed request in `memory` bytes.
+/// `None` if an allocator without fragmentation could.
+fn bytes_too_many(failed: &OutOfMemoryReport, memory: Option<u64>) -> Option<u64> {
+    let needed = failed.live.bytes.saturating_add(failed.requested);
+    needed.checked_sub(memory?).filter(|&bytes| bytes > 0)
+}

@@ -1,0 +1,116 @@
+//! Verdicts on small recordings of every outcome.
+
+use super::*;
+use crate::analyze::{SiteNaming, SnapshotInfo};
+use crate::what_if::WhatIf;
+use orlop_trace::history::{History, Workload};
+use serde_json::{Value, json};
+
+const MIB: u64 = 1 << 20;
+
+/// A snapshot with these events, each with its call site, and this memory.
+fn history(events: &[(&str, u64, u64)]) -> History {
+    let events: Vec<Value> = events
+        .iter()
+        .map(|&(action, address, mib)| {
+            let site = json!([{ "name": "step", "filename": "/home/me/train.py", "line": 7 }]);
+            let free = if action == "oom" { "device_free" } else { "addr" };
+            json!({ "action": action, free: address, "size": mib * MIB, "stream": 0, "frames": site })
+        })
+        .collect();
+    let settings = json!({ "PYTORCH_CUDA_ALLOC_CONF": "" });
+    let snapshot =
+        json!({ "segments": [], "device_traces": [events], "allocator_settings": settings }).to_string();
+    History::parse(snapshot.as_bytes()).unwrap()
+}
+
+fn verdict(history: &History) -> Verdict {
+    let info = SnapshotInfo::of(history, SiteNaming::default());
+    let device = &history.devices[0];
+    let sweep = WhatIf::recorded(&Workload::of(device), history, device).run();
+    Verdict::of(&info.devices[0], Some(&sweep), "run.pickle")
+}
+
+const A: u64 = 0x7f00_0000_0000;
+const B: u64 = A + 200 * MIB;
+
+#[test]
+fn a_run_without_loss_has_nothing_to_gain() {
+    let told = verdict(&history(&[("segment_alloc", A, 100), ("alloc", A, 100)]));
+    assert_eq!(
+        told.to_string(),
+        "device 0 reserves 100 MiB at its peak for 100 MiB of live memory: almost nothing is lost.\n\
+         Nothing to gain: no setting of PyTorch is better than the recorded settings by 1 %.\n\
+         At the peak, train.py:7 step holds 100 MiB of 100 MiB; orlop report run.pickle shows every block.\n"
+    );
+}
+
+/// No allocator serves 300 MiB beside 100 MiB of live memory on a device of 350 MiB.
+#[test]
+fn what_no_allocator_could_serve_has_to_go() {
+    let told = verdict(&history(&[("segment_alloc", A, 100), ("alloc", A, 100), ("oom", 250 * MIB, 300)]));
+    assert_eq!(
+        told.finding,
+        "device 0 ran out of memory: 300 MiB requested by train.py:7 step; 250 MiB of 350 MiB were free."
+    );
+    assert_eq!(told.remedy, "No allocator could have served it: at least 50.0 MiB must go.");
+    assert!(
+        told.next.starts_with("When it failed, train.py:7 step holds 100 MiB of 100 MiB"),
+        "{}",
+        told.next
+    );
+}
+
+/// Eight segments of 40 MiB, every other one with a block of 20 MiB: 240 MiB are free, and none in one piece.
+#[test]
+fn fragmentation_names_the_setting() {
+    let mut events = vec![];
+    for segment in 0..8 {
+        let address = A + segment * 40 * MIB;
+        events.extend([("segment_alloc", address, 40), ("alloc", address, 20)]);
+        events.push(("alloc", address + 20 * MIB, 20));
+    }
+    for segment in 0..8 {
+        let address = A + segment * 40 * MIB;
+        events.extend([("free_requested", address, 20), ("free_completed", address, 20)]);
+    }
+    events.push(("oom", 0, 120));
+    let told = verdict(&history(&events));
+    assert_eq!(
+        told.finding,
+        "device 0 ran out of memory: 120 MiB requested by train.py:7 step; 160 MiB were free, but at most \
+         20.0 MiB in one piece."
+    );
+    assert!(told.remedy.contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "{}", told.remedy);
+}
+
+#[test]
+fn a_recording_without_allocations_asks_for_a_run() {
+    let told = verdict(&history(&[("snapshot", 0, 0)]));
+    assert_eq!(told.remedy, "No setting can be recommended: no allocations were recorded.");
+    assert!(told.next.contains(crate::what_if::RECORD_HISTORY), "{}", told.next);
+}
+
+#[test]
+fn a_name_with_spaces_is_quoted() {
+    let history = History::parse("a,0,1000\n".as_bytes()).unwrap();
+    let info = SnapshotInfo::of(&history, SiteNaming::default());
+    let told = Verdict::of(&info.devices[0], None, "my run.csv");
+    assert_eq!(told.remedy, "Settings were not tried here: orlop what-if 'my run.csv'");
+    assert!(told.next.contains("'my run.csv'"));
+}
+
+#[test]
+fn the_device_that_failed_comes_first_and_the_host_last() {
+    let history = History::parse(
+        "device,time_ns,action,address,bytes\n65536,1,allocate,200,9999\n0,1,allocate,200,512\n\
+         1,1,allocate,200,1024\n2,1,allocate,200,512\n2,2,out_of_memory,0,4096\n"
+            .as_bytes(),
+    )
+    .unwrap();
+    let mut devices = SnapshotInfo::of(&history, SiteNaming::default()).devices;
+    most_urgent_first(&mut devices);
+    assert_eq!(devices.iter().map(|info| info.device).collect::<Vec<_>>(), [2, 1, 0, 65536]);
+    let host = Verdict::of(&devices[3], None, "run.csv");
+    assert_eq!(host.remedy, "Settings of PyTorch do not apply to the host's memory.");
+}
