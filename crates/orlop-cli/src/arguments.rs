@@ -45,6 +45,11 @@ pub(crate) enum Command {
     Replay(ReplayArguments),
     /// Finds the allocator settings under which a recorded run needs the least memory
     WhatIf(WhatIfArguments),
+    /// Explains the message of a program that ran out of memory
+    ///
+    /// Reads a log or a pasted message of PyTorch, JAX or TensorFlow, and says what its numbers mean:
+    /// fragmentation, other processes, a limit, or too much live memory.
+    WhyOom(WhyOomArguments),
     /// Plans memory in advance: an offset for each value of an ONNX graph, or for each buffer
     ///
     /// Buffers whose lifetimes do not overlap share memory. The plan comes with a lower bound of all plans,
@@ -190,6 +195,17 @@ pub(crate) struct WhatIfArguments {
     /// Faster: searches neither the smallest memory of each row nor a perfect plan
     #[arg(long)]
     pub(crate) quick: bool,
+
+    /// Prints JSON, an array of objects, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyOomArguments {
+    /// A text file with the message, or - for the standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
 
     /// Prints JSON, an array of objects, instead of text
     #[arg(long)]

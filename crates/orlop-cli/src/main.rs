@@ -27,6 +27,7 @@ mod snapshot;
 mod table;
 mod target;
 mod what_if;
+mod why_oom;
 
 use self::arguments::{Arguments, Command, SnapshotCommand, TraceCommand};
 use clap::Parser;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         },
         Command::Plan(arguments) => plan::run(&arguments),
         Command::WhatIf(arguments) => what_if::run(&arguments),
+        Command::WhyOom(arguments) => why_oom::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
         Command::Info(arguments) | Command::Snapshot(SnapshotCommand::Info(arguments)) => {

@@ -4,6 +4,7 @@
 //! | question | with |
 //! |---|---|
 //! | what happened, which setting helps, what to do next? | [`verdict`] |
+//! | what does the message of a failed request mean? | [`oom_message`] |
 //! | where is memory used, what does fragmentation cost, why did a request fail? | [`analyze`] |
 //! | what would an allocator have done with the same requests? | [`simulate`] |
 //! | which settings would have been better, and what would have fitted? | [`what_if`] |
@@ -39,6 +40,7 @@ pub mod compare;
 pub mod cpu_bench;
 mod error;
 mod html;
+pub mod oom_message;
 pub mod plan;
 pub mod report;
 pub mod simulate;

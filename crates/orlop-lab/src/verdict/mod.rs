@@ -41,6 +41,10 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    pub(crate) fn new(finding: String, remedy: String, next: String) -> Self {
+        Self { finding, remedy, next }
+    }
+
     /// Judges a device from its description, and from a sweep of settings if there was one. `file` is the
     /// recording, as commands name it.
     #[must_use]

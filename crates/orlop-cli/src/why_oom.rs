@@ -1,0 +1,50 @@
+//! `orlop why-oom`.
+
+use crate::arguments::WhyOomArguments;
+use crate::inputs::{DASH, cannot_open};
+use crate::output::{self, Failures};
+use orlop::lab::oom_message::OutOfMemoryMessage;
+use orlop::lab::verdict::Verdict;
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The maximum number of bytes of a log that are read.
+const MAX_LOG: u64 = 256 << 20;
+
+#[derive(Serialize)]
+struct OomEntry<'a> {
+    verdict: Verdict,
+    #[serde(flatten)]
+    message: &'a OutOfMemoryMessage,
+}
+
+/// Runs `orlop why-oom`.
+pub(crate) fn run(arguments: &WhyOomArguments) -> Result<(), Failures> {
+    let log = read(&arguments.file).map_err(|error| cannot_open(&arguments.file, error))?;
+    let messages = OutOfMemoryMessage::find_all(&String::from_utf8_lossy(&log));
+    if messages.is_empty() {
+        return Err(format!(
+            "{}: no message of PyTorch, JAX or TensorFlow about memory; a recording is read by orlop info",
+            arguments.file.display()
+        )
+        .into());
+    }
+    if arguments.json {
+        let entry = |message| OomEntry { verdict: OutOfMemoryMessage::verdict(message), message };
+        return output::print_json(&messages.iter().map(entry).collect::<Vec<_>>());
+    }
+    let texts: Vec<String> = messages.iter().map(|message| message.verdict().to_string()).collect();
+    output::print(&texts.join("\n"))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut log = Vec::new();
+    if path == Path::new(DASH) {
+        io::stdin().lock().take(MAX_LOG).read_to_end(&mut log)?;
+    } else {
+        File::open(path)?.take(MAX_LOG).read_to_end(&mut log)?;
+    }
+    Ok(log)
+}

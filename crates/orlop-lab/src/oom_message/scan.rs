@@ -1,0 +1,42 @@
+//! Finding numbers in text.
+
+use orlop_core::ByteSize;
+
+/// The text after the first occurrence of `marker`.
+pub(super) fn after<'a>(text: &'a str, marker: &str) -> Option<&'a str> {
+    text.split_once(marker).map(|(_, rest)| rest)
+}
+
+/// The size directly after `marker`: `35.60 GiB`, `35.60GiB` or `1234 bytes`.
+pub(super) fn size_after(text: &str, marker: &str) -> Option<u64> {
+    size_at_start(after(text, marker)?)
+}
+
+/// The size directly before `marker`: `(…; 7.79 GiB total capacity`.
+pub(super) fn size_before(text: &str, marker: &str) -> Option<u64> {
+    let (before, _) = text.split_once(marker)?;
+    let words: Vec<&str> = before.trim_end().rsplitn(3, [' ', '(', ';']).collect();
+    let unit = words.first()?;
+    match words.get(1) {
+        Some(number) if number.starts_with(|digit: char| digit.is_ascii_digit()) => {
+            format!("{number}{unit}").parse().ok().map(|ByteSize(bytes)| bytes)
+        }
+        _ => size_at_start(unit),
+    }
+}
+
+/// The size at the start of a text.
+pub(super) fn size_at_start(text: &str) -> Option<u64> {
+    let text = text.trim_start();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, rest) = text.split_at_checked(digits)?;
+    let rest = rest.strip_prefix(' ').unwrap_or(rest);
+    let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+    let unit = match rest.get(..letters)? {
+        "bytes" | "byte" => "B",
+        unit if unit.len() <= 3 && unit.ends_with('B') => unit,
+        _ => "B",
+    };
+    let number = number.trim_end_matches('.');
+    format!("{number}{unit}").parse().ok().map(|ByteSize(bytes)| bytes)
+}

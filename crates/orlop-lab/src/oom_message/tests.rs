@@ -1,0 +1,156 @@
+//! Messages of every form, with the numbers that they contain.
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// A size as messages round it: two decimals of a GiB.
+fn gib(hundredths: u64) -> Option<u64> {
+    Some(u64::try_from(u128::from(hundredths) * u128::from(GIB) / 100).unwrap())
+}
+
+fn one(text: &str) -> OutOfMemoryMessage {
+    let mut found = OutOfMemoryMessage::find_all(text);
+    assert_eq!(found.len(), 1, "{text}: {found:?}");
+    found.remove(0)
+}
+
+#[test]
+fn pytorch_until_2_0() {
+    let message = one(
+        "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 1; 7.79 GiB total capacity; 6.20 \
+         GiB already allocated; 14.44 MiB free; 6.32 GiB reserved in total by PyTorch) If reserved memory is \
+         >> allocated memory try setting max_split_size_mb to avoid fragmentation.",
+    );
+    assert_eq!((message.framework, message.device.as_deref()), (Framework::Torch, Some("GPU 1")));
+    assert_eq!((message.requested, message.total, message.live), (Some(20 * MIB), gib(779), gib(620)));
+    assert_eq!(message.unused, Some(gib(632).unwrap() - gib(620).unwrap()));
+    let oldest = one(
+        "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 7.79 GiB total capacity; 6.20 GiB already \
+         allocated; 1.00 GiB free; 100.00 MiB cached)",
+    );
+    assert_eq!((oldest.free, oldest.unused), (Some(GIB), Some(100 * MIB)));
+    // 2 GiB do not fit beside 6.2 GiB in what is left of 7.79 GiB.
+    assert!(oldest.verdict().remedy.starts_with("No allocator could have served it: at least "));
+}
+
+#[test]
+fn pytorch_from_2_1() {
+    let text = |capacity: &str| {
+        format!(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 35.60 GiB. GPU 0 has a total \
+             {capacity} of 79.33 GiB of which 26.16 GiB is free. Process 1 has 53.16 GiB memory in use. Of the \
+             allocated memory 11.97 GiB is allocated by PyTorch, and 40.69 GiB is reserved by PyTorch but \
+             unallocated."
+        )
+    };
+    for capacity in ["capacity", "capacty"] {
+        let message = one(&text(capacity));
+        assert_eq!((message.total, message.free), (gib(7933), gib(2616)));
+        assert_eq!((message.live, message.unused), (gib(1197), gib(4069)));
+        // In a container a process does not know its own number.
+        assert_eq!((message.this_process, message.other_processes), (gib(5316), 0));
+        let verdict = message.verdict();
+        assert!(verdict.remedy.contains("66.8 GiB were free, but not in one piece"), "{}", verdict.remedy);
+        assert!(verdict.remedy.contains("expandable_segments:True"));
+        assert!(verdict.next.contains("_record_memory_history"));
+    }
+}
+
+#[test]
+fn other_processes_and_limits_are_told_apart() {
+    let others = one(
+        "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.50 \
+         GiB is free. Process 77 has 12.00 GiB memory in use. Process 78 has 2.00 GiB memory in use. Including \
+         non-PyTorch memory, this process has 8.19 GiB memory in use. Of the allocated memory 7.00 GiB is \
+         allocated by PyTorch, with 1.25 GiB allocated in private pools (e.g., CUDA Graphs), and 512.00 MiB is \
+         reserved by PyTorch but unallocated.",
+    );
+    assert_eq!((others.other_processes, others.this_process), (14 * GIB, gib(819)));
+    assert_eq!(others.private_pools, gib(125));
+    assert!(others.verdict().remedy.starts_with("Other processes hold 14.0 GiB: stop them"));
+    let limit = one(
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 70.00 \
+         GiB is free. 10.00 GiB allowed; Of the allocated memory 9.00 GiB is allocated by PyTorch, and 256.00 \
+         MiB is reserved by PyTorch but unallocated.",
+    );
+    assert_eq!(limit.limit, Some(10 * GIB));
+    assert_eq!(
+        limit.verdict().remedy,
+        "The limit of the process is 10.0 GiB: at least 1.00 GiB must go, or the limit."
+    );
+}
+
+#[test]
+fn other_devices_of_pytorch() {
+    let mps = one(
+        "RuntimeError: MPS backend out of memory (MPS allocated: 9.05 GB, other allocations: 2.34 KB, max \
+         allowed: 9.07 GB). Tried to allocate 1.20 GB on private pool.",
+    );
+    assert_eq!((mps.requested, mps.live, mps.limit), (gib(120), gib(905), gib(907)));
+    assert!(mps.verdict().remedy.contains("must go"), "{}", mps.verdict().remedy);
+    let host = one(
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:83] err == 0. DefaultCPUAllocator: can't allocate \
+         memory: you tried to allocate 8000000000 bytes. Error code 12 (Cannot allocate memory)",
+    );
+    assert_eq!((host.framework, host.requested), (Framework::TorchCpu, Some(8_000_000_000)));
+}
+
+#[test]
+fn jax_and_tensorflow() {
+    let jax = one(
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate \
+         25769803776 bytes.",
+    );
+    assert_eq!((jax.framework, jax.requested), (Framework::Xla, Some(24 * GIB)));
+    let bfc = one(
+        "W bfc_allocator.cc:479] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.91GiB (rounded to \
+         2048000000)requested by op MatMul\nFree  at 7f2a00000000 of size 256 next 1\n\
+         Free  at 7f2a40000000 of size 1073741824 next 7\nSum Total of in-use chunks: 5.00GiB\n\
+         total_region_allocated_bytes_: 8589934592 memory_limit_: 8589934592 available bytes: 0\nStats: \n\
+         Limit:                      8589934592\nInUse:                      5368709120\n\
+         LargestFreeBlock:                    0\n",
+    );
+    assert_eq!((bfc.device.as_deref(), bfc.requested), (Some("GPU_0_bfc"), Some(2_048_000_000)));
+    assert_eq!((bfc.total, bfc.live, bfc.unused), (Some(8 * GIB), Some(5 * GIB), Some(3 * GIB)));
+    assert_eq!(bfc.largest_unused, Some(GIB));
+    let remedy = bfc.verdict().remedy;
+    assert!(
+        remedy.contains("the largest piece 1.00 GiB: set TF_GPU_ALLOCATOR=cuda_malloc_async"),
+        "{remedy}"
+    );
+}
+
+#[test]
+fn a_log_has_several_and_equal_ones_are_one() {
+    let cuda = |gib: u64| {
+        format!(
+            "[rank0]: CUDA out of memory. Tried to allocate {gib}.00 GiB. GPU 0 has a total capacity of 80.00 GiB \
+             of which 1.00 GiB is free.\n"
+        )
+    };
+    let log = [cuda(2), cuda(2), cuda(3), "CUDA error: out of memory\n".to_owned()].concat();
+    let found = OutOfMemoryMessage::find_all(&log);
+    assert_eq!(found.iter().map(|message| message.times).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(found[1].requested, Some(3 * GIB));
+    let bare = one("RuntimeError: CUDA error: out of memory");
+    assert!(bare.verdict().remedy.starts_with("The message has no numbers"));
+    assert!(OutOfMemoryMessage::find_all("all is well").is_empty());
+}
+
+#[test]
+fn hostile_texts_are_read_without_a_panic() {
+    for text in [
+        "CUDA out of memory. Tried to allocate",
+        "CUDA out of memory. Tried to allocate 99999999999999999999 GiB. GPU 99999999999999999999999 has",
+        "CUDA out of memory. Tried to allocate 1..2 GiB (GPU ; total capacity;",
+        "CUDA out of memory. Tried to allocate é GiB. Process é has Process has Process 1 has é",
+        "ran out of memory trying to allocate ",
+        "MPS backend out of memory (MPS allocated: ",
+    ] {
+        for message in OutOfMemoryMessage::find_all(&text.repeat(3)) {
+            assert_eq!(message.verdict().to_string().lines().count(), 3);
+        }
+    }
+}

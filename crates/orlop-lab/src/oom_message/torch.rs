@@ -1,0 +1,130 @@
+//! Messages of PyTorch and of CUDA, of all forms since PyTorch 1.0, and the short one of XLA.
+
+use super::scan::{after, size_after, size_at_start, size_before};
+use super::{Framework, OutOfMemoryMessage};
+
+/// A message ends here: the next line begins something else. No form has more characters.
+const MAX_LENGTH: usize = 1500;
+
+/// How messages begin, with the source of each.
+const STARTS: [(&str, Framework); 6] = [
+    ("CUDA out of memory. Tried to allocate", Framework::Torch),
+    ("HIP out of memory. Tried to allocate", Framework::Torch),
+    ("XPU out of memory. Tried to allocate", Framework::Torch),
+    ("MPS backend out of memory", Framework::Torch),
+    ("DefaultCPUAllocator: ", Framework::TorchCpu),
+    ("CUDA error: out of memory", Framework::Cuda),
+];
+
+/// How XLA's begin; what follows is a number of bytes.
+const XLA: [&str; 3] = [
+    "RESOURCE_EXHAUSTED: Out of memory while trying to allocate ",
+    "RESOURCE_EXHAUSTED: Out of memory allocating ",
+    "RESOURCE_EXHAUSTED: Failed to allocate request for ",
+];
+
+/// Returns the messages with their positions in the log.
+pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
+    let mut found = Vec::new();
+    for (start, framework) in STARTS {
+        for (at, _) in log.match_indices(start) {
+            let text = message_at(log, at);
+            found.push((at, read(text, framework)));
+        }
+    }
+    for start in XLA {
+        for (at, _) in log.match_indices(start) {
+            let mut message = OutOfMemoryMessage::new(Framework::Xla);
+            message.requested = size_after(message_at(log, at), start);
+            found.push((at, message));
+        }
+    }
+    found
+}
+
+/// Returns the text from a position on, at most to the next message.
+fn message_at(log: &str, at: usize) -> &str {
+    let text = log.get(at..).unwrap_or_default();
+    let end = text.char_indices().nth(MAX_LENGTH).map_or(text.len(), |(end, _)| end);
+    let text = text.get(..end).unwrap_or(text);
+    let next = |(start, _): &(&str, Framework)| text.get(1..).and_then(|rest| rest.find(start));
+    let end = STARTS.iter().filter_map(next).min().map_or(text.len(), |end| end + 1);
+    text.get(..end).unwrap_or(text)
+}
+
+fn read(text: &str, framework: Framework) -> OutOfMemoryMessage {
+    let mut message = OutOfMemoryMessage::new(framework);
+    match framework {
+        Framework::TorchCpu => {
+            message.device = Some("CPU".to_owned());
+            message.requested = size_after(text, "you tried to allocate ");
+        }
+        Framework::Torch if text.starts_with("MPS") => read_mps(text, &mut message),
+        Framework::Torch => read_device(text, &mut message),
+        _ => {}
+    }
+    message
+}
+
+/// Metal's sizes are in GB and mean GiB.
+fn read_mps(text: &str, message: &mut OutOfMemoryMessage) {
+    let binary = text.replace("GB", "GiB").replace("MB", "MiB").replace("KB", "KiB");
+    message.device = Some("MPS".to_owned());
+    message.requested = size_after(&binary, "Tried to allocate ");
+    message.live = size_after(&binary, "MPS allocated: ");
+    message.this_process = message
+        .live
+        .zip(size_after(&binary, "other allocations: "))
+        .map(|(live, others)| live.saturating_add(others));
+    message.limit = size_after(&binary, "max allowed: ");
+}
+
+fn read_device(text: &str, message: &mut OutOfMemoryMessage) {
+    message.requested = size_after(text, "Tried to allocate ");
+    message.device = after(text, "GPU ").and_then(|rest| {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest.get(..digits).filter(|number| !number.is_empty()).map(|number| format!("GPU {number}"))
+    });
+    if text.contains("total capacity;") {
+        read_first_form(text, message);
+    } else {
+        read_second_form(text, message);
+    }
+    message.private_pools = size_before(text, " allocated in private pools");
+    let reserved = message.live.zip(message.unused).map(|(live, unused)| live.saturating_add(unused));
+    // In a container, a process does not know its number, and cannot tell itself from the others.
+    if message.this_process.is_none()
+        && reserved.is_some_and(|reserved| message.other_processes >= reserved)
+        && text.matches("Process ").count() == 1
+    {
+        message.this_process = Some(std::mem::take(&mut message.other_processes));
+    }
+}
+
+/// Reads `(GPU 0; 7.79 GiB total capacity; 6.20 GiB already allocated; 14.44 MiB free; 6.32 GiB reserved in
+/// total by PyTorch)`, before PyTorch 1.5 with `100.00 MiB cached` at the end.
+fn read_first_form(text: &str, message: &mut OutOfMemoryMessage) {
+    message.total = size_before(text, " total capacity");
+    message.live = size_before(text, " already allocated");
+    message.free = size_before(text, " free;");
+    message.limit = size_before(text, " allowed;");
+    let reserved = size_before(text, " reserved in total");
+    message.unused = match (reserved, message.live) {
+        (Some(reserved), Some(live)) => Some(reserved.saturating_sub(live)),
+        _ => size_before(text, " cached"),
+    };
+}
+
+/// Reads the sentences that PyTorch writes from 2.1 on.
+fn read_second_form(text: &str, message: &mut OutOfMemoryMessage) {
+    // The word was misspelt in PyTorch 2.1.
+    message.total =
+        ["total capacity of ", "total capacty of "].iter().find_map(|marker| size_after(text, marker));
+    message.free = size_after(text, "of which ");
+    message.limit = size_before(text, " allowed;");
+    message.this_process = size_after(text, "this process has ");
+    let others = text.split("Process ").skip(1).filter_map(|rest| after(rest, " has "));
+    message.other_processes = others.filter_map(size_at_start).fold(0, u64::saturating_add);
+    message.live = size_after(text, "Of the allocated memory ");
+    message.unused = size_before(text, " is reserved by PyTorch but unallocated");
+}
