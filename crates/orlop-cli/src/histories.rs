@@ -113,6 +113,7 @@ pub(crate) fn parse(path: &Path, file: impl Read) -> Result<History, String> {
     let history = History::parse(file).map_err(|error| error.in_file(path).to_string())?;
     if history.devices.is_empty() {
         require_complete(path, &history.warnings)?;
+        return Err(format!("{}: nothing was recorded", path.display()));
     }
     Ok(history)
 }

@@ -86,9 +86,6 @@ fn text(entry: &SnapshotEntry, width: Option<u16>) -> String {
     if let Some(more) = info.warning_count.checked_sub(MAX_WARNINGS as u64).filter(|&more| more > 0) {
         let _ = writeln!(text, "  warning        and {} more", count(more));
     }
-    if info.devices.is_empty() {
-        text.push_str("  no device was used\n");
-    }
     for (index, (device, verdict)) in info.devices.iter().zip(&entry.verdicts).enumerate() {
         if index > 0 {
             let _ = write!(text, "\n{verdict}");

@@ -1,6 +1,6 @@
 //! The error of this crate: typed, with the position in the file.
 
-use crate::formats::{BlockFault, EventField, Format};
+use crate::formats::{BlockFault, EventField, Format, OtherFile};
 use crate::input::is_bomb;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,6 +79,15 @@ pub enum TraceError {
     /// The format of the file is unknown.
     #[error("neither a memory snapshot (pickle or JSON) nor a trace of a known format")]
     UnknownFormat,
+    /// The file is of a known kind, and no recording.
+    #[error("this is {file}")]
+    NotARecording {
+        /// The kind, with what to do.
+        file: OtherFile,
+    },
+    /// A trace of a profiler that did not record memory.
+    #[error("the trace has no memory events: record it with torch.profiler.profile(profile_memory=True)")]
+    NoMemoryEvents,
     /// The file is not of the expected format.
     #[error("this is not {format}")]
     WrongFormat {

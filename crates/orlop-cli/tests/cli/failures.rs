@@ -1,6 +1,6 @@
 //! The messages of all commands for files that are no recordings.
 
-use super::{Folder, complaint, orlop, shipped, stdout, testdata};
+use super::{Folder, complaint, json, orlop, shipped, stdout, testdata};
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -161,4 +161,29 @@ fn a_trace_from_a_pipe_is_replayed_once_or_not_at_all() {
     assert!(stdout(&replay("bfc")).contains("stdin"));
     let told = complaint(&replay("bfc,pool"), 1);
     assert!(told.contains("/dev/stdin: this can be read only once") && told.lines().count() == 1, "{told}");
+}
+
+/// The message alone, from a file or through a pipe.
+#[test]
+fn messages_of_failed_requests_are_explained() {
+    let log = "step 17\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 35.60 GiB. GPU 0 has a \
+               total capacity of 79.33 GiB of which 26.16 GiB is free. Process 1 has 53.16 GiB memory in use. \
+               Of the allocated memory 11.97 GiB is allocated by PyTorch, and 40.69 GiB is reserved by PyTorch \
+               but unallocated.\n";
+    let folder = Folder::with(&[("run.log", log), ("quiet.log", "all is well\n")]);
+    let text = stdout(&orlop(&["why-oom", &folder.path("run.log")]));
+    assert_eq!(text.lines().count(), 3);
+    assert!(text.contains("\n66.8 GiB were free, but not in one piece: set PYTORCH_CUDA_ALLOC_CONF="), "{text}");
+    let answers = json(&orlop(&["why-oom", "--json", &folder.path("run.log")]));
+    assert_eq!((&answers[0]["device"], &answers[0]["framework"]), (&"GPU 0".into(), &"torch".into()));
+    let mut piped = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        .args(["why-oom", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    piped.stdin.take().expect("a pipe").write_all(log.as_bytes()).expect("it reads");
+    assert_eq!(stdout(&piped.wait_with_output().expect("it ends")), text);
+    assert!(complaint(&orlop(&["why-oom", &folder.path("quiet.log")]), 1).contains("no message of PyTorch"));
+    assert!(complaint(&orlop(&["info", &folder.path("run.log")]), 1).contains("orlop why-oom"));
 }

@@ -32,7 +32,6 @@ fn verdict(history: &History) -> Verdict {
 }
 
 const A: u64 = 0x7f00_0000_0000;
-const B: u64 = A + 200 * MIB;
 
 #[test]
 fn a_run_without_loss_has_nothing_to_gain() {

@@ -28,6 +28,7 @@ pub mod snapshot;
 mod table_rows;
 pub mod text;
 
+pub use self::detect::OtherFile;
 pub use self::device_numbers::{DeviceLabel, device_number, numbered_device};
 pub use self::error_fields::{BlockFault, EventField, Format};
 use self::event_collector::AdmittedDevices;

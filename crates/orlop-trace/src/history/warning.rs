@@ -77,6 +77,11 @@ pub enum HistoryWarning {
         /// The index of the event after which they were counted.
         event: usize,
     },
+    /// The source has no addresses of blocks: a free was paired with the latest live block of its size.
+    NoAddresses {
+        /// The device.
+        device: u32,
+    },
     /// The file is cut off. Everything before that is used.
     CutOff {
         /// The offset in bytes at which the last whole part ends.
@@ -160,6 +165,10 @@ impl fmt::Display for HistoryWarning {
             }
             Self::TotalMisfit { device, event } => {
                 write!(f, "{}: the totals that the source counted contradict the events", at(device, event))
+            }
+            Self::NoAddresses { device } => {
+                let device = DeviceLabel(device);
+                write!(f, "{device}: addresses are not recorded: frees are paired with blocks by size")
             }
             Self::CutOff { at } => write!(f, "the file is cut off: what follows byte {at} is incomplete"),
             Self::Damaged { at } => write!(f, "the file is damaged: nothing from byte {at} on can be used"),

@@ -146,6 +146,7 @@ fn code(warning: HistoryWarning) -> (u8, [u64; 3]) {
         HistoryWarning::UnknownAction { device, event } => (9, [device.into(), event as u64, 0]),
         HistoryWarning::TotalMisfit { device, event } => (10, [device.into(), event as u64, 0]),
         HistoryWarning::EventsLost { count } => (11, [0, 0, count]),
+        HistoryWarning::NoAddresses { device } => (12, [device.into(), 0, 0]),
     }
 }
 
@@ -165,6 +166,7 @@ pub(super) fn warning(code: u8, [first, second, address]: [u64; 3]) -> PayloadRe
         9 => HistoryWarning::UnknownAction { device, event: event()? },
         10 => HistoryWarning::TotalMisfit { device, event: event()? },
         11 => HistoryWarning::EventsLost { count: address },
+        12 => HistoryWarning::NoAddresses { device },
         _ => return Err(BlockFault::Reference),
     })
 }

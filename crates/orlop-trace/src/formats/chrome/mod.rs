@@ -27,6 +27,8 @@
 //! bytes becomes one more block, at an address behind all others. So the live bytes after each event are
 //! those that the profiler counted. If it did not count, these blocks are missing.
 //!
+//! Profilers of 2021 recorded no addresses: see [`without_addresses`].
+//!
 //! Segments are not recorded. The peak of reserved bytes is the largest `Total Reserved`:
 //! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events
 //! cause a [warning](crate::history::HistoryWarning::TotalMisfit).
@@ -36,6 +38,7 @@ mod events;
 mod lenient_json;
 mod live_at_start;
 mod operations;
+mod without_addresses;
 
 use self::bounded_json::BoundedJson;
 use self::events::{ChromeEvent, ChromeEventKind, EventArguments};
@@ -43,7 +46,7 @@ use self::live_at_start::CountedBytes;
 use self::operations::OperationList;
 use super::event_collector::{EventCollector, check};
 use super::{Format, device_number};
-use crate::history::{EventAction, History, HistoryEvent, Sites};
+use crate::history::{EventAction, History, HistoryEvent, HistoryWarning, Sites};
 use crate::input;
 use crate::{Result, TraceError};
 use orlop_core::Device;
@@ -84,7 +87,8 @@ pub fn sniff(head: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// [`TraceError::Json`] if the file is not JSON or not a trace, [`TraceError::Read`].
+/// [`TraceError::Json`] if the file is not JSON or not a trace; [`TraceError::NoMemoryEvents`];
+/// [`TraceError::Read`].
 pub fn read_chrome(reader: impl Read) -> Result<History> {
     let failed = TraceError::read(Format::Chrome);
     let input = input::open(reader).map_err(&failed)?;
@@ -152,7 +156,11 @@ impl MemoryEvents {
 
     fn finish(self) -> Result<History> {
         let Self { mut rows, operations, mut sites, .. } = self;
+        if rows.is_empty() {
+            return Err(TraceError::NoMemoryEvents);
+        }
         rows.sort_by_key(|row| (row.event.time, row.index));
+        let paired = without_addresses::pair(&mut rows);
         let mut operations = operations.nested();
         let mut collector = EventCollector::default();
         let mut counted: HashMap<u32, Vec<CountedBytes>> = HashMap::new();
@@ -162,6 +170,9 @@ impl MemoryEvents {
             counted.entry(device).or_default().push(row_counts);
         }
         let mut history = History { devices: collector.finish(), sites, ..History::default() };
+        for device in paired {
+            HistoryWarning::NoAddresses { device }.add_to(&mut history.warnings);
+        }
         for device in &mut history.devices {
             let unknown = check(device, &mut history.warnings);
             let counted = counted.remove(&device.device).unwrap_or_default();
@@ -191,7 +202,6 @@ fn device(arguments: &EventArguments) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::HistoryWarning;
 
     fn memory(time: &str, address: u64, bytes: i64, more: &str) -> String {
         format!(
@@ -259,6 +269,27 @@ mod tests {
             history.devices.iter().map(|device| (device.device, device.events.len())).collect();
         let custom = device_number(Device::custom(0, 1));
         assert_eq!(devices, [(2, 1), (3, 1), (device_number(Device::CPU), 2), (custom, 1)]);
+    }
+
+    /// Three blocks of 100 bytes are live at once, and one that the trace only frees.
+    #[test]
+    fn without_addresses_blocks_pair_by_size() {
+        let event = |time: u32, bytes: i64| {
+            format!(
+                r#"{{"ph":"i","name":"[memory]","ts":{time},"tid":7,
+                    "args":{{"Device Type":1,"Device Id":0,"Bytes":{bytes}}}}}"#
+            )
+        };
+        let bytes = [100, 100, -100, 100, 100, -100, -100, -700, -100];
+        let history = read(&(1..).zip(bytes).map(|(time, bytes)| event(time, bytes)).collect::<Vec<_>>());
+        let device = &history.devices[0];
+        assert_eq!(history.warnings, [HistoryWarning::NoAddresses { device: 0 }]);
+        let unplaced: Vec<_> = device.unplaced.iter().map(|block| block.bytes).collect();
+        assert_eq!(unplaced, [700]);
+        assert_eq!(crate::history::Workload::of(device).peak().0, 700 + 300);
+        // With an address anywhere, zero is one.
+        let mixed = read(&[memory("1", 0, 8, ""), memory("2", 4096, 8, ""), memory("3", 0, -8, "")]);
+        assert!(mixed.warnings.is_empty() && mixed.devices[0].events[2].address == 0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reading snapshots as JSON, as a stream: only the resulting history is kept in memory.
 
-use super::build::SnapshotBuilder;
+use super::build::{ReadSegment, SnapshotBuilder};
 use super::records::{FrameFields, SnapshotFields};
 use super::value::{RecordValue, ScalarValue, SnapshotRecord};
 use super::words::Word;
@@ -9,16 +9,21 @@ use crate::history::{History, SiteId, TextId};
 use crate::{Result, TraceError};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
-use std::io::Read;
+use std::io::BufRead;
 use std::marker::PhantomData;
 
-/// Reads a snapshot.
-pub(crate) fn read(reader: impl Read) -> Result<History> {
+/// Reads a snapshot, or the list of segments that `torch.cuda.memory_snapshot()` returns.
+pub(crate) fn read(mut reader: impl BufRead) -> Result<History> {
     let mut builder = SnapshotBuilder::default();
+    let head = reader.fill_buf().map_err(TraceError::read(Format::Snapshot))?;
+    let is_list = head.trim_ascii_start().starts_with(b"[");
     let mut json = serde_json::Deserializer::from_reader(reader);
-    let read = RecordSeed::<SnapshotFields>(&mut builder, PhantomData)
-        .deserialize(&mut json)
-        .and_then(|()| json.end());
+    let read = if is_list {
+        ListSeed::<ReadSegment>(&mut builder, PhantomData).deserialize(&mut json)
+    } else {
+        RecordSeed::<SnapshotFields>(&mut builder, PhantomData).deserialize(&mut json)
+    };
+    let read = read.and_then(|()| json.end());
     read.map_err(|error| match error.is_io() {
         true => TraceError::read(Format::Snapshot)(error.into()),
         false => TraceError::Json { error },

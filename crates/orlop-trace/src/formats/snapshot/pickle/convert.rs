@@ -37,6 +37,11 @@ impl NodeConverter {
         NodeRef { converter: self, node }
     }
 
+    /// Returns `true` if the node is a list.
+    pub(super) fn is_list(&self, node: NodeId) -> bool {
+        matches!(self.arena.node(node), PickleNode::List(_) | PickleNode::Tuple(_))
+    }
+
     fn step(&mut self) -> Result<()> {
         self.steps += 1;
         if self.steps > self.bytes.saturating_mul(STEPS_PER_BYTE) {

@@ -27,7 +27,7 @@ mod virtual_machine;
 
 use self::convert::NodeConverter;
 use self::virtual_machine::PickleMachine;
-use super::build::SnapshotBuilder;
+use super::build::{ReadSegment, SnapshotBuilder};
 use super::records::SnapshotFields;
 use super::value::RecordValue as _;
 use crate::Result;
@@ -39,7 +39,12 @@ pub(crate) fn read(reader: impl Read) -> Result<History> {
     let (arena, root, bytes) = PickleMachine::new(reader).run()?;
     let mut builder = SnapshotBuilder::default();
     let mut converter = NodeConverter::new(arena, bytes);
-    converter.at(root).record::<SnapshotFields>(&mut builder)?;
+    if converter.is_list(root) {
+        // As `torch.cuda.memory_snapshot()` returns it: the segments alone.
+        converter.at(root).records::<ReadSegment>(&mut builder)?;
+    } else {
+        converter.at(root).record::<SnapshotFields>(&mut builder)?;
+    }
     drop(converter);
     Ok(builder.finish())
 }
