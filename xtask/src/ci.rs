@@ -32,6 +32,6 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     report.step("loom --mutate", || mutate::run(shell, SearchDepth::Short, None));
     report.step("san: address", || san::address(shell));
     report.step("san: thread", || san::thread(shell));
-    report.step("san: miri", || san::miri(shell));
+    report.step("san: miri", || san::miri(shell, SearchDepth::Short));
     report.print_summary();
 }

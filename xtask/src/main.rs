@@ -173,7 +173,7 @@ fn main() -> ExitCode {
                 report.step("san: thread", || san::thread(shell));
             }
             if all || miri {
-                report.step("san: miri", || san::miri(shell));
+                report.step("san: miri", || san::miri(shell, SearchDepth::Full));
             }
             if cuda {
                 report.step("san: cuda", || san::cuda(shell));

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 
 use crate::error::Result;
-use crate::loom::with_rustflags;
+use crate::loom::{SearchDepth, with_rustflags};
 use crate::parallel;
 use crate::report::Outcome;
 use crate::setup::{has_component, has_nightly};
@@ -36,15 +36,26 @@ const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_d
 /// The ones among them that Miri runs.
 const MIRI_KEEP_MEMORY: [&str; 1] = ["storage::panics"];
 
-/// The crates whose unit tests Miri runs in reasonable time.
-const MIRI: [&str; 6] =
-    ["orlop-core", "orlop-sync", "orlop-host", "orlop-alloc", "orlop-device", "orlop-tensor"];
+/// The crates with unsafe code whose unit tests Miri runs in reasonable time.
+const MIRI: [&str; 5] = ["orlop-sync", "orlop-host", "orlop-alloc", "orlop-device", "orlop-tensor"];
 
 /// The crate that takes as long as the others together.
 const MIRI_ALONE: &str = "orlop-alloc";
 
 /// The modules of it that run after the others.
 const MIRI_APART: [&str; 1] = ["observer::"];
+
+/// Tests of it that take Miri half a minute and more, and whose code the others run, too. They are left out of
+/// the short selection.
+const MIRI_LONG: [&str; 7] = [
+    "nothing_is_reserved_while_cached",
+    "memory_grows_in_place_and_by_little",
+    "divergences_harm_no_block",
+    "guarded_blocks_end_at_a_page",
+    "alignments_and_kinds",
+    "fragmentation_tightens_the_slack",
+    "records_are_dense_and_the_last",
+];
 
 /// The crate whose safe code drives the unsafe code of the one below: its integration tests run under Miri.
 const MIRI_SAFE: &str = "orlop-context";
@@ -169,14 +180,14 @@ pub(crate) fn thread(shell: &Shell) -> Result<Outcome> {
 }
 
 /// Runs the unit tests under Miri; those that depend on the order of threads with several seeds.
-pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
+pub(crate) fn miri(shell: &Shell, depth: SearchDepth) -> Result<Outcome> {
     for component in ["miri", "rust-src"] {
         if !has_component(shell, component) {
             return Ok(Outcome::Skipped(format!("nightly has no {component}; `cargo xtask setup` says why")));
         }
     }
     // Miri is single-threaded: concurrent runs use all CPUs.
-    let runs = runs();
+    let runs = runs(depth);
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
     parallel::for_each(&runs, workers, |run| run.start(shell)).into_iter().collect::<Result<()>>()?;
     Ok(Outcome::Passed(MIRI.join(", ")))
@@ -195,7 +206,7 @@ struct MiriRun {
 
 /// Returns all runs, the longest first. A crate with long tests has several, because
 /// each run has a time limit.
-fn runs() -> Vec<MiriRun> {
+fn runs(depth: SearchDepth) -> Vec<MiriRun> {
     fn without(tests: &[&'static str]) -> Vec<&'static str> {
         tests.iter().flat_map(|name| ["--skip", name]).collect()
     }
@@ -204,8 +215,12 @@ fn runs() -> Vec<MiriRun> {
         MiriRun { label, packages, build: &["--lib"], filters, flags: vec![] }
     };
     let others: Vec<&str> = MIRI.into_iter().filter(|&package| package != MIRI_ALONE).collect();
+    let long = match depth {
+        SearchDepth::Short => without(&MIRI_LONG),
+        SearchDepth::Full => Vec::new(),
+    };
     let mut runs = vec![
-        run("alone", &[MIRI_ALONE], without(&MIRI_APART)),
+        run("alone", &[MIRI_ALONE], [without(&MIRI_APART), long].concat()),
         MiriRun {
             flags: vec!["-Zmiri-ignore-leaks"],
             ..run("kept", &[MIRI_OUTSIDE], MIRI_KEEP_MEMORY.to_vec())
@@ -264,6 +279,7 @@ mod tests {
         selects(&[CUDA], &[CUDA_FILTERS[1], CUDA_FILTERS[3]]);
         selects(&[MIRI_OUTSIDE], &MIRI_KEEP_MEMORY);
         selects(&[MIRI_ALONE], &MIRI_APART);
+        selects(&[MIRI_ALONE], &MIRI_LONG);
         selects(&[MIRI_SAFE], &MIRI_SAFE_TESTS);
         selects(&[MIRI_OUTSIDE], &MIRI_TESTS);
         selects(&[MIRI_ALONE], &[RACES]);

@@ -172,7 +172,7 @@ mod tests {
     /// Layouts of one shape whose elements fit into 400 elements and do not overlap.
     fn layouts() -> Vec<Layout> {
         let strides = [[35, 7, 1], [1, 8, 40], [2, 40, 8], [90, 16, 3], [35, 7, 2]];
-        let strides = if cfg!(miri) { &strides[1..3] } else { &strides[..] };
+        let strides = if cfg!(miri) { &strides[1..2] } else { &strides[..] };
         let sizes = Shape::new(&[4, 5, 3]).unwrap();
         let layout =
             |strides: &[usize; 3]| Layout::new(sizes.clone(), Strides::new(strides).unwrap(), 0).unwrap();

@@ -153,7 +153,7 @@ fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64,
     }
 }
 
-const STEPS: u64 = if cfg!(miri) { 8 } else { 400 };
+const STEPS: u64 = if cfg!(miri) { 4 } else { 400 };
 
 #[test]
 fn region_events_add_up_to_the_usage() {
@@ -301,7 +301,7 @@ fn an_observer_may_allocate_from_what_it_observes() {
 
 #[test]
 fn threads_report_all_regions_in_order() {
-    let (threads, steps) = if cfg!(miri) { (2, 4) } else { (4, 150) };
+    let (threads, steps) = if cfg!(miri) { (2, 2) } else { (4, 150) };
     for allocator in allocators() {
         // Blocks may be reported before their regions: only the regions are compared.
         struct Regions(Map);

@@ -114,7 +114,7 @@ fn pages_between_live_blocks_go_back_and_come_again() {
 fn blocks_pass_between_threads_and_add_up() {
     let allocator = small_pages();
     let (sender, receiver) = mpsc::sync_channel(64);
-    let rounds = if cfg!(miri) { 50 } else { 20_000 };
+    let rounds = if cfg!(miri) { 20 } else { 20_000 };
     thread::scope(|scope| {
         let source = allocator.clone();
         scope.spawn(move || {

@@ -215,7 +215,7 @@ fn trim_ends_the_leases_of_all_threads() {
 /// Threads allocate, pass blocks on and rewind at the same time. No block is overwritten, and at the end no
 /// block is counted.
 fn rewinds_race_with_frees<A: Allocator>(arena: &AllocatorRef<A>, reset: impl Fn() -> Result<()> + Sync) {
-    let rounds = if cfg!(miri) { 10 } else { 2000 };
+    let rounds = if cfg!(miri) { 3 } else { 2000 };
     let start = Barrier::new(2);
     thread::scope(|scope| {
         let (to_other, from_here) = std::sync::mpsc::sync_channel::<(u8, Block)>(4);
