@@ -38,6 +38,12 @@ thread_local! {
     static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
+/// Returns `true` if this thread is inside a call of any engine's backing: it may hold a growth lock.
+#[cfg(all(unix, not(loom)))]
+pub(crate) fn is_inside_backing() -> bool {
+    !INNERMOST.get().is_null()
+}
+
 /// Restores the enclosing call as the innermost one when it is dropped.
 struct RestoreOuter(*const Frame);
 
