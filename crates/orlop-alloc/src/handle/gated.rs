@@ -14,6 +14,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Puts a gate in front of the allocator: [`AllocatorRef::allocate`] goes through it from now on, as long
     /// as the gate exists. An earlier gate that still exists stays.
     ///
+    /// A request goes through one gate: one in front of the gate itself does not receive it.
+    ///
     /// An adaptor that was put over this handle calls the allocator and not the gate.
     pub fn set_gate(&self, gate: &AllocatorRef) {
         let cell = self.cell();

@@ -158,7 +158,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     #[inline(never)]
     fn allocate_slow(&self, request: &Request) -> Result<Block> {
         match self.gate() {
-            Some(gate) => gate.allocate(request),
+            // A gate's own gate is passed: gates may form a circle.
+            Some(gate) => gate.allocate_ungated(request),
             None => self.allocate_ungated_slow(request),
         }
     }
