@@ -6,7 +6,7 @@
 //! the bound storage, so it ends with its last user.
 
 use super::Storage;
-use super::guard::WriteRegistration;
+use super::write_registration::WriteRegistration;
 use crate::Tensor;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
