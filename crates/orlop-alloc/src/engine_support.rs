@@ -7,6 +7,7 @@
 //! | [`CountingEngine`], [`Counting`] | engines that count their own blocks, with a cache per thread |
 //! | [`BlockCounter`], [`OwnerState`], [`Account`] | what such a counter counts, and its last block |
 //! | [`RegionWatches`], [`RegionWatch`], [`RegionDelivery`] | events of regions, for observers |
+//! | [`SharedObserver`] | an observer in a list: its panics end there |
 //! | [`EventClock`] | the order of events, for recorders |
 //! | [`DeviceOps`], [`DevicePtr`], [`StridedLoops`], [`LoopDim`] | copies, casts and fills of a device |
 //! | [`HostOps`] | those of the host |
@@ -29,7 +30,7 @@ pub use crate::bfc::sorted_runs::{Position, SortedRuns};
 pub use crate::block::{RawBlock, Record, RecordSlab, StreamUses};
 pub use crate::device_ops::{DeviceOps, DevicePtr, HostOps};
 pub use crate::handle::{Counting, CountingEngine, WeakAllocator};
-pub use crate::observer::{EventClock, RegionDelivery, RegionWatch, RegionWatches};
+pub use crate::observer::{EventClock, RegionDelivery, RegionWatch, RegionWatches, SharedObserver};
 pub use orlop_host::shield::{report as trace_guarded, shielded as guarded};
 pub use orlop_host::{LoopDim, StridedLoops};
 pub use orlop_sync::{Account, BlockCounter, OwnerState};

@@ -37,7 +37,7 @@ use self::observed::notify_allocated;
 use self::weak::WeakLink;
 use crate::Block;
 use crate::block::Owner;
-use crate::observer::{RegionDelivery, RegionWatch, Watch, WatchList};
+use crate::observer::{RegionDelivery, RegionWatch, SharedObserver, Watch, WatchList};
 use crate::{Allocator, Observer, RawBlock, Request, Result, Stats};
 use orlop_sync::{Handles, OwnerState, ShardedCounters, SwapCell};
 use std::fmt;
@@ -220,17 +220,23 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// [`Pool`](crate::engine::Pool) and [`Pow2`](crate::engine::Pow2) are, are not reported for blocks that
     /// exist already: those engines keep no list of them.
     pub fn add_observer(&self, observer: Arc<dyn Observer>) -> RegionDelivery {
+        self.add_shared_observer(&SharedObserver::new(observer))
+    }
+
+    /// [`AllocatorRef::add_observer`] for an observer that is in another list too. It runs no code of the
+    /// observer, so a lock may be held until the result is dropped.
+    pub fn add_shared_observer(&self, observer: &SharedObserver) -> RegionDelivery {
         let cell = self.cell();
         // Before, because an engine records its regions for a watch, which receives them if it is added.
-        if self.has_observer(&observer) {
+        if self.has_observer(observer) {
             return RegionDelivery::default();
         }
-        let regions = Arc::new(RegionWatch::new(Arc::clone(&observer), cell.allocator.name()));
-        let watch = Watch::new(Arc::clone(&observer), Arc::clone(&regions));
+        let regions = Arc::new(RegionWatch::new(observer.clone(), cell.allocator.name()));
+        let watch = Watch { observer: observer.clone(), regions: Arc::clone(&regions) };
         cell.allocator.watch_regions(&regions);
         let mut former = Vec::new();
         let added = cell.change_watches(&mut former, |now| {
-            if now.is_some_and(|now| now.find(&observer).is_some()) {
+            if now.is_some_and(|now| now.find(observer).is_some()) {
                 return None;
             }
             let now = now.map_or(&[][..], WatchList::watches);
@@ -248,8 +254,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     pub fn remove_observer(&self, observer: &Arc<dyn Observer>) -> RegionDelivery {
         let (mut removed, mut former) = (None, Vec::new());
         self.cell().change_watches(&mut former, |now| {
-            removed = Some(Arc::clone(now?.find(observer)?.regions()));
-            let others = now?.watches().iter().filter(|watch| !Arc::ptr_eq(watch.observer(), observer));
+            removed = Some(Arc::clone(&now?.find(observer)?.regions));
+            let others = now?.watches().iter().filter(|watch| !Arc::ptr_eq(&watch.observer, observer));
             Some(others.cloned().collect())
         });
         removed.iter().for_each(|watch: &Arc<RegionWatch>| watch.end());
@@ -265,9 +271,15 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Returns the observers, in the order in which they were added.
     #[must_use]
     pub fn observers(&self) -> Vec<Arc<dyn Observer>> {
+        self.shared_observers().iter().map(|observer| Arc::clone(observer)).collect()
+    }
+
+    /// Returns the observers as the list holds them.
+    #[must_use]
+    pub fn shared_observers(&self) -> Vec<SharedObserver> {
         let watches = self.cell().watches.cloned();
         let watches = watches.iter().flat_map(|watches| watches.watches());
-        watches.map(|watch| Arc::clone(watch.observer())).collect()
+        watches.map(|watch| watch.observer.clone()).collect()
     }
 
     /// Frees a block by its address, from [`Block::into_raw_ptr`]. `requested` is its requested size, if the

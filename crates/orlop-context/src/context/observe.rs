@@ -1,25 +1,24 @@
 //! The observers of a context: each is added to every allocator that the context counts.
 
 use super::Context;
-use orlop_alloc::{AllocatorRef, Event, Observer, engine_support::RegionDelivery};
-use orlop_sync::SwapCell;
+use orlop_alloc::engine_support::{RegionDelivery, SharedObserver};
+use orlop_alloc::{AllocatorRef, Event, Observer};
+use orlop_sync::{SwapCell, UnreadValues};
 use std::sync::Arc;
 
 /// The observers of a context: one relaxed load while there are none.
 #[derive(Default)]
-pub(super) struct ObserverList(SwapCell<Arc<[Arc<dyn Observer>]>>);
+pub(super) struct ObserverList(SwapCell<Arc<[SharedObserver]>>);
 
 impl ObserverList {
-    pub(super) fn all(&self) -> Vec<Arc<dyn Observer>> {
+    pub(super) fn all(&self) -> Vec<SharedObserver> {
         self.0.cloned().map_or_else(Vec::new, |all| all.to_vec())
     }
 
-    /// Replaces the observers. Returns the previous list, to be dropped with no lock held.
-    fn set(&self, observers: Vec<Arc<dyn Observer>>) -> Option<Arc<[Arc<dyn Observer>]>> {
-        let before = self.0.set((!observers.is_empty()).then(|| observers.into()));
-        // A thread may be reading the list: the cell must not keep it and drop it under a lock later.
-        self.0.settle();
-        before
+    /// Replaces the observers. Returns previous lists.
+    fn set(&self, observers: Vec<SharedObserver>) -> [UnreadValues<Arc<[SharedObserver]>>; 2] {
+        // A thread may be reading the list.
+        [self.0.set((!observers.is_empty()).then(|| observers.into())), self.0.settle()]
     }
 
     /// Reports an event of the context itself.
@@ -32,7 +31,7 @@ impl ObserverList {
     /// Adds the observers to an allocator.
     pub(super) fn add_to(&self, allocator: &AllocatorRef) -> RegionDelivery {
         let mut delivery = RegionDelivery::default();
-        delivery.extend(self.all().into_iter().map(|observer| allocator.add_observer(observer)));
+        delivery.extend(self.all().iter().map(|observer| allocator.add_shared_observer(observer)));
         delivery
     }
 }
@@ -49,15 +48,16 @@ impl Context {
     ///
     /// An allocator that several contexts use reports to the observers of all of them.
     pub fn add_observer(&self, observer: Arc<dyn Observer>) {
+        let observer = SharedObserver::new(observer);
         let changing = self.changing();
         let mut observers = self.inner.observers.all();
         if observers.iter().any(|known| Arc::ptr_eq(known, &observer)) {
             return;
         }
-        observers.push(Arc::clone(&observer));
+        observers.push(observer.clone());
         let before = self.inner.observers.set(observers);
         let explicit = self.explicit_allocators();
-        let delivery = self.at_each(&explicit, |allocator| allocator.add_observer(Arc::clone(&observer)));
+        let delivery = self.at_each(&explicit, |allocator| allocator.add_shared_observer(&observer));
         drop(changing);
         // Any of these may be the last handle by now.
         drop((before, explicit));
@@ -81,7 +81,7 @@ impl Context {
     /// Returns the observers, in the order in which they were added.
     #[must_use]
     pub fn observers(&self) -> Vec<Arc<dyn Observer>> {
-        self.inner.observers.all()
+        self.inner.observers.all().iter().map(|observer| Arc::clone(observer)).collect()
     }
 
     /// Collects what `change` returns for each allocator that is counted, `explicit` ones included.

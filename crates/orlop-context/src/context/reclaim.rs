@@ -37,7 +37,7 @@ impl Inner {
         let mut observers = self.observers.all();
         // The observers of an allocator watch it behind the gate.
         let behind = routes.behind_gate(allocator);
-        for observer in behind.into_iter().chain([allocator]).flat_map(AllocatorRef::observers) {
+        for observer in behind.into_iter().chain([allocator]).flat_map(AllocatorRef::shared_observers) {
             if !observers.iter().any(|known| Arc::ptr_eq(known, &observer)) {
                 observers.push(observer);
             }
