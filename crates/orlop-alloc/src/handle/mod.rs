@@ -233,7 +233,9 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         }
         let regions = Arc::new(RegionWatch::new(observer.clone(), cell.allocator.name()));
         let watch = Watch { observer: observer.clone(), regions: Arc::clone(&regions) };
-        cell.allocator.watch_regions(&regions);
+        if observer.watches_regions() {
+            cell.allocator.watch_regions(&regions);
+        }
         let mut former = Vec::new();
         let added = cell.change_watches(&mut former, |now| {
             if now.is_some_and(|now| now.find(observer).is_some()) {

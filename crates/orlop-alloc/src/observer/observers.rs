@@ -1,6 +1,7 @@
 //! The observers of one allocator.
 
 use super::{Event, Observer, RegionWatch, SharedObserver};
+use crate::AllocatorRef;
 use orlop_sync::UnreadValues;
 use std::sync::Arc;
 
@@ -75,17 +76,24 @@ pub struct RegionDelivery {
     watches: Vec<Arc<RegionWatch>>,
     /// Former lists: they may be the last owners of observers, whose destructors may run any code.
     lists: Vec<UnreadValues<Arc<WatchList>>>,
+    handles: Vec<AllocatorRef>,
 }
 
 impl RegionDelivery {
     pub(crate) fn of(watches: Vec<Arc<RegionWatch>>, lists: Vec<UnreadValues<Arc<WatchList>>>) -> Self {
-        Self { watches, lists }
+        Self { watches, lists, handles: Vec::new() }
+    }
+
+    /// Keeps handles until this is dropped: each may be the last one of its allocator by then.
+    pub fn keep(&mut self, mut handles: Vec<AllocatorRef>) {
+        self.handles.append(&mut handles);
     }
 
     /// Appends what `other` delivers.
     pub fn append(&mut self, mut other: Self) {
         self.watches.append(&mut other.watches);
         self.lists.append(&mut other.lists);
+        self.handles.append(&mut other.handles);
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub struct SharedObserver {
     observer: ManuallyDrop<Arc<dyn Observer>>,
     watches_blocks: bool,
+    watches_regions: bool,
 }
 
 impl SharedObserver {
@@ -24,13 +25,25 @@ impl SharedObserver {
             report(|| tracing::error!("an observer panicked in `watches_blocks`"));
             true
         });
-        Self { observer: ManuallyDrop::new(observer), watches_blocks }
+        Self { observer: ManuallyDrop::new(observer), watches_blocks, watches_regions: true }
+    }
+
+    /// Returns the observer for an allocator that [hands out the blocks](crate::Allocator::wraps) of another
+    /// one that it observes: that one reports blocks and regions, once, and this one what it refuses.
+    #[must_use]
+    pub fn of_adaptor(&self) -> Self {
+        let observer = ManuallyDrop::new(Arc::clone(self));
+        Self { observer, watches_blocks: false, watches_regions: false }
     }
 
     /// Returns `true` if the observer receives events of blocks.
-    #[must_use]
-    pub fn watches_blocks(&self) -> bool {
+    pub(crate) fn watches_blocks(&self) -> bool {
         self.watches_blocks
+    }
+
+    /// Returns `true` if the observer receives events of regions.
+    pub(crate) fn watches_regions(&self) -> bool {
+        self.watches_regions
     }
 }
 

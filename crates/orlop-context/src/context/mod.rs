@@ -148,8 +148,8 @@ impl Context {
         if allocator.device() != device {
             return Err(Error::WrongDevice { device, actual: allocator.device() });
         }
-        let delivery = self.inner.observers.add_to(allocator);
         let routes = self.inner.routes.get_or_new(device);
+        let delivery = self.add_observers(&routes, allocator);
         let serving = match routes.accounts() {
             // Blocks that come through a gate are charged there.
             Some(accounts) if !routes.is_over_gate(allocator) => {

@@ -165,7 +165,8 @@ impl UpstreamArena {
         segments.reserved += bytes;
         drop(segments);
         let pending = PendingBytes(self, bytes);
-        let block = self.upstream.allocate(&Request { bytes, ..*request })?;
+        // As an adaptor does: budgets charge the arena's blocks, or the segments if the handle is a gate.
+        let block = self.upstream.allocate_ungated(&Request { bytes, ..*request })?;
         std::mem::forget(pending);
         let mut segments = self.segments.lock();
         segments.peak = segments.peak.max(segments.reserved);
