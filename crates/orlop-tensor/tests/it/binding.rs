@@ -272,3 +272,28 @@ fn a_panic_while_a_pool_is_released_loses_no_other() {
     drop(part);
     assert!(inner.read().is_ok());
 }
+
+/// The pool counts its parts: a part that was unbound is not counted again, whatever becomes of it.
+#[test]
+fn a_part_of_a_pool_is_counted_with_the_pool() {
+    let context = Context::new();
+    context.scope(|| {
+        let live = || context.stats(Device::CPU).live();
+        let whole = pool(1 << 16);
+        let pooled = live();
+        let tensor = Tensor::unbound([256], DType::F32).unwrap();
+        tensor.bind_in(&whole, 1024).unwrap();
+        let storage = tensor.storage().unwrap();
+        let block = storage.unbind().unwrap();
+        assert!(!block.is_uncounted() && live() == pooled);
+        storage.bind_block(block).unwrap();
+        assert_eq!(live(), pooled);
+        let other = Storage::from_block(storage.unbind().unwrap());
+        assert_eq!(live(), pooled);
+        assert!(whole.slice(1024..2048).unwrap().read().is_err(), "it is still leased");
+        let block = context.adopt(other.into_block().unwrap());
+        assert_eq!(live(), pooled);
+        drop(block);
+        assert!(live() == pooled && whole.read().is_ok());
+    });
+}
