@@ -68,6 +68,19 @@ impl<C: Charge> Shielded<C> {
     }
 }
 
+/// A charge for a request that is not served yet, and may fail, also by a panic of its allocator.
+struct DischargeOnDrop<'a, C: Charge> {
+    accounts: &'a Shielded<C>,
+    kind: MemoryKind,
+    bytes: u64,
+}
+
+impl<C: Charge> Drop for DischargeOnDrop<'_, C> {
+    fn drop(&mut self) {
+        self.accounts.discharge(self.kind, self.bytes);
+    }
+}
+
 impl<C: Charge> Charged<C> {
     /// Creates an adaptor over `upstream` that charges `accounts`.
     pub fn new(upstream: AllocatorRef, accounts: C) -> Self {
@@ -100,28 +113,21 @@ unsafe impl<C: Charge> Allocator for Charged<C> {
         if self.accounts.charge(request.kind, requested).is_none() {
             return Err(self.refuse(request, requested));
         }
-        let block = match Allocator::allocate(&self.upstream, request) {
-            Ok(block) => block,
-            Err(error) => {
-                self.accounts.discharge(request.kind, requested);
-                return Err(error);
-            }
-        };
+        let charged = DischargeOnDrop { accounts: &self.accounts, kind: request.kind, bytes: requested };
+        let block = Allocator::allocate(&self.upstream, request)?;
         let rounding = (block.granted as u64).saturating_sub(requested);
-        match self.accounts.charge(request.kind, rounding) {
-            Some(0) => Ok(block),
-            Some(over) => {
-                self.accounts.exceeded(request, over);
-                Ok(block)
-            }
-            None => {
-                let granted = block.granted as u64;
-                self.accounts.discharge(request.kind, requested);
-                // SAFETY: the block was just allocated from the upstream, and no user has it.
-                unsafe { self.upstream.deallocate(block) }?;
-                Err(self.refuse(request, granted))
-            }
+        let Some(over) = self.accounts.charge(request.kind, rounding) else {
+            drop(charged);
+            let granted = block.granted as u64;
+            // SAFETY: the block was just allocated from the upstream, and no user has it.
+            unsafe { self.upstream.deallocate(block) }?;
+            return Err(self.refuse(request, granted));
+        };
+        std::mem::forget(charged);
+        if over > 0 {
+            self.accounts.exceeded(request, over);
         }
+        Ok(block)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {

@@ -81,6 +81,19 @@ impl<B: Backing> Shielded<B> {
         if self.is_entered() { Err(self.reentrant()) } else { Ok(()) }
     }
 
+    /// Returns a clone of the backing, or `None` if that panicked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reentrant`] if this thread is inside a call of this backing.
+    pub(crate) fn cloned(&self) -> Result<Option<B>>
+    where
+        B: Clone,
+    {
+        self.check_not_entered()?;
+        Ok(self.call("clone", B::clone))
+    }
+
     #[cold]
     fn reentrant(&self) -> Error {
         Error::Reentrant { inside: format!("the backing {}", self.inner.name()).into() }

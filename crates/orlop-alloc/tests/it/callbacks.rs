@@ -9,9 +9,7 @@ use orlop_alloc::backing::{
 use orlop_alloc::bfc::Bfc;
 use orlop_alloc::caching::{Caching, Maintenance};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
-use orlop_alloc::engine_support::{Charge, Charged};
-use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Refusal, Request};
-use orlop_core::MemoryKind;
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request};
 use orlop_testkit::child;
 use std::cell::RefCell;
 use std::panic::resume_unwind;
@@ -273,84 +271,5 @@ fn a_backing_that_panics_does_not_zero() {
         assert_eq!(allocator.stats().live(), 0);
         assert!(allocator.allocate(&Request::new(1000)).is_ok());
         allocator.verify().unwrap();
-    }
-}
-
-/// Accounts that panic in one of their functions. Only the others are called otherwise.
-#[derive(Debug)]
-struct PanickingAccounts {
-    panics_in: &'static str,
-    /// The bytes that one request may be rounded up by.
-    rounding: u64,
-    live: Arc<AtomicU64>,
-}
-
-impl PanickingAccounts {
-    fn enter(&self, name: &str) {
-        if name == self.panics_in {
-            resume_unwind(Box::new(()));
-        }
-    }
-}
-
-impl Charge for PanickingAccounts {
-    fn charge(&self, _: MemoryKind, bytes: u64) -> Option<u64> {
-        let is_rounding = self.live.load(Ordering::Relaxed) > 0;
-        self.enter(if is_rounding { "charge the rounding" } else { "charge" });
-        if is_rounding && bytes > self.rounding {
-            return None;
-        }
-        self.live.fetch_add(bytes, Ordering::Relaxed);
-        Some(u64::from(is_rounding))
-    }
-
-    fn discharge(&self, _: MemoryKind, bytes: u64) {
-        self.live.fetch_sub(bytes, Ordering::Relaxed);
-        self.enter("discharge");
-    }
-
-    fn correct(&self, _: MemoryKind, charged: u64, needed: u64) {
-        self.live.fetch_add(needed.wrapping_sub(charged), Ordering::Relaxed);
-        self.enter("correct");
-    }
-
-    fn refuse(&self, _: &AllocatorRef, _: &Request, _: u64) -> Error {
-        self.enter("refuse");
-        Error::NoRawDeleter
-    }
-
-    fn exceeded(&self, _: &Request, _: u64) {
-        self.enter("exceeded");
-    }
-}
-
-/// A panic of accounts loses no block, and leaves nothing charged; one in `charge` refuses the request.
-#[test]
-fn accounts_that_panic_lose_no_block() {
-    let cases = [
-        ("charge", u64::MAX, false),
-        ("charge the rounding", u64::MAX, false),
-        ("refuse", 0, false),
-        ("discharge", 0, false),
-        ("exceeded", u64::MAX, true),
-        ("discharge", u64::MAX, true),
-        ("correct", u64::MAX, true),
-    ];
-    for (panics_in, rounding, is_served) in cases {
-        let live = Arc::new(AtomicU64::new(0));
-        let accounts = PanickingAccounts { panics_in, rounding, live: Arc::clone(&live) };
-        let upstream = Bfc::new(System::new()).into_ref().erase();
-        let gate = AllocatorRef::standing_for(Charged::new(upstream.clone(), accounts), upstream.clone());
-        let result = gate.allocate(&Request::new(100));
-        assert_eq!(result.is_ok(), is_served, "{panics_in}");
-        if panics_in == "refuse" {
-            assert!(matches!(&result, Err(Error::OutOfMemory(report)) if report.refusal == Refusal::Budget));
-        }
-        if let Ok(mut block) = result {
-            assert!(block.grow_in_place(1000) && block.len() == 1000);
-            assert_eq!(live.load(Ordering::Relaxed), block.capacity() as u64);
-        }
-        assert_eq!((upstream.stats().live(), live.load(Ordering::Relaxed)), (0, 0), "{panics_in}");
-        upstream.verify().unwrap();
     }
 }

@@ -168,16 +168,29 @@ fn try_with_loan(
         if lent == 0 {
             break;
         }
+        let loan = RepayOnDrop(accounts, kind);
         match again() {
             Err(Error::OutOfMemory(refused)) => {
-                accounts.repay(kind);
+                drop(loan);
                 *report = refused;
                 if report.refusal != Refusal::Budget {
                     return (lent, None);
                 }
             }
-            result => return (lent, Some(result)),
+            result => {
+                std::mem::forget(loan);
+                return (lent, Some(result));
+            }
         }
     }
     (0, None)
+}
+
+/// A loan for a request that is tried again, and may fail, also by a panic of its allocator.
+struct RepayOnDrop<'a>(&'a BudgetAccounts, MemoryKind);
+
+impl Drop for RepayOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.repay(self.1);
+    }
 }
