@@ -17,8 +17,8 @@ mod as_allocator;
 mod cell;
 mod counting;
 mod external;
+mod for_contexts;
 mod from_block;
-mod gated;
 #[cfg(all(test, not(loom)))]
 mod lifetime_tests;
 mod observed;
@@ -28,6 +28,7 @@ pub(crate) use self::cell::CellHead;
 pub use self::counting::{Counting, CountingEngine};
 pub(crate) use self::counting::{counted_by, counts_itself};
 pub use self::external::ExternalAccount;
+pub use self::for_contexts::ContextHandle;
 pub(crate) use self::from_block::{destroy_owner, grow_block, handle_of, return_block};
 pub use self::weak::WeakAllocator;
 
@@ -37,7 +38,7 @@ use self::observed::notify_allocated;
 use self::weak::WeakLink;
 use crate::Block;
 use crate::block::Owner;
-use crate::observer::{RegionDelivery, RegionWatch, SharedObserver, Watch, WatchList};
+use crate::observer::{RegionDelivery, RegionWatch, SharedObserver};
 use crate::{Allocator, Observer, RawBlock, Request, Result, Stats};
 use orlop_sync::{Handles, OwnerState, ShardedCounters, SwapCell};
 use std::fmt;
@@ -223,34 +224,6 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         self.add_shared_observer(&SharedObserver::new(observer))
     }
 
-    /// [`AllocatorRef::add_observer`] for an observer that is in another list too. It runs no code of the
-    /// observer, so a lock may be held until the result is dropped.
-    pub fn add_shared_observer(&self, observer: &SharedObserver) -> RegionDelivery {
-        let cell = self.cell();
-        // Before, because an engine records its regions for a watch, which receives them if it is added.
-        if self.has_observer(observer) {
-            return RegionDelivery::default();
-        }
-        let regions = Arc::new(RegionWatch::new(observer.clone(), cell.allocator.name()));
-        let watch = Watch { observer: observer.clone(), regions: Arc::clone(&regions) };
-        if observer.watches_regions() {
-            cell.allocator.watch_regions(&regions);
-        }
-        let mut former = Vec::new();
-        let added = cell.change_watches(&mut former, |now| {
-            if now.is_some_and(|now| now.find(observer).is_some()) {
-                return None;
-            }
-            let now = now.map_or(&[][..], WatchList::watches);
-            Some(now.iter().chain([&watch]).cloned().collect())
-        });
-        if !added {
-            // Another thread added it meanwhile.
-            regions.cancel();
-        }
-        RegionDelivery::of(vec![regions], former)
-    }
-
     /// Removes an observer, which receives the recorded region events when the result is dropped: see
     /// [`AllocatorRef::add_observer`]. Another thread that is inside a call may still report that.
     pub fn remove_observer(&self, observer: &Arc<dyn Observer>) -> RegionDelivery {
@@ -274,14 +247,6 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     #[must_use]
     pub fn observers(&self) -> Vec<Arc<dyn Observer>> {
         self.shared_observers().iter().map(|observer| Arc::clone(observer)).collect()
-    }
-
-    /// Returns the observers as the list holds them.
-    #[must_use]
-    pub fn shared_observers(&self) -> Vec<SharedObserver> {
-        let watches = self.cell().watches.cloned();
-        let watches = watches.iter().flat_map(|watches| watches.watches());
-        watches.map(|watch| watch.observer.clone()).collect()
     }
 
     /// Frees a block by its address, from [`Block::into_raw_ptr`]. `requested` is its requested size, if the

@@ -4,6 +4,7 @@ use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::{Null, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::engine::{Direct, Pow2};
+use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{AllocationId, Allocator, Request};
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};

@@ -52,6 +52,7 @@ use self::ladder::LadderCounts;
 use self::observe::ObserverList;
 use self::routes::{Routes, RoutesRef};
 use crate::registry::{AllocatorConfig, registry};
+use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{AllocatorRef, DeviceMemory, Error, Result, Stats, engine_support::RegionDelivery};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::atomic::AtomicBool;

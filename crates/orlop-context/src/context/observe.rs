@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::routes::DeviceRoutes;
-use orlop_alloc::engine_support::{RegionDelivery, SharedObserver};
+use orlop_alloc::engine_support::{ContextHandle as _, RegionDelivery, SharedObserver};
 use orlop_alloc::{Allocator as _, AllocatorRef, Event, Observer};
 use orlop_sync::{SwapCell, UnreadValues};
 use std::sync::Arc;

@@ -4,6 +4,7 @@ use super::budget::BudgetAccounts;
 use super::ladder::{Pressure, StepCount};
 use super::routes::DeviceRoutes;
 use super::{Context, Inner};
+use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{
     Allocator as _, AllocatorRef, Block, Error, Event, LadderStep, OutOfMemory, Refusal, Request, Result,
 };

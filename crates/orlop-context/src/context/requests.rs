@@ -4,6 +4,7 @@ use super::Context;
 use super::budget::BudgetAccounts;
 use super::gate::Gate;
 use super::routes::DeviceRoutes;
+use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{
     Allocator as _, AllocatorRef, Block, Error, LadderStep, MemoryBlock, Refusal, Request, Result,
     engine_support::RegionDelivery,

@@ -184,12 +184,9 @@ impl Registry {
         if !is_late {
             return Registration::New;
         }
-        trace_guarded(|| {
-            tracing::warn!(
-                %device, %name, %at,
-                "an allocator factory was registered after the first allocation: allocators in use do not change"
-            )
-        });
+        let late = "an allocator factory was registered after the first allocation: \
+                    allocators in use do not change";
+        trace_guarded(|| tracing::warn!(%device, %name, %at, "{late}"));
         Registration::Late
     }
 

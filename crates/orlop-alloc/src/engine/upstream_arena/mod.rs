@@ -16,6 +16,7 @@ mod segments;
 
 use self::segments::{SegmentPart, UpstreamSegments};
 use super::arena::Reset;
+use crate::handle::ContextHandle as _;
 use crate::{
     Access, Allocator, AllocatorRef, Block, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
     RegionWatch, Request, Result, Semantics, Usage,
