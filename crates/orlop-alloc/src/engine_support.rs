@@ -7,10 +7,11 @@
 //! | [`CountingEngine`], [`Counting`] | engines that count their own blocks, with a cache per thread |
 //! | [`BlockCounter`], [`OwnerState`], [`Account`] | what such a counter counts, and its last block |
 //! | [`RegionWatches`], [`RegionWatch`], [`RegionDelivery`] | events of regions, for observers |
+//! | [`SharedObserver`] | an observer in a list: its panics end there |
 //! | [`EventClock`] | the order of events, for recorders |
 //! | [`DeviceOps`], [`DevicePtr`], [`StridedLoops`], [`LoopDim`] | copies, casts and fills of a device |
 //! | [`HostOps`] | those of the host |
-//! | [`WeakAllocator`], [`Charged`], [`Charge`] | what contexts are built from |
+//! | [`ContextHandle`], [`WeakAllocator`], [`Charged`], [`Charge`] | what contexts are built from |
 //! | [`guarded`] | calls user code (a backing, a callback), whose panic must not unwind the engine |
 //! | [`trace_guarded`] | emits a `tracing` event: a subscriber is user code too |
 //! | [`SortedRuns`], [`FreeChunk`] | free chunks by size and address: best fit, the lowest of several |
@@ -28,8 +29,8 @@ pub use crate::bfc::bins::{Free as FreeChunk, first_one_from};
 pub use crate::bfc::sorted_runs::{Position, SortedRuns};
 pub use crate::block::{RawBlock, Record, RecordSlab, StreamUses};
 pub use crate::device_ops::{DeviceOps, DevicePtr, HostOps};
-pub use crate::handle::{Counting, CountingEngine, WeakAllocator};
-pub use crate::observer::{EventClock, RegionDelivery, RegionWatch, RegionWatches};
+pub use crate::handle::{ContextHandle, Counting, CountingEngine, WeakAllocator};
+pub use crate::observer::{EventClock, RegionDelivery, RegionWatch, RegionWatches, SharedObserver};
 pub use orlop_host::shield::{report as trace_guarded, shielded as guarded};
 pub use orlop_host::{LoopDim, StridedLoops};
 pub use orlop_sync::{Account, BlockCounter, OwnerState};

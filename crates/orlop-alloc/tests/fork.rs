@@ -2,13 +2,13 @@
 //! allocator is fork-safe.
 #![cfg(all(unix, not(miri), not(loom)))]
 
-use orlop_alloc::backing::Mmap;
+use orlop_alloc::backing::{Mmap, Visited, Visitor};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 
 fn work(allocator: &AllocatorRef, blocks: &mut Vec<Block>) -> bool {
@@ -144,4 +144,70 @@ fn so_does_that_of_a_context_and_so_do_several() {
     other.hold_over_forks().unwrap();
     let other = other.erase();
     assert_eq!(fork_meanwhile(&other, 5) + fork_meanwhile(&outer, 5), 10);
+}
+
+/// A caching engine that is fork-safe and calls `visit` under its growth lock.
+fn visited(visit: impl Fn() + Send + Sync + 'static) -> AllocatorRef {
+    let visitor: Visitor = Arc::new(move |_, _, _| visit());
+    let allocator = Caching::new(Visited::new(Mmap::new(), vec![visitor])).into_ref();
+    allocator.hold_over_forks().unwrap();
+    allocator.erase()
+}
+
+#[test]
+fn a_visitor_may_fork() {
+    let known: Arc<OnceLock<AllocatorRef>> = Arc::default();
+    let (seen, forked) = (Arc::clone(&known), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&forked);
+    let allocator = visited(move || {
+        let uses = || {
+            let Some(allocator) = seen.get() else { return true };
+            // It may not grow here; it reads what it has.
+            allocator.verify().is_ok()
+        };
+        count.fetch_add(usize::from(child_does(uses)), Ordering::Relaxed);
+    });
+    assert!(known.set(allocator.clone()).is_ok());
+    let mut blocks = Vec::new();
+    assert!(work(&allocator, &mut blocks));
+    let forks = forked.load(Ordering::Relaxed);
+    assert!(forks > 0);
+    // The growth lock was not released by the fork, nor lost.
+    blocks.clear();
+    allocator.trim(0);
+    assert!(forked.load(Ordering::Relaxed) > forks && work(&allocator, &mut blocks));
+}
+
+/// Visitors of several engines fork at the same time, and one drops an engine while another thread forks:
+/// none waits for another for ever.
+#[test]
+fn forks_inside_of_visitors_do_not_wait_for_each_other() {
+    let grows = || {
+        let other = Caching::new(Mmap::new()).into_ref();
+        other.hold_over_forks().unwrap();
+        drop(other);
+        assert!(child_does(|| true));
+    };
+    let engines = [visited(grows), visited(grows)];
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let forking = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                assert!(child_does(|| true));
+            }
+        });
+        let growing = engines.each_ref().map(|engine| {
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    drop(engine.allocate(&Request::new(1 << 20)).unwrap());
+                    engine.trim(0);
+                }
+            })
+        });
+        for thread in growing {
+            thread.join().unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+        forking.join().unwrap();
+    });
 }

@@ -111,6 +111,17 @@ impl<C: CentralHeap> GrowableHeap<C> {
         self.growth.lock()
     }
 
+    /// Locks growth as [`GrowableHeap::stop_growing`] does, if that is possible at once.
+    pub fn try_stop_growing(&self) -> Option<ColdMutexGuard<'_, ()>> {
+        self.growth.try_lock()
+    }
+
+    /// Returns `true` if this thread has locked growth.
+    #[cfg(not(loom))]
+    pub fn is_growing_here(&self) -> bool {
+        self.growth.is_held()
+    }
+
     /// Runs `f` under the growth lock, for example to release regions.
     pub fn while_not_growing<R>(&self, f: impl FnOnce(&Mutex<C>) -> R) -> R {
         let _growing = self.stop_growing();

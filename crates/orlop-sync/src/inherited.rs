@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_cell_works_in_a_child_whatever_other_threads_were_doing() {
         let (cell, value) = (SwapCell::new(), Arc::new(7));
-        cell.set(Some(Arc::clone(&value)));
+        drop(cell.set(Some(Arc::clone(&value))));
         let (ready, over) = (Barrier::new(3), Barrier::new(3));
         let wait = || {
             ready.wait();
@@ -291,7 +291,7 @@ mod tests {
                     drop(cell.set(Some(Arc::new(8))));
                     Arc::strong_count(&value) == 2 && **own == 7
                 });
-                cell.settle();
+                drop(cell.settle());
                 own == Some(true) && Arc::strong_count(&value) == 1 && cell.cloned().as_deref() == Some(&8)
             });
             over.wait();

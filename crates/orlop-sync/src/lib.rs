@@ -54,4 +54,4 @@ pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
 pub use self::retaining_cell::RetainingCell;
 pub use self::scoped_ref::ScopedRef;
 pub use self::slots::{FastSlotGuard, QuiescedSlots, Slots};
-pub use self::swap_cell::SwapCell;
+pub use self::swap_cell::{SwapCell, UnreadValues};

@@ -2,8 +2,8 @@
 //!
 //! A cell that is set once or twice can keep every value it ever held, because a reader may still use the old
 //! one. Observers are set and removed throughout a program: kept values would accumulate, and each would keep
-//! its buffers alive. So readers are counted here, and a replaced value is dropped as soon as no reader is
-//! counted.
+//! its buffers alive. So readers are counted here, and a replaced value is returned to a writer as soon as no
+//! reader is counted. The writer drops it, because only that knows when it holds no lock.
 //!
 //! A value is read in a closure ([`SwapCell::with`]): a guard in a thread-local would outlive the thread's
 //! slot, and its reader's count would be the next owner's.
@@ -202,12 +202,10 @@ impl<T> SwapCell<T> {
         self.with(T::clone)
     }
 
-    /// Replaces the value, or removes it with `None`, and returns a clone of the previous one.
-    pub fn set(&self, value: Option<T>) -> Option<T>
-    where
-        T: Clone,
-    {
-        self.set_if(value, |_| true).unwrap_or(None)
+    /// Replaces the value, or removes it with `None`. Returns what was replaced by this call and earlier ones
+    /// and has no reader any more.
+    pub fn set(&self, value: Option<T>) -> UnreadValues<T> {
+        self.set_if(value, |_| true).unwrap_or_default()
     }
 
     /// Does what [`SwapCell::set`] does if `condition` holds for the current value, and returns `value` as
@@ -215,14 +213,15 @@ impl<T> SwapCell<T> {
     ///
     /// `condition` runs under the writers' lock, so no other thread replaces the value between the two. It
     /// must not set the same cell: that panics.
+    ///
+    /// # Errors
+    ///
+    /// `value`, if the condition does not hold.
     pub fn set_if(
         &self,
         value: Option<T>,
         condition: impl FnOnce(Option<&T>) -> bool,
-    ) -> Result<Option<T>, Option<T>>
-    where
-        T: Clone,
-    {
+    ) -> Result<UnreadValues<T>, Option<T>> {
         let users = self.users().unwrap_or_else(|| self.new_users());
         // Allocated before the lock is taken: an allocator may be what a fork waits for.
         let new = value.map(|value| Box::new(Node { value, next: AtomicPtr::new(ptr::null_mut()) }));
@@ -236,53 +235,50 @@ impl<T> SwapCell<T> {
             drop(writing);
             return Err(new.map(|new| new.value));
         }
-        let before = now.map(|now| now.value.clone());
         self.current.swap(new.map_or(ptr::null_mut(), Box::into_raw), Ordering::SeqCst);
         fence::heavy();
         if let Some(now) = now {
             now.next.store(self.replaced.load(Ordering::Relaxed), Ordering::Relaxed);
             self.replaced.store(current, Ordering::Relaxed);
         }
-        let unread = self.take_unread(users);
-        drop(writing);
-        // After the lock: the destructor of a value may run any code.
-        drop(unread);
-        Ok(before)
+        Ok(self.take_unread(users))
     }
 
     /// Drops replaced values that have no reader any more. It costs one relaxed load if there are none: for
     /// readers whose closures take long to call after them, with no lock held.
     #[inline]
     pub fn release_replaced(&self) {
-        // Relaxed: a hint. A thread that replaced the value itself sees its own store.
-        if !self.replaced.load(Ordering::Relaxed).is_null() {
-            self.release_slow();
+        if self.has_replaced() {
+            drop(self.unread());
         }
     }
 
-    /// Returns `true` if no replaced value is left.
-    #[cold]
-    fn release_slow(&self) -> bool {
-        let Some(users) = self.users() else { return true };
-        let writing = users.writing.lock();
-        let unread = self.take_unread(users);
-        let is_settled = self.replaced.load(Ordering::Relaxed).is_null();
-        drop(writing);
-        drop(unread);
-        is_settled
+    /// Relaxed: a hint. A thread that replaced the value itself sees its own store.
+    #[inline]
+    fn has_replaced(&self) -> bool {
+        !self.replaced.load(Ordering::Relaxed).is_null()
     }
 
-    /// Waits until replaced values have no readers and drops them. It gives up after a bounded number of
+    #[cold]
+    fn unread(&self) -> UnreadValues<T> {
+        let Some(users) = self.users() else { return UnreadValues::default() };
+        let _writing = users.writing.lock();
+        self.take_unread(users)
+    }
+
+    /// Waits until replaced values have no readers, and returns them. It gives up after a bounded number of
     /// attempts, so it serves values whose readers are quick.
-    pub fn settle(&self) {
+    pub fn settle(&self) -> UnreadValues<T> {
         const TRIES: usize = if cfg!(loom) { 2 } else { 50 };
         let backoff = Backoff::default();
         for _ in 0..TRIES {
-            if self.release_slow() {
-                return;
+            let unread = self.unread();
+            if !unread.is_empty() || !self.has_replaced() {
+                return unread;
             }
             backoff.wait();
         }
+        UnreadValues::default()
     }
 
     /// Takes the replaced values if no reader is counted, and nothing otherwise. The caller has the writers'
@@ -303,8 +299,35 @@ impl<T> SwapCell<T> {
     }
 }
 
-/// A list of values that no reader has, which is dropped with the values.
-struct UnreadValues<T>(Option<NonNull<Node<T>>>);
+/// Replaced values of a [`SwapCell`] that no reader has. They are dropped with this: their destructors may run
+/// any code, so drop it with no lock held.
+#[must_use = "to be dropped with no lock held"]
+pub struct UnreadValues<T>(Option<NonNull<Node<T>>>);
+
+// SAFETY: it owns the values, and any thread may drop them.
+unsafe impl<T: Send> Send for UnreadValues<T> {}
+// SAFETY: a reference gives no access to the values.
+unsafe impl<T> Sync for UnreadValues<T> {}
+
+impl<T> UnreadValues<T> {
+    /// Returns `true` if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl<T> Default for UnreadValues<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> fmt::Debug for UnreadValues<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnreadValues").field("is_empty", &self.is_empty()).finish()
+    }
+}
 
 impl<T> Drop for UnreadValues<T> {
     fn drop(&mut self) {
@@ -355,9 +378,9 @@ mod tests {
     #[test]
     fn a_replaced_value_is_dropped_after_its_last_reader() {
         let (cell, value) = (SwapCell::default(), Arc::new(7));
-        assert!(cell.is_empty() && cell.set(Some(Arc::clone(&value))).is_none());
+        assert!(cell.is_empty() && cell.set(Some(Arc::clone(&value))).is_empty());
         let read = cell.with(|read| {
-            assert_eq!(cell.set(None).as_deref(), Some(&7));
+            assert!(cell.set(None).is_empty(), "it has a reader");
             assert_eq!((**read, Arc::strong_count(&value)), (7, 2));
             cell.release_replaced();
             assert_eq!(Arc::strong_count(&value), 2, "it has a reader");
@@ -366,8 +389,12 @@ mod tests {
         cell.release_replaced();
         assert!(cell.is_empty() && Arc::strong_count(&value) == 1);
         for _ in 0..1000 {
-            cell.set(Some(Arc::clone(&value)));
+            drop(cell.set(Some(Arc::clone(&value))));
         }
+        assert_eq!(Arc::strong_count(&value), 2);
+        let unread = cell.set(Some(Arc::clone(&value)));
+        assert!(!unread.is_empty() && Arc::strong_count(&value) == 3, "the caller drops it");
+        drop(unread);
         assert_eq!(Arc::strong_count(&value), 2);
         assert!(cell.set_if(None, |now| now.is_none()).is_err() && !cell.is_empty());
         drop(cell);
@@ -387,12 +414,12 @@ mod tests {
                 });
             }
             for round in 0..if cfg!(miri) { 50 } else { 5000 } {
-                cell.set((round % 3 != 0).then(|| Arc::new(41)));
+                drop(cell.set((round % 3 != 0).then(|| Arc::new(41))));
             }
-            cell.set(Some(Arc::clone(&value)));
+            drop(cell.set(Some(Arc::clone(&value))));
             done.store(true, Ordering::Relaxed);
         });
-        cell.set(None);
+        drop(cell.set(None));
         assert_eq!(Arc::strong_count(&value), 1);
     }
 }

@@ -11,7 +11,7 @@ use orlop_alloc::engine::Direct;
 use orlop_alloc::{
     Allocator, AllocatorRef, DeviceMemory, Error, LookupResult, OutOfMemory, Refusal, Request, Result,
     Semantics, TagUse, Usage,
-    engine_support::{RawBlock, RegionWatch},
+    engine_support::{RawBlock, RegionWatch, SharedObserver},
 };
 use orlop_core::{Device, MemoryKind};
 use std::collections::BTreeSet;
@@ -162,7 +162,7 @@ fn probe<A: Allocator>(adaptor: &mut A, method: &str) -> Result<bool> {
         "usage" => adaptor.usage() == USAGE,
         "verify" => adaptor.verify().is_err(),
         "watch_regions" => {
-            let watch = Arc::new(RegionWatch::new(Arc::new(Deaf), NAME));
+            let watch = Arc::new(RegionWatch::new(SharedObserver::new(Arc::new(Deaf)), NAME));
             adaptor.watch_regions(&watch);
             watch.end();
             true

@@ -43,6 +43,9 @@ pub enum TraceError {
         /// The input file.
         input: PathBuf,
     },
+    /// A recorder was drained by the writer that it is draining to.
+    #[error("the recorder is being drained by this thread: its writer cannot drain it")]
+    Draining,
     /// Reading failed: an input error, or compressed data that is damaged or cut off.
     #[error("{format}: cannot be read: {error}")]
     Read {

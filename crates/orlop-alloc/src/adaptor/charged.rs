@@ -1,11 +1,16 @@
 //! [`Charged`]: charges what passes through to accounts that several allocators may share.
 
-use crate::{Allocator, AllocatorRef, Error, LookupResult, RawBlock, Request, Result, forward};
+use crate::{
+    Allocator, AllocatorRef, Error, LookupResult, OutOfMemory, RawBlock, Refusal, Request, Result, forward,
+};
 use orlop_core::{Alignment, MemoryKind};
+use orlop_host::shield::{report, shielded};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 
 /// Accounts of live bytes by kind, each with a hard bound and possibly a soft one.
+///
+/// Panics are traced and end at the call: one of [`Charge::charge`] refuses the request.
 pub trait Charge: Debug + Send + Sync + 'static {
     /// Charges `bytes`. Returns the bytes by which the soft bound is exceeded then, or `None`, with nothing
     /// charged, if the hard one would be.
@@ -30,17 +35,64 @@ pub trait Charge: Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Charged<C> {
     upstream: AllocatorRef,
-    accounts: C,
+    accounts: Shielded<C>,
+}
+
+/// Accounts whose panics are contained: unwinding would lose a block, or leave an account charged.
+#[derive(Debug)]
+struct Shielded<C>(C);
+
+impl<C: Charge> Shielded<C> {
+    fn call<R>(&self, call: impl FnOnce(&C) -> R) -> Option<R> {
+        let result = shielded(|| call(&self.0));
+        if result.is_none() {
+            report(|| tracing::error!("the accounts of an allocator panicked"));
+        }
+        result
+    }
+
+    fn charge(&self, kind: MemoryKind, bytes: u64) -> Option<u64> {
+        self.call(|accounts| accounts.charge(kind, bytes)).flatten()
+    }
+
+    fn discharge(&self, kind: MemoryKind, bytes: u64) {
+        self.call(|accounts| accounts.discharge(kind, bytes));
+    }
+
+    fn correct(&self, kind: MemoryKind, charged: u64, needed: u64) {
+        self.call(|accounts| accounts.correct(kind, charged, needed));
+    }
+
+    fn exceeded(&self, request: &Request, bytes: u64) {
+        self.call(|accounts| accounts.exceeded(request, bytes));
+    }
+}
+
+/// A charge for a request that is not served yet, and may fail, also by a panic of its allocator.
+struct DischargeOnDrop<'a, C: Charge> {
+    accounts: &'a Shielded<C>,
+    kind: MemoryKind,
+    bytes: u64,
+}
+
+impl<C: Charge> Drop for DischargeOnDrop<'_, C> {
+    fn drop(&mut self) {
+        self.accounts.discharge(self.kind, self.bytes);
+    }
 }
 
 impl<C: Charge> Charged<C> {
     /// Creates an adaptor over `upstream` that charges `accounts`.
     pub fn new(upstream: AllocatorRef, accounts: C) -> Self {
-        Self { upstream, accounts }
+        Self { upstream, accounts: Shielded(accounts) }
     }
 
     fn refuse(&self, request: &Request, bytes: u64) -> Error {
-        self.accounts.refuse(&self.upstream, request, bytes)
+        let refused = self.accounts.call(|accounts| accounts.refuse(&self.upstream, request, bytes));
+        refused.unwrap_or_else(|| {
+            let upstream = &self.upstream;
+            OutOfMemory::new(Refusal::Budget, upstream.name(), upstream.device(), request).into()
+        })
     }
 
     /// Returns the bytes to charge before a block of `granted` bytes grows to `bytes`, rounded up as engines
@@ -61,28 +113,21 @@ unsafe impl<C: Charge> Allocator for Charged<C> {
         if self.accounts.charge(request.kind, requested).is_none() {
             return Err(self.refuse(request, requested));
         }
-        let block = match Allocator::allocate(&self.upstream, request) {
-            Ok(block) => block,
-            Err(error) => {
-                self.accounts.discharge(request.kind, requested);
-                return Err(error);
-            }
-        };
+        let charged = DischargeOnDrop { accounts: &self.accounts, kind: request.kind, bytes: requested };
+        let block = Allocator::allocate(&self.upstream, request)?;
         let rounding = (block.granted as u64).saturating_sub(requested);
-        match self.accounts.charge(request.kind, rounding) {
-            Some(0) => Ok(block),
-            Some(over) => {
-                self.accounts.exceeded(request, over);
-                Ok(block)
-            }
-            None => {
-                let granted = block.granted as u64;
-                self.accounts.discharge(request.kind, requested);
-                // SAFETY: the block was just allocated from the upstream, and no user has it.
-                unsafe { self.upstream.deallocate(block) }?;
-                Err(self.refuse(request, granted))
-            }
+        let Some(over) = self.accounts.charge(request.kind, rounding) else {
+            drop(charged);
+            let granted = block.granted as u64;
+            // SAFETY: the block was just allocated from the upstream, and no user has it.
+            unsafe { self.upstream.deallocate(block) }?;
+            return Err(self.refuse(request, granted));
+        };
+        std::mem::forget(charged);
+        if over > 0 {
+            self.accounts.exceeded(request, over);
         }
+        Ok(block)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {

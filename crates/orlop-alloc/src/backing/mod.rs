@@ -11,4 +11,6 @@ mod shielded;
 
 pub use self::by_name::{NAMES, default_backing, named};
 pub(crate) use self::shielded::Shielded;
+#[cfg(all(unix, not(loom)))]
+pub(crate) use self::shielded::is_inside_backing;
 pub use orlop_host::backing::*;

@@ -38,6 +38,12 @@ thread_local! {
     static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
+/// Returns `true` if this thread is inside a call of any engine's backing: it may hold a growth lock.
+#[cfg(all(unix, not(loom)))]
+pub(crate) fn is_inside_backing() -> bool {
+    !INNERMOST.get().is_null()
+}
+
 /// Restores the enclosing call as the innermost one when it is dropped.
 struct RestoreOuter(*const Frame);
 
@@ -73,6 +79,19 @@ impl<B: Backing> Shielded<B> {
     /// [`Error::Reentrant`] if this thread is inside a call of this backing.
     pub(crate) fn check_not_entered(&self) -> Result<()> {
         if self.is_entered() { Err(self.reentrant()) } else { Ok(()) }
+    }
+
+    /// Returns a clone of the backing, or `None` if that panicked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reentrant`] if this thread is inside a call of this backing.
+    pub(crate) fn cloned(&self) -> Result<Option<B>>
+    where
+        B: Clone,
+    {
+        self.check_not_entered()?;
+        Ok(self.call("clone", B::clone))
     }
 
     #[cold]

@@ -52,14 +52,19 @@ impl<S: BlockSource> CollectionAllocator<S> {
     pub fn tag(self, tag: Tag) -> Self {
         Self { tag, ..self }
     }
+}
 
-    fn allocate_layout(&self, layout: Layout, zeroed: bool) -> Result<NonNull<[u8]>, AllocError> {
+// SAFETY: each allocation is in a block of its own until it is freed, whatever happens to the source: a block
+// keeps its allocator alive, and returns to it by itself. What is requested zeroed is zeroed here (the trait's
+// own `allocate_zeroed`): a source may be anything.
+unsafe impl<S: BlockSource> ApiAllocator for CollectionAllocator<S> {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if layout.size() == 0 {
             let aligned = std::ptr::without_provenance_mut(layout.align());
             // An alignment is a power of two, hence not null.
             return Ok(NonNull::slice_from_raw_parts(NonNull::new(aligned).ok_or(AllocError)?, 0));
         }
-        let request = request(layout, zeroed).ok_or(AllocError)?.kind(self.kind).tag(self.tag);
+        let request = request(layout, false).ok_or(AllocError)?.kind(self.kind).tag(self.tag);
         let block = self.source.allocate_block(&request).map_err(|_| AllocError)?;
         // A source may be anything.
         let fits = block.len() >= request.bytes && request.align.is_aligned(block.as_ptr().addr().get());
@@ -70,18 +75,6 @@ impl<S: BlockSource> CollectionAllocator<S> {
         // SAFETY: the block has the size and alignment of the layout with its header.
         let memory = unsafe { put_header(block.as_ptr(), offset(layout), Some(block.raw().record())) };
         Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
-    }
-}
-
-// SAFETY: each allocation is in a block of its own until it is freed, whatever happens to the source: a block
-// keeps its allocator alive, and returns to it by itself.
-unsafe impl<S: BlockSource> ApiAllocator for CollectionAllocator<S> {
-    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        self.allocate_layout(layout, false)
-    }
-
-    fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        self.allocate_layout(layout, true)
     }
 
     unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
@@ -101,6 +94,7 @@ unsafe impl<S: BlockSource> ApiAllocator for CollectionAllocator<S> {
 mod tests {
     use super::*;
     use crate::Allocator as _;
+    use crate::Request;
     use crate::backing::{Null, System};
     use crate::caching::Caching;
     use crate::engine::{Arena, Direct};
@@ -141,6 +135,28 @@ mod tests {
             assert_eq!(allocator.stats().live(), 0);
             allocator.verify().unwrap();
         }
+    }
+
+    /// Returns blocks full of ones.
+    struct Dirty(AllocatorRef);
+
+    impl BlockSource for Dirty {
+        fn allocate_block(&self, request: &Request) -> crate::Result<Block> {
+            let mut block = self.0.allocate(&Request { zeroed: false, ..*request })?;
+            block.bytes_mut()?.fill(u8::MAX);
+            Ok(block)
+        }
+    }
+
+    #[test]
+    fn zeroed_memory_is_zero_whatever_the_source_does() {
+        let source = Dirty(Direct::new(System::new()).into_ref().erase());
+        let (alloc, layout) = (CollectionAllocator::new(source), Layout::new::<[u64; 8]>());
+        let zeros = alloc.allocate_zeroed(layout).unwrap();
+        // SAFETY: allocated above, and initialised.
+        assert_eq!(unsafe { zeros.as_ref() }, [0; 64]);
+        // SAFETY: allocated above with this layout.
+        unsafe { alloc.deallocate(zeros.cast(), layout) };
     }
 
     #[test]

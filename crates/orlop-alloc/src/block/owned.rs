@@ -1,7 +1,7 @@
 //! The owned block: memory that returns to its allocator when the block is dropped.
 
 use super::copying::leak_unfinished;
-use super::raw::Record;
+use super::raw::{MemorySource, Record};
 use super::records::{box_record, recycle_record};
 use crate::handle::{grow_block, handle_of, return_block};
 use crate::{Access, AllocationId, AllocatorRef, Deleter, RawBlock, Result, Tag};
@@ -48,7 +48,21 @@ impl Block {
     /// Only the description of the memory and its purpose are taken from the record. Owner, id and stream
     /// uses of a block that it described before are reset.
     pub unsafe fn foreign(record: Record, deleter: Deleter) -> Self {
-        let record = Record { deleter: Some(deleter), is_foreign: true, ..record.without_owner() };
+        Self::with_deleter(record, deleter, MemorySource::Foreign)
+    }
+
+    /// Wraps a part of memory that is counted as a whole: [`Block::foreign`] for a block that is in no
+    /// statistics of its own, also if a context is asked to adopt it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Block::foreign`].
+    pub unsafe fn foreign_part(record: Record, deleter: Deleter) -> Self {
+        Self::with_deleter(record, deleter, MemorySource::Part)
+    }
+
+    fn with_deleter(record: Record, deleter: Deleter, source: MemorySource) -> Self {
+        let record = Record { deleter: Some(deleter), source, ..record.without_owner() };
         Self::new(RawBlock::new(box_record(record)))
     }
 
@@ -58,7 +72,7 @@ impl Block {
     ///
     /// As for [`Block::foreign`], until the block is dropped.
     pub unsafe fn borrowed(record: Record) -> Self {
-        let record = Record { is_foreign: true, ..record.without_owner() };
+        let record = Record { source: MemorySource::Foreign, ..record.without_owner() };
         Self::new(RawBlock::new(box_record(record)))
     }
 
@@ -240,7 +254,7 @@ impl Block {
     /// whole.
     #[must_use]
     pub fn is_uncounted(&self) -> bool {
-        self.raw.is_foreign && self.raw.owner.is_none() && self.raw.whole.is_none()
+        self.raw.source == MemorySource::Foreign && self.raw.owner.is_none()
     }
 
     pub(crate) fn raw(&self) -> &RawBlock {

@@ -1,5 +1,6 @@
 //! Parts of blocks: planned memory divides a block among buffers.
 
+use super::raw::MemorySource;
 use super::records::box_record;
 use crate::{Block, MemoryBlock, RawBlock, Record, StreamUses};
 use orlop_core::{Alignment, StreamId};
@@ -21,7 +22,8 @@ impl MemoryBlock {
         let (requested, whole) = (bytes, Some(self.clone()));
         let (kind, tag, stream) = (self.kind, self.tag, self.stream);
         let record = Record::new(ptr, bytes, self.device, self.access);
-        let record = Record { requested, whole, kind, tag, stream, align, is_foreign: true, ..record };
+        let source = MemorySource::Part;
+        let record = Record { requested, whole, kind, tag, stream, align, source, ..record };
         Block::new(RawBlock::new(box_record(record)))
     }
 

@@ -42,8 +42,8 @@ pub struct Record {
     pub align: Alignment,
     /// Which processors can access the bytes.
     pub access: Access,
-    /// True for foreign memory, whose owner, if it has one, only counts it.
-    pub(crate) is_foreign: bool,
+    /// What the block is of.
+    pub(crate) source: MemorySource,
     /// The stream that the block was allocated for.
     pub stream: StreamId,
     /// The number of owners of a shared block, not counting the first.
@@ -59,6 +59,17 @@ pub struct Record {
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(std::mem::offset_of!(Record, stream) == 64 && size_of::<Record>() == 128);
 
+/// What a block is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemorySource {
+    /// Memory of an allocator.
+    Allocator,
+    /// Foreign memory. The block's owner, if it has one, only counts it.
+    Foreign,
+    /// A part of memory that is counted as a whole. The block has no owner.
+    Part,
+}
+
 /// The cell of the allocator or account that counted a block.
 pub(crate) type Owner = NonNull<CellHead>;
 
@@ -73,7 +84,7 @@ impl Record {
             token: 0,
             device,
             access,
-            is_foreign: false,
+            source: MemorySource::Allocator,
             kind: MemoryKind::Default,
             align: Alignment::ONE,
             tag: Tag::NONE,
@@ -152,7 +163,7 @@ impl Record {
     /// only counts it.
     #[inline]
     pub(crate) fn allocator(&self) -> Option<Owner> {
-        if self.is_foreign { None } else { self.owner }
+        if self.source == MemorySource::Allocator { self.owner } else { None }
     }
 
     /// Returns the address of the first byte.
@@ -172,7 +183,7 @@ impl Record {
     #[inline]
     #[must_use]
     pub fn is_external(&self) -> bool {
-        self.is_foreign
+        self.source == MemorySource::Foreign
     }
 
     /// Returns `true` if other streams used the block.

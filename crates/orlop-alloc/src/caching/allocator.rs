@@ -249,6 +249,8 @@ impl<B: Backing> AllocatorRef<Caching<B>> {
     ///   must not use it.
     /// - A fork locks engines in the reverse order of these calls. Call it for an engine before another
     ///   engine takes memory from it.
+    /// - A fork inside a backing's call, such as that of a visitor, does not wait for engines that other
+    ///   threads are growing: its child must not use those.
     /// - Private memory is copied when parent or child writes to it. Memory shared between processes, and
     ///   devices, are the same for both, and the engine does not handle them.
     /// - Adaptors, and engines of other kinds, have locks of their own.

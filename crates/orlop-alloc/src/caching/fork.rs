@@ -11,6 +11,16 @@
 //! and the other is older. Rust's global allocator is locked last, because records of the others may come
 //! from it.
 //!
+//! # Forks inside a backing
+//!
+//! A backing, such as a visitor that starts a process, runs under a growth lock. The child has a copy of the
+//! thread that holds it, and that thread releases it, so a fork leaves the lock alone. Such a thread waits for
+//! no other growth lock: two of them would wait for each other. An engine that another thread is growing at
+//! that moment is not locked, and the child must not use it.
+//!
+//! Any other fork waits for all growth locks, but without the lock of the list, which a backing may need to
+//! register an engine or to drop one: it releases everything and tries again.
+//!
 //! # What the handlers must not do
 //!
 //! They must not allocate from a locked engine. They allocate what they need before they take the first lock;
@@ -19,7 +29,7 @@
 use super::Caching;
 use super::index::ClassIndex;
 use super::thread_cache::ThreadCache;
-use crate::backing::Backing;
+use crate::backing::{Backing, is_inside_backing};
 use crate::bare::{GlobalAllocator, SystemScope};
 use crate::bfc::heap::Heap;
 use crate::{Error, Result};
@@ -60,21 +70,27 @@ unsafe impl Send for LockPointers {}
 struct EngineLocks {
     heap: MutexGuard<'static, Heap<ClassIndex>>,
     slots: QuiescedCounters<'static, ThreadCache>,
-    growth: ColdMutexGuard<'static, ()>,
+    /// `None` if the thread that forks is growing the engine.
+    growth: Option<ColdMutexGuard<'static, ()>>,
 }
 
 impl EngineLocks {
+    /// Returns `None` if another thread is growing the engine.
+    ///
     /// # Safety
     ///
     /// The engine stays in the list until the result is dropped.
-    unsafe fn acquire(pointers: LockPointers) -> Self {
+    unsafe fn acquire(pointers: LockPointers) -> Option<Self> {
         // SAFETY: the invariant of `LockPointers`; guaranteed by the caller.
         let heap: &'static GrowableHeap<_> = unsafe { pointers.heap.as_ref() };
         // SAFETY: as above.
         let counters: &'static ShardedCounters<_> = unsafe { pointers.counters.as_ref() };
-        let growth = heap.stop_growing();
+        let growth = heap.try_stop_growing();
+        if growth.is_none() && !heap.is_growing_here() {
+            return None;
+        }
         let slots = counters.quiesce();
-        Self { heap: heap.lock(), slots, growth }
+        Some(Self { heap: heap.lock(), slots, growth })
     }
 
     /// # Safety
@@ -95,6 +111,25 @@ struct ForkLocks {
     locks: Vec<EngineLocks>,
     _system: Option<SystemScope>,
     _list: std::sync::MutexGuard<'static, Vec<Engine>>,
+}
+
+impl ForkLocks {
+    /// Returns `None` if the fork has to wait for an engine that another thread is growing.
+    fn try_acquire() -> Option<Self> {
+        let list = engines();
+        // The system serves the vector below, and what other handlers allocate during the fork.
+        let system = SystemScope::begin();
+        let mut locks = Vec::with_capacity(list.len());
+        for engine in list.iter().rev() {
+            // SAFETY: the list stays locked until the locks are released.
+            match unsafe { EngineLocks::acquire(engine.pointers) } {
+                Some(acquired) => locks.push(acquired),
+                None if is_inside_backing() => {}
+                None => return None,
+            }
+        }
+        Some(Self { locks, _system: system, _list: list })
+    }
 }
 
 thread_local! {
@@ -173,15 +208,13 @@ fn register_handlers() -> Result<()> {
 extern "C" fn before() {
     // Fails only in a thread that is ending, which does not fork.
     let _ = FORK.try_with(|fork| {
-        let engines = engines();
-        // The system serves the vector below, and what other handlers allocate during the fork.
-        let system = SystemScope::begin();
-        let mut locks = Vec::with_capacity(engines.len());
-        for engine in engines.iter().rev() {
-            // SAFETY: the list stays locked until the locks are released.
-            locks.push(unsafe { EngineLocks::acquire(engine.pointers) });
-        }
-        *fork.borrow_mut() = Some(ForkLocks { locks, _system: system, _list: engines });
+        let locks = loop {
+            match ForkLocks::try_acquire() {
+                Some(locks) => break locks,
+                None => std::thread::yield_now(),
+            }
+        };
+        *fork.borrow_mut() = Some(locks);
     });
 }
 

@@ -16,10 +16,11 @@
 //! [`Allocator::trim`](crate::Allocator::trim) while it has no live block, on whichever thread.
 
 use super::arena::{ArenaCore, ArenaCounters, Reset, SEGMENT_BITS, leases_segments};
-use crate::backing::Backing;
+use crate::backing::{Backing, Shielded};
 use crate::handle::CountingEngine;
 use crate::{
-    Allocator, Error, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Semantics, Usage,
+    Allocator, Error, OutOfMemory, RawBlock, Refusal, RegionWatch, RegionWatches, Request, Result, Semantics,
+    Usage,
 };
 use orlop_core::Device;
 use orlop_sync::{
@@ -62,7 +63,7 @@ const _: () = assert!(SLOTS < 1 << (usize::BITS - SEGMENT_BITS));
 /// ```
 #[derive(Debug)]
 pub struct ThreadArenas<B: Backing + Clone> {
-    backing: B,
+    backing: Shielded<B>,
     bytes: usize,
     arenas: Box<[OnceLock<ArenaCore<B>>]>,
     counters: ArenaCounters,
@@ -76,7 +77,8 @@ impl<B: Backing + Clone> ThreadArenas<B> {
     #[must_use]
     pub fn new(backing: B, bytes: usize) -> Self {
         let arenas = (0..SLOTS).map(|_| OnceLock::new()).collect();
-        Self { backing, bytes, arenas, counters: ArenaCounters::default(), watches: ColdMutex::default() }
+        let (backing, counters) = (Shielded::new(backing), ArenaCounters::default());
+        Self { backing, bytes, arenas, counters, watches: ColdMutex::default() }
     }
 
     /// Frees everything in the calling thread's arena: see
@@ -114,25 +116,29 @@ impl<B: Backing + Clone> ThreadArenas<B> {
         self.arenas.iter().filter_map(OnceLock::get)
     }
 
-    /// Returns the calling thread's arena.
-    fn own_or_new(&self) -> &ArenaCore<B> {
-        let slot = thread_slot::index();
-        self.arenas[slot].get().unwrap_or_else(|| self.make(slot))
-    }
-
     /// Returns the arena of a block.
     fn arena_of(&self, block: &RawBlock) -> Option<&ArenaCore<B>> {
         self.arenas.get(block.token >> SEGMENT_BITS)?.get()
     }
 
+    /// Creates the calling thread's arena, unless another thread with its slot has just done so.
     #[cold]
-    fn make(&self, slot: usize) -> &ArenaCore<B> {
+    fn make(&self, request: &Request) -> Result<&ArenaCore<B>> {
+        // User code, so it comes before the lock; and what is not needed ends after it.
+        let mut backing = self.backing.cloned()?;
+        let slot = thread_slot::index();
         let watches = self.watches.lock();
-        self.arenas[slot].get_or_init(|| {
-            let arena = ArenaCore::new(self.backing.clone(), self.bytes, usize::MAX, slot, 0);
+        if self.arenas[slot].get().is_none()
+            && let Some(backing) = backing.take()
+        {
+            let arena = ArenaCore::new(backing, self.bytes, usize::MAX, slot, 0);
             watches.all().iter().for_each(|watch| arena.watch_regions(watch));
-            arena
-        })
+            // It is empty, and set under this lock only.
+            let _ = self.arenas[slot].set(arena);
+        }
+        drop(watches);
+        let refused = || OutOfMemory::new(Refusal::Backing, self.name(), self.device(), request);
+        self.own().ok_or_else(|| refused().into())
     }
 }
 
@@ -141,7 +147,8 @@ impl<B: Backing + Clone> ThreadArenas<B> {
 // that takes one back counts it out, as its last action.
 unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        self.own_or_new().allocate(&self.counters, request)
+        let arena = self.own().map_or_else(|| self.make(request), Ok)?;
+        arena.allocate(&self.counters, request)
     }
 
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {

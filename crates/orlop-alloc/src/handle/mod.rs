@@ -17,8 +17,8 @@ mod as_allocator;
 mod cell;
 mod counting;
 mod external;
+mod for_contexts;
 mod from_block;
-mod gated;
 #[cfg(all(test, not(loom)))]
 mod lifetime_tests;
 mod observed;
@@ -28,6 +28,7 @@ pub(crate) use self::cell::CellHead;
 pub use self::counting::{Counting, CountingEngine};
 pub(crate) use self::counting::{counted_by, counts_itself};
 pub use self::external::ExternalAccount;
+pub use self::for_contexts::ContextHandle;
 pub(crate) use self::from_block::{destroy_owner, grow_block, handle_of, return_block};
 pub use self::weak::WeakAllocator;
 
@@ -37,7 +38,7 @@ use self::observed::notify_allocated;
 use self::weak::WeakLink;
 use crate::Block;
 use crate::block::Owner;
-use crate::observer::{RegionDelivery, RegionWatch, Watch, WatchList};
+use crate::observer::{RegionDelivery, RegionWatch, SharedObserver};
 use crate::{Allocator, Observer, RawBlock, Request, Result, Stats};
 use orlop_sync::{Handles, OwnerState, ShardedCounters, SwapCell};
 use std::fmt;
@@ -158,7 +159,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     #[inline(never)]
     fn allocate_slow(&self, request: &Request) -> Result<Block> {
         match self.gate() {
-            Some(gate) => gate.allocate(request),
+            // A gate's own gate is passed: gates may form a circle.
+            Some(gate) => gate.allocate_ungated(request),
             None => self.allocate_ungated_slow(request),
         }
     }
@@ -219,27 +221,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// [`Pool`](crate::engine::Pool) and [`Pow2`](crate::engine::Pow2) are, are not reported for blocks that
     /// exist already: those engines keep no list of them.
     pub fn add_observer(&self, observer: Arc<dyn Observer>) -> RegionDelivery {
-        let cell = self.cell();
-        // Before, because an engine records its regions for a watch, which receives them if it is added.
-        if self.has_observer(&observer) {
-            return RegionDelivery::default();
-        }
-        let regions = Arc::new(RegionWatch::new(Arc::clone(&observer), cell.allocator.name()));
-        let watch = Watch::new(Arc::clone(&observer), Arc::clone(&regions));
-        cell.allocator.watch_regions(&regions);
-        let mut former = Vec::new();
-        let added = cell.change_watches(&mut former, |now| {
-            if now.is_some_and(|now| now.find(&observer).is_some()) {
-                return None;
-            }
-            let now = now.map_or(&[][..], WatchList::watches);
-            Some(now.iter().chain([&watch]).cloned().collect())
-        });
-        if !added {
-            // Another thread added it meanwhile.
-            regions.cancel();
-        }
-        RegionDelivery::of(vec![regions], former)
+        self.add_shared_observer(&SharedObserver::new(observer))
     }
 
     /// Removes an observer, which receives the recorded region events when the result is dropped: see
@@ -247,8 +229,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     pub fn remove_observer(&self, observer: &Arc<dyn Observer>) -> RegionDelivery {
         let (mut removed, mut former) = (None, Vec::new());
         self.cell().change_watches(&mut former, |now| {
-            removed = Some(Arc::clone(now?.find(observer)?.regions()));
-            let others = now?.watches().iter().filter(|watch| !Arc::ptr_eq(watch.observer(), observer));
+            removed = Some(Arc::clone(&now?.find(observer)?.regions));
+            let others = now?.watches().iter().filter(|watch| !Arc::ptr_eq(&watch.observer, observer));
             Some(others.cloned().collect())
         });
         removed.iter().for_each(|watch: &Arc<RegionWatch>| watch.end());
@@ -264,9 +246,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Returns the observers, in the order in which they were added.
     #[must_use]
     pub fn observers(&self) -> Vec<Arc<dyn Observer>> {
-        let watches = self.cell().watches.cloned();
-        let watches = watches.iter().flat_map(|watches| watches.watches());
-        watches.map(|watch| Arc::clone(watch.observer())).collect()
+        self.shared_observers().iter().map(|observer| Arc::clone(observer)).collect()
     }
 
     /// Frees a block by its address, from [`Block::into_raw_ptr`]. `requested` is its requested size, if the

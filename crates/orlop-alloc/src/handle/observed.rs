@@ -5,7 +5,7 @@
 use super::cell::{AllocatorCell, CellHead, SLOW};
 use crate::observer::{Event, Watch, WatchList};
 use crate::{Allocator, Error, LookupResult, RawBlock, Refusal, Request};
-use orlop_sync::OwnerState;
+use orlop_sync::{OwnerState, UnreadValues};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,34 +16,50 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
     /// called several times. Former lists are added to `former`, to be dropped with no lock held.
     pub(super) fn change_watches(
         &self,
-        former: &mut Vec<Arc<WatchList>>,
+        former: &mut Vec<UnreadValues<Arc<WatchList>>>,
         mut change: impl FnMut(Option<&WatchList>) -> Option<Vec<Watch>>,
     ) -> bool {
         loop {
-            let current = self.watches.cloned();
-            former.extend(current.clone());
-            let Some(next) = change(current.as_deref()) else { return false };
-            let next = WatchList::new(next);
-            let is_open = !self.head.completes && !next.as_ref().is_some_and(|next| next.watches_blocks());
-            let replaced = self.watches.set_if(next, |now| {
-                let is_current = now.map(Arc::as_ptr) == current.as_ref().map(Arc::as_ptr);
-                if is_current {
-                    // Relaxed: an allocation on another thread meanwhile may be observed or not.
-                    if is_open {
-                        self.head.closed.fetch_and(!SLOW, Ordering::Relaxed);
-                    } else {
-                        self.head.closed.fetch_or(SLOW, Ordering::Relaxed);
-                    }
-                }
-                is_current
-            });
-            if replaced.is_ok() {
-                // Another thread may be reading the list at this moment. One that runs observers meanwhile
-                // releases it later.
-                self.watches.settle();
-                return true;
+            // The current list is read until it is replaced: by its address the cell knows it again.
+            let mut replace = |current: Option<&Arc<WatchList>>| {
+                let Some(next) = change(current.map(|current| &**current)) else { return Some(false) };
+                former.push(self.replace_watches(current, next)?);
+                Some(true)
+            };
+            let is_changed = match self.watches.with(|current| replace(Some(current))) {
+                Some(is_changed) => is_changed,
+                None => replace(None),
+            };
+            // Another thread may be reading the list at this moment. One that runs observers meanwhile
+            // releases it later.
+            former.push(self.watches.settle());
+            if let Some(is_changed) = is_changed {
+                return is_changed;
             }
         }
+    }
+
+    /// Replaces this list of watches, and returns former ones, or `None` if it is not the current one.
+    fn replace_watches(
+        &self,
+        current: Option<&Arc<WatchList>>,
+        next: Vec<Watch>,
+    ) -> Option<UnreadValues<Arc<WatchList>>> {
+        let next = WatchList::new(next);
+        let is_open = !self.head.completes && !next.as_ref().is_some_and(|next| next.watches_blocks());
+        let replaced = self.watches.set_if(next, |now| {
+            let is_current = now.map(Arc::as_ptr) == current.map(Arc::as_ptr);
+            if is_current {
+                // Relaxed: an allocation on another thread meanwhile may be observed or not.
+                if is_open {
+                    self.head.closed.fetch_and(!SLOW, Ordering::Relaxed);
+                } else {
+                    self.head.closed.fetch_or(SLOW, Ordering::Relaxed);
+                }
+            }
+            is_current
+        });
+        replaced.ok()
     }
 
     /// Delivers the region events of the last call, for calls that are not about one block.

@@ -14,7 +14,7 @@ use super::cell::AllocatorCell;
 use crate::{Allocator, AllocatorRef, Stats};
 use orlop_sync::Totals;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The cell's side of the link.
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub(super) struct WeakLink {
     target: OnceLock<Arc<WeakTarget>>,
     /// The number of the context that recorded the allocator last: that one need not search its list.
-    context: AtomicU64,
+    pub(super) context: AtomicU64,
     /// See `gated`.
     pub(super) gate: Mutex<Option<WeakAllocator>>,
 }
@@ -65,19 +65,6 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         let cell = self.cell();
         let make = || Arc::new(WeakTarget(Mutex::new(Some(cell.head.cell))));
         WeakAllocator { target: Arc::clone(cell.link.target.get_or_init(make)) }
-    }
-
-    /// Returns the number of the context that recorded the allocator last, or zero. One relaxed load: a
-    /// number is never reused, and what was recorded is behind a lock.
-    #[inline]
-    #[must_use]
-    pub fn context_number(&self) -> u64 {
-        self.cell().link.context.load(Ordering::Relaxed)
-    }
-
-    /// Records the number of a context: see [`AllocatorRef::context_number`].
-    pub fn set_context_number(&self, context: u64) {
-        self.cell().link.context.store(context, Ordering::Relaxed);
     }
 }
 

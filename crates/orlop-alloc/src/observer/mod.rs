@@ -6,6 +6,7 @@
 mod clock;
 mod observers;
 mod regions;
+mod shared;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -13,6 +14,7 @@ pub use self::clock::EventClock;
 pub use self::observers::RegionDelivery;
 pub(crate) use self::observers::{Watch, WatchList};
 pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
+pub use self::shared::SharedObserver;
 
 use crate::{Error, LadderStep, LookupResult, OutOfMemory, RawBlock, Request};
 use orlop_core::{Device, MemoryKind};
@@ -147,7 +149,7 @@ pub trait Observer: Send + Sync {
 
     /// Returns `false` if the observer needs no events of single blocks ([`Event::Allocated`],
     /// [`Event::Grown`], [`Event::Freed`], [`Event::RawFreed`]): it then receives only the others, and the
-    /// allocator's fast path stays open. It is read when the observer is added.
+    /// allocator's fast path stays open. It is called once, when the observer is added.
     fn watches_blocks(&self) -> bool {
         true
     }

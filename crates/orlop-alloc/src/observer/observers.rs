@@ -1,31 +1,15 @@
 //! The observers of one allocator.
 
-use super::regions::SharedObserver;
-use super::{Event, Observer, RegionWatch};
+use super::{Event, Observer, RegionWatch, SharedObserver};
+use crate::AllocatorRef;
+use orlop_sync::UnreadValues;
 use std::sync::Arc;
 
-/// An observer of an allocator.
+/// An observer of an allocator, and its region events.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
-    observer: SharedObserver,
-    watches_blocks: bool,
-    regions: Arc<RegionWatch>,
-}
-
-impl Watch {
-    /// Creates a watch with these region events.
-    pub(crate) fn new(observer: Arc<dyn Observer>, regions: Arc<RegionWatch>) -> Self {
-        let watches_blocks = observer.watches_blocks();
-        Self { observer: SharedObserver::new(observer), watches_blocks, regions }
-    }
-
-    pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
-        self.observer.get()
-    }
-
-    pub(crate) fn regions(&self) -> &Arc<RegionWatch> {
-        &self.regions
-    }
+    pub(crate) observer: SharedObserver,
+    pub(crate) regions: Arc<RegionWatch>,
 }
 
 /// The observers of an allocator, replaced as a whole when one is added or removed. Never empty: an allocator
@@ -39,7 +23,7 @@ pub(crate) struct WatchList {
 impl WatchList {
     /// Returns a list of `watches`, or `None` if there are none.
     pub(crate) fn new(watches: Vec<Watch>) -> Option<Arc<Self>> {
-        let watches_blocks = watches.iter().any(|watch| watch.watches_blocks);
+        let watches_blocks = watches.iter().any(|watch| watch.observer.watches_blocks());
         (!watches.is_empty()).then(|| Arc::new(Self { watches: watches.into(), watches_blocks }))
     }
 
@@ -53,7 +37,7 @@ impl WatchList {
     }
 
     pub(crate) fn find(&self, observer: &Arc<dyn Observer>) -> Option<&Watch> {
-        self.watches.iter().find(|watch| Arc::ptr_eq(watch.observer(), observer))
+        self.watches.iter().find(|watch| Arc::ptr_eq(&watch.observer, observer))
     }
 
     /// Returns the name of the allocator.
@@ -63,14 +47,14 @@ impl WatchList {
 
     /// Calls the observers that watch blocks.
     pub(crate) fn observe_block(&self, event: &Event<'_>) {
-        for watch in self.watches.iter().filter(|watch| watch.watches_blocks) {
-            watch.observer().notify(event);
+        for watch in self.watches.iter().filter(|watch| watch.observer.watches_blocks()) {
+            watch.observer.notify(event);
         }
     }
 
     /// Calls every observer.
     pub(crate) fn observe(&self, event: &Event<'_>) {
-        self.watches.iter().for_each(|watch| watch.observer().notify(event));
+        self.watches.iter().for_each(|watch| watch.observer.notify(event));
     }
 
     /// Delivers the recorded region events. Call it with no lock held.
@@ -91,18 +75,25 @@ impl WatchList {
 pub struct RegionDelivery {
     watches: Vec<Arc<RegionWatch>>,
     /// Former lists: they may be the last owners of observers, whose destructors may run any code.
-    lists: Vec<Arc<WatchList>>,
+    lists: Vec<UnreadValues<Arc<WatchList>>>,
+    handles: Vec<AllocatorRef>,
 }
 
 impl RegionDelivery {
-    pub(crate) fn of(watches: Vec<Arc<RegionWatch>>, lists: Vec<Arc<WatchList>>) -> Self {
-        Self { watches, lists }
+    pub(crate) fn of(watches: Vec<Arc<RegionWatch>>, lists: Vec<UnreadValues<Arc<WatchList>>>) -> Self {
+        Self { watches, lists, handles: Vec::new() }
+    }
+
+    /// Keeps handles until this is dropped: each may be the last one of its allocator by then.
+    pub fn keep(&mut self, mut handles: Vec<AllocatorRef>) {
+        self.handles.append(&mut handles);
     }
 
     /// Appends what `other` delivers.
     pub fn append(&mut self, mut other: Self) {
         self.watches.append(&mut other.watches);
         self.lists.append(&mut other.lists);
+        self.handles.append(&mut other.handles);
     }
 }
 

@@ -30,16 +30,14 @@
 //! arbitrary code. So an engine that removes ended watches returns them ([`RegionWatches::add`]), to be
 //! dropped when the lock is released.
 
-use super::{Event, EventClock, Observer, RegionDelivery};
+use super::{Event, EventClock, RegionDelivery, SharedObserver};
 use orlop_core::{Device, StreamId};
-use orlop_host::shield::shielded;
 use orlop_sync::{
     ColdMutex,
     atomic::{AtomicBool, Ordering},
 };
 use std::collections::VecDeque;
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// A change of the memory that an engine holds from its backing.
@@ -93,36 +91,6 @@ impl RegionEvent {
     }
 }
 
-/// A shared observer whose destructor cannot unwind into the code that drops it: that may be in the middle of
-/// a free.
-#[derive(Clone)]
-pub(super) struct SharedObserver(ManuallyDrop<Arc<dyn Observer>>);
-
-impl SharedObserver {
-    pub(super) fn new(observer: Arc<dyn Observer>) -> Self {
-        Self(ManuallyDrop::new(observer))
-    }
-
-    #[inline]
-    pub(super) fn get(&self) -> &Arc<dyn Observer> {
-        &self.0
-    }
-}
-
-impl Drop for SharedObserver {
-    fn drop(&mut self) {
-        // SAFETY: it is taken only here, once.
-        let observer = unsafe { ManuallyDrop::take(&mut self.0) };
-        let _ended = shielded(|| drop(observer));
-    }
-}
-
-impl fmt::Debug for SharedObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// The region events of one engine that one observer has not received yet; see [`RegionWatches`].
 pub struct RegionWatch {
     allocator: Box<str>,
@@ -143,10 +111,9 @@ struct PendingEvents {
 impl RegionWatch {
     /// Creates a watch for an observer and the allocator of this name.
     #[must_use]
-    pub fn new(observer: Arc<dyn Observer>, allocator: &str) -> Self {
+    pub fn new(observer: SharedObserver, allocator: &str) -> Self {
         let (pending, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        let observer = Some(SharedObserver::new(observer));
-        let events = PendingEvents { events: VecDeque::new(), delivering: false, observer };
+        let events = PendingEvents { events: VecDeque::new(), delivering: false, observer: Some(observer) };
         Self { allocator: allocator.into(), pending, ended, pending_events: ColdMutex::new(events) }
     }
 
@@ -170,7 +137,7 @@ impl RegionWatch {
     fn deliver_pending(&self) {
         while let Some((event, observer)) = self.next() {
             let _guard = DeliveryGuard(self);
-            observer.get().notify(&Event::Region { event: &event, allocator: &self.allocator });
+            observer.notify(&Event::Region { event: &event, allocator: &self.allocator });
         }
         self.release_if_ended();
     }

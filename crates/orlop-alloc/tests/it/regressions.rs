@@ -4,6 +4,7 @@ use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::{Null, System};
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::engine::{Direct, Pow2};
+use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{AllocationId, Allocator, Request};
 use orlop_context::{AllocatorConfig, Budget, Context};
 use orlop_core::{Device, MemoryKind};
@@ -223,4 +224,17 @@ fn every_block_has_an_id_of_its_own() {
         assert_ne!(block.id(), AllocationId::NONE);
         assert!(here.iter().all(|other| other.id() != block.id()));
     });
+}
+
+/// A gate whose own gate leads back to it passed a request on for ever.
+#[test]
+fn a_circle_of_gates_serves_a_request() {
+    let [own, first, second] = [(); 3].map(|()| Direct::new(System::new()).into_ref().erase());
+    own.set_gate(&own);
+    first.set_gate(&second);
+    second.set_gate(&first);
+    for (allocator, serves) in [(&own, &own), (&first, &second), (&second, &first)] {
+        let block = allocator.allocate(&Request::new(100)).unwrap().share();
+        assert!(block.is_from(serves));
+    }
 }

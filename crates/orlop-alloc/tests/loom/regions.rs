@@ -4,7 +4,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use orlop_alloc::{
     Event, Observer, RegionAction, RegionEvent,
-    engine_support::{RegionWatch, RegionWatches},
+    engine_support::{RegionWatch, RegionWatches, SharedObserver},
 };
 use orlop_core::Device;
 
@@ -41,7 +41,7 @@ fn change(regions: &Mutex<Regions>, watch: &RegionWatch) {
 fn all_that_is_noted_is_told_in_order() {
     loom::model(|| {
         let told = std::sync::Arc::new(Told::default());
-        let watch = std::sync::Arc::new(RegionWatch::new(told.clone(), "loom"));
+        let watch = std::sync::Arc::new(RegionWatch::new(SharedObserver::new(told.clone()), "loom"));
         let mut watches = RegionWatches::default();
         assert!(watches.add(&watch, []).is_empty());
         let regions = Arc::new(Mutex::new(Regions { watches, next: 0 }));

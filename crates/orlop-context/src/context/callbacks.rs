@@ -91,17 +91,17 @@ impl Inner {
         let before = measure();
         let mut freed = 0;
         for (_, callback) in callbacks {
-            if freed >= pressure.bytes || !is_needed() {
-                break;
-            }
             // A panic of a callback must not disturb the request or the accounts, nor one of its destructor:
-            // it may have been removed meanwhile.
-            let called = guarded(|| callback(pressure)).is_some();
-            let dropped = guarded(|| drop(callback)).is_some();
-            if !called || !dropped {
+            // it may have been removed meanwhile, whether or not it is called.
+            let is_called = freed < pressure.bytes && is_needed();
+            let called = guarded(|| if is_called { callback(pressure) } else { 0 });
+            let dropped = guarded(|| drop(callback));
+            if called.is_none() || dropped.is_none() {
                 trace_guarded(|| tracing::error!(kind = %pressure.kind, "a pressure callback panicked"));
             }
-            freed = before.freed_until(measure());
+            if is_called {
+                freed = before.freed_until(measure());
+            }
         }
         freed
     }

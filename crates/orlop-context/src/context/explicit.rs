@@ -76,6 +76,13 @@ impl ExplicitAllocators {
         self.list().iter().map(|known| known.allocator.clone()).collect()
     }
 
+    /// Returns handles to those that still have one. Drop them with no lock held: the destructor of an
+    /// allocator may run arbitrary code.
+    #[must_use = "to be dropped with no lock held"]
+    pub(super) fn handles(&self) -> Vec<AllocatorRef> {
+        self.all().iter().filter_map(WeakAllocator::upgrade).collect()
+    }
+
     /// Returns live bytes by kind.
     pub(super) fn live(&self) -> [u64; MemoryKind::COUNT] {
         let mut live = [0u64; MemoryKind::COUNT];

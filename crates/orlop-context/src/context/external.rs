@@ -9,6 +9,7 @@
 //! Budgets do not bound it: the memory exists already, and refusing to count it would not free any.
 
 use super::Context;
+use super::routes::DeviceRoutes;
 use orlop_alloc::{Allocator, AllocatorRef, Block, ExternalAccount, engine_support::RegionDelivery};
 use orlop_core::Device;
 use std::sync::OnceLock;
@@ -81,7 +82,7 @@ impl Context {
         let device = block.device();
         let routes = self.inner.routes.get_or_new(device);
         let place = place(&routes.external);
-        let account = place.get().unwrap_or_else(|| self.open(place, device, name));
+        let account = place.get().unwrap_or_else(|| self.open(place, &routes, device, name));
         account.adopt(block)
     }
 
@@ -89,6 +90,7 @@ impl Context {
     fn open<'a>(
         &self,
         place: &'a OnceLock<AllocatorRef<ExternalAccount>>,
+        routes: &DeviceRoutes,
         device: Device,
         name: &'static str,
     ) -> &'a AllocatorRef<ExternalAccount> {
@@ -96,7 +98,7 @@ impl Context {
         let mut delivery = RegionDelivery::default();
         let account = place.get_or_init(|| {
             let account = ExternalAccount::new(device, name).into_ref();
-            delivery = self.inner.observers.add_to(&account.clone().erase());
+            delivery = self.add_observers(routes, &account.clone().erase());
             account
         });
         drop(changing);

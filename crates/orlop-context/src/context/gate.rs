@@ -3,7 +3,7 @@
 use super::budget::{Budget, BudgetAccounts, BudgetStatus};
 use super::routes::DeviceRoutes;
 use super::{Context, Inner};
-use orlop_alloc::engine_support::{Charge, Charged};
+use orlop_alloc::engine_support::{Charge, Charged, ContextHandle as _};
 use orlop_alloc::{Allocator, AllocatorRef, Error, LadderStep, Request, Result};
 use orlop_core::{Device, MemoryKind};
 use std::fmt;

@@ -7,6 +7,7 @@
 
 use super::{Context, Inner, scope};
 use orlop_alloc::Block;
+use orlop_alloc::engine_support::ContextHandle as _;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -52,6 +52,7 @@ use self::ladder::LadderCounts;
 use self::observe::ObserverList;
 use self::routes::{Routes, RoutesRef};
 use crate::registry::{AllocatorConfig, registry};
+use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{AllocatorRef, DeviceMemory, Error, Result, Stats, engine_support::RegionDelivery};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::atomic::AtomicBool;
@@ -129,11 +130,11 @@ impl Context {
         kind: MemoryKind,
         allocator: impl Into<AllocatorRef>,
     ) -> Result<()> {
+        let allocator = allocator.into();
         let changing = self.changing();
-        let delivery = self.register_locked(device, kind, allocator.into())?;
+        let delivery = self.register_locked(device, kind, &allocator);
         drop(changing);
-        drop(delivery);
-        Ok(())
+        delivery.map(drop)
     }
 
     /// Returns the region events for the observers, to be dropped when the lock is released.
@@ -141,30 +142,30 @@ impl Context {
         &self,
         device: Device,
         kind: MemoryKind,
-        allocator: AllocatorRef,
+        allocator: &AllocatorRef,
     ) -> Result<RegionDelivery> {
         use orlop_alloc::Allocator as _;
         kind.check_on(device)?;
         if allocator.device() != device {
             return Err(Error::WrongDevice { device, actual: allocator.device() });
         }
-        let delivery = self.inner.observers.add_to(&allocator);
         let routes = self.inner.routes.get_or_new(device);
+        let delivery = self.add_observers(&routes, allocator);
         let serving = match routes.accounts() {
             // Blocks that come through a gate are charged there.
-            Some(accounts) if !routes.is_over_gate(&allocator) => {
+            Some(accounts) if !routes.is_over_gate(allocator) => {
                 self.add_gate(&routes, allocator.clone(), accounts)
             }
             _ => allocator.clone(),
         };
         // Its gate charges it from now on; its own statistics no longer do.
-        routes.explicit.forget(&allocator);
+        routes.explicit.forget(allocator);
         // Blocks lead to the context by it.
         allocator.set_context_number(self.id().number());
         serving.set_context_number(self.id().number());
         // In this order: a thread that sees the registration finds an allocator that serves.
         routes.serve(kind, serving);
-        routes.register(kind, allocator);
+        routes.register(kind, allocator.clone());
         Ok(delivery)
     }
 
@@ -204,13 +205,15 @@ impl Context {
         }
         // Created before the lock is taken: a factory may use the context.
         let (default, pinned) = (self.inner.cpu.make()?, self.inner.cpu.make_pinned()?);
+        // Dropped with no lock held, if another thread was faster.
+        let made = [(MemoryKind::HostPinned, pinned), (MemoryKind::Default, default)];
         let mut delivery = RegionDelivery::default();
         let changing = self.changing();
         let routes = self.inner.routes.get_or_new(device);
         // The default kind last: other threads take its registration as a sign that both exist.
-        for (kind, allocator) in [(MemoryKind::HostPinned, pinned), (MemoryKind::Default, default)] {
-            if routes.registered(kind).is_none() {
-                delivery.append(self.register_locked(device, kind, allocator)?);
+        for (kind, allocator) in &made {
+            if routes.registered(*kind).is_none() {
+                delivery.append(self.register_locked(device, *kind, allocator)?);
             }
         }
         drop(changing);
@@ -226,7 +229,7 @@ impl Context {
             let changing = self.changing();
             let routes = self.inner.routes.get_or_new(device);
             if routes.registered(MemoryKind::Default).is_none() {
-                delivery = self.register_locked(device, MemoryKind::Default, allocator)?;
+                delivery = self.register_locked(device, MemoryKind::Default, &allocator)?;
             }
             drop(changing);
             drop(delivery);

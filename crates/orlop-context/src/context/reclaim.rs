@@ -4,6 +4,7 @@ use super::budget::BudgetAccounts;
 use super::ladder::{Pressure, StepCount};
 use super::routes::DeviceRoutes;
 use super::{Context, Inner};
+use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{
     Allocator as _, AllocatorRef, Block, Error, Event, LadderStep, OutOfMemory, Refusal, Request, Result,
 };
@@ -37,7 +38,7 @@ impl Inner {
         let mut observers = self.observers.all();
         // The observers of an allocator watch it behind the gate.
         let behind = routes.behind_gate(allocator);
-        for observer in behind.into_iter().chain([allocator]).flat_map(AllocatorRef::observers) {
+        for observer in behind.into_iter().chain([allocator]).flat_map(AllocatorRef::shared_observers) {
             if !observers.iter().any(|known| Arc::ptr_eq(known, &observer)) {
                 observers.push(observer);
             }
@@ -168,16 +169,29 @@ fn try_with_loan(
         if lent == 0 {
             break;
         }
+        let loan = RepayOnDrop(accounts, kind);
         match again() {
             Err(Error::OutOfMemory(refused)) => {
-                accounts.repay(kind);
+                drop(loan);
                 *report = refused;
                 if report.refusal != Refusal::Budget {
                     return (lent, None);
                 }
             }
-            result => return (lent, Some(result)),
+            result => {
+                std::mem::forget(loan);
+                return (lent, Some(result));
+            }
         }
     }
     (0, None)
+}
+
+/// A loan for a request that is tried again, and may fail, also by a panic of its allocator.
+struct RepayOnDrop<'a>(&'a BudgetAccounts, MemoryKind);
+
+impl Drop for RepayOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.repay(self.1);
+    }
 }

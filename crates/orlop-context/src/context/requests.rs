@@ -4,6 +4,7 @@ use super::Context;
 use super::budget::BudgetAccounts;
 use super::gate::Gate;
 use super::routes::DeviceRoutes;
+use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{
     Allocator as _, AllocatorRef, Block, Error, LadderStep, MemoryBlock, Refusal, Request, Result,
     engine_support::RegionDelivery,
@@ -174,15 +175,14 @@ impl Context {
     fn note_explicit(&self, allocator: &AllocatorRef) {
         let changing = self.changing();
         let routes = self.inner.routes.get_or_new(allocator.device());
-        let (mut delivery, mut others) = (RegionDelivery::default(), Vec::new());
+        let mut delivery = RegionDelivery::default();
         // Serving allocators are counted as such, and so are adaptors over a budget gate.
         if routes.registration_of(allocator).is_none() && !routes.is_over_gate(allocator) {
-            others = routes.explicit.note(allocator);
-            delivery = self.inner.observers.add_to(allocator);
+            delivery = self.add_observers(&routes, allocator);
+            delivery.keep(routes.explicit.note(allocator));
         }
         allocator.set_context_number(self.inner.id.number());
         drop(changing);
-        drop(others);
         drop(delivery);
     }
 

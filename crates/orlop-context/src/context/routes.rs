@@ -8,6 +8,7 @@ use super::explicit::ExplicitAllocators;
 use super::external::ExternalAccounts;
 
 use dashmap::DashMap;
+use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{Allocator as _, AllocatorRef, MemoryBlock, engine_support::DeviceOps};
 use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_sync::RetainingCell;

@@ -320,6 +320,20 @@ impl StepState {
             }
         }
     }
+
+    /// Takes back what `note_freed` counted: the block stays live.
+    fn note_refused(&mut self, kind: MemoryKind, granted: usize) {
+        let bytes = granted as u64;
+        self.live.all = self.live.all.saturating_add(bytes);
+        let live = &mut self.live.kinds[kind.index()];
+        *live = live.saturating_add(bytes);
+        for OpenStep { step, .. } in &mut self.open {
+            for (stats, _) in both(step, kind, &self.live) {
+                stats.frees = stats.frees.saturating_sub(1);
+                stats.freed_bytes = stats.freed_bytes.saturating_sub(bytes);
+            }
+        }
+    }
 }
 
 /// Returns the statistics of all memory and of one kind, with the live bytes of each.
@@ -337,6 +351,9 @@ impl Observer for Recorder {
             }
             Event::Freed { block, .. } => self.state().note_freed(block.kind, block.granted),
             Event::RawFreed { found, .. } => self.state().note_freed(found.kind, found.granted),
+            Event::FreeRefused { block: Some(found), .. } => {
+                self.state().note_refused(found.kind, found.granted);
+            }
             _ => {}
         }
     }

@@ -30,6 +30,7 @@ pub use self::node_allocators::NodeAllocators;
 
 use self::shared_instances::SharedInstances;
 use orlop_alloc::backing::BackingRef;
+use orlop_alloc::engine_support::trace_guarded;
 use orlop_alloc::{AllocatorRef, Error, Result};
 use orlop_core::Device;
 use orlop_sync::ColdMutex;
@@ -183,10 +184,9 @@ impl Registry {
         if !is_late {
             return Registration::New;
         }
-        tracing::warn!(
-            %device, %name, %at,
-            "an allocator factory was registered after the first allocation: allocators in use do not change"
-        );
+        let late = "an allocator factory was registered after the first allocation: \
+                    allocators in use do not change";
+        trace_guarded(|| tracing::warn!(%device, %name, %at, "{late}"));
         Registration::Late
     }
 
@@ -216,7 +216,8 @@ impl Registry {
         for factory in factories {
             let name: Box<str> = factory.name().into();
             if let Registration::AlreadyRegistered { at } = self.register(factory) {
-                tracing::debug!(%name, %at, "an allocator factory was registered already");
+                let known = "an allocator factory was registered already";
+                trace_guarded(|| tracing::debug!(%name, %at, "{known}"));
             }
         }
     }

@@ -13,6 +13,7 @@ mod logging;
 mod logs;
 mod model_updates;
 mod observer_ends;
+mod observer_locks;
 mod observers;
 mod pinning;
 mod profile;

@@ -5,7 +5,8 @@
 use orlop_alloc::adaptor::Tracking;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, Block, Event, Observer, Request, Tag};
+use orlop_alloc::engine_support::RawBlock;
+use orlop_alloc::{Allocator, Block, Error, Event, Observer, Request, Result, Tag, Usage};
 use orlop_context::profile::{LeakCheck, MemorySteps, StepOrder, StepTable, with_shape};
 use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{DType, Device, MemoryKind, Shape};
@@ -314,4 +315,48 @@ fn on_many_threads_figures_add_up() {
     let leaks = check.finish();
     assert_eq!((leaks.blocks().len() as u64, leaks.granted()), (alive, bytes));
     drop(kept);
+}
+
+/// Refuses to free blocks.
+#[derive(Debug)]
+struct Keeps(Direct<System>);
+
+// SAFETY: the inner engine's blocks, unchanged.
+unsafe impl Allocator for Keeps {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        self.0.allocate(request)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        Err(Error::DoubleFree { address: block.address() })
+    }
+
+    fn device(&self) -> Device {
+        Device::CPU
+    }
+
+    fn name(&self) -> &str {
+        "keeps"
+    }
+
+    fn usage(&self) -> Usage {
+        self.0.usage()
+    }
+}
+
+#[test]
+fn a_block_whose_free_is_refused_is_live_in_a_step() {
+    if cfg!(miri) || std::env::var_os("ASAN_OPTIONS").is_some() {
+        eprintln!("skipped: the block is never freed, and leaks are errors here");
+        return;
+    }
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
+    context.register(Device::CPU, MemoryKind::Default, Keeps(Direct::new(System::new())).into_ref()).unwrap();
+    let steps = MemorySteps::on(&context);
+    let step = steps.step("refused");
+    drop(plain(&context, KIB));
+    let step = step.finish().all;
+    assert_eq!((step.allocations, step.frees, step.freed_bytes), (1, 0, 0));
+    let live = context.stats(Device::CPU).live();
+    assert_eq!((step.live_after, steps.step("after").finish().all.live_before), (live, live));
 }

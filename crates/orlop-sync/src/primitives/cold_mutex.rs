@@ -54,10 +54,15 @@ mod checked {
 
         /// Locks the mutex as [`ColdMutex::lock`] does, or returns `None` if this thread holds it already.
         pub fn lock_unless_held(&self) -> Option<ColdMutexGuard<'_, T>> {
-            if self.holder.load(Ordering::Relaxed) == this_thread() {
+            if self.is_held() {
                 return None;
             }
             Some(self.guard(self.inner.lock().unwrap_or_else(PoisonError::into_inner)))
+        }
+
+        /// Returns `true` if this thread holds the mutex.
+        pub fn is_held(&self) -> bool {
+            self.holder.load(Ordering::Relaxed) == this_thread()
         }
 
         /// Locks the mutex if that is possible at once.
@@ -121,12 +126,12 @@ mod tests {
         let mutex = ColdMutex::new(1);
         let mut held = mutex.lock();
         *held += 1;
-        assert!(mutex.lock_unless_held().is_none() && mutex.try_lock().is_none());
+        assert!(mutex.is_held() && mutex.lock_unless_held().is_none() && mutex.try_lock().is_none());
         assert!(catch_unwind(AssertUnwindSafe(|| drop(mutex.lock()))).is_err());
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| *mutex.lock());
+            let other = scope.spawn(|| (mutex.is_held(), *mutex.lock()));
             drop(held);
-            assert_eq!(other.join().unwrap(), 2);
+            assert_eq!(other.join().unwrap(), (false, 2));
         });
         let inside = || {
             let _held = mutex.lock();

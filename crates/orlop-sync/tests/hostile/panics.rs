@@ -98,32 +98,31 @@ impl Drop for Panics {
 fn a_cell_is_whole_after_a_panic() {
     let quiet = || Panics { in_clone: false, in_drop: false };
     let cell = SwapCell::new();
-    cell.set(Some(Panics { in_clone: true, in_drop: false }));
-    assert!(panics(|| cell.set(Some(quiet()))), "the previous value is cloned");
+    drop(cell.set(Some(Panics { in_clone: true, in_drop: false })));
     assert!(panics(|| cell.cloned()) && panics(|| cell.with(|_| panic!("inside"))));
     assert!(panics(|| cell.set_if(None, |_| panic!("in the condition"))));
     assert!(cell.with(|value| value.in_clone).unwrap());
 
     let cell = SwapCell::new();
-    cell.set(Some(Panics { in_clone: false, in_drop: true }));
+    drop(cell.set(Some(Panics { in_clone: false, in_drop: true })));
     let before = DROPS.load(Ordering::Relaxed);
-    assert!(panics(|| cell.set(Some(quiet()))), "the destructor of the previous value");
+    assert!(panics(|| drop(cell.set(Some(quiet())))), "the destructor of the previous value");
     assert!(DROPS.load(Ordering::Relaxed) > before);
     // Not dropped again, and nothing is locked.
-    cell.set(None);
-    cell.settle();
+    drop(cell.set(None));
+    drop(cell.settle());
     assert!(cell.is_empty());
 }
 
 #[test]
 fn a_condition_that_sets_its_cell_panics() {
     let cell = SwapCell::new();
-    cell.set(Some(Arc::new(1)));
+    drop(cell.set(Some(Arc::new(1))));
     let set = cell.set_if(Some(Arc::new(2)), |now| {
-        assert!(panics(|| cell.set(None)));
+        assert!(panics(|| drop(cell.set(None))));
         now.is_some_and(|now| cell.with(|inner| Arc::ptr_eq(now, inner)) == Some(true))
     });
-    assert_eq!(set.ok().flatten().as_deref(), Some(&1));
+    assert!(set.is_ok_and(|unread| !unread.is_empty()));
     assert_eq!(cell.cloned().as_deref(), Some(&2));
 }
 
@@ -143,7 +142,7 @@ fn a_value_whose_destructor_uses_its_cell() {
     drop(CELL.set(Some(Arc::new(Reentrant(5)))));
     drop(CELL.set(None));
     for _ in 0..10 {
-        CELL.settle();
+        drop(CELL.settle());
         drop(CELL.set(None));
     }
     assert!(CELL.is_empty());

@@ -124,16 +124,16 @@ fn a_heap_is_swapped_while_it_grows() {
 fn values_of_cells_are_replaced_while_they_are_read() {
     let cell = SwapCell::new();
     let value = Arc::new(5);
-    cell.set(Some(Arc::clone(&value)));
+    drop(cell.set(Some(Arc::clone(&value))));
     let sum = cell.with(|outer| {
         for number in 0..10 {
             drop(cell.set(Some(Arc::new(number))));
         }
-        cell.settle();
+        drop(cell.settle());
         cell.with(|inner| **outer + **inner)
     });
     assert_eq!(sum, Some(Some(14)));
-    cell.settle();
+    drop(cell.settle());
     assert_eq!(Arc::strong_count(&value), 1);
     let moved = cell;
     assert_eq!(moved.cloned().as_deref(), Some(&9));

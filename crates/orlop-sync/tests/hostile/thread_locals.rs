@@ -96,10 +96,10 @@ fn no_block_is_lost_that_is_counted_while_a_thread_ends() {
 fn a_value_outlives_its_readers_while_threads_end() {
     static CELL: LazyLock<SwapCell<Arc<Vec<u64>>>> = LazyLock::new(SwapCell::new);
     with_one_number(|| {
-        CELL.set(Some(Arc::new(vec![7; 64])));
+        drop(CELL.set(Some(Arc::new(vec![7; 64]))));
         let sum = CELL.with(|outer| {
             let outer_is_read = CELL.with(|inner| inner.len()) == Some(64);
-            CELL.set(Some(Arc::new(vec![7; 64])));
+            drop(CELL.set(Some(Arc::new(vec![7; 64]))));
             CELL.release_replaced();
             assert!(outer_is_read && Arc::strong_count(outer) > 0);
             outer.iter().sum::<u64>()
@@ -108,9 +108,9 @@ fn a_value_outlives_its_readers_while_threads_end() {
     });
     // With no reader left, the last value has one owner: none was leaked or kept.
     let last = Arc::new(vec![1]);
-    CELL.set(Some(Arc::clone(&last)));
-    CELL.set(None);
-    CELL.settle();
+    drop(CELL.set(Some(Arc::clone(&last))));
+    drop(CELL.set(None));
+    drop(CELL.settle());
     assert_eq!(Arc::strong_count(&last), 1);
 }
 

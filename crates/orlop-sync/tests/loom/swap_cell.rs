@@ -20,22 +20,14 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// A value of the cell: its drop ends the content. Clones, which the cell makes for the writer, do not.
-struct Whole(Value, bool);
-
-impl Clone for Whole {
-    fn clone(&self) -> Self {
-        Self(self.0.clone(), false)
-    }
-}
+/// A value of the cell: its drop ends the content.
+struct Whole(Value);
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        if self.1 {
-            // SAFETY: no reader is left; loom checks.
-            self.0.0.number.with_mut(|number| unsafe { *number = 0 });
-            self.0.0.ended.fetch_add(1, Ordering::Relaxed);
-        }
+        // SAFETY: no reader is left; loom checks.
+        self.0.0.number.with_mut(|number| unsafe { *number = 0 });
+        self.0.0.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -53,15 +45,15 @@ fn a_reader_keeps_a_replaced_value() {
     loom::model(|| {
         let (first, second) = (value(1), value(2));
         let cell = Arc::new(SwapCell::new());
-        assert!(cell.set(Some(Whole(first.clone(), true))).is_none());
+        assert!(cell.set(Some(Whole(first.clone()))).is_empty());
         let reader = {
             let cell = Arc::clone(&cell);
             thread::spawn(move || read(&cell))
         };
-        drop(cell.set(Some(Whole(second.clone(), true))));
+        drop(cell.set(Some(Whole(second.clone()))));
         let seen = reader.join().unwrap();
         assert!(seen == Some(1) || seen == Some(2), "{seen:?}");
-        cell.settle();
+        drop(cell.settle());
         assert_eq!(first.0.ended.load(Ordering::Relaxed), 1);
         drop(cell.set(None));
         assert_eq!((read(&cell), second.0.ended.load(Ordering::Relaxed)), (None, 1));
@@ -73,15 +65,15 @@ fn two_replace_while_one_reads() {
     loom::model(|| {
         let values = [value(1), value(2)];
         let cell = Arc::new(SwapCell::new());
-        drop(cell.set(Some(Whole(values[0].clone(), true))));
+        drop(cell.set(Some(Whole(values[0].clone()))));
         let (reader, other) = (Arc::clone(&cell), Arc::clone(&cell));
         let reader = thread::spawn(move || read(&reader));
         let other = thread::spawn(move || drop(other.set(None)));
-        drop(cell.set(Some(Whole(values[1].clone(), true))));
+        drop(cell.set(Some(Whole(values[1].clone()))));
         other.join().unwrap();
         assert_ne!(reader.join().unwrap(), Some(0));
         drop(cell.set(None));
-        cell.settle();
+        drop(cell.settle());
         assert!(values.iter().all(|value| value.0.ended.load(Ordering::Relaxed) == 1));
     });
 }

@@ -8,6 +8,7 @@ use super::guard::{ChangeGuard, InspectGuard, ReadGuard, Registration, WriteGuar
 use crate::borrows::{Flags, PartWrite};
 use crate::error::Result;
 use orlop_alloc::MemoryBlock;
+use orlop_host::shield::report;
 use std::ops::Range;
 
 impl StorageCell {
@@ -151,6 +152,6 @@ impl StorageCell {
         }
         let note = self.notes().get();
         let (bytes, note) = (self.bytes(), note.as_deref());
-        tracing::warn!(device = %self.device, bytes, note, "write to a guarded storage");
+        report(|| tracing::warn!(device = %self.device, bytes, note, "write to a guarded storage"));
     }
 }

@@ -5,7 +5,6 @@ use super::memory::Origin;
 use super::release::nothing_like;
 use crate::borrows::Flags;
 use crate::error::Result;
-use crate::shared::Shared;
 use orlop_alloc::{Access, Block, Error as AllocError, MemoryBlock};
 use orlop_context::Context;
 use std::ptr::NonNull;
@@ -150,6 +149,17 @@ impl<'a> WriteGuard<'a> {
         self.cell.bytes()
     }
 
+    /// Ends the guard, but not its registration: returns the index of its part, which is `None` for the
+    /// whole, and the memory that was replaced for it.
+    pub(super) fn into_registration(mut self) -> (Option<u32>, Option<MemoryBlock>) {
+        let registration = match &mut self.write {
+            Write::Whole => (None, None),
+            Write::Special { part, _former } => (*part, _former.take()),
+        };
+        std::mem::forget(self);
+        registration
+    }
+
     /// Returns the address of the bytes for reading and writing by the CPU.
     ///
     /// # Errors
@@ -158,41 +168,6 @@ impl<'a> WriteGuard<'a> {
     #[inline]
     pub(crate) fn host(&self) -> Result<NonNull<u8>> {
         host(self.block())
-    }
-}
-
-/// The registration of a writer that outlasts its guard: it ends when this is dropped.
-#[derive(Debug)]
-pub(super) struct WriteRegistration {
-    cell: Shared<StorageCell>,
-    /// `None` for the whole.
-    part: Option<u32>,
-}
-
-impl WriteRegistration {
-    /// Takes the registration of a guard of this cell.
-    pub(super) fn of(
-        cell: &Shared<StorageCell>,
-        guard: impl FnOnce(&StorageCell) -> Result<WriteGuard<'_>>,
-    ) -> Result<Self> {
-        let mut guard = guard(cell)?;
-        let (part, former) = match &mut guard.write {
-            Write::Whole => (None, None),
-            Write::Special { part, _former } => (*part, _former.take()),
-        };
-        std::mem::forget(guard);
-        let registration = Self { cell: cell.clone(), part };
-        drop(former);
-        Ok(registration)
-    }
-}
-
-impl Drop for WriteRegistration {
-    fn drop(&mut self) {
-        match self.part {
-            Some(index) => self.cell.end_part(index),
-            None => self.cell.borrows.end_write(),
-        }
     }
 }
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub trait StorageHook: Debug + Send + Sync {
     /// Allocates a block for `request` on `device`. It must have at least the requested bytes, the kind and
     /// the alignment; a block that does not is freed, and the caller gets
-    /// [`Error::StorageHook`](crate::Error::StorageHook). If zeroed memory is requested, the hook has to
-    /// ensure it; this is not checked.
+    /// [`Error::StorageHook`](crate::Error::StorageHook). If zeroed memory is requested, it is zeroed
+    /// afterwards: by the host, or by the operations of the device.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ pub(super) fn allocate(
     device: Device,
     request: &Request,
 ) -> Result<Block> {
-    let block = hook.allocate(context, device, request)?;
+    let mut block = hook.allocate(context, device, request)?;
     let address = block.as_ptr().as_ptr().addr();
     let fault = if block.device() != device {
         HookFault::Device { actual: block.device() }
@@ -72,6 +72,12 @@ pub(super) fn allocate(
     } else if !request.align.is_aligned(address) {
         HookFault::Misaligned { address, align: request.align.bytes() }
     } else {
+        if request.zeroed {
+            match block.bytes_mut() {
+                Ok(bytes) => bytes.fill(0),
+                Err(_) => context.zero(&mut block, request.stream)?,
+            }
+        }
         // Memory that the backend got elsewhere is counted like foreign memory.
         return Ok(context.adopt(block));
     };

@@ -25,6 +25,7 @@ mod resize;
 mod slices;
 mod tensor_impl;
 pub(crate) mod transfer;
+mod write_registration;
 
 pub use self::bind::BindError;
 pub(crate) use self::cell::{NewCell, StorageCell};

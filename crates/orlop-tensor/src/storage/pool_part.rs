@@ -6,7 +6,7 @@
 //! the bound storage, so it ends with its last user.
 
 use super::Storage;
-use super::guard::WriteRegistration;
+use super::write_registration::WriteRegistration;
 use crate::Tensor;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
@@ -78,7 +78,7 @@ impl Storage {
         // SAFETY: the bytes are valid and initialised while the pool has its block, which is not replaced
         // while a writer is registered, and the registration keeps the pool alive. It is the writer of these
         // bytes, so nothing else accesses them until it is dropped, with the block.
-        Ok(unsafe { Block::foreign(record, Deleter::from_owner(registration)) })
+        Ok(unsafe { Block::foreign_part(record, Deleter::from_owner(registration)) })
     }
 }
 

@@ -221,3 +221,79 @@ fn threads_share_a_pool() {
     });
     assert!(pool.write().is_ok());
 }
+
+/// Storages that are bound to parts of each other are released one after the other, not one inside the other.
+#[test]
+fn pools_in_pools_are_released_without_a_deep_stack() {
+    let context = Context::new();
+    let depth = if cfg!(miri) { 100 } else { 100_000 };
+    let released = context.scope(|| {
+        let (block, owner) = foreign(64);
+        let mut last = Storage::from_block(block);
+        for _ in 0..depth {
+            let next = Storage::unbound(&TensorOptions::new()).unwrap();
+            next.bind_part(&last, 0..64).unwrap();
+            last = next;
+        }
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(last);
+        Arc::strong_count(&owner)
+    });
+    assert_eq!((released, context.stats(Device::CPU).live()), (1, 0));
+}
+
+/// A destructor that panics ends neither the loop that releases pools nor the pools behind it.
+#[test]
+fn a_panic_while_a_pool_is_released_loses_no_other() {
+    let (block, _) = foreign(64);
+    let mut record = Record::new(block.as_ptr(), 64, Device::CPU, Access::Host);
+    record.requested = 64;
+    let (inner, bomb) = (
+        pool(64),
+        Deleter::from_closure(move |_| {
+            drop(block);
+            panic!("a deleter");
+        }),
+    );
+    // SAFETY: the closure owns the memory.
+    let outer = Storage::from_block(unsafe { Block::foreign(record, bomb) });
+    let bound = |pool: &Storage| {
+        let storage = Storage::unbound(&TensorOptions::new()).unwrap();
+        storage.bind_part(pool, 0..64).unwrap();
+        storage
+    };
+    let last = bound(&bound(&outer));
+    drop(outer);
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(last)));
+    assert!(panics.is_err());
+    let part = bound(&inner);
+    assert!(inner.read().is_err());
+    drop(bound(&part));
+    drop(part);
+    assert!(inner.read().is_ok());
+}
+
+/// The pool counts its parts: a part that was unbound is not counted again, whatever becomes of it.
+#[test]
+fn a_part_of_a_pool_is_counted_with_the_pool() {
+    let context = Context::new();
+    context.scope(|| {
+        let live = || context.stats(Device::CPU).live();
+        let whole = pool(1 << 16);
+        let pooled = live();
+        let tensor = Tensor::unbound([256], DType::F32).unwrap();
+        tensor.bind_in(&whole, 1024).unwrap();
+        let storage = tensor.storage().unwrap();
+        let block = storage.unbind().unwrap();
+        assert!(!block.is_uncounted() && live() == pooled);
+        storage.bind_block(block).unwrap();
+        assert_eq!(live(), pooled);
+        let other = Storage::from_block(storage.unbind().unwrap());
+        assert_eq!(live(), pooled);
+        assert!(whole.slice(1024..2048).unwrap().read().is_err(), "it is still leased");
+        let block = context.adopt(other.into_block().unwrap());
+        assert_eq!(live(), pooled);
+        drop(block);
+        assert!(live() == pooled && whole.read().is_ok());
+    });
+}

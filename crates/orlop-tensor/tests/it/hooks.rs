@@ -85,3 +85,27 @@ fn lies_about_later_blocks_change_nothing() {
     unbound.bind(50).unwrap();
     orlop_tensor::clear_storage_hook(device.device_type());
 }
+
+/// Zeroed memory is zero, whatever a hook returns, or the request fails.
+#[test]
+fn zeroed_memory_of_a_hook_is_zeroed() {
+    let device = Device::custom(95, 0);
+    let zeros = |access| {
+        let hook = FaultyHook(move |device, request: Request| {
+            let mut memory = Context::new().allocate(Device::CPU, &request).expect("memory");
+            memory.bytes_mut().expect("host memory").fill(0xaa);
+            let mut record = Record::new(memory.as_ptr(), memory.capacity(), device, access);
+            (record.requested, record.align) = (memory.len(), memory.align());
+            // SAFETY: the block that the deleter owns, which nothing else uses.
+            unsafe { Block::foreign(record, Deleter::from_owner(memory)) }
+        });
+        orlop_tensor::set_storage_hook(device.device_type(), Arc::new(hook));
+        let zeros = Tensor::zeros([100], TensorOptions::from(DType::Bool).device(device));
+        orlop_tensor::clear_storage_hook(device.device_type());
+        zeros
+    };
+    let tensor = zeros(Access::Host).unwrap();
+    assert!(tensor.storage().unwrap().read().unwrap().iter().all(|&byte| byte == 0));
+    // The host cannot write it, and the device has no operations.
+    assert!(matches!(zeros(Access::Device), Err(Error::Alloc(_))));
+}

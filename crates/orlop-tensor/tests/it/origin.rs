@@ -26,39 +26,48 @@ fn is_from(storage: &Storage, allocator: &AllocatorRef) -> bool {
     storage.block().expect("no write in progress").is_from(allocator)
 }
 
+/// In the default context, tests on other threads may hold a handle of the arena for a moment.
+fn in_own_context(test: impl FnOnce()) {
+    Context::new().scope(test);
+}
+
 #[test]
 fn growing_stays_in_the_arena() {
-    let arena = arena();
-    let storage = Storage::new(100, &TensorOptions::new().allocator(&arena)).unwrap();
-    storage.write().unwrap().fill(7);
-    storage.resize(5000).unwrap();
-    assert!(is_from(&storage, &arena) && storage.read().unwrap()[..100] == [7; 100]);
-    storage.reset().unwrap();
-    assert_eq!((storage.nbytes(), live(&arena)), (0, 0));
-    storage.reset().unwrap();
-    storage.resize(300).unwrap();
-    assert!(is_from(&storage, &arena));
-    storage.clear().unwrap();
-    assert_eq!(live(&arena), 0);
-    storage.resize(300).unwrap();
-    assert!(is_from(&storage, &arena));
-    drop(storage);
-    assert!(arena.is_unique(), "the kept handle was dropped");
+    in_own_context(|| {
+        let arena = arena();
+        let storage = Storage::new(100, &TensorOptions::new().allocator(&arena)).unwrap();
+        storage.write().unwrap().fill(7);
+        storage.resize(5000).unwrap();
+        assert!(is_from(&storage, &arena) && storage.read().unwrap()[..100] == [7; 100]);
+        storage.reset().unwrap();
+        assert_eq!((storage.nbytes(), live(&arena)), (0, 0));
+        storage.reset().unwrap();
+        storage.resize(300).unwrap();
+        assert!(is_from(&storage, &arena));
+        storage.clear().unwrap();
+        assert_eq!(live(&arena), 0);
+        storage.resize(300).unwrap();
+        assert!(is_from(&storage, &arena));
+        drop(storage);
+        assert!(arena.is_unique(), "the kept handle was dropped");
+    });
 }
 
 #[test]
 fn an_empty_storage_keeps_its_allocator_and_a_full_one_does_not() {
-    let arena = arena();
-    let storage = Storage::new(100, &TensorOptions::new().allocator(&arena)).unwrap();
-    assert!(arena.is_unique());
-    storage.reset().unwrap();
-    assert!(!arena.is_unique());
-    storage.resize(10).unwrap();
-    assert!(arena.is_unique());
-    drop(arena);
-    // The last handle was dropped: the context allocates.
-    storage.resize(100_000).unwrap();
-    assert_eq!(storage.nbytes(), 100_000);
+    in_own_context(|| {
+        let arena = arena();
+        let storage = Storage::new(100, &TensorOptions::new().allocator(&arena)).unwrap();
+        assert!(arena.is_unique());
+        storage.reset().unwrap();
+        assert!(!arena.is_unique());
+        storage.resize(10).unwrap();
+        assert!(arena.is_unique());
+        drop(arena);
+        // The last handle was dropped: the context allocates.
+        storage.resize(100_000).unwrap();
+        assert_eq!(storage.nbytes(), 100_000);
+    });
 }
 
 #[test]

@@ -154,7 +154,9 @@ impl tracing::Subscriber for LogCollector {
         event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
             text += &format!(" {field}={value:?}");
         });
+        let panics = text.contains("a subscriber that panics");
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        assert!(!panics);
     }
 
     fn enter(&self, _: &tracing::span::Id) {}
@@ -192,6 +194,9 @@ fn the_first_write_is_warned_of() {
         storage.allow_access();
         tensor.fill_(3.0).unwrap();
         assert_eq!(warnings(), Vec::<String>::new());
+        storage.warn_on_write("a subscriber that panics");
+        tensor.fill_(3.0).unwrap();
+        assert_eq!(warnings().len(), 1);
         // The warning comes before the deferred copy.
         let clone = tensor.lazy_clone().unwrap();
         clone.storage().unwrap().warn_on_write("a copy is made");

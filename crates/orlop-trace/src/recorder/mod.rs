@@ -79,12 +79,13 @@ use self::refusals::RefusalRecorder;
 use self::regions::RegionRecorder;
 use self::rings::Rings;
 use self::thread::RecordingGuard;
-use crate::Result;
 use crate::formats::EventCollector;
 use crate::formats::binary::BinaryWriter;
 use crate::history::{EventAction, History};
+use crate::{Result, TraceError};
 use orlop_alloc::{Event, Observer, engine_support::EventClock};
 use orlop_core::{Device, MemoryKind};
+use orlop_sync::ColdMutex;
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
@@ -128,17 +129,25 @@ struct RecorderInner {
     /// The number of events of threads that were recording already.
     skipped: AtomicU64,
     names: Mutex<NameTables>,
-    file: Mutex<DrainedFile>,
-    overwritten: AtomicU64,
+    /// The names that are in the drained file. Locked during a drain, while the writer runs.
+    file: ColdMutex<NameLookup>,
+    /// The next record of each ring that the drained file gets.
+    drained: Mutex<Vec<u64>>,
+    /// The events that were lost before now.
+    lost: AtomicU64,
 }
 
-/// The progress of the drained file.
-#[derive(Debug, Default)]
-struct DrainedFile {
-    /// The names that are in the file.
-    lookup: NameLookup,
-    /// The next record of each ring.
-    rings: Vec<u64>,
+/// Events that a drain has taken and not written: they are counted as lost when this is dropped, also by a
+/// panic of the writer.
+struct UnwrittenEvents<'a> {
+    count: u64,
+    lost: &'a AtomicU64,
+}
+
+impl Drop for UnwrittenEvents<'_> {
+    fn drop(&mut self) {
+        self.lost.fetch_add(self.count, Ordering::Relaxed);
+    }
 }
 
 impl Default for RecorderBuilder {
@@ -198,8 +207,9 @@ impl RecorderBuilder {
             allocations: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             names: Mutex::default(),
-            file: Mutex::default(),
-            overwritten: AtomicU64::new(0),
+            file: ColdMutex::default(),
+            drained: Mutex::default(),
+            lost: AtomicU64::new(0),
         };
         Recorder { inner: Arc::new(inner) }
     }
@@ -319,6 +329,7 @@ impl Recorder {
     /// # Errors
     ///
     /// Those of [`BinaryWriter::event`]. The remaining events are then lost, and counted as such.
+    /// [`TraceError::Draining`](crate::TraceError::Draining) inside the writer of a drain.
     pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<DrainReport> {
         self.drain_into(writer, false)
     }
@@ -327,27 +338,22 @@ impl Recorder {
     fn drain_into<W: Write>(&self, writer: &mut BinaryWriter<W>, is_last: bool) -> Result<DrainReport> {
         let _guard = RecordingGuard::begin();
         let inner = &*self.inner;
-        let DrainedFile { lookup, rings } = &mut *locked(&inner.file);
+        let mut lookup = inner.file.lock_unless_held().ok_or(TraceError::Draining)?;
         let mut blocks = Vec::new();
-        let lost = inner.rings.read(rings, &mut blocks);
+        let lost = inner.rings.read(&mut locked(&inner.drained), &mut blocks);
         let (regions, lost_regions) = inner.regions.drain();
         let (refusals, lost_refusals) = inner.refusals.drain(is_last);
         let lost = lost + lost_regions + lost_refusals;
-        let events = inner.decode(blocks, regions, &refusals, lookup);
-        let (mut written, mut failed) = (0, Ok(()));
+        let events = inner.decode(blocks, regions, &refusals, &mut lookup);
+        let mut unwritten = UnwrittenEvents { count: lost + events.len() as u64, lost: &inner.lost };
         for DecodedEvent { device, event, refusal } in &events {
-            failed = writer.event(*device, event, &lookup.sites);
-            if let (Ok(()), Some(refusal)) = (&failed, refusal) {
-                failed = writer.refusal(*device, refusal, &lookup.sites);
+            writer.event(*device, event, &lookup.sites)?;
+            if let Some(refusal) = refusal {
+                writer.refusal(*device, refusal, &lookup.sites)?;
             }
-            if failed.is_err() {
-                break;
-            }
-            written += 1;
+            unwritten.count -= 1;
         }
-        let lost = lost + (events.len() as u64 - written);
-        inner.overwritten.fetch_add(lost, Ordering::Relaxed);
-        failed.map(|()| DrainReport { events: written, lost })
+        Ok(DrainReport { events: events.len() as u64, lost })
     }
 
     /// Returns the number of events that cannot be read any more: overwritten before a [`Recorder::drain`],
@@ -355,10 +361,10 @@ impl Recorder {
     #[must_use]
     pub fn lost(&self) -> u64 {
         let inner = &*self.inner;
-        let file = locked(&inner.file);
-        let pending =
-            inner.rings.overwritten(&file.rings) + inner.regions.evicted() + inner.refusals.evicted();
-        pending + inner.overwritten.load(Ordering::Relaxed) + inner.skipped.load(Ordering::Relaxed)
+        let pending = inner.rings.overwritten(&locked(&inner.drained))
+            + inner.regions.evicted()
+            + inner.refusals.evicted();
+        pending + inner.lost.load(Ordering::Relaxed) + inner.skipped.load(Ordering::Relaxed)
     }
 }
 

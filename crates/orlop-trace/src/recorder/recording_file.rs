@@ -131,7 +131,7 @@ impl FileWriter {
             self.report.events += self.recorder.drain_into(file, is_last)?.events;
         } else {
             let beyond = self.recorder.drain_into(&mut self.beyond, is_last)?.events;
-            self.recorder.inner.overwritten.fetch_add(beyond, Ordering::Relaxed);
+            self.recorder.inner.lost.fetch_add(beyond, Ordering::Relaxed);
         }
         let lost = self.recorder.lost();
         if let Some(file) = &mut self.file {

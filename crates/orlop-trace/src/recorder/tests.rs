@@ -185,3 +185,15 @@ fn annotations_without_text_have_none() {
     recorder.annotate("");
     assert_eq!(events(&recorder)[0].text, TextId::NONE);
 }
+
+/// A ring, 48 bytes per event, is allocated at the first event of its thread: its size has a bound.
+#[test]
+fn a_huge_capacity_is_bounded() {
+    for capacity in [usize::MAX, (1 << 63) + 1, 1 << 62, MAX_CAPACITY + 1] {
+        let recorder = Recorder::builder().capacity(capacity).build();
+        assert_eq!(format!("{:?}", recorder.inner.rings), "Rings { capacity: 16777216, made: 0 }");
+    }
+    let recorder = Recorder::builder().capacity(3).build();
+    (0..6).for_each(|step| recorder.annotate(&format!("step {step}")));
+    assert_eq!((events(&recorder).len(), recorder.lost()), (4, 2));
+}

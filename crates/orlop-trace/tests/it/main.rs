@@ -9,6 +9,7 @@ mod mock_allocator;
 mod recorded;
 mod recorded_refusals;
 mod recorded_regions;
+mod recorder_writers;
 mod recording_files;
 mod snapshot;
 mod steps;

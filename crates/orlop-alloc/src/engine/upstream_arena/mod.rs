@@ -16,6 +16,7 @@ mod segments;
 
 use self::segments::{SegmentPart, UpstreamSegments};
 use super::arena::Reset;
+use crate::handle::ContextHandle as _;
 use crate::{
     Access, Allocator, AllocatorRef, Block, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
     RegionWatch, Request, Result, Semantics, Usage,
@@ -165,7 +166,8 @@ impl UpstreamArena {
         segments.reserved += bytes;
         drop(segments);
         let pending = PendingBytes(self, bytes);
-        let block = self.upstream.allocate(&Request { bytes, ..*request })?;
+        // As an adaptor does: budgets charge the arena's blocks, or the segments if the handle is a gate.
+        let block = self.upstream.allocate_ungated(&Request { bytes, ..*request })?;
         std::mem::forget(pending);
         let mut segments = self.segments.lock();
         segments.peak = segments.peak.max(segments.reserved);

@@ -1,7 +1,8 @@
 //! What is charged to a budget, when an allocator is passed with a request.
 
 use super::{KIND, arena, budgeted, context, limited, live, request, silent};
-use orlop_alloc::{Error, Refusal};
+use orlop_alloc::engine::UpstreamArena;
+use orlop_alloc::{Allocator as _, Error, Refusal};
 use orlop_context::Budget;
 use orlop_core::{Device, MemoryKind};
 
@@ -135,4 +136,36 @@ fn an_allocator_without_statistics_is_charged_where_it_is_registered() {
     let _registered = context.allocate_from(&silent, &request(6000)).unwrap();
     assert_eq!(live(&context), 6000);
     assert!(context.allocate_from(&silent, &request(6000)).is_err());
+}
+
+/// An arena allocates its segments as an adaptor would: past the gate of a handle that is older than it. Its
+/// blocks are charged then, and otherwise its segments.
+#[test]
+fn an_arena_over_another_allocator_is_charged_once() {
+    let cpu = Device::CPU;
+    for (is_registered, is_early, charged) in
+        [(false, true, 1024), (false, false, 4096), (true, true, 1024), (true, false, 4096)]
+    {
+        let context = context();
+        let early = context.allocator(cpu, KIND).unwrap();
+        context.set_budget(cpu, KIND, Budget::hard(6000).strict()).unwrap();
+        let below = if is_early { early } else { context.allocator(cpu, KIND).unwrap() };
+        let arena = UpstreamArena::new(below, 4096).into_ref().erase();
+        if is_registered {
+            context.register(cpu, KIND, arena.clone()).unwrap();
+        }
+        let block = context.allocate_from(&arena, &request(1024)).unwrap();
+        assert_eq!(live(&context), charged, "registered: {is_registered}, early: {is_early}");
+        drop(block);
+        assert_eq!(live(&context), if is_early { 0 } else { 4096 });
+        drop(arena);
+    }
+    // Registered before the budget.
+    let context = context();
+    let below = context.allocator(cpu, KIND).unwrap();
+    context.register(cpu, KIND, UpstreamArena::new(below, 4096).into_ref()).unwrap();
+    context.set_budget(cpu, KIND, Budget::hard(6000).strict()).unwrap();
+    let block = context.allocate(cpu, &request(4096).no_retry()).unwrap();
+    assert_eq!(live(&context), 4096);
+    drop(block);
 }

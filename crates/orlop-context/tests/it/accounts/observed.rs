@@ -2,12 +2,15 @@
 
 use super::external::foreign;
 use super::{KIND, arena, context, request};
+use orlop_alloc::adaptor::Tracking;
 use orlop_alloc::backing::System;
-use orlop_alloc::engine::Direct;
+use orlop_alloc::engine::{Direct, UpstreamArena};
 use orlop_alloc::{
-    Allocator, Event, Observer, Request, Usage,
+    Allocator, AllocatorRef, Block, Event, Observer, Request, Usage,
     engine_support::{RawBlock, RegionWatch},
 };
+use orlop_context::Context;
+use orlop_context::profile::{LeakCheck, MemorySteps};
 use orlop_core::Device;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -144,4 +147,81 @@ fn a_last_handle_that_is_dropped_by_a_callback_ends_with_nothing_locked() {
     }));
     std::thread::spawn(move || context.add_observer(Arc::new(Regions::default())));
     end.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+}
+
+/// What the profiles of a context saw of one block from `allocate`: allocations, bytes, and live blocks.
+fn profiled(context: &Context, allocate: impl Fn() -> Block) -> (u64, u64, usize, u64) {
+    let (steps, check) = (MemorySteps::on(context), LeakCheck::on(context));
+    let step = steps.step("one");
+    let block = allocate();
+    let step = step.finish().all;
+    let leaks = check.so_far().blocks().len();
+    drop(block);
+    assert!(check.finish().blocks().is_empty() && steps.step("none").finish().all.live_before == 0);
+    (step.allocations, step.allocated_bytes, leaks, context.stats(Device::CPU).live())
+}
+
+/// A block is reported once, as it is counted once: also by an adaptor over an allocator of the context,
+/// whichever of the two the context knows first, and whenever the profile began.
+#[test]
+fn a_block_of_an_adaptor_is_observed_once() {
+    let below = || Direct::new(System::new()).into_ref().erase();
+    let over = |below: &AllocatorRef| Tracking::new(below.clone()).into_ref().erase();
+    for is_registered in [true, false] {
+        for adaptor_is_first in [true, false] {
+            let context = context();
+            let below = below();
+            let over = over(&below);
+            let pair = if adaptor_is_first { [&over, &below] } else { [&below, &over] };
+            let introduce = || {
+                for allocator in pair {
+                    if is_registered {
+                        context.register(Device::CPU, KIND, allocator.clone()).unwrap();
+                    }
+                    drop(context.allocate_from(allocator, &request(64)).unwrap());
+                }
+            };
+            let later = Arc::new(Sum::default());
+            context.add_observer(Arc::clone(&later) as Arc<dyn Observer>);
+            introduce();
+            let of_over = || context.allocate_from(&over, &request(4096)).unwrap();
+            assert_eq!(profiled(&context, of_over), (1, 4096, 1, 0), "{is_registered}, {adaptor_is_first}");
+            let block = of_over();
+            assert_eq!(later.0.load(Ordering::Relaxed), 4096, "{is_registered}, {adaptor_is_first}");
+            drop(block);
+            let of_below = || context.allocate_from(&below, &request(4096)).unwrap();
+            assert_eq!(profiled(&context, of_below), (1, 4096, 1, 0));
+        }
+    }
+}
+
+/// The segment of an arena over an allocator of the context is a block of that.
+#[test]
+fn a_segment_of_an_arena_is_observed_once() {
+    let context = context();
+    let below = context.allocator(Device::CPU, KIND).unwrap();
+    let block = || {
+        let arena = UpstreamArena::new(below.clone(), 4096).into_ref().erase();
+        context.allocate_from(&arena, &request(1000)).unwrap()
+    };
+    assert_eq!(profiled(&context, block), (1, 4096, 1, 0));
+}
+
+/// Counts refusals.
+#[derive(Default)]
+struct Refused(AtomicUsize);
+
+impl Observer for Refused {
+    fn observe(&self, event: &Event<'_>) {
+        self.0.fetch_add(usize::from(matches!(event, Event::OutOfMemory { .. })), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_an_adaptor_refuses_is_observed() {
+    let (context, refused) = (context(), Arc::new(Refused::default()));
+    context.add_observer(Arc::clone(&refused) as Arc<dyn Observer>);
+    let over = super::limited(&context.allocator(Device::CPU, KIND).unwrap());
+    assert!(context.allocate_from(&over, &request(2 << 20)).is_err());
+    assert_eq!(refused.0.load(Ordering::Relaxed), 1);
 }

@@ -8,6 +8,7 @@ use crate::interchange::NamedTensors;
 use crate::{Storage, Tensor, TensorOptions};
 use orlop_context::Context;
 use orlop_core::{Alignment, Device, MemoryKind};
+use orlop_host::shield::report;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -181,7 +182,7 @@ impl SafeTensors {
         if !copied.is_empty() {
             let bytes: usize = copied.iter().map(|copied| copied.bytes).sum();
             let path = path.map(tracing::field::debug);
-            tracing::warn!(path, tensors = copied.len(), bytes, "copied: not aligned in the file");
+            report(|| tracing::warn!(path, tensors = copied.len(), bytes, "copied: not aligned in the file"));
         }
         Ok(Self { tensors: NamedTensors::of_map(path, tensors), metadata, copied, storage })
     }

@@ -223,3 +223,29 @@ fn the_search_begins_in_the_middle_of_a_run() {
         memory.restart().unwrap();
     }
 }
+
+/// Another thread has a handle of the storage, and writes as soon as it is bound: that is no stray write.
+#[test]
+fn a_storage_is_written_while_it_is_bound() {
+    let (count, rounds) = if cfg!(miri) { (1024, 2) } else { (1 << 16, 50) };
+    let parts = [0..1, 1..2].map(|steps| PlannedPart::new(0, 4 * count, [floats(count, steps)]));
+    for round in 0..rounds {
+        let mut memory = memory_of(4 * count, &parts).unwrap();
+        memory.sanitize(true).unwrap();
+        memory.tensor(0).unwrap().fill_(round).unwrap();
+        memory.advance(1).unwrap();
+        let mine = Tensor::unbound([count], DType::F32).unwrap();
+        let (theirs, is_running) = (mine.clone(), std::sync::Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                is_running.wait();
+                while theirs.fill_(7.0).is_err() {
+                    std::hint::spin_loop();
+                }
+            });
+            is_running.wait();
+            memory.bind(1, mine.storage().unwrap()).unwrap();
+        });
+        memory.advance(2).unwrap();
+    }
+}
