@@ -257,9 +257,8 @@ impl<D: GoldenDevice> TorchRun<D> {
             TorchOperation::ReleasePool(pool) => self.engine.release_pool(pool)?,
             TorchOperation::PoolOnOom(pool, allowed) => self.engine.use_pool_on_oom(pool, allowed)?,
             TorchOperation::EmptyPool(pool) => self.engine.empty_pool(pool)?,
-            // PyTorch's answers are those without the marks: during a capture it queries events and releases
-            // memory, which the recorded device allowed. This engine does neither, so it is not told.
-            TorchOperation::Capture(_) => {}
+            TorchOperation::Capture(true) => self.engine.mark_capture_begin(),
+            TorchOperation::Capture(false) => self.engine.mark_capture_end()?,
         }
         Ok(None)
     }

@@ -164,6 +164,11 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         self.call("has_ended", |inner| Ok(inner.has_ended(stream))).unwrap_or(false)
     }
 
+    /// Returns `true` if a stream captures, or if that is not known.
+    pub(crate) fn is_capturing(&self, stream: StreamId) -> bool {
+        self.call("is_capturing", |inner| Ok(inner.is_capturing(stream))).unwrap_or(true)
+    }
+
     /// Waits, on the host, for all work that a stream was given so far. If that fails it may still run.
     pub(crate) fn finish(&self, stream: StreamId) -> Result<(), CallFailure> {
         let event = self.record(stream)?;

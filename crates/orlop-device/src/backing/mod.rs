@@ -170,6 +170,14 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
         false
     }
 
+    /// Returns `true` if a stream captures a graph, or if that is not known. Only asked while a capture is
+    /// [marked](crate::Engine::mark_capture_begin), by policies without
+    /// [`quiet_captures`](crate::Extensions::quiet_captures).
+    fn is_capturing(&self, stream: StreamId) -> bool {
+        let _ = stream;
+        true
+    }
+
     /// Returns the bytes of memory of the device.
     fn memory(&self) -> u64;
 

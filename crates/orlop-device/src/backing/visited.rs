@@ -174,6 +174,10 @@ unsafe impl<B: DeviceBacking> DeviceBacking for VisitedDevice<B> {
         self.inner.has_ended(stream)
     }
 
+    fn is_capturing(&self, stream: StreamId) -> bool {
+        self.inner.is_capturing(stream)
+    }
+
     fn memory(&self) -> u64 {
         self.inner.memory()
     }

@@ -44,6 +44,10 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             true if paged => self.grow_in_pages(request),
             true => self.grow_by_region(request, bytes),
         };
+        if grown.is_some() {
+            let private = self.pools[request.pool as usize].private;
+            self.private.count_growth(private);
+        }
         grown.or_else(|| self.take_wasteful(request))
     }
 
@@ -51,7 +55,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     /// first; or, where the waste is bounded, the largest, which serve the fewest requests.
     fn make_room(&mut self, request: &PoolRequest, bytes: usize) {
         // A release waits for streams, which would end a capture.
-        if self.private.is_capturing() {
+        if self.is_capturing() {
             return;
         }
         while self.is_beyond_peak(request, bytes) {

@@ -52,12 +52,12 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline(always)]
     pub(crate) fn allocate_cached(&mut self, request: &DeviceRequest) -> Result<DeviceBlock, CacheMiss> {
         let stream = self.streams.number(request.stream);
-        self.poll();
+        self.poll(stream);
         if let Some(loss) = self.backing.loss() {
             return Err(CacheMiss::Refused(loss.into()));
         }
         if self.streams.is_uncommon {
-            if self.streams.is_crowded && !self.private.is_capturing() {
+            if self.streams.is_crowded && !self.is_capturing() {
                 return Err(CacheMiss::Crowded(*request));
             }
             if self.streams.is_foreign(stream) {
@@ -292,7 +292,12 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         if let Some(chunk) = self.grow(request) {
             return Some(chunk);
         }
-        // 7. Large regions that are never split are released, and growth is tried again.
+        // 7. Free memory of private pools that lend theirs.
+        if !self.failures.is_final()
+            && let Some(chunk) = self.search_lending_pools(request) {
+            return Some(chunk);
+        }
+        // 8. Large regions that are never split are released, and growth is tried again.
         if !self.failures.is_final()
             && self.release_oversize(request)
             && let Some(chunk) = self.grow(request)
@@ -303,12 +308,8 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             // The device did not refuse memory, but failed: more room does not help.
             return None;
         }
-        // 8. Free memory of private pools that lend theirs.
-        if let Some(chunk) = self.search_lending_pools(request) {
-            return Some(chunk);
-        }
         // What follows waits for streams and releases memory: neither is legal during a capture.
-        if self.private.is_capturing() {
+        if self.is_captured(request.stream) {
             return None;
         }
         // 9. All streams are waited for; a block that was pending may fit, or a chunk of another pool.

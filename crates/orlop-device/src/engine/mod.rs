@@ -16,13 +16,15 @@
 //! | `whole_regions` | wholly free regions, which are released before the engine grows beyond the peak |
 //! | `other_streams` | a chunk of another stream, which the request's stream waits for |
 //! | `stream_borders` | free neighbours of different streams, and how they merge |
-//! | `private_pools` | pools of captured graphs |
+//! | `private_pools`, `lending` | pools of captured graphs; those that lend their free memory |
+//! | `captures` | captures in progress |
 //! | `failures` | failed calls of the device |
 //! | `chunks`, `free_index` | data: the table of chunks, free chunks by size |
 //! | `retire` | streams that end, and foreign ones |
 //! | `pools`, `stream_table` | data: pools and regions; the numbers of streams |
 //! | `inspect`, `watch` | segments and invariants; region events for observers |
 
+mod captures;
 mod chunks;
 mod failures;
 mod free;
@@ -30,6 +32,7 @@ mod free_index;
 mod grow;
 mod inspect;
 mod ladder;
+mod lending;
 mod other_streams;
 mod pending;
 mod pools;
@@ -142,6 +145,8 @@ pub struct Engine<B: DeviceBacking> {
     pub(crate) pending: PendingFrees,
     pub(crate) borders: StreamBorders,
     pub(crate) private: PrivatePools,
+    /// The number of captures in progress.
+    captures: u32,
     /// The number of the stream whose large requests are logged to find their period; `NONE` if there is
     /// none.
     pub(crate) watched_stream: u32,
@@ -190,6 +195,7 @@ impl<B: DeviceBacking> Engine<B> {
             pending: PendingFrees::default(),
             borders: StreamBorders::default(),
             private: PrivatePools::default(),
+            captures: 0,
             watched_stream,
             period: StreamPeriod::default(),
             free_by_address: BTreeMap::new(),
@@ -322,7 +328,7 @@ impl<B: DeviceBacking> Drop for Engine<B> {
     fn drop(&mut self) {
         self.note_all_gone();
         // Blocks were freed while their streams ran.
-        let is_capturing = self.private.is_capturing();
+        let is_capturing = self.is_capturing();
         let is_running = |stream: &StreamId| is_capturing || self.backing.finish(*stream).is_err();
         let mut running = self.streams.existing().filter(is_running).count();
         for (event, stream) in self.pending.events() {

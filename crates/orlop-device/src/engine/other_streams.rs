@@ -14,7 +14,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Takes the best fitting chunk that only other streams may still use: a free chunk of another stream, or
     /// a pending block without events. The request's stream waits for these streams.
     pub(crate) fn steal(&mut self, request: &PoolRequest) -> Option<Index> {
-        if self.private.is_capturing() {
+        if self.is_capturing() {
             return None;
         }
         let free = self.free_elsewhere(request);
@@ -83,7 +83,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// [`wait_for`](Self::wait_for), with the error. It does not use the failures of a request: it is also
     /// called while another thread's request is on the slow path.
     pub(crate) fn try_wait_for(&mut self, stream: u32, other: u32) -> Result<(), DeviceError> {
-        if self.private.is_capturing() {
+        if self.is_capturing() {
             return Err(DeviceError::DuringCapture);
         }
         let waits = self.backing.wait_for(self.streams.id(stream), self.streams.id(other));

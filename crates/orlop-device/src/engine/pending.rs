@@ -139,7 +139,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Makes a block pending that other streams use.
     pub(crate) fn free_later(&mut self, chunk: Index) {
         self.chunks[chunk].state = ChunkState::Pending;
-        if self.private.is_capturing() {
+        if self.is_free_captured(chunk) {
             self.pending.without_events.push(chunk);
         } else if self.is_lazy() && !self.users(chunk).any(|user| self.streams.is_foreign(user)) {
             self.pending.unrecorded.push(chunk);
@@ -165,6 +165,9 @@ impl<B: DeviceBacking> Engine<B> {
         streams.sort_unstable();
         streams.dedup();
         for stream in streams {
+            if self.is_captured(stream) {
+                continue;
+            }
             let event = self.backing.record(self.streams.id(stream));
             let Ok(event) = self.noted(event) else { continue };
             let place = stream as usize;
@@ -202,24 +205,24 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Records the events of all blocks without them: one in each stream that uses some.
     pub(crate) fn record_unrecorded(&mut self) {
-        if !self.pending.unrecorded.is_empty() && !self.private.is_capturing() {
+        if !self.pending.unrecorded.is_empty() && !self.is_capturing() {
             let chunks = std::mem::take(&mut self.pending.unrecorded);
             self.record_events(&chunks);
         }
     }
 
-    /// Queries events, and frees the blocks that waited for them.
+    /// Queries events for a call of a stream, and frees the blocks that waited for them.
     #[inline(always)]
-    pub(crate) fn poll(&mut self) {
+    pub(crate) fn poll(&mut self, stream: u32) {
         if !self.pending.is_empty() || !self.pending.without_events.is_empty() {
-            self.poll_events();
+            self.poll_events(stream);
         }
     }
 
     #[inline(never)]
-    fn poll_events(&mut self) {
+    fn poll_events(&mut self, stream: u32) {
         // No event of before it may be queried during a capture, and none can be recorded.
-        if self.private.is_capturing() {
+        if self.is_captured(stream) {
             return;
         }
         self.retry_events();

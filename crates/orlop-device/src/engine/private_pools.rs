@@ -1,8 +1,8 @@
 //! Private pools: memory that only a captured graph uses, so that its blocks keep their addresses.
 
-use super::chunks::Index;
+use super::lending::LendingPools;
 use super::pools::Pool;
-use super::{Engine, PoolRequest};
+use super::Engine;
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
 use crate::policy::IndexKind;
@@ -42,32 +42,28 @@ pub(crate) struct PrivatePools {
     pools: Vec<PrivatePool>,
     /// Routes to private pools: the index of the pool, and the streams whose requests go there.
     routes: Vec<(usize, StreamFilter)>,
-    /// The number of captures in progress.
-    captures: u32,
+    /// Those that lend their free memory to other requests before these fail.
+    pub(crate) lending: LendingPools,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct PrivatePool {
-    /// `None` if it has neither users nor memory: the next new one reuses it.
+    /// `None` if it was dropped.
     id: Option<PoolId>,
     users: u32,
     small: u16,
     large: u16,
-    on_oom: bool,
+    /// The number of times that the engine grew for it, less the releases of its memory (PyTorch:
+    /// `cudaMalloc_count`).
+    growths: u32,
 }
 
 impl PrivatePools {
-    /// Returns `true` if a stream captures.
-    #[inline]
-    pub(crate) fn is_capturing(&self) -> bool {
-        self.captures > 0
-    }
-
-    /// Returns the private pools, small and large, for the requests of a stream; `None` if the common ones
-    /// serve it.
+    /// Returns the private pools, small and large, for the requests of a stream: of its routes the newest
+    /// counts. `None` if the common ones serve it.
     #[inline]
     pub(crate) fn route(&self, stream: StreamId) -> Option<(u16, u16)> {
-        let (place, _) = self.routes.iter().find(|(_, streams)| streams.matches(stream))?;
+        let (place, _) = self.routes.iter().rev().find(|(_, streams)| streams.matches(stream))?;
         self.pools.get(*place).map(|pool| (pool.small, pool.large))
     }
 
@@ -81,10 +77,29 @@ impl PrivatePools {
         unused.flat_map(|pool| [pool.small as usize, pool.large as usize])
     }
 
+    /// Returns the pools, small and large, of a private pool.
+    pub(crate) fn pools_of(&self, id: PoolId) -> Option<[u16; 2]> {
+        let pool = self.pools.get(self.place(id)?)?;
+        Some([pool.small, pool.large])
+    }
+
     /// Returns the pools, small and large, of a private pool; `None` if it has users.
     pub(crate) fn unused(&self, id: PoolId) -> Option<[u16; 2]> {
-        let pool = self.pools.get(self.place(id)?).filter(|pool| pool.users == 0)?;
-        Some([pool.small, pool.large])
+        self.pools_of(id).filter(|_| self.place(id).is_some_and(|place| self.pools[place].users == 0))
+    }
+
+    /// Counts that the engine grew for a pool, which may be private.
+    pub(crate) fn count_growth(&mut self, private: Option<u32>) {
+        if let Some(pool) = private.and_then(|place| self.pools.get_mut(place as usize)) {
+            pool.growths = pool.growths.saturating_add(1);
+        }
+    }
+
+    /// Counts that memory of a pool was released, which may be private.
+    pub(crate) fn count_release(&mut self, private: Option<u32>) {
+        if let Some(pool) = private.and_then(|place| self.pools.get_mut(place as usize)) {
+            pool.growths = pool.growths.saturating_sub(1);
+        }
     }
 
     /// Returns `true` for a private pool with users.
@@ -132,28 +147,6 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(())
     }
 
-    /// Marks the begin of a capture (PyTorch: `mark_capture_begin`). Until its end no event is recorded or
-    /// queried, no stream waits for another or is waited for, and no memory is released or moved. Captures
-    /// may overlap.
-    pub fn mark_capture_begin(&mut self) {
-        self.private.captures = self.private.captures.saturating_add(1);
-    }
-
-    /// Marks the end of a capture, after it has ended: the events of blocks that were freed meanwhile are
-    /// recorded.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::NoCapture`] if there is none.
-    pub fn mark_capture_end(&mut self) -> Result<(), DeviceError> {
-        self.private.captures = self.private.captures.checked_sub(1).ok_or(DeviceError::NoCapture)?;
-        if !self.private.is_capturing() {
-            // Foreign streams may end now.
-            self.retry_events();
-        }
-        Ok(())
-    }
-
     /// Removes a user of a private pool. The memory of a pool without users can be released to the device
     /// (PyTorch: `release_pool`).
     ///
@@ -174,12 +167,17 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// [`DeviceError::NoPool`] if there is none of this id.
     pub fn use_pool_on_oom(&mut self, id: PoolId, allowed: bool) -> Result<(), DeviceError> {
-        let place = self.private.place(id).ok_or(DeviceError::NoPool { id })?;
-        self.private.pools[place].on_oom = allowed;
+        self.private.place(id).ok_or(DeviceError::NoPool { id })?;
+        if allowed {
+            self.private.lending.insert(id);
+        } else {
+            self.private.lending.remove(id);
+        }
         Ok(())
     }
 
-    /// Returns the pools, small and large, of a private pool that an engine begins with: it has a user.
+    /// Returns the pools, small and large, of a private pool that an engine begins with: it has a user, and
+    /// another region.
     pub(crate) fn private_pools(&mut self, id: PoolId) -> Result<(u16, u16), DeviceError> {
         let place = match self.private.place(id) {
             Some(place) => place,
@@ -187,14 +185,15 @@ impl<B: DeviceBacking> Engine<B> {
         };
         let pool = &mut self.private.pools[place];
         pool.users = pool.users.max(1);
+        pool.growths = pool.growths.saturating_add(1);
         Ok((pool.small, pool.large))
     }
 
     fn add_private(&mut self, id: PoolId) -> Result<usize, DeviceError> {
-        let vacant = self.private.pools.iter().position(|pool| pool.id.is_none());
+        let vacant = self.private.pools.iter().position(|pool| pool.id.is_none() && !self.has_memory(pool));
         if let Some(place) = vacant {
             let pool = &mut self.private.pools[place];
-            (pool.id, pool.on_oom) = (Some(id), false);
+            (pool.id, pool.growths) = (Some(id), 0);
             return Ok(place);
         }
         let place = self.private.pools.len();
@@ -211,36 +210,31 @@ impl<B: DeviceBacking> Engine<B> {
             users: 0,
             small,
             large: small + 1,
-            on_oom: false,
+            growths: 0,
         });
         Ok(place)
     }
 
-    /// Removes private pools that have neither users nor memory.
-    pub(crate) fn drop_empty_private(&mut self) {
-        let PrivatePools { pools, routes, .. } = &mut self.private;
-        for (place, pool) in pools.iter_mut().enumerate() {
-            let has_memory =
-                |region: &super::pools::Region| region.pool == pool.small || region.pool == pool.large;
-            // A pool can lose its users while requests go to it.
-            let is_used = pool.users > 0 || routes.iter().any(|&(other, _)| other == place);
-            if !is_used && !self.regions.iter().any(|(_, region)| has_memory(region)) {
-                pool.id = None;
-            }
-        }
+    /// Returns `true` if a private pool has regions.
+    fn has_memory(&self, pool: &PrivatePool) -> bool {
+        self.regions.iter().any(|(_, region)| region.pool == pool.small || region.pool == pool.large)
     }
 
-    /// Searches the private pools that lend their free memory.
-    pub(crate) fn search_lending_pools(&mut self, request: &PoolRequest) -> Option<Index> {
-        if !self.policy.lends_pools() || self.pools[request.pool as usize].private.is_some() {
-            return None;
+    /// Drops a private pool that has neither users nor memory, or all of them. By PyTorch's rules the number
+    /// of growths counts: of several pages that a pool grew by at once, those that are not released with the
+    /// first stay reserved, and nothing uses them any more.
+    pub(crate) fn drop_empty_private(&mut self, only: Option<PoolId>) {
+        let counts_growths = !self.policy.mixes_streams();
+        for place in 0..self.private.pools.len() {
+            let pool = self.private.pools[place];
+            let Some(id) = pool.id.filter(|&id| only.is_none_or(|only| only == id)) else { continue };
+            // A pool can lose its users while requests go to it.
+            let is_used = pool.users > 0 || self.private.routes.iter().any(|&(other, _)| other == place);
+            let has_memory = if counts_growths { pool.growths > 0 } else { self.has_memory(&pool) };
+            if !is_used && !has_memory {
+                self.private.pools[place].id = None;
+                self.private.lending.remove(id);
+            }
         }
-        let allowed: Vec<PrivatePool> =
-            self.private.pools.iter().filter(|pool| pool.id.is_some() && pool.on_oom).copied().collect();
-        let small = request.size <= self.policy.small_limit;
-        allowed.into_iter().find_map(|pool| {
-            let pool = if small { pool.small } else { pool.large };
-            self.search(&PoolRequest { pool, ..*request })
-        })
     }
 }

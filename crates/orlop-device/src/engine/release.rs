@@ -102,7 +102,7 @@ impl<B: DeviceBacking> Engine<B> {
 
 impl<B: DeviceBacking> SlowPath<'_, B> {
     pub(crate) fn empty_cache(&mut self) -> Result<(), DeviceError> {
-        if self.private.is_capturing() {
+        if self.is_capturing() {
             return Ok(());
         }
         self.failures.begin();
@@ -113,7 +113,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     }
 
     pub(crate) fn empty_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
-        let Some(pools) = self.private.unused(id).filter(|_| !self.private.is_capturing()) else {
+        let Some(pools) = self.private.unused(id).filter(|_| !self.is_capturing()) else {
             return Ok(());
         };
         self.failures.begin();
@@ -122,14 +122,14 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         for pool in pools {
             self.release_pool_memory(pool.into(), 0);
         }
-        self.drop_empty_private();
+        self.drop_empty_private(Some(id));
         self.first_failure()
     }
 
     pub(crate) fn trim(&mut self, target: u64) -> Result<u64, DeviceError> {
         self.failures.begin();
         let before = self.stats.reserved_bytes.all.current;
-        if before > target && !self.private.is_capturing() {
+        if before > target && !self.is_capturing() {
             self.index_last_freed();
             self.release_cached(target);
             self.lower_high_water(target);
@@ -216,11 +216,11 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     }
 
     fn release_segment(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
-        if self.private.is_capturing() {
+        if self.is_capturing() {
             return false;
         }
-        self.poll();
         let stream = self.streams.number(stream);
+        self.poll(stream);
         let free = self.pools.iter().filter_map(|pool| pool.stream(stream)).map(|of| &of.free);
         let mut found = free.filter_map(|free| {
             free.at(&self.chunks, bytes, address).or_else(|| {
@@ -249,7 +249,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         for pool in pools {
             self.release_pool_memory(pool, target);
         }
-        self.drop_empty_private();
+        self.drop_empty_private(None);
     }
 
     fn release_pool_memory(&mut self, pool: usize, target: u64) {

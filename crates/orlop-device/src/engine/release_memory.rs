@@ -42,6 +42,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             return false;
         }
         let small = is_small(pool);
+        self.count_release(pool);
         self.note(RegionAction::Released, region, address, size);
         self.chunks.remove(index);
         self.regions.remove(region);
@@ -50,7 +51,6 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         if size >= self.policy.max_split {
             self.stats.oversize_segments.sub(1);
         }
-        self.stats.num_device_free += 1;
         true
     }
 
@@ -74,7 +74,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             Ok(()) => {
                 let small = is_small(pool);
                 self.stats.reserved_bytes.sub(small, (end - begin) as u64);
-                self.stats.num_device_free += 1;
+                self.count_release(pool);
                 self.note(RegionAction::Unmapped, region, begin, end - begin);
                 self.make_unmapped(carved);
                 Some(carved)
@@ -94,7 +94,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     /// call failed, and during a capture, which a wait would end: what needs the wait is not done then.
     #[must_use]
     pub(crate) fn finish(&mut self, stream: u32) -> bool {
-        if self.private.is_capturing() {
+        if self.is_captured(stream) {
             return false;
         }
         let stream = self.streams.id(stream);
@@ -127,6 +127,13 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
 }
 
 impl<B: DeviceBacking> Engine<B> {
+    /// Counts that memory of a pool was released.
+    fn count_release(&mut self, pool: u16) {
+        self.stats.num_device_free += 1;
+        let private = self.pools[pool as usize].private;
+        self.private.count_release(private);
+    }
+
     /// Keeps a chunk that is in no index, and whose release failed, out of use for ever.
     pub(crate) fn leak(&mut self, index: Index) {
         let chunk = &mut self.chunks[index];

@@ -76,7 +76,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Makes the free memory of a stream that of another, which waits for it on the device, or else the host
     /// does.
     fn hand_over(&mut self, from: u32, to: u32) -> Result<(), DeviceError> {
-        if self.private.is_capturing() {
+        if self.is_capturing() {
             return Err(DeviceError::DuringCapture);
         }
         if self.try_wait_for(to, from).is_err() {

@@ -77,7 +77,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Merges free neighbours of different streams for a request, unless there is a capture, in whose streams
     /// no event may be recorded. Returns `true` if there were any.
     pub(crate) fn merge_streams_for(&mut self, request: &PoolRequest) -> bool {
-        !self.private.is_capturing() && self.merge_streams(request.stream)
+        !self.is_capturing() && self.merge_streams(request.stream)
     }
 
     /// Gives one stream all free chunks that border on another stream's, so that they merge. Returns `true`

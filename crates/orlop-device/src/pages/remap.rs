@@ -98,7 +98,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         if !may_map || !self.fill_with_new(claim) {
             // If a call failed, no page moves in place of new ones. A move waits for streams, which would end
             // a capture.
-            if !self.failures.is_final() && !self.private.is_capturing() {
+            if !self.failures.is_final() && !self.is_capturing() {
                 self.fill_by_remap(claim);
             }
             let may_exceed = purpose == PagePurpose::Request && !self.failures.is_final();

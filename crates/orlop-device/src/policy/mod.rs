@@ -101,6 +101,9 @@ pub struct Extensions {
     /// the request. In a program that repeats itself reserved bytes grow instead, by up to the peak,
     /// until it allocates and releases no region any more.
     pub bound_waste: bool,
+    /// While a graph is captured, keep the calls for every stream to the rules of a capture. PyTorch keeps
+    /// those for streams that capture ([`DeviceBacking::is_capturing`](crate::DeviceBacking::is_capturing)).
+    pub quiet_captures: bool,
     /// When pages had to move, look for a period in the requests, and plan its blocks so that none will.
     pub plan_periods: bool,
 }
@@ -153,6 +156,7 @@ impl Policy {
                 keep_last_freed: true,
                 by_lifetime: true,
                 bound_waste: false,
+                quiet_captures: true,
                 plan_periods: true,
             },
             ..Self::torch(&TorchConf::default())

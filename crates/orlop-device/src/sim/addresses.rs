@@ -60,9 +60,9 @@ impl AddressSpace {
         Self { next: first, order: RegionOrder::Ascending }
     }
 
-    /// Regions descend from `first`; reservations ascend.
-    pub(crate) fn descending(first: usize) -> Self {
-        Self { next: first, order: RegionOrder::Descending(first) }
+    /// Regions descend from `top`; reservations ascend from `first`.
+    pub(crate) fn descending(first: usize, top: usize) -> Self {
+        Self { next: first, order: RegionOrder::Descending(top) }
     }
 
     /// Regions fill the lowest holes from `first` on.
@@ -217,11 +217,11 @@ mod tests {
 
     #[test]
     fn descending_addresses_are_used_once() {
-        let mut addresses = AddressSpace::descending(64 * MIB);
+        let mut addresses = AddressSpace::descending(MIB, 64 * MIB);
         assert_eq!(addresses.allocate(1), Some(62 * MIB));
         addresses.release(62 * MIB, 1);
         assert_eq!(addresses.allocate(3 * MIB), Some(58 * MIB));
-        assert_eq!(addresses.reserve(1), Some(64 * MIB));
+        assert_eq!(addresses.reserve(1), Some(MIB));
         assert_eq!(addresses.allocate(58 * MIB), None);
     }
 

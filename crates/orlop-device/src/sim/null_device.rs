@@ -5,7 +5,7 @@ use super::completion_queue::CompletionQueues;
 use crate::backing::{BackingError, DeviceBacking, EventId, IdleStreams, MemoryMeter};
 use orlop_alloc::Access;
 use orlop_core::{Device, StreamId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 /// A simulated device: a size and addresses, and no memory behind them.
@@ -32,6 +32,8 @@ struct NullState {
     expected: HashMap<usize, VecDeque<usize>>,
     /// The addresses of the next reservations.
     reservations: VecDeque<usize>,
+    /// The streams that capture.
+    capturing: HashSet<StreamId>,
 }
 
 impl NullDevice {
@@ -56,10 +58,10 @@ impl NullDevice {
     }
 
     /// Creates a device of `memory` bytes whose regions are below all before, from 2^41 bytes above the
-    /// [first address](Self::FIRST_ADDRESS) down. Reservations ascend.
+    /// [first address](Self::FIRST_ADDRESS) down. Reservations ascend from there.
     #[must_use]
     pub fn descending(device: Device, memory: u64) -> Self {
-        Self::with(device, memory, AddressSpace::descending(Self::FIRST_ADDRESS + (1 << 41)))
+        Self::with(device, memory, AddressSpace::descending(Self::FIRST_ADDRESS, Self::FIRST_ADDRESS + (1 << 41)))
     }
 
     /// Creates a device of `memory` bytes whose regions are in the lowest hole that is large enough:
@@ -79,6 +81,7 @@ impl NullDevice {
                 meter: MemoryMeter::new(memory),
                 expected: HashMap::new(),
                 reservations: VecDeque::new(),
+                capturing: HashSet::new(),
             }),
             streams: IdleStreams::default(),
         }
@@ -88,6 +91,12 @@ impl NullDevice {
     /// they are once they are waited for.
     pub fn set_events_done(&self, done: bool) {
         self.streams.set_events_done(done);
+    }
+
+    /// Sets whether a stream captures. At first none does.
+    pub fn set_capturing(&self, stream: StreamId, captures: bool) {
+        let capturing = &mut self.state().capturing;
+        if captures { capturing.insert(stream) } else { capturing.remove(&stream) };
     }
 
     /// Gives a stream a completion queue: from now on its events complete when
@@ -251,6 +260,10 @@ unsafe impl DeviceBacking for NullDevice {
     fn wait(&self, _: StreamId, _: EventId) -> Result<(), BackingError> {
         self.streams.wait();
         Ok(())
+    }
+
+    fn is_capturing(&self, stream: StreamId) -> bool {
+        self.state().capturing.contains(&stream)
     }
 
     fn memory(&self) -> u64 {
