@@ -2,19 +2,23 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `known` | the devices in use, and how the use of others ended |
 //! | `scope` | the context of the calling thread, switched for a call and restored |
 //! | `events` | events, reused |
-//! | `streams` | the streams of all devices, by their ids |
+//! | `stream_table` | the streams of all devices, by their ids |
+//! | `streams` | the streams that programs create, adopt and borrow |
 
 mod events;
+mod known;
 mod scope;
+mod stream_table;
 mod streams;
 
 pub(crate) use self::events::EventPool;
 pub(crate) use self::events::{forget, record, synchronize, wait};
 pub(crate) use self::scope::DriverScope;
+pub(crate) use self::stream_table::{StreamTarget, has_ended, resolve};
 pub use self::streams::DeviceStream;
-pub(crate) use self::streams::{StreamTarget, has_ended, resolve};
 
 use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;
@@ -22,8 +26,8 @@ use cudarc::driver::CudaContext;
 use orlop_alloc::DeviceMemory;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::{Device, StreamId};
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
+use std::{fmt, ptr};
 
 /// A CUDA device, as this process uses it: one context, shared by all allocators and operations.
 ///
@@ -50,30 +54,6 @@ pub(crate) struct DeviceState {
     pub(crate) events: EventPool,
 }
 
-/// A device in the list of those in use.
-struct KnownDevice {
-    ordinal: u16,
-    key: u16,
-    state: Weak<DeviceState>,
-}
-
-/// The devices in use. Events and default streams are found here.
-static DEVICES: Mutex<Vec<KnownDevice>> = Mutex::new(Vec::new());
-
-fn devices() -> MutexGuard<'static, Vec<KnownDevice>> {
-    DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns a device that is in use.
-fn device_in_use(ordinal: u16) -> Option<Arc<DeviceState>> {
-    devices().iter().filter(|known| known.ordinal == ordinal).find_map(|known| known.state.upgrade())
-}
-
-/// Returns the device whose events have this key. `None` if it is gone.
-fn device_by_key(key: u16) -> Option<Arc<DeviceState>> {
-    devices().iter().find(|known| known.key == key)?.state.upgrade()
-}
-
 impl CudaDevice {
     /// Opens a device: its primary context, which CUDA's runtime, PyTorch and cudarc use too. While the
     /// process uses it already, returns the same one.
@@ -87,7 +67,7 @@ impl CudaDevice {
         if ordinal >= count {
             return Err(CudaError::NoSuchDevice { ordinal, count });
         }
-        if let Some(state) = device_in_use(ordinal) {
+        if let Some(state) = known::in_use(ordinal) {
             return Ok(Self { state });
         }
         let restored = DriverScope::of_caller(driver)?;
@@ -109,34 +89,18 @@ impl CudaDevice {
         let count = driver.device_count();
         let number = u16::try_from(context.ordinal()).ok().filter(|&number| number < count);
         let ordinal = number.ok_or(CudaError::NoSuchDevice { ordinal: u16::MAX, count })?;
-        // Opened one at a time: one state for one device.
-        static OPENING: Mutex<u16> = Mutex::new(0);
-        let mut last_key = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = device_in_use(ordinal) {
-            return if state.context.cu_ctx() == context.cu_ctx() {
-                Ok(Self { state })
-            } else {
-                Err(CudaError::OtherContext { device: Device::cuda(ordinal) })
-            };
+        if let Some(state) = known::in_use(ordinal)
+            && state.context.cu_ctx() == context.cu_ctx()
+        {
+            return Ok(Self { state });
         }
-        // After 65,536 devices the numbers start anew.
-        loop {
-            *last_key = last_key.wrapping_add(1);
-            if device_by_key(*last_key).is_none() {
-                break;
-            }
-        }
-        let key = *last_key;
-        let events = EventPool::default();
+        let (events, key) = (EventPool::default(), known::UNPUBLISHED);
         let mut state = DeviceState { driver, context, ordinal, key, total: 0, context_id: None, events };
         let found = state.enter().and_then(|scope| Ok((scope.memory()?, scope.context_id()?)));
         let (memory, context_id) = found?;
         (state.total, state.context_id) = (memory.total, context_id);
-        let state = Arc::new(state);
-        let mut devices = devices();
-        devices.retain(|known| known.state.strong_count() > 0);
-        devices.push(KnownDevice { ordinal, key, state: Arc::downgrade(&state) });
-        Ok(Self { state })
+        // No lock is held before: what the calls report may open the device too.
+        Ok(Self { state: known::publish(state)? })
     }
 
     /// Returns the device's name in orlop.
@@ -223,20 +187,32 @@ impl DeviceState {
     }
 }
 
-impl Drop for DeviceState {
-    /// Waits for all work of the context: the events of a device that is gone count as complete, and pinned
-    /// memory may outlive the device.
-    fn drop(&mut self) {
-        // A device that is lost, or a driver that is shutting down, has no work left to wait for.
-        let Ok(scope) = self.enter() else { return };
-        // SAFETY: the context is current.
-        let finished = unsafe { call!(scope.driver(), cuCtxSynchronize()) };
-        if let Err(failure) = finished {
-            trace_guarded(
-                || tracing::error!(%failure, "the work of a device that is closed was not finished"),
-            );
-        }
+impl DeviceState {
+    /// Waits for the work that memory of other devices waits for: that of events in use and of the default
+    /// stream. Other streams have recorded an event at their end. No wait for the whole context: that would
+    /// end a capture in it.
+    fn finish(&self) -> Result<(), CudaError> {
+        let scope = self.enter()?;
+        let finished = self.events.synchronize(&scope).and_then(|()| scope.finish_stream(ptr::null_mut()));
         self.events.destroy(&scope);
+        finished
+    }
+}
+
+impl Drop for DeviceState {
+    fn drop(&mut self) {
+        if self.key == known::UNPUBLISHED {
+            return;
+        }
+        known::begin_closing(self.key);
+        let finished = self.finish();
+        known::end_closing(self.key, finished.is_ok());
+        if let Err(error) = finished {
+            let device = self.device();
+            trace_guarded(|| {
+                tracing::error!(%device, %error, "closed before its work: memory that this uses is kept");
+            });
+        }
     }
 }
 
@@ -266,16 +242,32 @@ impl DriverScope<'_> {
         let Some(function) = self.driver().symbols.cuCtxGetId else { return Ok(None) };
         let mut id = 0;
         // SAFETY: null is the current context; it writes one number.
-        let code = unsafe { function(std::ptr::null_mut(), &raw mut id) };
+        let code = unsafe { function(ptr::null_mut(), &raw mut id) };
         self.driver().check("cuCtxGetId", code)?;
         Ok(Some(id))
     }
 
-    /// Returns `true` if a stream captures.
+    /// Returns `true` if a stream captures, or if it is the default stream and one that it waits for does.
+    /// The query ends no capture.
     pub(crate) fn is_capturing(&self, stream: abi::Handle) -> Result<bool, CudaError> {
         let mut status = abi::CAPTURE_STATUS_NONE;
         // SAFETY: the stream exists (`StreamTarget`); it writes one number.
-        unsafe { call!(self.driver(), cuStreamIsCapturing(stream, &raw mut status)) }?;
-        Ok(status != abi::CAPTURE_STATUS_NONE)
+        let known = unsafe { call!(self.driver(), cuStreamIsCapturing(stream, &raw mut status)) };
+        match known.map_err(CudaError::from) {
+            Err(CudaError::Capturing { .. }) => Ok(true),
+            known => known.map(|()| status != abi::CAPTURE_STATUS_NONE),
+        }
+    }
+
+    /// Refuses a call on a stream that captures, which would end the capture or become a part of it.
+    pub(crate) fn refuse_capturing(&self, stream: abi::Handle, call: &'static str) -> Result<(), CudaError> {
+        if self.is_capturing(stream)? { Err(CudaError::Capturing { call }) } else { Ok(()) }
+    }
+
+    /// Waits, on the host, for all work of a stream of the current device.
+    pub(crate) fn finish_stream(&self, stream: abi::Handle) -> Result<(), CudaError> {
+        self.refuse_capturing(stream, "cuStreamSynchronize")?;
+        // SAFETY: the stream exists (`StreamTarget`).
+        Ok(unsafe { call!(self.driver(), cuStreamSynchronize(stream)) }?)
     }
 }

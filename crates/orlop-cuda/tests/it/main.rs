@@ -10,6 +10,7 @@
 
 mod absent;
 mod captures;
+mod closed_devices;
 mod contexts;
 mod devices;
 mod drift;
@@ -30,4 +31,5 @@ mod programs;
 mod random;
 mod steady;
 mod stream_ends;
+mod subscriber;
 mod two_devices;
