@@ -216,6 +216,20 @@ impl Record {
         unsafe { self.acquire_with(stream, |own| ops.wait_for(stream, own)) }
     }
 
+    /// As [`Record::acquire_for`], for work after which nothing else orders the users of the block: the stream
+    /// waits for all of them each time.
+    pub(crate) fn acquire_in_order(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<bool> {
+        let is_known = self.granted > 0 && (stream == self.own_stream() || self.uses.is_ordered(stream));
+        let is_kept = self.acquire_for(ops, stream)?;
+        if self.granted > 0 && is_kept {
+            let own = Some(self.own_stream()).filter(|_| is_known);
+            for user in own.into_iter().chain(self.uses.iter()).filter(|&user| user != stream) {
+                ops.wait_for(stream, user)?;
+            }
+        }
+        Ok(is_kept)
+    }
+
     /// See [`Block::acquire_with`](crate::Block::acquire_with).
     ///
     /// # Safety

@@ -130,6 +130,11 @@ impl EventPool {
 }
 
 impl DeviceState {
+    /// Returns `true` for an event of this device.
+    pub(super) fn owns(&self, event: EventId) -> bool {
+        event != COMPLETE && event != NEVER && parts(event).0 == self.key
+    }
+
     /// Records an event in a stream of this device.
     ///
     /// # Safety
@@ -137,7 +142,19 @@ impl DeviceState {
     /// The stream exists during the call, and is this device's.
     pub(crate) unsafe fn record(&self, stream: abi::Handle) -> Result<EventId, CudaError> {
         let scope = self.enter()?;
-        let (event, handle) = self.events.take(&scope, self.key)?;
+        // It would be an event of the graph.
+        scope.refuse_capturing(stream, "cuEventRecord")?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.record_in(&scope, stream) }
+    }
+
+    /// As [`DeviceState::record`], in the current context, also in a stream that captures.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn record_in(&self, scope: &DriverScope<'_>, stream: abi::Handle) -> Result<EventId, CudaError> {
+        let (event, handle) = self.events.take(scope, self.key)?;
         // SAFETY: both exist, and are of the current context: guaranteed by the caller, and by the pool.
         let result = unsafe { call!(scope.driver(), cuEventRecord(handle, stream)) };
         if let Err(failure) = result {
@@ -302,12 +319,59 @@ pub(crate) fn wait(stream: StreamId, event: EventId) -> Result<(), CudaError> {
                 _ => return synchronize(event),
             };
             let scope = device.enter()?;
+            // What a capture records cannot wait for work outside of it.
+            scope.refuse_capturing(stream, "cuStreamWaitEvent")?;
             // SAFETY: the target keeps the stream, and the pool the event.
             unsafe { call!(scope.driver(), cuStreamWaitEvent(stream, handle, 0)) }?;
             of.events.forget(event);
             Ok(())
         }
     }
+}
+
+/// Makes a stream wait, on its device, for the work that another was given so far. A stream that waits for
+/// one that captures becomes a part of the capture.
+pub(crate) fn order(stream: StreamId, earlier: StreamId) -> Result<(), CudaError> {
+    match record(earlier) {
+        Ok(event) => wait(stream, event).inspect_err(|_| forget(event)),
+        Err(error @ CudaError::Capturing { .. }) => order_in_capture(stream, earlier, error),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a stream wait for one that captures, if it can be a part of that capture.
+fn order_in_capture(stream: StreamId, earlier: StreamId, refused: CudaError) -> Result<(), CudaError> {
+    let (
+        StreamTarget::Stream { device, handle, _entry },
+        StreamTarget::Stream { device: earlier, handle: captured, _entry: _earlier_entry },
+    ) = (resolve(stream)?, resolve(earlier)?)
+    else {
+        return Err(refused);
+    };
+    let capture = earlier.enter()?.capture_id(captured)?;
+    let scope = device.enter()?;
+    let own = scope.capture_id(handle)?;
+    // A default stream cannot capture, and two captures cannot become one.
+    if handle.is_null()
+        || captured.is_null()
+        || capture.is_none()
+        || own.is_some_and(|own| Some(own) != capture)
+    {
+        return Err(refused);
+    }
+    let event = {
+        let scope = earlier.enter()?;
+        // SAFETY: the target keeps the stream.
+        unsafe { earlier.record_in(&scope, captured) }?
+    };
+    let waited = match earlier.events.handle(event) {
+        // SAFETY: the target keeps the stream, and the pool the event.
+        Some(event) => unsafe { call!(scope.driver(), cuStreamWaitEvent(handle, event, 0)) },
+        None => Ok(()),
+    };
+    // It is a place in the graph, and never queried.
+    earlier.events.forget(event);
+    Ok(waited?)
 }
 
 /// Forgets an event. Its handle can be recorded again at once: what waits for it waits for the earlier

@@ -2,31 +2,36 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `captures` | captures, marked for all allocators; what is freed after them |
 //! | `known` | the devices in use, and how the use of others ended |
 //! | `scope` | the context of the calling thread, switched for a call and restored |
 //! | `events` | events, reused |
 //! | `stream_table` | the streams of all devices, by their ids |
 //! | `streams` | the streams that programs create, adopt and borrow |
 
+mod captures;
 mod events;
 mod known;
 mod scope;
 mod stream_table;
 mod streams;
 
-pub(crate) use self::events::EventPool;
-pub(crate) use self::events::{forget, record, synchronize, wait};
+pub use self::captures::CaptureScope;
+pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
+pub(crate) use self::events::{EventPool, forget, order, record, synchronize, wait};
 pub(crate) use self::scope::DriverScope;
-pub(crate) use self::stream_table::{StreamTarget, has_ended, resolve};
+pub(crate) use self::stream_table::{StreamTarget, has_ended, is_known, resolve};
 pub use self::streams::DeviceStream;
 
+use crate::allocators::MadeCurrent;
 use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;
 use cudarc::driver::CudaContext;
 use orlop_alloc::DeviceMemory;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::{Device, StreamId};
-use std::sync::Arc;
+use orlop_device::{CaptureCount, DriverFailure};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
 /// A CUDA device, as this process uses it: one context, shared by all allocators and operations.
@@ -52,6 +57,10 @@ pub(crate) struct DeviceState {
     /// The driver's id of the context, which no other one ever has. `None` before CUDA 12.0.
     pub(crate) context_id: Option<u64>,
     pub(crate) events: EventPool,
+    /// The pools that were made current, the last one at the end.
+    current_pools: Mutex<Vec<MadeCurrent>>,
+    /// The captures that are marked, for all engines.
+    pub(crate) captures: CaptureCount,
 }
 
 impl CudaDevice {
@@ -94,8 +103,17 @@ impl CudaDevice {
         {
             return Ok(Self { state });
         }
-        let (events, key) = (EventPool::default(), known::UNPUBLISHED);
-        let mut state = DeviceState { driver, context, ordinal, key, total: 0, context_id: None, events };
+        let mut state = DeviceState {
+            driver,
+            context,
+            ordinal,
+            key: known::UNPUBLISHED,
+            total: 0,
+            context_id: None,
+            events: EventPool::default(),
+            current_pools: Mutex::default(),
+            captures: CaptureCount::new(),
+        };
         let found = state.enter().and_then(|scope| Ok((scope.memory()?, scope.context_id()?)));
         let (memory, context_id) = found?;
         (state.total, state.context_id) = (memory.total, context_id);
@@ -151,6 +169,10 @@ impl DeviceState {
         self.context.cu_device()
     }
 
+    pub(crate) fn current_pools(&self) -> MutexGuard<'_, Vec<MadeCurrent>> {
+        self.current_pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the bytes of memory of the device.
     pub(crate) fn total(&self) -> u64 {
         self.total
@@ -161,9 +183,35 @@ impl DeviceState {
         DriverScope::enter(self)
     }
 
-    /// Waits, on the host, for all work of the device.
+    /// Waits, on the host, for the work of all known streams that do not capture.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`] if one captures, after the wait for the others; failures of the driver.
+    pub(crate) fn finish_streams(&self) -> Result<(), CudaError> {
+        let mut finished = Ok(());
+        for stream in stream_table::streams_of(self) {
+            let waited = record(stream).and_then(|event| synchronize(event).inspect_err(|_| forget(event)));
+            match waited {
+                Err(error @ CudaError::Capturing { .. }) => finished = Err(error),
+                waited => waited?,
+            }
+        }
+        finished
+    }
+
+    /// Waits, on the host, for all work of the device, that of unknown streams included.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`] if a known stream captures; failures of the driver.
     pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         let scope = self.enter()?;
+        for stream in stream_table::streams_of(self) {
+            if let Ok(StreamTarget::Stream { handle, _entry, .. }) = resolve(stream) {
+                scope.refuse_capturing(handle, "cuCtxSynchronize")?;
+            }
+        }
         // SAFETY: the context is current.
         Ok(unsafe { call!(scope.driver(), cuCtxSynchronize()) }?)
     }
@@ -253,10 +301,29 @@ impl DriverScope<'_> {
         let mut status = abi::CAPTURE_STATUS_NONE;
         // SAFETY: the stream exists (`StreamTarget`); it writes one number.
         let known = unsafe { call!(self.driver(), cuStreamIsCapturing(stream, &raw mut status)) };
-        match known.map_err(CudaError::from) {
-            Err(CudaError::Capturing { .. }) => Ok(true),
-            known => known.map(|()| status != abi::CAPTURE_STATUS_NONE),
+        match known {
+            Err(DriverFailure { code: abi::CAPTURE_IMPLICIT, .. }) => Ok(true),
+            known => Ok(known.map(|()| status != abi::CAPTURE_STATUS_NONE)?),
         }
+    }
+
+    /// Returns the driver's id of the capture of a stream; `None` if it does not capture.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`] if it captures, and the driver has no ids (before CUDA 11.3).
+    pub(crate) fn capture_id(&self, stream: abi::Handle) -> Result<Option<u64>, CudaError> {
+        if !self.is_capturing(stream)? {
+            return Ok(None);
+        }
+        const CALL: &str = "cuStreamGetCaptureInfo_v2";
+        let function = self.driver().symbols.cuStreamGetCaptureInfo_v2;
+        let function = function.ok_or(CudaError::Capturing { call: CALL })?;
+        let (mut status, mut id, none) = (abi::CAPTURE_STATUS_NONE, 0, ptr::null_mut());
+        // SAFETY: the stream exists (`StreamTarget`); it writes two numbers, and nothing where it gets null.
+        let code = unsafe { function(stream, &raw mut status, &raw mut id, none, none.cast(), none.cast()) };
+        self.driver().check(CALL, code)?;
+        Ok((status != abi::CAPTURE_STATUS_NONE).then_some(id))
     }
 
     /// Refuses a call on a stream that captures, which would end the capture or become a part of it.

@@ -11,6 +11,7 @@
 //! the capture. So a stream whose last handle is dropped meanwhile is kept until the capture is over.
 
 use super::DeviceState;
+use super::captures::run_deferred_frees;
 use super::events::{self, COMPLETE, NEVER};
 use super::known::{DeviceUse, by_ordinal};
 use super::scope::this_thread;
@@ -59,6 +60,8 @@ struct StreamTable {
     swept: Option<StreamId>,
     /// Streams that are gone, and their work complete.
     complete: StreamIdSet,
+    /// Streams that are gone, and whose work could not be waited for.
+    lost: StreamIdSet,
 }
 
 /// A stream that has handles, or whose last one is being dropped.
@@ -128,10 +131,11 @@ impl StreamTable {
     }
 }
 
-/// Ends kept streams whose captures are over, and removes streams that are gone and whose work is complete.
+/// Does what captures forbade: frees, and the ends of kept streams. Removes streams that are gone and whose work is complete.
 /// At most two of those are queried: one more than a call can add. Calls of the driver can be slow, so they
 /// are made without the table's lock.
 pub(crate) fn sweep() {
+    run_deferred_frees();
     let kept = table().get().kept.clone();
     for entry in kept.into_iter().filter(|entry| !entry.is_capturing()) {
         let mut table = table();
@@ -196,6 +200,34 @@ fn default_of(device: Device) -> Option<StreamTarget> {
             DeviceUse::Unfinished => return Some(StreamTarget::Ended(NEVER)),
         }
     }
+}
+
+/// Returns the default stream of a device and the others that are known, those included that are gone and
+/// whose work may still run.
+pub(super) fn streams_of(device: &DeviceState) -> Vec<StreamId> {
+    let mut table = table();
+    let streams = table.get();
+    let entries: Vec<_> = streams.live.values().filter_map(|live| live.entry.upgrade()).collect();
+    let of_device = streams.ended.iter().filter(|&(_, &event)| device.owns(event));
+    let ended: Vec<StreamId> = of_device.map(|(&id, _)| id).collect();
+    // The last owner of an entry locks the table.
+    drop(table);
+    let live = entries.iter().filter(|entry| std::ptr::eq(&*entry.device, device)).map(|entry| entry.id);
+    let default = StreamId::default_of(device.device());
+    live.chain(ended).chain([default]).collect()
+}
+
+/// Returns `true` if an id stands for a stream: of this crate, or a default stream of a device in use.
+pub(crate) fn is_known(id: StreamId) -> bool {
+    if id == StreamId::HOST || id.default_device().is_some() {
+        return resolve(id).is_ok();
+    }
+    let mut table = table();
+    let streams = table.get();
+    streams.live.contains_key(&id)
+        || streams.ended.contains_key(&id)
+        || streams.complete.contains(id)
+        || streams.lost.contains(id)
 }
 
 /// Returns `true` if a stream is gone and its work complete.
@@ -291,7 +323,9 @@ impl StreamEntry {
             Ok(event) => {
                 streams.ended.insert(self.id, event);
             }
-            Err(_) => {}
+            Err(_) => {
+                streams.lost.insert(self.id);
+            }
         }
     }
 }

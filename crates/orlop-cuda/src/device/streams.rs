@@ -2,6 +2,7 @@
 
 use super::stream_table::{StreamEntry, known_entry};
 use super::{CudaDevice, DeviceState, events};
+use crate::driver::abi;
 use crate::error::CudaError;
 use cudarc::driver::CudaStream;
 use orlop_alloc::engine_support::trace_guarded;
@@ -91,6 +92,11 @@ impl CudaDevice {
 }
 
 impl DeviceStream {
+    /// Returns the driver's handle.
+    pub(crate) fn handle(&self) -> abi::Handle {
+        self.entry.handle()
+    }
+
     pub(crate) fn device(&self) -> &Arc<DeviceState> {
         self.entry.device()
     }
@@ -118,14 +124,15 @@ impl DeviceStream {
         self.device().enter()?.finish_stream(self.entry.handle())
     }
 
-    /// Makes this stream wait, on the device, for the work that another was given so far.
+    /// Makes this stream wait, on the device, for the work that another was given so far. If the other one
+    /// captures, this one becomes a part of the capture.
     ///
     /// # Errors
     ///
-    /// [`CudaError::UnknownStream`]; failures of the driver.
+    /// [`CudaError::UnknownStream`]; [`CudaError::Capturing`] if this stream captures and the other one does
+    /// not, or in another capture; failures of the driver.
     pub fn wait_for(&self, other: StreamId) -> Result<(), CudaError> {
-        let event = events::record(other)?;
-        events::wait(self.id(), event).inspect_err(|_| events::forget(event))
+        events::order(self.id(), other)
     }
 }
 

@@ -9,6 +9,8 @@
 )]
 
 mod absent;
+mod block_order;
+mod capture_scopes;
 mod captures;
 mod closed_devices;
 mod contexts;
@@ -30,6 +32,7 @@ mod pools;
 mod programs;
 mod random;
 mod steady;
+mod strangers;
 mod stream_ends;
 mod subscriber;
 mod two_devices;

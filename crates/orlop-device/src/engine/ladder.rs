@@ -57,6 +57,12 @@ impl<B: DeviceBacking> Engine<B> {
             return Err(CacheMiss::Refused(loss.into()));
         }
         if self.streams.is_uncommon {
+            if let Some(new) = self.streams.take_new()
+                && !self.backing.knows_stream(new)
+            {
+                self.streams.forget_new(new);
+                return Err(CacheMiss::Refused(DeviceError::UnknownStream { stream: new }));
+            }
             if self.streams.is_crowded && !self.private.is_capturing() {
                 return Err(CacheMiss::Crowded(*request));
             }

@@ -178,6 +178,7 @@ impl<B: DeviceBacking> Engine<B> {
         let keeps_whole_regions = policy.extensions.hold_to_peak.is_some() && !paged;
         let bounds_waste = policy.extensions.bound_waste && keeps_whole_regions;
         let default_stream = StreamId::default_of(backing.device());
+        let private = PrivatePools::new(backing.inner().capture_count());
         let mut engine = Self {
             backing,
             policy,
@@ -189,7 +190,7 @@ impl<B: DeviceBacking> Engine<B> {
             streams: StreamTable::new(default_stream),
             pending: PendingFrees::default(),
             borders: StreamBorders::default(),
-            private: PrivatePools::default(),
+            private,
             watched_stream,
             period: StreamPeriod::default(),
             free_by_address: BTreeMap::new(),

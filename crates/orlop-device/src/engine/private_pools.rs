@@ -4,7 +4,7 @@ use super::chunks::Index;
 use super::pools::Pool;
 use super::{Engine, PoolRequest};
 use crate::DeviceError;
-use crate::backing::DeviceBacking;
+use crate::backing::{CaptureCount, DeviceBacking};
 use crate::policy::IndexKind;
 use orlop_core::StreamId;
 
@@ -42,8 +42,10 @@ pub(crate) struct PrivatePools {
     pools: Vec<PrivatePool>,
     /// Routes to private pools: the index of the pool, and the streams whose requests go there.
     routes: Vec<(usize, StreamFilter)>,
-    /// The number of captures in progress.
+    /// The number of captures in progress that this engine is told of.
     captures: u32,
+    /// The captures that are noted at the device.
+    of_device: CaptureCount,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -57,10 +59,15 @@ struct PrivatePool {
 }
 
 impl PrivatePools {
+    /// Creates the pools of a device with this count of captures.
+    pub(crate) fn new(of_device: Option<CaptureCount>) -> Self {
+        Self { of_device: of_device.unwrap_or_default(), ..Self::default() }
+    }
+
     /// Returns `true` if a stream captures.
     #[inline]
     pub(crate) fn is_capturing(&self) -> bool {
-        self.captures > 0
+        self.captures > 0 || self.of_device.is_capturing()
     }
 
     /// Returns the private pools, small and large, for the requests of a stream; `None` if the common ones
