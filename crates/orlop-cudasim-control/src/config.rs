@@ -140,8 +140,8 @@ impl SimulationConfig {
         self
     }
 
-    /// Sets whether an allocation from a memory pool waits for pending frees of other streams before it fails.
-    /// No documentation says so. By default it does if the environment has the variable
+    /// Sets whether an allocation from a memory pool waits for pending frees before it fails. No
+    /// documentation says so. By default it does if the environment has the variable
     /// `ORLOP_CUDASIM_LENIENT`.
     #[must_use]
     pub fn waiting_pools(mut self, pools_wait: bool) -> Self {

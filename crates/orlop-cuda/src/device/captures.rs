@@ -1,10 +1,10 @@
 //! Captures of graphs: they are marked for all allocators of a device, and what they forbid is done after
 //! them.
 //!
-//! Memory that a capturing stream used cannot be given back while it captures: the event, the wait or the free
-//! would become a part of the graph, or end the capture. The driver is asked before each such call
-//! ([`DriverScope::refuse_capturing`](super::DriverScope)), so that a capture which nobody marked is left
-//! whole too. What is refused is kept here and tried again.
+//! Memory that a capturing stream used cannot be given back while it captures: the event, the wait or the
+//! free would become a part of the graph, or end the capture. The driver is asked before each such call
+//! ([`DriverScope::refuse_capturing`](super::DriverScope)), so that a capture without a mark is left whole
+//! too. What is refused is kept here and tried again.
 
 use super::{CudaDevice, stream_table};
 use crate::error::CudaError;
@@ -23,10 +23,10 @@ impl CudaDevice {
     /// Marks that a stream captures, for all allocators of this device, those of pinned memory included:
     /// begin it before the capture, and drop it after the capture has ended. Scopes may overlap.
     ///
-    /// Until then no event is recorded or queried for freed blocks, no stream waits for another, and no memory
-    /// is released or moved. Blocks that are freed meanwhile, and that other streams than their own used, are
-    /// reused after their work, some time after the scope. The memory of a graph is its own as long as it is in
-    /// a private pool ([`DeviceAllocator::begin_allocate_to_pool`]), or in blocks that are kept.
+    /// Until then no event is recorded or queried for freed blocks, no stream waits for another, and no
+    /// memory is released or moved. Blocks that are freed meanwhile, and that streams other than their own
+    /// used, are reused after their work, after the scope. The memory of a graph is its own as long as it is
+    /// in a private pool ([`DeviceAllocator::begin_allocate_to_pool`]), or in blocks that are kept.
     ///
     /// A capture without a scope is not ended either: each call that would end it is refused
     /// ([`CudaError::Capturing`]), or made after it. Finding that out costs calls of the driver.

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The event of work that is complete: the host's own, and that of streams that are gone.
 pub(crate) const COMPLETE: EventId = EventId(u64::MAX);
 
-/// The event of a stream whose device is lost, or was closed while it worked, for memory of another device: it
-/// is never complete.
+/// The event of a stream whose device is lost, or was closed while it worked, for memory of another device:
+/// it is never complete.
 pub(super) const NEVER: EventId = EventId(u64::MAX - 1);
 
 /// The events of a device.

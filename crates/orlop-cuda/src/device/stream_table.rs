@@ -131,7 +131,8 @@ impl StreamTable {
     }
 }
 
-/// Does what captures forbade: frees, and the ends of kept streams. Removes streams that are gone and whose work is complete.
+/// Does what captures forbade: frees, and the ends of kept streams. Removes streams that are gone and whose
+/// work is complete.
 /// At most two of those are queried: one more than a call can add. Calls of the driver can be slow, so they
 /// are made without the table's lock.
 pub(crate) fn sweep() {
@@ -336,9 +337,9 @@ impl Drop for StreamEntry {
             live.ending = Some(this_thread());
         }
         if self.is_capturing() {
-            self.keep()
+            self.keep();
         } else {
-            self.end()
+            self.end();
         }
         sweep();
     }

@@ -1,4 +1,4 @@
-//! Captures that are marked for all allocators of a device, and captures that nobody marked: nothing ends
+//! Captures that are marked for all allocators of a device, and captures without a mark: nothing ends
 //! them, and what they used is given back after them.
 
 use crate::machine::{Machine, handle};

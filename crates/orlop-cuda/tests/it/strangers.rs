@@ -1,4 +1,4 @@
-//! Streams that nobody made known, and subscribers that use what emits their events.
+//! Streams that are not known, and subscribers that use what emits their events.
 
 use crate::machine::Machine;
 use crate::subscriber::acting_at_the_first_event;

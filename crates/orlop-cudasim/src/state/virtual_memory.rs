@@ -83,7 +83,7 @@ impl VirtualMemory {
         while at < end {
             match self.mapping(at) {
                 Some((start, found)) if found.access_of(device) & access == access => {
-                    at = start + found.bytes
+                    at = start + found.bytes;
                 }
                 _ => return false,
             }

@@ -42,7 +42,7 @@ pub(crate) struct PrivatePools {
     pools: Vec<PrivatePool>,
     /// Routes to private pools: the index of the pool, and the streams whose requests go there.
     routes: Vec<(usize, StreamFilter)>,
-    /// The number of captures in progress that this engine is told of.
+    /// The captures in progress that are marked at this engine.
     captures: u32,
     /// The captures that are noted at the device.
     of_device: CaptureCount,
