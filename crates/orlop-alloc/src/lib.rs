@@ -44,6 +44,7 @@ mod report;
 
 pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
 pub use self::block::{Block, Deleter, MemoryBlock, Request, SharedElements, Tag, TypedBlock};
+pub use self::device_ops::{DeviceOps, DevicePtr, HostOps};
 pub use self::error::{Error, Result};
 pub use self::handle::{AllocatorRef, ExternalAccount};
 pub use self::observer::{Event, Observer, RegionAction, RegionEvent};
@@ -54,9 +55,6 @@ pub use orlop_sync::{AllocationId, Totals};
 
 // Public behind `engine_support`.
 pub(crate) use self::block::{RawBlock, Record, StreamUses};
-#[cfg(test)]
-pub(crate) use self::device_ops::HostOps;
-pub(crate) use self::device_ops::{DeviceOps, DevicePtr};
 pub(crate) use self::observer::{RegionDelivery, RegionWatch, RegionWatches};
 pub(crate) use orlop_host::StridedLoops;
 

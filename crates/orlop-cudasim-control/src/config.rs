@@ -22,6 +22,10 @@ pub struct SimulationConfig {
     pub(crate) has_virtual_memory: bool,
     pub(crate) has_peer_access: bool,
     pub(crate) frees_wait: bool,
+    pub(crate) pools_wait: bool,
+    pub(crate) shares_access: bool,
+    pub(crate) has_unique_handles: bool,
+    pub(crate) launch_queue: usize,
 }
 
 impl Default for SimulationConfig {
@@ -34,6 +38,7 @@ impl SimulationConfig {
     /// Creates the default configuration.
     #[must_use]
     pub fn new() -> Self {
+        let is_lenient = std::env::var_os(LENIENT).is_some();
         Self {
             devices: vec![1 << 30],
             pinned_limit: u64::MAX,
@@ -47,7 +52,11 @@ impl SimulationConfig {
             has_pools: true,
             has_virtual_memory: true,
             has_peer_access: false,
-            frees_wait: std::env::var_os(LENIENT).is_some(),
+            frees_wait: is_lenient,
+            pools_wait: is_lenient,
+            shares_access: is_lenient,
+            has_unique_handles: is_lenient,
+            launch_queue: if is_lenient { usize::MAX } else { 1024 },
         }
     }
 
@@ -128,6 +137,42 @@ impl SimulationConfig {
     #[must_use]
     pub fn waiting_frees(mut self, frees_wait: bool) -> Self {
         self.frees_wait = frees_wait;
+        self
+    }
+
+    /// Sets whether an allocation from a memory pool waits for pending frees before it fails. No
+    /// documentation says so. By default it does if the environment has the variable
+    /// `ORLOP_CUDASIM_LENIENT`.
+    #[must_use]
+    pub fn waiting_pools(mut self, pools_wait: bool) -> Self {
+        self.pools_wait = pools_wait;
+        self
+    }
+
+    /// Sets whether every device can access what one of them can. Without it, a kernel or a fill of a device
+    /// accesses memory of another one only if that was allowed: by `cuCtxEnablePeerAccess` for memory of
+    /// `cuMemAlloc`, by `cuMemPoolSetAccess` for that of pools, and by `cuMemSetAccess` for mapped memory,
+    /// where that counts for copies too. By default they can if the environment has the variable
+    /// `ORLOP_CUDASIM_LENIENT`.
+    #[must_use]
+    pub fn shared_access(mut self, shares_access: bool) -> Self {
+        self.shares_access = shares_access;
+        self
+    }
+
+    /// Sets whether the handle of a destroyed stream or event is never given again. Without it, the next one
+    /// gets it. By default handles are unique if the environment has the variable `ORLOP_CUDASIM_LENIENT`.
+    #[must_use]
+    pub fn unique_handles(mut self, has_unique_handles: bool) -> Self {
+        self.has_unique_handles = has_unique_handles;
+        self
+    }
+
+    /// Sets the number of operations in a stream from which on a submission to it waits, at least 1. By
+    /// default it is 1024, or unlimited if the environment has the variable `ORLOP_CUDASIM_LENIENT`.
+    #[must_use]
+    pub fn launch_queue(mut self, operations: usize) -> Self {
+        self.launch_queue = operations;
         self
     }
 

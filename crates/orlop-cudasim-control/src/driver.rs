@@ -102,6 +102,10 @@ impl SimulatedDriver {
             has_vmm: config.has_virtual_memory,
             has_peer_access: config.has_peer_access,
             frees_wait: config.frees_wait,
+            pools_wait: config.pools_wait,
+            shares_access: config.shares_access,
+            has_unique_handles: config.has_unique_handles,
+            launch_queue: config.launch_queue,
         };
         // SAFETY: the configuration and its list are valid during the call.
         check("reset", unsafe { (self.0.reset)(&raw const raw) })

@@ -37,6 +37,14 @@ pub struct SimConfiguration {
     pub has_peer_access: bool,
     /// Whether `cuMemFree` and `cuMemFreeHost` wait for the device.
     pub frees_wait: bool,
+    /// Whether an allocation from a pool waits for pending frees before it fails.
+    pub pools_wait: bool,
+    /// Whether every device can access what one of them can.
+    pub shares_access: bool,
+    /// Whether the handle of a destroyed stream or event is never given again.
+    pub has_unique_handles: bool,
+    /// The number of operations in a stream from which on a submission waits.
+    pub launch_queue: usize,
 }
 
 /// An access to memory by a simulated kernel.

@@ -30,6 +30,9 @@ pub(crate) struct Driver {
     pub(crate) cursor: u64,
     pub(crate) durations: Durations,
     pub(crate) next_handle: u64,
+    /// The handles of streams and events that are gone, each with its last position or generation.
+    pub(crate) freed_streams: Vec<(u64, u64)>,
+    pub(crate) freed_events: Vec<(u64, u64)>,
     pub(crate) devices: Vec<SimDevice>,
     pub(crate) streams: BTreeMap<u64, Stream>,
     /// The streams with operations that have not completed.
@@ -67,6 +70,8 @@ impl Driver {
             now: 0,
             cursor: 0,
             next_handle: 0x5000_0000_0000,
+            freed_streams: Vec::new(),
+            freed_events: Vec::new(),
             devices: Vec::new(),
             streams: BTreeMap::new(),
             busy: BTreeSet::new(),
@@ -106,22 +111,31 @@ impl Driver {
         modules.unload_all();
         let first = self.next_handle;
         *self = Self::new(config, memory, modules);
-        // Handles are never reused: one from before the reset is invalid, not another object's.
+        // A handle from before the reset is invalid, not another object's.
         self.next_handle = self.next_handle.max(first);
     }
 
-    /// Returns a new handle, which no other object ever has.
+    /// Returns a new handle, which no other object has had.
     pub(crate) fn handle(&mut self) -> u64 {
         self.next_handle += 0x40;
         self.next_handle
     }
 
-    /// Adds a stream to a device.
+    /// Adds a stream to a device. It gets the handle of the one that was removed last, and counts its
+    /// operations on: positions of that one are complete.
     pub(crate) fn add_stream(&mut self, device: usize, stream: Stream) -> u64 {
-        let handle = self.handle();
+        let (handle, submitted) = self.freed_streams.pop().unwrap_or_else(|| (self.handle(), 0));
         let queue = self.order.add_queue();
-        self.streams.insert(handle, Stream { device, queue, ..stream });
+        let completed = submitted;
+        self.streams.insert(handle, Stream { device, queue, submitted, completed, ..stream });
         handle
+    }
+
+    /// Gives the handle of a stream that is gone to the next one.
+    pub(crate) fn free_stream_handle(&mut self, handle: u64, submitted: u64) {
+        if !self.config.has_unique_handles {
+            self.freed_streams.push((handle, submitted));
+        }
     }
 
     /// Returns the index of a `CUdevice`.

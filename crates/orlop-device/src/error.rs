@@ -2,7 +2,7 @@
 
 use crate::backing::BackingError;
 use crate::engine::PoolId;
-use orlop_core::ByteSize;
+use orlop_core::{ByteSize, StreamId};
 use std::io::ErrorKind;
 
 /// Every failure of a device engine.
@@ -43,6 +43,12 @@ pub enum DeviceError {
         /// Its error.
         #[source]
         error: BackingError,
+    },
+    /// The stream of a request is not the device's.
+    #[error("stream {stream} is not known to the device")]
+    UnknownStream {
+        /// The stream.
+        stream: StreamId,
     },
     /// A block is not live: it was freed already, or is another engine's.
     #[error("block {block} is not live: it was freed already, or is another engine's")]

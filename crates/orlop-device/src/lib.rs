@@ -70,7 +70,7 @@ mod stream_ids;
 mod tests;
 
 pub use self::allocator::DeviceAllocator;
-pub use self::backing::{BackingError, DeviceBacking, DriverFailure, EventId, VisitedDevice};
+pub use self::backing::{BackingError, CaptureCount, DeviceBacking, DriverFailure, EventId, VisitedDevice};
 pub use self::config::DeviceConfig;
 pub use self::engine::{
     DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, PoolId, StreamFilter,

@@ -23,7 +23,8 @@ impl Block {
     }
 
     /// Overwrites this block's bytes with those of `source`, which must have the same length, by `ops` on
-    /// `stream`.
+    /// `stream`, which waits for the work that the blocks' own streams and all that used them were given so
+    /// far.
     ///
     /// The host waits only if it has to: for a copy to host memory, and for blocks whose allocators do not
     /// wait for streams. Otherwise the copy may not be done when this returns; both blocks can be dropped,
@@ -59,7 +60,8 @@ impl Block {
         finish(ops, stream, submitted, unkept)
     }
 
-    /// Zeroes this block's bytes by `ops` on `stream`. The host waits as for [`Block::copy_by`].
+    /// Zeroes this block's bytes by `ops` on `stream`. The stream and the host wait as for
+    /// [`Block::copy_by`].
     ///
     /// # Errors
     ///
@@ -87,7 +89,7 @@ impl Block {
     /// its allocator defers its reuse.
     fn is_kept_for(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<bool> {
         self.check_reachable()?;
-        Ok(!self.device().is_cpu() && self.acquire_for(ops, stream)?)
+        Ok(!self.device().is_cpu() && self.raw.acquire_in_order(ops, stream)?)
     }
 
     /// Returns an error for a block without accessible bytes: bare address space, or device memory on the

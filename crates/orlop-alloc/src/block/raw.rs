@@ -1,7 +1,7 @@
 //! Raw blocks and their records: what engines, adaptors and handles exchange.
 
 use crate::handle::CellHead;
-use crate::{Access, AllocationId, Deleter, DeviceOps, Error, MemoryBlock, Request, Result, StreamUses, Tag};
+use crate::{Access, AllocationId, Deleter, Error, MemoryBlock, Request, Result, StreamUses, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use orlop_sync::atomic::AtomicU32;
 use std::ops::{Deref, Range};
@@ -202,70 +202,6 @@ impl Record {
     /// Returns the range of the block's addresses.
     pub(crate) fn addresses(&self) -> Range<usize> {
         self.address()..self.address() + self.granted
-    }
-
-    /// Records that a stream uses the memory of a live block too, if its allocator waits for streams.
-    pub(crate) fn record_use(&self, stream: StreamId) -> Result<()> {
-        if self.granted == 0 {
-            return Ok(());
-        }
-        if !self.honours_streams() {
-            return Err(Error::StreamsNotHonoured { device: self.device, stream });
-        }
-        if stream != self.own_stream() {
-            self.uses.record(stream);
-        }
-        Ok(())
-    }
-
-    /// See [`Block::acquire_for`](crate::Block::acquire_for).
-    pub(crate) fn acquire_for(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<bool> {
-        if self.granted > 0 {
-            ops.check_orders(self.device)?;
-        }
-        // SAFETY: `wait_for` orders the streams (`DeviceOps`, obligation 5).
-        unsafe { self.acquire_with(stream, |own| ops.wait_for(stream, own)) }
-    }
-
-    /// See [`Block::acquire_with`](crate::Block::acquire_with).
-    ///
-    /// # Safety
-    ///
-    /// As for that function.
-    pub(crate) unsafe fn acquire_with(
-        &self,
-        stream: StreamId,
-        wait_for: impl FnOnce(StreamId) -> Result<()>,
-    ) -> Result<bool> {
-        if self.granted == 0 || !self.honours_streams() {
-            return Ok(self.granted == 0);
-        }
-        let own = self.own_stream();
-        // Noted after the wait: if that fails, the next use waits.
-        if stream != own && !self.uses.is_ordered(stream) {
-            // The host's own work is done.
-            if own != StreamId::HOST {
-                wait_for(own)?;
-            }
-            self.uses.order(stream);
-        }
-        Ok(true)
-    }
-
-    /// Returns the stream that a live block was allocated for: the default one of its device if the request
-    /// named none.
-    fn own_stream(&self) -> StreamId {
-        if self.stream == StreamId::HOST { StreamId::default_of(self.device) } else { self.stream }
-    }
-
-    /// Returns `true` if the allocator of a live block reuses it only after the streams that used it. So is a
-    /// part of such a block, on a device: the host does not wait for its end.
-    pub(crate) fn honours_streams(&self) -> bool {
-        if let Some(whole) = &self.whole {
-            return !whole.device.is_cpu() && Record::honours_streams(whole);
-        }
-        // SAFETY: the block is live, so the cell of its owner exists.
-        self.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().stream_ordered)
     }
 
     /// Checks that the host can access the bytes.

@@ -94,13 +94,17 @@ fn a_recorded_stream_has_not_waited() {
     // Both blocks: their memory may be in use on their own stream.
     written.copy_by(&device, &source, stream(2)).unwrap();
     assert_eq!(device.calls().waits, 2);
-    written.zero_by(&device, stream(2)).unwrap();
     written.record_stream(stream(2)).unwrap();
     written.zero_by(&device, stream(2)).unwrap();
-    assert_eq!(device.calls().waits, 2, "once for each");
+    assert_eq!(device.calls().waits, 3, "the own stream may have written since");
     assert_eq!(written.stream_uses().collect::<Vec<_>>(), [stream(2)]);
     written.zero_by(&device, stream(3)).unwrap();
-    assert_eq!(device.calls().waits, 3);
+    assert_eq!(device.calls().waits, 5, "for the own stream and the second");
+    written.zero_by(&device, stream(1)).unwrap();
+    assert_eq!(device.calls().waits, 7, "for both others");
+    // Guards that order the streams themselves wait once.
+    assert!(written.acquire_for(&device, stream(3)).unwrap());
+    assert_eq!(device.calls().waits, 7);
 }
 
 #[test]

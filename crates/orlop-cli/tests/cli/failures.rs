@@ -173,7 +173,10 @@ fn messages_of_failed_requests_are_explained() {
     let folder = Folder::with(&[("run.log", log), ("quiet.log", "all is well\n")]);
     let text = stdout(&orlop(&["why-oom", &folder.path("run.log")]));
     assert_eq!(text.lines().count(), 3);
-    assert!(text.contains("\n66.8 GiB were free, but not in one piece: set PYTORCH_CUDA_ALLOC_CONF="), "{text}");
+    assert!(
+        text.contains("\n66.8 GiB were free, but not in one piece: set PYTORCH_CUDA_ALLOC_CONF="),
+        "{text}"
+    );
     let answers = json(&orlop(&["why-oom", "--json", &folder.path("run.log")]));
     assert_eq!((&answers[0]["device"], &answers[0]["framework"]), (&"GPU 0".into(), &"torch".into()));
     let mut piped = Command::new(env!("CARGO_BIN_EXE_orlop"))

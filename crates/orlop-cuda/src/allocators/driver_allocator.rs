@@ -28,13 +28,19 @@ const DRIVER_ALIGN: usize = 256;
 pub struct DriverAllocator {
     device: CudaDevice,
     order: FreeOrder,
+    figures: Arc<DriverFigures>,
+}
+
+/// What an allocator counts.
+#[derive(Debug, Default)]
+struct DriverFigures {
     reserved: AtomicU64,
     peak: AtomicU64,
     blocks: AtomicU64,
 }
 
 /// When a freed block returns to the driver.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum FreeOrder {
     /// At once, after a wait.
     Direct,
@@ -75,8 +81,7 @@ impl DriverAllocator {
     }
 
     fn new(device: &CudaDevice, order: FreeOrder) -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { device: device.clone(), order, reserved: zero(), peak: zero(), blocks: zero() }
+        Self { device: device.clone(), order, figures: Arc::default() }
     }
 
     /// The host's stream stands for the device's default stream.
@@ -85,8 +90,12 @@ impl DriverAllocator {
     }
 
     fn take(&self, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
+        device::run_deferred_frees();
         match &self.order {
             FreeOrder::Direct => {
+                if !device::is_known(stream) {
+                    return Err(CudaError::UnknownStream { stream });
+                }
                 let mut address = 0;
                 let scope = self.device.state().enter()?;
                 // SAFETY: it writes one address.
@@ -94,12 +103,11 @@ impl DriverAllocator {
                 Ok(address)
             }
             FreeOrder::Stream(pool) => {
-                // Memory whose free is pending cannot serve other streams; after a wait it can. During a
-                // capture that is refused, and the first error counts.
+                // Memory whose free is pending cannot serve other streams; after a wait it can. Streams that
+                // capture are not waited for.
                 match Self::take_from(pool, bytes, stream) {
-                    Err(error @ CudaError::OutOfMemory { .. }) => match self.device.state().synchronize() {
-                        Ok(()) => Self::take_from(pool, bytes, stream),
-                        Err(CudaError::Capturing { .. }) => Err(error),
+                    Err(CudaError::OutOfMemory { .. }) => match self.device.state().finish_streams() {
+                        Ok(()) | Err(CudaError::Capturing { .. }) => Self::take_from(pool, bytes, stream),
                         Err(failed) => Err(failed),
                     },
                     taken => taken,
@@ -114,50 +122,34 @@ impl DriverAllocator {
             return Err(CudaError::UnknownStream { stream });
         };
         let (scope, mut address) = (device.enter()?, 0);
+        // The memory would be the graph's.
+        scope.refuse_capturing(handle, "cuMemAllocFromPoolAsync")?;
         let pool = pool.handle();
         // SAFETY: it writes one address; the target keeps the stream, and the allocator the pool.
         unsafe { call!(scope.driver(), cuMemAllocFromPoolAsync(&raw mut address, bytes, pool, handle)) }?;
         Ok(address)
     }
 
-    /// Gives memory back after the work that `uses` have now.
+    /// Gives memory back after the work that `uses` have now, or later if a capture forbids it. Its bytes
+    /// are counted until then, and for good if it cannot be given back.
     ///
     /// # Safety
     ///
-    /// It came from `take` for `stream`, is given back once, and no other stream uses it.
-    unsafe fn give(
-        &self,
-        address: u64,
-        stream: StreamId,
-        uses: impl Iterator<Item = StreamId>,
-    ) -> Result<(), CudaError> {
-        match &self.order {
-            FreeOrder::Direct => {
-                for stream in uses.chain([stream]) {
-                    let event = device::record(stream)?;
-                    device::synchronize(event).inspect_err(|_| device::forget(event))?;
-                }
-                let scope = self.device.state().enter()?;
-                // SAFETY: guaranteed by the caller; its streams were waited for.
-                Ok(unsafe { call!(scope.driver(), cuMemFree_v2(address)) }?)
-            }
-            FreeOrder::Stream(_) => {
-                // A stream that is gone is replaced by the default one, which waits for its work.
-                let (target, on, gone) = match resolve(stream)? {
-                    target @ StreamTarget::Stream { .. } => (target, stream, None),
-                    _ => (resolve(self.device.default_stream())?, self.device.default_stream(), Some(stream)),
-                };
-                let StreamTarget::Stream { device, handle, _entry } = target else {
-                    return Err(CudaError::UnknownStream { stream });
-                };
-                for other in uses.chain(gone) {
-                    let event = device::record(other)?;
-                    device::wait(on, event).inspect_err(|_| device::forget(event))?;
-                }
-                let scope = device.enter()?;
-                // SAFETY: guaranteed by the caller; the stream waits for all others.
-                Ok(unsafe { call!(scope.driver(), cuMemFreeAsync(address, handle)) }?)
-            }
+    /// It came from `take` for `memory.stream`, is given back once, and no other stream uses it.
+    unsafe fn give(&self, mut memory: DriverMemory) {
+        let (device, order) = (self.device.clone(), self.order.clone());
+        let figures = Arc::clone(&self.figures);
+        let bytes = memory.bytes;
+        let mut free = move || {
+            // SAFETY: guaranteed by the caller; it is not called again after it has succeeded.
+            unsafe { memory.free(&device, &order) }?;
+            figures.remove(memory.bytes);
+            Ok(())
+        };
+        match free() {
+            Ok(()) => {}
+            Err(CudaError::Capturing { .. }) => device::free_after_capture(Box::new(free)),
+            Err(error) => trace_guarded(|| tracing::error!(%error, bytes, "device memory leaked")),
         }
     }
 
@@ -167,9 +159,71 @@ impl DriverAllocator {
             return error.into();
         }
         let mut report = OutOfMemory::new(Refusal::Backing, self.name(), self.device(), request);
-        report.live = self.reserved.load(Ordering::Relaxed);
+        report.live = self.figures.reserved.load(Ordering::Relaxed);
         report.reserved = self.usage().reserved;
         report.into()
+    }
+}
+
+impl DriverFigures {
+    fn add(&self, bytes: u64) {
+        let reserved = self.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.peak.fetch_max(reserved, Ordering::Relaxed);
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn remove(&self, bytes: u64) {
+        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        self.blocks.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Memory that was allocated for a stream.
+struct DriverMemory {
+    address: u64,
+    bytes: u64,
+    stream: StreamId,
+    /// The other streams that used it.
+    uses: Vec<StreamId>,
+}
+
+impl DriverMemory {
+    /// Gives the memory back after the work that its streams have now.
+    ///
+    /// # Safety
+    ///
+    /// It is in use, and no other stream uses it.
+    unsafe fn free(&mut self, owner: &CudaDevice, order: &FreeOrder) -> Result<(), CudaError> {
+        match order {
+            FreeOrder::Direct => {
+                for &stream in self.uses.iter().chain([&self.stream]) {
+                    let event = device::record(stream)?;
+                    device::synchronize(event).inspect_err(|_| device::forget(event))?;
+                }
+                let scope = owner.state().enter()?;
+                // SAFETY: guaranteed by the caller; its streams were waited for.
+                Ok(unsafe { call!(scope.driver(), cuMemFree_v2(self.address)) }?)
+            }
+            FreeOrder::Stream(_) => {
+                // A stream that is gone is replaced by the default one, which waits for its work.
+                let (target, on, gone) = match resolve(self.stream)? {
+                    target @ StreamTarget::Stream { .. } => (target, self.stream, None),
+                    _ => (resolve(owner.default_stream())?, owner.default_stream(), Some(self.stream)),
+                };
+                let StreamTarget::Stream { device, handle, _entry } = target else {
+                    return Err(CudaError::UnknownStream { stream: self.stream });
+                };
+                for other in self.uses.iter().copied().chain(gone) {
+                    let event = device::record(other)?;
+                    device::wait(on, event).inspect_err(|_| device::forget(event))?;
+                }
+                let scope = device.enter()?;
+                // A graph frees only its own memory.
+                scope.refuse_capturing(handle, "cuMemFreeAsync")?;
+                // SAFETY: guaranteed by the caller; the stream waits for all others.
+                Ok(unsafe { call!(scope.driver(), cuMemFreeAsync(self.address, handle)) }?)
+            }
+        }
     }
 }
 
@@ -193,17 +247,16 @@ unsafe impl Allocator for DriverAllocator {
             let ptr = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address));
             ptr.ok_or(Error::ForeignPointer { address }).map(|ptr| (start, ptr))
         })();
+        self.figures.add(bytes as u64);
         let (start, ptr) = match made {
             Ok(made) => made,
             Err(error) => {
+                let (address, bytes, uses) = (start, bytes as u64, Vec::new());
                 // SAFETY: allocated above, and used by this stream only.
-                unsafe { self.give(start, stream, std::iter::empty()) }?;
+                unsafe { self.give(DriverMemory { address, bytes, stream, uses }) };
                 return Err(error);
             }
         };
-        let reserved = self.reserved.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        self.peak.fetch_max(reserved, Ordering::Relaxed);
-        self.blocks.fetch_add(1, Ordering::Relaxed);
         let granted = bytes - (ptr.as_ptr().addr() - start);
         let mut record = Box::new(Record::new(ptr, granted, self.device(), Access::Device).token(start));
         record.assign(request);
@@ -215,17 +268,12 @@ unsafe impl Allocator for DriverAllocator {
         let (start, stream) = (block.token, self.stream(block.stream));
         let bytes = block.granted + (block.address() - start);
         let uses = block.stream_uses().map(|stream| self.stream(stream)).filter(|&other| other != stream);
-        // SAFETY: a block of this allocator, returned once (guaranteed by the caller).
-        let given = unsafe { self.give(start as u64, stream, uses) };
+        let memory =
+            DriverMemory { address: start as u64, bytes: bytes as u64, stream, uses: uses.collect() };
         // SAFETY: every block of this allocator has a box from `allocate`.
         drop(unsafe { block.into_record() });
-        if let Err(error) = given {
-            // The block is gone; its memory stays counted as reserved.
-            trace_guarded(|| tracing::error!(%error, bytes, "device memory leaked"));
-            return Ok(());
-        }
-        self.reserved.fetch_sub(bytes as u64, Ordering::Relaxed);
-        self.blocks.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: a block of this allocator, returned once (guaranteed by the caller).
+        unsafe { self.give(memory) };
         Ok(())
     }
 
@@ -247,7 +295,8 @@ unsafe impl Allocator for DriverAllocator {
     /// The reserved bytes of a pool include what it keeps, and what other code has allocated from it.
     fn usage(&self) -> Usage {
         let [reserved, peak_reserved, regions] =
-            [&self.reserved, &self.peak, &self.blocks].map(|figure| figure.load(Ordering::Relaxed));
+            [&self.figures.reserved, &self.figures.peak, &self.figures.blocks]
+                .map(|figure| figure.load(Ordering::Relaxed));
         let own = Usage { reserved, peak_reserved, regions, ..Usage::default() };
         let Some(Ok(pool)) = self.pool().map(|pool| pool.usage()) else { return own };
         let (reserved, peak_reserved) = (pool.reserved, pool.peak_reserved);
@@ -256,7 +305,8 @@ unsafe impl Allocator for DriverAllocator {
     }
 
     fn reset_peak(&self) {
-        self.peak.store(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
+        let reserved = self.figures.reserved.load(Ordering::Relaxed);
+        self.figures.peak.store(reserved, Ordering::Relaxed);
         let reset = self.pool().map_or(Ok(()), |pool| pool.reset_peaks());
         if let Err(error) = reset {
             trace_guarded(|| tracing::error!(%error, "the peaks of a memory pool were not reset"));
@@ -266,8 +316,10 @@ unsafe impl Allocator for DriverAllocator {
     fn trim(&self, target: u64) -> u64 {
         let Some(pool) = self.pool() else { return 0 };
         let reserved = || pool.usage().map(|usage| usage.reserved);
-        // Pending frees are done after a wait. During a capture that is refused, and less is given back.
-        let _waited = self.device.state().synchronize();
+        device::run_deferred_frees();
+        // Pending frees are done after a wait. Streams that capture are not waited for, and less is given
+        // back.
+        let _waited = self.device.state().finish_streams();
         let given = reserved().and_then(|before| {
             pool.trim(target)?;
             Ok(before.saturating_sub(reserved()?))

@@ -13,6 +13,7 @@ mod pool;
 
 pub use self::driver_allocator::DriverAllocator;
 pub use self::pinned::{PinnedAllocator, PinnedLedger};
+pub(crate) use self::pool::MadeCurrent;
 pub use self::pool::{CurrentPool, MemoryPool, PoolUsage};
 
 use crate::device::CudaDevice;

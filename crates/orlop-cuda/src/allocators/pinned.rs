@@ -1,7 +1,8 @@
 //! [`PinnedAllocator`]: pinned host memory that splits and coalesces, and is reused after the copies; and
 //! [`PinnedLedger`], its waste.
 
-use crate::device::CudaDevice;
+use crate::device::{self, CudaDevice};
+use crate::error::CudaError;
 use crate::memory::PinnedMemory;
 use orlop_alloc::{Allocator, Request, Result, Semantics, engine_support::RawBlock, forward};
 use orlop_core::StreamId;
@@ -100,6 +101,9 @@ fn ratio(bytes: u64, of: u64) -> Option<f64> {
 // SAFETY: blocks are the engine's, with the stream of the request in their records while they are live.
 unsafe impl Allocator for PinnedAllocator {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        if !device::is_known(request.stream) {
+            return Err(CudaError::UnknownStream { stream: request.stream }.into());
+        }
         // The host accesses every block first. If chunks belonged to streams, the host would wait for them.
         let mut block = self.engine.allocate(&request.stream(StreamId::HOST))?;
         // SAFETY: 1. the stream is no part of the memory's description; 2. `deallocate` restores it.

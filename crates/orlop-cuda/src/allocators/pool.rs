@@ -122,16 +122,22 @@ impl MemoryPool {
     }
 
     /// Makes it the current pool of its device until the result is dropped: `cuMemAllocAsync`, by which
-    /// cudarc allocates, takes memory from it. [`MemoryPool::usage`] counts that.
+    /// cudarc allocates, takes memory from it. [`MemoryPool::usage`] counts that. The pool that was made
+    /// current last and is not dropped is the current one.
     ///
     /// # Errors
     ///
     /// Failures of the driver.
     pub fn make_current(self: &Arc<Self>) -> Result<CurrentPool, CudaError> {
         let scope = self.device.state().enter()?;
+        let mut pools = self.device.state().current_pools();
         // SAFETY: a pool of this device, which the result keeps.
         unsafe { call!(scope.driver(), cuDeviceSetMemPool(self.device.state().number(), self.handle)) }?;
-        Ok(CurrentPool { pool: Arc::clone(self) })
+        let number = pools.last().map_or(0, |last| last.number + 1);
+        pools.push(MadeCurrent { number, handle: self.handle.expose_provenance() });
+        // Unlocked before the scope ends, which can report something.
+        drop(pools);
+        Ok(CurrentPool { pool: Arc::clone(self), number })
     }
 
     fn attribute(&self, name: i32) -> Result<u64, CudaError> {
@@ -169,12 +175,21 @@ impl fmt::Debug for MemoryPool {
     }
 }
 
-/// The current pool of a device, from [`MemoryPool::make_current`]. Dropping it makes the device's default
-/// pool the current one, unless other code has set another one meanwhile.
+/// A pool of a device that was made current. Its [`CurrentPool`] keeps it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MadeCurrent {
+    number: u64,
+    /// The driver's handle, as a number.
+    handle: usize,
+}
+
+/// The current pool of a device, from [`MemoryPool::make_current`]. Dropping it makes the pool current that
+/// was made current before it, or the device's default pool, unless another one has been set meanwhile.
 #[derive(Debug)]
-#[must_use = "the default pool is the current one when it is dropped"]
+#[must_use = "the pool is current until it is dropped"]
 pub struct CurrentPool {
     pool: Arc<MemoryPool>,
+    number: u64,
 }
 
 impl CurrentPool {
@@ -186,24 +201,34 @@ impl CurrentPool {
 
     fn end(&self) -> Result<(), CudaError> {
         let state = self.pool.device.state();
-        let (scope, device) = (state.enter()?, state.number());
-        let (mut current, mut default) = (ptr::null_mut(), ptr::null_mut());
+        let (scope, device) = (state.enter(), state.number());
+        let mut pools = state.current_pools();
+        let was_last = pools.last().is_some_and(|last| last.number == self.number);
+        pools.retain(|pool| pool.number != self.number);
+        let scope = scope.as_ref().map_err(|&error| error)?;
+        if !was_last {
+            return Ok(());
+        }
+        let (mut current, mut next) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: it writes one handle.
         unsafe { call!(scope.driver(), cuDeviceGetMemPool(&raw mut current, device)) }?;
         if current != self.pool.handle {
             return Ok(());
         }
-        // SAFETY: it writes one handle.
-        unsafe { call!(scope.driver(), cuDeviceGetDefaultMemPool(&raw mut default, device)) }?;
-        // SAFETY: the default pool always exists.
-        Ok(unsafe { call!(scope.driver(), cuDeviceSetMemPool(device, default)) }?)
+        match pools.last() {
+            Some(last) => next = ptr::with_exposed_provenance_mut(last.handle),
+            // SAFETY: it writes one handle.
+            None => unsafe { call!(scope.driver(), cuDeviceGetDefaultMemPool(&raw mut next, device)) }?,
+        }
+        // SAFETY: the default pool always exists, and other ones are kept.
+        Ok(unsafe { call!(scope.driver(), cuDeviceSetMemPool(device, next)) }?)
     }
 }
 
 impl Drop for CurrentPool {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            trace_guarded(|| tracing::error!(%error, "the device's default pool was not made current"));
+            trace_guarded(|| tracing::error!(%error, "the device's pool before this was not made current"));
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Events: created once, without timing, and reused.
 //!
 //! An [`EventId`] is the number of a device state, of a slot in its pool, and of a use of the slot, so that a
-//! stale id is recognised. A device that is gone waited for all its work before it went
-//! (`DeviceState::drop`), so its events, and those of slots that were reused, are complete.
+//! stale id is recognised. A device that is closed waits for its events (`DeviceState::drop`), which are
+//! complete afterwards, as those of slots that were reused; if the wait fails they never are.
 
-use super::{DeviceState, DriverScope, StreamTarget, device_by_key, resolve};
+use super::known::{DeviceUse, by_key};
+use super::{DeviceState, DriverScope, StreamTarget, resolve};
 use crate::driver::{abi, call};
 use crate::error::{CudaError, failure};
 use orlop_alloc::engine_support::trace_guarded;
@@ -15,8 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The event of work that is complete: the host's own, and that of streams that are gone.
 pub(crate) const COMPLETE: EventId = EventId(u64::MAX);
 
-/// The event of a stream whose device is lost, for memory of another device: it is never complete.
-const NEVER: EventId = EventId(u64::MAX - 1);
+/// The event of a stream whose device is lost, or was closed while it worked, for memory of another device:
+/// it is never complete.
+pub(super) const NEVER: EventId = EventId(u64::MAX - 1);
 
 /// The events of a device.
 #[derive(Debug, Default)]
@@ -107,6 +109,16 @@ impl EventPool {
         }
     }
 
+    /// Waits, on the host, for all events in use.
+    pub(super) fn synchronize(&self, scope: &DriverScope<'_>) -> Result<(), CudaError> {
+        let used: Vec<EventSlot> = self.slots().slots.iter().filter(|slot| slot.users > 0).copied().collect();
+        for slot in used {
+            // SAFETY: it was created by this pool, which destroys none before the device ends.
+            unsafe { call!(scope.driver(), cuEventSynchronize(slot.handle())) }?;
+        }
+        Ok(())
+    }
+
     /// Destroys all events, with their device.
     pub(crate) fn destroy(&self, scope: &DriverScope<'_>) {
         for slot in std::mem::take(&mut *self.slots()).slots {
@@ -118,6 +130,11 @@ impl EventPool {
 }
 
 impl DeviceState {
+    /// Returns `true` for an event of this device.
+    pub(super) fn owns(&self, event: EventId) -> bool {
+        event != COMPLETE && event != NEVER && parts(event).0 == self.key
+    }
+
     /// Records an event in a stream of this device.
     ///
     /// # Safety
@@ -125,7 +142,19 @@ impl DeviceState {
     /// The stream exists during the call, and is this device's.
     pub(crate) unsafe fn record(&self, stream: abi::Handle) -> Result<EventId, CudaError> {
         let scope = self.enter()?;
-        let (event, handle) = self.events.take(&scope, self.key)?;
+        // It would be an event of the graph.
+        scope.refuse_capturing(stream, "cuEventRecord")?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.record_in(&scope, stream) }
+    }
+
+    /// As [`DeviceState::record`], in the current context, also in a stream that captures.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn record_in(&self, scope: &DriverScope<'_>, stream: abi::Handle) -> Result<EventId, CudaError> {
+        let (event, handle) = self.events.take(scope, self.key)?;
         // SAFETY: both exist, and are of the current context: guaranteed by the caller, and by the pool.
         let result = unsafe { call!(scope.driver(), cuEventRecord(handle, stream)) };
         if let Err(failure) = result {
@@ -136,14 +165,31 @@ impl DeviceState {
     }
 }
 
-/// Returns the device of an event, and its handle. `None` if it is complete.
-fn find(event: EventId) -> Option<(Arc<DeviceState>, abi::Handle)> {
-    if event == COMPLETE {
-        return None;
+/// The state of an event as far as it is known here.
+enum EventState {
+    Complete,
+    Never,
+    /// Its device is being closed by another thread, which waits for it.
+    Closing,
+    /// The driver knows.
+    Recorded(Arc<DeviceState>, abi::Handle),
+}
+
+fn state_of(event: EventId) -> EventState {
+    match event {
+        COMPLETE => return EventState::Complete,
+        NEVER => return EventState::Never,
+        _ => {}
     }
-    let device = device_by_key(parts(event).0)?;
-    let handle = device.events.handle(event)?;
-    Some((device, handle))
+    match by_key(parts(event).0) {
+        DeviceUse::Finished => EventState::Complete,
+        DeviceUse::Unfinished => EventState::Never,
+        DeviceUse::Closing => EventState::Closing,
+        DeviceUse::Open(device) => match device.events.handle(event) {
+            Some(handle) => EventState::Recorded(device, handle),
+            None => EventState::Complete,
+        },
+    }
 }
 
 /// Records an event in a stream of any device.
@@ -229,10 +275,11 @@ pub(crate) fn query(event: EventId) -> Result<bool, CudaError> {
 
 /// Returns `true` if an event is complete.
 pub(crate) fn is_complete(event: EventId) -> Result<bool, CudaError> {
-    if event == NEVER {
-        return Ok(false);
-    }
-    let Some((device, handle)) = find(event) else { return Ok(true) };
+    let (device, handle) = match state_of(event) {
+        EventState::Complete => return Ok(true),
+        EventState::Never | EventState::Closing => return Ok(false),
+        EventState::Recorded(device, handle) => (device, handle),
+    };
     let scope = device.enter()?;
     // SAFETY: the pool destroys no event before its device ends.
     let code = unsafe { (scope.driver().symbols.cuEventQuery)(handle) };
@@ -245,10 +292,14 @@ pub(crate) fn is_complete(event: EventId) -> Result<bool, CudaError> {
 
 /// Waits on the host for an event, and forgets it.
 pub(crate) fn synchronize(event: EventId) -> Result<(), CudaError> {
-    if event == NEVER {
-        return Err(never());
-    }
-    let Some((device, handle)) = find(event) else { return Ok(()) };
+    let (device, handle) = loop {
+        match state_of(event) {
+            EventState::Complete => return Ok(()),
+            EventState::Never => return Err(never()),
+            EventState::Closing => std::thread::yield_now(),
+            EventState::Recorded(device, handle) => break (device, handle),
+        }
+    };
     let scope = device.enter()?;
     // SAFETY: as in `query`.
     unsafe { call!(scope.driver(), cuEventSynchronize(handle)) }?;
@@ -258,15 +309,18 @@ pub(crate) fn synchronize(event: EventId) -> Result<(), CudaError> {
 
 /// Makes a stream wait for an event, on its device, and forgets the event. The host's own stream waits here.
 pub(crate) fn wait(stream: StreamId, event: EventId) -> Result<(), CudaError> {
-    if event == NEVER {
-        return Err(never());
-    }
     match resolve(stream)? {
         // What follows that stream later has to come after the event: only the host can wait for it.
         StreamTarget::Host | StreamTarget::Ended(_) => synchronize(event),
         StreamTarget::Stream { device, handle: stream, .. } => {
-            let Some((of, handle)) = find(event) else { return Ok(()) };
+            let (of, handle) = match state_of(event) {
+                EventState::Recorded(of, handle) => (of, handle),
+                // The thread that closes its device waits for it, and so does this one.
+                _ => return synchronize(event),
+            };
             let scope = device.enter()?;
+            // What a capture records cannot wait for work outside of it.
+            scope.refuse_capturing(stream, "cuStreamWaitEvent")?;
             // SAFETY: the target keeps the stream, and the pool the event.
             unsafe { call!(scope.driver(), cuStreamWaitEvent(stream, handle, 0)) }?;
             of.events.forget(event);
@@ -275,22 +329,62 @@ pub(crate) fn wait(stream: StreamId, event: EventId) -> Result<(), CudaError> {
     }
 }
 
+/// Makes a stream wait, on its device, for the work that another was given so far. A stream that waits for
+/// one that captures becomes a part of the capture.
+pub(crate) fn order(stream: StreamId, earlier: StreamId) -> Result<(), CudaError> {
+    match record(earlier) {
+        Ok(event) => wait(stream, event).inspect_err(|_| forget(event)),
+        Err(error @ CudaError::Capturing { .. }) => order_in_capture(stream, earlier, error),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a stream wait for one that captures, if it can be a part of that capture.
+fn order_in_capture(stream: StreamId, earlier: StreamId, refused: CudaError) -> Result<(), CudaError> {
+    let (
+        StreamTarget::Stream { device, handle, _entry },
+        StreamTarget::Stream { device: earlier, handle: captured, _entry: _earlier_entry },
+    ) = (resolve(stream)?, resolve(earlier)?)
+    else {
+        return Err(refused);
+    };
+    let capture = earlier.enter()?.capture_id(captured)?;
+    let scope = device.enter()?;
+    let own = scope.capture_id(handle)?;
+    // A default stream cannot capture, and two captures cannot become one.
+    if handle.is_null()
+        || captured.is_null()
+        || capture.is_none()
+        || own.is_some_and(|own| Some(own) != capture)
+    {
+        return Err(refused);
+    }
+    let event = {
+        let scope = earlier.enter()?;
+        // SAFETY: the target keeps the stream.
+        unsafe { earlier.record_in(&scope, captured) }?
+    };
+    let waited = match earlier.events.handle(event) {
+        // SAFETY: the target keeps the stream, and the pool the event.
+        Some(event) => unsafe { call!(scope.driver(), cuStreamWaitEvent(handle, event, 0)) },
+        None => Ok(()),
+    };
+    // It is a place in the graph, and never queried.
+    earlier.events.forget(event);
+    Ok(waited?)
+}
+
 /// Forgets an event. Its handle can be recorded again at once: what waits for it waits for the earlier
 /// record.
 pub(crate) fn forget(event: EventId) {
-    if event != COMPLETE
-        && event != NEVER
-        && let Some(device) = device_by_key(parts(event).0)
-    {
+    if let EventState::Recorded(device, _) = state_of(event) {
         device.events.forget(event);
     }
 }
 
 /// Adds a user to an event.
 fn share(event: EventId) {
-    if event != COMPLETE
-        && let Some(device) = device_by_key(parts(event).0)
-    {
+    if let EventState::Recorded(device, _) = state_of(event) {
         device.events.share(event);
     }
 }

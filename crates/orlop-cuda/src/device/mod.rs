@@ -2,28 +2,37 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `captures` | captures, marked for all allocators; what is freed after them |
+//! | `known` | the devices in use, and how the use of others ended |
 //! | `scope` | the context of the calling thread, switched for a call and restored |
 //! | `events` | events, reused |
-//! | `streams` | the streams of all devices, by their ids |
+//! | `stream_table` | the streams of all devices, by their ids |
+//! | `streams` | the streams that programs create, adopt and borrow |
 
+mod captures;
 mod events;
+mod known;
 mod scope;
+mod stream_table;
 mod streams;
 
-pub(crate) use self::events::EventPool;
-pub(crate) use self::events::{forget, record, synchronize, wait};
+pub use self::captures::CaptureScope;
+pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
+pub(crate) use self::events::{EventPool, forget, order, record, synchronize, wait};
 pub(crate) use self::scope::DriverScope;
+pub(crate) use self::stream_table::{StreamTarget, has_ended, is_known, resolve};
 pub use self::streams::DeviceStream;
-pub(crate) use self::streams::{StreamTarget, has_ended, resolve};
 
+use crate::allocators::MadeCurrent;
 use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;
 use cudarc::driver::CudaContext;
 use orlop_alloc::DeviceMemory;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::{Device, StreamId};
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use orlop_device::{CaptureCount, DriverFailure};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, ptr};
 
 /// A CUDA device, as this process uses it: one context, shared by all allocators and operations.
 ///
@@ -48,30 +57,10 @@ pub(crate) struct DeviceState {
     /// The driver's id of the context, which no other one ever has. `None` before CUDA 12.0.
     pub(crate) context_id: Option<u64>,
     pub(crate) events: EventPool,
-}
-
-/// A device in the list of those in use.
-struct KnownDevice {
-    ordinal: u16,
-    key: u16,
-    state: Weak<DeviceState>,
-}
-
-/// The devices in use. Events and default streams are found here.
-static DEVICES: Mutex<Vec<KnownDevice>> = Mutex::new(Vec::new());
-
-fn devices() -> MutexGuard<'static, Vec<KnownDevice>> {
-    DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns a device that is in use.
-fn device_in_use(ordinal: u16) -> Option<Arc<DeviceState>> {
-    devices().iter().filter(|known| known.ordinal == ordinal).find_map(|known| known.state.upgrade())
-}
-
-/// Returns the device whose events have this key. `None` if it is gone.
-fn device_by_key(key: u16) -> Option<Arc<DeviceState>> {
-    devices().iter().find(|known| known.key == key)?.state.upgrade()
+    /// The pools that were made current, the last one at the end.
+    current_pools: Mutex<Vec<MadeCurrent>>,
+    /// The captures that are marked, for all engines.
+    pub(crate) captures: CaptureCount,
 }
 
 impl CudaDevice {
@@ -87,7 +76,7 @@ impl CudaDevice {
         if ordinal >= count {
             return Err(CudaError::NoSuchDevice { ordinal, count });
         }
-        if let Some(state) = device_in_use(ordinal) {
+        if let Some(state) = known::in_use(ordinal) {
             return Ok(Self { state });
         }
         let restored = DriverScope::of_caller(driver)?;
@@ -109,34 +98,27 @@ impl CudaDevice {
         let count = driver.device_count();
         let number = u16::try_from(context.ordinal()).ok().filter(|&number| number < count);
         let ordinal = number.ok_or(CudaError::NoSuchDevice { ordinal: u16::MAX, count })?;
-        // Opened one at a time: one state for one device.
-        static OPENING: Mutex<u16> = Mutex::new(0);
-        let mut last_key = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = device_in_use(ordinal) {
-            return if state.context.cu_ctx() == context.cu_ctx() {
-                Ok(Self { state })
-            } else {
-                Err(CudaError::OtherContext { device: Device::cuda(ordinal) })
-            };
+        if let Some(state) = known::in_use(ordinal)
+            && state.context.cu_ctx() == context.cu_ctx()
+        {
+            return Ok(Self { state });
         }
-        // After 65,536 devices the numbers start anew.
-        loop {
-            *last_key = last_key.wrapping_add(1);
-            if device_by_key(*last_key).is_none() {
-                break;
-            }
-        }
-        let key = *last_key;
-        let events = EventPool::default();
-        let mut state = DeviceState { driver, context, ordinal, key, total: 0, context_id: None, events };
+        let mut state = DeviceState {
+            driver,
+            context,
+            ordinal,
+            key: known::UNPUBLISHED,
+            total: 0,
+            context_id: None,
+            events: EventPool::default(),
+            current_pools: Mutex::default(),
+            captures: CaptureCount::new(),
+        };
         let found = state.enter().and_then(|scope| Ok((scope.memory()?, scope.context_id()?)));
         let (memory, context_id) = found?;
         (state.total, state.context_id) = (memory.total, context_id);
-        let state = Arc::new(state);
-        let mut devices = devices();
-        devices.retain(|known| known.state.strong_count() > 0);
-        devices.push(KnownDevice { ordinal, key, state: Arc::downgrade(&state) });
-        Ok(Self { state })
+        // No lock is held before: what the calls report may open the device too.
+        Ok(Self { state: known::publish(state)? })
     }
 
     /// Returns the device's name in orlop.
@@ -187,6 +169,10 @@ impl DeviceState {
         self.context.cu_device()
     }
 
+    pub(crate) fn current_pools(&self) -> MutexGuard<'_, Vec<MadeCurrent>> {
+        self.current_pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the bytes of memory of the device.
     pub(crate) fn total(&self) -> u64 {
         self.total
@@ -197,9 +183,35 @@ impl DeviceState {
         DriverScope::enter(self)
     }
 
-    /// Waits, on the host, for all work of the device.
+    /// Waits, on the host, for the work of all known streams that do not capture.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`] if one captures, after the wait for the others; failures of the driver.
+    pub(crate) fn finish_streams(&self) -> Result<(), CudaError> {
+        let mut finished = Ok(());
+        for stream in stream_table::streams_of(self) {
+            let waited = record(stream).and_then(|event| synchronize(event).inspect_err(|_| forget(event)));
+            match waited {
+                Err(error @ CudaError::Capturing { .. }) => finished = Err(error),
+                waited => waited?,
+            }
+        }
+        finished
+    }
+
+    /// Waits, on the host, for all work of the device, that of unknown streams included.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`] if a known stream captures; failures of the driver.
     pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         let scope = self.enter()?;
+        for stream in stream_table::streams_of(self) {
+            if let Ok(StreamTarget::Stream { handle, _entry, .. }) = resolve(stream) {
+                scope.refuse_capturing(handle, "cuCtxSynchronize")?;
+            }
+        }
         // SAFETY: the context is current.
         Ok(unsafe { call!(scope.driver(), cuCtxSynchronize()) }?)
     }
@@ -223,20 +235,32 @@ impl DeviceState {
     }
 }
 
-impl Drop for DeviceState {
-    /// Waits for all work of the context: the events of a device that is gone count as complete, and pinned
-    /// memory may outlive the device.
-    fn drop(&mut self) {
-        // A device that is lost, or a driver that is shutting down, has no work left to wait for.
-        let Ok(scope) = self.enter() else { return };
-        // SAFETY: the context is current.
-        let finished = unsafe { call!(scope.driver(), cuCtxSynchronize()) };
-        if let Err(failure) = finished {
-            trace_guarded(
-                || tracing::error!(%failure, "the work of a device that is closed was not finished"),
-            );
-        }
+impl DeviceState {
+    /// Waits for the work that memory of other devices waits for: that of events in use and of the default
+    /// stream. Other streams have recorded an event at their end. No wait for the whole context: that would
+    /// end a capture in it.
+    fn finish(&self) -> Result<(), CudaError> {
+        let scope = self.enter()?;
+        let finished = self.events.synchronize(&scope).and_then(|()| scope.finish_stream(ptr::null_mut()));
         self.events.destroy(&scope);
+        finished
+    }
+}
+
+impl Drop for DeviceState {
+    fn drop(&mut self) {
+        if self.key == known::UNPUBLISHED {
+            return;
+        }
+        known::begin_closing(self.key);
+        let finished = self.finish();
+        known::end_closing(self.key, finished.is_ok());
+        if let Err(error) = finished {
+            let device = self.device();
+            trace_guarded(|| {
+                tracing::error!(%device, %error, "closed before its work: memory that this uses is kept");
+            });
+        }
     }
 }
 
@@ -266,16 +290,51 @@ impl DriverScope<'_> {
         let Some(function) = self.driver().symbols.cuCtxGetId else { return Ok(None) };
         let mut id = 0;
         // SAFETY: null is the current context; it writes one number.
-        let code = unsafe { function(std::ptr::null_mut(), &raw mut id) };
+        let code = unsafe { function(ptr::null_mut(), &raw mut id) };
         self.driver().check("cuCtxGetId", code)?;
         Ok(Some(id))
     }
 
-    /// Returns `true` if a stream captures.
+    /// Returns `true` if a stream captures, or if it is the default stream and one that it waits for does.
+    /// The query ends no capture.
     pub(crate) fn is_capturing(&self, stream: abi::Handle) -> Result<bool, CudaError> {
         let mut status = abi::CAPTURE_STATUS_NONE;
         // SAFETY: the stream exists (`StreamTarget`); it writes one number.
-        unsafe { call!(self.driver(), cuStreamIsCapturing(stream, &raw mut status)) }?;
-        Ok(status != abi::CAPTURE_STATUS_NONE)
+        let known = unsafe { call!(self.driver(), cuStreamIsCapturing(stream, &raw mut status)) };
+        match known {
+            Err(DriverFailure { code: abi::CAPTURE_IMPLICIT, .. }) => Ok(true),
+            known => Ok(known.map(|()| status != abi::CAPTURE_STATUS_NONE)?),
+        }
+    }
+
+    /// Returns the driver's id of the capture of a stream; `None` if it does not capture.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`] if it captures, and the driver has no ids (before CUDA 11.3).
+    pub(crate) fn capture_id(&self, stream: abi::Handle) -> Result<Option<u64>, CudaError> {
+        if !self.is_capturing(stream)? {
+            return Ok(None);
+        }
+        const CALL: &str = "cuStreamGetCaptureInfo_v2";
+        let function = self.driver().symbols.cuStreamGetCaptureInfo_v2;
+        let function = function.ok_or(CudaError::Capturing { call: CALL })?;
+        let (mut status, mut id, none) = (abi::CAPTURE_STATUS_NONE, 0, ptr::null_mut());
+        // SAFETY: the stream exists (`StreamTarget`); it writes two numbers, and nothing where it gets null.
+        let code = unsafe { function(stream, &raw mut status, &raw mut id, none, none.cast(), none.cast()) };
+        self.driver().check(CALL, code)?;
+        Ok((status != abi::CAPTURE_STATUS_NONE).then_some(id))
+    }
+
+    /// Refuses a call on a stream that captures, which would end the capture or become a part of it.
+    pub(crate) fn refuse_capturing(&self, stream: abi::Handle, call: &'static str) -> Result<(), CudaError> {
+        if self.is_capturing(stream)? { Err(CudaError::Capturing { call }) } else { Ok(()) }
+    }
+
+    /// Waits, on the host, for all work of a stream of the current device.
+    pub(crate) fn finish_stream(&self, stream: abi::Handle) -> Result<(), CudaError> {
+        self.refuse_capturing(stream, "cuStreamSynchronize")?;
+        // SAFETY: the stream exists (`StreamTarget`).
+        Ok(unsafe { call!(self.driver(), cuStreamSynchronize(stream)) }?)
     }
 }

@@ -1,7 +1,7 @@
 //! [`DriverScope`]: the state of a thread that the driver keeps, switched for a call and restored.
 
 use super::DeviceState;
-use super::streams::check_unlocked;
+use super::stream_table::check_unlocked;
 use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;
 use orlop_alloc::engine_support::trace_guarded;
@@ -21,6 +21,14 @@ pub(crate) struct DriverScope<'a> {
     mode: i32,
     /// It belongs to a thread, and the device exists as long as it.
     of: PhantomData<(&'a DeviceState, *const ())>,
+}
+
+/// Returns a number that no other thread has while this one runs, also in destructors of thread-locals.
+pub(super) fn this_thread() -> usize {
+    thread_local! {
+        static PLACE: u8 = const { 0 };
+    }
+    PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
 impl<'a> DriverScope<'a> {

@@ -20,6 +20,9 @@ pub(crate) const NO_DEVICE: i32 = 100;
 /// `CUDA_ERROR_NOT_READY`.
 pub(crate) const NOT_READY: i32 = 600;
 
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
+pub(crate) const CAPTURE_IMPLICIT: i32 = 906;
+
 /// `CU_EVENT_DISABLE_TIMING`.
 pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.

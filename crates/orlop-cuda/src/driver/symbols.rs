@@ -115,6 +115,7 @@ symbols! {
     );
     } optional {
     cuCtxGetId(Handle, *mut u64);
+    cuStreamGetCaptureInfo_v2(Handle, *mut i32, *mut u64, *mut Handle, *mut *const Handle, *mut usize);
     } by_cudarc {
     cuDeviceGet cuDeviceGetName cuDeviceTotalMem_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2
     cuGetErrorString cuStreamCreate cuStreamDestroy_v2

@@ -1,6 +1,6 @@
 //! Device memory of other code as blocks.
 
-use crate::device::{CudaDevice, DeviceStream};
+use crate::device::{self, CudaDevice, DeviceStream};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
 use cudarc::driver::{CudaSlice, DevicePtrMut};
@@ -8,10 +8,10 @@ use orlop_alloc::{
     Access, Allocator, Block, Deleter, Error, OutOfMemory, Refusal, Request, Result, Semantics, Usage,
     engine_support::{RawBlock, Record},
 };
-use orlop_core::{Alignment, Device};
-use std::fmt;
+use orlop_core::{Alignment, Device, StreamId};
 use std::ptr::{self, NonNull};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fmt, mem};
 
 /// The allocator of one block, whose memory is a slice of cudarc.
 #[derive(Debug)]
@@ -41,10 +41,10 @@ enum SliceState<T> {
 // `self`. 6. there is no counter.
 unsafe impl<T: Send + fmt::Debug + 'static> Allocator for SliceOwner<T> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let asks_for_it =
             request.bytes == self.bytes && !request.zeroed && request.align.is_aligned(self.address);
-        *state = match std::mem::replace(&mut *state, SliceState::Gone) {
+        *state = match mem::replace(&mut *state, SliceState::Gone) {
             SliceState::Ready(slice) if asks_for_it => SliceState::Lent { _slice: slice },
             other => {
                 *state = other;
@@ -60,20 +60,32 @@ unsafe impl<T: Send + fmt::Debug + 'static> Allocator for SliceOwner<T> {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        for user in block.stream_uses() {
-            // After an error the block stays as it is, and its memory is not reused.
-            self.stream.wait_for(user)?;
+        let uses: Vec<StreamId> = block.stream_uses().collect();
+        let (device, stream) = (self.device.clone(), self.stream.clone());
+        let mut slice = None;
+        let take = || mem::replace(&mut *self.lock(), SliceState::Gone);
+        match prepare_free(&stream, &uses) {
+            Ok(()) => {
+                // The current context of the thread is restored.
+                let scope = device.state().enter()?;
+                drop(take());
+                drop(scope);
+            }
+            Err(CudaError::Capturing { .. }) => {
+                slice.replace(take());
+                device::free_after_capture(Box::new(move || {
+                    prepare_free(&stream, &uses)?;
+                    let scope = device.state().enter()?;
+                    drop(slice.take());
+                    drop(scope);
+                    Ok(())
+                }));
+            }
+            // The block stays as it is, and its memory is not reused.
+            Err(error) => return Err(error.into()),
         }
-        // The current context of the thread is restored.
-        let scope = self.device.state().enter()?;
         // SAFETY: the block of this allocator has a box from `allocate`.
         drop(unsafe { block.into_record() });
-        let state = std::mem::replace(
-            &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner),
-            SliceState::Gone,
-        );
-        drop(state);
-        drop(scope);
         Ok(())
     }
 
@@ -86,7 +98,7 @@ unsafe impl<T: Send + fmt::Debug + 'static> Allocator for SliceOwner<T> {
     }
 
     fn usage(&self) -> Usage {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
         let reserved = if matches!(*state, SliceState::Gone) { 0 } else { self.bytes as u64 };
         Usage { reserved, peak_reserved: self.bytes as u64, ..Usage::default() }
     }
@@ -94,6 +106,23 @@ unsafe impl<T: Send + fmt::Debug + 'static> Allocator for SliceOwner<T> {
     fn semantics(&self) -> Semantics {
         Semantics { stream_ordered: true, ..Semantics::default() }
     }
+}
+
+impl<T> SliceOwner<T> {
+    fn lock(&self) -> MutexGuard<'_, SliceState<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes the stream of a slice wait for the others that used it, unless a capture forbids that or the free.
+fn prepare_free(stream: &DeviceStream, uses: &[StreamId]) -> std::result::Result<(), CudaError> {
+    for &user in uses {
+        let event = device::record(user)?;
+        device::wait(stream.id(), event).inspect_err(|_| device::forget(event))?;
+    }
+    let scope = stream.device().enter()?;
+    // A graph frees only its own memory.
+    scope.refuse_capturing(stream.handle(), "cuMemFreeAsync")
 }
 
 impl CudaDevice {
@@ -104,8 +133,10 @@ impl CudaDevice {
     /// # Errors
     ///
     /// [`CudaError::OtherContext`] if it is memory of another context; [`CudaError::PerThreadStream`];
-    /// failures of the driver.
+    /// [`CudaError::Capturing`] if the device must be waited for and a stream captures; failures of the
+    /// driver.
     pub fn block_of_slice<T: Send + fmt::Debug + 'static>(&self, mut slice: CudaSlice<T>) -> Result<Block> {
+        device::run_deferred_frees();
         let stream = self.adopt_stream(slice.stream().clone())?;
         if !self.context().is_managing_stream_synchronization() {
             // While a context has one stream, cudarc does not know which streams use a slice.

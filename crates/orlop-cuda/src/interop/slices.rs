@@ -3,17 +3,28 @@
 //!
 //! A slice is acquired for one stream: that waits for the work that other streams were given on the block so
 //! far, and is recorded on the block, so that the memory is reused after its work. On another stream of
-//! cudarc the slice orders both ways by itself, since nothing else knows that this one uses the block.
+//! cudarc the slice orders both ways by itself, since nothing else knows that this one uses the block. If it
+//! cannot, or one of the two captures, it gives the null address, and the call that gets it fails.
+//!
+//! cudarc copies between two contexts (`memcpy_dtod` by a stream of the destination) with the source's
+//! address for the source's own stream. So the stream of such a copy is not known here: while it runs, the
+//! caller keeps the block, and makes its stream wait for the other one before the block is written or
+//! dropped ([`DeviceStream::wait_for`](crate::DeviceStream::wait_for)), or records the other one
+//! ([`Block::record_stream`]).
 
 use super::{KernelMemory, acquire};
 use crate::device::DeviceStream;
 use crate::error::CudaError;
 use bytemuck::AnyBitPattern;
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop, sys};
+use orlop_alloc::engine_support::trace_guarded;
 use orlop_alloc::{Block, MemoryBlock, Result};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// The address of no memory, which the driver refuses.
+const NO_ADDRESS: sys::CUdeviceptr = 0;
 
 /// Elements in device memory, acquired for a stream.
 #[derive(Debug, Clone)]
@@ -46,8 +57,29 @@ impl<T> Elements<T> {
         if is_own {
             return (self.address, SyncOnDrop::Record(None));
         }
-        own.context().record_err(stream.join(own));
-        (self.address, SyncOnDrop::Sync(Some(stream)))
+        match self.order_foreign(stream) {
+            Ok(()) => (self.address, SyncOnDrop::Sync(Some(stream))),
+            // This function cannot fail: the call that uses the address does.
+            Err(error) => {
+                trace_guarded(
+                    || tracing::error!(%error, "a slice has no address on a stream that cannot wait"),
+                );
+                (NO_ADDRESS, SyncOnDrop::Sync(None))
+            }
+        }
+    }
+
+    /// Makes another stream wait for the slice's own, on the device or, if that fails, on the host.
+    fn order_foreign(&self, stream: &CudaStream) -> std::result::Result<(), CudaError> {
+        let (own, device) = (self.stream.cudarc(), self.stream.device());
+        let scope = device.enter()?;
+        // The host waits for the work afterwards, which no capture allows.
+        scope.refuse_capturing(self.stream.handle(), "cuEventRecord")?;
+        scope.refuse_capturing(stream.cu_stream().cast(), "cuStreamWaitEvent")?;
+        if stream.join(own).is_err() {
+            self.stream.synchronize()?;
+        }
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::device::{self, CudaDevice, DeviceState, StreamTarget, resolve};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
 use orlop_core::{Device, StreamId};
-use orlop_device::{BackingError, DeviceBacking, EventId};
+use orlop_device::{BackingError, CaptureCount, DeviceBacking, EventId};
 
 /// The memory of a CUDA device, for a [`DeviceAllocator`](orlop_device::DeviceAllocator).
 ///
@@ -191,6 +191,14 @@ unsafe impl DeviceBacking for CudaMemory {
 
     fn has_ended(&self, stream: StreamId) -> bool {
         device::has_ended(stream)
+    }
+
+    fn knows_stream(&self, stream: StreamId) -> bool {
+        device::is_known(stream)
+    }
+
+    fn capture_count(&self) -> Option<CaptureCount> {
+        Some(self.state().captures.clone())
     }
 
     fn memory(&self) -> u64 {

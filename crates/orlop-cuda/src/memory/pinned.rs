@@ -8,7 +8,7 @@ use orlop_alloc::{
     engine_support::{DeviceOps, HostOps},
 };
 use orlop_core::{Device, StreamId};
-use orlop_device::{BackingError, DeviceBacking, EventId};
+use orlop_device::{BackingError, CaptureCount, DeviceBacking, EventId};
 use std::ptr;
 
 /// Host memory that is locked for copies (`cuMemHostAlloc`), for all devices. The driver waits for a device
@@ -93,6 +93,14 @@ unsafe impl DeviceBacking for PinnedMemory {
 
     fn has_ended(&self, stream: StreamId) -> bool {
         device::has_ended(stream)
+    }
+
+    fn knows_stream(&self, stream: StreamId) -> bool {
+        device::is_known(stream)
+    }
+
+    fn capture_count(&self) -> Option<CaptureCount> {
+        Some(self.device.state().captures.clone())
     }
 
     fn memory(&self) -> u64 {

@@ -83,7 +83,7 @@ impl ContextResources {
     /// attempt, and counted.
     pub(super) fn free(&self, device: &CudaDevice, buffer: PinnedBuffer, is_idle: bool) {
         self.free_refused(device);
-        let waited = if is_idle { Ok(()) } else { device.state().synchronize() };
+        let waited = if is_idle { Ok(()) } else { device.state().finish_streams() };
         if let Err(error) = waited.and_then(|()| free(device, buffer)) {
             self.unfreed.lock().push(buffer);
             trace_guarded(|| tracing::error!(%error, bytes = buffer.bytes, "pinned memory was not freed"));
@@ -92,7 +92,7 @@ impl ContextResources {
 
     /// Frees memory that the driver refused to free before, as far as it does now.
     pub(super) fn free_refused(&self, device: &CudaDevice) {
-        if self.unfreed.lock().is_empty() || device.state().synchronize().is_err() {
+        if self.unfreed.lock().is_empty() || device.state().finish_streams().is_err() {
             return;
         }
         loop {

@@ -19,7 +19,6 @@ use self::kernels::{Kernels, is_copy};
 use self::on_stream::OnStream;
 use self::staging::StagingBuffers;
 use crate::device::{self, CudaDevice, StreamTarget, resolve};
-use crate::driver::call;
 use crate::error::CudaError;
 use orlop_alloc::{
     DeviceMemory, Error, Result,
@@ -341,8 +340,7 @@ unsafe impl DeviceOps for CudaOps {
     fn wait_for(&self, stream: StreamId, earlier: StreamId) -> Result<()> {
         let (stream, earlier) = (self.stream(stream), self.stream(earlier));
         if stream != earlier {
-            let event = device::record(earlier)?;
-            device::wait(stream, event).inspect_err(|_| device::forget(event))?;
+            device::order(stream, earlier)?;
         }
         Ok(())
     }
@@ -350,9 +348,7 @@ unsafe impl DeviceOps for CudaOps {
     fn synchronize(&self, stream: StreamId) -> Result<()> {
         match resolve(self.stream(stream))? {
             StreamTarget::Stream { device, handle, _entry } => {
-                let scope = device.enter()?;
-                // SAFETY: the target keeps the stream.
-                unsafe { call!(scope.driver(), cuStreamSynchronize(handle)) }.map_err(CudaError::from)?;
+                device.enter()?.finish_stream(handle)?;
             }
             StreamTarget::Ended(_) => {
                 let event = device::record(stream)?;

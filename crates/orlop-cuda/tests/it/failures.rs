@@ -151,12 +151,14 @@ impl Fault<'_> {
             failure.code == self.code && (failure.call == self.function || self.is_loss())
         };
         let is_capture = (900..=908).contains(&self.code);
+        // That answer is no failure: the error names the call that it forbids.
+        let is_answer = self.function == "cuStreamIsCapturing" && self.code == 906;
         if let Error::OutOfMemory(_) = error {
             return self.code == 2;
         }
         match (error.backend_error::<CudaError>(), error.backend_error::<DeviceError>()) {
             (Some(&(CudaError::Failed(failure) | CudaError::Lost(failure))), _) => of(failure),
-            (Some(CudaError::Capturing { call }), _) => is_capture && *call == self.function,
+            (Some(CudaError::Capturing { call }), _) => is_answer || is_capture && *call == self.function,
             (Some(CudaError::OutOfMemory { call }), _) => self.code == 2 && *call == self.function,
             (_, Some(DeviceError::Backing { error, .. })) => match *error {
                 BackingError::Failed(failure) | BackingError::Lost(failure) => of(failure),

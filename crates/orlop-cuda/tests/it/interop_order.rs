@@ -4,7 +4,10 @@
 use crate::machine::Machine;
 use cudarc::driver::CudaSlice;
 use orlop_alloc::{Allocator, Block, Request};
-use orlop_cuda::{BlockSlice, BlockView, CudaError, CudaOps, DeviceStream, KernelPointer, caching_allocator};
+use orlop_cuda::{
+    BlockSlice, BlockView, CudaError, CudaOps, DeviceStream, DriverAllocator, KernelPointer,
+    caching_allocator,
+};
 use orlop_cudasim_control::SimulationConfig;
 
 const BYTES: usize = 1 << 20;
@@ -198,8 +201,9 @@ fn default_streams_of_two_devices_are_two() {
     let machine = Machine::new(&config.bytes_per_microsecond(100));
     let far = orlop_cuda::CudaDevice::new(1).unwrap();
     let own = machine.device.adopt_stream(machine.device.context().default_stream()).unwrap();
-    let mut block = block_for(&machine, &own);
-    machine.device.context().synchronize().unwrap();
+    // Memory that a copy of another device reaches.
+    let allocator = DriverAllocator::direct(&machine.device).into_ref();
+    let mut block = allocator.allocate(&Request::new(BYTES).stream(own.id())).unwrap();
     let mut slice = BlockSlice::<u8>::of(&mut block, &own).unwrap();
     own.cudarc().memcpy_htod(&[1_u8; BYTES], &mut slice).unwrap();
     let mut back = vec![0_u8; BYTES];

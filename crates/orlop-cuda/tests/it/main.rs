@@ -9,7 +9,10 @@
 )]
 
 mod absent;
+mod block_order;
+mod capture_scopes;
 mod captures;
+mod closed_devices;
 mod contexts;
 mod devices;
 mod drift;
@@ -29,5 +32,7 @@ mod pools;
 mod programs;
 mod random;
 mod steady;
+mod strangers;
 mod stream_ends;
+mod subscriber;
 mod two_devices;

@@ -78,6 +78,31 @@ fn a_later_current_pool_stays() {
     drop(of_second);
 }
 
+/// The pool that was made current last, and is not dropped, is the current one.
+#[test]
+fn pools_are_made_current_in_turn() {
+    let machine = Machine::new(&SimulationConfig::new());
+    let stream = machine.device.create_stream().unwrap();
+    let [outer, inner] = [0, 1].map(|_| Arc::new(MemoryPool::new(&machine.device).unwrap()));
+    let mut slices = Vec::new();
+    let mut used = || {
+        slices.push(stream.cudarc().alloc_zeros::<u8>(MIB).unwrap());
+        [&outer, &inner].map(|pool| pool.usage().unwrap().used >> 20)
+    };
+    let (first, second) = (outer.make_current().unwrap(), outer.make_current().unwrap());
+    drop(first);
+    assert_eq!(used(), [1, 0], "made current twice, and ended once");
+    let nested = inner.make_current().unwrap();
+    assert_eq!(used(), [1, 1]);
+    drop(nested);
+    assert_eq!(used(), [2, 1], "the outer one again");
+    let nested = inner.make_current().unwrap();
+    drop(second);
+    assert_eq!(used(), [2, 2], "the inner one still");
+    drop(nested);
+    assert_eq!(used(), [2, 2], "the default one");
+}
+
 #[test]
 fn a_request_that_fails_is_tried_again_after_the_pending_frees() {
     let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).bytes_per_microsecond(10));

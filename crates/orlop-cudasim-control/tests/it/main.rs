@@ -11,6 +11,7 @@ mod devices;
 mod faults;
 mod graphs;
 mod kernels;
+mod leniency;
 mod missing;
 mod pools;
 mod races;

@@ -45,7 +45,7 @@ fn memory_above_the_threshold_goes_back_at_a_wait() {
 
 #[test]
 fn an_allocation_waits_for_memory_on_its_way_back() {
-    let (driver, context) = start_with(&SimulationConfig::new().memory(1 << 20));
+    let (driver, context) = start_with(&SimulationConfig::new().memory(1 << 20).waiting_pools(true));
     let stream = context.new_stream().expect("a stream");
     let mut address = 0;
     assert_eq!(cu!(cuMemAllocAsync(&raw mut address, 1 << 20, stream.cu_stream())), OK);

@@ -1,9 +1,10 @@
 //! Allocation in the order of a stream, and memory pools.
 
-use crate::abi::{In, LOCATION_DEVICE, Out, PoolProperties};
+use crate::abi::{AccessDescription, In, LOCATION_DEVICE, Out, PoolProperties};
 use crate::call::calls;
 use crate::codes::Failure;
 use crate::state::pool::Pool;
+use crate::state::virtual_memory::PROT_READ_WRITE;
 
 calls! {
     fn cuMemAllocAsync(address: Out<usize>, bytes: usize, stream: u64) Context |driver| {
@@ -111,8 +112,25 @@ calls! {
         Ok(())
     }
 
-    fn cuMemPoolSetAccess(pool: u64, _access: usize, _count: usize) Init |driver| {
+    fn cuMemPoolSetAccess(pool: u64, descriptions: In<AccessDescription>, count: usize) Init |driver| {
         driver.pool(pool)?;
-        if driver.config.has_peer_access { Ok(()) } else { Err(Failure::PEER_ACCESS_UNSUPPORTED) }
+        for description in descriptions.list(count)? {
+            let device = driver.device(description.location.id)?;
+            if description.location.kind != LOCATION_DEVICE {
+                return Err(Failure::INVALID_VALUE);
+            }
+            if driver.pool(pool)?.device == device {
+                // "Revoking access to the memory of the device that the pool resides on is not allowed."
+                let is_kept = description.flags == PROT_READ_WRITE;
+                is_kept.then_some(()).ok_or(Failure::INVALID_VALUE)?;
+            } else if !driver.config.has_peer_access {
+                return Err(Failure::INVALID_DEVICE);
+            } else if description.flags == PROT_READ_WRITE {
+                driver.pool(pool)?.peers.insert(device);
+            } else {
+                driver.pool(pool)?.peers.remove(&device);
+            }
+        }
+        Ok(())
     }
 }

@@ -16,7 +16,7 @@ struct CaptureInfo {
 
 fn info(driver: &mut DriverGuard, stream: u64, status: &Out<i32>, info: &CaptureInfo) -> Outcome {
     let id = driver.stream_of(stream)?;
-    driver.refuse_implicit(id)?;
+    driver.refuse_implicit_query(id)?;
     let (found, capture_id) = driver.capture_status(id)?;
     status.set(found)?;
     if found == STATUS_NONE {
@@ -48,7 +48,7 @@ calls! {
 
     fn cuStreamIsCapturing(stream: u64, status: Out<i32>) Context |driver| {
         let id = driver.stream_of(stream)?;
-        driver.refuse_implicit(id)?;
+        driver.refuse_implicit_query(id)?;
         status.set(driver.capture_status(id)?.0)
     }
 

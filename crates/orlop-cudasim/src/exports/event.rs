@@ -12,7 +12,7 @@ calls! {
     }
 
     fn cuEventDestroy_v2(event: u64) Context |driver| {
-        driver.events.remove(&event).map(|_| ()).ok_or(Failure::INVALID_HANDLE)
+        driver.destroy_event(event)
     }
 
     fn cuEventRecord(event: u64, stream: u64) Context |driver| {

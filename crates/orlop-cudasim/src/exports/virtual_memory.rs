@@ -78,23 +78,21 @@ calls! {
     ) Init |driver| {
         let descriptions = descriptions.list(count)?;
         let own = driver.locate(address).ok_or(Failure::INVALID_VALUE)?.device;
-        let mut access = None;
+        let mut rights = Vec::new();
         for description in &descriptions {
             if description.location.kind != LOCATION_DEVICE {
                 return Err(Failure::INVALID_VALUE);
             }
             let device = driver.device(description.location.id)?;
-            if device == own {
-                access = Some(description.flags);
-            } else if !driver.config.has_peer_access {
+            if device != own && !driver.config.has_peer_access {
                 return Err(Failure::INVALID_DEVICE);
             }
+            rights.push((device, description.flags));
         }
-        match access {
-            Some(access) => driver.set_access(address, bytes, access),
-            None if descriptions.is_empty() => Err(Failure::INVALID_VALUE),
-            None => Ok(()),
+        if rights.is_empty() {
+            return Err(Failure::INVALID_VALUE);
         }
+        rights.into_iter().try_for_each(|(device, access)| driver.set_access(address, bytes, device, access))
     }
 
     fn cuMemGetAccess(flags: Out<u64>, location: In<MemoryLocation>, address: usize) Init |driver| {

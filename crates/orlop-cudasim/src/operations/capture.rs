@@ -42,18 +42,29 @@ impl Driver {
 
     /// Refuses work in the legacy default stream while a stream that it would wait for captures.
     pub(crate) fn refuse_implicit(&mut self, stream: u64) -> Outcome {
-        let found = self.stream(stream)?;
-        if !found.is_legacy || self.captures.is_empty() {
-            return Ok(());
-        }
-        let device = found.device;
-        let blocking = self.streams.values().filter(|other| other.device == device && other.is_blocking());
-        let captures: Vec<u64> =
-            blocking.filter_map(|other| other.capture.as_ref().map(|(capture, _)| *capture)).collect();
+        let captures = self.implicit_captures(stream)?;
         for capture in &captures {
             self.invalidate(*capture);
         }
         if captures.is_empty() { Ok(()) } else { Err(Failure::STREAM_CAPTURE_IMPLICIT) }
+    }
+
+    /// Refuses to tell whether the legacy default stream captures while a stream that it would wait for does.
+    /// That capture goes on.
+    pub(crate) fn refuse_implicit_query(&self, stream: u64) -> Outcome {
+        let captures = self.implicit_captures(stream)?;
+        if captures.is_empty() { Ok(()) } else { Err(Failure::STREAM_CAPTURE_IMPLICIT) }
+    }
+
+    /// Returns the captures of the streams that a stream waits for as the legacy default one.
+    fn implicit_captures(&self, stream: u64) -> Outcome<Vec<u64>> {
+        let found = self.stream(stream)?;
+        if !found.is_legacy || self.captures.is_empty() {
+            return Ok(Vec::new());
+        }
+        let device = found.device;
+        let blocking = self.streams.values().filter(|other| other.device == device && other.is_blocking());
+        Ok(blocking.filter_map(|other| other.capture.as_ref().map(|(capture, _)| *capture)).collect())
     }
 
     /// Refuses a call that waits for a whole device while a stream of it captures.

@@ -11,10 +11,18 @@ impl Driver {
         if flags & !0b1111 != 0 {
             return Err(Failure::INVALID_VALUE);
         }
-        let handle = self.handle();
-        let event = Event::new(device, flags);
-        self.events.insert(handle, event);
+        // It counts its records on from those of the event that had the handle before.
+        let (handle, generation) = self.freed_events.pop().unwrap_or_else(|| (self.handle(), 0));
+        self.events.insert(handle, Event { generation: generation + 1, ..Event::new(device, flags) });
         Ok(handle)
+    }
+
+    pub(crate) fn destroy_event(&mut self, handle: u64) -> Outcome {
+        let event = self.events.remove(&handle).ok_or(Failure::INVALID_HANDLE)?;
+        if !self.config.has_unique_handles {
+            self.freed_events.push((handle, event.generation));
+        }
+        Ok(())
     }
 
     pub(crate) fn event(&self, handle: u64) -> Outcome<&Event> {

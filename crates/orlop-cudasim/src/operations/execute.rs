@@ -59,7 +59,9 @@ pub(crate) fn execute(
         }
         return;
     }
-    if !matches!(work, Work::Free { .. }) && touched.iter().any(|access| !driver.allows(access)) {
+    let is_copy = matches!(work, Work::Copy { .. });
+    let is_allowed = |access: &MemoryAccess| driver.allows(device, is_copy, access);
+    if !matches!(work, Work::Free { .. }) && !touched.iter().all(is_allowed) {
         driver.devices[device].sticky = Some(Failure::ILLEGAL_ADDRESS);
         return;
     }

@@ -3,6 +3,7 @@
 use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
 use crate::memory::{Located, MemoryAccess, SimMemory, rounded};
+use crate::state::virtual_memory::{PROT_READ, PROT_READ_WRITE};
 use orlop_race::AccessKind;
 use std::iter;
 use std::ops::Range;
@@ -17,17 +18,27 @@ impl Driver {
     pub(crate) fn is_accessible(&self, address: usize, bytes: usize) -> bool {
         match self.memory.around(address) {
             Some(found) => bytes <= found.bytes - (address - found.start),
-            None => self.vmm.is_accessible(address, bytes),
+            None => self.vmm.has_access(address, bytes, PROT_READ, None),
         }
     }
 
-    /// Returns `true` if an access is to memory that is there and allows it.
-    pub(crate) fn allows(&self, access: &MemoryAccess) -> bool {
+    /// Returns `true` if an access by a device is to memory that is there and allows it. Copies reach linear
+    /// memory of every device.
+    pub(crate) fn allows(&self, device: usize, is_copy: bool, access: &MemoryAccess) -> bool {
         let MemoryAccess { address, bytes, kind } = *access;
-        let is_writable = kind == AccessKind::Read
-            || self.memory.around(address).is_some()
-            || self.vmm.is_writable(address, bytes);
-        is_writable && self.is_accessible(address, bytes)
+        let Some(found) = self.memory.around(address) else {
+            let access = if kind == AccessKind::Read { PROT_READ } else { PROT_READ_WRITE };
+            let device = (!self.config.shares_access).then_some(device);
+            return self.vmm.has_access(address, bytes, access, device);
+        };
+        let is_of_device = found.kind == SimMemory::Device && found.device != device;
+        let is_shared = is_copy
+            || self.config.shares_access
+            || match self.pools.get(&found.pool) {
+                Some(pool) => pool.peers.contains(&device),
+                None => self.devices[device].peers.contains(&found.device),
+            };
+        (is_shared || !is_of_device) && self.is_accessible(address, bytes)
     }
 
     /// Fails unless all bytes are accessible.

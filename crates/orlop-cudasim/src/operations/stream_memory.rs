@@ -36,9 +36,13 @@ impl Driver {
         if let Some((capture, _)) = self.stream(stream)?.capture {
             let owned =
                 self.captures.get(&capture).is_some_and(|found| found.graph.memory.contains(&address));
+            if !owned {
+                // "must therefore be passed the address of a graph allocation"
+                self.invalidate(capture);
+                return Err(Failure::INVALID_VALUE);
+            }
             // The graph keeps its memory for the next launch.
-            let work = if owned { Work::Nothing } else { Work::Free { address } };
-            return self.submit(stream, Submission::new("cuMemFreeAsync", work, vec![access]));
+            return self.submit(stream, Submission::new("cuMemFreeAsync", Work::Nothing, vec![access]));
         }
         self.submit(stream, Submission::new("cuMemFreeAsync", Work::Free { address }, vec![access]))
     }
@@ -55,8 +59,8 @@ impl DriverGuard {
         }
         let device = self.stream(stream)?.device;
         let mut allocated = self.allocate_in_pool(handle, bytes);
-        if allocated == Err(Failure::OUT_OF_MEMORY) && !self.busy.is_empty() {
-            // Memory may be on its way back. The driver waits for it; the host learns nothing by that.
+        if allocated == Err(Failure::OUT_OF_MEMORY) && self.config.pools_wait && !self.busy.is_empty() {
+            // Memory may be on its way back. The host learns nothing by the wait.
             self.wait_until(|driver| {
                 driver.streams.iter().all(|(id, stream)| stream.device != device || driver.is_idle(*id))
             })?;

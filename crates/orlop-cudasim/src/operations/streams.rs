@@ -107,6 +107,7 @@ impl Driver {
         if self.streams.get(&id).is_some_and(|stream| stream.is_destroyed && stream.operations.is_empty())
             && let Some(stream) = self.streams.remove(&id)
         {
+            self.free_stream_handle(id, stream.submitted);
             // A wait for the device is one for this stream's work too.
             let end = self.order.record(stream.queue);
             self.order.retire_queue(stream.queue);

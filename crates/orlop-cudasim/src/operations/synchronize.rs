@@ -1,12 +1,27 @@
 //! The calls that wait: for a stream, a device or an event.
 
 use crate::codes::{Failure, Outcome};
+use crate::driver::Driver;
 use crate::guard::DriverGuard;
 use crate::memory::{Located, MemoryAccess};
 use crate::state::event::Recorded;
+use crate::state::work::Submission;
 use orlop_race::HOST_QUEUE;
 
 impl DriverGuard {
+    /// Submits an operation to a stream, or adds it to the capture of the stream. Waits while the stream's
+    /// queue is full.
+    pub(crate) fn submit(&mut self, id: u64, submission: Submission) -> Outcome {
+        let limit = self.config.launch_queue;
+        let has_room = move |driver: &Driver| {
+            driver.streams.get(&id).is_none_or(|stream| stream.operations.len() < limit)
+        };
+        if !has_room(self) {
+            self.wait_until(has_room)?;
+        }
+        Driver::submit(self, id, submission)
+    }
+
     /// Waits until everything submitted so far to a stream has completed.
     pub(crate) fn synchronize_stream(&mut self, id: u64) -> Outcome {
         let stream = self.stream(id)?;

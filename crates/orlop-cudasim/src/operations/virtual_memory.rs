@@ -4,6 +4,7 @@ use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
 use crate::memory::MemoryAccess;
 use crate::state::virtual_memory::{Mapping, PROT_READ, PROT_READ_WRITE, PhysicalAllocation};
+use std::collections::BTreeMap;
 
 impl Driver {
     fn needs_vmm(&self) -> Outcome {
@@ -104,27 +105,27 @@ impl Driver {
             return Err(Failure::OUT_OF_MEMORY);
         }
         found.mappings += 1;
-        let mapping = Mapping { bytes, handle, place, device: found.device, access: 0 };
+        let mapping = Mapping { bytes, handle, place, device: found.device, access: BTreeMap::new() };
         self.vmm.mappings.insert(address, mapping);
         Ok(())
     }
 
-    pub(crate) fn set_access(&mut self, address: usize, bytes: usize, access: i32) -> Outcome {
+    pub(crate) fn set_access(&mut self, address: usize, bytes: usize, device: usize, access: i32) -> Outcome {
         if ![0, PROT_READ, PROT_READ_WRITE].contains(&access) {
             return Err(Failure::INVALID_VALUE);
         }
         let starts = self.vmm.exact(address, bytes)?;
-        let protection = match access {
-            0 => libc::PROT_NONE,
-            PROT_READ => libc::PROT_READ,
-            _ => libc::PROT_READ | libc::PROT_WRITE,
-        };
-        if !self.memory.arena()?.protect(address, bytes, protection) {
-            return Err(Failure::OUT_OF_MEMORY);
-        }
         for start in starts {
-            if let Some(mapping) = self.vmm.mappings.get_mut(&start) {
-                mapping.access = access;
+            let Some(mapping) = self.vmm.mappings.get_mut(&start) else { continue };
+            mapping.access.insert(device, access);
+            let (bytes, all) = (mapping.bytes, mapping.access_of(None));
+            let protection = match all {
+                0 => libc::PROT_NONE,
+                PROT_READ => libc::PROT_READ,
+                _ => libc::PROT_READ | libc::PROT_WRITE,
+            };
+            if !self.memory.arena()?.protect(start, bytes, protection) {
+                return Err(Failure::OUT_OF_MEMORY);
             }
         }
         Ok(())
@@ -133,7 +134,7 @@ impl Driver {
     /// Returns the access of a device to an address.
     pub(crate) fn access_of(&self, address: usize, device: usize) -> Outcome<i32> {
         let (_, found) = self.vmm.mapping(address).ok_or(Failure::INVALID_VALUE)?;
-        Ok(if found.device == device { found.access } else { 0 })
+        Ok(found.access_of(Some(device)))
     }
 
     /// Unmaps whole mappings. It does not wait for streams: work on the range that the host does not know to

@@ -15,6 +15,11 @@ pub(crate) struct Config {
     pub(crate) has_vmm: bool,
     pub(crate) has_peer_access: bool,
     pub(crate) frees_wait: bool,
+    pub(crate) pools_wait: bool,
+    pub(crate) shares_access: bool,
+    pub(crate) has_unique_handles: bool,
+    /// The number of operations that a stream takes before a submission waits.
+    pub(crate) launch_queue: usize,
     pub(crate) devices: Vec<u64>,
 }
 
@@ -33,6 +38,10 @@ impl Default for Config {
             has_vmm: true,
             has_peer_access: false,
             frees_wait: false,
+            pools_wait: false,
+            shares_access: false,
+            has_unique_handles: false,
+            launch_queue: 1024,
             devices: vec![1 << 30],
         }
     }

@@ -1,5 +1,7 @@
 //! [`Pool`]: the figures of a memory pool.
 
+use std::collections::BTreeSet;
+
 /// A memory pool of a device.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -15,6 +17,8 @@ pub(crate) struct Pool {
     pub(crate) reserved_high: u64,
     /// The three attributes that allow reuse, which the simulation accepts and does not need.
     pub(crate) reuse: [i32; 3],
+    /// The other devices that can access its memory.
+    pub(crate) peers: BTreeSet<usize>,
 }
 
 impl Pool {
@@ -29,6 +33,7 @@ impl Pool {
             used_high: 0,
             reserved_high: 0,
             reuse: [1; 3],
+            peers: BTreeSet::new(),
         }
     }
 

@@ -22,14 +22,23 @@ pub(crate) struct PhysicalAllocation {
 }
 
 /// Physical memory mapped at reserved addresses.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Mapping {
     pub(crate) bytes: usize,
     pub(crate) handle: u64,
     /// Where its bytes are in the file.
     pub(crate) place: usize,
     pub(crate) device: usize,
-    pub(crate) access: i32,
+    /// By device.
+    pub(crate) access: BTreeMap<usize, i32>,
+}
+
+impl Mapping {
+    /// Returns the access of a device; of all of them together for `None`.
+    pub(crate) fn access_of(&self, device: Option<usize>) -> i32 {
+        let found = self.access.iter().filter(|&(&other, _)| device.is_none_or(|device| device == other));
+        found.fold(0, |all, (_, access)| all | access)
+    }
 }
 
 /// All reservations, physical memory and mappings.
@@ -62,19 +71,20 @@ impl VirtualMemory {
         Some(Located { start, bytes, kind: SimMemory::Mapped, device, pool: 0, flags: 0, id })
     }
 
-    pub(crate) fn is_accessible(&self, address: usize, bytes: usize) -> bool {
-        self.has_access(address, bytes, PROT_READ)
-    }
-
-    pub(crate) fn is_writable(&self, address: usize, bytes: usize) -> bool {
-        self.has_access(address, bytes, PROT_READ_WRITE)
-    }
-
-    fn has_access(&self, address: usize, bytes: usize, access: i32) -> bool {
+    /// Returns `true` if all bytes are mapped with this access for a device; for any of them, for `None`.
+    pub(crate) fn has_access(
+        &self,
+        address: usize,
+        bytes: usize,
+        access: i32,
+        device: Option<usize>,
+    ) -> bool {
         let (mut at, end) = (address, address.saturating_add(bytes));
         while at < end {
             match self.mapping(at) {
-                Some((start, found)) if found.access & access == access => at = start + found.bytes,
+                Some((start, found)) if found.access_of(device) & access == access => {
+                    at = start + found.bytes;
+                }
                 _ => return false,
             }
         }

@@ -27,6 +27,7 @@ use orlop_alloc::{
     engine_support::{RawBlock, RegionWatch},
 };
 use orlop_core::{Device, StreamId};
+use orlop_sync::atomic::AtomicBool;
 use orlop_sync::{Mutex, MutexGuard};
 use std::fmt;
 use std::ops::Range;
@@ -59,6 +60,9 @@ pub struct DeviceAllocator<B: DeviceBacking> {
     /// Locked before `inner`, by the one thread on a slow path.
     growth: Mutex<()>,
     inner: Mutex<Inner<B>>,
+    /// Blocks that were freed from inside a call of the device, with the engine locked by the same thread.
+    returned: Mutex<Vec<RawBlock>>,
+    has_returned: AtomicBool,
     callbacks: Callbacks,
 }
 
@@ -120,13 +124,15 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             backing,
             growth: Mutex::new(()),
             inner,
+            returned: Mutex::default(),
+            has_returned: AtomicBool::new(false),
             callbacks: Callbacks::default(),
         }
     }
 
     /// Returns the statistics of the engine, under PyTorch's names.
     pub fn device_stats(&self) -> DeviceStats {
-        self.inner.lock().engine.stats()
+        self.lock().engine.stats()
     }
 
     /// Calls `inspect` with the engine, under its lock. It waits for a thread that grows or releases memory.
@@ -137,13 +143,13 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// [`Error::Reentrant`](orlop_alloc::Error::Reentrant).
     pub fn with_engine<R>(&self, inspect: impl FnOnce(&Engine<B>) -> R) -> R {
         let _growing = self.growth.lock();
-        inspect(&self.inner.lock().engine)
+        inspect(&self.lock().engine)
     }
 
     /// Calls `act` with the engine on a slow path, and reports regions that changed.
     fn change<R>(&self, act: impl FnOnce(&mut SlowPath<'_, B>) -> R) -> R {
         let growing = self.growth.lock();
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let result = act(&mut SlowPath::new(&mut inner));
         let delivery = inner.engine.watches.delivery();
         drop(inner);
@@ -186,6 +192,13 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 }
 
+impl<B: DeviceBacking> Drop for DeviceAllocator<B> {
+    /// Takes back the blocks that wait for it, before the engine waits for their streams.
+    fn drop(&mut self) {
+        drop(self.lock());
+    }
+}
+
 // SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the
 // granule or of 512, and larger alignments are cut out of blocks that are larger by that many bytes. 2.
 // host-accessible backings give initialised memory (their promise). 3. the backing zeroes on the request's
@@ -219,7 +232,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn usage(&self) -> Usage {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         let stats = inner.engine.stats();
         Usage {
             reserved: stats.reserved_bytes.all.current,
@@ -236,7 +249,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
 
     fn trim(&self, target: u64) -> u64 {
         let _growing = self.growth.lock();
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let before = inner.engine.stats().reserved_bytes.all.current;
         // Failed calls are counted and traced; what does not depend on them is released.
         let _noted = SlowPath::new(&mut inner).trim(target);

@@ -12,6 +12,7 @@ use orlop_alloc::engine_support::{RecordSlab, guarded, trace_guarded};
 use orlop_alloc::{Error, OutOfMemory, Refusal, Request, Result, engine_support::RawBlock};
 use orlop_core::{Alignment, MemoryKind, StreamId};
 use orlop_sync::MutexGuard;
+use orlop_sync::atomic::Ordering;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -133,10 +134,25 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let (table, entry) = unsafe { RecordSlab::hints(&block) };
         // While the record is not in the cache yet, and while the lock is taken.
         prefetch(table, entry);
+        // `None`: the call came from `with_engine`, from the backing, or from what that reports.
+        let Some(mut inner) = self.inner.lock_unless_held() else {
+            self.take_back_later(block);
+            return Ok(());
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.take_back_locked(&mut inner, block) }
+    }
+
+    /// Takes back a block.
+    ///
+    /// # Safety
+    ///
+    /// [`Allocator::deallocate`](orlop_alloc::Allocator::deallocate).
+    #[inline(always)]
+    unsafe fn take_back_locked(&self, inner: &mut Inner<B>, block: RawBlock) -> Result<()> {
         let (index, _) = parts(block.token);
-        let mut inner = self.inner.lock();
         if block.has_stream_uses() {
-            self.record_uses(&mut inner, DeviceBlock(index), &block)?;
+            self.record_uses(inner, DeviceBlock(index), &block)?;
         }
         if inner.engine.free_at(DeviceBlock(index), block.address()).is_err() {
             return Err(foreign(&block));
@@ -144,6 +160,37 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         // SAFETY: it is a block of this allocator, whose records are of this slab.
         unsafe { inner.records.give(block) };
         Ok(())
+    }
+
+    /// Keeps a block that is freed inside the engine's lock, until the lock is taken next.
+    #[cold]
+    fn take_back_later(&self, block: RawBlock) {
+        self.returned.lock().push(block);
+        // Relaxed: a hint; the blocks are behind a lock.
+        self.has_returned.store(true, Ordering::Relaxed);
+    }
+
+    /// Locks the engine, and takes back the blocks that waited for it.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner<B>> {
+        let mut inner = self.inner.lock();
+        // Relaxed: as above.
+        if self.has_returned.swap(false, Ordering::Relaxed) {
+            self.take_back_returned(&mut inner);
+        }
+        inner
+    }
+
+    #[cold]
+    fn take_back_returned(&self, inner: &mut Inner<B>) {
+        loop {
+            // Not locked meanwhile: a free can call the device, and what that reports can free more.
+            let Some(block) = self.returned.lock().pop() else { return };
+            let address = block.address();
+            // SAFETY: it was returned to this allocator, once.
+            if let Err(error) = unsafe { self.take_back_locked(inner, block) } {
+                trace_guarded(|| tracing::error!(%error, address, "a block leaked"));
+            }
+        }
     }
 
     /// Records the streams that used a block.
@@ -175,6 +222,15 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         sized: &DeviceRequest,
     ) -> Result<RawBlock> {
         let mut may_retry = request.retry;
+        // Relaxed: a hint.
+        if self.has_returned.load(Ordering::Relaxed) {
+            drop(inner);
+            inner = self.lock();
+            miss = match inner.engine.allocate_again(sized) {
+                Ok(block) => return self.hand_out_missed(inner, block, request, sized),
+                Err(miss) => miss,
+            };
+        }
         loop {
             let served;
             (inner, served) = self.allocate_slowly(inner, miss, sized)?;

@@ -64,7 +64,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     #[cold]
     fn failed(&self, failure: CallFailure) -> CallFailure {
         let CallFailure { call, error } = failure;
-        if !error.is_answer() {
+        if !error.is_answer() && error != BackingError::Capturing {
             trace_guarded(|| {
                 tracing::error!(backing = self.inner.name(), call, %error, "a call of the device failed");
             });
@@ -167,6 +167,11 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     /// Returns `true` if a stream captures, or if that is not known.
     pub(crate) fn is_capturing(&self, stream: StreamId) -> bool {
         self.call("is_capturing", |inner| Ok(inner.is_capturing(stream))).unwrap_or(true)
+    }
+
+    /// Returns `true` if a stream is the device's.
+    pub(crate) fn knows_stream(&self, stream: StreamId) -> bool {
+        self.call("knows_stream", |inner| Ok(inner.knows_stream(stream))).unwrap_or(true)
     }
 
     /// Waits, on the host, for all work that a stream was given so far. If that fails it may still run.

@@ -6,18 +6,21 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `capture_count` | the captures in progress on a device |
 //! | `error` | the errors of its calls |
 //! | `guarded` | the backing as an engine calls it: a panic is an error, a lost device is not called |
 //! | `meter` | the bytes in use of a device without a processor |
 //! | `visited` | callbacks for memory that comes and goes |
 //! | `idle_streams` | its streams, in which nothing runs |
 
+mod capture_count;
 mod error;
 mod guarded;
 mod idle_streams;
 mod meter;
 mod visited;
 
+pub use self::capture_count::CaptureCount;
 pub use self::error::{BackingError, DriverFailure};
 pub use self::visited::VisitedDevice;
 
@@ -176,6 +179,18 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     fn is_capturing(&self, stream: StreamId) -> bool {
         let _ = stream;
         true
+    }
+
+    /// Returns `true` if a stream is the device's. Requests for other streams are refused: nothing can be
+    /// recorded in them.
+    fn knows_stream(&self, stream: StreamId) -> bool {
+        let _ = stream;
+        true
+    }
+
+    /// Returns the count of captures of the device, if its backings share one. Called once.
+    fn capture_count(&self) -> Option<CaptureCount> {
+        None
     }
 
     /// Returns the bytes of memory of the device.

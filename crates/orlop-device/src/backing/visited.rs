@@ -1,7 +1,7 @@
 //! Visitors of a device's memory: callbacks for everything that an engine gains and gives back, for example
 //! to register it with a network adapter.
 
-use super::{BackingError, DeviceBacking, EventId};
+use super::{BackingError, CaptureCount, DeviceBacking, EventId};
 use orlop_alloc::Access;
 use orlop_alloc::backing::{Region, Visitor, Visitors};
 use orlop_core::{Alignment, Device, StreamId};
@@ -176,6 +176,14 @@ unsafe impl<B: DeviceBacking> DeviceBacking for VisitedDevice<B> {
 
     fn is_capturing(&self, stream: StreamId) -> bool {
         self.inner.is_capturing(stream)
+    }
+
+    fn knows_stream(&self, stream: StreamId) -> bool {
+        self.inner.knows_stream(stream)
+    }
+
+    fn capture_count(&self) -> Option<CaptureCount> {
+        self.inner.capture_count()
     }
 
     fn memory(&self) -> u64 {

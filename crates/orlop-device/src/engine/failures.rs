@@ -86,6 +86,10 @@ impl<B: DeviceBacking> Engine<B> {
         if !self.failures.are_others {
             self.failures.first.get_or_insert(failure);
         }
+        // What a capture forbids is done after it.
+        if failure.error == BackingError::Capturing {
+            return;
+        }
         // Once the device is lost, calls are not made.
         if !self.failures.last.is_some_and(|last| last.is_loss()) {
             self.failures.last = Some(failure);

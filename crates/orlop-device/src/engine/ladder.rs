@@ -57,6 +57,12 @@ impl<B: DeviceBacking> Engine<B> {
             return Err(CacheMiss::Refused(loss.into()));
         }
         if self.streams.is_uncommon {
+            if let Some(new) = self.streams.take_new()
+                && !self.backing.knows_stream(new)
+            {
+                self.streams.forget_new(new);
+                return Err(CacheMiss::Refused(DeviceError::UnknownStream { stream: new }));
+            }
             if self.streams.is_crowded && !self.is_capturing() {
                 return Err(CacheMiss::Crowded(*request));
             }
@@ -294,7 +300,8 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         }
         // 7. Free memory of private pools that lend theirs.
         if !self.failures.is_final()
-            && let Some(chunk) = self.search_lending_pools(request) {
+            && let Some(chunk) = self.search_lending_pools(request)
+        {
             return Some(chunk);
         }
         // 8. Large regions that are never split are released, and growth is tried again.

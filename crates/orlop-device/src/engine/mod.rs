@@ -56,6 +56,7 @@ pub(crate) use self::ladder::CacheMiss;
 pub(crate) use self::pools::{Region, at, is_small};
 pub(crate) use self::slow_path::{EngineLock, SlowPath};
 
+use self::captures::MarkedCaptures;
 use self::chunks::Chunks;
 use self::failures::CallFailures;
 use self::pending::PendingFrees;
@@ -146,7 +147,7 @@ pub struct Engine<B: DeviceBacking> {
     pub(crate) borders: StreamBorders,
     pub(crate) private: PrivatePools,
     /// The number of captures in progress.
-    captures: u32,
+    captures: MarkedCaptures,
     /// The number of the stream whose large requests are logged to find their period; `NONE` if there is
     /// none.
     pub(crate) watched_stream: u32,
@@ -183,6 +184,7 @@ impl<B: DeviceBacking> Engine<B> {
         let keeps_whole_regions = policy.extensions.hold_to_peak.is_some() && !paged;
         let bounds_waste = policy.extensions.bound_waste && keeps_whole_regions;
         let default_stream = StreamId::default_of(backing.device());
+        let captures = backing.inner().capture_count();
         let mut engine = Self {
             backing,
             policy,
@@ -195,7 +197,7 @@ impl<B: DeviceBacking> Engine<B> {
             pending: PendingFrees::default(),
             borders: StreamBorders::default(),
             private: PrivatePools::default(),
-            captures: 0,
+            captures: MarkedCaptures::new(captures),
             watched_stream,
             period: StreamPeriod::default(),
             free_by_address: BTreeMap::new(),

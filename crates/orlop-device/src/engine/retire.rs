@@ -124,7 +124,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.hand_over(known, default)?;
             self.disown_pending(known, default);
         }
-        let number = self.streams.number(stream);
+        let number = self.streams.number_of_use(stream);
         self.streams.set_foreign(number);
         Ok(())
     }

@@ -36,7 +36,9 @@ pub(crate) struct StreamTable {
     pub(crate) retired: Vec<u32>,
     /// The ids of streams that their owners retired. Blocks that were live then may still name them.
     gone: StreamIdSet,
-    /// Whether a stream was retired or is foreign, or there were many.
+    /// The number of a stream of a request that the device was not asked about.
+    new: Option<u32>,
+    /// Whether a stream was retired or is foreign, is new, or there were many.
     pub(crate) is_uncommon: bool,
     /// Whether there are many streams, some of which may have ended.
     pub(crate) is_crowded: bool,
@@ -55,6 +57,7 @@ impl StreamTable {
             vacant: Vec::new(),
             retired: Vec::new(),
             gone: StreamIdSet::default(),
+            new: None,
             is_uncommon: false,
             is_crowded: false,
             crowd: MIN_CROWD,
@@ -69,8 +72,31 @@ impl StreamTable {
     }
 
     fn other(&mut self, stream: StreamId) -> u32 {
-        self.last = self.known(stream).unwrap_or_else(|| self.add(stream));
+        self.last = match self.known(stream) {
+            Some(number) => number,
+            None => {
+                let number = self.add(stream);
+                (self.new, self.is_uncommon) = (Some(number), true);
+                number
+            }
+        };
         self.last
+    }
+
+    /// Returns the stream of a request if it is new, once.
+    pub(crate) fn take_new(&mut self) -> Option<StreamId> {
+        let new = self.new.take()?;
+        let is_over = |state: &NumberState| matches!(state, NumberState::Foreign | NumberState::Retired);
+        self.is_uncommon = self.is_crowded || self.gone.ranges() > 0 || self.states.iter().any(is_over);
+        Some(self.id(new))
+    }
+
+    /// Forgets a new stream, which the device does not know.
+    pub(crate) fn forget_new(&mut self, stream: StreamId) {
+        if let Some(number) = self.known(stream) {
+            self.vacate(number);
+            self.last = self.default_number();
+        }
     }
 
     /// Returns the number of a stream that has one.
@@ -85,7 +111,8 @@ impl StreamTable {
     pub(crate) fn number_of_use(&mut self, stream: StreamId) -> u32 {
         match self.known(stream) {
             None if self.gone.contains(stream) => self.default_number(),
-            _ => self.number(stream),
+            Some(number) => number,
+            None => self.add(stream),
         }
     }
 

@@ -97,9 +97,9 @@ impl OtherFile {
         let has = |words: &[u8]| head.windows(words.len()).any(|window| window == words);
         let known = STARTS.iter().find(|(start, _)| head.starts_with(start)).map(|&(_, file)| file);
         let is_page = || head.trim_ascii_start().first() == Some(&b'<');
-        known.or_else(|| is_page().then_some(Self::Html)).or_else(|| {
-            MESSAGES.iter().any(|words| has(words)).then_some(Self::OutOfMemoryMessage)
-        })
+        known
+            .or_else(|| is_page().then_some(Self::Html))
+            .or_else(|| MESSAGES.iter().any(|words| has(words)).then_some(Self::OutOfMemoryMessage))
     }
 }
 
