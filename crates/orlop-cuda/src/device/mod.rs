@@ -20,7 +20,7 @@ pub use self::captures::CaptureScope;
 pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
 pub(crate) use self::events::{EventPool, forget, order, record, synchronize, wait};
 pub(crate) use self::scope::DriverScope;
-pub(crate) use self::stream_table::{StreamTarget, has_ended, is_known, resolve};
+pub(crate) use self::stream_table::{StreamTarget, has_ended, is_capturing, is_known, resolve};
 pub use self::streams::DeviceStream;
 
 use crate::allocators::MadeCurrent;

@@ -231,6 +231,17 @@ pub(crate) fn is_known(id: StreamId) -> bool {
         || streams.lost.contains(id)
 }
 
+/// Returns `true` if a stream captures, or if the driver does not say.
+pub(crate) fn is_capturing(id: StreamId) -> bool {
+    match resolve(id) {
+        Ok(StreamTarget::Stream { device, handle, _entry }) => {
+            device.enter().and_then(|scope| scope.is_capturing(handle)).unwrap_or(true)
+        }
+        Ok(StreamTarget::Host | StreamTarget::Ended(_)) => false,
+        Err(_) => true,
+    }
+}
+
 /// Returns `true` if a stream is gone and its work complete.
 pub(crate) fn has_ended(id: StreamId) -> bool {
     let event = {

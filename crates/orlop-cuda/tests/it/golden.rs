@@ -183,6 +183,10 @@ unsafe impl DeviceBacking for RecordedDevice {
         self.memory.wait(stream, event)
     }
 
+    fn is_capturing(&self, stream: StreamId) -> bool {
+        self.memory.is_capturing(stream)
+    }
+
     fn memory(&self) -> u64 {
         self.memory.memory()
     }
