@@ -3,11 +3,12 @@
 
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
+use super::simulator::allocate_from;
 use orlop_core::torch::{TieRule, TorchConf};
 use orlop_core::{Device, StreamId};
 use orlop_device::{
     DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, NullDevice, Policy,
-    PoolId, StreamFilter,
+    PoolId,
 };
 use orlop_trace::history::{
     BlockEvent, BlockState, DeviceHistory, EventAction, EventInterpreter, HistoryEvent, Segment,
@@ -140,7 +141,7 @@ impl FidelityReplay {
         self.fidelity.allocations += 1;
         let bytes = usize::try_from(event.bytes).unwrap_or(usize::MAX);
         let request = DeviceRequest::new(bytes, self.streams.fold(event.stream));
-        let block = allocate(&mut self.engine, request, pool);
+        let block = allocate_from(&mut self.engine, request, pool).ok();
         if block.map(|block| self.engine.address(block) as u64) == Some(event.address) {
             self.fidelity.same += 1;
         } else {
@@ -229,17 +230,6 @@ impl PageRange {
         self.end = self.end.max(end);
         self.bytes = self.bytes.saturating_add(bytes);
     }
-}
-
-/// Allocates from the pool that the recorded block came from.
-fn allocate(engine: &mut Engine<NullDevice>, request: DeviceRequest, pool: PoolId) -> Option<DeviceBlock> {
-    if pool == (0, 0) {
-        return engine.allocate(request).ok();
-    }
-    engine.begin_allocate_to_pool(pool, StreamFilter::All).ok()?;
-    let block = engine.allocate(request).ok();
-    engine.end_allocate_to_pool(pool).ok()?;
-    block
 }
 
 fn segment(segment: &Segment, streams: &mut FoldedStreams) -> Option<DeviceSegment> {

@@ -10,8 +10,10 @@
 
 mod completion_queue;
 mod conditions;
+mod event_pools;
 mod fidelity;
 mod folded_streams;
+mod queued_event;
 mod rules;
 mod simulation;
 mod simulator;

@@ -7,7 +7,7 @@ use orlop_alloc::backing::Null;
 use orlop_alloc::bfc::{Bfc, BfcPolicy};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
-use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice};
+use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice, PoolId, StreamFilter};
 use orlop_trace::history::WorkBlock;
 
 /// The memory of an unlimited device in bytes: an address space has room for thousands of them.
@@ -111,8 +111,8 @@ impl Simulator {
             Self::Device { engine, streams, blocks, .. } => {
                 let stream = streams.fold(block.stream);
                 let long_lived = block.kind == MemoryKind::Persistent;
-                let allocated =
-                    engine.allocate(DeviceRequest { long_lived, ..DeviceRequest::new(bytes, stream) });
+                let request = DeviceRequest { long_lived, ..DeviceRequest::new(bytes, stream) };
+                let allocated = allocate_from(engine, request, block.pool);
                 *at(blocks, index) = Some(allocated.map_err(|error| shortage(&error))?);
             }
             Self::Bfc { allocator, blocks } => {
@@ -220,6 +220,22 @@ impl Simulator {
             }
         }
     }
+}
+
+/// Allocates from a private pool, or from the default pool.
+#[inline]
+pub(super) fn allocate_from(
+    engine: &mut Engine<NullDevice>,
+    request: DeviceRequest,
+    pool: PoolId,
+) -> Result<DeviceBlock, DeviceError> {
+    if pool == (0, 0) {
+        return engine.allocate(request);
+    }
+    engine.begin_allocate_to_pool(pool, StreamFilter::All)?;
+    let block = engine.allocate(request);
+    engine.end_allocate_to_pool(pool)?;
+    block
 }
 
 /// Returns the entry of a block, extending the table if necessary.

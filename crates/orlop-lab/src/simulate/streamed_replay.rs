@@ -1,10 +1,13 @@
 //! A replay of a recording of any length, event by event as it is read.
 
+use super::event_pools::{DEFAULT_POOL, EventPools, PoolNumber};
+use super::queued_event::QueuedEvent;
 use super::rules::AllocatorRules;
 use super::simulation::{FailedRequest, SimulationOutcome, outcome};
 use super::simulator::{MemoryCapacity, Simulator, UNLIMITED};
 use crate::Result;
 use orlop_core::StreamId;
+use orlop_device::PoolId;
 use orlop_trace::formats::binary::{BinaryReader, BinaryRecord, EventOrder};
 use orlop_trace::history::{
     BlockEvent, BlockState, EventInterpreter, HistoryEvent, HistoryWarning, SegmentBlock, WorkBlock,
@@ -14,8 +17,6 @@ use std::io::Read;
 
 /// The capacity of the reorder queue in events of all devices: 64 MiB of them.
 const QUEUE_CAPACITY: usize = 1 << 20;
-
-const _: () = assert!(size_of::<QueuedEvent>() == 64);
 
 /// A replay of a file in orlop's own format, of any length. In memory it has only live blocks, and the names
 /// that events use.
@@ -81,27 +82,36 @@ impl StreamedReplay {
             events: 0,
         };
         let mut warnings = Vec::new();
-        let (mut number, mut stream) = (0, None);
+        let (mut number, mut owner) = (0, None);
         while let Some(item) = reader.next_record(&mut warnings)? {
             match item {
                 BinaryRecord::Device(device) => {
-                    (number, stream) = (device, None);
+                    (number, owner) = (device, None);
                     devices.get(number);
                 }
-                BinaryRecord::Segment { at_end, segment } => stream = (!at_end).then_some(segment.stream),
+                BinaryRecord::Segment { at_end, segment } => {
+                    owner = (!at_end).then_some((segment.stream, segment.pool));
+                }
                 BinaryRecord::Chunk(block) => {
-                    if let Some(stream) = stream {
-                        devices.get(number).at_start(&block, stream);
+                    if let Some((stream, pool)) = owner {
+                        devices.get(number).at_start(&block, stream, pool);
                     }
                 }
                 BinaryRecord::Event(event) if nearly => devices.enqueue(number, event),
-                BinaryRecord::Event(event) => devices.get(number).event(&event),
+                BinaryRecord::Event(event) => {
+                    let replay = devices.get(number);
+                    let pool = replay.pools.next();
+                    replay.event(&event, pool);
+                }
+                BinaryRecord::Detail(detail) => devices.get(number).pools.add(&detail),
                 BinaryRecord::Warning(warning) => warning.add_to(&mut warnings),
                 // These belong to device 0 if the file names none.
-                BinaryRecord::Memory(_) | BinaryRecord::Detail(_) | BinaryRecord::CountedReserved(_) => {
+                BinaryRecord::Memory(_) | BinaryRecord::CountedReserved(_) => {
                     devices.get(number);
                 }
-                BinaryRecord::Unplaced(block) => devices.get(number).at_start(&block, StreamId::from_raw(0)),
+                BinaryRecord::Unplaced(block) => {
+                    devices.get(number).at_start(&block, StreamId::from_raw(0), DEFAULT_POOL);
+                }
                 _ => {}
             }
         }
@@ -128,7 +138,8 @@ impl DeviceReplays<'_> {
 
     /// Queues an event: earlier ones may follow in the file.
     fn enqueue(&mut self, device: u32, event: HistoryEvent) {
-        let mut first = QueuedEvent { event, index: self.events, device };
+        let pool = self.get(device).pools.next();
+        let mut first = QueuedEvent { event, index: self.events, device, pool };
         self.events += 1;
         if self.queue.len() < self.capacity {
             self.queue.push(first);
@@ -140,12 +151,12 @@ impl DeviceReplays<'_> {
         {
             std::mem::swap(&mut *earliest, &mut first);
         }
-        self.get(first.device).event(&first.event);
+        self.get(first.device).event(&first.event, first.pool);
     }
 
     fn finish(mut self) -> Vec<(u32, SimulationOutcome)> {
-        while let Some(QueuedEvent { event, device, .. }) = self.queue.pop() {
-            self.get(device).event(&event);
+        while let Some(QueuedEvent { event, device, pool, .. }) = self.queue.pop() {
+            self.get(device).event(&event, pool);
         }
         let Self { rules, memory, replays, .. } = self;
         replays.into_iter().map(|(device, replay)| (device, replay.finish(rules, memory))).collect()
@@ -156,8 +167,9 @@ impl DeviceReplays<'_> {
 struct DeviceReplay {
     simulator: Simulator,
     blocks: EventInterpreter<StreamedBlock>,
-    /// The previous event, which is interpreted together with the next.
-    last: Option<HistoryEvent>,
+    /// The previous event and its pool, which are interpreted together with the next.
+    last: Option<(HistoryEvent, PoolNumber)>,
+    pools: EventPools,
     /// Unused block numbers.
     vacant: Vec<u32>,
     next: u32,
@@ -178,40 +190,6 @@ struct StreamedBlock {
     bytes: u64,
 }
 
-/// An event in the reorder queue, ordered by time, then by position.
-struct QueuedEvent {
-    event: HistoryEvent,
-    index: u64,
-    device: u32,
-}
-
-impl QueuedEvent {
-    fn key(&self) -> (u64, u64) {
-        (self.event.time, self.index)
-    }
-}
-
-impl PartialEq for QueuedEvent {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for QueuedEvent {}
-
-impl PartialOrd for QueuedEvent {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for QueuedEvent {
-    /// Reversed: the heap returns the greatest first.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.key().cmp(&self.key())
-    }
-}
-
 impl DeviceReplay {
     fn new(rules: &AllocatorRules, memory: Option<u64>) -> Self {
         Self {
@@ -222,6 +200,7 @@ impl DeviceReplay {
             ),
             blocks: EventInterpreter::new(),
             last: None,
+            pools: EventPools::default(),
             vacant: Vec::new(),
             next: 0,
             bytes: 0,
@@ -234,26 +213,28 @@ impl DeviceReplay {
     }
 
     /// Allocates a block that was live at the start.
-    fn at_start(&mut self, block: &SegmentBlock, stream: StreamId) {
+    fn at_start(&mut self, block: &SegmentBlock, stream: StreamId, pool: PoolId) {
         if block.state == BlockState::Live {
-            self.allocate(block.address, &WorkBlock::new(block.requested, stream));
+            let requested = WorkBlock { pool, ..WorkBlock::new(block.requested, stream) };
+            self.allocate(block.address, &requested);
         }
     }
 
-    fn event(&mut self, event: &HistoryEvent) {
-        if let Some(last) = self.last.replace(*event) {
-            self.replay(&last, Some(event));
+    fn event(&mut self, event: &HistoryEvent, pool: PoolNumber) {
+        if let Some((last, pool)) = self.last.replace((*event, pool)) {
+            self.replay(&last, pool, Some(event));
         }
     }
 
     /// Replays an event that is followed by `next`.
-    fn replay(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) {
+    fn replay(&mut self, event: &HistoryEvent, pool: PoolNumber, next: Option<&HistoryEvent>) {
         let index = self.events;
         self.events += 1;
         let had_failed = self.failed.is_some();
         match self.blocks.event(event, next) {
             Some(BlockEvent::Allocate) => {
-                let requested = WorkBlock { kind: event.kind, ..WorkBlock::new(event.bytes, event.stream) };
+                let requested = WorkBlock::new(event.bytes, event.stream);
+                let requested = WorkBlock { kind: event.kind, pool: self.pools.id(pool), ..requested };
                 self.allocate(event.address, &requested);
                 self.operations += u64::from(!had_failed);
             }
@@ -327,8 +308,8 @@ impl DeviceReplay {
     }
 
     fn finish(mut self, rules: &AllocatorRules, memory: Option<u64>) -> SimulationOutcome {
-        if let Some(last) = self.last.take() {
-            self.replay(&last, None);
+        if let Some((last, pool)) = self.last.take() {
+            self.replay(&last, pool, None);
         }
         let peak = u64::try_from(self.peak).unwrap_or(u64::MAX);
         let memory = memory.filter(|&memory| memory < UNLIMITED);

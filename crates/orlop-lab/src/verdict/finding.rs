@@ -1,7 +1,7 @@
 //! What happened: a failed request, or the memory that is reserved without need.
 
 use super::{bytes_too_many, failure};
-use crate::analyze::{DeviceInfo, Fragmentation, OutOfMemoryReport};
+use crate::analyze::{DeviceInfo, Fragmentation, OutOfMemoryReport, SegmentPool, SegmentsInfo};
 use crate::what_if::WhatIfReport;
 use orlop_core::ByteSize;
 use orlop_trace::formats::DeviceLabel;
@@ -42,8 +42,10 @@ pub(super) fn of(info: &DeviceInfo, sweep: Option<&WhatIfReport>) -> String {
         return format!("{peak}: almost nothing is lost.");
     }
     let percent = u128::from(lost) * 100 / u128::from(reserved);
-    let parts = info.peak.segments.as_ref().map(|segments| cause(&segments.bytes));
-    let cause = parts.flatten().map_or_else(String::new, |cause| format!(", mostly {cause}"));
+    // What is reserved at its peak is often live no more; the end shows what is left of it.
+    let instants = [&info.peak, &info.end].map(|instant| instant.segments.as_ref());
+    let fullest = instants.into_iter().flatten().max_by_key(|segments| segments.bytes.reserved);
+    let cause = fullest.and_then(cause).map_or_else(String::new, |cause| format!(", mostly {cause}"));
     format!("{peak}: {} ({percent} %) are lost{cause}.", ByteSize(lost))
 }
 
@@ -62,16 +64,33 @@ fn request(info: &DeviceInfo, failed: &OutOfMemoryReport) -> String {
         let of = memory.map_or_else(String::new, |memory| format!(" of {}", ByteSize(memory)));
         text += &format!("; {usable}{of} were free");
     }
+    text += &private_text(segments);
     text
 }
 
 /// Names the largest part of the reserved bytes that are not live.
-fn cause(bytes: &Fragmentation) -> Option<&'static str> {
+fn cause(segments: &SegmentsInfo) -> Option<&'static str> {
+    let all = &segments.bytes;
+    let mut private = Fragmentation::default();
+    for pool in segments.pools.iter().filter(|pool| pool.pool == SegmentPool::Private) {
+        private.split = private.split.saturating_add(pool.bytes.split);
+        private.cached = private.cached.saturating_add(pool.bytes.cached);
+    }
     let parts = [
-        (bytes.split, "free pieces of segments in use"),
-        (bytes.cached, "segments that are entirely free"),
-        (bytes.pending, "freed blocks that a stream may still use"),
-        (bytes.rounding, "rounding of sizes"),
+        (all.split.saturating_sub(private.split), "free pieces of segments in use"),
+        (all.cached.saturating_sub(private.cached), "segments that are entirely free"),
+        (private.split.saturating_add(private.cached), "free memory of private pools (CUDA graphs)"),
+        (all.pending, "freed blocks that a stream may still use"),
+        (all.rounding, "rounding of sizes"),
     ];
     parts.into_iter().max_by_key(|part| part.0).filter(|part| part.0 > 0).map(|part| part.1)
+}
+
+/// Formats the bytes that private pools keep from the request.
+fn private_text(segments: &SegmentsInfo) -> String {
+    let private = segments.pools.iter().filter(|pool| pool.pool == SegmentPool::Private);
+    match private.fold(0, |sum: u64, pool| sum.saturating_add(pool.bytes.reserved)) {
+        0 => String::new(),
+        bytes => format!("; {} are of private pools (CUDA graphs)", ByteSize(bytes)),
+    }
 }

@@ -83,6 +83,42 @@ fn fragmentation_names_the_setting() {
     assert!(told.remedy.contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "{}", told.remedy);
 }
 
+/// Before PyTorch 2.13 only the segments have their pools.
+#[test]
+fn private_pools_are_replayed_and_named() {
+    let events: Vec<Value> = [
+        ("segment_alloc", A),
+        ("alloc", A),
+        ("free_requested", A),
+        ("free_completed", A),
+    ]
+    .into_iter()
+    .chain([("segment_alloc", A * 2), ("alloc", A * 2), ("free_requested", A * 2), ("free_completed", A * 2)])
+    .map(|(action, address)| json!({ "action": action, "addr": address, "size": 200 * MIB, "stream": 0 }))
+    .collect();
+    let segment = |address: u64, pool: u64| {
+        json!({
+            "device": 0, "address": address, "total_size": 200 * MIB, "stream": 0, "segment_type": "large",
+            "segment_pool_id": [pool, 0],
+            "blocks": [{ "address": address, "size": 200 * MIB, "state": "inactive" }],
+        })
+    };
+    let snapshot = |events: &[Value]| {
+        let segments = [segment(A, 0), segment(A * 2, 1)];
+        let whole = json!({ "segments": segments, "device_traces": [events], "allocator_settings": {
+            "PYTORCH_CUDA_ALLOC_CONF": "" } });
+        History::parse(whole.to_string().as_bytes()).unwrap()
+    };
+    let told = verdict(&snapshot(&events));
+    assert!(told.finding.contains("200 MiB (50 %) are lost, mostly"), "{}", told.finding);
+    assert!(told.remedy.starts_with("Nothing to gain"), "{}", told.remedy);
+    let oom = json!({ "action": "oom", "device_free": 50 * MIB, "size": 300 * MIB, "stream": 0 });
+    let told = verdict(&snapshot(&[&events[..], &[oom]].concat()));
+    let free = "250 MiB of 450 MiB were free; 200 MiB are of private pools (CUDA graphs).";
+    assert!(told.finding.ends_with(free), "{}", told.finding);
+    assert!(told.remedy.starts_with("No setting helps"), "{}", told.remedy);
+}
+
 #[test]
 fn a_recording_without_allocations_asks_for_a_run() {
     let told = verdict(&history(&[("snapshot", 0, 0)]));

@@ -20,6 +20,8 @@ pub struct WorkBlock {
     pub text: TextId,
     /// The memory kind.
     pub kind: MemoryKind,
+    /// The private pool that it comes from; (0, 0) is the default pool.
+    pub pool: (u64, u64),
     /// The step that allocates it; `None` if it was live at the start.
     pub born: Option<usize>,
     /// The step that frees it; `None` if it is live at the end.
@@ -39,6 +41,7 @@ impl WorkBlock {
             site: SiteId::UNKNOWN,
             text: TextId::NONE,
             kind: MemoryKind::default(),
+            pool: (0, 0),
             born: None,
             died: None,
             stays_pending: false,
@@ -84,11 +87,11 @@ impl Workload {
         let mut interpreter = EventInterpreter::new();
         let pieces = history.start.iter().flat_map(|segment| {
             let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
-            live.map(|block| (segment.stream, block))
+            live.map(|block| (segment.stream, segment.pool, block))
         });
-        let outside = history.unplaced.iter().map(|block| (StreamId::from_raw(0), block));
-        for (stream, block) in pieces.chain(outside) {
-            let requested = WorkBlock::new(block.requested, stream);
+        let outside = history.unplaced.iter().map(|block| (StreamId::from_raw(0), (0, 0), block));
+        for (stream, pool, block) in pieces.chain(outside) {
+            let requested = WorkBlock { pool, ..WorkBlock::new(block.requested, stream) };
             let id = work.push(WorkBlock { address: block.address, site: block.site, ..requested });
             interpreter.insert(block.address, id);
         }
@@ -104,6 +107,7 @@ impl Workload {
                         site: event.site,
                         text: event.text,
                         kind: event.kind,
+                        pool: history.pool(place as usize),
                         born: Some(work.steps.len()),
                         died: None,
                         stays_pending: false,

@@ -49,14 +49,15 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
         for block in &device.unplaced {
             file.unplaced(device.device, block, sites)?;
         }
+        // Before the events: a replay of the file needs the pool of an event with it.
+        for detail in &device.details {
+            file.detail(device.device, detail, sites)?;
+        }
         for (index, event) in device.events.iter().enumerate() {
             file.event(device.device, event, sites)?;
             if let Some(refusal) = device.refusal(index) {
                 file.refusal(device.device, refusal, sites)?;
             }
-        }
-        for detail in &device.details {
-            file.detail(device.device, detail, sites)?;
         }
     }
     file.finish()?;

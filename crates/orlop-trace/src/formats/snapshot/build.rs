@@ -4,6 +4,7 @@
 //! range exceeds the address space. Files may violate all of that: inconsistent segments are repaired and
 //! reported as [`HistoryWarning::BrokenSegment`].
 
+use super::pools;
 use crate::history::{
     Annotation, DeviceHistory, EventDetail, History, HistoryEvent, HistoryWarning, Segment, SegmentBlock,
     SiteId, Sites, TextId,
@@ -180,6 +181,7 @@ impl SnapshotBuilder {
                 }
                 apart
             });
+            pools::infer(device);
         }
         let mut history = History {
             devices: devices.into_values().collect(),

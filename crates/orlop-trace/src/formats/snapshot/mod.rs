@@ -9,6 +9,7 @@
 //! | `pickle`, `json` | the two formats: access to values, records and lists |
 //! | `value`, `records`, `words` | the contents of a snapshot, shared by both formats |
 //! | `build` | building a history from records |
+//! | `pools` | the private pools of events |
 //! | `write` | writing a history, shared by both formats |
 //!
 //! A snapshot is a dict of `segments` (each with its `blocks`), `device_traces` (a list of events for each
@@ -20,6 +21,7 @@
 mod build;
 mod json;
 mod pickle;
+mod pools;
 mod records;
 mod value;
 mod words;
