@@ -1,8 +1,9 @@
 //! The owned block: memory that returns to its allocator when the block is dropped.
 
 use super::copying::leak_unfinished;
-use super::raw::{MemorySource, Record};
+use super::raw::Record;
 use super::records::{box_record, recycle_record};
+use super::source::MemorySource;
 use crate::handle::{grow_block, handle_of, return_block};
 use crate::{Access, AllocationId, AllocatorRef, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
@@ -296,8 +297,9 @@ impl Drop for Block {
     }
 }
 
-/// Drops a block without an owner: calls its deleter, if any, and recycles its record. If it is the last owner
-/// of the block that it is a part of, that is dropped too: in a loop, because that may be a part as well.
+/// Drops a block without an owner: calls its deleter, if any, and recycles its record. If it is the last
+/// owner of the block that it is a part of, that is dropped too: in a loop, because that may be a part as
+/// well.
 ///
 /// # Safety
 ///
