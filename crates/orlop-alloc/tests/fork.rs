@@ -150,7 +150,7 @@ fn so_does_that_of_a_context_and_so_do_several() {
 fn visited(visit: impl Fn() + Send + Sync + 'static) -> AllocatorRef {
     let visitor: Visitor = Arc::new(move |_, _, _| visit());
     let allocator = Caching::new(Visited::new(Mmap::new(), vec![visitor])).into_ref();
-    allocator.hold_over_forks().unwrap();
+    allocator.hold_over_forks().expect("handlers are registered");
     allocator.erase()
 }
 

@@ -37,6 +37,7 @@ mod scoped_ref;
 mod slots;
 mod swap_cell;
 pub mod thread_slot;
+mod unread_values;
 
 pub use self::allocation_id::AllocationId;
 pub use self::counters::{
@@ -54,4 +55,5 @@ pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
 pub use self::retaining_cell::RetainingCell;
 pub use self::scoped_ref::ScopedRef;
 pub use self::slots::{FastSlotGuard, QuiescedSlots, Slots};
-pub use self::swap_cell::{SwapCell, UnreadValues};
+pub use self::swap_cell::SwapCell;
+pub use self::unread_values::UnreadValues;

@@ -30,6 +30,7 @@
 #[cfg(not(loom))]
 use super::inherited::{ForkedChild, Inherited, Registration};
 use super::thread_slot::{self, OWNED, SLOTS};
+use super::unread_values::{Node, UnreadValues};
 use crate::ordering;
 use crate::primitives::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::primitives::{Backoff, Mutex, fence};
@@ -51,12 +52,6 @@ pub struct SwapCell<T> {
     /// which a thread that a `fork` does not copy may have locked. (`std`'s also in models: what they check
     /// is what happens afterwards.)
     users: StdAtomicPtr<Users>,
-}
-
-/// A value, and the link of the list of replaced ones.
-struct Node<T> {
-    value: T,
-    next: AtomicPtr<Node<T>>,
 }
 
 /// The readers of a cell, and the lock of its writers.
@@ -295,48 +290,7 @@ impl<T> SwapCell<T> {
             self.replaced.store(ptr::null_mut(), Ordering::Relaxed);
             all
         };
-        UnreadValues(NonNull::new(unread))
-    }
-}
-
-/// Replaced values of a [`SwapCell`] that no reader has. They are dropped with this: their destructors may run
-/// any code, so drop it with no lock held.
-#[must_use = "to be dropped with no lock held"]
-pub struct UnreadValues<T>(Option<NonNull<Node<T>>>);
-
-// SAFETY: it owns the values, and any thread may drop them.
-unsafe impl<T: Send> Send for UnreadValues<T> {}
-// SAFETY: a reference gives no access to the values.
-unsafe impl<T> Sync for UnreadValues<T> {}
-
-impl<T> UnreadValues<T> {
-    /// Returns `true` if there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-}
-
-impl<T> Default for UnreadValues<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<T> fmt::Debug for UnreadValues<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnreadValues").field("is_empty", &self.is_empty()).finish()
-    }
-}
-
-impl<T> Drop for UnreadValues<T> {
-    fn drop(&mut self) {
-        // Taken first: the destructor of a value may panic, and the values behind it are then leaked.
-        while let Some(node) = self.0.take() {
-            // SAFETY: from `Box::into_raw`, in this list once, and no reader has a reference to it.
-            let node = unsafe { Box::from_raw(node.as_ptr()) };
-            self.0 = NonNull::new(node.next.load(Ordering::Relaxed));
-        }
+        UnreadValues::of(unread)
     }
 }
 
@@ -349,7 +303,7 @@ impl<T> Drop for SwapCell<T> {
         // SAFETY: from `Box::into_raw` (`new_users`), and no caller borrows the cell.
         drop(users.map(|users| unsafe { Box::from_raw(users.as_ptr()) }));
         // The link of the current value is null.
-        drop([current, replaced].map(|list| UnreadValues(NonNull::new(list))));
+        drop([current, replaced].map(|list| UnreadValues::of(list)));
     }
 }
 

@@ -55,8 +55,8 @@ impl<S: BlockSource> CollectionAllocator<S> {
 }
 
 // SAFETY: each allocation is in a block of its own until it is freed, whatever happens to the source: a block
-// keeps its allocator alive, and returns to it by itself. What is requested zeroed is zeroed here (the trait's
-// own `allocate_zeroed`): a source may be anything.
+// keeps its allocator alive, and returns to it by itself. The trait's own `allocate_zeroed` zeroes the bytes:
+// a source may be anything.
 unsafe impl<S: BlockSource> ApiAllocator for CollectionAllocator<S> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if layout.size() == 0 {

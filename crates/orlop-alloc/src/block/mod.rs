@@ -25,6 +25,7 @@ mod record_slab;
 mod records;
 mod request;
 mod shared_elements;
+mod source;
 mod stream_uses;
 mod streams;
 mod tag;

@@ -1,8 +1,9 @@
 //! The owned block: memory that returns to its allocator when the block is dropped.
 
 use super::copying::leak_unfinished;
-use super::raw::{MemorySource, Record};
+use super::raw::Record;
 use super::records::{box_record, recycle_record};
+use super::source::MemorySource;
 use crate::handle::{grow_block, handle_of, return_block};
 use crate::{Access, AllocationId, AllocatorRef, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
@@ -296,25 +297,33 @@ impl Drop for Block {
     }
 }
 
-/// Drops a block without an owner: calls its deleter, if any, and recycles its record.
+/// Drops a block without an owner: calls its deleter, if any, and recycles its record. If it is the last
+/// owner of the block that it is a part of, that is dropped too: in a loop, because that may be a part as
+/// well.
 ///
 /// # Safety
 ///
 /// The record belongs to the block and to no engine.
 #[cold]
 unsafe fn drop_without_owner(raw: RawBlock) {
-    if raw.uses.is_unfinished() {
-        return leak_unfinished(raw);
+    let mut next = Some(raw);
+    while let Some(raw) = next {
+        if raw.uses.is_unfinished() {
+            return leak_unfinished(raw);
+        }
+        // SAFETY: guaranteed by the caller, and so is the record of every other block without an owner.
+        let mut record = unsafe { raw.into_record() };
+        let whole = record.whole.take();
+        if let Some(whole) = &whole {
+            record.uses.iter().for_each(|stream| whole.note_use_of_part(stream));
+        }
+        if let Some(deleter) = record.deleter.take() {
+            deleter.run(record.ptr);
+        }
+        recycle_record(record);
+        let last = whole.and_then(|whole| whole.try_into_block().ok());
+        next = last.filter(|whole| whole.raw.owner.is_none()).map(Block::into_raw);
     }
-    // SAFETY: guaranteed by the caller.
-    let mut record = unsafe { raw.into_record() };
-    if let Some(whole) = record.whole.take() {
-        record.uses.iter().for_each(|stream| whole.note_use_of_part(stream));
-    }
-    if let Some(deleter) = record.deleter.take() {
-        deleter.run(record.ptr);
-    }
-    recycle_record(record);
 }
 
 impl fmt::Debug for Block {

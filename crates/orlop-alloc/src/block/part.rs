@@ -1,7 +1,7 @@
 //! Parts of blocks: planned memory divides a block among buffers.
 
-use super::raw::MemorySource;
 use super::records::box_record;
+use super::source::MemorySource;
 use crate::{Block, MemoryBlock, RawBlock, Record, StreamUses};
 use orlop_core::{Alignment, StreamId};
 

@@ -1,5 +1,6 @@
 //! Raw blocks and their records: what engines, adaptors and handles exchange.
 
+use super::source::MemorySource;
 use crate::handle::CellHead;
 use crate::{Access, AllocationId, Deleter, Error, MemoryBlock, Request, Result, StreamUses, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
@@ -58,17 +59,6 @@ pub struct Record {
 
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(std::mem::offset_of!(Record, stream) == 64 && size_of::<Record>() == 128);
-
-/// What a block is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MemorySource {
-    /// Memory of an allocator.
-    Allocator,
-    /// Foreign memory. The block's owner, if it has one, only counts it.
-    Foreign,
-    /// A part of memory that is counted as a whole. The block has no owner.
-    Part,
-}
 
 /// The cell of the allocator or account that counted a block.
 pub(crate) type Owner = NonNull<CellHead>;

@@ -14,9 +14,9 @@
 //! # Forks inside a backing
 //!
 //! A backing, such as a visitor that starts a process, runs under a growth lock. The child has a copy of the
-//! thread that holds it, and that thread releases it, so a fork leaves the lock alone. Such a thread waits for
-//! no other growth lock: two of them would wait for each other. An engine that another thread is growing at
-//! that moment is not locked, and the child must not use it.
+//! thread that holds it, and that thread releases it, so a fork leaves the lock alone. Such a thread waits
+//! for no other growth lock: two of them would wait for each other. An engine that another thread is growing
+//! at that moment is not locked, and the child must not use it.
 //!
 //! Any other fork waits for all growth locks, but without the lock of the list, which a backing may need to
 //! register an engine or to drop one: it releases everything and tries again.

@@ -106,7 +106,7 @@ impl std::fmt::Debug for CloneHook {
 impl Clone for Clones {
     fn clone(&self) -> Self {
         (self.1.0)();
-        Self(self.0.clone(), self.1.clone())
+        Self(self.0, self.1.clone())
     }
 }
 

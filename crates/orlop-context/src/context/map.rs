@@ -114,37 +114,37 @@ impl MemoryMap {
     /// Returns the granted bytes of a kind's live blocks, on all devices and from all sources.
     #[must_use]
     pub fn live(&self, kind: MemoryKind) -> u64 {
-        sum(self.of_kind(kind).map(|part| part.live))
+        sum_bytes(self.of_kind(kind).map(|part| part.live))
     }
 
     /// Returns the requested bytes of a kind's live blocks.
     #[must_use]
     pub fn requested(&self, kind: MemoryKind) -> u64 {
-        sum(self.of_kind(kind).map(|part| part.requested))
+        sum_bytes(self.of_kind(kind).map(|part| part.requested))
     }
 
     /// Returns the granted bytes of live blocks from one source.
     #[must_use]
     pub fn live_from(&self, source: Source) -> u64 {
-        sum(self.kinds.iter().filter(|part| part.source == source).map(|part| part.live))
+        sum_bytes(self.kinds.iter().filter(|part| part.source == source).map(|part| part.live))
     }
 
     /// Returns the granted bytes of all live blocks.
     #[must_use]
     pub fn total(&self) -> u64 {
-        sum(self.kinds.iter().map(|part| part.live))
+        sum_bytes(self.kinds.iter().map(|part| part.live))
     }
 
     /// Returns the bytes that allocators hold, and the live bytes of external memory.
     #[must_use]
     pub fn reserved(&self) -> u64 {
-        self.allocators.iter().map(|one| one.reserved).sum()
+        sum_bytes(self.allocators.iter().map(|one| one.reserved))
     }
 
     /// Returns the bytes that allocators hold and that are neither live nor deferred.
     #[must_use]
     pub fn cached(&self) -> u64 {
-        self.allocators.iter().map(|one| one.cached).sum()
+        sum_bytes(self.allocators.iter().map(|one| one.cached))
     }
 
     fn of_kind(&self, kind: MemoryKind) -> impl Iterator<Item = &KindUse> + '_ {
@@ -182,9 +182,10 @@ impl MemoryMap {
     }
 }
 
-/// Address space without memory reaches the end of the numbers.
-fn sum(figures: impl Iterator<Item = u64>) -> u64 {
-    figures.fold(0, u64::saturating_add)
+/// Returns a sum of figures of several allocators: address space without memory reaches the end of the
+/// numbers.
+pub(crate) fn sum_bytes(figures: impl IntoIterator<Item = u64>) -> u64 {
+    figures.into_iter().fold(0, u64::saturating_add)
 }
 
 impl fmt::Display for MemoryMap {
@@ -205,8 +206,8 @@ impl fmt::Display for MemoryMap {
                 part.source, part.blocks
             )?;
         }
-        let requested = size(sum(self.kinds.iter().map(|part| part.requested)));
-        let blocks: u64 = sum(self.kinds.iter().map(|part| part.blocks));
+        let requested = size(sum_bytes(self.kinds.iter().map(|part| part.requested)));
+        let blocks: u64 = sum_bytes(self.kinds.iter().map(|part| part.blocks));
         writeln!(f, "{:<36} {:>12} {requested:>12} {blocks:>10}", "all", size(self.total()))?;
         writeln!(f)?;
         writeln!(

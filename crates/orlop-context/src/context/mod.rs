@@ -46,6 +46,7 @@ pub use self::budget::{Budget, BudgetStatus};
 pub use self::callbacks::PressureGuard;
 pub use self::identity::ContextId;
 pub use self::ladder::{Pressure, PressureCallback, PressureId, StepCount};
+pub(crate) use self::map::sum_bytes;
 pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
 
 use self::ladder::LadderCounts;
@@ -280,7 +281,7 @@ impl Context {
     pub fn trim(&self, device: Device) -> u64 {
         use orlop_alloc::Allocator as _;
         let Some(routes) = self.inner.routes.get(device) else { return 0 };
-        routes.counted().into_iter().map(|allocator| allocator.trim(0)).sum()
+        sum_bytes(routes.counted().into_iter().map(|allocator| allocator.trim(0)))
     }
 
     /// Returns the stream for new work on `device`: the one this thread has chosen, else the context's.

@@ -40,8 +40,8 @@ impl Context {
     /// Adds an observer to all allocators registered here, now and later, to those passed for single
     /// requests, and to external memory; see [`AllocatorRef::add_observer`]. Adding it again changes nothing.
     ///
-    /// A block is reported once, as it is counted once: an adaptor over an allocator of the context, or an arena
-    /// over one, reports only what it refuses.
+    /// A block is reported once, as it is counted once: an adaptor over an allocator of the context, or an
+    /// arena over one, reports only what it refuses.
     ///
     /// An allocator that several contexts use reports to the observers of all of them.
     pub fn add_observer(&self, observer: Arc<dyn Observer>) {
@@ -80,8 +80,8 @@ impl Context {
         self.inner.observers.all().iter().map(|observer| Arc::clone(observer)).collect()
     }
 
-    /// Adds the observers to an allocator that is counted from now on. If others that are counted hand out its
-    /// blocks, it reports them in their place.
+    /// Adds the observers to an allocator that is counted from now on. If others that are counted hand out
+    /// its blocks, it reports them in their place.
     pub(super) fn add_observers(&self, routes: &DeviceRoutes, allocator: &AllocatorRef) -> RegionDelivery {
         let mut delivery = RegionDelivery::default();
         let observers = self.inner.observers.all();

@@ -3,7 +3,7 @@
 use super::budget::BudgetAccounts;
 use super::ladder::{Pressure, StepCount};
 use super::routes::DeviceRoutes;
-use super::{Context, Inner};
+use super::{Context, Inner, sum_bytes};
 use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{
     Allocator as _, AllocatorRef, Block, Error, Event, LadderStep, OutOfMemory, Refusal, Request, Result,
@@ -105,12 +105,8 @@ impl Context {
                 LadderStep::OtherCaches if !over_budget => {
                     let own = routes.registered(kind).or(routes.registered(MemoryKind::Default));
                     let is_own = |other: &&AllocatorRef| own.is_some_and(|own| own.same_as(other));
-                    routes
-                        .counted()
-                        .into_iter()
-                        .filter(|other| !is_own(other))
-                        .map(|other| other.trim(0))
-                        .sum()
+                    let others = routes.counted().into_iter().filter(|other| !is_own(other));
+                    sum_bytes(others.map(|other| other.trim(0)))
                 }
                 LadderStep::Callbacks if over_budget => {
                     self.inner.run_callbacks_for_budget(routes, device, kind, tag, needed, is_needed)

@@ -62,10 +62,10 @@ impl Subscription {
             }
             Target::Allocator(allocator) => vec![allocator.stats()],
         };
-        let mut live = [0; MemoryKind::COUNT];
+        let mut live = [0u64; MemoryKind::COUNT];
         for stats in &all {
             for (sum, account) in live.iter_mut().zip(&stats.totals.kinds) {
-                *sum += account.live_bytes;
+                *sum = sum.saturating_add(account.live_bytes);
             }
         }
         live

@@ -2,6 +2,7 @@
 
 use super::shapes::{ShapeStats, ShapeTotals, TensorShape};
 use super::table::Table;
+use crate::context::sum_bytes;
 use orlop_alloc::{AllocationId, Tag};
 use orlop_core::{ByteSize, Device, MemoryKind};
 use std::cmp::Reverse;
@@ -80,13 +81,13 @@ impl Leaks {
     /// Returns the granted bytes of all live blocks.
     #[must_use]
     pub fn granted(&self) -> u64 {
-        self.blocks.iter().map(|block| block.granted as u64).sum()
+        sum_bytes(self.blocks.iter().map(|block| block.granted as u64))
     }
 
     /// Returns the requested bytes of all live blocks.
     #[must_use]
     pub fn requested(&self) -> u64 {
-        self.blocks.iter().map(|block| block.requested as u64).sum()
+        sum_bytes(self.blocks.iter().map(|block| block.requested as u64))
     }
 
     /// Returns the number of refused frees. A block whose free was refused is not listed as live, but its
@@ -106,8 +107,8 @@ impl Leaks {
                 let group = LeakGroup { tag, kind, device, granted: 0, requested: 0, ids, shapes };
                 (group, ShapeTotals::default())
             });
-            group.granted += granted as u64;
-            group.requested += requested as u64;
+            group.granted = group.granted.saturating_add(granted as u64);
+            group.requested = group.requested.saturating_add(requested as u64);
             group.ids.push(id);
             if let Some(shape) = shape {
                 shapes.add(shape.clone(), 1, granted as u64);

@@ -9,6 +9,7 @@ use super::shapes::{self, ShapeRecording, ShapeTotals};
 use super::step::{StepMemory, StepStats};
 use super::step_table::StepTable;
 use crate::Context;
+use crate::context::sum_bytes;
 use crate::observe::Subscription;
 use orlop_alloc::{AllocatorRef, Event, Observer, engine_support::RawBlock};
 use orlop_core::MemoryKind;
@@ -196,8 +197,8 @@ impl StepStats {
     pub(super) fn merge(&mut self, later: &Self) {
         self.allocations += later.allocations;
         self.frees += later.frees;
-        self.allocated_bytes += later.allocated_bytes;
-        self.freed_bytes += later.freed_bytes;
+        self.allocated_bytes = self.allocated_bytes.saturating_add(later.allocated_bytes);
+        self.freed_bytes = self.freed_bytes.saturating_add(later.freed_bytes);
         self.live_after = later.live_after;
         self.peak_bytes = self.peak_bytes.max(later.peak_bytes);
     }
@@ -212,7 +213,13 @@ struct LiveBytes {
 
 impl LiveBytes {
     fn of(kinds: [u64; MemoryKind::COUNT]) -> Self {
-        Self { all: kinds.iter().sum(), kinds }
+        Self { all: sum_bytes(kinds), kinds }
+    }
+
+    fn add(&mut self, kind: MemoryKind, bytes: u64) {
+        self.all = self.all.saturating_add(bytes);
+        let live = &mut self.kinds[kind.index()];
+        *live = live.saturating_add(bytes);
     }
 }
 
@@ -293,15 +300,14 @@ impl StepState {
     fn note_more(&mut self, allocations: u64, block: &RawBlock, bytes: usize) {
         let (kind, bytes) = (block.kind, bytes as u64);
         let shape = if self.with_shapes { shapes::of_block(block) } else { None };
-        self.live.all += bytes;
-        self.live.kinds[kind.index()] += bytes;
+        self.live.add(kind, bytes);
         for OpenStep { step, shapes, .. } in &mut self.open {
             if let Some(shape) = &shape {
                 shapes.add(shape.clone(), allocations, bytes);
             }
             for (stats, live) in both(step, kind, &self.live) {
                 stats.allocations += allocations;
-                stats.allocated_bytes += bytes;
+                stats.allocated_bytes = stats.allocated_bytes.saturating_add(bytes);
                 stats.peak_bytes = stats.peak_bytes.max(live);
             }
         }
@@ -316,7 +322,7 @@ impl StepState {
         for OpenStep { step, .. } in &mut self.open {
             for (stats, _) in both(step, kind, &self.live) {
                 stats.frees += 1;
-                stats.freed_bytes += bytes;
+                stats.freed_bytes = stats.freed_bytes.saturating_add(bytes);
             }
         }
     }
@@ -324,9 +330,7 @@ impl StepState {
     /// Takes back what `note_freed` counted: the block stays live.
     fn note_refused(&mut self, kind: MemoryKind, granted: usize) {
         let bytes = granted as u64;
-        self.live.all = self.live.all.saturating_add(bytes);
-        let live = &mut self.live.kinds[kind.index()];
-        *live = live.saturating_add(bytes);
+        self.live.add(kind, bytes);
         for OpenStep { step, .. } in &mut self.open {
             for (stats, _) in both(step, kind, &self.live) {
                 stats.frees = stats.frees.saturating_sub(1);

@@ -143,7 +143,7 @@ pub(super) struct ShapeTotals(HashMap<TensorShape, (u64, u64)>);
 impl ShapeTotals {
     pub(super) fn add(&mut self, shape: TensorShape, allocations: u64, bytes: u64) {
         let (count, sum) = self.0.entry(shape).or_default();
-        (*count, *sum) = (*count + allocations, *sum + bytes);
+        (*count, *sum) = (*count + allocations, sum.saturating_add(bytes));
     }
 
     pub(super) fn add_all(&mut self, stats: Vec<ShapeStats>) {

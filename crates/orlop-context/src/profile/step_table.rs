@@ -3,6 +3,7 @@
 use super::shapes::{ShapeStats, ShapeTotals};
 use super::step::{StepMemory, StepStats};
 use super::table::Table;
+use crate::context::sum_bytes;
 use orlop_core::{ByteSize, MemoryKind};
 use std::cmp::Reverse;
 use std::fmt;
@@ -148,7 +149,7 @@ impl StepTable {
         let name = |shape: &ShapeStats| (shape.shape.to_string(), shape.allocations, shape.allocated_bytes);
         let mut rows: Vec<_> = shapes.into_iter().map(name).collect();
         if !others.is_empty() {
-            let sum = |of: fn(&ShapeStats) -> u64| others.iter().map(|shape| of(shape)).sum();
+            let sum = |of: fn(&ShapeStats) -> u64| sum_bytes(others.iter().map(|shape| of(shape)));
             let (allocations, bytes) = (sum(|shape| shape.allocations), sum(|shape| shape.allocated_bytes));
             let more = match others.len() {
                 1 => "1 more shape".to_owned(),

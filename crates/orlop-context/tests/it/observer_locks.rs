@@ -1,4 +1,4 @@
-//! No code of an observer, and no destructor, runs while a context is locked; its panics end where it is called.
+//! No code of an observer, and no destructor, runs while a context is locked, and panics end at the call.
 
 use orlop_alloc::adaptor::Tracking;
 use orlop_alloc::backing::{System, Visited, Visitor};
@@ -112,11 +112,14 @@ fn an_allocator_that_is_not_registered_ends_outside_the_lock() {
     assert_eq!(*unlocked.lock().unwrap(), [true]);
 }
 
+/// Returns `true` for the events that it is about.
+type IsIt = fn(&Event<'_>) -> bool;
+
 /// Removes itself from everything that it observes at the first such event; its destructor panics.
 struct Bomb {
     context: Context,
     allocator: AllocatorRef,
-    is_it: fn(&Event<'_>) -> bool,
+    is_it: IsIt,
     removed: Arc<AtomicU32>,
 }
 
@@ -144,8 +147,7 @@ impl Drop for Bomb {
 fn an_observer_that_ends_itself_in_an_event_of_the_ladder_may_panic() {
     let is_reclaimed = |event: &Event<'_>| matches!(event, Event::Reclaimed { .. });
     let is_settled = |event: &Event<'_>| matches!(event, Event::Settled { .. });
-    let cases: [(fn(&Event<'_>) -> bool, bool); 3] =
-        [(is_reclaimed, true), (is_settled, true), (is_settled, false)];
+    let cases: [(IsIt, bool); 3] = [(is_reclaimed, true), (is_settled, true), (is_settled, false)];
     for (is_it, of_context) in cases {
         let context = Context::new();
         context.set_budget(Device::CPU, KIND, Budget::hard(4096).strict()).unwrap();

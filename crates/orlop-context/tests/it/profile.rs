@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
 use orlop_alloc::adaptor::Tracking;
-use orlop_alloc::backing::System;
+use orlop_alloc::backing::{Null, System};
 use orlop_alloc::engine::Direct;
 use orlop_alloc::engine_support::RawBlock;
 use orlop_alloc::{Allocator, Block, Error, Event, Observer, Request, Result, Tag, Usage};
@@ -359,4 +359,29 @@ fn a_block_whose_free_is_refused_is_live_in_a_step() {
     assert_eq!((step.allocations, step.frees, step.freed_bytes), (1, 0, 0));
     let live = context.stats(Device::CPU).live();
     assert_eq!((step.live_after, steps.step("after").finish().all.live_before), (live, live));
+}
+
+/// Address space without memory reaches the end of the numbers: sums stop there.
+#[test]
+fn figures_beyond_all_memory_are_sums_that_saturate() {
+    let context = Context::with(Device::CPU, AllocatorConfig::new());
+    let (steps, check) = (MemorySteps::on(&context), LeakCheck::on(&context));
+    let step = steps.step("five");
+    let engines = [(); 5].map(|()| Direct::new(Null::new(Device::CPU)).into_ref().erase());
+    let request = Request::new(1 << 62);
+    let held = engines.each_ref().map(|engine| context.allocate_from(engine, &request).unwrap());
+    let map = context.memory_map();
+    assert_eq!((map.total(), map.reserved(), map.cached()), (u64::MAX, u64::MAX, 0));
+    let leaks = check.so_far();
+    assert_eq!(
+        (leaks.granted(), leaks.requested(), leaks.groups()[0].granted),
+        (u64::MAX, u64::MAX, u64::MAX)
+    );
+    let later = MemorySteps::on(&context);
+    assert_eq!(later.step("later").finish().all.live_before, u64::MAX);
+    drop(held);
+    let step = step.finish().all;
+    assert_eq!((step.allocations, step.allocated_bytes, step.peak_bytes), (5, u64::MAX, u64::MAX));
+    assert_eq!((step.frees, step.freed_bytes), (5, u64::MAX));
+    assert!(!steps.to_string().is_empty() && context.trim(Device::CPU) == 0);
 }

@@ -1,6 +1,9 @@
 //! The ends of tensors: what outlives them, what names them, and what a storage is afterwards.
 
 use super::*;
+use orlop_alloc::Allocator as _;
+use orlop_alloc::backing::System;
+use orlop_alloc::engine::Direct;
 
 /// Clones and views of an output in place outlive its input, also while they are read, and end with it.
 #[test]
@@ -91,4 +94,21 @@ fn the_kind_is_that_of_the_block() {
     storage.bind(256).unwrap();
     assert_eq!(kinds(), (MemoryKind::KvCache, MemoryKind::KvCache));
     assert_eq!(context.stats(Device::CPU).kind(MemoryKind::KvCache).live_bytes, 256);
+}
+
+/// Memory that is divided again and again is freed without a deep stack.
+#[test]
+fn parts_of_parts_are_freed_one_after_the_other() {
+    let allocator = Direct::new(System::new()).into_ref();
+    let mut block = allocator.allocate(&Request::new(256).align(Alignment::PLANNED)).unwrap();
+    let whole = [PlannedPart::new(0, 256, [floats(64, 0..1)])];
+    for _ in 0..if cfg!(miri) { 100 } else { 100_000 } {
+        let memory = PlannedMemory::new(block, &whole).unwrap();
+        let storage = memory.tensor(0).unwrap().storage().unwrap().clone();
+        drop(memory);
+        block = storage.into_block().unwrap();
+    }
+    assert_eq!(allocator.stats().live(), 256);
+    drop(block);
+    assert_eq!(allocator.stats().live(), 0);
 }
