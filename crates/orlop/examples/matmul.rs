@@ -1,6 +1,6 @@
-//! Matrix products on a CUDA device, in memory of orlop: owned buffers are the operands of cuBLAS, as slices of
-//! cudarc are. Both inputs are parts of one shared buffer of weights, and two streams work without a wait of
-//! the host.
+//! Matrix products on a CUDA device, in memory of orlop: owned buffers are the operands of cuBLAS, as slices
+//! of cudarc are. Both inputs are parts of one shared buffer of weights, and two streams work without a wait
+//! of the host.
 //!
 //! ```text
 //! cargo run -p orlop --example matmul --features cuda

@@ -31,8 +31,9 @@ impl Block {
     /// far.
     ///
     /// The host waits only if it has to: for a copy to host memory or from 2 MiB of pinned memory or more,
-    /// which the device reads where it is, and for blocks whose allocators do not wait for streams. Otherwise the copy may not be done when this returns; both blocks can be dropped,
-    /// and a source in host memory can be changed.
+    /// which the device reads where it is, and for blocks whose allocators do not wait for streams. Otherwise
+    /// the copy may not be done when this returns; both blocks can be dropped, and a source in host memory
+    /// can be changed.
     ///
     /// If the wait fails, the device may still use the blocks that are not kept by their allocators: the host
     /// cannot access them any more, and dropping them leaks their memory.

@@ -16,8 +16,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Elements in device memory with one owner, used first on its stream: what cudarc's `CudaSlice` is, in memory
-/// of an allocator of orlop.
+/// Elements in device memory with one owner, used first on its stream: what cudarc's `CudaSlice` is, in
+/// memory of an allocator of orlop.
 ///
 /// It is an argument of cudarc's functions that take [`DevicePtr`] or [`DevicePtrMut`]: copies, cuBLAS,
 /// launches by address. Dropping it waits for nothing; its memory is reused after the streams that used it.
@@ -58,7 +58,8 @@ impl<T: AnyBitPattern> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// Those of the allocator; [`CudaError::NotOnDevice`](crate::CudaError::NotOnDevice) if its memory is not that of the stream's device.
+    /// Those of the allocator; [`CudaError::NotOnDevice`](crate::CudaError::NotOnDevice) if its memory is not
+    /// that of the stream's device.
     pub fn new<A>(allocator: &AllocatorRef<A>, stream: &DeviceStream, len: usize) -> Result<Self>
     where
         A: ?Sized + Allocator,
@@ -182,7 +183,6 @@ impl<T> DeviceBuffer<T> {
     }
 
     /// Returns the block.
-    #[must_use]
     pub fn block(&self) -> &Block {
         &self.block
     }
