@@ -44,7 +44,7 @@ pub use self::allocators::{
 pub use self::device::{CaptureScope, CudaDevice, DeviceStream};
 pub use self::driver::Driver;
 pub use self::error::CudaError;
-pub use self::interop::{BlockSlice, BlockView, KernelPointer};
+pub use self::interop::{BlockSlice, BlockView, DeviceBuffer, KernelPointer, KernelValue, SharedBuffer};
 pub use self::memory::{CudaMemory, PinnedMemory};
 pub use self::ops::{CudaOps, StagingUsage};
 pub use self::register::{install, register};

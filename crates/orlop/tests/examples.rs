@@ -11,6 +11,9 @@ mod arena;
 mod budgets;
 #[path = "../examples/engine.rs"]
 mod engine;
+#[cfg(feature = "cuda")]
+#[path = "../examples/matmul.rs"]
+mod matmul;
 #[path = "../examples/mlp.rs"]
 mod mlp;
 #[path = "../examples/out_of_memory.rs"]
@@ -150,6 +153,13 @@ fn streams() {
         "16 allocations from",
     ];
     check_output("streams", streams::main, &expected);
+}
+
+#[test]
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn matmul() {
+    let expected = ["(a * b) * (a * b), 64 by 64: its first element is", "3 allocations from"];
+    check_output("matmul", matmul::main, &expected);
 }
 
 #[test]

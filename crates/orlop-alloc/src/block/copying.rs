@@ -2,9 +2,13 @@
 //!
 //! `Context::copy` and `Context::duplicate` of `orlop-context` choose the operations.
 
-use crate::{Access, Allocator, AllocatorRef, Block, DeviceOps, Error, RawBlock, Request, Result};
+use crate::{Access, Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, RawBlock, Request, Result};
 use orlop_core::StreamId;
 use orlop_host::shield::report;
+
+/// From this number of bytes on, pinned memory is read in place: more than backends keep in buffers, so that
+/// the host would wait for the stream anyway.
+const READ_IN_PLACE: usize = 2 << 20;
 
 impl Block {
     /// Overwrites this block's bytes with those of `source`, which must have the same length. Both blocks
@@ -26,9 +30,10 @@ impl Block {
     /// `stream`, which waits for the work that the blocks' own streams and all that used them were given so
     /// far.
     ///
-    /// The host waits only if it has to: for a copy to host memory, and for blocks whose allocators do not
-    /// wait for streams. Otherwise the copy may not be done when this returns; both blocks can be dropped,
-    /// and a source in host memory can be changed.
+    /// The host waits only if it has to: for a copy to host memory or from 2 MiB of pinned memory or more,
+    /// which the device reads where it is, and for blocks whose allocators do not wait for streams. Otherwise
+    /// the copy may not be done when this returns; both blocks can be dropped, and a source in host memory
+    /// can be changed.
     ///
     /// If the wait fails, the device may still use the blocks that are not kept by their allocators: the host
     /// cannot access them any more, and dropping them leaks their memory.
@@ -45,11 +50,16 @@ impl Block {
         source.check_reachable()?;
         self.check_worker(ops, source)?;
         let is_kept = self.is_kept_for(ops, stream)?;
-        // A source in host memory has been read when the call returns.
-        let is_source_kept = source.device().is_cpu() || source.is_kept_for(ops, stream)?;
+        let is_read_in_place = !self.device().is_cpu() && source.is_read_in_place();
+        // Other sources in host memory have been read when the call returns.
+        let is_source_kept = match source.device().is_cpu() {
+            true => !is_read_in_place,
+            false => source.is_kept_for(ops, stream)?,
+        };
+        let from = if is_read_in_place { DevicePtr::kept(source.as_ptr()) } else { source.device_ptr() };
         // SAFETY: two different blocks of `len` bytes each: valid, disjoint, one borrowed exclusively and the
         // other shared until the stream was synchronized, or kept: by their allocators, or as unfinished.
-        let submitted = unsafe { ops.copy(self.device_ptr(), source.device_ptr(), source.len(), stream) };
+        let submitted = unsafe { ops.copy(self.device_ptr(), from, source.len(), stream) };
         let blocks = [&*self, source];
         let unkept = match (is_kept, is_source_kept) {
             (true, true) => &[],
@@ -90,6 +100,12 @@ impl Block {
     fn is_kept_for(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<bool> {
         self.check_reachable()?;
         Ok(!self.device().is_cpu() && self.raw.acquire_in_order(ops, stream)?)
+    }
+
+    /// Returns `true` for a source that the device reads where it is, while the host waits: pinned memory,
+    /// unless it is so small that a copy of it is ready sooner.
+    fn is_read_in_place(&self) -> bool {
+        self.len() >= READ_IN_PLACE && self.raw.is_pinned()
     }
 
     /// Returns an error for a block without accessible bytes: bare address space, or device memory on the
@@ -174,7 +190,7 @@ mod tests {
     use crate::bfc::Bfc;
     use crate::caching::Caching;
     use crate::engine::Direct;
-    use crate::{DevicePtr, HostOps, Record};
+    use crate::{HostOps, Record};
     use orlop_core::{Alignment, Device, MemoryKind, StreamId};
     use std::ptr::NonNull;
 

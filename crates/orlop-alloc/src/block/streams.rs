@@ -129,6 +129,12 @@ impl Record {
         if self.stream == StreamId::HOST { StreamId::default_of(self.device) } else { self.stream }
     }
 
+    /// Returns `true` if a live block is pinned memory of an allocator.
+    pub(super) fn is_pinned(&self) -> bool {
+        // SAFETY: the block is live, so the cell of its owner exists.
+        self.allocator().is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().pinned)
+    }
+
     /// Returns `true` if the allocator of a live block reuses it only after the streams that used it. So is a
     /// part of such a block, on a device: the host does not wait for its end.
     pub(crate) fn honours_streams(&self) -> bool {

@@ -121,6 +121,11 @@ fn complete(id: StreamId, event: EventId) {
 }
 
 impl StreamTable {
+    /// Returns the entry of the stream of cudarc at this address.
+    fn live_at(&self, place: usize) -> Option<Arc<StreamEntry>> {
+        self.live.values().filter(|live| live.place == place).find_map(|live| live.entry.upgrade())
+    }
+
     /// Returns the stream that is gone, and comes next in turn, with its event.
     fn next_ended(&mut self) -> Option<(StreamId, EventId)> {
         let last = self.swept.map_or(Unbounded, Excluded);
@@ -259,18 +264,21 @@ pub(crate) fn has_ended(id: StreamId) -> bool {
     is_complete
 }
 
+/// Returns the entry of the stream of cudarc at this address.
+pub(super) fn known_at(place: usize) -> Option<Arc<StreamEntry>> {
+    table().get().live_at(place)
+}
+
 /// Returns the entry of a stream of cudarc, which has one id while it is known.
 pub(super) fn known_entry(device: &Arc<DeviceState>, stream: Arc<CudaStream>) -> Arc<StreamEntry> {
     let place = Arc::as_ptr(&stream).addr();
     let mut table = table();
-    let live = &mut table.get().live;
-    let known = live.values().filter(|known| known.place == place).find_map(|known| known.entry.upgrade());
-    if let Some(entry) = known {
+    if let Some(entry) = table.get().live_at(place) {
         return entry;
     }
     let id = StreamId::unique();
     let entry = Arc::new(StreamEntry { id, device: Arc::clone(device), stream });
-    live.insert(id, LiveStream { place, entry: Arc::downgrade(&entry), ending: None });
+    table.get().live.insert(id, LiveStream { place, entry: Arc::downgrade(&entry), ending: None });
     entry
 }
 

@@ -1,6 +1,6 @@
 //! [`DeviceStream`]: the streams that programs create, adopt and borrow.
 
-use super::stream_table::{StreamEntry, known_entry};
+use super::stream_table::{StreamEntry, known_at, known_entry};
 use super::{CudaDevice, DeviceState, events};
 use crate::driver::abi;
 use crate::error::CudaError;
@@ -95,6 +95,17 @@ impl DeviceStream {
     /// Returns the driver's handle.
     pub(crate) fn handle(&self) -> abi::Handle {
         self.entry.handle()
+    }
+
+    /// Returns `true` for cudarc's stream of this one. The default streams of all devices have one handle.
+    pub(crate) fn is(&self, stream: &CudaStream) -> bool {
+        let own = self.cudarc();
+        stream.cu_stream() == own.cu_stream() && stream.context().cu_ctx() == own.context().cu_ctx()
+    }
+
+    /// Returns the stream that is known for one of cudarc.
+    pub(crate) fn known(stream: &CudaStream) -> Option<Self> {
+        known_at(ptr::from_ref(stream).addr()).map(|entry| Self { entry })
     }
 
     pub(crate) fn device(&self) -> &Arc<DeviceState> {

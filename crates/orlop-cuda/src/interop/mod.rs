@@ -2,13 +2,19 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `buffer` | owned elements in device memory |
 //! | `slices` | blocks as cudarc's device memory |
 //! | `foreign` | device memory of other code as blocks |
+//! | `value` | plain data as an argument of a kernel |
 
+mod buffer;
 mod foreign;
 mod slices;
+mod value;
 
+pub use self::buffer::{DeviceBuffer, SharedBuffer};
 pub use self::slices::{BlockSlice, BlockView};
+pub use self::value::KernelValue;
 
 use crate::device::DeviceStream;
 use crate::error::CudaError;

@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The address of no memory, which the driver refuses.
-const NO_ADDRESS: sys::CUdeviceptr = 0;
+pub(super) const NO_ADDRESS: sys::CUdeviceptr = 0;
 
 /// Elements in device memory, acquired for a stream.
 #[derive(Debug, Clone)]
@@ -50,14 +50,10 @@ impl<T> Elements<T> {
     }
 
     fn ordered<'s>(&self, stream: &'s CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'s>) {
-        let own = self.stream.cudarc();
-        // The default streams of all devices have one handle.
-        let is_own =
-            stream.cu_stream() == own.cu_stream() && stream.context().cu_ctx() == own.context().cu_ctx();
-        if is_own {
+        if self.stream.is(stream) {
             return (self.address, SyncOnDrop::Record(None));
         }
-        match self.order_foreign(stream) {
+        match join(&self.stream, stream) {
             Ok(()) => (self.address, SyncOnDrop::Sync(Some(stream))),
             // This function cannot fail: the call that uses the address does.
             Err(error) => {
@@ -68,19 +64,18 @@ impl<T> Elements<T> {
             }
         }
     }
+}
 
-    /// Makes another stream wait for the slice's own, on the device or, if that fails, on the host.
-    fn order_foreign(&self, stream: &CudaStream) -> std::result::Result<(), CudaError> {
-        let (own, device) = (self.stream.cudarc(), self.stream.device());
-        let scope = device.enter()?;
-        // The host waits for the work afterwards, which no capture allows.
-        scope.refuse_capturing(self.stream.handle(), "cuEventRecord")?;
-        scope.refuse_capturing(stream.cu_stream().cast(), "cuStreamWaitEvent")?;
-        if stream.join(own).is_err() {
-            self.stream.synchronize()?;
-        }
-        Ok(())
+/// Makes another stream wait for a known one, on the device or, if that fails, on the host.
+pub(super) fn join(own: &DeviceStream, other: &CudaStream) -> std::result::Result<(), CudaError> {
+    let scope = own.device().enter()?;
+    // The host waits for the work afterwards, which no capture allows.
+    scope.refuse_capturing(own.handle(), "cuEventRecord")?;
+    scope.refuse_capturing(other.cu_stream().cast(), "cuStreamWaitEvent")?;
+    if other.join(own.cudarc()).is_err() {
+        own.synchronize()?;
     }
+    Ok(())
 }
 
 /// A block as memory that cudarc's functions write and read.
@@ -106,6 +101,12 @@ impl<'a, T: AnyBitPattern> BlockSlice<'a, T> {
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Option<BlockView<'_, T>> {
         Some(BlockView { elements: self.elements.part(range)?, block: PhantomData })
+    }
+
+    /// Returns a range of the elements, for as long as the block is borrowed. `None` if it is not inside.
+    #[must_use]
+    pub fn into_slice(self, range: Range<usize>) -> Option<Self> {
+        Some(Self { elements: self.elements.part(range)?, block: PhantomData })
     }
 
     /// Returns a range of the elements. `None` if it is not inside.

@@ -2,8 +2,8 @@
 
 use crate::machine::Machine;
 use orlop_alloc::{Allocator, Block, Request};
-use orlop_cuda::{BlockSlice, CudaOps, DeviceStream, caching_allocator};
-use orlop_cudasim_control::SimulationConfig;
+use orlop_cuda::{BlockSlice, CudaOps, DeviceStream, PinnedAllocator, caching_allocator};
+use orlop_cudasim_control::{KernelAccess, SimulationConfig};
 
 const BYTES: usize = 1 << 20;
 
@@ -71,6 +71,32 @@ fn copies_and_zeros_wait_for_slices() {
     out.copy_by(ops, &block, two.id()).unwrap();
     block.zero_by(ops, one.id()).unwrap();
     program.assert_ordered("a block that was a slice");
+}
+
+/// Large pinned sources are read by the device itself. When the copy returns, they can be changed.
+#[test]
+fn a_pinned_source_is_read_in_place() {
+    let program = Program::new();
+    let Program { ops, one, machine, .. } = &program;
+    let gpu = caching_allocator(&machine.device).unwrap().into_ref();
+    let pinned = PinnedAllocator::new(&machine.device).into_ref();
+    for (bytes, is_in_place) in [(4 << 20, true), (2 << 20, true), (64 << 10, false)] {
+        let mut to = gpu.allocate(&Request::new(bytes).stream(one.id())).unwrap();
+        let mut from = pinned.allocate(&Request::new(bytes)).unwrap();
+        from.bytes_mut().unwrap().fill(7);
+        let buffers = machine.calls("cuMemHostAlloc");
+        to.copy_by(ops, &from, one.id()).unwrap();
+        assert_eq!(machine.calls("cuMemHostAlloc") == buffers, is_in_place, "{bytes}");
+        from.bytes_mut().unwrap().fill(1);
+        let place = from.as_ptr().as_ptr().addr();
+        machine.host_access("the host writes", KernelAccess::write(place, bytes)).unwrap();
+        program.assert_ordered("the host changes the source");
+        let copied = machine.read(to.as_ptr().as_ptr().addr(), bytes).unwrap();
+        assert!(copied.iter().all(|&byte| byte == 7), "{bytes}");
+        drop(from);
+        pinned.trim(0);
+        assert_eq!(pinned.usage().reserved, 0);
+    }
 }
 
 /// A block that one stream uses costs no call for its order.

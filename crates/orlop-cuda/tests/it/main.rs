@@ -10,6 +10,7 @@
 
 mod absent;
 mod block_order;
+mod buffers;
 mod capture_scopes;
 mod captures;
 mod closed_devices;
