@@ -2,7 +2,7 @@
 
 use crate::shapes::{TensorSize, dtype};
 use orlop_core::DType;
-use orlop_plan::{Graph, ValueId};
+use orlop_plan::{Graph, GraphProblem, NodeId, Plan, ValueId};
 use std::collections::HashMap;
 
 /// A model: its graph, for planning, with the types and the sizes of its values.
@@ -16,11 +16,31 @@ pub struct OnnxModel {
     /// The bytes of all values that nodes write, views not counted: what a program without a plan would have
     /// if it freed nothing.
     pub value_bytes: u64,
+    /// The number of values that nodes write and that are not in one piece of memory: sequences, maps, strings,
+    /// and values that may be missing. They have no place in a plan.
+    pub unplanned_values: usize,
     /// The names that were given a number, and that no shape has.
     pub unused_bindings: Vec<String>,
     /// By number.
     pub(crate) values: Vec<OnnxValue>,
     pub(crate) names: HashMap<Box<str>, ValueId>,
+    pub(crate) bodies: HashMap<NodeId, Vec<OnnxBody>>,
+}
+
+/// A graph that a node executes, with its plan. The bytes of the plan are in the workspace of the node: its
+/// inputs are copied there before each run, and its results from there after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OnnxBody {
+    /// The attribute that it is: `then_branch`, `else_branch` or `body`.
+    pub attribute: String,
+    /// The graph, with sizes that are enough for each run. What it reads of the graph around is among its
+    /// inputs, in the memory of the caller.
+    pub model: OnnxModel,
+    /// The problem of its nodes in their given order.
+    pub lifetimes: GraphProblem,
+    /// The plan.
+    pub plan: Plan,
 }
 
 impl OnnxModel {
@@ -28,6 +48,12 @@ impl OnnxModel {
     #[must_use]
     pub fn value(&self, value: ValueId) -> Option<&OnnxValue> {
         self.values.get(value.index())
+    }
+
+    /// Returns the graphs that a node executes, if there are any. A branch that is not taken is not among them.
+    #[must_use]
+    pub fn bodies(&self, node: NodeId) -> &[OnnxBody] {
+        self.bodies.get(&node).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the value with this name.
@@ -42,6 +68,7 @@ impl OnnxModel {
 pub struct OnnxValue {
     pub(crate) origin: ValueOrigin,
     pub(crate) size: Option<TensorSize>,
+    pub(crate) is_bound: bool,
 }
 
 /// Where a value of a model comes from.
@@ -64,11 +91,18 @@ impl OnnxValue {
         self.origin
     }
 
-    /// Returns the sizes of the dimensions, with numbers for all names. `None` if the file does not say, or
-    /// if the value is no tensor: only inputs and constants of the graph may be so.
+    /// Returns the sizes of the dimensions, with numbers for all names; the largest ones if they
+    /// [depend on data](Self::is_bound). `None` if the value is no tensor, and for constants whose contents and
+    /// sizes the file does not have.
     #[must_use]
     pub fn sizes(&self) -> Option<&[u64]> {
         self.size.as_ref().map(|size| &*size.sizes)
+    }
+
+    /// Returns `true` if the sizes are the largest that the value can have, and not those of each run.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.is_bound
     }
 
     /// Returns ONNX's number for the type of the elements (`TensorProto.DataType`). `None` if the sizes are
