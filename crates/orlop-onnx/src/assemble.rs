@@ -1,7 +1,7 @@
 //! From the facts of a graph to the graph that is planned.
 
 use crate::decode::{Node, Scope};
-use crate::infer::{Fact, Facts, Tensor};
+use crate::infer::{Fact, Facts, Tensor, types};
 use crate::model::{OnnxBody, OnnxModel, OnnxValue, ValueOrigin};
 use crate::rules::MemoryUse;
 use crate::shapes::TensorSize;
@@ -14,7 +14,31 @@ use std::collections::HashMap;
 pub(crate) fn model(scope: &Scope, facts: &Facts) -> Result<OnnxModel, OnnxError> {
     let mut unknown = Vec::new();
     let model = Assembly::new(scope, facts, Place::File).run(&mut unknown)?;
+    if unknown.is_empty() {
+        unknown.extend(open_state(scope, facts));
+    }
     if unknown.is_empty() { Ok(model) } else { Err(OnnxError::UnknownSizes { values: unknown }) }
+}
+
+/// Returns an input of a body whose size has no bound, although all that its node gives has.
+fn open_state(scope: &Scope, facts: &Facts) -> Option<UnknownSize> {
+    let executed = scope.nodes.iter().zip(&facts.bodies);
+    let mut bodies = executed.flat_map(|(node, facts)| {
+        node.bodies
+            .iter()
+            .zip(facts)
+            .filter_map(move |(body, facts)| Some((node, &body.scope, facts.as_ref()?)))
+    });
+    bodies.find_map(|(node, scope, facts)| {
+        let open = scope.inputs.iter().find(|&&input| !facts.values[input].has_size());
+        let unknown = open.map(|&input| UnknownSize {
+            value: scope.name(input).to_owned(),
+            node: node.title.clone(),
+            operator: node.operator.clone(),
+            inputs: Vec::new(),
+        });
+        unknown.or_else(|| open_state(scope, facts))
+    })
 }
 
 /// Whose graph is assembled.
@@ -224,7 +248,10 @@ impl<'a> Assembly<'a> {
         };
         if !is_tensor {
             self.unplanned_values += 1;
-        } else if size.is_none() {
+        } else if size.is_none()
+            && (node.rule.is_none() || node.reads().all(|input| self.fact(input).has_size()))
+        {
+            // Otherwise it only follows from another value.
             unknown.push(UnknownSize {
                 value: self.scope.name(value).to_owned(),
                 node: node.title.clone(),
@@ -235,18 +262,26 @@ impl<'a> Assembly<'a> {
         Ok(size)
     }
 
-    /// Returns the names of inputs whose elements a node's sizes may be computed from.
+    /// Returns the names of the graph's inputs from whose elements a node's sizes may be computed: small ones
+    /// of integers, that the node depends on.
     fn undecided_inputs(&self, node: &Node) -> Vec<String> {
-        let is_undecided = |&input: &usize| match self.fact(input) {
+        let is_undecided = |fact: &Fact| match fact {
             Fact::Tensor(tensor) => {
-                let is_integer = tensor.data_type == 6 || tensor.data_type == 7;
+                let is_integer = matches!(tensor.data_type, types::INT32 | types::INT64);
                 is_integer && tensor.elements.is_none() && tensor.small_sizes().is_some()
             }
             _ => false,
         };
-        let inputs = node.inputs.iter().copied().flatten();
-        let inputs = inputs.filter(|input| self.scope.inputs.contains(input)).filter(is_undecided);
-        inputs.map(|input| self.scope.name(input).to_owned()).collect()
+        let mut is_needed = vec![false; self.scope.values.len()];
+        node.reads().for_each(|input| is_needed[input] = true);
+        for writer in self.scope.nodes.iter().rev() {
+            if writer.outputs.iter().flatten().any(|&output| is_needed[output]) {
+                writer.reads().for_each(|input| is_needed[input] = true);
+            }
+        }
+        let inputs = self.scope.inputs.iter().copied();
+        let undecided = inputs.filter(|&input| is_needed[input] && is_undecided(self.fact(input)));
+        undecided.map(|input| self.scope.name(input).to_owned()).collect()
     }
 
     fn is_exact(&self, value: usize) -> bool {
@@ -291,10 +326,23 @@ enum Source {
 
 impl Tensor {
     fn is_strings(&self) -> bool {
-        self.data_type == crate::infer::types::STRING
+        self.data_type == types::STRING
     }
 
     fn has_exact_shape(&self) -> bool {
         self.shape.as_ref().is_some_and(|shape| shape.iter().all(|size| size.exact().is_some()))
+    }
+}
+
+impl Fact {
+    /// Returns `true` unless the size of a value is unknown. What is in no plan needs none.
+    fn has_size(&self) -> bool {
+        match self {
+            Self::Tensor(tensor) => {
+                tensor.shape.as_ref().is_some_and(|shape| shape.iter().all(|size| size.is_bounded()))
+            }
+            Self::Unknown => false,
+            Self::Sequence { .. } | Self::Optional(_) | Self::Opaque => true,
+        }
     }
 }

@@ -53,7 +53,11 @@ impl Bindings {
                 None => missing.push(input),
             }
         }
-        if missing.is_empty() { Ok((complete, facts)) } else { Err(OnnxError::MissingSizes { inputs: missing }) }
+        if missing.is_empty() {
+            Ok((complete, facts))
+        } else {
+            Err(OnnxError::MissingSizes { inputs: missing })
+        }
     }
 
     /// Gives sizes without a name to the inputs that have no other ones.

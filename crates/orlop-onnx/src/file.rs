@@ -79,7 +79,9 @@ fn input_sizes(claim: &TypeProto) -> Option<Vec<InputSize>> {
 /// Exporters write several things for a size that they do not know.
 fn size_of(size: Option<&DimensionSize>) -> InputSize {
     match size {
-        Some(DimensionSize::Value(size)) => u64::try_from(*size).map_or(InputSize::Unknown, InputSize::Number),
+        Some(DimensionSize::Value(size)) => {
+            u64::try_from(*size).map_or(InputSize::Unknown, InputSize::Number)
+        }
         Some(DimensionSize::Symbol(name)) if !matches!(&**name, "" | "?" | "None" | "-1") => {
             InputSize::Symbol(name.clone())
         }

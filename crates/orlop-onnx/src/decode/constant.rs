@@ -72,7 +72,8 @@ impl Constant {
 
     /// Takes the size from the shape.
     fn whole(self, name: &str) -> Result<Self, OnnxError> {
-        let size = self.tensor.as_ref().map(|tensor| TensorSize::of_tensor(name, tensor)).transpose()?.flatten();
+        let size =
+            self.tensor.as_ref().map(|tensor| TensorSize::of_tensor(name, tensor)).transpose()?.flatten();
         Ok(Self { size, ..self })
     }
 }
@@ -114,7 +115,9 @@ fn raw_elements(proto: &TensorProto) -> Option<Vec<Element>> {
         12 => numbers!(u32, |number| Element::exact(i64::from(number))),
         13 => numbers!(u64, |number| Element::exact(i64::try_from(number).unwrap_or(i64::MAX))),
         types::FLOAT16 => numbers!(u16, |bits| Element::exact_real(half(bits))),
-        types::BFLOAT16 => numbers!(u16, |bits| Element::exact_real(f64::from(f32::from_bits(u32::from(bits) << 16)))),
+        types::BFLOAT16 => {
+            numbers!(u16, |bits| Element::exact_real(f64::from(f32::from_bits(u32::from(bits) << 16))))
+        }
         _ => None,
     }
 }

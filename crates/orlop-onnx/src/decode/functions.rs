@@ -18,8 +18,14 @@ pub(crate) fn expand(graph: &mut GraphProto, functions: &[FunctionProto]) -> Res
     if functions.is_empty() {
         return Ok(());
     }
-    let key = |function: &FunctionProto| (function.domain.clone(), function.name.clone(), function.overload.clone());
-    let mut expansion = Expansion { functions: functions.iter().map(|function| (key(function), function)).collect(), nodes: 0, calls: 0 };
+    let key = |function: &FunctionProto| {
+        (function.domain.clone(), function.name.clone(), function.overload.clone())
+    };
+    let mut expansion = Expansion {
+        functions: functions.iter().map(|function| (key(function), function)).collect(),
+        nodes: 0,
+        calls: 0,
+    };
     expansion.graph(graph, 0)
 }
 

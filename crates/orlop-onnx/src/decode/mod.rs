@@ -31,7 +31,9 @@ pub(crate) type Versions = HashMap<String, i64>;
 pub(crate) fn decode(bytes: Bytes) -> Result<Scope, OnnxError> {
     let model = ModelProto::decode(bytes)?;
     let mut versions = Versions::new();
-    for import in model.functions.iter().flat_map(|function| &function.opset_import).chain(&model.opset_import) {
+    for import in
+        model.functions.iter().flat_map(|function| &function.opset_import).chain(&model.opset_import)
+    {
         let domain = if import.domain == "ai.onnx" { "" } else { &*import.domain };
         versions.insert(domain.to_owned(), import.version);
     }

@@ -89,7 +89,8 @@ impl Node {
 
     /// Returns the values that are read: inputs, and what bodies capture.
     pub(crate) fn reads(&self) -> impl Iterator<Item = usize> {
-        let captured = self.bodies.iter().flat_map(|body| body.scope.captures.iter().map(|&(outer, _)| outer));
+        let captured =
+            self.bodies.iter().flat_map(|body| body.scope.captures.iter().map(|&(outer, _)| outer));
         self.inputs.iter().copied().flatten().chain(captured)
     }
 }

@@ -13,14 +13,15 @@ pub(super) fn sorted(
     reads: &[Vec<&str>],
     writers: &HashMap<&str, usize>,
 ) -> Result<Vec<usize>, OnnxError> {
-    let writers_of = |node: usize| reads[node].iter().filter_map(|name| writers.get(name).copied());
-    let mut waits_for = vec![0_usize; nodes.len()];
+    let writers_of = |reads: &[&str]| -> Vec<usize> {
+        reads.iter().filter_map(|name| writers.get(name).copied()).collect()
+    };
+    let mut waits_for = Vec::with_capacity(nodes.len());
     let mut followers = vec![Vec::new(); nodes.len()];
-    for node in 0..nodes.len() {
-        for writer in writers_of(node) {
-            waits_for[node] += 1;
-            followers[writer].push(node);
-        }
+    for (node, reads) in reads.iter().enumerate() {
+        let writers = writers_of(reads);
+        waits_for.push(writers.len());
+        writers.iter().for_each(|&writer| followers[writer].push(node));
     }
     let first = (0..waits_for.len()).filter(|&node| waits_for[node] == 0).map(Reverse);
     let mut ready: BinaryHeap<_> = first.collect();
@@ -38,7 +39,8 @@ pub(super) fn sorted(
     // Each node that is left waits for another: against the edges, every way ends in a circle.
     let mut is_seen = vec![false; waits_for.len()];
     while !std::mem::replace(&mut is_seen[node], true) {
-        node = writers_of(node).find(|&writer| waits_for[writer] > 0).unwrap_or(node);
+        let writers = writers_of(&reads[node]);
+        node = writers.into_iter().find(|&writer| waits_for[writer] > 0).unwrap_or(node);
     }
     Err(OnnxError::Circle { node: title(&nodes[node]) })
 }

@@ -80,9 +80,10 @@ impl Scope {
             }
         }
         let results = graph.output.iter().map(|output| (None, &*output.name));
-        let read = reads.iter().zip(&graph.node).flat_map(|(names, node)| {
-            names.iter().map(move |&name| (Some(node), name))
-        });
+        let read = reads
+            .iter()
+            .zip(&graph.node)
+            .flat_map(|(names, node)| names.iter().map(move |&name| (Some(node), name)));
         for (node, name) in read.chain(results) {
             if names.contains_key(name) || writers.contains_key(name) {
                 continue;
@@ -118,6 +119,12 @@ impl Scope {
         Ok(scope)
     }
 
+    /// Returns the number of nodes, with those of bodies.
+    pub(crate) fn node_count(&self) -> usize {
+        let bodies = self.nodes.iter().flat_map(|node| &node.bodies);
+        bodies.fold(self.nodes.len(), |count, body| count + body.scope.node_count())
+    }
+
     /// Returns the name of a value.
     pub(crate) fn name(&self, value: usize) -> &str {
         &self.values[value].name
@@ -146,7 +153,8 @@ fn claims(graph: &GraphProto) -> HashMap<String, TypeProto> {
 
 /// Returns the values that a node and its bodies read from the graph that it is in.
 fn reads(node: &NodeProto) -> Vec<&str> {
-    let mut names: Vec<&str> = node.input.iter().map(|name| &**name).filter(|name| !name.is_empty()).collect();
+    let mut names: Vec<&str> =
+        node.input.iter().map(|name| &**name).filter(|name| !name.is_empty()).collect();
     for attribute in &node.attribute {
         for graph in attribute.g.iter().chain(&attribute.graphs) {
             names.extend(free(graph));

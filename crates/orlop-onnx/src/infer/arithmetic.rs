@@ -168,7 +168,9 @@ impl Unary {
     /// Returns the result for an element of this type. `None` if nothing is known.
     pub(crate) fn apply(self, element: Element, data_type: i32) -> Option<Element> {
         match (self, element) {
-            (Self::Not, _) => Some(element.truth().map_or(Element::Int(Range::ANY_BOOL), |is| Element::bool(!is))),
+            (Self::Not, _) => {
+                Some(element.truth().map_or(Element::Int(Range::ANY_BOOL), |is| Element::bool(!is)))
+            }
             (Self::Negate, Element::Int(range)) => Some(Element::Int(Range::exactly(0).subtract(range))),
             (Self::Negate, Element::Real(min, max)) => Some(Element::Real(-max, -min)),
             (Self::Absolute, Element::Int(range)) => {
@@ -246,9 +248,8 @@ mod tests {
 
     #[test]
     fn floats_are_rounded_as_their_type() {
-        let third = |data_type| {
-            Binary::Divide.apply(Element::exact_real(1.0), Element::exact_real(3.0), data_type)
-        };
+        let third =
+            |data_type| Binary::Divide.apply(Element::exact_real(1.0), Element::exact_real(3.0), data_type);
         assert_eq!(third(types::FLOAT), Some(Element::exact_real(f64::from(1.0_f32 / 3.0))));
         assert_eq!(third(types::DOUBLE), Some(Element::exact_real(1.0 / 3.0)));
         assert_eq!(Unary::Reciprocal.apply(Element::Real(-1.0, 1.0), types::FLOAT), None);

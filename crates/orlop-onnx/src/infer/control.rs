@@ -4,8 +4,8 @@ use super::{Call, Element, Fact, Facts, Fault, Inference, Outcome, Range, Tensor
 use crate::OnnxError;
 use crate::decode::Body;
 
-/// A loop of at most this many iterations is followed one by one.
-const MAX_ITERATIONS: i64 = 1024;
+/// A loop is followed one by one for at most this many iterations, and executed nodes.
+const MAX_FOLLOWED: (i64, i64) = (1024, 1 << 15);
 
 /// A state that has not settled after this many runs of a body is not known.
 const MAX_ATTEMPTS: usize = 8;
@@ -21,7 +21,11 @@ struct Captured<'a> {
 
 impl Inference<'_> {
     /// Infers a node that executes bodies. `None` for other nodes. `around` has the values of its graph.
-    pub(super) fn control(&mut self, call: &Call<'_>, around: &[Fact]) -> Result<Option<Executed>, OnnxError> {
+    pub(super) fn control(
+        &mut self,
+        call: &Call<'_>,
+        around: &[Fact],
+    ) -> Result<Option<Executed>, OnnxError> {
         let node = call.node;
         if node.bodies.is_empty() || !node.domain.is_empty() {
             return Ok(None);
@@ -84,8 +88,11 @@ impl Inference<'_> {
     /// Inputs: the trip count, the condition, the state. The body has the number of the iteration, the
     /// condition and the state; the condition, the new state, and results that are collected.
     fn repeat(&mut self, call: &Call<'_>, body: &Captured<'_>) -> Result<Executed, OnnxError> {
-        let mut trips = if call.has(0) { call.integer(0).unwrap_or(Range::ANY_SIZE) } else { Range::ANY_SIZE };
-        trips = trips.maximum(Range::exactly(0));
+        // Without a count only the condition ends the loop.
+        let mut trips = match call.has(0) {
+            true => call.integer(0).unwrap_or(Range::ANY_SIZE).maximum(Range::exactly(0)),
+            false => Range::exactly(i64::MAX),
+        };
         if let Some(&[bound]) = self.bindings.bounds.get(&*call.node.title).map(Vec::as_slice) {
             trips.max = trips.max.min(i64::try_from(bound).unwrap_or(i64::MAX)).max(trips.min);
         }
@@ -95,12 +102,16 @@ impl Inference<'_> {
             Some(false) => trips = Range::exactly(0),
             None => trips.min = 0,
         }
-        let state: Vec<Fact> = call.inputs.iter().skip(2).map(|fact| fact.cloned().unwrap_or(Fact::Unknown)).collect();
-        let mut run = LoopRun { trips, ends: (trips.min == 0).then(|| state.clone()), all: None, collected: None };
-        if trips.max <= MAX_ITERATIONS {
-            self.follow(body, state, &mut run)?;
-        } else if !self.cover(body, &state, 0, &mut run)? {
-            return Ok((Err(Fault::Unknown), vec![run.all]));
+        let state: Vec<Fact> =
+            call.inputs.iter().skip(2).map(|fact| fact.cloned().unwrap_or(Fact::Unknown)).collect();
+        let mut run =
+            LoopRun { trips, ends: (trips.min == 0).then(|| state.clone()), all: None, collected: None };
+        if !self.follow(body, state.clone(), &mut run)? {
+            run =
+                LoopRun { trips, ends: (trips.min == 0).then(|| state.clone()), all: None, collected: None };
+            if !self.cover(body, &state, 0, &mut run)? {
+                return Ok((Err(Fault::Unknown), vec![run.all]));
+            }
         }
         let states = call.inputs.len().saturating_sub(2);
         let outputs = match run.ends {
@@ -109,40 +120,62 @@ impl Inference<'_> {
         };
         let collected = match run.collected {
             Some(collected) => collected,
-            // Not executed: the shapes are those that one iteration would give.
-            None => body.body.scope.outputs.iter().skip(1 + states).map(|&output| self.claimed(&body.body.scope, output)).collect(),
+            // Not executed: an iteration would give these.
+            None => match self.run(body, loop_inputs(Range::exactly(0), &state)) {
+                Ok(facts) => results(body, &facts).split_off((1 + states).min(body.body.scope.outputs.len())),
+                Err(OnnxError::Contradiction { .. }) => Vec::new(),
+                Err(error) => return Err(error),
+            },
         };
         let stacks = collected.iter().map(|fact| stacked(fact, 0, run.trips));
         Ok((Ok(outputs.into_iter().chain(stacks).collect()), vec![run.all]))
     }
 
-    /// Follows the iterations of a loop one by one.
-    fn follow(&mut self, body: &Captured<'_>, mut state: Vec<Fact>, run: &mut LoopRun) -> Result<(), OnnxError> {
-        for iteration in 0..run.trips.max {
+    /// Follows the iterations of a loop one by one. Returns `false` if there are too many, or if it is not known
+    /// when they end.
+    fn follow(
+        &mut self,
+        body: &Captured<'_>,
+        mut state: Vec<Fact>,
+        run: &mut LoopRun,
+    ) -> Result<bool, OnnxError> {
+        let nodes = i64::try_from(body.body.scope.node_count().max(1)).unwrap_or(i64::MAX);
+        let followed = MAX_FOLLOWED.0.min(MAX_FOLLOWED.1 / nodes);
+        let has_few = run.trips.max <= followed;
+        for iteration in 0..run.trips.max.min(followed) {
             let facts = self.run(body, loop_inputs(Range::exactly(iteration), &state))?;
             let next = results(body, &facts).get(1..=state.len()).unwrap_or_default().to_vec();
             let goes_on = run.note(body, facts, state.len());
+            if goes_on.is_none() && !has_few {
+                return Ok(false);
+            }
             if goes_on != Some(true) {
                 run.trips.min = run.trips.min.min(iteration + 1);
+            }
+            if goes_on == Some(false) {
+                run.trips.max = iteration + 1;
             }
             if iteration + 1 >= run.trips.min {
                 run.end_with(&next);
             }
-            if goes_on == Some(false) {
-                run.trips.max = iteration + 1;
-                break;
-            }
-            // Nothing changes any more, but for the number of the iteration.
-            if next == state && self.cover(body, &state, iteration + 1, run)? {
-                break;
+            // Without a change the rest is alike, but for the number of the iteration.
+            let is_last = goes_on == Some(false) || iteration + 1 == run.trips.max;
+            if is_last || next == state && self.cover(body, &state, iteration + 1, run)? {
+                return Ok(true);
             }
             state = next;
         }
-        Ok(())
+        Ok(run.trips.max == 0)
     }
 
     /// Covers the iterations of a loop from this one on at once. Returns `false` if the state does not settle.
-    fn cover(&mut self, body: &Captured<'_>, state: &[Fact], from: i64, run: &mut LoopRun) -> Result<bool, OnnxError> {
+    fn cover(
+        &mut self,
+        body: &Captured<'_>,
+        state: &[Fact],
+        from: i64,
+        run: &mut LoopRun,
+    ) -> Result<bool, OnnxError> {
         let number = Range { min: from, max: run.trips.max.saturating_sub(1).max(from) };
         let mut settled = None;
         let mut state = state.to_vec();
@@ -203,7 +236,8 @@ impl Inference<'_> {
                 state = if attempt < 2 { joined } else { joined.iter().zip(&state).map(widened).collect() };
                 continue;
             }
-            let with_batch = |fact: &Fact| batch.map_or_else(|| fact.clone(), |batch| stacked(fact, 0, batch));
+            let with_batch =
+                |fact: &Fact| batch.map_or_else(|| fact.clone(), |batch| stacked(fact, 0, batch));
             let last = state.iter().map(with_batch);
             let stacks = results.iter().skip(states).enumerate().map(|(index, fact)| {
                 with_batch(&stacked(fact, output_axes.get(index).copied().unwrap_or(0), length))

@@ -117,7 +117,7 @@ impl Element {
             (Self::Int(all), Self::Real(min, max)) => {
                 let is_within = min.trunc() >= all.min as f64 && max.trunc() <= all.max as f64;
                 // Numbers beyond 2^63 saturate, as they do in the comparison.
-                Self::Int(if is_within { Range { min: min as i64, max: max as i64 } } else { all })
+                Self::Int(if is_within { Range { min: to_integer(min), max: to_integer(max) } } else { all })
             }
             (Self::Real(..), element) => {
                 let (min, max) = element.span();
@@ -129,5 +129,17 @@ impl Element {
 
 /// Rounds a number to a type of floating-point numbers, as far as it is tracked: halves are as `f32`.
 pub(crate) fn rounded(number: f64, data_type: i32) -> f64 {
-    if data_type == types::DOUBLE { number } else { f64::from(number as f32) }
+    if data_type == types::DOUBLE { number } else { f64::from(to_single(number)) }
+}
+
+/// Rounds a number towards zero. Beyond 64 bits it is the last integer.
+#[expect(clippy::cast_possible_truncation, reason = "that is its purpose")]
+pub(crate) fn to_integer(number: f64) -> i64 {
+    number as i64
+}
+
+/// Rounds a number to single precision.
+#[expect(clippy::cast_possible_truncation, reason = "that is its purpose")]
+pub(crate) fn to_single(number: f64) -> f32 {
+    number as f32
 }

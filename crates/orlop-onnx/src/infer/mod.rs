@@ -21,17 +21,17 @@ mod range;
 
 pub(crate) use self::arithmetic::{Binary, Unary, result_type};
 pub(crate) use self::call::{Call, Fault, Outcome, axis_of, one};
-pub(crate) use self::element::{Element, types};
+pub(crate) use self::element::{Element, to_integer, to_single, types};
 pub(crate) use self::fact::{Fact, MAX_ELEMENTS, Tensor};
 pub(crate) use self::range::Range;
 
 use crate::OnnxError;
+use crate::bindings::Bindings;
 use crate::decode::{Node, Scope};
 use crate::proto::{DimensionSize, TypeProto};
-use crate::bindings::Bindings;
 
 /// Rules are applied this often: bodies of loops several times.
-const MAX_STEPS: u64 = 1 << 22;
+const MAX_STEPS: u64 = 1 << 18;
 
 /// What is known about the values of a graph, and about those of the bodies that its nodes execute.
 #[derive(Debug, Clone, PartialEq)]

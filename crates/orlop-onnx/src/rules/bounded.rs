@@ -24,10 +24,11 @@ fn non_zero(call: &Call<'_>) -> Outcome {
 
 fn compress(call: &Call<'_>) -> Outcome {
     let shape = call.shape(0)?;
-    let truths = call.elements(1).and_then(|elements| {
-        elements.iter().map(|element| element.truth()).collect::<Option<Vec<bool>>>()
-    });
-    let kept = truths.map(|truths| Range::exactly(i64::try_from(truths.iter().filter(|&&is| is).count()).unwrap_or(0)));
+    let truths = call
+        .elements(1)
+        .and_then(|elements| elements.iter().map(|element| element.truth()).collect::<Option<Vec<bool>>>());
+    let kept = truths
+        .map(|truths| Range::exactly(i64::try_from(truths.iter().filter(|&&is| is).count()).unwrap_or(0)));
     let Some(axis) = call.int("axis") else {
         return one(call.data_type(0), vec![kept.unwrap_or(Range::up_to(Range::product(shape).max))]);
     };

@@ -6,6 +6,7 @@ use super::matmul::{gemm, product};
 use super::normalize::layer;
 use super::pool::pooled;
 use super::quantize::{dequantize, quantize};
+use super::recurrent::recurrent;
 use super::reduce::global;
 use super::resize::grid_sample;
 use super::{Operator, over_first, own};
@@ -25,8 +26,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("QLinearSigmoid", same),
     own("QLinearLeakyRelu", same),
     own("QLinearSoftmax", same),
-    own("QLinearAdd", |call| binary_quantized(call)),
-    own("QLinearMul", |call| binary_quantized(call)),
+    own("QLinearAdd", binary_quantized),
+    own("QLinearMul", binary_quantized),
     own("QLinearConv", |call| convolution(call, 3, call.data_type(7))),
     own("QLinearConcat", concat_quantized),
     own("QLinearAveragePool", |call| one(call.data_type(0), pooled(call)?)),
@@ -48,6 +49,9 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("QGemm", quantized_gemm),
     own("FusedConv", |call| convolution(call, 1, call.data_type(0))),
     own("NhwcConv", |_| Err(Fault::Unknown)),
+    own("DynamicQuantizeLSTM", recurrent),
+    own("MoE", same),
+    own("QMoE", same),
     own("GridSample", grid_sample),
     own("LayerNormalization", layer),
     own("SimplifiedLayerNormalization", layer),
@@ -207,21 +211,22 @@ fn multi_head(call: &Call<'_>) -> Outcome {
     let heads = Range::exactly(call.int("num_heads").ok_or(Fault::Unknown)?);
     let of = |shape: Vec<Range>| Fact::from(Tensor::new(data_type, shape));
     let per_head = |width: Range| width.divide(heads).ok_or(Fault::Invalid("it has no heads"));
-    let (batch, length, key_length, key_size, value_size) = match (call.shape(0)?, call.shape(1), call.shape(2)) {
-        (&[batch, length, heads_in, three, size], _, _) if three.is_exactly(3) && heads_in == heads => {
-            (batch, length, length, size, size)
-        }
-        (&[batch, length, width], Ok(&[_, _, key_length, _]), Ok(&[_, _, _, value_size])) => {
-            (batch, length, key_length, per_head(width)?, value_size)
-        }
-        (&[batch, length, width], Ok(&[_, key_length, _, _, size]), Err(_)) => {
-            (batch, length, key_length, per_head(width)?, size)
-        }
-        (&[batch, length, width], Ok(&[_, key_length, _]), Ok(&[_, _, value_width])) => {
-            (batch, length, key_length, per_head(width)?, per_head(value_width)?)
-        }
-        _ => return Err(Fault::Unknown),
-    };
+    let (batch, length, key_length, key_size, value_size) =
+        match (call.shape(0)?, call.shape(1), call.shape(2)) {
+            (&[batch, length, heads_in, three, size], _, _) if three.is_exactly(3) && heads_in == heads => {
+                (batch, length, length, size, size)
+            }
+            (&[batch, length, width], Ok(&[_, _, key_length, _]), Ok(&[_, _, _, value_size])) => {
+                (batch, length, key_length, per_head(width)?, value_size)
+            }
+            (&[batch, length, width], Ok(&[_, key_length, _, _, size]), Err(_)) => {
+                (batch, length, key_length, per_head(width)?, size)
+            }
+            (&[batch, length, width], Ok(&[_, key_length, _]), Ok(&[_, _, value_width])) => {
+                (batch, length, key_length, per_head(width)?, per_head(value_width)?)
+            }
+            _ => return Err(Fault::Unknown),
+        };
     let total = if call.has(6) { call.size(6, 2)?.add(key_length) } else { key_length };
     Ok(vec![
         of(vec![batch, length, heads.multiply(value_size)]),

@@ -29,7 +29,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     over_any("Sum", |call| folded(call, Binary::Add)),
     over_any("Mean", broadcast),
     over_any("Where", choose),
-    over_first("PRelu", |call| one_way(call)),
+    over_first("PRelu", one_way),
     over_first("Neg", |call| unary(call, Unary::Negate)),
     over_first("Abs", |call| unary(call, Unary::Absolute)),
     over_first("Floor", |call| unary(call, Unary::Floor)),
@@ -225,11 +225,12 @@ fn choose(call: &Call<'_>) -> Outcome {
         let of = |index: usize| stretched(call.tensor(index).ok()?, &sizes);
         let (conditions, left, right) = (of(0)?, of(1)?, of(2)?);
         let sides = left.into_iter().zip(right);
-        let chosen = conditions.into_iter().zip(sides).map(|(is_left, (left, right))| match is_left.truth() {
-            Some(true) => left,
-            Some(false) => right,
-            None => left.hull(right),
-        });
+        let chosen =
+            conditions.into_iter().zip(sides).map(|(is_left, (left, right))| match is_left.truth() {
+                Some(true) => left,
+                Some(false) => right,
+                None => left.hull(right),
+            });
         Some(chosen.collect())
     };
     Ok(vec![Tensor { elements: elements(), ..result.clone() }.into()])

@@ -3,7 +3,9 @@
 use super::elementwise::{same, tracked_sizes};
 use super::layout::flat;
 use super::{Operator, own};
-use crate::infer::{Call, Element, Fault, Outcome, Range, Tensor, axis_of, one, row_major, types};
+use crate::infer::{
+    Call, Element, Fault, Outcome, Range, Tensor, axis_of, one, row_major, to_integer, types,
+};
 
 pub(super) const OPERATORS: &[Operator] = &[
     own("Gather", gather),
@@ -112,7 +114,7 @@ fn one_hot(call: &Call<'_>) -> Outcome {
     let axis = axis_of(call.int_or("axis", -1), shape.len() + 1)?;
     let depth = match call.elements(1).and_then(|elements| elements.first().copied()) {
         Some(Element::Int(depth)) => depth,
-        Some(Element::Real(min, max)) if min == max => Range::exactly(min as i64),
+        Some(Element::Real(min, max)) if min == max => Range::exactly(to_integer(min)),
         _ => return Err(Fault::Unknown),
     };
     shape.insert(axis, depth.intersection(Range::ANY_SIZE).ok_or(Fault::Invalid("its depth is negative"))?);

@@ -2,9 +2,7 @@
 
 use super::elementwise::tracked_sizes;
 use super::{Operator, own};
-use crate::infer::{
-    Call, Element, Fact, Fault, Outcome, Range, Tensor, axis_of, one, row_major,
-};
+use crate::infer::{Call, Element, Fact, Fault, Outcome, Range, Tensor, axis_of, one, row_major};
 
 pub(super) const OPERATORS: &[Operator] = &[
     own("Transpose", transpose),
@@ -120,7 +118,9 @@ fn even_parts(size: Range, count: usize) -> Vec<Range> {
         })
     };
     let first = part(0);
-    (0..count).map(|index| if size.exact().is_some() { part(index) } else { Range { min: 0, ..first } }).collect()
+    (0..count)
+        .map(|index| if size.exact().is_some() { part(index) } else { Range { min: 0, ..first } })
+        .collect()
 }
 
 /// Returns the elements of a part of a tensor that begins at these positions of axes, with these steps.
@@ -189,7 +189,8 @@ fn sliced(size: Range, start: Range, end: Range, step: i64) -> Result<(Option<i6
     }
     let step_size = Range::exactly(step.checked_abs().unwrap_or(i64::MAX));
     let covered = bounded_slice(size, start, end, step).unwrap_or(size);
-    let length = covered.add(step_size.subtract(Range::exactly(1))).divide(step_size).ok_or(Fault::Unknown)?;
+    let length =
+        covered.add(step_size.subtract(Range::exactly(1))).divide(step_size).ok_or(Fault::Unknown)?;
     Ok((start.exact().filter(|&start| start >= 0 && step > 0), Range { min: 0, ..length }))
 }
 
@@ -282,7 +283,9 @@ fn center_crop_pad(call: &Call<'_>) -> Outcome {
 }
 
 fn col2im(call: &Call<'_>) -> Outcome {
-    let &[batch, rows, _] = call.shape(0)? else { return Err(Fault::Invalid("its input has not three dimensions")) };
+    let &[batch, rows, _] = call.shape(0)? else {
+        return Err(Fault::Invalid("its input has not three dimensions"));
+    };
     let image = super::shape::sizes(call.ranges(1)?)?;
     let block = Range::product(&super::shape::sizes(call.ranges(2)?)?);
     let channels = rows.divide(block).ok_or(Fault::Invalid("its block has no size"))?;

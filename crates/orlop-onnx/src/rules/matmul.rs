@@ -69,7 +69,8 @@ fn einsum(call: &Call<'_>) -> Outcome {
     for (index, term) in terms.split(',').enumerate() {
         let shape = call.shape(index)?;
         let letters = term.replace('.', "").chars().count();
-        let stacked = shape.len().checked_sub(letters).ok_or(Fault::Invalid("its equation has other dimensions"))?;
+        let stacked =
+            shape.len().checked_sub(letters).ok_or(Fault::Invalid("its equation has other dimensions"))?;
         let (before, after) = term.split_once("...").unwrap_or((term, ""));
         let (first, last) = (before.chars().count(), before.chars().count() + stacked);
         stack = broadcast_shapes(&stack, shape.get(first..last).ok_or(Fault::Unknown)?)?;
@@ -84,7 +85,8 @@ fn einsum(call: &Call<'_>) -> Outcome {
     let result = result.map_or_else(|| "...".chars().chain(once()).collect(), str::to_owned);
     let (before, after) = result.split_once("...").unwrap_or((&*result, ""));
     let named = |letters: &str| {
-        let size = |letter| sizes.get(&letter).copied().ok_or(Fault::Invalid("its result has an unknown letter"));
+        let size =
+            |letter| sizes.get(&letter).copied().ok_or(Fault::Invalid("its result has an unknown letter"));
         letters.chars().map(size).collect::<Result<Vec<_>, _>>()
     };
     let stack = if result.contains("...") { stack } else { Vec::new() };

@@ -52,8 +52,11 @@ fn reduced(input: &Tensor, is_reduced: &[bool], operator: Binary) -> Option<Vec<
         from.iter().zip(is_reduced).map(|(&size, &is_reduced)| if is_reduced { 1 } else { size }).collect();
     let mut result: Vec<Option<Element>> = vec![None; to.iter().product()];
     for (index, &element) in row_major(&from).zip(elements) {
-        let place: Vec<_> =
-            index.iter().zip(is_reduced).map(|(&index, &is_reduced)| if is_reduced { 0 } else { index }).collect();
+        let place: Vec<_> = index
+            .iter()
+            .zip(is_reduced)
+            .map(|(&index, &is_reduced)| if is_reduced { 0 } else { index })
+            .collect();
         let sum = result.get_mut(flat(&to, &place))?;
         *sum = Some(match *sum {
             None => element,

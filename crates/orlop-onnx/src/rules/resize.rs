@@ -1,7 +1,7 @@
 //! Images of other sizes.
 
 use super::{Operator, own};
-use crate::infer::{Call, Fault, Outcome, Range, axis_of, one, types};
+use crate::infer::{Call, Fault, Outcome, Range, axis_of, one, to_integer, to_single, types};
 
 pub(super) const OPERATORS: &[Operator] = &[
     own("Resize", resize),
@@ -15,7 +15,8 @@ fn resize(call: &Call<'_>) -> Outcome {
     if call.node.version < 11 {
         return scaled(call, 1);
     }
-    let is_given = |index: usize| call.shape(index).is_ok_and(|shape| !matches!(shape, [size] if size.max == 0));
+    let is_given =
+        |index: usize| call.shape(index).is_ok_and(|shape| !matches!(shape, [size] if size.max == 0));
     if !call.has(3) || !is_given(3) {
         return scaled(call, 2);
     }
@@ -31,13 +32,15 @@ fn resize(call: &Call<'_>) -> Outcome {
         let ratio = |(&axis, size): (&usize, &Range)| {
             Some(size.exact()? as f64 / shape[axis].exact().filter(|&size| size > 0)? as f64)
         };
-        let ratios: Vec<f64> = axes.iter().zip(&sizes).map(ratio).collect::<Option<_>>().ok_or(Fault::Unknown)?;
+        let ratios: Vec<f64> =
+            axes.iter().zip(&sizes).map(ratio).collect::<Option<_>>().ok_or(Fault::Unknown)?;
         let least = policy == "not_larger";
-        let ratio = ratios.into_iter().reduce(|one, other| if least { one.min(other) } else { one.max(other) });
+        let ratio =
+            ratios.into_iter().reduce(|one, other| if least { one.min(other) } else { one.max(other) });
         let ratio = ratio.ok_or(Fault::Unknown)?;
         for &axis in &axes {
             let size = shape[axis].exact().ok_or(Fault::Unknown)?;
-            resized[axis] = Range::exactly((size as f64 * ratio + 0.5).floor() as i64);
+            resized[axis] = Range::exactly(to_integer(size as f64 * ratio + 0.5));
         }
     }
     one(call.data_type(0), resized)
@@ -68,7 +71,7 @@ fn scaled(call: &Call<'_>, scales: usize) -> Outcome {
             return Err(Fault::Unknown);
         }
         // As in single precision.
-        let size = |size: i64, scale: f64| f64::from(size as f32 * scale as f32).floor() as i64;
+        let size = |size: i64, scale: f64| to_integer(f64::from(size as f32 * to_single(scale)));
         let size = Range { min: size(shape[axis].min, min), max: size(shape[axis].max, max) };
         shape[axis] = if shape[axis].is_bounded() { size } else { Range { max: i64::MAX, ..size } };
     }

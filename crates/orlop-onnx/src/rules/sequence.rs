@@ -99,7 +99,10 @@ fn split(call: &Call<'_>) -> Outcome {
         true if call.rank(1)? == 0 => {
             let part = call.integer(1)?;
             let count = all.add(part).subtract(Range::exactly(1)).divide(part).ok_or(Fault::Unknown)?;
-            let rest = all.exact().zip(part.exact()).map(|(all, part)| if all % part == 0 { part } else { all % part });
+            let rest = all
+                .exact()
+                .zip(part.exact())
+                .map(|(all, part)| if all % part == 0 { part } else { all % part });
             (Range { min: rest.unwrap_or(0), ..part }, count)
         }
         true => {

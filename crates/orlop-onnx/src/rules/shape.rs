@@ -1,7 +1,7 @@
 //! Sizes as values, constants, and operators that give the same elements another shape.
 
 use super::{Operator, own, view};
-use crate::infer::{Call, Element, Fact, Fault, Outcome, Range, Tensor, axis_of, one, types};
+use crate::infer::{Call, Element, Fact, Fault, Outcome, Range, Tensor, axis_of, one, to_integer, types};
 
 pub(super) const OPERATORS: &[Operator] = &[
     own("Shape", shape),
@@ -55,7 +55,8 @@ fn constant_of_shape(call: &Call<'_>) -> Outcome {
 
 /// Returns sizes: none of them is negative.
 pub(super) fn sizes(ranges: Vec<Range>) -> Result<Vec<Range>, Fault> {
-    let natural = |range: Range| range.intersection(Range::ANY_SIZE).ok_or(Fault::Invalid("a size is negative"));
+    let natural =
+        |range: Range| range.intersection(Range::ANY_SIZE).ok_or(Fault::Invalid("a size is negative"));
     ranges.into_iter().map(natural).collect()
 }
 
@@ -96,7 +97,7 @@ fn real_range(data_type: i32, [start, limit, step]: [Element; 3]) -> Outcome {
     if !count.is_finite() {
         return Err(Fault::Invalid("it has no end"));
     }
-    one(data_type, vec![Range::exactly(count as i64)])
+    one(data_type, vec![Range::exactly(to_integer(count))])
 }
 
 fn eye_like(call: &Call<'_>) -> Outcome {
@@ -133,7 +134,9 @@ pub(super) fn reshape(call: &Call<'_>) -> Outcome {
     let (mut rest, mut shape) = (None, Vec::with_capacity(target.len()));
     for (axis, &size) in target.iter().enumerate() {
         shape.push(match size.exact() {
-            Some(0) if keeps_zero => *input.get(axis).ok_or(Fault::Invalid("it keeps a missing dimension"))?,
+            Some(0) if keeps_zero => {
+                *input.get(axis).ok_or(Fault::Invalid("it keeps a missing dimension"))?
+            }
             Some(-1) => {
                 if rest.replace(axis).is_some() {
                     return Err(Fault::Invalid("it computes two dimensions"));
@@ -143,14 +146,18 @@ pub(super) fn reshape(call: &Call<'_>) -> Outcome {
             // It may be one of the numbers with a meaning.
             None if size.min <= 0 => {
                 let elements = Range::product(input);
-                Range { min: 0, max: if elements.min > 0 { elements.max } else { elements.max.max(size.max) } }
+                Range {
+                    min: 0,
+                    max: if elements.min > 0 { elements.max } else { elements.max.max(size.max) },
+                }
             }
             _ => size.intersection(Range::ANY_SIZE).ok_or(Fault::Invalid("a size is negative"))?,
         });
     }
     if let Some(axis) = rest {
         shape[axis] = remaining(input, &shape, &target)?;
-    } else if let (Some(before), Some(after)) = (Range::product(input).exact(), Range::product(&shape).exact())
+    } else if let (Some(before), Some(after)) =
+        (Range::product(input).exact(), Range::product(&shape).exact())
         && before != after
     {
         return Err(Fault::Invalid("its output has another number of elements than its input"));

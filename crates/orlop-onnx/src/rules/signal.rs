@@ -33,7 +33,13 @@ fn dft(call: &Call<'_>) -> Outcome {
         (true, _) => call.integer(2)?.exact().ok_or(Fault::Unknown)?,
         (false, Some(axis)) => axis,
         // Before version 20 the default was the first axis after the batch.
-        (false, None) => if call.node.version < 20 { 1 } else { -2 },
+        (false, None) => {
+            if call.node.version < 20 {
+                1
+            } else {
+                -2
+            }
+        }
     };
     let axis = axis_of(axis, shape.len())?;
     let last = shape.len() - 1;
