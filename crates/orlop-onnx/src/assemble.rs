@@ -1,5 +1,6 @@
 //! From the facts of a graph to the graph that is planned.
 
+use crate::bindings::Bindings;
 use crate::decode::{Node, Scope};
 use crate::infer::{Fact, Facts, Tensor, types};
 use crate::model::{OnnxBody, OnnxModel, OnnxValue, ValueOrigin};
@@ -114,6 +115,7 @@ impl<'a> Assembly<'a> {
                 self.builder.keep(value)?;
             }
         }
+        let ids = |values: &[usize]| values.iter().filter_map(|&value| self.numbers[value]).collect();
         let named = self.numbers.iter().enumerate();
         let named = named.filter_map(|(value, &id)| Some((self.scope.name(value).into(), id?)));
         Ok(OnnxModel {
@@ -125,6 +127,10 @@ impl<'a> Assembly<'a> {
             unused_bindings: Vec::new(),
             values: self.values,
             bodies: self.bodies,
+            inputs: ids(&self.scope.inputs),
+            outputs: ids(&self.scope.outputs),
+            operators: self.scope.nodes.iter().map(|node| node.operator.as_str().into()).collect(),
+            bindings: Bindings::default(),
         })
     }
 

@@ -7,7 +7,7 @@ use crate::{InputConflict, OnnxError};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The numbers that a user gives.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Bindings {
     /// By name of a size.
     pub(crate) symbols: BTreeMap<String, Range>,

@@ -46,6 +46,17 @@ pub enum InputSize {
     Unknown,
 }
 
+impl InputSize {
+    /// Returns the names that a size is computed from: one, or those in an expression.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Self::Symbol(text) => expression::names(text).unwrap_or_else(|| vec![text.clone()]),
+            Self::Number(_) | Self::Unknown => Vec::new(),
+        }
+    }
+}
+
 impl OnnxFile {
     /// Decodes a model from the bytes of its file. Contents of large weights are not kept.
     ///

@@ -34,6 +34,8 @@ mod expression;
 mod file;
 mod infer;
 mod model;
+#[cfg(feature = "plan-file")]
+mod plan_file;
 mod proto;
 mod reader;
 mod rules;
@@ -46,4 +48,9 @@ pub use self::error::{InputConflict, OnnxError, UnknownSize};
 pub use self::execution::{OnnxBuffers, OnnxExecError, OnnxExecution};
 pub use self::file::{InputSize, OnnxFile, OnnxInput};
 pub use self::model::{OnnxBody, OnnxModel, OnnxValue, ValueOrigin};
+#[cfg(feature = "plan-file")]
+pub use self::plan_file::{
+    BodyPlan, GivenSizes, GraphPlan, ModelPlan, ModelPlanError, PlannedNode, PlannedTensor, TensorOrigin,
+    Workspace,
+};
 pub use self::reader::OnnxReader;

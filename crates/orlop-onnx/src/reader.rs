@@ -28,6 +28,11 @@ impl OnnxReader {
         Self::default()
     }
 
+    #[cfg(feature = "plan-file")]
+    pub(crate) fn with_bindings(bindings: Bindings) -> Self {
+        Self { bindings }
+    }
+
     /// Gives a size to a name in shapes, such as `batch`, or to a dimension of an input: `x:0`.
     #[must_use]
     pub fn bind(self, symbol: &str, size: u64) -> Self {
@@ -89,6 +94,7 @@ impl OnnxReader {
         let (bindings, inputs) = self.bindings.for_file(file)?;
         let facts = Inference::new(&bindings).scope(&file.scope, inputs, Vec::new())?;
         let mut model = assemble::model(&file.scope, &facts)?;
+        model.bindings = bindings;
         model.unused_bindings = self.bindings.unused(file);
         Ok(model)
     }

@@ -35,7 +35,6 @@ impl TensorSize {
     }
 
     /// Returns `true` if the elements are strings, whose bytes are not known in advance.
-    #[cfg(feature = "exec")]
     pub(crate) fn is_strings(&self) -> bool {
         self.data_type == STRING
     }

@@ -83,7 +83,7 @@ fn sizes_are_computed_by_nodes() {
         let model = OnnxReader::new().bind("n", n).resolve(&file).expect("bound");
         assert_eq!((sizes(&model, "y"), model.unused_bindings.len()), (vec![3 * n, 4], 0));
         let by_sizes = OnnxReader::new().input("x", &[n, 3, 4]).resolve(&file).expect("sizes");
-        assert_eq!(by_sizes, model);
+        assert_eq!(by_sizes.graph, model.graph);
     }
 }
 

@@ -4,6 +4,8 @@
 #[cfg(feature = "exec")]
 mod execution;
 mod golden;
+#[cfg(feature = "plan-file")]
+mod plan_file;
 mod shipped;
 
 use flate2::read::GzDecoder;
