@@ -7,7 +7,7 @@ use orlop::device::{Policy, TorchConf};
 use orlop::exec::PlanBuilder;
 use orlop::lab::simulate::{AllocatorRules, Simulation, StreamedReplay};
 use orlop::memory::Context;
-use orlop::onnx::{OnnxModel, OnnxReader};
+use orlop::onnx::{InputSize, OnnxFile, OnnxModel, OnnxReader};
 use orlop::plan::{MinPeak, NodeId, Problem, SearchBudget, Skyline, verify};
 use orlop::tensor::Tensor;
 use orlop::tensor::interchange::npy::{ReadOptions, npz};
@@ -180,7 +180,14 @@ const MAX_EXECUTED: usize = 1 << 20;
 
 /// Graphs, their orders, their plans and their executions.
 fn onnx(bytes: &[u8]) {
-    let Ok(model) = OnnxReader::new().bind("batch", 8).read(bytes) else { return };
+    let Ok(file) = OnnxFile::decode(bytes) else { return };
+    let mut reader = OnnxReader::new().bind("batch", 8);
+    for input in file.inputs() {
+        let size = |size: &InputSize| if let InputSize::Number(number) = size { *number } else { 16 };
+        let sizes: Vec<u64> = input.sizes.iter().flatten().map(size).collect();
+        reader = reader.input(&input.name, &sizes);
+    }
+    let Ok(model) = reader.resolve(&file) else { return };
     let given = model.graph.given_order();
     let bound = |order: &[NodeId]| {
         let lifetimes = model.graph.lifetimes(order).ok()?;

@@ -18,6 +18,8 @@ mod output;
 mod plan;
 mod plan_arguments;
 mod plan_input;
+mod plan_model;
+mod plan_verify;
 mod progress;
 mod recording_format;
 mod replay;

@@ -4,13 +4,14 @@ use crate::arguments::refuse;
 use crate::output::{self, Failures};
 use crate::plan_arguments::{NodeOrder, PlanArguments};
 use crate::plan_input::PlanInput;
+use crate::plan_model::{self, SizedModel};
+use crate::plan_verify;
 use crate::table::{self, bytes, count};
 use crate::target;
 use orlop::lab::plan::{PlanFile, PlanPage, Unplanned};
-use orlop::onnx::OnnxModel;
-use orlop::plan::{MinPeak, Plan, Problem, SearchBudget, Skyline};
+use orlop::onnx::{ModelPlan, OnnxFile, OnnxModel};
+use orlop::plan::{Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Problem, SearchBudget, Skyline};
 use serde::Serialize;
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,13 @@ struct Planned {
     problem: Problem,
     plan: Plan,
     time: Duration,
+}
+
+/// A graph with its plan.
+struct PlannedGraph {
+    order: Vec<NodeId>,
+    lifetimes: GraphProblem,
+    planned: Planned,
 }
 
 /// The output of `orlop plan`, as JSON.
@@ -40,6 +48,18 @@ struct PlanEntry {
     given: Option<GivenOrder>,
     /// The bytes of a model's weights, which are not planned.
     weights: Option<u64>,
+    /// The values and the nodes of a model.
+    graph: Option<ModelPlan>,
+}
+
+/// The output of `orlop plan` for several numbers of one name, as JSON.
+#[derive(Serialize)]
+struct PlanEntries {
+    file: String,
+    source: &'static str,
+    /// The bytes that are enough for each of the plans.
+    peak: u64,
+    plans: Vec<PlanEntry>,
 }
 
 /// The plan with the given order.
@@ -51,71 +71,198 @@ struct GivenOrder {
     saved: u64,
 }
 
+/// A plan with what is said about it.
+struct Answer {
+    /// What distinguishes it from the others.
+    label: String,
+    entry: PlanEntry,
+    given: Planned,
+    /// The plan in another order, if that was searched.
+    other: Option<Planned>,
+    /// The time to read the input, and to infer the sizes of a model.
+    read: Duration,
+    /// The description of the input.
+    head: String,
+}
+
+impl Answer {
+    fn best(&self) -> &Planned {
+        let other = self.other.as_ref().filter(|_| self.entry.order == "min-peak");
+        other.unwrap_or(&self.given)
+    }
+}
+
 pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failures> {
     if arguments.verify {
-        return verify(&arguments.file);
+        return plan_verify::run(arguments);
     }
     let begin = Instant::now();
     let input = PlanInput::read(arguments)?;
-    let read = begin.elapsed();
-    // To derive the lifetimes of a graph is a part of its planning.
-    let planning = Instant::now();
-    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", arguments.file.display());
-    let (source, unit, model, given) = match input {
-        PlanInput::Graph(model) => {
-            let given = model.graph.lifetimes(&model.graph.given_order()).map_err(|error| wrong(&error))?;
-            ("onnx", "step", Some(*model), given.problem().clone())
-        }
-        PlanInput::Table(problem) => ("csv", "time", None, problem),
-        PlanInput::Recording(problem) => ("recording", "event", None, problem),
-    };
-    if model.is_none() && (arguments.order != NodeOrder::Given || !arguments.bindings.is_empty()) {
-        refuse("--order and --bind are for ONNX models");
+    let is_model = matches!(input, PlanInput::Graph(_));
+    if !is_model && arguments.is_for_model() {
+        refuse("--order, --input, --bind, --value and --bound are for ONNX models");
     }
-    if source != "recording" && arguments.device.is_some() {
+    if !matches!(input, PlanInput::Recording(_)) && arguments.device.is_some() {
         refuse("--device is for recordings");
     }
-    let given = plan(arguments, given, planning);
-    let other = match (&model, arguments.order) {
-        (Some(model), NodeOrder::MinPeak) => {
-            Some(reordered(arguments, model).map_err(|error| wrong(&error))?)
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", arguments.file.display());
+    let (unit, file, answers) = match input {
+        PlanInput::Graph(file) => {
+            let models = plan_model::resolve(arguments, &file).map_err(|error| wrong(&error))?;
+            let read = begin.elapsed();
+            let answers: Result<Vec<_>, _> =
+                models.into_iter().map(|sized| of_model(arguments, sized, read)).collect();
+            ("step", Some(*file), answers.map_err(|error| wrong(&error))?)
         }
-        _ => None,
+        PlanInput::Table(problem) => {
+            ("time", None, vec![of_problem(arguments, "csv", problem, begin.elapsed())])
+        }
+        PlanInput::Recording(problem) => {
+            ("event", None, vec![of_problem(arguments, "recording", problem, begin.elapsed())])
+        }
     };
-    let time = read + given.time + other.as_ref().map_or(Duration::ZERO, |other| other.time);
-    let mut without_plan = Unplanned::of(&given.problem);
-    if let Some(model) = &model {
-        // Buffers that one value takes over from another are one in the problem.
-        without_plan.sum = model.value_bytes;
+    match <[Answer; 1]>::try_from(answers) {
+        Ok([answer]) => print_one(arguments, &answer, file.as_ref(), unit),
+        Err(answers) => print_several(arguments, answers, file.as_ref()),
     }
-    let best = other.as_ref().filter(|other| other.plan.height() < given.plan.height()).unwrap_or(&given);
+}
+
+fn print_one(
+    arguments: &PlanArguments,
+    answer: &Answer,
+    file: Option<&OnnxFile>,
+    unit: &str,
+) -> Result<(), Failures> {
+    let mut written = String::new();
+    if let Some(path) = &arguments.output {
+        written += &write_plan(path, &arguments.file, &answer.entry, file)?;
+    }
+    if let Some(path) = &arguments.report {
+        written += &write_page(path, arguments, &answer.entry, answer.best(), unit)?;
+    }
+    if arguments.json {
+        return output::print_json(&answer.entry);
+    }
+    output::print(&format!("{}{}{written}", answer.head, text(answer)))
+}
+
+/// Prints plans for several numbers, which may all have the same memory.
+fn print_several(
+    arguments: &PlanArguments,
+    answers: Vec<Answer>,
+    file: Option<&OnnxFile>,
+) -> Result<(), Failures> {
+    if arguments.report.is_some() {
+        refuse("--report is for one plan: give one number for each name");
+    }
+    let peak = answers.iter().map(|answer| answer.entry.plan.peak).max().unwrap_or(0);
+    let mut rows = table::new([""], ["peak", "bound", "verdict", "of the largest"]);
+    for answer in &answers {
+        let plan = &answer.entry.plan;
+        let numbers = [
+            bytes(plan.peak),
+            bytes(plan.bound),
+            format!("{} for this order", plan.verdict),
+            times(plan.peak, peak),
+        ];
+        rows.add_row(table::row([&*answer.label], numbers));
+    }
+    let head = answers.first().map_or_else(String::new, |answer| answer.head.clone());
+    let path = arguments.file.display().to_string();
+    let plans = answers.into_iter().map(|answer| answer.entry).collect();
+    let entries = PlanEntries { file: path, source: "onnx", peak, plans };
+    let mut written = format!("One block of {} is enough for each of them.\n", bytes(peak));
+    if let Some(path) = &arguments.output {
+        written += &write_plan(path, &arguments.file, &entries, file)?;
+    }
+    if arguments.json {
+        return output::print_json(&entries);
+    }
+    output::print(&format!("{head}\n{}\n{written}", rows.trim_fmt()))
+}
+
+/// Plans a problem that is no graph.
+fn of_problem(arguments: &PlanArguments, source: &'static str, problem: Problem, read: Duration) -> Answer {
+    let given = plan(arguments, problem, Instant::now());
+    let buffers = count(given.problem.len() as u64);
+    let path = arguments.file.display().to_string();
+    let head = match source {
+        "csv" => format!("{path}: a planning problem, {buffers} buffers\n"),
+        _ => format!("{path}: a recording, {buffers} allocations\n"),
+    };
     let entry = PlanEntry {
-        file: arguments.file.display().to_string(),
+        file: path,
         source,
-        order: if best.plan.height() < given.plan.height() { "min-peak" } else { "given" },
-        plan: PlanFile::new(&best.problem, &best.plan),
+        order: "given",
+        plan: PlanFile::new(&given.problem, &given.plan),
+        ms: milliseconds(read + given.time),
+        read_ms: milliseconds(read),
+        without_plan: Unplanned::of(&given.problem),
+        given: None,
+        weights: None,
+        graph: None,
+    };
+    Answer { label: String::new(), entry, given, other: None, read, head }
+}
+
+/// Plans a model, in the given order and, if that was asked for, in another one.
+fn of_model(arguments: &PlanArguments, sized: SizedModel, read: Duration) -> Result<Answer, GraphError> {
+    let SizedModel { label, model } = sized;
+    let given = plan_graph(arguments, &model, |graph| graph.given_order())?;
+    let other = match arguments.order {
+        NodeOrder::Given => None,
+        NodeOrder::MinPeak => Some(plan_graph(arguments, &model, |graph| MinPeak::new().order(graph))?),
+    };
+    let is_better = |other: &&PlannedGraph| other.planned.plan.height() < given.planned.plan.height();
+    let better = other.as_ref().filter(is_better);
+    let best = better.unwrap_or(&given);
+    let time = read + given.planned.time + other.as_ref().map_or(Duration::ZERO, |other| other.planned.time);
+    let mut without_plan = Unplanned::of(&given.planned.problem);
+    // Buffers that one value takes over from another are one in the problem.
+    without_plan.sum = model.value_bytes;
+    let peaks = (given.planned.plan.height(), best.planned.plan.height());
+    let path = arguments.file.display().to_string();
+    let apart = match model.unplanned_values {
+        0 => String::new(),
+        values => format!("; {} in no plan", table::counted(values as u64, "value")),
+    };
+    let head = format!(
+        "{path}: an ONNX graph, {} nodes, {} buffers; {} of weights are not planned{apart}\n",
+        count(model.graph.node_count() as u64),
+        count(given.planned.problem.len() as u64),
+        bytes(model.weight_bytes)
+    );
+    let entry = PlanEntry {
+        file: path,
+        source: "onnx",
+        order: if better.is_some() { "min-peak" } else { "given" },
+        plan: PlanFile::new(&best.planned.problem, &best.planned.plan),
         ms: milliseconds(time),
         read_ms: milliseconds(read),
         without_plan,
         given: other.as_ref().map(|_| GivenOrder {
-            peak: given.plan.height(),
-            bound: given.plan.lower_bound(),
-            saved: given.plan.height() - best.plan.height(),
+            peak: peaks.0,
+            bound: given.planned.plan.lower_bound(),
+            saved: peaks.0 - peaks.1,
         }),
-        weights: model.as_ref().map(|model| model.weight_bytes),
+        weights: Some(model.weight_bytes),
+        graph: Some(ModelPlan::new(&model, &best.order, &best.lifetimes, &best.planned.plan)),
     };
-    let mut written = String::new();
-    if let Some(path) = &arguments.output {
-        written += &write_plan(path, &arguments.file, &entry)?;
-    }
-    if let Some(path) = &arguments.report {
-        written += &write_page(path, arguments, &entry, best, unit)?;
-    }
-    if arguments.json {
-        return output::print_json(&entry);
-    }
-    let head = head(&entry, &given.problem, model.as_ref());
-    output::print(&format!("{head}{}{written}", text(&entry, &given, other.as_ref(), read)))
+    Ok(Answer { label, entry, given: given.planned, other: other.map(|other| other.planned), read, head })
+}
+
+/// Plans a graph in an order.
+fn plan_graph(
+    arguments: &PlanArguments,
+    model: &OnnxModel,
+    order: impl FnOnce(&Graph) -> Vec<NodeId>,
+) -> Result<PlannedGraph, GraphError> {
+    // To derive the lifetimes of a graph is a part of its planning.
+    let begin = Instant::now();
+    let order = order(&model.graph);
+    let lifetimes = model.graph.lifetimes(&order)?;
+    let planned = plan(arguments, lifetimes.problem().clone(), begin);
+    Ok(PlannedGraph { order, lifetimes, planned })
 }
 
 /// Plans a problem. The time begins at `begin`.
@@ -128,45 +275,23 @@ fn plan(arguments: &PlanArguments, problem: Problem, begin: Instant) -> Planned 
     Planned { problem, plan, time: begin.elapsed() }
 }
 
-/// Plans a graph in an order with a small peak.
-fn reordered(arguments: &PlanArguments, model: &OnnxModel) -> Result<Planned, orlop::plan::GraphError> {
-    let begin = Instant::now();
-    let lifetimes = model.graph.lifetimes(&MinPeak::new().order(&model.graph))?;
-    Ok(plan(arguments, lifetimes.problem().clone(), begin))
-}
-
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
 /// Writes a plan, reads it again and checks it. Returns a line about it.
-fn write_plan(path: &Path, input: &Path, entry: &PlanEntry) -> Result<String, String> {
+fn write_plan(
+    path: &Path,
+    input: &Path,
+    entry: &impl Serialize,
+    model: Option<&OnnxFile>,
+) -> Result<String, String> {
     let json = serde_json::to_string_pretty(entry).map_err(|error| format!("cannot write JSON: {error}"))?;
     let Some(size) = target::put_bytes(path, input, (json + "\n").as_bytes())? else {
         return Ok(String::new());
     };
-    let offsets = count(check(path)?.offsets.len() as u64);
+    let offsets = count(plan_verify::check(path, model)?.buffers as u64);
     Ok(format!("{}: {}, {offsets} offsets, verified\n", path.display(), bytes(size)))
-}
-
-/// Reads a plan and checks it.
-fn check(path: &Path) -> Result<PlanFile, String> {
-    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = fs::read(path).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
-    let plan: PlanFile =
-        serde_json::from_slice(&text).map_err(|error| wrong(&format!("not a plan: {error}")))?;
-    plan.verify().map_err(|error| wrong(&format!("not a valid plan: {error}")))?;
-    Ok(plan)
-}
-
-fn verify(path: &Path) -> Result<(), Failures> {
-    let plan = check(path)?;
-    let (offsets, peak) = (count(plan.offsets.len() as u64), bytes(plan.peak));
-    output::print(&format!(
-        "{}: a valid plan of {offsets} buffers in {peak}, {}\n",
-        path.display(),
-        table::plain(&plan.verdict)
-    ))
 }
 
 /// Writes the page and returns a line about it.
@@ -194,30 +319,19 @@ fn write_page(
     }))
 }
 
-/// Describes the input.
-fn head(entry: &PlanEntry, problem: &Problem, model: Option<&OnnxModel>) -> String {
-    let buffers = count(problem.len() as u64);
-    match model {
-        Some(model) => format!(
-            "{}: an ONNX graph, {} nodes, {buffers} buffers; {} of weights are not planned\n",
-            entry.file,
-            count(model.graph.node_count() as u64),
-            bytes(model.weight_bytes)
-        ),
-        None if entry.source == "csv" => format!("{}: a planning problem, {buffers} buffers\n", entry.file),
-        None => format!("{}: a recording, {buffers} allocations\n", entry.file),
-    }
-}
-
-fn text(entry: &PlanEntry, given: &Planned, other: Option<&Planned>, read: Duration) -> String {
+fn text(answer: &Answer) -> String {
+    let (entry, other) = (&answer.entry, answer.other.as_ref());
     let mut rows = table::new([""], ["peak", "bound", "verdict", "time", "of the plan"]);
     let best = entry.plan.peak;
+    // Another order of a graph's nodes can need less.
+    let order = if entry.source == "onnx" { " for this order" } else { "" };
     let mut add = |name: &str, planned: &Planned| {
         let (plan, time) = (&planned.plan, nanoseconds(planned.time));
-        let numbers = [bytes(plan.height()), bytes(plan.lower_bound()), plan.verdict().to_string(), time];
+        let verdict = format!("{}{order}", plan.verdict());
+        let numbers = [bytes(plan.height()), bytes(plan.lower_bound()), verdict, time];
         rows.add_row(table::row([name], numbers.into_iter().chain([times(plan.height(), best)])));
     };
-    add(if other.is_some() { "plan, given order" } else { "plan" }, given);
+    add(if other.is_some() { "plan, given order" } else { "plan" }, &answer.given);
     if let Some(other) = other {
         add("plan, order min-peak", other);
     }
@@ -230,7 +344,7 @@ fn text(entry: &PlanEntry, given: &Planned, other: Option<&Planned>, read: Durat
         without("no plan: PyTorch's allocator", peak);
     }
     without("no plan: nothing shares memory", entry.without_plan.sum);
-    let mut text = format!("\n{}\nRead in {}.\n", rows.trim_fmt(), nanoseconds(read));
+    let mut text = format!("\n{}\nRead in {}.\n", rows.trim_fmt(), nanoseconds(answer.read));
     if let Some(given) = &entry.given {
         text += &match given.saved {
             0 => "No order was found with a smaller plan than the given one.\n".to_owned(),

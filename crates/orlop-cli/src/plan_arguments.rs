@@ -1,6 +1,7 @@
 //! The command line of `orlop plan`.
 
 use clap::{Args, ValueEnum};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,9 +16,28 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_name = "ORDER", default_value = "given")]
     pub(crate) order: NodeOrder,
 
-    /// A number for a name in the shapes of an ONNX model, like batch=8; repeat it for each name
-    #[arg(long = "bind", value_name = "SYMBOL=N", value_parser = binding)]
-    pub(crate) bindings: Vec<(String, u64)>,
+    /// The model of the plan, with --verify: the plan is checked against it
+    #[arg(value_name = "MODEL", requires = "verify")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// The sizes of an ONNX model's input, like image=1x3x224x224; without a name those of the next input
+    #[arg(long = "input", value_name = "[NAME=]SIZES", value_parser = input)]
+    pub(crate) inputs: Vec<(Option<String>, Vec<u64>)>,
+
+    /// A number for a name in the shapes of an ONNX model, or for a dimension of an input, like batch=8 or
+    /// image:0=8; a range gives one plan for all of its sizes, like batch=1..8, a list several plans, like
+    /// batch=1,8
+    #[arg(long = "bind", value_name = "SIZE=N", value_parser = binding)]
+    pub(crate) bindings: Vec<(String, Vec<RangeInclusive<u64>>)>,
+
+    /// The elements of an ONNX model's input, if sizes are computed from them, like rate=16000
+    #[arg(long = "value", value_name = "NAME=NUMBERS", value_parser = value)]
+    pub(crate) values: Vec<(String, Vec<f64>)>,
+
+    /// The largest sizes of a value that depends on data, like boxes=100x4, or the largest number of iterations
+    /// of a loop
+    #[arg(long = "bound", value_name = "NAME=SIZES", value_parser = bound)]
+    pub(crate) bounds: Vec<(String, Vec<u64>)>,
 
     /// The time of the search, like 1s or 50ms; the plan then depends on the machine [default: a number of
     /// steps that depends on the file, about 20 ms]
@@ -37,7 +57,8 @@ pub(crate) struct PlanArguments {
     pub(crate) device: Option<u32>,
 
     /// Checks a plan that --output wrote, and plans nothing
-    #[arg(long, conflicts_with_all = ["order", "bindings", "budget", "output", "report", "device", "json"])]
+    #[arg(long, conflicts_with_all = ["order", "inputs", "bindings", "values", "bounds", "budget", "output",
+        "report", "device", "json"])]
     pub(crate) verify: bool,
 
     /// Prints JSON, an object as --output writes it, instead of a table
@@ -54,13 +75,54 @@ pub(crate) enum NodeOrder {
     MinPeak,
 }
 
-fn binding(text: &str) -> Result<(String, u64), &'static str> {
-    let expected = "expected a name and a number, like batch=8";
-    let (symbol, size) = text.rsplit_once('=').ok_or(expected)?;
-    if symbol.is_empty() {
-        return Err(expected);
+impl PlanArguments {
+    /// Returns `true` if anything was given that only an ONNX model has.
+    pub(crate) fn is_for_model(&self) -> bool {
+        let names = [!self.inputs.is_empty(), !self.bindings.is_empty(), !self.values.is_empty()];
+        names.contains(&true) || !self.bounds.is_empty() || self.order != NodeOrder::Given
     }
-    Ok((symbol.to_owned(), size.parse().map_err(|_| expected)?))
+}
+
+/// Splits a name from what is given for it.
+fn named(text: &str) -> Option<(String, &str)> {
+    let (name, rest) = text.rsplit_once('=')?;
+    (!name.is_empty()).then(|| (name.to_owned(), rest))
+}
+
+/// Numbers between which there is a letter. A scalar has none.
+fn sizes(text: &str) -> Option<Vec<u64>> {
+    let is_scalar = matches!(text, "" | "scalar");
+    if is_scalar { Some(Vec::new()) } else { text.split('x').map(|size| size.parse().ok()).collect() }
+}
+
+fn input(text: &str) -> Result<(Option<String>, Vec<u64>), &'static str> {
+    let (name, given) = named(text).map_or((None, text), |(name, given)| (Some(name), given));
+    Ok((name, sizes(given).ok_or("expected sizes, like image=1x3x224x224 or 1x3x224x224")?))
+}
+
+fn bound(text: &str) -> Result<(String, Vec<u64>), &'static str> {
+    let bound = named(text).and_then(|(name, given)| Some((name, sizes(given)?)));
+    bound.ok_or("expected a name and sizes, like boxes=100x4")
+}
+
+fn value(text: &str) -> Result<(String, Vec<f64>), &'static str> {
+    let number = |number: &str| number.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    let value = named(text)
+        .and_then(|(name, given)| Some((name, given.split(',').map(number).collect::<Option<_>>()?)));
+    value.ok_or("expected a name and numbers, like rate=16000 or sizes=1,3")
+}
+
+fn binding(text: &str) -> Result<(String, Vec<RangeInclusive<u64>>), &'static str> {
+    let range = |size: &str| match size.split_once("..") {
+        None => size.parse().ok().map(|size| size..=size),
+        Some((first, last)) => {
+            let (first, last) = (first.parse().ok()?, last.trim_start_matches('=').parse().ok()?);
+            (first <= last).then_some(first..=last)
+        }
+    };
+    let binding = named(text)
+        .and_then(|(name, given)| Some((name, given.split(',').map(range).collect::<Option<_>>()?)));
+    binding.ok_or("expected a name and a number, like batch=8, batch=1..8 or batch=1,8")
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
@@ -84,13 +146,20 @@ mod tests {
 
     #[test]
     fn bindings_and_times_are_parsed_or_refused() {
-        assert_eq!(binding("batch=8"), Ok(("batch".to_owned(), 8)));
-        assert_eq!(binding("a=b=8"), Ok(("a=b".to_owned(), 8)));
+        assert_eq!(binding("batch=8"), Ok(("batch".to_owned(), vec![8..=8])));
+        assert_eq!(binding("a=b=8"), Ok(("a=b".to_owned(), vec![8..=8])));
+        assert_eq!(binding("n=1..8,9"), Ok(("n".to_owned(), vec![1..=8, 9..=9])));
         assert!(
-            ["batch", "=8", "batch=", "batch=-1", "batch=99999999999999999999"]
+            ["batch", "=8", "batch=", "batch=-1", "batch=99999999999999999999", "batch=8..1", "batch=1,"]
                 .iter()
                 .all(|text| binding(text).is_err())
         );
+        assert_eq!(input("x:0=1x3"), Ok((Some("x:0".to_owned()), vec![1, 3])));
+        assert_eq!((input("1x3"), input("x=")), (Ok((None, vec![1, 3])), Ok((Some("x".to_owned()), vec![]))));
+        assert!(["x=1x", "x=-1", "1xN"].iter().all(|text| input(text).is_err()));
+        assert_eq!(bound("a=2x9"), Ok(("a".to_owned(), vec![2, 9])));
+        assert_eq!(value("rate=16000, 0.5"), Ok(("rate".to_owned(), vec![16000.0, 0.5])));
+        assert!(["16000", "rate=", "rate=NaN", "rate=inf"].iter().all(|text| value(text).is_err()));
         assert_eq!(duration("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(duration("0.5 ms"), Ok(Duration::from_micros(500)));
         assert_eq!(duration("2min"), Ok(Duration::from_secs(120)));

@@ -2,10 +2,10 @@
 
 use crate::inputs::cannot_open;
 use crate::plan_arguments::PlanArguments;
-use crate::{histories, output, table};
+use crate::{histories, table};
 use flate2::read::MultiGzDecoder;
 use orlop::lab::plan::recorded_problem;
-use orlop::onnx::{OnnxError, OnnxModel, OnnxReader};
+use orlop::onnx::OnnxFile;
 use orlop::plan::{CsvError, Problem};
 use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History};
@@ -22,7 +22,7 @@ const MAX_UNPACKED: (u64, u64) = (16 << 20, 256);
 /// What is to be planned.
 pub(crate) enum PlanInput {
     /// An ONNX model.
-    Graph(Box<OnnxModel>),
+    Graph(Box<OnnxFile>),
     /// A planning problem in a file.
     Table(Problem),
     /// The allocations of a recording.
@@ -37,13 +37,10 @@ impl PlanInput {
         if path.is_dir() {
             return Err(wrong(&"this is a directory"));
         }
-        let mut bytes = Vec::new();
-        let mut file = File::open(path).map_err(|error| cannot_open(path, error))?;
-        file.read_to_end(&mut bytes).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
         if is_onnx(path) {
-            let bytes = unpacked(bytes).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
-            return model(arguments, &bytes).map_err(|error| wrong(&explained(&error)));
+            return read_model(path).map(|file| Self::Graph(Box::new(file)));
         }
+        let bytes = read_file(path)?;
         let table = match bytes.starts_with(&GZIP) {
             true => Problem::read_csv(Unpacking::new(&bytes)),
             false => Problem::read_csv(&bytes[..]),
@@ -63,6 +60,22 @@ impl PlanInput {
         }
         Ok(Self::Recording(problem))
     }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut file = File::open(path).map_err(|error| cannot_open(path, error))?;
+    let read = file.read_to_end(&mut bytes);
+    read.map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
+    Ok(bytes)
+}
+
+/// Decodes an ONNX model, plain or packed with gzip.
+pub(crate) fn read_model(path: &Path) -> Result<OnnxFile, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let bytes = read_file(path)?;
+    let bytes = unpacked(bytes).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
+    OnnxFile::decode(bytes).map_err(|error| wrong(&error))
 }
 
 /// The contents of a gzip file, up to a limit.
@@ -112,34 +125,6 @@ fn is_problem(error: &CsvError) -> bool {
 fn is_onnx(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     name.strip_suffix(".gz").unwrap_or(&name).ends_with(".onnx")
-}
-
-fn model(arguments: &PlanArguments, bytes: &[u8]) -> Result<PlanInput, OnnxError> {
-    let bind = |reader: OnnxReader, (symbol, size): &(String, u64)| reader.bind(symbol, *size);
-    let model = arguments.bindings.iter().fold(OnnxReader::new(), bind).read(bytes)?;
-    for symbol in &model.unused_bindings {
-        output::report(&format!("{}: no shape has the name {symbol:?}", arguments.file.display()));
-    }
-    Ok(PlanInput::Graph(Box::new(model)))
-}
-
-/// Formats an error with what the command line can do about it.
-fn explained(error: &OnnxError) -> String {
-    match error {
-        OnnxError::UnboundSymbols { symbols } => {
-            let options: Vec<_> =
-                symbols.iter().map(|symbol| format!("--bind {}=N", quoted(symbol))).collect();
-            format!("sizes in shapes have names, give them numbers: {}", options.join(" "))
-        }
-        error => error.to_string(),
-    }
-}
-
-/// Quotes a name for a shell, if it has to be.
-fn quoted(symbol: &str) -> String {
-    let symbol = table::plain(symbol);
-    let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
-    if symbol.chars().all(is_word) { symbol } else { format!("'{}'", symbol.replace('\'', "'\\''")) }
 }
 
 /// Returns the device to plan.

@@ -10,6 +10,8 @@ mod failures;
 mod histories;
 #[path = "cli/plan.rs"]
 mod plan;
+#[path = "cli/plan_models.rs"]
+mod plan_models;
 #[path = "cli/what_if.rs"]
 mod what_if;
 

@@ -53,7 +53,10 @@ impl OnnxModel {
     /// * Inputs stay in the memory of the caller, and so do weights, unless
     ///   [`with_weights`](OnnxExecution::with_weights) gives them
     ///   [`Persistent`](orlop_core::MemoryKind::Persistent) memory. Views of either are where these are.
-    /// * Values with strings, or that are no tensors, stay with the caller, as inputs and weights.
+    /// * Values with strings, or that are no tensors, stay with the caller.
+    /// * A node that executes graphs of its own has a [workspace](OnnxBuffers::workspace) for their values;
+    ///   [`OnnxBody::plan`](crate::OnnxBody::plan) says where each is in it.
+    /// * A value whose sizes depend on data has a buffer for the largest.
     /// * Elements without a dtype in orlop ([`OnnxValue::dtype`]) are a row of bytes: packed ones as many as
     ///   they take.
     ///
@@ -136,7 +139,13 @@ impl OnnxExecution<'_> {
         }
         let named =
             graph.values().zip(&buffers).filter_map(|(value, &buffer)| Some((name(value).into(), buffer?)));
-        Ok(OnnxBuffers { names: named.collect(), buffers, order: self.order })
+        let workspaces = self.order.iter().filter_map(|&node| Some((node, planned.scratch(node)?)));
+        Ok(OnnxBuffers {
+            names: named.collect(),
+            workspaces: workspaces.collect(),
+            buffers,
+            order: self.order,
+        })
     }
 
     /// Returns shapes and dtypes, by value, of those that get buffers.
@@ -160,7 +169,9 @@ impl OnnxExecution<'_> {
                     Some(tensor(size).map_err(|source| OnnxExecError::Size { value: name.into(), source })?)
                 }
                 None => {
-                    unknown.extend(has_buffer.then(|| name.to_owned()));
+                    // Of what nodes write, only sequences and the like have no size.
+                    let is_missing = has_buffer && origin == ValueOrigin::Weight;
+                    unknown.extend(is_missing.then(|| name.to_owned()));
                     None
                 }
             });
@@ -188,6 +199,7 @@ pub struct OnnxBuffers {
     /// By number of the value.
     buffers: Vec<Option<BufferId>>,
     names: HashMap<Box<str>, BufferId>,
+    workspaces: HashMap<NodeId, BufferId>,
     order: Vec<NodeId>,
 }
 
@@ -204,6 +216,12 @@ impl OnnxBuffers {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<BufferId> {
         self.names.get(name).copied()
+    }
+
+    /// Returns the buffer that a node has during its step only, for the graphs that it executes.
+    #[must_use]
+    pub fn workspace(&self, node: NodeId) -> Option<BufferId> {
+        self.workspaces.get(&node).copied()
     }
 
     /// Returns the order in which the nodes are executed, one in each step.

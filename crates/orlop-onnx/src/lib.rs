@@ -24,20 +24,33 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod assemble;
+mod bindings;
+mod decode;
 mod error;
 #[cfg(feature = "exec")]
 mod execution;
 mod expression;
+mod file;
+mod infer;
 mod model;
-mod operators;
+#[cfg(feature = "plan-file")]
+mod plan_file;
 mod proto;
 mod reader;
+mod rules;
 mod shapes;
 #[cfg(test)]
 mod tests;
 
-pub use self::error::OnnxError;
+pub use self::error::{InputConflict, OnnxError, UnknownSize};
 #[cfg(feature = "exec")]
 pub use self::execution::{OnnxBuffers, OnnxExecError, OnnxExecution};
-pub use self::model::{OnnxModel, OnnxValue, ValueOrigin};
+pub use self::file::{InputSize, OnnxFile, OnnxInput};
+pub use self::model::{OnnxBody, OnnxModel, OnnxValue, ValueOrigin};
+#[cfg(feature = "plan-file")]
+pub use self::plan_file::{
+    BodyPlan, GivenSizes, GraphPlan, ModelPlan, ModelPlanError, PlannedNode, PlannedTensor, TensorOrigin,
+    Workspace,
+};
 pub use self::reader::OnnxReader;

@@ -1,10 +1,9 @@
 //! The types, sizes and bytes of values.
 
 use crate::OnnxError;
-use crate::expression;
+use crate::infer::Tensor;
 use crate::proto::{DimensionSize, TensorProto, TypeProto};
 use orlop_core::DType;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// The type and the sizes of a value, with its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +19,19 @@ impl TensorSize {
     fn new(value: &str, data_type: i32, sizes: Vec<u64>) -> Result<Self, OnnxError> {
         let bytes = total(value, data_type, &sizes)?;
         Ok(Self { data_type, sizes, bytes })
+    }
+
+    /// Returns the size that a tensor can have at most. `None` if its type is unknown, or if a dimension has no
+    /// bound.
+    pub(crate) fn of_tensor(value: &str, tensor: &Tensor) -> Result<Option<Self>, OnnxError> {
+        let Some(shape) = tensor.shape.as_ref().filter(|_| tensor.data_type != UNDEFINED) else {
+            return Ok(None);
+        };
+        if !shape.iter().all(|size| size.is_bounded()) {
+            return Ok(None);
+        }
+        let sizes: Result<Vec<u64>, _> = shape.iter().map(|size| natural(value, size.max)).collect();
+        Self::new(value, tensor.data_type, sizes?).map(Some)
     }
 
     /// Returns `true` if the elements are strings, whose bytes are not known in advance.
@@ -43,9 +55,6 @@ impl TensorSize {
 /// The number of a tensor's type that the file does not say.
 const UNDEFINED: i32 = 0;
 
-/// What [`OnnxError::UnsupportedType`] has for sequences, optional values and maps.
-pub(crate) const NO_TENSOR: i32 = 0;
-
 /// The number of the type of strings.
 pub(crate) const STRING: i32 = 8;
 
@@ -55,67 +64,6 @@ pub(crate) enum Precision {
     Nothing,
     Names,
     Numbers,
-}
-
-/// Computes sizes, and collects the names that no number was given for.
-#[derive(Debug)]
-pub(crate) struct Sizes<'a> {
-    bindings: &'a BTreeMap<String, u64>,
-    pub(crate) unbound: BTreeSet<String>,
-    /// The names of which the number was used.
-    pub(crate) used: BTreeSet<&'a str>,
-}
-
-impl<'a> Sizes<'a> {
-    pub(crate) fn new(bindings: &'a BTreeMap<String, u64>) -> Self {
-        Self { bindings, unbound: BTreeSet::new(), used: BTreeSet::new() }
-    }
-
-    /// Returns the size of a value. `None` if it is no tensor, or if its shape is not known, or has names
-    /// without a number.
-    pub(crate) fn of(
-        &mut self,
-        value: &str,
-        of: Option<&TypeProto>,
-    ) -> Result<Option<TensorSize>, OnnxError> {
-        let Some(of) = of else { return Ok(None) };
-        let Some(tensor) = of.tensor_type.as_ref().filter(|tensor| tensor.elem_type != UNDEFINED) else {
-            return Ok(None);
-        };
-        let Some(shape) = &tensor.shape else { return Ok(None) };
-        let mut sizes = Vec::with_capacity(shape.dim.len());
-        let mut is_known = true;
-        for dim in &shape.dim {
-            match &dim.size {
-                Some(DimensionSize::Value(size)) => sizes.push(natural(value, *size)?),
-                Some(DimensionSize::Symbol(name)) if !name.is_empty() => match self.number(name) {
-                    Some(size) => sizes.push(size),
-                    None => is_known = false,
-                },
-                _ => is_known = false,
-            }
-        }
-        if is_known { TensorSize::new(value, tensor.elem_type, sizes).map(Some) } else { Ok(None) }
-    }
-
-    /// Returns the number of a name, or of an expression of names: the one that it is bound to, or else its
-    /// value. Notes the names that have none.
-    fn number(&mut self, name: &str) -> Option<u64> {
-        let (bindings, used) = (self.bindings, &mut self.used);
-        let mut bound = |name: &str| {
-            let (bound, &size) = bindings.get_key_value(name)?;
-            used.insert(&**bound);
-            Some(size)
-        };
-        let number = bound(name).or_else(|| expression::evaluate(name, bound));
-        if number.is_none() {
-            let mut without = expression::names(name).unwrap_or_default();
-            without.retain(|name| !bindings.contains_key(name));
-            // All of its names may have numbers, and the expression no value.
-            self.unbound.extend(if without.is_empty() { vec![name.to_owned()] } else { without });
-        }
-        number
-    }
 }
 
 /// Returns the size of a weight with this name.

@@ -64,7 +64,7 @@ fn the_fields_of_the_json_are_stable() {
     assert!(plan["file"].take().is_string());
     let expected = json!({
         "file": null, "source": "csv", "order": "given", "peak": 164, "bound": 164, "gap": 0.0,
-        "verdict": "optimal", "offsets": [64, 0], "ms": null, "read_ms": null, "given": null, "weights": null,
+        "verdict": "optimal", "offsets": [64, 0], "ms": null, "read_ms": null, "given": null, "weights": null, "graph": null,
         "buffers": [
             {"name": "a", "start": 0, "end": 2, "size": 100, "alignment": 64},
             {"name": "b", "start": 1, "end": 3, "size": 50, "alignment": 64},
@@ -95,7 +95,7 @@ fn the_table_has_the_plan_beside_what_it_replaces() {
     for expected in [
         "an ONNX graph, 122 nodes, 56 buffers; 97.3 MiB of weights are not planned",
         "55.1 MiB",
-        "optimal",
+        "optimal for this order",
         "no plan: PyTorch's allocator",
         "no plan: nothing shares memory",
         "of the plan",
@@ -111,7 +111,7 @@ fn symbols_need_numbers() {
     fs::write(&path, symbolic()).expect("room");
     let message = complaint(&orlop(&["plan", &path]), 1);
     assert!(
-        message.contains("sizes in shapes have names") && message.contains("--bind batch=N"),
+        message.contains("sizes of inputs are missing") && message.contains("--bind batch=N"),
         "{message}"
     );
     assert_eq!(planned(&[&path, "--bind", "batch=8"])["peak"], json!(8 * 256 * 4));

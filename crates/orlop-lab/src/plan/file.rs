@@ -56,6 +56,16 @@ pub enum PlanFileError {
     /// The offsets are not valid.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The gap or the verdict is not that of the peak and the bound.
+    #[error("the verdict is {verdict:?}, not {in_file:?} with a gap of {gap}")]
+    Verdict {
+        /// The verdict on the offsets.
+        verdict: String,
+        /// The verdict in the file.
+        in_file: String,
+        /// The gap in the file.
+        gap: String,
+    },
     /// The peak or the bound is not that of the buffers and offsets.
     #[error("the peak is {peak} and the bound {bound}, not {} and {}", .in_file.0, .in_file.1)]
     Figures {
@@ -89,7 +99,8 @@ impl PlanFile {
         }
     }
 
-    /// Checks that buffers which are live at the same time share no bytes, and that peak and bound are right.
+    /// Checks that buffers which are live at the same time share no bytes, and that peak, bound, gap and verdict
+    /// are right.
     ///
     /// # Errors
     ///
@@ -108,7 +119,15 @@ impl PlanFile {
         verify(&problem, &plan)?;
         let (peak, bound) = (plan.height(), plan.lower_bound());
         let in_file = (self.peak, self.bound);
-        if in_file == (peak, bound) { Ok(()) } else { Err(PlanFileError::Figures { peak, bound, in_file }) }
+        if in_file != (peak, bound) {
+            return Err(PlanFileError::Figures { peak, bound, in_file });
+        }
+        let right = Self::new(&problem, &plan);
+        if (&right.verdict, right.gap) == (&self.verdict, self.gap) {
+            return Ok(());
+        }
+        let (in_file, gap) = (self.verdict.clone(), self.gap.to_string());
+        Err(PlanFileError::Verdict { verdict: right.verdict, in_file, gap })
     }
 }
 
@@ -138,6 +157,12 @@ mod tests {
             wrong(|file| file.buffers[1].alignment = 3),
             PlanFileError::Alignment { index: 1, .. }
         ));
+        let verdict = wrong(|file| file.verdict = "within 0.01 %".to_owned());
+        assert!(
+            matches!(&verdict, PlanFileError::Verdict { verdict, .. } if verdict == "optimal"),
+            "{verdict}"
+        );
+        assert!(matches!(wrong(|file| file.gap = 0.5), PlanFileError::Verdict { .. }));
         let figures = wrong(|file| file.bound = 1);
         assert_eq!(figures, PlanFileError::Figures { peak: 512, bound: 512, in_file: (512, 1) });
     }

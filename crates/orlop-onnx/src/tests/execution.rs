@@ -24,12 +24,12 @@ fn prepared(model: &OnnxModel) -> (Execution, impl Fn(&str) -> BufferId) {
     (execution, move |name: &str| buffers.get(name).unwrap_or_else(|| panic!("no buffer of {name}")))
 }
 
-/// A chain of two nodes: `x`, `a` of this type and these sizes, and `y`.
+/// A chain of two nodes: `x` with the sizes of `y`, `a` of this type and these sizes, and `y`.
 fn chain(second: &str, a: (i32, &[i64]), y: (i32, &[i64])) -> OnnxModel {
     let sizes = |sizes: &[i64]| sizes.iter().map(|&dim| size(dim)).collect::<Vec<_>>();
     read_graph(GraphProto {
-        node: vec![node("Conv", &["x"], &["a"]), node(second, &["a", "x"], &["y"])],
-        input: vec![info("x", FLOAT, vec![size(4)])],
+        node: vec![node("Kernel", &["x"], &["a"]), node(second, &["a", "x"], &["y"])],
+        input: vec![info("x", FLOAT, sizes(y.1))],
         output: vec![info("y", y.0, sizes(y.1))],
         value_info: vec![info("a", a.0, sizes(a.1))],
         ..GraphProto::default()
@@ -39,7 +39,7 @@ fn chain(second: &str, a: (i32, &[i64]), y: (i32, &[i64])) -> OnnxModel {
 
 #[test]
 fn elements_without_a_dtype_are_bytes() {
-    let model = chain("Conv", (INT4, &[5, 3]), (FLOAT8E4M3FNUZ, &[2, 3]));
+    let model = chain("Kernel", (INT4, &[5, 3]), (FLOAT8E4M3FNUZ, &[2, 3]));
     let value = |name| model.value(model.find(name).expect(name)).expect(name);
     assert_eq!(
         (value("a").sizes(), value("a").data_type(), value("a").dtype()),
@@ -56,7 +56,7 @@ fn elements_without_a_dtype_are_bytes() {
 
 #[test]
 fn scalars_and_empty_values_have_buffers() {
-    let model = chain("Conv", (BOOL, &[]), (INT64, &[7, 0]));
+    let model = chain("Kernel", (BOOL, &[]), (INT64, &[7, 0]));
     let (mut execution, id) = prepared(&model);
     let step = execution.step(1).expect("a step");
     let (scalar, empty) = (step.tensor(id("a")).expect("live"), step.tensor(id("y")).expect("live"));
@@ -84,7 +84,7 @@ fn only_inputs_with_the_same_elements_are_written_over() {
 
 #[test]
 fn weights_have_buffers_and_their_views_are_in_them() {
-    let nodes = vec![node("Reshape", &["w", "shape"], &["view"]), node("Conv", &["x", "view"], &["y"])];
+    let nodes = vec![node("Reshape", &["w", "shape"], &["view"]), node("Kernel", &["x", "view"], &["y"])];
     let model = read_graph(GraphProto {
         node: nodes,
         initializer: vec![weight("w", &[4, 2]), TensorProto { data_type: INT64, ..weight("shape", &[1]) }],
@@ -115,8 +115,8 @@ fn weights_have_buffers_and_their_views_are_in_them() {
 #[test]
 fn sparse_weights_stay_with_the_caller() {
     let model = read_graph(GraphProto {
-        node: vec![node("Conv", &["x", "w"], &["y"])],
-        sparse_initializer: vec![SparseTensorProto { values: Some(weight("w", &[3])) }],
+        node: vec![node("Kernel", &["x", "w"], &["y"])],
+        sparse_initializer: vec![SparseTensorProto { values: Some(weight("w", &[3])), dims: vec![4] }],
         input: vec![info("x", FLOAT, vec![size(8)])],
         output: vec![info("y", FLOAT, vec![size(8)])],
         ..GraphProto::default()
@@ -130,7 +130,7 @@ fn sparse_weights_stay_with_the_caller() {
 #[test]
 fn strings_stay_with_the_caller() {
     let model = read_graph(GraphProto {
-        node: vec![node("Conv", &["x", "w"], &["y"])],
+        node: vec![node("Kernel", &["x", "w"], &["y"])],
         initializer: vec![TensorProto { data_type: 8, ..weight("w", &[3]) }],
         input: vec![info("x", FLOAT, vec![size(8)])],
         output: vec![info("y", FLOAT, vec![size(8)])],
@@ -142,7 +142,7 @@ fn strings_stay_with_the_caller() {
 
 #[test]
 fn buffers_are_on_the_device_that_is_given() {
-    let model = chain("Conv", (FLOAT, &[4]), (FLOAT, &[4]));
+    let model = chain("Kernel", (FLOAT, &[4]), (FLOAT, &[4]));
     let mut plan = PlanBuilder::new();
     model.execution().device(Device::cuda(1)).with_weights().declare(&mut plan).expect("buffers");
     let plan = plan.finish().expect("a plan");
@@ -150,10 +150,39 @@ fn buffers_are_on_the_device_that_is_given() {
 }
 
 #[test]
+fn nodes_with_bodies_have_a_workspace() {
+    let body = GraphProto {
+        node: vec![node("Exp", &["x"], &["result"])],
+        output: vec![ValueInfoProto { name: "result".to_owned(), r#type: None }],
+        ..GraphProto::default()
+    };
+    let branch = |name: &str| AttributeProto {
+        name: name.to_owned(),
+        g: Some(body.clone()),
+        ..AttributeProto::default()
+    };
+    let mut choice = node("If", &["c"], &["y"]);
+    choice.attribute = vec![branch("then_branch"), branch("else_branch")];
+    let model = read_graph(GraphProto {
+        node: vec![choice],
+        input: vec![info("x", FLOAT, vec![size(100)]), info("c", BOOL, vec![])],
+        output: vec![info("y", FLOAT, vec![size(100)])],
+        ..GraphProto::default()
+    })
+    .expect("a model");
+    let (plan, buffers) = declare(&model).expect("a plan");
+    let node = buffers.order()[0];
+    let workspace = buffers.workspace(node).expect("for the branches");
+    let (arena, _) = plan.place(workspace).expect("planned");
+    assert_eq!(arena.memory_kind(), MemoryKind::Workspace);
+    assert_eq!(plan.workspace_bytes(), 512 + 400);
+}
+
+#[test]
 fn what_has_no_place_is_named() {
     // A constant without a shape: nothing but a buffer needs it.
     let constant = read_graph(GraphProto {
-        node: vec![node("Constant", &[], &["k"]), node("Conv", &["x", "k"], &["y"])],
+        node: vec![node("Constant", &[], &["k"]), node("Kernel", &["x", "k"], &["y"])],
         input: vec![info("x", FLOAT, vec![size(1)])],
         output: vec![info("y", FLOAT, vec![size(1)])],
         ..GraphProto::default()
@@ -161,18 +190,18 @@ fn what_has_no_place_is_named() {
     .expect("a model");
     assert_eq!(constant.value(constant.find("k").expect("a constant")).expect("a constant").sizes(), None);
     let error = declare(&constant).expect_err("no shape");
-    assert_eq!(error.to_string(), "without a shape: \"k\"; run ONNX's shape inference first");
+    assert_eq!(error.to_string(), "the file does not say which shape these have: \"k\"");
     constant.execution().declare(&mut PlanBuilder::new()).expect("the constant is the caller's");
 
-    let large = chain("Conv", (FLOAT, &[1 << 61]), (FLOAT, &[1]));
+    let large = chain("Kernel", (FLOAT, &[1 << 61]), (FLOAT, &[1]));
     let error = declare(&large).expect_err("2^63 bytes");
     assert!(matches!(&error, OnnxExecError::Size { value, .. } if value == "a"), "{error}");
 
-    let foreign = chain("Conv", (FLOAT, &[1]), (FLOAT, &[1])).graph.given_order();
+    let foreign = chain("Kernel", (FLOAT, &[1]), (FLOAT, &[1])).graph.given_order();
     let error = constant.execution().order(foreign).declare(&mut PlanBuilder::new()).expect_err("two nodes");
     assert!(matches!(error, OnnxExecError::Exec(ExecError::Graph(_))), "{error}");
 
     // Nothing has this much memory: the plan exists, and its memory does not.
-    let (plan, _) = declare(&chain("Conv", (FLOAT, &[1 << 50]), (FLOAT, &[1]))).expect("a plan");
+    let (plan, _) = declare(&chain("Kernel", (FLOAT, &[1 << 50]), (FLOAT, &[1]))).expect("a plan");
     assert!(matches!(plan.prepare(&Context::new()), Err(ExecError::Alloc(_))));
 }

@@ -184,6 +184,33 @@ impl Graph {
         (value.0 < self.values.len()).then(|| self.base(value))
     }
 
+    /// Returns the value that a value is directly a view of. `None` if it is no view, and for a value of another
+    /// graph.
+    #[must_use]
+    pub fn view_source(&self, value: ValueId) -> Option<ValueId> {
+        match self.values.get(value.0)?.source {
+            Source::View { of, .. } => Some(of),
+            Source::Caller | Source::PlannedInput | Source::Output { .. } => None,
+        }
+    }
+
+    /// Returns the inputs of its node that a value may be written over. Empty for a value of another graph.
+    #[must_use]
+    pub fn in_place_sources(&self, value: ValueId) -> &[ValueId] {
+        match self.values.get(value.0).map(|value| &value.source) {
+            Some(Source::Output { over, .. }) => over,
+            _ => &[],
+        }
+    }
+
+    /// Returns `true` if a value has planned memory, and `false` if it, or what it is a view of, is in the memory
+    /// of the caller, or of another graph.
+    #[must_use]
+    pub fn is_planned(&self, value: ValueId) -> bool {
+        let base = self.values.get(value.0).map(|value| value.base);
+        base.is_some_and(|base| !matches!(self.values[base.0].source, Source::Caller))
+    }
+
     /// Returns the base of a value of this graph.
     fn base(&self, value: ValueId) -> ValueId {
         self.values[value.0].base

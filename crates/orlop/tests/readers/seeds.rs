@@ -25,8 +25,10 @@ pub(crate) fn of(name: &str) -> Vec<Vec<u8>> {
         }
         "npy" => [of_folder("crates/orlop-tensor/tests/data/npy", "npy"), vec![whole()]].concat(),
         "npz" => of_folder("crates/orlop-tensor/tests/data/npy", "npz"),
-        "onnx" => [of_folder("testdata/onnx", "gz"), of_folder("crates/orlop-onnx/tests/data/onnx", "onnx")]
-            .concat(),
+        "onnx" => {
+            let small = of_folder("crates/orlop-onnx/tests/data/onnx", "onnx");
+            [of_folder("testdata/onnx", "gz"), of_folder("testdata/onnx-wild", "gz"), small].concat()
+        }
         "plan_csv" => {
             [of_folder("testdata/plan/minimalloc", "gz"), of_folder("testdata/plan/idealloc", "gz")].concat()
         }

@@ -34,12 +34,13 @@ class App {
 }
 
 function showCards({ packing }) {
-  const { peak, bound, verdict, unplanned } = packing;
+  const { peak, bound, verdict, unplanned, unit } = packing;
+  const least = unit === "step" ? "no plan for this order is smaller" : "no plan is smaller";
   const card = (title, value, note, kind = "") => el("div", { className: kind }, el("dt", { textContent: title }), el("dd", { textContent: value }, el("small", { textContent: note })));
   const cards = [
     card("Plan", bytes(peak), plural(packing.count, "buffer")),
-    card("Lower bound", bytes(bound), "the greatest load"),
-    card("Verdict", verdict, verdict === "optimal" ? "no plan is smaller" : "of the smallest plan", verdict === "optimal" ? "good" : ""),
+    card("Lower bound", bytes(bound), "the greatest load, of aligned bytes"),
+    card("Verdict", verdict, verdict === "optimal" ? least : "of the smallest plan", verdict === "optimal" ? "good" : ""),
   ];
   const times = (other) => peak ? (other / peak).toFixed(other / peak < 10 ? 2 : 0) + " × the plan" : "";
   if (unplanned?.torch) cards.push(card("PyTorch's allocator", bytes(unplanned.torch), times(unplanned.torch)));

@@ -1,16 +1,12 @@
 //! The models in `testdata/onnx` as execution plans.
-#![cfg(feature = "exec")]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use flate2::read::GzDecoder;
+use super::testdata;
 use orlop_context::Context;
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_exec::{Execution, PlanBuilder};
 use orlop_onnx::{OnnxBuffers, OnnxModel, OnnxReader, ValueOrigin};
 use orlop_plan::{MinPeak, SearchBudget, Skyline, ValueId};
 use orlop_tensor::Tensor;
-use std::fs::File;
-use std::io::Read;
 
 /// The models, with the peak that `orlop plan` states.
 const MODELS: [(&str, usize); 4] = [
@@ -21,10 +17,7 @@ const MODELS: [(&str, usize); 4] = [
 ];
 
 fn model(name: &str) -> OnnxModel {
-    let path = format!("{}/../../testdata/onnx/{name}.onnx.gz", env!("CARGO_MANIFEST_DIR"));
-    let mut bytes = Vec::new();
-    GzDecoder::new(File::open(path).unwrap()).read_to_end(&mut bytes).unwrap();
-    OnnxReader::new().read(&bytes).unwrap()
+    OnnxReader::new().read(&testdata(&format!("onnx/{name}.onnx"))).unwrap()
 }
 
 #[test]

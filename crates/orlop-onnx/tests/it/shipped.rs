@@ -1,21 +1,14 @@
 //! The models in `testdata/onnx`, whole and damaged.
 
-use flate2::read::GzDecoder;
+use super::testdata;
 use orlop_onnx::{OnnxError, OnnxReader};
 use orlop_plan::{MinPeak, SearchBudget, Skyline, verify};
 use proptest::prelude::*;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 
 const NAMES: [&str; 4] = ["bert_base_s128", "mobilenet_v3_large_b1", "resnet50_b8", "vit_b16_b4"];
 
 fn file(name: &str) -> Vec<u8> {
-    let path = format!("{}/../../testdata/onnx/{name}.onnx.gz", env!("CARGO_MANIFEST_DIR"));
-    let mut bytes = Vec::new();
-    let packed = File::open(Path::new(&path)).expect("the file is there");
-    GzDecoder::new(packed).read_to_end(&mut bytes).expect("it is compressed");
-    bytes
+    testdata(&format!("onnx/{name}.onnx"))
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! Sizes for the inputs of ONNX models, from the command line.
+
+use crate::plan_arguments::PlanArguments;
+use crate::{output, table};
+use orlop::onnx::{InputSize, OnnxError, OnnxFile, OnnxInput, OnnxModel, OnnxReader, UnknownSize};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+/// A list of numbers for each of several names gives as many plans as their product.
+const MAX_PLANS: usize = 1000;
+
+/// A model with sizes for its inputs.
+pub(crate) struct SizedModel {
+    /// What distinguishes it from the others, such as `batch=8`.
+    pub(crate) label: String,
+    pub(crate) model: OnnxModel,
+}
+
+/// Resolves a model with each combination of the numbers that were given.
+pub(crate) fn resolve(arguments: &PlanArguments, file: &OnnxFile) -> Result<Vec<SizedModel>, String> {
+    let mut readers = vec![(Vec::new(), reader(arguments))];
+    for (symbol, sizes) in &arguments.bindings {
+        if readers.len().saturating_mul(sizes.len()) > MAX_PLANS {
+            return Err(format!("these are more than {MAX_PLANS} plans"));
+        }
+        let bound = readers.iter().flat_map(|(labels, reader)| {
+            sizes.iter().map(move |size| {
+                let mut labels = labels.clone();
+                labels.extend((sizes.len() > 1).then(|| label(symbol, size)));
+                (labels, reader.clone().bind_range(symbol, size.clone()))
+            })
+        });
+        readers = bound.collect();
+    }
+    let resolved = readers.into_iter().map(|(labels, reader)| {
+        let model = reader.resolve(file).map_err(|error| explained(&error, arguments))?;
+        Ok(SizedModel { label: labels.join(", "), model })
+    });
+    let models: Vec<SizedModel> = resolved.collect::<Result<_, String>>()?;
+    for symbol in models.first().map_or(&[][..], |first| &first.model.unused_bindings) {
+        output::report(&format!("{}: no shape has the name {symbol:?}", arguments.file.display()));
+    }
+    Ok(models)
+}
+
+fn label(symbol: &str, size: &RangeInclusive<u64>) -> String {
+    let symbol = table::plain(symbol);
+    if size.start() == size.end() {
+        format!("{symbol}={}", size.start())
+    } else {
+        format!("{symbol}={}..{}", size.start(), size.end())
+    }
+}
+
+/// Returns a reader with all that is the same in each plan.
+fn reader(arguments: &PlanArguments) -> OnnxReader {
+    let mut reader = OnnxReader::new();
+    for (name, sizes) in &arguments.inputs {
+        reader = match name {
+            Some(name) => reader.input(name, sizes),
+            None => reader.next_input(sizes),
+        };
+    }
+    let reader = arguments.values.iter().fold(reader, |reader, (name, value)| reader.value(name, value));
+    arguments.bounds.iter().fold(reader, |reader, (name, sizes)| reader.bound(name, sizes))
+}
+
+/// Formats an error with what the command line can do about it.
+fn explained(error: &OnnxError, arguments: &PlanArguments) -> String {
+    match error {
+        OnnxError::MissingSizes { inputs } => {
+            let options = missing(inputs, arguments);
+            format!("sizes of inputs are missing, give them numbers: {}", options.join(" "))
+        }
+        OnnxError::UnknownSizes { values } => {
+            let options: BTreeSet<String> = values.iter().flat_map(bounds).collect();
+            let options: Vec<_> = options.into_iter().collect();
+            format!("{error}; give elements of inputs, or largest sizes: {}", options.join(" "))
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Returns the options for sizes that are missing: names once, and all sizes of inputs that have none.
+fn missing(inputs: &[OnnxInput], arguments: &PlanArguments) -> Vec<String> {
+    let is_bound = |name: &String| arguments.bindings.iter().any(|(bound, _)| bound == name);
+    let mut options: Vec<String> = Vec::new();
+    for input in inputs {
+        let sizes = input.sizes.as_deref();
+        let has_names = sizes.is_some_and(|sizes| !sizes.contains(&InputSize::Unknown));
+        let names =
+            sizes.unwrap_or_default().iter().flat_map(InputSize::names).filter(|name| !is_bound(name));
+        let of_input: Vec<String> = match has_names {
+            true => names.map(|name| format!("--bind {}=N", quoted(&name))).collect(),
+            false => vec![format!("--input {}={}", quoted(&input.name), template(sizes))],
+        };
+        for option in of_input {
+            if !options.contains(&option) {
+                options.push(option);
+            }
+        }
+    }
+    options
+}
+
+/// Formats sizes with a letter for each that is missing.
+fn template(sizes: Option<&[InputSize]>) -> String {
+    let Some(sizes) = sizes else { return "AxBx…".to_owned() };
+    let size = |size: &InputSize| match size {
+        InputSize::Number(number) => number.to_string(),
+        InputSize::Symbol(_) | InputSize::Unknown => "N".to_owned(),
+    };
+    sizes.iter().map(size).collect::<Vec<_>>().join("x")
+}
+
+/// Returns the options that can bound a value.
+fn bounds(unknown: &UnknownSize) -> Vec<String> {
+    if !unknown.inputs.is_empty() {
+        return unknown.inputs.iter().map(|input| format!("--value {}=N", quoted(input))).collect();
+    }
+    let (name, sizes) = match &*unknown.operator {
+        "Loop" => (&unknown.node, "N"),
+        _ => (&unknown.value, "AxBx…"),
+    };
+    vec![format!("--bound {}={sizes}", quoted(name))]
+}
+
+/// Quotes a name for a shell, if it has to be.
+fn quoted(symbol: &str) -> String {
+    let symbol = table::plain(symbol);
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_.-:/".contains(letter);
+    if symbol.chars().all(is_word) { symbol } else { format!("'{}'", symbol.replace('\'', "'\\''")) }
+}

@@ -1,0 +1,145 @@
+//! [`Element`]: what is known about an element of a small tensor.
+
+use super::Range;
+
+/// What is known about an element: the values that it can have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Element {
+    /// An integer or a truth value.
+    Int(Range),
+    /// A floating-point number from the first to the second.
+    Real(f64, f64),
+}
+
+/// ONNX's numbers of element types that rules use.
+pub(crate) mod types {
+    pub(crate) const FLOAT: i32 = 1;
+    pub(crate) const UINT8: i32 = 2;
+    pub(crate) const INT8: i32 = 3;
+    pub(crate) const INT32: i32 = 6;
+    pub(crate) const INT64: i32 = 7;
+    pub(crate) const STRING: i32 = 8;
+    pub(crate) const BOOL: i32 = 9;
+    pub(crate) const FLOAT16: i32 = 10;
+    pub(crate) const DOUBLE: i32 = 11;
+    pub(crate) const BFLOAT16: i32 = 16;
+}
+
+impl Element {
+    pub(crate) fn exact(number: i64) -> Self {
+        Self::Int(Range::exactly(number))
+    }
+
+    pub(crate) fn exact_real(number: f64) -> Self {
+        Self::Real(number, number)
+    }
+
+    pub(crate) fn bool(value: bool) -> Self {
+        Self::exact(i64::from(value))
+    }
+
+    /// Returns any element of a type. `None` for types whose elements are not tracked.
+    pub(crate) fn any(data_type: i32) -> Option<Self> {
+        let int = |min, max| Some(Self::Int(Range { min, max }));
+        match data_type {
+            types::FLOAT | types::DOUBLE | types::FLOAT16 | types::BFLOAT16 => {
+                Some(Self::Real(f64::NEG_INFINITY, f64::INFINITY))
+            }
+            types::UINT8 => int(0, 255),
+            types::INT8 => int(-128, 127),
+            4 => int(0, 65_535),
+            5 => int(-32_768, 32_767),
+            types::INT32 => int(i64::from(i32::MIN), i64::from(i32::MAX)),
+            types::INT64 => Some(Self::Int(Range::ANY)),
+            types::BOOL => Some(Self::Int(Range::ANY_BOOL)),
+            12 => int(0, i64::from(u32::MAX)),
+            13 => Some(Self::Int(Range::ANY_SIZE)),
+            _ => None,
+        }
+    }
+
+    /// Returns the range of an integer.
+    pub(crate) fn range(self) -> Option<Range> {
+        match self {
+            Self::Int(range) => Some(range),
+            Self::Real(..) => None,
+        }
+    }
+
+    /// Returns the ends as floating-point numbers.
+    pub(crate) fn span(self) -> (f64, f64) {
+        match self {
+            Self::Int(range) => (range.min as f64, range.max as f64),
+            Self::Real(min, max) => (min, max),
+        }
+    }
+
+    /// Returns `true` if there is only one value that the element can have.
+    pub(crate) fn is_exact(self) -> bool {
+        match self {
+            Self::Int(range) => range.min == range.max,
+            Self::Real(min, max) => min == max,
+        }
+    }
+
+    pub(crate) fn hull(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Int(left), Self::Int(right)) => Self::Int(left.hull(right)),
+            (left, right) => {
+                let (left, right) = (left.span(), right.span());
+                Self::Real(left.0.min(right.0), left.1.max(right.1))
+            }
+        }
+    }
+
+    /// Returns the truth of an element. `None` if it can be either.
+    pub(crate) fn truth(self) -> Option<bool> {
+        match self {
+            Self::Int(range) if range.is_exactly(0) => Some(false),
+            Self::Int(range) if range.min > 0 || range.max < 0 => Some(true),
+            Self::Real(min, max) if min == max => Some(min != 0.0),
+            _ => None,
+        }
+    }
+
+    /// Converts an element to another type.
+    pub(crate) fn cast(self, data_type: i32) -> Option<Self> {
+        let any = Self::any(data_type)?;
+        if data_type == types::BOOL {
+            return Some(self.truth().map_or(any, Self::bool));
+        }
+        Some(match (any, self) {
+            (Self::Int(all), Self::Int(range)) => {
+                // A value that the type does not have wraps around.
+                let is_within = range.min >= all.min && range.max <= all.max;
+                Self::Int(if is_within { range } else { all })
+            }
+            (Self::Int(all), Self::Real(min, max)) => {
+                let is_within = min.trunc() >= all.min as f64 && max.trunc() <= all.max as f64;
+                // Numbers beyond 2^63 saturate, as they do in the comparison.
+                Self::Int(if is_within { Range { min: to_integer(min), max: to_integer(max) } } else { all })
+            }
+            (Self::Real(..), element) => {
+                let (min, max) = element.span();
+                Self::Real(rounded(min, data_type), rounded(max, data_type))
+            }
+        })
+    }
+}
+
+/// Rounds a number to a type of floating-point numbers, as far as it is tracked: halves are as `f32`.
+pub(crate) fn rounded(number: f64, data_type: i32) -> f64 {
+    if data_type == types::DOUBLE { number } else { f64::from(to_single(number)) }
+}
+
+/// Rounds a number towards zero. Beyond 64 bits it is the last integer.
+#[expect(clippy::cast_possible_truncation, reason = "that is its purpose")]
+pub(crate) fn to_integer(number: f64) -> i64 {
+    number as i64
+}
+
+/// Rounds a number to single precision.
+#[expect(clippy::cast_possible_truncation, reason = "that is its purpose")]
+pub(crate) fn to_single(number: f64) -> f32 {
+    number as f32
+}

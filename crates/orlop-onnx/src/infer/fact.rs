@@ -1,0 +1,142 @@
+//! [`Fact`]: what is known about a value of a graph.
+
+use super::{Element, Range, types};
+
+/// Tensors with more elements are not tracked: shapes are computed from small ones.
+pub(crate) const MAX_ELEMENTS: usize = 512;
+
+/// Tensors of more dimensions are not tracked.
+const MAX_RANK: usize = 64;
+
+/// What is known about a value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fact {
+    Unknown,
+    Tensor(Tensor),
+    /// Tensors, which are not in one piece of memory.
+    Sequence {
+        element: Box<Fact>,
+        length: Range,
+    },
+    /// A value that may be missing.
+    Optional(Box<Fact>),
+    /// A map or another value that is no tensor.
+    Opaque,
+}
+
+/// What is known about a tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Tensor {
+    /// ONNX's number for the type of the elements; 0 if it is unknown.
+    pub(crate) data_type: i32,
+    pub(crate) shape: Option<Vec<Range>>,
+    /// The elements in their order. Only small tensors with exact sizes have them.
+    pub(crate) elements: Option<Vec<Element>>,
+}
+
+impl Tensor {
+    pub(crate) fn new(data_type: i32, shape: Vec<Range>) -> Self {
+        Self { data_type, shape: Some(shape), elements: None }
+    }
+
+    pub(crate) fn of_unknown_shape(data_type: i32) -> Self {
+        Self { data_type, shape: None, elements: None }
+    }
+
+    /// Creates a tensor with these elements, as far as they can be tracked.
+    pub(crate) fn with_elements(data_type: i32, sizes: &[usize], elements: Vec<Element>) -> Self {
+        let shape = sizes.iter().map(|&size| Range::exactly(i64::try_from(size).unwrap_or(i64::MAX)));
+        let is_whole = elements.len() <= MAX_ELEMENTS && sizes.iter().product::<usize>() == elements.len();
+        Self { elements: is_whole.then_some(elements), ..Self::new(data_type, shape.collect()) }
+    }
+
+    /// Creates a row of integers.
+    pub(crate) fn row(ranges: impl IntoIterator<Item = Range>) -> Self {
+        let elements: Vec<_> = ranges.into_iter().map(Element::Int).collect();
+        Self::with_elements(types::INT64, &[elements.len()], elements)
+    }
+
+    /// Returns the sizes, if all are exact.
+    pub(crate) fn exact_sizes(&self) -> Option<Vec<usize>> {
+        let shape = self.shape.as_ref()?;
+        shape.iter().map(|size| usize::try_from(size.exact()?).ok()).collect()
+    }
+
+    /// Returns the sizes of a tensor that is small enough to have its elements tracked.
+    pub(crate) fn small_sizes(&self) -> Option<Vec<usize>> {
+        let sizes = self.exact_sizes()?;
+        is_small(&sizes).then_some(sizes)
+    }
+
+    /// Returns the elements, each of them any if they are unknown, of a small tensor.
+    pub(crate) fn elements_or_any(&self) -> Option<Vec<Element>> {
+        if let Some(elements) = &self.elements {
+            return Some(elements.clone());
+        }
+        let count = self.small_sizes()?.iter().product();
+        Some(vec![Element::any(self.data_type)?; count])
+    }
+
+    /// Returns the hull of two tensors: what holds for either of them.
+    pub(crate) fn hull(&self, other: &Self) -> Self {
+        let shape = match (&self.shape, &other.shape) {
+            (Some(left), Some(right)) if left.len() == right.len() => {
+                Some(left.iter().zip(right).map(|(left, right)| left.hull(*right)).collect())
+            }
+            _ => None,
+        };
+        let is_same = self.shape == other.shape && self.data_type == other.data_type;
+        let elements = match (&self.elements, &other.elements) {
+            (Some(left), Some(right)) if is_same && left.len() == right.len() => {
+                Some(left.iter().zip(right).map(|(left, right)| left.hull(*right)).collect())
+            }
+            _ => None,
+        };
+        let data_type = if self.data_type == 0 { other.data_type } else { self.data_type };
+        Self { data_type, shape, elements }
+    }
+}
+
+/// Returns `true` if a tensor of these sizes is small enough to have its elements tracked.
+pub(crate) fn is_small(sizes: &[usize]) -> bool {
+    let count = sizes.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+    sizes.len() <= MAX_RANK && count.is_some_and(|count| count <= MAX_ELEMENTS)
+}
+
+impl Fact {
+    pub(crate) fn tensor(&self) -> Option<&Tensor> {
+        match self {
+            Self::Tensor(tensor) => Some(tensor),
+            // A present optional value is used as its contents.
+            Self::Optional(inner) => inner.tensor(),
+            _ => None,
+        }
+    }
+
+    /// Returns what holds for both of two values.
+    pub(crate) fn hull(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Tensor(left), Self::Tensor(right)) => Self::Tensor(left.hull(right)),
+            (Self::Sequence { element, length }, Self::Sequence { element: other, length: other_length }) => {
+                let element = match (&**element, &**other) {
+                    // An empty sequence says nothing about its elements.
+                    (Self::Unknown, known) | (known, Self::Unknown) => known.clone(),
+                    (left, right) => left.hull(right),
+                };
+                Self::Sequence { element: Box::new(element), length: length.hull(*other_length) }
+            }
+            (Self::Optional(left), Self::Optional(right)) => Self::Optional(Box::new(left.hull(right))),
+            (Self::Optional(inner), other) | (other, Self::Optional(inner)) => {
+                Self::Optional(Box::new(inner.hull(other)))
+            }
+            (Self::Opaque, Self::Opaque) => Self::Opaque,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl From<Tensor> for Fact {
+    fn from(tensor: Tensor) -> Self {
+        Self::Tensor(tensor)
+    }
+}

@@ -1,0 +1,229 @@
+//! What is known about the values of a graph, given its inputs.
+//!
+//! Sizes are ranges ([`Range`]), because some depend on data; elements of small tensors are ranges, too
+//! ([`Element`]), because shapes are computed from them. A rule for each operator ([`crate::rules`]) covers
+//! everything that the operator can give for inputs within their ranges. What the file says about a value
+//! counts only where the rules know nothing.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `range`, `element`, `fact` | what is known about an integer, an element, a value |
+//! | `arithmetic` | arithmetic on elements |
+//! | `call` | a node with what is known about its inputs, as rules see it |
+//! | `control` | `If`, `Loop`, `Scan` and `SequenceMap`, which execute bodies |
+
+mod arithmetic;
+mod call;
+mod control;
+mod element;
+mod fact;
+mod range;
+
+pub(crate) use self::arithmetic::{Binary, Unary, result_type};
+pub(crate) use self::call::{Call, Fault, Outcome, axis_of, one};
+pub(crate) use self::element::{Element, to_integer, to_single, types};
+pub(crate) use self::fact::{Fact, MAX_ELEMENTS, Tensor};
+pub(crate) use self::range::Range;
+
+use crate::OnnxError;
+use crate::bindings::Bindings;
+use crate::decode::{Node, Scope};
+use crate::proto::{DimensionSize, TypeProto};
+
+/// Rules are applied this often: bodies of loops several times.
+const MAX_STEPS: u64 = 1 << 18;
+
+/// What is known about the values of a graph, and about those of the bodies that its nodes execute.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Facts {
+    pub(crate) values: Vec<Fact>,
+    /// By node, by body. `None` for bodies that are not executed.
+    pub(crate) bodies: Vec<Vec<Option<Facts>>>,
+}
+
+impl Facts {
+    /// Returns what holds for both of two runs.
+    fn hull(&self, other: &Self) -> Self {
+        let body = |(left, right): (&Option<Self>, &Option<Self>)| match (left, right) {
+            (Some(left), Some(right)) => Some(left.hull(right)),
+            (left, right) => left.clone().or_else(|| right.clone()),
+        };
+        let bodies = |(left, right): (&Vec<_>, &Vec<_>)| left.iter().zip(right).map(body).collect();
+        Self {
+            values: self.values.iter().zip(&other.values).map(|(left, right)| left.hull(right)).collect(),
+            bodies: self.bodies.iter().zip(&other.bodies).map(bodies).collect(),
+        }
+    }
+}
+
+/// Infers the facts of a graph.
+pub(crate) struct Inference<'a> {
+    bindings: &'a Bindings,
+    steps: u64,
+}
+
+impl<'a> Inference<'a> {
+    pub(crate) fn new(bindings: &'a Bindings) -> Self {
+        Self { bindings, steps: 0 }
+    }
+
+    /// Infers all values from the inputs of a graph and the values that it captures, in their orders.
+    pub(crate) fn scope(
+        &mut self,
+        scope: &Scope,
+        inputs: Vec<Fact>,
+        captured: Vec<Fact>,
+    ) -> Result<Facts, OnnxError> {
+        let mut values = vec![Fact::Unknown; scope.values.len()];
+        let captures = scope.captures.iter().map(|&(_, inner)| inner);
+        for (value, fact) in scope.inputs.iter().copied().zip(inputs).chain(captures.zip(captured)) {
+            values[value] = fact;
+        }
+        for constant in &scope.constants {
+            let claim = || self.claimed(scope, constant.value);
+            values[constant.value] = constant.tensor.clone().map_or_else(claim, Fact::Tensor);
+        }
+        let mut bodies = Vec::with_capacity(scope.nodes.len());
+        for node in &scope.nodes {
+            self.steps += 1;
+            if self.steps > MAX_STEPS {
+                return Err(OnnxError::TooComplex { node: node.title.clone() });
+            }
+            let inputs = node.inputs.iter().map(|input| input.map(|input| &values[input])).collect();
+            let call = Call { node, inputs };
+            let (outcome, executed) = match self.control(&call, &values)? {
+                Some(result) => result,
+                None => (node.rule.map_or(Err(Fault::Unknown), |rule| (rule.rule)(&call)), Vec::new()),
+            };
+            bodies.push(executed);
+            self.set_outputs(scope, node, outcome, &mut values)?;
+        }
+        Ok(Facts { values, bodies })
+    }
+
+    fn set_outputs(
+        &self,
+        scope: &Scope,
+        node: &Node,
+        outcome: Outcome,
+        values: &mut [Fact],
+    ) -> Result<(), OnnxError> {
+        let facts = match outcome {
+            Ok(facts) => facts,
+            Err(Fault::Unknown) => Vec::new(),
+            Err(Fault::Invalid(reason)) => return Err(contradiction(node, reason)),
+        };
+        let mut facts = facts.into_iter();
+        for &output in &node.outputs {
+            let inferred = facts.next().unwrap_or(Fact::Unknown);
+            let Some(output) = output else { continue };
+            let fact = completed(inferred, self.claimed(scope, output));
+            values[output] = match self.bindings.bounds.get(scope.name(output)) {
+                Some(bound) => {
+                    bounded(fact, bound).ok_or_else(|| contradiction(node, "an output exceeds its bound"))?
+                }
+                None => fact,
+            };
+        }
+        Ok(())
+    }
+
+    /// Returns what the file says about a value.
+    fn claimed(&self, scope: &Scope, value: usize) -> Fact {
+        scope.values[value].claim.as_ref().map_or(Fact::Unknown, |claim| self.of_type(claim))
+    }
+
+    /// Returns what a type says, with the numbers of names.
+    fn of_type(&self, of: &TypeProto) -> Fact {
+        fact_of(of, &|symbol| self.bindings.size_of(symbol))
+    }
+}
+
+fn contradiction(node: &Node, reason: &'static str) -> OnnxError {
+    OnnxError::Contradiction { node: node.title.clone(), operator: node.operator.clone(), reason }
+}
+
+/// Returns what a type says without numbers for names.
+pub(crate) fn fact_of_type(of: &TypeProto) -> Fact {
+    fact_of(of, &|_| None)
+}
+
+fn fact_of(of: &TypeProto, size_of: &dyn Fn(&str) -> Option<Range>) -> Fact {
+    let inner = |element: &crate::proto::ElementTypeProto| {
+        Box::new(element.elem_type.as_ref().map_or(Fact::Unknown, |of| fact_of(of, size_of)))
+    };
+    match (&of.tensor_type, &of.sequence_type, &of.optional_type) {
+        (Some(tensor), ..) => {
+            let size = |dimension: &crate::proto::Dimension| match &dimension.size {
+                Some(DimensionSize::Value(size)) if *size >= 0 => Range::exactly(*size),
+                Some(DimensionSize::Symbol(name)) => size_of(name).unwrap_or(Range::ANY_SIZE),
+                _ => Range::ANY_SIZE,
+            };
+            let shape = tensor.shape.as_ref().map(|shape| shape.dim.iter().map(size).collect());
+            Fact::Tensor(Tensor { data_type: tensor.elem_type, shape, elements: None })
+        }
+        (_, Some(sequence), _) => Fact::Sequence { element: inner(sequence), length: Range::ANY_SIZE },
+        (.., Some(optional)) => Fact::Optional(inner(optional)),
+        _ => Fact::Opaque,
+    }
+}
+
+/// Completes what was inferred by what the file says.
+fn completed(inferred: Fact, claim: Fact) -> Fact {
+    match (inferred, claim) {
+        (Fact::Unknown, claim) => claim,
+        (Fact::Tensor(mut inferred), Fact::Tensor(claim)) => {
+            if inferred.data_type == 0 {
+                inferred.data_type = claim.data_type;
+            }
+            match (&mut inferred.shape, claim.shape) {
+                (None, claim) => inferred.shape = claim,
+                (Some(inferred), Some(claim)) if inferred.len() == claim.len() => {
+                    for (size, claim) in inferred.iter_mut().zip(claim) {
+                        if !size.is_bounded() {
+                            *size = size.intersection(claim).unwrap_or(*size);
+                        }
+                    }
+                }
+                _ => {}
+            }
+            Fact::Tensor(inferred)
+        }
+        (inferred, _) => inferred,
+    }
+}
+
+/// Applies a bound of the user. `None` if what is known exceeds it.
+fn bounded(fact: Fact, bound: &[u64]) -> Option<Fact> {
+    let bound: Vec<Range> =
+        bound.iter().map(|&size| Range::up_to(i64::try_from(size).unwrap_or(i64::MAX))).collect();
+    let tensor = match fact {
+        Fact::Tensor(tensor) => tensor,
+        Fact::Unknown => Tensor::of_unknown_shape(types::FLOAT),
+        other => return Some(other),
+    };
+    let shape = match &tensor.shape {
+        Some(shape) if shape.len() != bound.len() => return None,
+        Some(shape) => shape.iter().zip(bound).map(|(size, bound)| size.intersection(bound)).collect(),
+        None => Some(bound),
+    };
+    Some(Fact::Tensor(Tensor { shape: Some(shape?), ..tensor }))
+}
+
+/// Returns the sizes of a tensor that is small enough to have its elements tracked.
+pub(crate) fn small_sizes(tensor: &Tensor) -> Option<Vec<usize>> {
+    tensor.small_sizes()
+}
+
+/// Returns the index of each element of a tensor, in row-major order.
+pub(crate) fn row_major(sizes: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+    let count: usize = sizes.iter().product();
+    (0..count).map(move |mut place| {
+        let mut index = vec![0; sizes.len()];
+        for (position, &size) in index.iter_mut().zip(sizes).rev() {
+            *position = place % size;
+            place /= size;
+        }
+        index
+    })
+}

@@ -1,0 +1,388 @@
+//! Sizes that are inferred, and what is asked for.
+
+use super::*;
+use crate::proto::{AttributeProto, FunctionProto, NodeProto, OperatorSetIdProto};
+use crate::{InputConflict, InputSize, OnnxFile, UnknownSize};
+
+const INT64: i32 = 7;
+const BOOL: i32 = 9;
+
+/// A value of which the file says nothing.
+fn untyped(name: &str) -> ValueInfoProto {
+    ValueInfoProto { name: name.to_owned(), r#type: None }
+}
+
+fn unnamed() -> Dimension {
+    Dimension { size: None }
+}
+
+fn attribute(name: &str) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), ..AttributeProto::default() }
+}
+
+fn int(name: &str, value: i64) -> AttributeProto {
+    AttributeProto { i: Some(value), ..attribute(name) }
+}
+
+fn body(name: &str, graph: GraphProto) -> AttributeProto {
+    AttributeProto { g: Some(graph), ..attribute(name) }
+}
+
+fn with(mut node: NodeProto, attributes: Vec<AttributeProto>) -> NodeProto {
+    node.attribute = attributes;
+    node
+}
+
+fn integers(name: &str, numbers: &[i64]) -> TensorProto {
+    let dims = vec![i64::try_from(numbers.len()).expect("few")];
+    TensorProto {
+        name: name.to_owned(),
+        data_type: INT64,
+        dims,
+        int64_data: numbers.to_vec(),
+        ..TensorProto::default()
+    }
+}
+
+fn file(graph: GraphProto) -> OnnxFile {
+    let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 17 }];
+    let model = ModelProto { graph: Some(graph), opset_import, ..ModelProto::default() };
+    OnnxFile::decode(model.encode_to_vec()).expect("a model")
+}
+
+fn sizes(model: &OnnxModel, name: &str) -> Vec<u64> {
+    model.value(model.find(name).expect(name)).and_then(|value| value.sizes()).expect(name).to_vec()
+}
+
+/// A graph with one input `x`, and a result `y` of which nothing is known.
+fn graph(x: ValueInfoProto, node: Vec<NodeProto>) -> GraphProto {
+    GraphProto { node, input: vec![x], output: vec![untyped("y")], ..GraphProto::default() }
+}
+
+/// `y` has the elements of `x`, `[n, 3, 4]`, as `[n * 3, 4]`: computed by nodes.
+fn computed(x: ValueInfoProto) -> GraphProto {
+    GraphProto {
+        initializer: vec![integers("zero", &[0]), integers("three", &[3]), integers("four", &[4])],
+        ..graph(
+            x,
+            vec![
+                node("Shape", &["x"], &["shape"]),
+                with(node("Gather", &["shape", "zero"], &["n"]), vec![int("axis", 0)]),
+                node("Mul", &["n", "three"], &["rows"]),
+                with(node("Concat", &["rows", "four"], &["target"]), vec![int("axis", 0)]),
+                node("Reshape", &["x", "target"], &["y"]),
+            ],
+        )
+    }
+}
+
+#[test]
+fn sizes_are_computed_by_nodes() {
+    let file = file(computed(info("x", FLOAT, vec![symbol("n"), size(3), size(4)])));
+    for n in [1, 5, 1000] {
+        let model = OnnxReader::new().bind("n", n).resolve(&file).expect("bound");
+        assert_eq!((sizes(&model, "y"), model.unused_bindings.len()), (vec![3 * n, 4], 0));
+        let by_sizes = OnnxReader::new().input("x", &[n, 3, 4]).resolve(&file).expect("sizes");
+        assert_eq!(by_sizes.graph, model.graph);
+    }
+}
+
+#[test]
+fn all_that_is_missing_is_asked_for_at_once() {
+    let open = vec![unnamed(), symbol("n"), size(3), symbol("?"), size(-1)];
+    let graph = GraphProto {
+        input: vec![info("x", FLOAT, open), untyped("z"), info("w", FLOAT, vec![size(2)])],
+        ..graph(untyped("x"), vec![node("Relu", &["x"], &["y"])])
+    };
+    let file = file(graph);
+    let error = OnnxReader::new().resolve(&file).expect_err("open sizes");
+    assert_eq!(error.to_string(), "sizes of inputs are missing: \"x\" [?, n, 3, ?, ?], \"z\" of any shape");
+    let OnnxError::MissingSizes { inputs } = error else { panic!("{error}") };
+    let symbol = InputSize::Symbol("n".to_owned());
+    let expected = [InputSize::Unknown, symbol, InputSize::Number(3), InputSize::Unknown, InputSize::Unknown];
+    assert_eq!(inputs[0].sizes.as_deref(), Some(&expected[..]));
+
+    let positions = OnnxReader::new().bind("x:0", 2).bind("n", 4).bind("x:3", 5).bind("x:4", 6);
+    let model = positions.input("z", &[]).resolve(&file).expect("by position");
+    assert_eq!((sizes(&model, "y"), model.unused_bindings.len()), (vec![2, 4, 3, 5, 6], 0));
+    let model = OnnxReader::new().next_input(&[2, 4, 3, 5, 6]).next_input(&[]).resolve(&file);
+    assert_eq!(sizes(&model.expect("in their order"), "y"), [2, 4, 3, 5, 6]);
+}
+
+#[test]
+fn what_contradicts_the_file_is_refused() {
+    let two = |name: &str| info(name, FLOAT, vec![symbol("n"), size(3)]);
+    let file = file(GraphProto {
+        input: vec![two("x"), two("z")],
+        ..graph(two("x"), vec![node("MatMul", &["x", "z"], &["y"])])
+    });
+    let refused = |reader: OnnxReader| reader.resolve(&file).expect_err("a contradiction");
+    let conflict = |reader| match refused(reader) {
+        OnnxError::InputConflict { conflict, .. } => conflict,
+        error => panic!("{error}"),
+    };
+    let reader = OnnxReader::new;
+    assert_eq!(conflict(reader().input("x", &[2])), InputConflict::Rank { given: 1, in_file: 2 });
+    let size = InputConflict::Size { dimension: 1, given: 4, known: 3 };
+    assert_eq!(conflict(reader().input("x", &[2, 4])), size);
+    // Both inputs have the same name for a size.
+    let size = InputConflict::Size { dimension: 0, given: 5, known: 2 };
+    assert_eq!(conflict(reader().input("x", &[2, 3]).input("z", &[5, 3])), size);
+    assert_eq!(conflict(reader().bind("n", 2).value("x", &[1.0])), InputConflict::Elements { given: 1 });
+    let unknown = refused(reader().input("w", &[1]));
+    assert_eq!(unknown.to_string(), "the model has no input \"w\": its inputs are \"x\", \"z\"");
+    let row = [[1, 3]; 3].iter().fold(reader(), |reader, sizes| reader.next_input(sizes));
+    assert_eq!(refused(row), OnnxError::TooManyInputs { inputs: 2 });
+    // Inner sizes of the product: 3 and n.
+    assert_eq!(sizes(&reader().bind("n", 3).resolve(&file).expect("a square"), "y"), [3, 3]);
+    assert!(
+        matches!(refused(reader().bind("n", 2)), OnnxError::Contradiction { operator, .. } if operator == "MatMul")
+    );
+}
+
+#[test]
+fn numbers_for_internal_names_make_nothing_smaller() {
+    let mut graph = computed(info("x", FLOAT, vec![symbol("n"), size(3), size(4)]));
+    graph.value_info = vec![info("y", FLOAT, vec![symbol("rows"), size(4)])];
+    graph.node.push(node("Custom", &["y"], &["z"]));
+    graph.node[5].domain = "com.example".to_owned();
+    graph.output = vec![info("z", FLOAT, vec![symbol("unknown")])];
+    let file = file(graph);
+    let reader = OnnxReader::new().bind("n", 100).bind("rows", 1);
+    let error = reader.resolve(&file).expect_err("an operator without a rule");
+    let OnnxError::UnknownSizes { values } = error else { panic!("{error}") };
+    assert_eq!(values.iter().map(|unknown| &*unknown.value).collect::<Vec<_>>(), ["z"]);
+    let model = reader.clone().bound("z", &[7]).resolve(&file).expect("a bound");
+    assert_eq!((sizes(&model, "y"), sizes(&model, "z")), (vec![300, 4], vec![7]));
+    // A bound below what follows from the inputs is refused.
+    let error = reader.bound("z", &[7]).bound("y", &[299, 4]).resolve(&file).expect_err("too small");
+    assert!(matches!(error, OnnxError::Contradiction { .. }), "{error}");
+}
+
+#[test]
+fn ranges_have_memory_for_each_of_their_sizes() {
+    let by_rows = file(computed(info("x", FLOAT, vec![symbol("n"), size(3), size(4)])));
+    let range = OnnxReader::new().bind_range("n", 1..=8).resolve(&by_rows).expect("a range");
+    let value = range.value(range.find("y").expect("y")).expect("y");
+    assert_eq!((value.sizes(), value.is_bound()), (Some(&[24, 4][..]), true));
+    // Two inputs whose names are alike have equal sizes, which is not known of ranges: no broadcast in place.
+    let sum = |second: &str| {
+        let row = |name: &str, of: &str| info(name, FLOAT, vec![symbol(of)]);
+        let graph = GraphProto {
+            node: vec![
+                node("Exp", &["x"], &["a"]),
+                node("Exp", &["z"], &["b"]),
+                node("Add", &["a", "b"], &["y"]),
+            ],
+            input: vec![row("x", "n"), row("z", second)],
+            output: vec![untyped("y")],
+            ..GraphProto::default()
+        };
+        file(graph)
+    };
+    let of = |file: &OnnxFile, reader: OnnxReader| peak(&reader.resolve(file).expect("sizes"));
+    let (exact, both) = (sum("n"), sum("m"));
+    assert_eq!(of(&exact, OnnxReader::new().bind("n", 64)), 2 * 256);
+    assert_eq!(of(&both, OnnxReader::new().bind_range("n", 1..=64).bind_range("m", 1..=64)), 3 * 256);
+}
+
+#[test]
+fn sizes_that_depend_on_data_have_a_bound() {
+    let nodes = vec![
+        node("NonZero", &["x"], &["places"]),
+        node("Transpose", &["places"], &["rows"]),
+        node("Shape", &["rows"], &["shape"]),
+        node("ConstantOfShape", &["shape"], &["y"]),
+    ];
+    let file = file(graph(info("x", FLOAT, vec![size(6), size(5)]), nodes));
+    let model = OnnxReader::new().resolve(&file).expect("bounded by the input");
+    assert_eq!((sizes(&model, "places"), sizes(&model, "y")), (vec![2, 30], vec![30, 2]));
+    let smaller = OnnxReader::new().bound("places", &[2, 9]).resolve(&file).expect("a smaller bound");
+    assert_eq!(sizes(&smaller, "y"), [9, 2]);
+}
+
+#[test]
+fn elements_of_inputs_decide_sizes() {
+    let graph = GraphProto {
+        input: vec![info("x", FLOAT, vec![size(1), size(4)]), info("target", INT64, vec![size(2)])],
+        ..graph(untyped("x"), vec![node("Expand", &["x", "target"], &["y"])])
+    };
+    let file = file(graph);
+    let error = OnnxReader::new().resolve(&file).expect_err("any size");
+    let unknown = UnknownSize {
+        value: "y".to_owned(),
+        node: "y".to_owned(),
+        operator: "Expand".to_owned(),
+        inputs: vec!["target".to_owned()],
+    };
+    assert_eq!(error, OnnxError::UnknownSizes { values: vec![unknown] });
+    let model = OnnxReader::new().value("target", &[5.0, 4.0]).resolve(&file).expect("elements");
+    assert_eq!(sizes(&model, "y"), [5, 4]);
+}
+
+/// Relu and then something else, of what the graph around has as `x`.
+fn branch(operator: &str) -> GraphProto {
+    GraphProto {
+        node: vec![node("Kernel", &["x"], &["inner"]), node(operator, &["inner"], &["result"])],
+        output: vec![untyped("result")],
+        value_info: vec![info("inner", FLOAT, vec![size(1024)])],
+        ..GraphProto::default()
+    }
+}
+
+#[test]
+fn branches_are_workspace_of_their_node() {
+    let nodes = || {
+        vec![
+            with(
+                node("If", &["c"], &["chosen"]),
+                vec![body("then_branch", branch("Relu")), body("else_branch", branch("Custom"))],
+            ),
+            node("Relu", &["chosen"], &["y"]),
+        ]
+    };
+    let with_condition = |condition: Option<bool>| {
+        let mut other = branch("Custom");
+        other.node[1].domain = "com.example".to_owned();
+        other.output = vec![info("result", FLOAT, vec![size(2048)])];
+        let mut nodes = nodes();
+        nodes[0].attribute[1].g = Some(other);
+        let constant = |is_true: bool| TensorProto {
+            name: "c".to_owned(),
+            data_type: BOOL,
+            int32_data: vec![i32::from(is_true)],
+            ..TensorProto::default()
+        };
+        let inputs =
+            [Some(info("x", FLOAT, vec![size(1024)])), condition.is_none().then(|| info("c", BOOL, vec![]))];
+        file(GraphProto {
+            node: nodes,
+            initializer: condition.map(constant).into_iter().collect(),
+            input: inputs.into_iter().flatten().collect(),
+            output: vec![untyped("y")],
+            ..GraphProto::default()
+        })
+    };
+    let resolved = |condition| OnnxReader::new().resolve(&with_condition(condition)).expect("a model");
+    let shape = |model: &OnnxModel| {
+        (sizes(model, "y"), model.value(model.find("y").expect("y")).expect("y").is_bound())
+    };
+    // Without the condition each branch may be taken: the larger one counts.
+    let (either, then, other) = (resolved(None), resolved(Some(true)), resolved(Some(false)));
+    assert_eq!(shape(&then), (vec![1024], false));
+    assert_eq!(shape(&other), (vec![2048], false));
+    assert_eq!(shape(&either), (vec![2048], true));
+    let bodies = |model: &OnnxModel| {
+        let node = model.graph.given_order()[0];
+        model.bodies(node).iter().map(|body| (body.attribute.clone(), body.plan.height())).collect::<Vec<_>>()
+    };
+    let (first, second) = (("then_branch".to_owned(), 4096), ("else_branch".to_owned(), 4096 + 8192));
+    assert_eq!(bodies(&then), std::slice::from_ref(&first));
+    assert_eq!(bodies(&either), [first, second]);
+    // The workspace of the branch, and the value that it gives; Relu is in place.
+    assert_eq!([peak(&then), peak(&other)], [4096 + 4096, 4096 + 8192 + 8192]);
+    // What a branch reads stays live until it is executed: the node reads it.
+    let node = either.graph.given_order()[0];
+    assert!(either.graph.inputs(node).expect("a node").contains(&either.find("x").expect("x")));
+}
+
+/// A loop that adds a row to `x` in each iteration, and collects it.
+fn growing(count: Option<i64>) -> GraphProto {
+    let add = GraphProto {
+        input: vec![untyped("i"), untyped("go"), untyped("state")],
+        node: vec![
+            node("Identity", &["go"], &["go_on"]),
+            with(node("Concat", &["state", "x"], &["next"]), vec![int("axis", 0)]),
+            node("Relu", &["x"], &["row"]),
+        ],
+        output: vec![untyped("go_on"), untyped("next"), untyped("row")],
+        ..GraphProto::default()
+    };
+    let mut nodes = vec![with(node("Loop", &["count", "", "x"], &["y", "rows"]), vec![body("body", add)])];
+    nodes[0].name = "grow".to_owned();
+    let x = info("x", FLOAT, vec![size(1), size(64)]);
+    let mut graph = graph(x, nodes);
+    match count {
+        Some(count) => graph.initializer.push(integers("count", &[count])),
+        None => graph.input.push(info("count", INT64, vec![])),
+    }
+    graph
+}
+
+#[test]
+fn loops_are_followed() {
+    let model = OnnxReader::new().resolve(&file(growing(Some(5)))).expect("five iterations");
+    assert_eq!((sizes(&model, "y"), sizes(&model, "rows")), (vec![6, 64], vec![5, 1, 64]));
+    let [body] = model.bodies(model.graph.given_order()[0]) else { panic!("one body") };
+    // State and new state of the last iteration, the row, and two conditions.
+    assert!(
+        (256 * (5 + 6 + 1)..256 * (5 + 6 + 1 + 4)).contains(&body.plan.height()),
+        "{}",
+        body.plan.height()
+    );
+    let none = OnnxReader::new().resolve(&file(growing(Some(0)))).expect("no iteration");
+    assert_eq!(sizes(&none, "y"), [1, 64]);
+
+    // Without a count the size has no bound, but from the user.
+    let file = file(growing(None));
+    let error = OnnxReader::new().resolve(&file).expect_err("no bound");
+    assert!(matches!(&error, OnnxError::UnknownSizes { values } if values[0].inputs == ["count"]), "{error}");
+    let bound = OnnxReader::new().bound("grow", &[7]).resolve(&file).expect("a bound");
+    assert_eq!((sizes(&bound, "y"), sizes(&bound, "rows")), (vec![8, 64], vec![7, 1, 64]));
+    let given = OnnxReader::new().value("count", &[3.0]).resolve(&file).expect("a count");
+    assert_eq!(sizes(&given, "y"), [4, 64]);
+}
+
+#[test]
+fn functions_are_inlined() {
+    let call = |name: &str, input: &[&str], output: &[&str]| NodeProto {
+        domain: "local".to_owned(),
+        ..node(name, input, output)
+    };
+    let function = |name: &str, node: Vec<NodeProto>| FunctionProto {
+        name: name.to_owned(),
+        domain: "local".to_owned(),
+        input: vec!["a".to_owned()],
+        output: vec!["b".to_owned()],
+        node,
+        ..FunctionProto::default()
+    };
+    let axis = AttributeProto { ref_attr_name: "by".to_owned(), ..attribute("axis") };
+    let mut functions = vec![
+        function(
+            "Outer",
+            vec![with(call("Inner", &["a"], &["t"]), vec![int("by", 1)]), call("Inner", &["t"], &["b"])],
+        ),
+        function("Inner", vec![with(node("Concat", &["a", "a"], &["b"]), vec![axis])]),
+    ];
+    functions[1].attribute_proto = vec![int("by", 0)];
+    let decoded = |functions: &[FunctionProto]| {
+        let graph = graph(info("x", FLOAT, vec![size(2), size(3)]), vec![call("Outer", &["x"], &["y"])]);
+        let model = ModelProto { graph: Some(graph), functions: functions.to_vec(), ..ModelProto::default() };
+        OnnxReader::new().read(&model.encode_to_vec())
+    };
+    let model = decoded(&functions).expect("functions");
+    assert_eq!((model.graph.node_count(), sizes(&model, "y")), (2, vec![4, 6]));
+    // A function that calls itself is no model.
+    functions[1].node.push(call("Outer", &["a"], &["c"]));
+    assert!(matches!(decoded(&functions), Err(OnnxError::TooComplex { .. })));
+}
+
+#[test]
+fn nested_loops_end() {
+    // Each level doubles the iterations: they are not all followed.
+    let mut inner = GraphProto {
+        input: vec![untyped("i"), untyped("go"), untyped("s")],
+        node: vec![node("Identity", &["go"], &["g"]), node("Add", &["s", "count"], &["t"])],
+        output: vec![untyped("g"), untyped("t")],
+        ..GraphProto::default()
+    };
+    for _ in 0..6 {
+        inner.node[1] = with(node("Loop", &["count", "", "s"], &["t"]), vec![body("body", inner.clone())]);
+    }
+    let start = vec![with(node("Loop", &["count", "", "x"], &["y"]), vec![body("body", inner)])];
+    let mut graph = graph(info("unused", FLOAT, vec![]), start);
+    graph.initializer.extend([integers("count", &[1000]), integers("x", &[0])]);
+    let result = OnnxReader::new().resolve(&file(graph));
+    assert!(matches!(result, Err(OnnxError::TooComplex { .. })), "{result:?}");
+}
