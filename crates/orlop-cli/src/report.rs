@@ -4,8 +4,10 @@ use crate::arguments::ReportArguments;
 use crate::output::Failures;
 use crate::table::bytes;
 use crate::{histories, output, target};
-use orlop::lab::report::{ReportData, ReportRow};
-use orlop::lab::what_if::WhatIf;
+use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
+use orlop::lab::report::{DeviceVerdict, ReportData, ReportRow};
+use orlop::lab::verdict::{Verdict, most_urgent_first};
+use orlop::lab::what_if::{WhatIf, WhatIfReport};
 use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use serde::Serialize;
@@ -17,8 +19,9 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failures> {
     let mut report =
         ReportData::new(&history).title(arguments.title.as_deref().unwrap_or(&name)).source(&source);
     histories::report_omitted(&arguments.file, &history, arguments.device);
-    let rows = rows(&history, arguments.device);
-    report = report.what_if(&rows);
+    let sweeps = sweeps(&history, arguments.device);
+    let (rows, verdicts) = (rows(&sweeps), verdicts(&history, &sweeps, &source));
+    report = report.what_if(&rows).verdicts(&verdicts);
     if let Some(device) = arguments.device {
         report = report.device(device);
     }
@@ -44,20 +47,36 @@ struct WrittenReport {
     settings: usize,
 }
 
-/// Returns the costs of other settings on the shown devices.
-fn rows(history: &History, device: Option<u32>) -> Vec<ReportRow> {
-    let shown = || histories::devices(history, device);
-    let several = shown().count() > 1;
+/// Tries other settings on the shown devices.
+fn sweeps(history: &History, device: Option<u32>) -> Vec<(u32, WhatIfReport)> {
     let sweep = |shown: &DeviceHistory| {
         let work = Workload::of(shown);
-        let sweep = WhatIf::recorded(&work, history, shown).smallest(true);
-        let mut rows = ReportRow::of(&sweep.run());
-        for row in rows.iter_mut().filter(|_| several) {
-            row.name = format!("{}: {}", DeviceLabel(shown.device), row.name);
+        (shown.device, WhatIf::recorded(&work, history, shown).smallest(true).run())
+    };
+    histories::devices(history, device).map(sweep).collect()
+}
+
+/// Returns the costs of other settings.
+fn rows(sweeps: &[(u32, WhatIfReport)]) -> Vec<ReportRow> {
+    let rows = |(device, sweep): &(u32, WhatIfReport)| {
+        let mut rows = ReportRow::of(sweep);
+        for row in rows.iter_mut().filter(|_| sweeps.len() > 1) {
+            row.name = format!("{}: {}", DeviceLabel(*device), row.name);
         }
         rows
     };
-    shown().flat_map(sweep).collect()
+    sweeps.iter().flat_map(rows).collect()
+}
+
+/// Returns the verdicts on all devices, the most urgent first.
+fn verdicts(history: &History, sweeps: &[(u32, WhatIfReport)], file: &str) -> Vec<DeviceVerdict> {
+    let mut infos = SnapshotInfo::of(history, SiteNaming::default()).devices;
+    most_urgent_first(&mut infos);
+    let verdict = |info: &DeviceInfo| {
+        let sweep = sweeps.iter().find(|(device, _)| *device == info.device).map(|(_, sweep)| sweep);
+        DeviceVerdict { device: info.device, verdict: Verdict::of(info, sweep, file) }
+    };
+    infos.iter().map(verdict).collect()
 }
 
 #[cfg(test)]
@@ -74,7 +93,7 @@ mod tests {
             (Some(String::new()), WhatIfVerdict::Recorded, WhatIfVerdict::Baseline),
         ] {
             history.settings = settings;
-            let rows = rows(&history, None);
+            let rows = rows(&sweeps(&history, None));
             let found: Vec<_> = rows.iter().filter(|row| row.verdict == verdict).collect();
             assert_eq!(
                 (found.len(), found[0].name.as_str(), found[0].settings.as_str()),

@@ -31,8 +31,9 @@ pub struct TorchVersionError {
 /// Settings that the oldest supported release does not have, with the first that does.
 ///
 /// Source: the names in `libc10_cuda` and `libc10` of the published releases.
-const SETTINGS: [(&str, TorchVersion); 2] = [
+const SETTINGS: [(&str, TorchVersion); 3] = [
     ("large_segment_size_mb", TorchVersion::new(2, 11)),
+    ("max_non_split_rounding_mb", TorchVersion::new(2, 6)),
     ("per_process_memory_fraction", TorchVersion::new(2, 10)),
 ];
 
@@ -54,6 +55,7 @@ impl TorchConf {
         let default = Self::default();
         let is_set = |name: &str| match name {
             "large_segment_size_mb" => self.large_segment_size != default.large_segment_size,
+            "max_non_split_rounding_mb" => self.max_non_split_rounding != default.max_non_split_rounding,
             _ => self.memory_fraction.is_some(),
         };
         let needed = SETTINGS.iter().filter(|(name, _)| is_set(name)).map(|&(_, version)| version);
@@ -105,6 +107,7 @@ mod tests {
         let since = |conf: &str| conf.parse::<TorchConf>().map(|conf| conf.since()).ok();
         assert_eq!(since(""), Some(TorchVersion::OLDEST));
         assert_eq!(since("expandable_segments:True,max_split_size_mb:64"), Some(TorchVersion::OLDEST));
+        assert_eq!(since("max_non_split_rounding_mb:32"), Some(TorchVersion::new(2, 6)));
         assert_eq!(since("per_process_memory_fraction:0.5"), Some(TorchVersion::new(2, 10)));
         let both = "large_segment_size_mb:64,per_process_memory_fraction:0.5";
         assert_eq!(since(both), Some(TorchVersion::new(2, 11)));

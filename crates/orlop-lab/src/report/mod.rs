@@ -29,6 +29,7 @@ mod stacks;
 mod testing;
 mod what_if_rows;
 
+use crate::verdict::Verdict;
 use crate::{LabError, Result};
 use orlop_trace::history::{DeviceHistory, History};
 use serde::Serialize;
@@ -41,7 +42,18 @@ pub struct ReportData<'a> {
     title: &'a str,
     source: &'a str,
     device: Option<u32>,
+    verdicts: &'a [DeviceVerdict],
     what_if: &'a [ReportRow],
+}
+
+/// The verdict on a device, at the top of the page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeviceVerdict {
+    /// The number of the device.
+    pub device: u32,
+    /// What happened, which setting helps, and what to do next.
+    #[serde(flatten)]
+    pub verdict: Verdict,
 }
 
 /// The cost of another setting or allocator: a row of the page's table.
@@ -90,7 +102,7 @@ impl<'a> ReportData<'a> {
     /// Creates a report on all devices of a history.
     #[must_use]
     pub fn new(history: &'a History) -> Self {
-        Self { history, title: "Memory report", source: "", device: None, what_if: &[] }
+        Self { history, title: "Memory report", source: "", device: None, verdicts: &[], what_if: &[] }
     }
 
     /// Sets the title of the page.
@@ -111,6 +123,13 @@ impl<'a> ReportData<'a> {
     #[must_use]
     pub fn device(mut self, device: u32) -> Self {
         self.device = Some(device);
+        self
+    }
+
+    /// Adds the verdicts on devices. The page opens on the first.
+    #[must_use]
+    pub fn verdicts(mut self, verdicts: &'a [DeviceVerdict]) -> Self {
+        self.verdicts = verdicts;
         self
     }
 

@@ -4,7 +4,7 @@
 use super::columns::ColumnPayload;
 use super::device_page::DevicePage;
 use super::stacks::{StackTable, Stacks};
-use super::{ReportData, ReportRow};
+use super::{DeviceVerdict, ReportData, ReportRow};
 use crate::html::PageTemplate;
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
@@ -43,6 +43,7 @@ struct Meta<'a> {
     warnings: Vec<String>,
     /// The number of warnings, including those that are only counted.
     warning_count: u64,
+    verdicts: &'a [DeviceVerdict],
     what_if: &'a [ReportRow],
     kinds: [&'static str; MemoryKind::COUNT],
     devices: Vec<DevicePage>,
@@ -66,6 +67,7 @@ fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Writ
         settings: history.settings.as_deref(),
         warnings: history.warnings.iter().map(ToString::to_string).collect(),
         warning_count: HistoryWarning::count(&history.warnings),
+        verdicts: report.verdicts,
         what_if: report.what_if,
         kinds: MemoryKind::ALL.map(MemoryKind::name),
         devices,

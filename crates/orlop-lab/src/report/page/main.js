@@ -27,6 +27,7 @@ class App {
     this.group(["site", "text", "kind", "stream", "size"].find(differs) ?? "site");
     $("grouping").value = this.by;
     document.querySelector("[data-axis=time]").disabled = !this.device.timed;
+    showVerdict(this);
     showCards(this);
     showNotes(this);
     showRefusals(this);
@@ -312,7 +313,10 @@ async function main() {
   const app = new App(report);
   wire(app);
   if (!report.meta.devices.length) { $("busy").textContent = "The history has no devices."; return ready(); }
-  app.open(0);
+  // The verdicts are sorted: first the device that failed.
+  const first = report.meta.devices.findIndex((device) => device.device === report.meta.verdicts[0]?.device);
+  app.open(Math.max(first, 0));
+  $("device").value = String(Math.max(first, 0));
   listen(app);
   checked("data-mode", app.mode);
   app.showTab("regions");

@@ -26,6 +26,13 @@ function showCards(app) {
 }
 
 /** The groups with their colours and live bytes at the cursor. A click on a group selects its blocks. */
+/** The verdict on the device: what happened, which setting helps, what to do next. */
+function showVerdict(app) {
+  const verdict = app.report.meta.verdicts.find((one) => one.device === app.device.meta.device), place = $("verdict");
+  place.hidden = !verdict;
+  if (verdict) place.replaceChildren(...[verdict.finding, verdict.remedy, verdict.next].map((text) => el("p", { textContent: text })));
+}
+
 function showLegend(app) {
   const { device, groups, cursor } = app, sums = groups.liveAt(device, cursor);
   $("legend-title").textContent = GROUPINGS[groups.by].title;
