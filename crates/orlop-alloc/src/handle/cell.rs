@@ -61,7 +61,7 @@ pub(crate) struct CellHead {
 pub(super) const SLOW: u8 = 1;
 
 /// The fast path is closed for requests by handles, which go through a budget gate; see
-/// [`AllocatorRef::set_gate`](super::AllocatorRef::set_gate).
+/// [`ContextHandle::set_gate`](super::ContextHandle::set_gate).
 pub(super) const GATED: u8 = 2;
 
 /// What counts the blocks of an allocator.

@@ -23,7 +23,7 @@ pub(super) struct WeakLink {
     target: OnceLock<Arc<WeakTarget>>,
     /// The number of the context that recorded the allocator last: that one need not search its list.
     pub(super) context: AtomicU64,
-    /// See `gated`.
+    /// See `for_contexts`.
     pub(super) gate: Mutex<Option<WeakAllocator>>,
 }
 

@@ -260,7 +260,7 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// [`TraceError::Open`](crate::TraceError::Open), [`TraceError::Write`](crate::TraceError::Write).
+    /// [`TraceError::Open`], [`TraceError::Write`].
     pub fn to_file(path: impl AsRef<Path>) -> Result<RecordingFile> {
         Self::builder().to_file(path)
     }
@@ -329,7 +329,7 @@ impl Recorder {
     /// # Errors
     ///
     /// Those of [`BinaryWriter::event`]. The remaining events are then lost, and counted as such.
-    /// [`TraceError::Draining`](crate::TraceError::Draining) inside the writer of a drain.
+    /// [`TraceError::Draining`] inside the writer of a drain.
     pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<DrainReport> {
         self.drain_into(writer, false)
     }
