@@ -1,0 +1,5 @@
+//! Paged KV memory under a stamp oracle: every slot knows which tokens, position, group and layer wrote it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod oracle;
+mod random;
