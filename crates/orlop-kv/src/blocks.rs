@@ -30,6 +30,8 @@ pub(crate) struct BlockRecord {
     /// Tokens from the block's start that the index or another sequence refers to: they must not be written.
     pub(crate) valid: u32,
     owner: u32,
+    /// Distinguishes owners that had the same number.
+    owner_generation: u32,
     tenant: u32,
 }
 
@@ -68,6 +70,8 @@ pub(crate) struct Blocks {
     pub(crate) used_bytes: u64,
     /// Pledged pages: by owner, then class.
     pledges: Vec<u64>,
+    /// The sequences that had each owner's number before.
+    generations: Vec<u32>,
     /// Pages by class: pledged, and of orphans.
     pledged: Vec<u64>,
     orphans: Vec<u64>,
@@ -93,6 +97,7 @@ impl Blocks {
             tenants: Vec::new(),
             used_bytes: 0,
             pledges: vec![0; classes],
+            generations: vec![0],
             pledged: vec![0; classes],
             orphans: vec![0; classes],
         }
@@ -120,7 +125,21 @@ impl Blocks {
     pub(crate) fn may_write(&self, group: usize, block: u32, owner: u32, from: u32) -> bool {
         let record = self.record(group, block);
         let is_alone = record.users == 1;
-        (is_alone && record.cached == 0) || ((is_alone || record.owner == owner) && from >= record.valid)
+        let is_owner = self.live_owner(record) == Some(owner);
+        (is_alone && record.cached == 0) || ((is_alone || is_owner) && from >= record.valid)
+    }
+
+    /// Returns the owner of a block whose sequence has not ended.
+    fn live_owner(&self, record: &BlockRecord) -> Option<u32> {
+        let is_owned = record.owner != NO_OWNER && record.owner != ORPHAN;
+        let is_alive = || self.generations[record.owner as usize] == record.owner_generation;
+        (is_owned && is_alive()).then_some(record.owner)
+    }
+
+    fn set_owner(&mut self, group: usize, block: u32, owner: u32) {
+        let generation = self.generations[owner as usize];
+        let record = &mut self.groups[group].records[block as usize];
+        (record.owner, record.owner_generation) = (owner, generation);
     }
 
     /// Returns the pages of a block, one for each part.
@@ -145,6 +164,7 @@ impl Blocks {
         let needed = (owner as usize + 1) * self.pledged.len();
         if self.pledges.len() < needed {
             self.pledges.resize(needed, 0);
+            self.generations.resize(owner as usize + 1, 0);
         }
     }
 
@@ -157,8 +177,10 @@ impl Blocks {
         }
     }
 
-    /// Takes back what remains of a pledge.
+    /// Takes back what remains of a pledge: the owner's sequence has ended.
     pub(crate) fn end_pledge(&mut self, owner: u32) {
+        let generation = &mut self.generations[owner as usize];
+        *generation = generation.wrapping_add(1);
         let start = owner as usize * self.pledged.len();
         for (pledge, total) in self.pledges[start..].iter_mut().zip(&mut self.pledged) {
             *total -= std::mem::take(pledge);
@@ -170,8 +192,8 @@ impl Blocks {
         needs.clear();
         let start = owner as usize * self.pledged.len();
         for (class, &pages) in pages.iter().enumerate() {
-            let beyond = pages.saturating_sub(self.pledges[start + class]);
-            needs.push(self.pledged[class].saturating_sub(self.orphans[class]) + beyond);
+            let rest = self.pledged[class] - pages.min(self.pledges[start + class]);
+            needs.push(pages + rest.saturating_sub(self.orphans[class]));
         }
     }
 
@@ -189,11 +211,11 @@ impl Blocks {
         self.pledged[class] -= taken;
     }
 
-    /// Allocates a block for a sequence, without evicting. Up to `spare` large pages may be divided although
-    /// others of the class have free pages. `None` if pages are missing: nothing is then taken.
-    pub(crate) fn allocate(&mut self, group: usize, owner: u32, tenant: u32, spare: u64) -> Option<u32> {
+    /// Allocates a block for a sequence, without evicting. `needs` are the pages by class that must be available,
+    /// this block's included; they are taken off. `None` if pages are missing: nothing is then taken.
+    pub(crate) fn allocate(&mut self, group: usize, owner: u32, tenant: u32, needs: &mut [u64]) -> Option<u32> {
         let blocks = &mut self.groups[group];
-        let mut spare = spare;
+        let (class, at) = (blocks.class, blocks.class as usize);
         let id = blocks.unused.pop().unwrap_or_else(|| {
             blocks.records.push(BlockRecord::default());
             blocks.pages.resize(blocks.pages.len() + blocks.parts, NULL);
@@ -201,19 +223,21 @@ impl Blocks {
         });
         let start = id as usize * blocks.parts;
         for part in 0..blocks.parts {
-            let before = self.pages.empty();
-            let Some(page) = self.pages.take(blocks.class, owner, spare > 0) else {
+            let may_occupy = self.pages.may_occupy(class, needs);
+            let Some(page) = self.pages.take(class, owner, may_occupy) else {
                 for &page in &blocks.pages[start..start + part] {
-                    self.pages.set_idle(blocks.class, page);
-                    self.pages.free(blocks.class, page);
+                    self.pages.set_idle(class, page);
+                    self.pages.free(class, page);
+                    needs[at] += 1;
                 }
                 blocks.unused.push(id);
                 return None;
             };
             blocks.pages[start + part] = page;
-            spare = spare.saturating_sub(u64::from(before - self.pages.empty()));
+            needs[at] = needs[at].saturating_sub(1);
         }
-        blocks.records[id as usize] = BlockRecord { users: 1, pins: 1, cached: 0, valid: 0, owner, tenant };
+        blocks.records[id as usize] = BlockRecord { users: 1, pins: 1, tenant, ..BlockRecord::default() };
+        self.set_owner(group, id, owner);
         self.charge(group, owner);
         let bytes = self.block_bytes(group);
         self.used_bytes += bytes;
@@ -226,12 +250,12 @@ impl Blocks {
         let is_rolling = self.groups[group].is_rolling;
         let record = &mut self.groups[group].records[block as usize];
         record.users += 1;
-        let (is_first, was_idle, former) = (record.users == 1, record.pins == 0, record.owner);
+        let (is_first, was_idle) = (record.users == 1, record.pins == 0);
         if was_idle && is_rolling {
-            record.owner = owner;
+            self.set_owner(group, block, owner);
             self.charge(group, owner);
-        } else if is_first && !was_idle && former != NO_OWNER && former != ORPHAN {
-            // Pinned by a step or a ticket only, and its owner has let go of it.
+        } else if is_first && !was_idle {
+            // Pinned by a step or a ticket only: its owner has let go of it.
             self.leave_to_others(group, block);
         }
         if is_first {
@@ -244,31 +268,23 @@ impl Blocks {
     pub(crate) fn remove_user(&mut self, group: usize, block: u32, owner: u32) {
         let record = &mut self.groups[group].records[block as usize];
         record.users -= 1;
-        let (users, is_owner) = (record.users, record.owner == owner);
-        if users == 0 {
+        if record.users == 0 {
             self.used_bytes -= self.block_bytes(group);
-        } else if is_owner {
+        } else if self.live_owner(self.record(group, block)) == Some(owner) {
             self.leave_to_others(group, block);
         }
     }
 
-    /// The owner gets the pages of a block back that others use.
+    /// The owner, if there is one, gets the pages of a block back that others use.
     fn leave_to_others(&mut self, group: usize, block: u32) {
+        let Some(owner) = self.live_owner(self.record(group, block)) else { return };
         let (class, parts) = self.class_and_parts(group);
         let is_rolling = self.groups[group].is_rolling;
         let record = &mut self.groups[group].records[block as usize];
-        let owner = std::mem::replace(&mut record.owner, if is_rolling { ORPHAN } else { NO_OWNER });
+        record.owner = if is_rolling { ORPHAN } else { NO_OWNER };
         if is_rolling {
             self.orphans[class] += parts;
             self.credit(group, owner);
-        }
-    }
-
-    /// Forgets the owner of a block whose sequence ends.
-    pub(crate) fn disown(&mut self, group: usize, block: u32, owner: u32) {
-        let record = &mut self.groups[group].records[block as usize];
-        if record.owner == owner {
-            record.owner = NO_OWNER;
         }
     }
 
@@ -293,16 +309,17 @@ impl Blocks {
         if record.pins > 0 {
             return;
         }
-        let is_free = record.cached == 0;
-        let owner = std::mem::replace(&mut record.owner, NO_OWNER);
+        let (is_free, is_orphan) = (record.cached == 0, record.owner == ORPHAN);
+        let former = *record;
+        record.owner = NO_OWNER;
         self.tenants[record.tenant as usize].live -= bytes;
         for &page in blocks.pages(block) {
             self.pages.set_idle(blocks.class, page);
         }
-        if owner == ORPHAN {
+        if is_orphan {
             let (class, parts) = self.class_and_parts(group);
             self.orphans[class] -= parts;
-        } else if owner != NO_OWNER {
+        } else if let Some(owner) = self.live_owner(&former) {
             self.credit(group, owner);
         }
         if is_free {

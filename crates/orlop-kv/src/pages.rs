@@ -145,27 +145,40 @@ impl LargePages {
         large.sum::<u64>() <= u64::from(self.empty())
     }
 
-    /// Takes a page for `owner`, without evicting. `may_divide` allows it to divide an empty large page even
-    /// if another large page of the class has a free page. The page is live.
-    pub(crate) fn take(&mut self, class: u32, owner: u32, may_divide: bool) -> Option<u32> {
-        let at = class as usize;
-        let own = self.heads[self.list(owner, class)];
-        let large = if own != NULL {
-            own
-        } else if !self.empty.is_empty() && (may_divide || self.classes[at].free == 0) {
-            self.divide(class, owner)?
-        } else if self.classes[at].free > 0 {
-            self.with_free_page(class)?
-        } else {
-            return None;
+    /// Returns `true` if a page of this class may be taken from a large page without a live page: the need for
+    /// the class, of which the page is part, counts on one, or one is to spare.
+    pub(crate) fn may_occupy(&self, class: u32, needs: &[u64]) -> bool {
+        needs[class as usize] > self.classes[class as usize].slack || self.shortage(needs).spare() > 0
+    }
+
+    /// Takes a page for `owner`, without evicting: from a large page of the owner, from an empty one, from one of
+    /// another owner. The page is live.
+    pub(crate) fn take(&mut self, class: u32, owner: u32, may_occupy: bool) -> Option<u32> {
+        let own = self.usable_in(self.list(owner, class), may_occupy);
+        let large = match own {
+            Some(own) => own,
+            None if may_occupy && !self.empty.is_empty() => self.divide(class, owner)?,
+            None => self.usable_of_others(class, may_occupy)?,
         };
         Some(self.take_from(large))
     }
 
-    /// Finds a large page of any owner with a free page: of ended sequences first.
-    fn with_free_page(&self, class: u32) -> Option<u32> {
-        let lists = self.heads.iter().skip(class as usize).step_by(self.classes.len());
-        lists.copied().find(|&head| head != NULL)
+    /// Returns a large page of a list, which have free pages: one with a live page, if others may not be taken.
+    fn usable_in(&self, list: usize, may_occupy: bool) -> Option<u32> {
+        let mut at = self.heads[list];
+        while at != NULL && !may_occupy && self.large[at as usize].live == 0 {
+            at = self.large[at as usize].next;
+        }
+        (at != NULL).then_some(at)
+    }
+
+    /// Returns a large page of any owner with a free page: of ended sequences first.
+    fn usable_of_others(&self, class: u32, may_occupy: bool) -> Option<u32> {
+        if self.classes[class as usize].free == 0 {
+            return None;
+        }
+        let mut lists = (class as usize..self.heads.len()).step_by(self.classes.len());
+        lists.find_map(|list| self.usable_in(list, may_occupy))
     }
 
     fn divide(&mut self, class: u32, owner: u32) -> Option<u32> {

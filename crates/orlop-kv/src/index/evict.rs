@@ -117,8 +117,10 @@ impl PrefixIndex {
 
     /// Removes everything. Blocks in use stay with their sequences.
     pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
+        self.removal = RemovalReason::Discarded;
         self.unpark();
         while self.evict(blocks) {}
+        self.removal = RemovalReason::Evicted;
     }
 
     fn frees_pages(&self, blocks: &Blocks, id: u32) -> bool {
@@ -162,7 +164,7 @@ impl PrefixIndex {
         if self.has_tails {
             let hash = self.hash_before(node, end);
             if let (Some(events), Some(hash)) = (&mut self.events, hash) {
-                events.push(KvEvent::BoundaryRemoved { hash, reason: RemovalReason::Evicted });
+                events.push(KvEvent::BoundaryRemoved { hash, reason: self.removal });
             }
         }
         let boundary = &mut self.boundaries[id as usize];
@@ -223,7 +225,7 @@ impl PrefixIndex {
         }
         self.remember_evicted(&removed);
         if let Some(events) = &mut self.events {
-            let reason = RemovalReason::Evicted;
+            let reason = self.removal;
             events.push(KvEvent::UnitsRemoved { hashes: removed.into(), reason });
         }
     }

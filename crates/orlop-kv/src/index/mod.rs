@@ -23,7 +23,7 @@ pub(crate) use self::node::Tail;
 use self::evict::{Candidate, Expiry};
 use self::node::{Boundary, Node, UnitHasher};
 
-use crate::KvEvent;
+use crate::{KvEvent, RemovalReason};
 use crate::blocks::Blocks;
 use crate::pages::NULL;
 use std::cmp::Reverse;
@@ -85,6 +85,8 @@ pub(crate) struct PrefixIndex {
     pub(crate) evicted_boundaries: u64,
     /// Hashes of units that were evicted, each in one place: the last ones, approximately.
     evicted: Vec<u128>,
+    /// The reason of removals at present.
+    removal: RemovalReason,
     /// Events, if they are wanted.
     pub(crate) events: Option<Vec<KvEvent>>,
 }
@@ -108,6 +110,7 @@ impl PrefixIndex {
             units: 0,
             evicted_boundaries: 0,
             evicted: Vec::new(),
+            removal: RemovalReason::Evicted,
             events: None,
         }
     }

@@ -106,6 +106,12 @@ impl KvPool {
         self.find(request, &chain).hit * self.settings.unit
     }
 
+    /// Returns the keys of a prompt's match units, as events name them.
+    #[must_use]
+    pub fn prefix_keys(&self, request: &AdmissionRequest<'_>) -> Vec<u128> {
+        self.chain(request).hashes().to_vec()
+    }
+
     /// Returns whether a request would be admitted. It changes nothing.
     pub fn can_admit(&mut self, request: &AdmissionRequest<'_>) -> AdmissionVerdict {
         self.collect_drops();

@@ -213,8 +213,7 @@ impl KvPool {
         for at in 0..new_blocks.len() {
             let NewBlock { group, .. } = new_blocks[at];
             loop {
-                let spare = self.blocks.pages.shortage(&self.demand).spare();
-                if let Some(block) = self.blocks.allocate(group, me, tenant, spare) {
+                if let Some(block) = self.blocks.allocate(group, me, tenant, &mut self.demand) {
                     new_blocks[at].block = block;
                     break;
                 }
@@ -227,8 +226,6 @@ impl KvPool {
                     return Err(self.out_of_pages(shortage, group));
                 }
             }
-            let (class, parts) = self.blocks.class_and_parts(group);
-            self.demand[class] = self.demand[class].saturating_sub(parts);
         }
         Ok(())
     }

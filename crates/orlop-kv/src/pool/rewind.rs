@@ -25,11 +25,12 @@ impl KvPool {
     /// position, so the sequence may become shorter than `len`.
     ///
     /// # Errors
-    /// If `len` is behind the end, or a group has neither the blocks nor a checkpoint to return to. The sequence
+    /// If `len` is behind the end, the sequence is in the open step, or a group has neither the blocks nor a checkpoint to return to. The sequence
     /// is then unchanged.
     pub fn truncate(&mut self, sequence: &Sequence, len: u32) -> Result<Truncation> {
         self.collect_drops();
         let slot = self.slot(sequence)?;
+        self.check_not_in_open_step(slot)?;
         let state = self.state(slot);
         if len > state.len {
             return Err(KvError::BeyondEnd { position: len, end: state.len });
@@ -135,6 +136,15 @@ impl KvPool {
         for &(group, block) in &held {
             self.blocks.pin(group, block);
         }
+        // Cached blocks that come into use cannot be evicted for what others were pledged.
+        self.pages_needed.fill(0);
+        self.blocks.demand(crate::pages::NO_OWNER, &self.pages_needed, &mut self.demand);
+        if !self.blocks.pages.shortage(&self.demand).fits() {
+            for &(group, block) in &held {
+                self.blocks.unpin(group, block);
+            }
+            return None;
+        }
         let (me, last_step) = (owner(slot), self.state(slot).last_step);
         for group in 0..self.geometry.groups().len() {
             if self.kind(group) == GroupKind::Cross {
@@ -154,6 +164,8 @@ impl KvPool {
         for &(group, block) in &held {
             self.blocks.unpin(group, block);
         }
+        let state = self.state_mut(slot);
+        (state.settled, state.registered) = (state.len, state.len);
         Some(())
     }
 
@@ -226,13 +238,15 @@ impl KvPool {
             let table = &self.state(parent).tables[group];
             blocks.extend_from_slice(&table.blocks);
             let first = table.first;
-            for &block in blocks.iter().filter(|&&block| block != NULL) {
-                self.blocks.add_user(group, block, owner(slot));
-            }
             let span = self.geometry.groups()[group].span();
-            if let Some(&last) = blocks.last().filter(|&&block| block != NULL && len % span > 0) {
-                // The owner goes on writing behind the fork's tokens.
-                self.blocks.set_valid(group, last, len % span);
+            let mut start = 0_u32;
+            for &block in &blocks {
+                if block != NULL {
+                    self.blocks.add_user(group, block, owner(slot));
+                    // The owner goes on writing behind the fork's tokens.
+                    self.blocks.set_valid(group, block, len.saturating_sub(start).min(span));
+                }
+                start = start.saturating_add(span);
             }
             let table = &mut self.state_mut(slot).tables[group];
             (table.blocks, table.first) = (blocks, first);

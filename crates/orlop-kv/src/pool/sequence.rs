@@ -168,11 +168,11 @@ impl KvPool {
         for (group, table) in state.tables.iter().enumerate() {
             // The last block first: the pages of the end are reused before those of the start.
             for &block in table.blocks.iter().rev().filter(|&&block| block != NULL) {
-                self.release_at_end(group, block, me, last_step);
+                self.release(group, block, me, last_step);
             }
         }
         for sealed in state.sealed.drain(..) {
-            self.release_at_end(sealed.group, sealed.block, me, last_step);
+            self.release(sealed.group, sealed.block, me, last_step);
         }
         self.blocks.end_pledge(me);
         self.blocks.pages.disown(me);
@@ -183,20 +183,9 @@ impl KvPool {
         self.unused_sequences.push(slot);
     }
 
-    /// As `release`, for a sequence that gets nothing back.
-    fn release_at_end(&mut self, group: usize, block: u32, owner: u32, last_step: StepId) {
-        self.blocks.remove_user(group, block, owner);
-        self.blocks.disown(group, block, owner);
-        self.unpin_after(group, block, last_step);
-    }
-
     /// Ends a sequence's use of a block: at once, or when `last_step` has settled.
     pub(super) fn release(&mut self, group: usize, block: u32, owner: u32, last_step: StepId) {
         self.blocks.remove_user(group, block, owner);
-        self.unpin_after(group, block, last_step);
-    }
-
-    fn unpin_after(&mut self, group: usize, block: u32, last_step: StepId) {
         match self.unsettled(last_step) {
             Some(step) => step.releases.push((group, block)),
             None => self.blocks.unpin(group, block),

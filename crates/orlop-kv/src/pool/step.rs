@@ -166,8 +166,17 @@ impl KvPool {
         }
     }
 
-    /// Returns the blocks that no query after the settled tokens attends to. Steps in flight have later queries,
-    /// so there is nothing to wait for.
+    /// Returns the position from which the sequence may go on: its settled tokens, or the boundary just before at
+    /// which a hit could end.
+    fn last_boundary(&self, slot: u32) -> u32 {
+        let (state, unit) = (self.state(slot), self.settings.unit);
+        let boundary = state.settled.min(state.chain.known()) / unit * unit;
+        let is_near = self.settings.reuses && state.settled - boundary <= unit;
+        if is_near { boundary } else { state.settled }
+    }
+
+    /// Returns the blocks that no query attends to after the settled tokens, or after the boundary that the
+    /// sequence would leave if it ended now. Steps in flight have later queries, so there is nothing to wait for.
     fn return_window_blocks(&mut self, slot: u32) {
         for group in 0..self.geometry.groups().len() {
             let spec = &self.geometry.groups()[group];
@@ -176,8 +185,8 @@ impl KvPool {
                 GroupKind::Chunked { .. } => 0,
                 _ => continue,
             };
-            let (span, settled) = (spec.span(), self.state(slot).settled);
-            let end = spec.first_token(settled) / span;
+            let span = spec.span();
+            let end = spec.first_token(self.last_boundary(slot)) / span;
             let kept = sinks.div_ceil(span);
             let table = &mut self.sequences[slot as usize].tables[group];
             let start = table.first.max(kept);

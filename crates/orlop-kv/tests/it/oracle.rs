@@ -240,7 +240,9 @@ impl Oracle {
                     GroupKind::Cross => {}
                     GroupKind::State => {
                         let slots = self.state_slots(&sequence.handle, group, layer);
-                        if from > 0 {
+                        // An optional state begins anew after a hit.
+                        let is_new = spec.optional && from.is_multiple_of(self.pool.match_unit());
+                        if from > 0 && !is_new {
                             reads_before.extend(slots.iter().map(|&slot| (slot, of(from - 1))));
                         }
                         writes.extend(slots.iter().map(|&slot| (slot, of(to - 1))));

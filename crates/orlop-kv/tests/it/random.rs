@@ -1,5 +1,6 @@
 //! Random operations under the oracle, for every kind of group.
 
+use crate::mirror::Mirror;
 use crate::oracle::{ENTRY, Oracle, Random};
 use orlop_kv::{AdmissionRequest, CheckpointPolicy, KvError, KvGeometry, KvPool, LayerGroup, Visibility};
 
@@ -40,9 +41,10 @@ fn prompt(random: &mut Random) -> Vec<u32> {
 
 fn play(name: &str, groups: Vec<LayerGroup>, large_pages: u32, seed: u64, policy: CheckpointPolicy) -> (u64, u64) {
     let geometry = KvGeometry::new(groups).unwrap();
+    let mut mirror = Mirror::new(&geometry);
     let builder = KvPool::builder(geometry).large_pages(large_pages).match_unit(4).checkpoints(policy);
     let visibility = if seed.is_multiple_of(2) { Visibility::AfterSettle } else { Visibility::SameStream };
-    let mut oracle = Oracle::new(builder.visibility(visibility).steps_in_flight(2).scan_resistant(seed % 3 == 0));
+    let mut oracle = Oracle::new(builder.visibility(visibility).events(true).steps_in_flight(2).scan_resistant(seed % 3 == 0));
     let mut random = Random(seed);
     println!("{name}, seed {seed}, {large_pages} large pages, {policy:?}");
     for _ in 0..400 {
@@ -95,6 +97,13 @@ fn play(name: &str, groups: Vec<LayerGroup>, large_pages: u32, seed: u64, policy
                 oracle.close();
             }
         }
+        mirror.apply(oracle.pool.take_events());
+        let probe = prompt(&mut random);
+        let request = AdmissionRequest::new(Oracle::fields(), &probe, 1);
+        let limit = (probe.len() - 1) / oracle.pool.match_unit() as usize;
+        let chain = oracle.pool.prefix_keys(&request);
+        let hit = mirror.hit(&chain[..limit.min(chain.len())]);
+        assert_eq!(oracle.pool.probe(&request) as usize, hit * oracle.pool.match_unit() as usize, "{name}");
         while oracle.steps_in_flight() > random.below(3) as usize {
             oracle.settle();
         }
