@@ -213,7 +213,13 @@ impl Blocks {
 
     /// Allocates a block for a sequence, without evicting. `needs` are the pages by class that must be available,
     /// this block's included; they are taken off. `None` if pages are missing: nothing is then taken.
-    pub(crate) fn allocate(&mut self, group: usize, owner: u32, tenant: u32, needs: &mut [u64]) -> Option<u32> {
+    pub(crate) fn allocate(
+        &mut self,
+        group: usize,
+        owner: u32,
+        tenant: u32,
+        needs: &mut [u64],
+    ) -> Option<u32> {
         let blocks = &mut self.groups[group];
         let (class, at) = (blocks.class, blocks.class as usize);
         let id = blocks.unused.pop().unwrap_or_else(|| {

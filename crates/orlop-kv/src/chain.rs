@@ -185,7 +185,8 @@ impl Chain {
     pub(crate) fn truncate(&mut self, len: u32) -> bool {
         let hashed = self.hashes.len() as u64 * u64::from(self.unit);
         if u64::from(len) >= hashed {
-            self.tail.truncate((u64::from(len) - hashed) as usize);
+            let kept = usize::try_from(u64::from(len) - hashed).unwrap_or(usize::MAX);
+            self.tail.truncate(kept);
             return true;
         }
         self.hashes.truncate((len / self.unit) as usize);
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(fixed, FIXED, "{fixed:#x}");
     }
 
-    const FIXED: u128 = 0;
+    const FIXED: u128 = 0x520d_7228_4d98_f5d0_fe5f_a822_d0f5_9a7a;
 
     #[test]
     fn media_count_from_the_first_unit_that_they_touch() {

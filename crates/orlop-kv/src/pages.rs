@@ -131,17 +131,21 @@ impl LargePages {
 
     /// Returns what `needs`, pages by class, would need if every idle page were evicted.
     pub(crate) fn shortage(&self, needs: &[u64]) -> Shortage {
-        let each = self.classes.iter().zip(needs).map(|(class, &need)| {
-            need.saturating_sub(class.slack).div_ceil(u64::from(class.per_large))
-        });
+        let each = self
+            .classes
+            .iter()
+            .zip(needs)
+            .map(|(class, &need)| need.saturating_sub(class.slack).div_ceil(u64::from(class.per_large)));
         Shortage { needed: each.sum(), available: u64::from(self.count() - self.occupied) }
     }
 
     /// Returns `true` if these pages, by class, are free now.
     pub(crate) fn has_free(&self, needs: &[u64]) -> bool {
-        let large = self.classes.iter().zip(needs).map(|(class, &need)| {
-            need.saturating_sub(class.free).div_ceil(u64::from(class.per_large))
-        });
+        let large = self
+            .classes
+            .iter()
+            .zip(needs)
+            .map(|(class, &need)| need.saturating_sub(class.free).div_ceil(u64::from(class.per_large)));
         large.sum::<u64>() <= u64::from(self.empty())
     }
 

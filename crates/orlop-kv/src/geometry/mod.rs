@@ -25,8 +25,9 @@ const MAX_GROUPS: usize = 64;
 ///     LayerGroup::full("full", 10, 8192),
 ///     LayerGroup::window("window", 52, 8192, 1024),
 /// ])?;
-/// // Pages of two layers serve both groups without a remainder.
-/// assert_eq!(geometry.large_page_bytes(), 2 * 16 * 8192);
+/// // A block of the first group is 5 pages of two layers, one of the second 13 pages of four layers.
+/// assert_eq!((geometry.parts(0), geometry.parts(1)), (5, 13));
+/// assert_eq!(geometry.large_page_bytes(), 4 * 16 * 8192);
 /// # Ok::<(), orlop_kv::KvError>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -50,10 +50,8 @@ pub(super) fn choose(groups: &[LayerGroup]) -> Result<PageSizes> {
             classes.len() - 1
         });
         large_page = lcm(large_page, bytes).ok_or_else(overflow)?;
-        let too_many = |_| KvError::InvalidGroup {
-            group: groups[index].name.clone(),
-            problem: GroupProblem::TooMany,
-        };
+        let too_many =
+            |_| KvError::InvalidGroup { group: groups[index].name.clone(), problem: GroupProblem::TooMany };
         let class = u32::try_from(class).map_err(too_many)?;
         pages[index] = GroupPages { parts: layers / in_page, bytes, class };
     }
@@ -121,17 +119,14 @@ mod tests {
 
     #[test]
     fn equal_layers_share_pages_without_a_remainder() {
-        let (bytes, parts) = large(&[
-            LayerGroup::full("full", 10, 8192),
-            LayerGroup::window("window", 52, 8192, 1024),
-        ]);
-        assert_eq!((bytes, parts), (2 * 16 * 8192, vec![5, 26]));
+        let (bytes, parts) =
+            large(&[LayerGroup::full("full", 10, 8192), LayerGroup::window("window", 52, 8192, 1024)]);
+        assert_eq!((bytes, parts), (4 * 16 * 8192, vec![5, 13]), "pages of two and of four layers");
     }
 
     #[test]
     fn a_state_does_not_inflate_the_blocks_of_attention() {
-        let (bytes, _) =
-            large(&[LayerGroup::full("full", 4, 4096), LayerGroup::state("state", 28, 311_296)]);
+        let (bytes, _) = large(&[LayerGroup::full("full", 4, 4096), LayerGroup::state("state", 28, 311_296)]);
         assert_eq!(bytes, 1_245_184, "19 pages of attention, or four states of a layer");
     }
 

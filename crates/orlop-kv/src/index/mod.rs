@@ -19,13 +19,13 @@ mod node;
 mod register;
 
 pub(crate) use self::evict::Rank;
-pub(crate) use self::node::Tail;
 use self::evict::{Candidate, Expiry};
+pub(crate) use self::node::Tail;
 use self::node::{Boundary, Node, UnitHasher};
 
-use crate::{KvEvent, RemovalReason};
 use crate::blocks::Blocks;
 use crate::pages::NULL;
+use crate::{KvEvent, RemovalReason};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -263,11 +263,11 @@ impl PrefixIndex {
                     *cached.entry((run.group, block)).or_default() += 1;
                 }
             }
-            let ends = node.boundaries.iter().map(|&id| self.boundaries[id as usize].end);
+            let mut ends = node.boundaries.iter().map(|&id| self.boundaries[id as usize].end);
             if !ends.clone().is_sorted_by(|a, b| a < b) || ends.clone().any(|end| end <= node.start) {
                 return Err("the boundaries of a node");
             }
-            if node.children == 0 && ends.last() != Some(node.end()) {
+            if node.children == 0 && ends.next_back() != Some(node.end()) {
                 return Err("a leaf without a boundary at its end: no hit can reach it");
             }
             for &boundary in &node.boundaries {

@@ -204,7 +204,11 @@ impl KvPool {
     }
 
     /// Returns the blocks of each group that a request can need after a hit.
-    fn blocks_of_request(&self, request: &AdmissionRequest<'_>, hit: u32) -> impl Iterator<Item = (usize, u32)> {
+    fn blocks_of_request(
+        &self,
+        request: &AdmissionRequest<'_>,
+        hit: u32,
+    ) -> impl Iterator<Item = (usize, u32)> {
         let limit = self.limit(request);
         let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         let step = request.chunk.unwrap_or(prompt).min(prompt.saturating_sub(hit));
@@ -232,7 +236,12 @@ impl KvPool {
         })
     }
 
-    fn verdict(&mut self, request: &AdmissionRequest<'_>, found: &PrefixMatch, tenant: u32) -> AdmissionVerdict {
+    fn verdict(
+        &mut self,
+        request: &AdmissionRequest<'_>,
+        found: &PrefixMatch,
+        tenant: u32,
+    ) -> AdmissionVerdict {
         let hit = found.hit * self.settings.unit;
         let mut pledge = std::mem::take(&mut self.pages_needed);
         let verdict = self.verdict_by(request, found, hit, tenant, &mut pledge);
@@ -324,7 +333,13 @@ impl KvPool {
         for (group, spec) in self.geometry.groups().iter().enumerate() {
             if spec.kind == GroupKind::Cross && self.geometry.parts(group) > 0 {
                 let blocks = 0..tokens.div_ceil(spec.span());
-                new_blocks.extend(blocks.map(|index| NewBlock { group, index, from: NULL, tokens: 0, block: NULL }));
+                new_blocks.extend(blocks.map(|index| NewBlock {
+                    group,
+                    index,
+                    from: NULL,
+                    tokens: 0,
+                    block: NULL,
+                }));
             }
         }
         let allocated = self.allocate_all(slot, &mut new_blocks);
@@ -336,7 +351,12 @@ impl KvPool {
         allocated
     }
 
-    fn miss_cause(&self, request: &AdmissionRequest<'_>, found: &PrefixMatch, chain: &Chain) -> Option<MissCause> {
+    fn miss_cause(
+        &self,
+        request: &AdmissionRequest<'_>,
+        found: &PrefixMatch,
+        chain: &Chain,
+    ) -> Option<MissCause> {
         let unit = self.settings.unit as usize;
         let longest = request.prompt.len().saturating_sub(request.recompute.max(1) as usize) / unit;
         if longest == 0 {

@@ -68,7 +68,10 @@ impl KvPool {
         let known = u64::from(state.chain.known()) + tokens.len() as u64;
         // The last sampled token is known before its keys and values are scheduled.
         if known > u64::from(state.len) + 1 {
-            return Err(KvError::BeyondEnd { position: u32::try_from(known).unwrap_or(u32::MAX), end: state.len });
+            return Err(KvError::BeyondEnd {
+                position: u32::try_from(known).unwrap_or(u32::MAX),
+                end: state.len,
+            });
         }
         state.chain.push(tokens);
         let settled = state.settled;
@@ -173,10 +176,11 @@ impl KvPool {
             }
             let (span, len) = (spec.span(), state.len);
             let (first, inside) = (len / span, len % span);
-            if let Some(&block) = blocks.get(first as usize).filter(|&&block| block != NULL && inside > 0) {
-                if !self.blocks.may_write(group, block, owner(slot), inside) {
-                    add(first, block, inside);
-                }
+            let partial = blocks.get(first as usize).copied().filter(|&block| block != NULL && inside > 0);
+            if let Some(block) =
+                partial.filter(|&block| !self.blocks.may_write(group, block, owner(slot), inside))
+            {
+                add(first, block, inside);
             }
             for index in u32::try_from(blocks.len()).unwrap_or(NULL)..end.div_ceil(span) {
                 add(index, NULL, 0);

@@ -61,7 +61,8 @@ impl KvPool {
         let end = self.state(slot).len;
         let no_page = |position| KvError::BeyondEnd { position, end };
         for position in tokens.clone() {
-            let is_there = position < end && self.page(slot, group, part, (position / span) as usize).is_some();
+            let is_there =
+                position < end && self.page(slot, group, part, (position / span) as usize).is_some();
             is_there.then_some(()).ok_or_else(|| no_page(position))?;
         }
         for (entry, position) in slots.iter_mut().zip(tokens) {

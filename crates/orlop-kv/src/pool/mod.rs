@@ -70,7 +70,6 @@ pub struct KvPool {
 
 impl KvPool {
     /// Starts the construction of a pool for this geometry.
-    #[must_use]
     pub fn builder(geometry: KvGeometry) -> KvPoolBuilder {
         KvPoolBuilder::new(geometry)
     }

@@ -112,7 +112,8 @@ impl KvPool {
             let id = u32::try_from(group).ok()?;
             let table = &state.tables[group].blocks;
             if spec.kind == GroupKind::State {
-                let saved = state.sealed.iter().find(|sealed| (sealed.position, sealed.group) == (position, group));
+                let saved =
+                    state.sealed.iter().find(|sealed| (sealed.position, sealed.group) == (position, group));
                 // The live state is the one at the end, if no step can change it any more.
                 let is_end = position == state.len && state.len == state.settled;
                 let live = table.first().filter(|_| is_end).copied();

@@ -56,7 +56,8 @@ impl KvPool {
         let mut position = len;
         for (group, spec) in self.geometry.groups().iter().enumerate() {
             if spec.kind == GroupKind::State && self.geometry.parts(group) > 0 {
-                let saved = state.sealed.iter().filter(|sealed| sealed.group == group && sealed.position <= len);
+                let saved =
+                    state.sealed.iter().filter(|sealed| sealed.group == group && sealed.position <= len);
                 let Some(saved) = saved.map(|sealed| sealed.position).max() else {
                     return Err(KvError::StateNotSaved { group: spec.name.clone(), position: len });
                 };
@@ -184,13 +185,17 @@ impl KvPool {
         let parent = self.slot(sequence)?;
         self.check_not_in_open_step(parent)?;
         if self.state(parent).loads > 0 {
-            return Err(KvError::BeyondEnd { position: self.state(parent).len, end: self.state(parent).settled });
+            return Err(KvError::BeyondEnd {
+                position: self.state(parent).len,
+                end: self.state(parent).settled,
+            });
         }
         let mut pledge = std::mem::take(&mut self.pages_needed);
         let largest = self.pledge_of_fork(parent, max_tokens, &mut pledge);
         self.blocks.demand(crate::pages::NO_OWNER, &pledge, &mut self.demand);
         let shortage = self.blocks.pages.shortage(&self.demand);
-        let slot = if shortage.fits() { self.new_sequence() } else { Err(self.out_of_pages(shortage, largest)) };
+        let slot =
+            if shortage.fits() { self.new_sequence() } else { Err(self.out_of_pages(shortage, largest)) };
         if let Ok(slot) = slot {
             self.blocks.pledge(owner(slot), &pledge);
         }
@@ -267,7 +272,8 @@ impl KvPool {
     fn share_steps(&mut self, parent: u32, slot: u32) {
         let (parent_generation, generation) = (self.generation(parent), self.generation(slot));
         for step in &mut self.in_flight {
-            let is_parent = |entry: &&StepEntry| (entry.slot, entry.generation) == (parent, parent_generation);
+            let is_parent =
+                |entry: &&StepEntry| (entry.slot, entry.generation) == (parent, parent_generation);
             if let Some(&entry) = step.entries.iter().find(is_parent) {
                 step.entries.push(StepEntry { slot, generation, ..entry });
             }

@@ -150,6 +150,7 @@ impl KvPool {
                 *released.entry(page / self.blocks.pages.classes()[class].per_large).or_default() += 1;
             }
         }
-        released.into_iter().filter(|&(large, count)| self.blocks.pages.live_in(large) == count).count() as u64
+        released.into_iter().filter(|&(large, count)| self.blocks.pages.live_in(large) == count).count()
+            as u64
     }
 }

@@ -58,7 +58,8 @@ impl Tickets {
 
 impl KvPool {
     /// Appends `tokens` tokens whose content a transfer provides, and returns its ticket and the pages to write.
-    /// The sequence cannot be appended to until the ticket is completed. The lease ends `lease` milliseconds
+    /// The sequence cannot be appended to until the ticket is completed. If the first page has tokens already, a
+    /// [copy](Self::copies) of the open step may come first: the transfer then follows that step. The lease ends `lease` milliseconds
     /// after the present [time](Self::set_time).
     ///
     /// # Errors
@@ -79,7 +80,10 @@ impl KvPool {
         if let Some(&group) = self.state_groups.first() {
             return Err(KvError::NoSuchPart { group, what: "tokens to load" });
         }
+        let fresh = self.open.fresh.len();
         self.append_to(slot, tokens, false)?;
+        // The transfer fills these pages, not the open step.
+        self.open.fresh.truncate(fresh);
         self.state_mut(slot).loads += 1;
         let (blocks, pages) = self.pages_between(slot, before, before + tokens);
         let lease = self.now.saturating_add(lease);
@@ -118,7 +122,8 @@ impl KvPool {
             }
             let span = spec.span();
             for index in from / span..to.div_ceil(span) {
-                let block = self.state(slot).tables[group].blocks.get(index as usize).copied().unwrap_or(NULL);
+                let block =
+                    self.state(slot).tables[group].blocks.get(index as usize).copied().unwrap_or(NULL);
                 if block == NULL {
                     continue;
                 }

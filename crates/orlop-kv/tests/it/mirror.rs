@@ -12,7 +12,8 @@ pub(crate) struct Mirror {
 
 impl Mirror {
     pub(crate) fn new(geometry: &KvGeometry) -> Self {
-        let ends_anywhere = |kind| matches!(kind, GroupKind::Full | GroupKind::Compressed { .. } | GroupKind::Cross);
+        let ends_anywhere =
+            |kind| matches!(kind, GroupKind::Full | GroupKind::Compressed { .. } | GroupKind::Cross);
         let groups = geometry.groups().iter().filter(|group| !group.optional && group.layers > 0);
         let has_boundaries = groups.clone().any(|group| !ends_anywhere(group.kind));
         Self { has_boundaries, ..Self::default() }
@@ -42,7 +43,8 @@ impl Mirror {
     /// Returns the units of a chain that would be hit.
     pub(crate) fn hit(&self, chain: &[u128]) -> usize {
         let known = chain.iter().take_while(|hash| self.units.contains(hash)).count();
-        let ends = chain[..known].iter().rposition(|hash| !self.has_boundaries || self.boundaries.contains(hash));
+        let ends =
+            chain[..known].iter().rposition(|hash| !self.has_boundaries || self.boundaries.contains(hash));
         ends.map_or(0, |last| last + 1)
     }
 }

@@ -205,7 +205,8 @@ impl Oracle {
         let copies: Vec<PageCopy> = self.pool.copies().to_vec();
         let copies = copies.iter().flat_map(|copy| self.copied_slots(copy)).collect();
         let fresh = self.pool.fresh_pages().to_vec();
-        let poison = fresh.iter().flat_map(|fresh| self.page_slots(fresh.group, fresh.part, fresh.page)).collect();
+        let poison =
+            fresh.iter().flat_map(|fresh| self.page_slots(fresh.group, fresh.part, fresh.page)).collect();
         let (mut reads_before, mut writes, mut reads_after) = (vec![], vec![], vec![]);
         for at in 0..self.running.len() {
             let Running { launched, scheduled, .. } = self.running[at];
@@ -274,7 +275,8 @@ impl Oracle {
         let mut slots = Vec::new();
         for arena in 0..spec.arenas.len() {
             let view = geometry.arena(group, layer, arena).unwrap();
-            let mut row = [NULL; 64];
+            let (len, _) = self.pool.len(sequence).unwrap();
+            let mut row = vec![NULL; len.div_ceil(spec.span()) as usize];
             let entries = self.pool.write_block_table(sequence, group, view.part, NULL, &mut row).unwrap();
             let index = position / spec.span();
             let page = row[..entries].get(index as usize).copied().filter(|&page| page != NULL)?;
@@ -314,7 +316,9 @@ impl Oracle {
                 }
                 let bytes = entry.bytes * u64::from(copy.tokens / ratio);
                 let (from, to) = (u64::from(copy.from) * view.stride, u64::from(copy.to) * view.stride);
-                slots.extend((0..bytes / 8).map(|at| ((view.base + from) / 8 + at, (view.base + to) / 8 + at)));
+                slots.extend(
+                    (0..bytes / 8).map(|at| ((view.base + from) / 8 + at, (view.base + to) / 8 + at)),
+                );
             }
         }
         slots

@@ -36,15 +36,25 @@ fn prompt(random: &mut Random) -> Vec<u32> {
     let len = 2 + random.below(40);
     let branch = 8 * random.below(5);
     let tail = random.below(2);
-    (0..len).map(|at| if at < branch { family * 1000 + at } else { family * 1000 + at + 500 * tail }).collect()
+    (0..len)
+        .map(|at| if at < branch { family * 1000 + at } else { family * 1000 + at + 500 * tail })
+        .collect()
 }
 
-fn play(name: &str, groups: Vec<LayerGroup>, large_pages: u32, seed: u64, policy: CheckpointPolicy) -> (u64, u64) {
+fn play(
+    name: &str,
+    groups: Vec<LayerGroup>,
+    large_pages: u32,
+    seed: u64,
+    policy: CheckpointPolicy,
+) -> (u64, u64) {
     let geometry = KvGeometry::new(groups).unwrap();
     let mut mirror = Mirror::new(&geometry);
     let builder = KvPool::builder(geometry).large_pages(large_pages).match_unit(4).checkpoints(policy);
     let visibility = if seed.is_multiple_of(2) { Visibility::AfterSettle } else { Visibility::SameStream };
-    let mut oracle = Oracle::new(builder.visibility(visibility).events(true).steps_in_flight(2).scan_resistant(seed % 3 == 0));
+    let mut oracle = Oracle::new(
+        builder.visibility(visibility).events(true).steps_in_flight(2).scan_resistant(seed.is_multiple_of(3)),
+    );
     let mut random = Random(seed);
     println!("{name}, seed {seed}, {large_pages} large pages, {policy:?}");
     for _ in 0..400 {
