@@ -3,6 +3,7 @@
 //! | layer | contents | types |
 //! |---|---|---|
 //! | geometry | layer groups, page sizes, the arenas that kernels address | [`KvGeometry`], [`LayerGroup`] |
+//! | models | the groups of some published models | [`model_groups`] |
 //! | pool | one budget of large pages; sequences; steps in flight | [`KvPool`], [`Sequence`], [`StepId`] |
 //! | reuse | keys, what a hit needs, eviction, checkpoints | [`ChainFields`], [`CheckpointPolicy`] |
 //! | admission | what fits, now, later or never; pledges; quotas | [`AdmissionRequest`], [`AdmissionVerdict`] |
@@ -22,6 +23,7 @@ mod error;
 mod event;
 mod geometry;
 mod index;
+mod models;
 mod pages;
 mod pool;
 
@@ -29,6 +31,7 @@ pub use self::chain::{Adapter, ChainFields, ChainSecret, MediaSpan, Tenant};
 pub use self::error::{GroupProblem, KvError, Result};
 pub use self::event::{KvEvent, RemovalReason};
 pub use self::geometry::{ArenaSpec, ArenaView, GroupKind, KvGeometry, LayerGroup};
+pub use self::models::{MODELS, model_groups};
 pub use self::pool::{
     Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, KvPool, KvPoolBuilder,
     KvStats, LengthMix, MissCause, PageCopy, Sequence, StepId, StorePage, TicketId, Truncation, Visibility,

@@ -146,6 +146,12 @@ impl KvPoolBuilder {
         self
     }
 
+    /// Sets whether prefixes are cached; they are by default.
+    pub fn prefix_cache(mut self, is_on: bool) -> Self {
+        self.settings.reuses = is_on;
+        self
+    }
+
     /// Records events.
     pub fn events(mut self, is_on: bool) -> Self {
         self.events = is_on;
@@ -203,7 +209,7 @@ impl KvPoolBuilder {
     fn finish(mut self, memory: Option<Block>) -> Result<KvPool> {
         let count = self.count()?;
         let groups = self.geometry.groups();
-        let (mut runs, mut tail_groups, mut state_groups, mut reuses) = (vec![], vec![], vec![], true);
+        let (mut runs, mut tail_groups, mut state_groups, mut reuses) = (vec![], vec![], vec![], self.settings.reuses);
         let mut unit = self.unit;
         for (index, group) in groups.iter().enumerate() {
             if self.geometry.parts(index) == 0 {

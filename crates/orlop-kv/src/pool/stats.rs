@@ -78,8 +78,6 @@ pub struct KvStats {
     pub cached_units: u64,
     /// Positions at which a hit can end, besides those inside of runs.
     pub boundaries: u64,
-    /// Bytes of the pool's own metadata.
-    pub metadata_bytes: u64,
     misses: [u64; MissCause::ALL.len()],
 }
 
@@ -116,9 +114,14 @@ impl KvPool {
             expired_leases: self.counters.expired_leases,
             cached_units: units as u64,
             boundaries: boundaries as u64,
-            metadata_bytes: (self.blocks.metadata_bytes() + self.index.metadata_bytes()) as u64,
             misses: self.counters.misses,
         }
+    }
+
+    /// Returns the bytes of the metadata of blocks and index. It walks the index.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> u64 {
+        (self.blocks.metadata_bytes() + self.index.metadata_bytes()) as u64
     }
 
     /// Returns the large pages that are empty, or can be emptied by evicting cached blocks, at this moment.
