@@ -15,7 +15,8 @@
 
 use flate2::read::GzDecoder;
 use orlop_kv::{
-    AdmissionRequest, ChainFields, CheckpointPolicy, KvGeometry, KvPool, MODELS, Sequence, Tenant, model_groups,
+    AdmissionRequest, ChainFields, CheckpointPolicy, KvGeometry, KvPool, MODELS, Sequence, Tenant,
+    model_groups,
 };
 use std::error::Error;
 use std::fs::File;
@@ -82,7 +83,8 @@ fn bytes(requests: &[TraceRequest], model: &str) -> Result<(u64, u64, usize)> {
     let builder = KvPool::builder(geometry.clone()).bytes(40 << 30).prefix_cache(false).steps_in_flight(0);
     let mut pool = builder.build_detached()?;
     let fields = ChainFields::new(Tenant::Shared, model, "");
-    let (mut running, mut waiting, mut now): (Vec<Running>, _, u64) = (Vec::new(), requests.iter().peekable(), 0);
+    let (mut running, mut waiting, mut now): (Vec<Running>, _, u64) =
+        (Vec::new(), requests.iter().peekable(), 0);
     let (mut held, mut needed, mut refused) = (0, 0, 0);
     let prompt = vec![0; requests.iter().map(|request| request.input).max().unwrap_or(0) as usize];
     while waiting.peek().is_some() || !running.is_empty() {

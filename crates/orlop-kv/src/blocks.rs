@@ -270,6 +270,22 @@ impl Blocks {
         self.pin(group, block);
     }
 
+    /// Adds a sequence to the users of a fork's blocks, which another sequence uses. Tokens before `len` must not
+    /// be written by others.
+    pub(crate) fn share(&mut self, group: usize, blocks: &[u32], span: u32, len: u32) {
+        let records = &mut self.groups[group].records;
+        let mut left = len;
+        for &block in blocks {
+            if block != NULL {
+                let record = &mut records[block as usize];
+                record.users += 1;
+                record.pins += 1;
+                record.valid = record.valid.max(left.min(span));
+            }
+            left = left.saturating_sub(span);
+        }
+    }
+
     /// Ends a sequence's use; the pin stays.
     pub(crate) fn remove_user(&mut self, group: usize, block: u32, owner: u32) {
         let record = &mut self.groups[group].records[block as usize];
@@ -295,26 +311,27 @@ impl Blocks {
     }
 
     pub(crate) fn pin(&mut self, group: usize, block: u32) {
-        let bytes = self.block_bytes(group);
         let blocks = &mut self.groups[group];
         let record = &mut blocks.records[block as usize];
         record.pins += 1;
         if record.pins == 1 {
-            self.tenants[record.tenant as usize].live += bytes;
+            let tenant = record.tenant as usize;
             for &page in blocks.pages(block) {
                 self.pages.set_live(blocks.class, page);
             }
+            self.tenants[tenant].live += self.block_bytes(group);
         }
     }
 
     pub(crate) fn unpin(&mut self, group: usize, block: u32) {
-        let bytes = self.block_bytes(group);
-        let blocks = &mut self.groups[group];
-        let record = &mut blocks.records[block as usize];
+        let record = &mut self.groups[group].records[block as usize];
         record.pins -= 1;
         if record.pins > 0 {
             return;
         }
+        let bytes = self.block_bytes(group);
+        let blocks = &mut self.groups[group];
+        let record = &mut blocks.records[block as usize];
         let (is_free, is_orphan) = (record.cached == 0, record.owner == ORPHAN);
         let former = *record;
         record.owner = NO_OWNER;

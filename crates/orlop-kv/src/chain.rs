@@ -4,8 +4,7 @@
 //! no collisions can be searched for. Every field has a type tag and a length, so that no two lists of fields
 //! have the same bytes. Processes with the same secret compute the same keys.
 
-use siphasher::sip128::{Hasher128, SipHasher24};
-use std::hash::Hasher;
+use siphasher::sip128::SipHasher24;
 
 /// The secret key of the hashes. Pools that exchange keys have the same.
 pub type ChainSecret = [u8; 16];
@@ -81,32 +80,36 @@ enum FieldTag {
     MediaDigest,
 }
 
-struct FieldHasher(SipHasher24);
+/// The bytes of tagged fields, which are hashed at once.
+#[derive(Debug, Clone, Default)]
+struct Fields(Vec<u8>);
 
-impl FieldHasher {
-    fn new(secret: &ChainSecret) -> Self {
-        Self(SipHasher24::new_with_key(secret))
+impl Fields {
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn tag(&mut self, tag: FieldTag, bytes: usize) {
+        // The tag and the length in one word; lengths are below 2^56.
+        self.0.extend_from_slice(&(((bytes as u64) << 8) | tag as u64).to_le_bytes());
     }
 
     fn field(&mut self, tag: FieldTag, bytes: &[u8]) {
-        // The tag and the length in one word; lengths are below 2^56.
-        self.0.write(&(((bytes.len() as u64) << 8) | tag as u64).to_le_bytes());
-        self.0.write(bytes);
+        self.tag(tag, bytes.len());
+        self.0.extend_from_slice(bytes);
     }
 
     fn tokens(&mut self, tokens: &[u32]) {
-        self.0.write(&(((tokens.len() as u64 * 4) << 8) | FieldTag::Tokens as u64).to_le_bytes());
-        let mut bytes = [0_u8; 64];
-        for chunk in tokens.chunks(16) {
-            for (place, token) in bytes.chunks_exact_mut(4).zip(chunk) {
-                place.copy_from_slice(&token.to_le_bytes());
-            }
-            self.0.write(&bytes[..chunk.len() * 4]);
+        self.tag(FieldTag::Tokens, tokens.len() * 4);
+        let start = self.0.len();
+        self.0.resize(start + tokens.len() * 4, 0);
+        for (place, token) in self.0[start..].chunks_exact_mut(4).zip(tokens) {
+            place.copy_from_slice(&token.to_le_bytes());
         }
     }
 
-    fn finish(&self) -> u128 {
-        self.0.finish128().as_u128()
+    fn hash(&self, secret: &ChainSecret) -> u128 {
+        SipHasher24::new_with_key(secret).hash(&self.0).as_u128()
     }
 }
 
@@ -120,26 +123,28 @@ pub(crate) struct Chain {
     hashes: Vec<u128>,
     /// Tokens after the last complete unit.
     tail: Vec<u32>,
+    /// Scratch memory for the fields of a unit.
+    unit_fields: Fields,
 }
 
 impl Chain {
     /// Starts a chain without tokens. `geometry` is a text that differs between geometries.
     pub(crate) fn new(secret: &ChainSecret, unit: u32, geometry: &str, fields: &ChainFields<'_>) -> Self {
-        let mut hasher = FieldHasher::new(secret);
-        hasher.field(FieldTag::Geometry, geometry.as_bytes());
+        let mut start = Fields::default();
+        start.field(FieldTag::Geometry, geometry.as_bytes());
         match fields.tenant {
-            Tenant::Shared => hasher.field(FieldTag::Shared, &[]),
-            Tenant::Named(name) => hasher.field(FieldTag::Tenant, name.as_bytes()),
+            Tenant::Shared => start.field(FieldTag::Shared, &[]),
+            Tenant::Named(name) => start.field(FieldTag::Tenant, name.as_bytes()),
         }
-        hasher.field(FieldTag::Weights, fields.weights.as_bytes());
-        hasher.field(FieldTag::Layout, fields.layout.as_bytes());
+        start.field(FieldTag::Weights, fields.weights.as_bytes());
+        start.field(FieldTag::Layout, fields.layout.as_bytes());
         if let Some(adapter) = fields.adapter {
-            hasher.field(FieldTag::AdapterName, adapter.name.as_bytes());
-            hasher.field(FieldTag::AdapterGeneration, &adapter.generation.to_le_bytes());
+            start.field(FieldTag::AdapterName, adapter.name.as_bytes());
+            start.field(FieldTag::AdapterGeneration, &adapter.generation.to_le_bytes());
         }
-        hasher.field(FieldTag::Salt, fields.salt);
-        let (media, seed) = (fields.media.to_vec(), hasher.finish());
-        Self { secret: *secret, unit, seed, media, hashes: Vec::new(), tail: Vec::new() }
+        start.field(FieldTag::Salt, fields.salt);
+        let (media, seed) = (fields.media.to_vec(), start.hash(secret));
+        Self { secret: *secret, unit, seed, media, hashes: Vec::new(), tail: Vec::new(), unit_fields: start }
     }
 
     /// Appends known tokens.
@@ -164,20 +169,20 @@ impl Chain {
     }
 
     fn push_unit(&mut self, tokens: &[u32]) {
-        let mut hasher = FieldHasher::new(&self.secret);
         let parent = self.hashes.last().copied().unwrap_or(self.seed);
-        hasher.field(FieldTag::Parent, &parent.to_le_bytes());
-        hasher.tokens(tokens);
+        self.unit_fields.clear();
+        self.unit_fields.field(FieldTag::Parent, &parent.to_le_bytes());
+        self.unit_fields.tokens(tokens);
         let start = self.hashes.len() as u64 * u64::from(self.unit);
         let end = start + u64::from(self.unit);
         for span in &self.media {
             let first = u64::from(span.position);
             if first < end && first + u64::from(span.tokens) > start {
-                hasher.field(FieldTag::MediaPosition, &first.to_le_bytes());
-                hasher.field(FieldTag::MediaDigest, &span.digest);
+                self.unit_fields.field(FieldTag::MediaPosition, &first.to_le_bytes());
+                self.unit_fields.field(FieldTag::MediaDigest, &span.digest);
             }
         }
-        self.hashes.push(hasher.finish());
+        self.hashes.push(self.unit_fields.hash(&self.secret));
     }
 
     /// Forgets the tokens from `len` on. Returns `false` if `len` is inside a hashed unit, whose tokens are not

@@ -53,7 +53,7 @@ pub fn model_groups(name: &str) -> Option<Vec<LayerGroup>> {
         "deepseek-v3" => vec![full(61, 1152)],
         // The compressors' tail states are a few entries per layer, and left out.
         "deepseek-v4-flash" => vec![
-            window(43, 1024, 128),
+            window(43, 1024, 128).with_block_tokens(8),
             LayerGroup::compressed("c4", 21, 1024, 4).with_arena("indexer", 256).with_block_tokens(64),
             LayerGroup::compressed("c128", 20, 1024, 128).with_block_tokens(128),
         ],

@@ -209,7 +209,8 @@ impl KvPoolBuilder {
     fn finish(mut self, memory: Option<Block>) -> Result<KvPool> {
         let count = self.count()?;
         let groups = self.geometry.groups();
-        let (mut runs, mut tail_groups, mut state_groups, mut reuses) = (vec![], vec![], vec![], self.settings.reuses);
+        let (mut runs, mut tail_groups, mut state_groups, mut reuses) =
+            (vec![], vec![], vec![], self.settings.reuses);
         let mut unit = self.unit;
         for (index, group) in groups.iter().enumerate() {
             if self.geometry.parts(index) == 0 {

@@ -244,15 +244,7 @@ impl KvPool {
             blocks.extend_from_slice(&table.blocks);
             let first = table.first;
             let span = self.geometry.groups()[group].span();
-            let mut start = 0_u32;
-            for &block in &blocks {
-                if block != NULL {
-                    self.blocks.add_user(group, block, owner(slot));
-                    // The owner goes on writing behind the fork's tokens.
-                    self.blocks.set_valid(group, block, len.saturating_sub(start).min(span));
-                }
-                start = start.saturating_add(span);
-            }
+            self.blocks.share(group, &blocks, span, len);
             let table = &mut self.state_mut(slot).tables[group];
             (table.blocks, table.first) = (blocks, first);
         }
