@@ -6,12 +6,12 @@
 //! ```
 //!
 //! `bytes` prints the peak of the bytes held over the peak of the bytes needed, without reuse, in 40 GiB: a
-//! request starts on arrival or when it fits, computes 20,000 prompt tokens per second, and then 25 tokens per
-//! second. `reuse` serves one request at a time and prints the share of prompt tokens that were reused; 0 for
-//! `CHECKPOINT_TOKENS` keeps checkpoints at ends of prompts and junctions only.
+//! request starts on arrival or when it fits, computes 20,000 prompt tokens per second, and then 25 tokens
+//! per second. `reuse` serves one request at a time and prints the share of prompt tokens that were reused; 0
+//! for `CHECKPOINT_TOKENS` keeps checkpoints at ends of prompts and junctions only.
 //!
-//! Traces are gzipped: JSON lines with `timestamp`, `input_length`, `output_length` and `hash_ids`, or CSV with
-//! `arrival_ms`, `input_tokens`, `output_tokens`.
+//! Traces are gzipped: JSON lines with `timestamp`, `input_length`, `output_length` and `hash_ids`, or CSV
+//! with `arrival_ms`, `input_tokens`, `output_tokens`.
 
 use flate2::read::GzDecoder;
 use orlop_kv::{

@@ -5,12 +5,12 @@
 //!
 //! # Pledges
 //!
-//! A sequence is pledged the pages that it may still need. A block that it allocates is taken from its pledge,
-//! and it is the block's *owner*; when the block is no longer live, the owner gets its pages back. If the owner
-//! lets go of a block of a rolling group (a window, a chunk, a state) that another sequence still uses, the
-//! owner gets the pages back at once and the block is an *orphan*: the other sequence was pledged a block of its
-//! own for it, so the sum of the pledges is too high by its pages. Hence what must remain available is the
-//! pledges less the orphans.
+//! A sequence is pledged the pages that it may still need. A block that it allocates is taken from its
+//! pledge, and it is the block's *owner*; when the block is no longer live, the owner gets its pages back. If
+//! the owner lets go of a block of a rolling group (a window, a chunk, a state) that another sequence still
+//! uses, the owner gets the pages back at once and the block is an *orphan*: the other sequence was pledged a
+//! block of its own for it, so the sum of the pledges is too high by its pages. Hence what must remain
+//! available is the pledges less the orphans.
 
 use crate::geometry::{GroupKind, KvGeometry};
 use crate::pages::{LargePages, NO_OWNER, NULL};
@@ -111,7 +111,8 @@ impl Blocks {
         &self.groups[group].records[block as usize]
     }
 
-    /// Returns `true` if a sequence that takes this block is charged for it: it is idle, and of a rolling group.
+    /// Returns `true` if a sequence that takes this block is charged for it: it is idle, and of a rolling
+    /// group.
     pub(crate) fn is_charged_when_used(&self, group: usize, block: u32) -> bool {
         self.groups[group].is_rolling && self.record(group, block).pins == 0
     }
@@ -211,8 +212,9 @@ impl Blocks {
         self.pledged[class] -= taken;
     }
 
-    /// Allocates a block for a sequence, without evicting. `needs` are the pages by class that must be available,
-    /// this block's included; they are taken off. `None` if pages are missing: nothing is then taken.
+    /// Allocates a block for a sequence, without evicting. `needs` are the pages by class that must be
+    /// available, this block's included; they are taken off. `None` if pages are missing: nothing is then
+    /// taken.
     pub(crate) fn allocate(
         &mut self,
         group: usize,
@@ -270,8 +272,8 @@ impl Blocks {
         self.pin(group, block);
     }
 
-    /// Adds a sequence to the users of a fork's blocks, which another sequence uses. Tokens before `len` must not
-    /// be written by others.
+    /// Adds a sequence to the users of a fork's blocks, which another sequence uses. Tokens before `len` must
+    /// not be written by others.
     pub(crate) fn share(&mut self, group: usize, blocks: &[u32], span: u32, len: u32) {
         let records = &mut self.groups[group].records;
         let mut left = len;

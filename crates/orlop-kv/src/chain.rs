@@ -1,8 +1,8 @@
 //! Keys of prefixes: keyed 128-bit hashes, chained over match units.
 //!
-//! The hash is SipHash-2-4 with 128-bit output under a secret key, a pseudo-random function: without the secret
-//! no collisions can be searched for. Every field has a type tag and a length, so that no two lists of fields
-//! have the same bytes. Processes with the same secret compute the same keys.
+//! The hash is SipHash-2-4 with 128-bit output under a secret key, a pseudo-random function: without the
+//! secret no collisions can be searched for. Every field has a type tag and a length, so that no two lists of
+//! fields have the same bytes. Processes with the same secret compute the same keys.
 
 use siphasher::sip128::SipHasher24;
 
@@ -185,8 +185,8 @@ impl Chain {
         self.hashes.push(self.unit_fields.hash(&self.secret));
     }
 
-    /// Forgets the tokens from `len` on. Returns `false` if `len` is inside a hashed unit, whose tokens are not
-    /// kept: the chain then ends with the unit before it, and the caller pushes the rest again.
+    /// Forgets the tokens from `len` on. Returns `false` if `len` is inside a hashed unit, whose tokens are
+    /// not kept: the chain then ends with the unit before it, and the caller pushes the rest again.
     pub(crate) fn truncate(&mut self, len: u32) -> bool {
         let hashed = self.hashes.len() as u64 * u64::from(self.unit);
         if u64::from(len) >= hashed {

@@ -1,7 +1,8 @@
 //! Events: what enters and leaves the index, for one outside that mirrors it.
 //!
-//! A mirror keeps the hashes of units and of boundaries. It matches a chain as far as it knows every unit, and
-//! ends the hit at the last boundary inside; in a model whose groups all keep every token, at the last unit.
+//! A mirror keeps the hashes of units and of boundaries. It matches a chain as far as it knows every unit,
+//! and ends the hit at the last boundary inside; in a model whose groups all keep every token, at the last
+//! unit.
 
 /// Why something left the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

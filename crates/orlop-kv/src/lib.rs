@@ -2,11 +2,11 @@
 //!
 //! | layer | contents | types |
 //! |---|---|---|
-//! | geometry | layer groups, page sizes, the arenas that kernels address | [`KvGeometry`], [`LayerGroup`] |
+//! | geometry | layer groups, page sizes, arenas | [`KvGeometry`], [`LayerGroup`] |
 //! | models | the groups of some published models | [`model_groups`] |
-//! | pool | one budget of large pages; sequences; steps in flight | [`KvPool`], [`Sequence`], [`StepId`] |
+//! | pool | one budget of large pages; sequences; steps | [`KvPool`], [`Sequence`], [`StepId`] |
 //! | reuse | keys, what a hit needs, eviction, checkpoints | [`ChainFields`], [`CheckpointPolicy`] |
-//! | admission | what fits, now, later or never; pledges; quotas | [`AdmissionRequest`], [`AdmissionVerdict`] |
+//! | admission | what fits, pledges, quotas | [`AdmissionRequest`], [`AdmissionVerdict`] |
 //! | numbers | statistics, causes of misses, events | [`KvStats`], [`MissCause`], [`KvEvent`] |
 //!
 //! The crate manages bytes and ids. Attention, and the copies that a pool asks for, are the engine's.

@@ -1,7 +1,7 @@
 //! The layer groups of some published models, with 2-byte entries unless said otherwise.
 //!
-//! Layers, bytes and windows are those of the models' published configurations. States have the shapes that vLLM
-//! gives them, those of Kimi-K3 in 4-byte elements.
+//! Layers, bytes and windows are those of the models' published configurations. States have the shapes that
+//! vLLM gives them, those of Kimi-K3 in 4-byte elements.
 
 use crate::LayerGroup;
 

@@ -1,12 +1,12 @@
 //! Large pages and the pages inside them: who owns which, and what can be freed.
 //!
 //! A large page is empty, or divided into pages of one size (a *class*). It belongs to the sequence that
-//! divided it, and that sequence takes its free pages first: so the pages of a sequence are freed together, and
-//! an empty large page returns at once.
+//! divided it, and that sequence takes its free pages first: so the pages of a sequence are freed together,
+//! and an empty large page returns at once.
 //!
-//! A page in use is *live*, or *idle* if only the cache has it: an idle page can be evicted. For each class the
-//! live pages of partly live large pages are counted, so that [`LargePages::shortage`] says exactly what could
-//! be allocated if the whole cache were evicted, before anything is.
+//! A page in use is *live*, or *idle* if only the cache has it: an idle page can be evicted. For each class
+//! the live pages of partly live large pages are counted, so that [`LargePages::shortage`] says exactly what
+//! could be allocated if the whole cache were evicted, before anything is.
 
 use crate::geometry::KvGeometry;
 
@@ -149,14 +149,14 @@ impl LargePages {
         large.sum::<u64>() <= u64::from(self.empty())
     }
 
-    /// Returns `true` if a page of this class may be taken from a large page without a live page: the need for
-    /// the class, of which the page is part, counts on one, or one is to spare.
+    /// Returns `true` if a page of this class may be taken from a large page without a live page: the need
+    /// for the class, of which the page is part, counts on one, or one is to spare.
     pub(crate) fn may_occupy(&self, class: u32, needs: &[u64]) -> bool {
         needs[class as usize] > self.classes[class as usize].slack || self.shortage(needs).spare() > 0
     }
 
-    /// Takes a page for `owner`, without evicting: from a large page of the owner, from an empty one, from one of
-    /// another owner. The page is live.
+    /// Takes a page for `owner`, without evicting: from a large page of the owner, from an empty one, from
+    /// one of another owner. The page is live.
     pub(crate) fn take(&mut self, class: u32, owner: u32, may_occupy: bool) -> Option<u32> {
         let own = self.usable_in(self.list(owner, class), may_occupy);
         let large = match own {
@@ -167,7 +167,8 @@ impl LargePages {
         Some(self.take_from(large))
     }
 
-    /// Returns a large page of a list, which have free pages: one with a live page, if others may not be taken.
+    /// Returns a large page of a list, which have free pages: one with a live page, if others may not be
+    /// taken.
     fn usable_in(&self, list: usize, may_occupy: bool) -> Option<u32> {
         let mut at = self.heads[list];
         while at != NULL && !may_occupy && self.large[at as usize].live == 0 {
@@ -273,7 +274,8 @@ impl LargePages {
     }
 
     /// Gives the large pages of an ended sequence to no owner. Those without free pages keep the owner's
-    /// number, which is harmless: it is a hint, and the next sequence with this number gets their pages first.
+    /// number, which is harmless: it is a hint, and the next sequence with this number gets their pages
+    /// first.
     pub(crate) fn disown(&mut self, owner: u32) {
         for class in 0..u32::try_from(self.classes.len()).unwrap_or(0) {
             let list = self.list(owner, class);

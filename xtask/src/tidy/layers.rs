@@ -22,7 +22,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("orlop-lab", &["orlop-trace", "orlop-device", "orlop-plan"]),
     ("orlop-onnx", &["orlop-plan", "orlop-exec"]),
     ("orlop-torch", &["orlop-cuda"]),
-    ("orlop", &["orlop-cuda", "orlop-exec", "orlop-lab", "orlop-onnx"]),
+    ("orlop", &["orlop-cuda", "orlop-exec", "orlop-kv", "orlop-lab", "orlop-onnx"]),
     ("orlop-cli", &["orlop"]),
     ("orlop-race", &[]),
     ("orlop-testkit", &["orlop-tensor", "orlop-device", "orlop-race"]),

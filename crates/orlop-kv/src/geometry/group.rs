@@ -33,7 +33,8 @@ pub enum GroupKind {
 
 /// One array that a layer keeps: its name, and the bytes of an entry.
 ///
-/// An entry is a token, or for [`GroupKind::Compressed`] `ratio` tokens, or for [`GroupKind::State`] the state.
+/// An entry is a token, or for [`GroupKind::Compressed`] `ratio` tokens, or for [`GroupKind::State`] the
+/// state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaSpec {
     /// The name, for messages.
@@ -102,9 +103,9 @@ impl LayerGroup {
         Self::new(name, GroupKind::Chunked { tokens }, layers, bytes, 16)
     }
 
-    /// Creates a group with one entry of `bytes` bytes for each `ratio` tokens, in blocks of 16 entries. The tail
-    /// state of a compressor is a [state](Self::state) group that is [optional](Self::with_optional): at the
-    /// end of an entry it is empty.
+    /// Creates a group with one entry of `bytes` bytes for each `ratio` tokens, in blocks of 16 entries. The
+    /// tail state of a compressor is a [state](Self::state) group that is [optional](Self::with_optional): at
+    /// the end of an entry it is empty.
     #[must_use]
     pub fn compressed(name: &str, layers: u32, bytes: u64, ratio: u32) -> Self {
         let block = ratio.saturating_mul(16);

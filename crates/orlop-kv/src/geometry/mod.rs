@@ -1,8 +1,9 @@
 //! The geometry of a model's KV memory: layer groups, and how their blocks share one budget of large pages.
 //!
-//! A *group* has layers that keep the same tokens. A *block* holds `block_tokens` tokens of one group, for all
-//! its layers. It consists of one or more *pages* of equal size, each for some of the layers: so a group whose
-//! block is large does not force large pages on the others. A *large page* is a multiple of every page size.
+//! A *group* has layers that keep the same tokens. A *block* holds `block_tokens` tokens of one group, for
+//! all its layers. It consists of one or more *pages* of equal size, each for some of the layers: so a group
+//! whose block is large does not force large pages on the others. A *large page* is a multiple of every page
+//! size.
 
 mod group;
 mod page_sizes;
@@ -83,8 +84,8 @@ impl KvGeometry {
         self.large_page
     }
 
-    /// Returns the number of pages of one block: the group has this number of block tables. An empty group has
-    /// none.
+    /// Returns the number of pages of one block: the group has this number of block tables. An empty group
+    /// has none.
     #[must_use]
     pub fn parts(&self, group: usize) -> u32 {
         self.pages.get(group).map_or(0, |pages| pages.parts)
@@ -96,8 +97,8 @@ impl KvGeometry {
         self.pages.get(group).filter(|pages| pages.parts > 0).map_or(0, |pages| pages.bytes)
     }
 
-    /// Returns the place of an arena of a layer; layers count from 0 in each group. `None` if there is no such
-    /// arena. The tables of layers that share another layer's memory are the owner's.
+    /// Returns the place of an arena of a layer; layers count from 0 in each group. `None` if there is no
+    /// such arena. The tables of layers that share another layer's memory are the owner's.
     #[must_use]
     pub fn arena(&self, group: usize, layer: u32, arena: usize) -> Option<ArenaView> {
         let (spec, pages) = (self.groups.get(group)?, self.pages.get(group)?);
@@ -115,8 +116,8 @@ impl KvGeometry {
         })
     }
 
-    /// Returns the bytes that `tokens` computed tokens need when `in_flight` more are scheduled: every layer's
-    /// bytes of the tokens it still attends to, without any rounding.
+    /// Returns the bytes that `tokens` computed tokens need when `in_flight` more are scheduled: every
+    /// layer's bytes of the tokens it still attends to, without any rounding.
     #[must_use]
     pub fn needed_bytes(&self, tokens: u32, in_flight: u32) -> u64 {
         self.groups.iter().map(|group| group.needed_bytes(tokens, in_flight)).sum()

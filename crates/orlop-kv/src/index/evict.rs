@@ -1,10 +1,10 @@
 //! Eviction: which boundary goes next, and what goes with it.
 //!
-//! Candidates are in a heap by rank, then by last use. A use changes only the boundary: its entry in the heap is
-//! corrected when it comes up. A boundary whose blocks are in use is parked until a sequence ends.
+//! Candidates are in a heap by rank, then by last use. A use changes only the boundary: its entry in the heap
+//! is corrected when it comes up. A boundary whose blocks are in use is parked until a sequence ends.
 //!
-//! A boundary takes along the units behind the one before it, if nothing else follows them: no hit could reach
-//! them any more.
+//! A boundary takes along the units behind the one before it, if nothing else follows them: no hit could
+//! reach them any more.
 
 use super::node::Boundary;
 use super::{PrefixIndex, ROOT};
@@ -59,8 +59,8 @@ pub(super) struct Expiry {
 }
 
 impl PrefixIndex {
-    /// Evicts the next candidate that frees a page. If there is none, it evicts a parked one, whose blocks stay
-    /// with their sequences. Returns `false` if the index is empty.
+    /// Evicts the next candidate that frees a page. If there is none, it evicts a parked one, whose blocks
+    /// stay with their sequences. Returns `false` if the index is empty.
     pub(crate) fn evict(&mut self, blocks: &mut Blocks) -> bool {
         while let Some(Reverse(candidate)) = self.candidates.pop() {
             let boundary = &mut self.boundaries[candidate.id as usize];

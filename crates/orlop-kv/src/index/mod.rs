@@ -1,8 +1,8 @@
 //! The index of cached prefixes: a tree of runs.
 //!
-//! A *node* is a run of match units that follow each other: their hashes, and the blocks of the groups that keep
-//! every token. Since a hash covers its whole prefix, one map from the first hash of a node finds it, and a
-//! lookup compares the rest of the run in sequence.
+//! A *node* is a run of match units that follow each other: their hashes, and the blocks of the groups that
+//! keep every token. Since a hash covers its whole prefix, one map from the first hash of a node finds it,
+//! and a lookup compares the rest of the run in sequence.
 //!
 //! A *boundary* is a position at which a hit can end: it has the blocks of the other groups, the tail of each
 //! window and the saved states. A model that keeps every token in every group can be hit at every unit: its
@@ -115,10 +115,6 @@ impl PrefixIndex {
         }
     }
 
-    pub(crate) fn runs(&self) -> &[RunGroup] {
-        &self.runs
-    }
-
     /// Returns the deepest node on the path of these hashes, and the number of units on it.
     fn walk(&self, hashes: &[u128]) -> (u32, u32) {
         let (mut node, mut matched) = (ROOT, 0);
@@ -134,8 +130,8 @@ impl PrefixIndex {
         (node, u32::try_from(matched).unwrap_or(u32::MAX))
     }
 
-    /// Looks for the longest prefix of at most `limit` units that every group can serve. It changes nothing, so
-    /// that a probe keeps nothing in the cache.
+    /// Looks for the longest prefix of at most `limit` units that every group can serve. It changes nothing,
+    /// so that a probe keeps nothing in the cache.
     pub(crate) fn find(&self, hashes: &[u128], limit: u32) -> PrefixMatch {
         let (mut node, matched) = self.walk(hashes);
         let limit = limit.min(matched);

@@ -9,14 +9,14 @@ use crate::pages::NULL;
 use std::cmp::Reverse;
 
 impl PrefixIndex {
-    /// Adds a prefix that ends here, with a boundary at its end. `runs` has the sequence's blocks of each run
-    /// group, `tails` those of the other groups, which the boundary keeps. Returns `false` if the boundary was
-    /// there already; `tails` are then not kept.
+    /// Adds a prefix that ends here, with a boundary at its end. `block_at` returns the sequence's blocks of
+    /// each run group, `tails` those of the other groups, which the boundary keeps. Returns `false` if the
+    /// boundary was there already; `tails` are then not kept.
     pub(crate) fn register(
         &mut self,
         blocks: &mut Blocks,
         hashes: &[u128],
-        runs: &[&[u32]],
+        block_at: &dyn Fn(usize, u32) -> u32,
         tails: &[Tail],
         rank: Rank,
     ) -> bool {
@@ -32,7 +32,7 @@ impl PrefixIndex {
             }
             let at = &self.nodes[node as usize];
             node = if node != ROOT && at.children == 0 { node } else { self.add_child(blocks, node) };
-            self.extend(blocks, node, hashes, runs);
+            self.extend(blocks, node, hashes, block_at);
         }
         self.add_boundary(blocks, node, end, tails, rank)
     }
@@ -62,17 +62,23 @@ impl PrefixIndex {
     }
 
     /// Appends the units that a leaf lacks.
-    fn extend(&mut self, blocks: &mut Blocks, id: u32, hashes: &[u128], runs: &[&[u32]]) {
+    fn extend(
+        &mut self,
+        blocks: &mut Blocks,
+        id: u32,
+        hashes: &[u128],
+        block_at: &dyn Fn(usize, u32) -> u32,
+    ) {
         let unit = self.unit;
         let node = &mut self.nodes[id as usize];
         let from = node.end();
         let end = u32::try_from(hashes.len()).unwrap_or(u32::MAX);
-        for ((run, list), sequence) in self.runs.iter().zip(&mut node.runs).zip(runs) {
+        for (run, list) in self.runs.iter().zip(&mut node.runs) {
             let start = node.start * unit / run.span;
             let tokens = end * unit;
             let last = tokens.div_ceil(run.span);
             for index in from * unit / run.span..last {
-                let block = sequence[index as usize];
+                let block = block_at(run.group, index);
                 let valid = (tokens - index * run.span).min(run.span);
                 blocks.cache(run.group, block, valid);
                 match list.get_mut((index - start) as usize) {

@@ -124,7 +124,7 @@ impl KvPool {
     /// Starts a sequence: reuses the cached prefix, and pledges the pages that the rest can need.
     ///
     /// # Errors
-    /// If the request does not fit now, or never will. Nothing has changed then.
+    /// If the request does not fit now, or never will. The pool is then unchanged.
     pub fn admit(&mut self, request: &AdmissionRequest<'_>) -> Result<Admission> {
         self.collect_drops();
         let mut chain = self.chain(request);

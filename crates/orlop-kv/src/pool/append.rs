@@ -21,12 +21,12 @@ pub(super) struct NewBlock {
 }
 
 impl KvPool {
-    /// Schedules `tokens` tokens of a sequence in the open step. A block is allocated in a group where the last
-    /// one is full; nothing that is there is copied, except a block that others share.
+    /// Schedules `tokens` tokens of a sequence in the open step. A block is allocated in a group where the
+    /// last one is full; nothing that is there is copied, except a block that others share.
     ///
     /// # Errors
-    /// If pages are missing in a group although everything that is cached may be evicted. The sequence and all
-    /// others are then unchanged, and nothing was evicted.
+    /// If pages are missing in a group although everything that is cached may be evicted. The sequence and
+    /// all others are then unchanged, and nothing was evicted.
     pub fn append(&mut self, sequence: &Sequence, tokens: u32) -> Result<()> {
         self.collect_drops();
         let slot = self.slot(sequence)?;
@@ -56,8 +56,8 @@ impl KvPool {
         Ok(())
     }
 
-    /// Adds the ids of tokens that are known: of the prompt at admission, of others when they were sampled. Only
-    /// tokens with known ids can be reused.
+    /// Adds the ids of tokens that are known: of the prompt at admission, of others when they were sampled.
+    /// Only tokens with known ids can be reused.
     ///
     /// # Errors
     /// If there would be more known tokens than scheduled ones.

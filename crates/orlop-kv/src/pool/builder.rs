@@ -265,6 +265,7 @@ impl KvPoolBuilder {
             new_blocks: Vec::new(),
             pages_needed: vec![0; classes],
             demand: Vec::new(),
+            tails: Vec::new(),
         })
     }
 }

@@ -9,8 +9,8 @@ use crate::{KvError, Result};
 use std::ops::Range;
 
 impl KvPool {
-    /// Writes one row of the block table `[batch, row.len()]` of a group's part: the pages of the sequence, by
-    /// absolute index, `null` for those that were returned, and behind the last one. Returns the number of
+    /// Writes one row of the block table `[batch, row.len()]` of a group's part: the pages of the sequence,
+    /// by absolute index, `null` for those that were returned, and behind the last one. Returns the number of
     /// entries: exactly those that hold the scheduled tokens.
     ///
     /// # Errors
@@ -34,8 +34,8 @@ impl KvPool {
         Ok(entries)
     }
 
-    /// Writes the slots of the tokens `tokens` of a sequence: page times the entries of a page, plus the place in
-    /// it. For a compressed group, the slot of an entry is that of each of its tokens.
+    /// Writes the slots of the tokens `tokens` of a sequence: page times the entries of a page, plus the
+    /// place in it. For a compressed group, the slot of an entry is that of each of its tokens.
     ///
     /// # Errors
     /// If a token has no page, or the buffer is too small. The buffer is then unchanged.
@@ -72,13 +72,13 @@ impl KvPool {
         Ok(needed)
     }
 
-    /// Writes FlashInfer's description of a batch: `indptr` of `sequences.len() + 1` entries, the pages of all
-    /// sequences in `indices`, and the entries in the last page of each. Pages that were returned are left out.
-    /// Returns the number of indices.
+    /// Writes FlashInfer's description of a batch: `indptr` of `sequences.len() + 1` entries, the pages of
+    /// all sequences in `indices`, and the entries in the last page of each. Pages that were returned are
+    /// left out. Returns the number of indices.
     ///
     /// # Errors
-    /// If a buffer is too small, or there is no such group or part. The buffers are then unchanged, except for
-    /// entries that nothing describes.
+    /// If a buffer is too small, or there is no such group or part. The buffers are then unchanged, except
+    /// for entries that nothing describes.
     pub fn write_flashinfer(
         &self,
         sequences: &[&Sequence],

@@ -1,7 +1,8 @@
 //! [`KvPool`]: one budget of KV memory for all layer groups of a model, and what is done with it.
 //!
-//! `builder` makes it; `admit` starts sequences; `append` schedules tokens in the open step; `step` closes and
-//! settles steps; `rewind` forks and truncates; `register` feeds the index; `export` writes what kernels read.
+//! `builder` makes it; `admit` starts sequences; `append` schedules tokens in the open step; `step` closes
+//! and settles steps; `rewind` forks and truncates; `register` feeds the index; `export` writes what kernels
+//! read.
 
 mod admit;
 mod append;
@@ -32,7 +33,7 @@ use self::step::StepRecord;
 use self::ticket::Tickets;
 use crate::blocks::Blocks;
 use crate::geometry::{GroupKind, KvGeometry};
-use crate::index::PrefixIndex;
+use crate::index::{PrefixIndex, Tail};
 use crate::{KvError, KvEvent, Result};
 use orlop_alloc::Block;
 use std::collections::VecDeque;
@@ -66,6 +67,7 @@ pub struct KvPool {
     new_blocks: Vec<NewBlock>,
     pages_needed: Vec<u64>,
     demand: Vec<u64>,
+    tails: Vec<Tail>,
 }
 
 impl KvPool {

@@ -1,14 +1,14 @@
 //! Feeding the index: which boundaries a sequence leaves, and with which blocks.
 
 use super::KvPool;
-use super::sequence::owner;
+use super::sequence::{SealedState, owner};
 use crate::geometry::GroupKind;
 use crate::index::{Rank, Tail};
 use crate::pages::NULL;
 
 impl KvPool {
-    /// Returns the tokens until the next position at which a checkpoint is wanted, for a sequence whose model has
-    /// states: a step that ends there saves them. `None` if there is none.
+    /// Returns the tokens until the next position at which a checkpoint is wanted, for a sequence whose model
+    /// has states: a step that ends there saves them. `None` if there is none.
     ///
     /// # Errors
     /// If the sequence is not one of this pool.
@@ -87,14 +87,21 @@ impl KvPool {
 
     /// Registers a boundary, unless the sequence has returned blocks that it needs.
     fn register(&mut self, slot: u32, position: u32, class: u8) {
-        let Some(tails) = self.tails(slot, position) else { return };
+        let mut tails = std::mem::take(&mut self.tails);
+        tails.clear();
+        if self.list_tails(slot, position, &mut tails).is_some() {
+            self.add_to_index(slot, position, &tails, class);
+        }
+        self.tails = tails;
+    }
+
+    fn add_to_index(&mut self, slot: u32, position: u32, tails: &[Tail], class: u8) {
         let rank = self.rank(slot, class);
         let state = &self.sequences[slot as usize];
         let units = (position / self.settings.unit) as usize;
-        let tables = self.index.runs().iter().map(|run| state.tables[run.group].blocks.as_slice());
-        let tables: Vec<&[u32]> = tables.collect();
         let hashes = &state.chain.hashes()[..units];
-        let is_new = self.index.register(&mut self.blocks, hashes, &tables, &tails, rank);
+        let block_at = |group: usize, index: u32| state.tables[group].blocks[index as usize];
+        let is_new = self.index.register(&mut self.blocks, hashes, &block_at, tails, rank);
         for tail in tails.iter().filter(|_| is_new) {
             let group = tail.group as usize;
             let span = self.geometry.groups()[group].span();
@@ -103,17 +110,16 @@ impl KvPool {
         }
     }
 
-    /// Returns the blocks that a boundary keeps; `None` if the sequence has not got one of them.
-    fn tails(&self, slot: u32, position: u32) -> Option<Vec<Tail>> {
+    /// Lists the blocks that a boundary keeps; `None` if the sequence has not got one of them.
+    fn list_tails(&self, slot: u32, position: u32, tails: &mut Vec<Tail>) -> Option<()> {
         let state = self.state(slot);
-        let mut tails = Vec::new();
         for &group in &self.tail_groups {
             let spec = &self.geometry.groups()[group];
             let id = u32::try_from(group).ok()?;
             let table = &state.tables[group].blocks;
             if spec.kind == GroupKind::State {
-                let saved =
-                    state.sealed.iter().find(|sealed| (sealed.position, sealed.group) == (position, group));
+                let is_saved = |sealed: &&SealedState| (sealed.position, sealed.group) == (position, group);
+                let saved = state.sealed.iter().find(is_saved);
                 // The live state is the one at the end, if no step can change it any more.
                 let is_end = position == state.len && state.len == state.settled;
                 let live = table.first().filter(|_| is_end).copied();
@@ -126,14 +132,15 @@ impl KvPool {
                 GroupKind::Window { sinks, .. } => sinks.min(position).div_ceil(span),
                 _ => 0,
             };
-            let (first, last) = (spec.first_token(position) / span, position.div_ceil(span));
-            let first = if spec.first_token(position) == position { last } else { first };
+            let last = position.div_ceil(span);
+            let first = spec.first_token(position);
+            let first = if first == position { last } else { first / span };
             for index in (0..sinks.min(first)).chain(first..last) {
                 let block = table.get(index as usize).copied().filter(|&block| block != NULL)?;
                 tails.push(Tail { group: id, index, block });
             }
         }
-        Some(tails)
+        Some(())
     }
 
     /// Returns the saved states that the sequence needs no more: settled ones but the last.

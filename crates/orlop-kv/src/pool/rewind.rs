@@ -20,13 +20,13 @@ pub struct Truncation {
 }
 
 impl KvPool {
-    /// Takes the tokens behind `len` back: rejected drafts, or an edited text; also those of the prompt that have
-    /// not been scheduled. States return to the last saved
-    /// position, so the sequence may become shorter than `len`.
+    /// Takes the tokens behind `len` back: rejected drafts, or an edited text; also those of the prompt that
+    /// have not been scheduled. States return to the last saved position, so the sequence may become shorter
+    /// than `len`.
     ///
     /// # Errors
-    /// If `len` is behind the end, the sequence is in the open step, or a group has neither the blocks nor a checkpoint to return to. The sequence
-    /// is then unchanged.
+    /// If `len` is behind the end, the sequence is in the open step, or a group has neither the blocks nor a
+    /// checkpoint to return to. The sequence is then unchanged.
     pub fn truncate(&mut self, sequence: &Sequence, len: u32) -> Result<Truncation> {
         self.collect_drops();
         let slot = self.slot(sequence)?;
@@ -175,11 +175,11 @@ impl KvPool {
         self.cut(slot, len);
     }
 
-    /// Starts a sequence with the same tokens. Blocks are shared; a partial block is copied when the fork writes
-    /// to it. The fork is pledged blocks up to `max_tokens` tokens.
+    /// Starts a sequence with the same tokens. Blocks are shared; a partial block is copied when the fork
+    /// writes to it. The fork is pledged blocks up to `max_tokens` tokens.
     ///
     /// # Errors
-    /// If the pledge cannot be given, or the sequence is in the open step. Nothing has changed then.
+    /// If the pledge cannot be given, or the sequence is in the open step. The pool is then unchanged.
     pub fn fork(&mut self, sequence: &Sequence, max_tokens: u32) -> Result<Sequence> {
         self.collect_drops();
         let parent = self.slot(sequence)?;

@@ -8,8 +8,8 @@ use orlop_sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A sequence of a pool. Dropping it, on any thread, returns its blocks when the pool is used next: at once those
-/// that no step in flight may access, the others when the last such step has settled.
+/// A sequence of a pool. Dropping it, on any thread, returns its blocks when the pool is used next: at once
+/// those that no step in flight may access, the others when the last such step has settled.
 #[derive(Debug)]
 pub struct Sequence {
     slot: u32,

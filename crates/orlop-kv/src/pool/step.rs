@@ -1,8 +1,8 @@
 //! Steps: what is scheduled, what is in flight, what has settled.
 //!
 //! One step is open: appends belong to it. `close_step` hands it to the device, `settle` says that the device
-//! has finished it. A block that a sequence lets go of stays pinned until the last step that may access it has
-//! settled.
+//! has finished it. A block that a sequence lets go of stays pinned until the last step that may access it
+//! has settled.
 
 use super::KvPool;
 use super::sequence::owner;
@@ -86,8 +86,8 @@ impl KvPool {
         &self.open.copies
     }
 
-    /// Returns the pages that were handed out in the open step. An engine that must not read stale bytes clears
-    /// them first; those that a copy fills only behind the copied tokens.
+    /// Returns the pages that were handed out in the open step. An engine that must not read stale bytes
+    /// clears them first; those that a copy fills only behind the copied tokens.
     #[must_use]
     pub fn fresh_pages(&self) -> &[FreshPage] {
         &self.open.fresh
@@ -166,8 +166,8 @@ impl KvPool {
         }
     }
 
-    /// Returns the position from which the sequence may go on: its settled tokens, or the boundary just before at
-    /// which a hit could end.
+    /// Returns the position from which the sequence may go on: its settled tokens, or the boundary just
+    /// before at which a hit could end.
     fn last_boundary(&self, slot: u32) -> u32 {
         let (state, unit) = (self.state(slot), self.settings.unit);
         let boundary = state.settled.min(state.chain.known()) / unit * unit;
@@ -176,7 +176,8 @@ impl KvPool {
     }
 
     /// Returns the blocks that no query attends to after the settled tokens, or after the boundary that the
-    /// sequence would leave if it ended now. Steps in flight have later queries, so there is nothing to wait for.
+    /// sequence would leave if it ended now. Steps in flight have later queries, so there is nothing to wait
+    /// for.
     fn return_window_blocks(&mut self, slot: u32) {
         for group in 0..self.geometry.groups().len() {
             let spec = &self.geometry.groups()[group];

@@ -1,8 +1,8 @@
 //! Tickets: transfers that the engine runs beside the steps.
 //!
 //! A ticket pins its blocks until it is completed or its lease ends, whatever happens to the sequence. A load
-//! gets its pages like an append, so none that a step in flight may still access. A store reads tokens that have
-//! settled, which the type of the call cannot get around: it takes no others.
+//! gets its pages like an append, so none that a step in flight may still access. A store reads tokens that
+//! have settled, which the type of the call cannot get around: it takes no others.
 
 use super::{KvPool, Sequence};
 use crate::geometry::GroupKind;
@@ -57,10 +57,10 @@ impl Tickets {
 }
 
 impl KvPool {
-    /// Appends `tokens` tokens whose content a transfer provides, and returns its ticket and the pages to write.
-    /// The sequence cannot be appended to until the ticket is completed. If the first page has tokens already, a
-    /// [copy](Self::copies) of the open step may come first: the transfer then follows that step. The lease ends `lease` milliseconds
-    /// after the present [time](Self::set_time).
+    /// Appends `tokens` tokens whose content a transfer provides, and returns its ticket and the pages to
+    /// write. The sequence cannot be appended to until the ticket is completed. If the first page has tokens
+    /// already, a [copy](Self::copies) of the open step may come first: the transfer then follows that step.
+    /// The lease ends `lease` milliseconds after the present [time](Self::set_time).
     ///
     /// # Errors
     /// As [`append`](Self::append), or if the model has states or the sequence has steps in flight.
@@ -90,8 +90,8 @@ impl KvPool {
         Ok((self.tickets.issue(blocks, lease, Some((slot, generation, before))), pages))
     }
 
-    /// Returns a ticket and the pages for a transfer that reads `tokens` settled tokens from the start, of the
-    /// groups that keep every token.
+    /// Returns a ticket and the pages for a transfer that reads `tokens` settled tokens from the start, of
+    /// the groups that keep every token.
     ///
     /// # Errors
     /// If fewer tokens have settled.

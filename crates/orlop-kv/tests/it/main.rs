@@ -5,3 +5,4 @@ mod cases;
 mod mirror;
 mod oracle;
 mod random;
+mod stamps;

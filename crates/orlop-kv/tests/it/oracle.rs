@@ -1,9 +1,10 @@
 //! The oracle: a device that runs each step as late as it may, and stamps what it writes.
 //!
-//! A step that is closed runs when it settles, with the tables that were exported when it was closed. Loads, on
-//! another stream, write at once. So a page that is handed out too early is written under a step that still reads
-//! it, and the step finds a wrong stamp.
+//! A step that is closed runs when it settles, with the tables that were exported when it was closed. Loads,
+//! on another stream, write at once. So a page that is handed out too early is written under a step that
+//! still reads it, and the step finds a wrong stamp.
 
+use crate::stamps::{first_attended, stamp};
 use orlop_kv::{
     Admission, AdmissionRequest, ChainFields, GroupKind, KvError, KvPool, KvPoolBuilder, KvStats, PageCopy,
     Sequence, StepId, Tenant, TicketId,
@@ -44,17 +45,6 @@ pub(crate) struct Oracle {
     memory: Vec<u64>,
     in_flight: VecDeque<Launch>,
     pub(crate) running: Vec<Running>,
-}
-
-fn mix(a: u64, b: u64) -> u64 {
-    let x = (a ^ b.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x ^ (x >> 29)
-}
-
-/// The stamp of a position: its tokens so far, the position, the group and the layer.
-fn stamp(tokens: &[u32], position: u32, group: usize, layer: u32) -> u64 {
-    let prefix = tokens[..=position as usize].iter().fold(7, |hash, &token| mix(hash, token.into()));
-    mix(mix(prefix, position.into()), mix(group as u64, layer.into()))
 }
 
 impl Oracle {
@@ -406,24 +396,5 @@ impl Oracle {
         for &(slot, value) in reads {
             assert_eq!(self.word(slot), value, "slot {slot} in {step:?}");
         }
-    }
-}
-
-fn first_attended(kind: GroupKind, position: u32) -> u32 {
-    match kind {
-        GroupKind::Window { tokens, .. } => (position + 1).saturating_sub(tokens),
-        GroupKind::Chunked { tokens } => position / tokens * tokens,
-        _ => 0,
-    }
-}
-
-/// A small generator of random numbers.
-#[derive(Debug, Clone)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, end: u32) -> u32 {
-        self.0 = mix(self.0.wrapping_add(1), 0x1234_5678);
-        u32::try_from((self.0 >> 33) % u64::from(end)).unwrap()
     }
 }

@@ -1,7 +1,8 @@
 //! Random operations under the oracle, for every kind of group.
 
 use crate::mirror::Mirror;
-use crate::oracle::{ENTRY, Oracle, Random};
+use crate::oracle::{ENTRY, Oracle};
+use crate::stamps::Random;
 use orlop_kv::{AdmissionRequest, CheckpointPolicy, KvError, KvGeometry, KvPool, LayerGroup, Visibility};
 
 fn geometries() -> Vec<(&'static str, Vec<LayerGroup>)> {
