@@ -31,6 +31,10 @@
     doc = "| [`exec`] | execution plans: tensors at planned places, lent step by step | `orlop-exec` |"
 )]
 #![cfg_attr(
+    feature = "kv",
+    doc = "| [`kv`] | paged KV memory: layer groups, prefix reuse, admission | `orlop-kv` |"
+)]
+#![cfg_attr(
     feature = "trace",
     doc = "| [`trace`] | recordings of allocators: record, read, write | `orlop-trace` |"
 )]
@@ -73,6 +77,8 @@ pub use orlop_device as device;
 pub use orlop_exec as exec;
 #[cfg(feature = "files")]
 pub use orlop_host::files;
+#[cfg(feature = "kv")]
+pub use orlop_kv as kv;
 #[cfg(feature = "lab")]
 pub use orlop_lab as lab;
 #[cfg(feature = "onnx")]

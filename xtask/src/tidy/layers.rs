@@ -6,7 +6,7 @@ use super::Violation;
 use crate::workspace::Member;
 
 /// Each crate with its direct layers. It may use those, and everything below them.
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
     ("orlop-host", &["orlop-core"]),
@@ -17,11 +17,12 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("orlop-tensor", &["orlop-context"]),
     ("orlop-cuda", &["orlop-device"]),
     ("orlop-exec", &["orlop-tensor", "orlop-plan"]),
+    ("orlop-kv", &["orlop-context"]),
     ("orlop-trace", &["orlop-context"]),
     ("orlop-lab", &["orlop-trace", "orlop-device", "orlop-plan"]),
     ("orlop-onnx", &["orlop-plan", "orlop-exec"]),
     ("orlop-torch", &["orlop-cuda"]),
-    ("orlop", &["orlop-cuda", "orlop-exec", "orlop-lab", "orlop-onnx"]),
+    ("orlop", &["orlop-cuda", "orlop-exec", "orlop-kv", "orlop-lab", "orlop-onnx"]),
     ("orlop-cli", &["orlop"]),
     ("orlop-race", &[]),
     ("orlop-testkit", &["orlop-tensor", "orlop-device", "orlop-race"]),

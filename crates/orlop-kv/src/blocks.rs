@@ -1,0 +1,426 @@
+//! Blocks: the pages of one group's tokens, with who uses them.
+//!
+//! A block is *used* by sequences, *pinned* by these, by steps in flight and by tickets, and *cached* by the
+//! index. Its pages are live as long as it is pinned, idle while only the index has it, and free afterwards.
+//!
+//! # Pledges
+//!
+//! A sequence is pledged the pages that it may still need. A block that it allocates is taken from its
+//! pledge, and it is the block's *owner*; when the block is no longer live, the owner gets its pages back. If
+//! the owner lets go of a block of a rolling group (a window, a chunk, a state) that another sequence still
+//! uses, the owner gets the pages back at once and the block is an *orphan*: the other sequence was pledged a
+//! block of its own for it, so the sum of the pledges is too high by its pages. Hence what must remain
+//! available is the pledges less the orphans.
+
+use crate::geometry::{GroupKind, KvGeometry};
+use crate::pages::{LargePages, NO_OWNER, NULL};
+
+/// The owner of blocks that others use after their owner let go of them.
+const ORPHAN: u32 = u32::MAX;
+
+/// What the pool knows of a block.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BlockRecord {
+    /// Sequences that have the block in a table.
+    pub(crate) users: u32,
+    /// Users, steps in flight that may access the block, and tickets.
+    pub(crate) pins: u32,
+    /// Entries of the index.
+    pub(crate) cached: u32,
+    /// Tokens from the block's start that the index or another sequence refers to: they must not be written.
+    pub(crate) valid: u32,
+    owner: u32,
+    /// Distinguishes owners that had the same number.
+    owner_generation: u32,
+    tenant: u32,
+}
+
+#[derive(Debug)]
+struct GroupBlocks {
+    class: u32,
+    parts: usize,
+    /// Whether sequences return blocks before they end.
+    is_rolling: bool,
+    records: Vec<BlockRecord>,
+    /// `parts` pages for each block.
+    pages: Vec<u32>,
+    unused: Vec<u32>,
+}
+
+impl GroupBlocks {
+    fn pages(&self, block: u32) -> &[u32] {
+        &self.pages[block as usize * self.parts..][..self.parts]
+    }
+}
+
+/// The bytes that a tenant's blocks hold while they are pinned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TenantUse {
+    pub(crate) live: u64,
+    pub(crate) quota: u64,
+}
+
+/// The blocks of all groups and their pages.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    pub(crate) pages: LargePages,
+    groups: Vec<GroupBlocks>,
+    pub(crate) tenants: Vec<TenantUse>,
+    /// Bytes of blocks that sequences use.
+    pub(crate) used_bytes: u64,
+    /// Pledged pages: by owner, then class.
+    pledges: Vec<u64>,
+    /// The sequences that had each owner's number before.
+    generations: Vec<u32>,
+    /// Pages by class: pledged, and of orphans.
+    pledged: Vec<u64>,
+    orphans: Vec<u64>,
+}
+
+impl Blocks {
+    pub(crate) fn new(geometry: &KvGeometry, large_pages: u32) -> Self {
+        let groups = geometry.pages().iter().zip(geometry.groups()).map(|(pages, group)| GroupBlocks {
+            class: pages.class,
+            parts: pages.parts as usize,
+            is_rolling: matches!(
+                group.kind,
+                GroupKind::Window { .. } | GroupKind::Chunked { .. } | GroupKind::State
+            ),
+            records: Vec::new(),
+            pages: Vec::new(),
+            unused: Vec::new(),
+        });
+        let classes = geometry.classes().len();
+        Self {
+            pages: LargePages::new(geometry, large_pages),
+            groups: groups.collect(),
+            tenants: Vec::new(),
+            used_bytes: 0,
+            pledges: vec![0; classes],
+            generations: vec![0],
+            pledged: vec![0; classes],
+            orphans: vec![0; classes],
+        }
+    }
+
+    pub(crate) fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    pub(crate) fn record(&self, group: usize, block: u32) -> &BlockRecord {
+        &self.groups[group].records[block as usize]
+    }
+
+    /// Returns `true` if a sequence that takes this block is charged for it: it is idle, and of a rolling
+    /// group.
+    pub(crate) fn is_charged_when_used(&self, group: usize, block: u32) -> bool {
+        self.groups[group].is_rolling && self.record(group, block).pins == 0
+    }
+
+    pub(crate) fn set_valid(&mut self, group: usize, block: u32, tokens: u32) {
+        let record = &mut self.groups[group].records[block as usize];
+        record.valid = record.valid.max(tokens);
+    }
+
+    /// Returns `true` if the sequence may write tokens from `from` on, counted from the block's start.
+    pub(crate) fn may_write(&self, group: usize, block: u32, owner: u32, from: u32) -> bool {
+        let record = self.record(group, block);
+        let is_alone = record.users == 1;
+        let is_owner = self.live_owner(record) == Some(owner);
+        (is_alone && record.cached == 0) || ((is_alone || is_owner) && from >= record.valid)
+    }
+
+    /// Returns the owner of a block whose sequence has not ended.
+    fn live_owner(&self, record: &BlockRecord) -> Option<u32> {
+        let is_owned = record.owner != NO_OWNER && record.owner != ORPHAN;
+        let is_alive = || self.generations[record.owner as usize] == record.owner_generation;
+        (is_owned && is_alive()).then_some(record.owner)
+    }
+
+    fn set_owner(&mut self, group: usize, block: u32, owner: u32) {
+        let generation = self.generations[owner as usize];
+        let record = &mut self.groups[group].records[block as usize];
+        (record.owner, record.owner_generation) = (owner, generation);
+    }
+
+    /// Returns the pages of a block, one for each part.
+    pub(crate) fn pages_of(&self, group: usize, block: u32) -> &[u32] {
+        self.groups[group].pages(block)
+    }
+
+    /// Returns the page size of a group and the pages of a block.
+    pub(crate) fn class_and_parts(&self, group: usize) -> (usize, u64) {
+        (self.groups[group].class as usize, self.groups[group].parts as u64)
+    }
+
+    /// Returns the bytes of a block.
+    pub(crate) fn block_bytes(&self, group: usize) -> u64 {
+        let (class, parts) = self.class_and_parts(group);
+        if parts == 0 { 0 } else { self.pages.classes()[class].bytes * parts }
+    }
+
+    /// Makes room for the lists and pledges of an owner.
+    pub(crate) fn add_owner(&mut self, owner: u32) {
+        self.pages.add_owner(owner);
+        let needed = (owner as usize + 1) * self.pledged.len();
+        if self.pledges.len() < needed {
+            self.pledges.resize(needed, 0);
+            self.generations.resize(owner as usize + 1, 0);
+        }
+    }
+
+    /// Pledges pages by class.
+    pub(crate) fn pledge(&mut self, owner: u32, pages: &[u64]) {
+        let start = owner as usize * self.pledged.len();
+        for (class, &pages) in pages.iter().enumerate() {
+            self.pledges[start + class] += pages;
+            self.pledged[class] += pages;
+        }
+    }
+
+    /// Takes back what remains of a pledge: the owner's sequence has ended.
+    pub(crate) fn end_pledge(&mut self, owner: u32) {
+        let generation = &mut self.generations[owner as usize];
+        *generation = generation.wrapping_add(1);
+        let start = owner as usize * self.pledged.len();
+        for (pledge, total) in self.pledges[start..].iter_mut().zip(&mut self.pledged) {
+            *total -= std::mem::take(pledge);
+        }
+    }
+
+    /// Writes to `needs` the pages that must remain available if `owner` takes `pages` besides.
+    pub(crate) fn demand(&self, owner: u32, pages: &[u64], needs: &mut Vec<u64>) {
+        needs.clear();
+        let start = owner as usize * self.pledged.len();
+        for (class, &pages) in pages.iter().enumerate() {
+            let rest = self.pledged[class] - pages.min(self.pledges[start + class]);
+            needs.push(pages + rest.saturating_sub(self.orphans[class]));
+        }
+    }
+
+    fn credit(&mut self, group: usize, owner: u32) {
+        let (class, parts) = self.class_and_parts(group);
+        self.pledges[owner as usize * self.pledged.len() + class] += parts;
+        self.pledged[class] += parts;
+    }
+
+    fn charge(&mut self, group: usize, owner: u32) {
+        let (class, parts) = self.class_and_parts(group);
+        let pledge = &mut self.pledges[owner as usize * self.pledged.len() + class];
+        let taken = parts.min(*pledge);
+        *pledge -= taken;
+        self.pledged[class] -= taken;
+    }
+
+    /// Allocates a block for a sequence, without evicting. `needs` are the pages by class that must be
+    /// available, this block's included; they are taken off. `None` if pages are missing: nothing is then
+    /// taken.
+    pub(crate) fn allocate(
+        &mut self,
+        group: usize,
+        owner: u32,
+        tenant: u32,
+        needs: &mut [u64],
+    ) -> Option<u32> {
+        let blocks = &mut self.groups[group];
+        let (class, at) = (blocks.class, blocks.class as usize);
+        let id = blocks.unused.pop().unwrap_or_else(|| {
+            blocks.records.push(BlockRecord::default());
+            blocks.pages.resize(blocks.pages.len() + blocks.parts, NULL);
+            u32::try_from(blocks.records.len() - 1).unwrap_or(NULL)
+        });
+        let start = id as usize * blocks.parts;
+        for part in 0..blocks.parts {
+            let may_occupy = self.pages.may_occupy(class, needs);
+            let Some(page) = self.pages.take(class, owner, may_occupy) else {
+                for &page in &blocks.pages[start..start + part] {
+                    self.pages.set_idle(class, page);
+                    self.pages.free(class, page);
+                    needs[at] += 1;
+                }
+                blocks.unused.push(id);
+                return None;
+            };
+            blocks.pages[start + part] = page;
+            needs[at] = needs[at].saturating_sub(1);
+        }
+        blocks.records[id as usize] = BlockRecord { users: 1, pins: 1, tenant, ..BlockRecord::default() };
+        self.set_owner(group, id, owner);
+        self.charge(group, owner);
+        let bytes = self.block_bytes(group);
+        self.used_bytes += bytes;
+        self.tenants[tenant as usize].live += bytes;
+        Some(id)
+    }
+
+    /// Adds a sequence to the users. It becomes the owner of a rolling group's block that was idle.
+    pub(crate) fn add_user(&mut self, group: usize, block: u32, owner: u32) {
+        let is_rolling = self.groups[group].is_rolling;
+        let record = &mut self.groups[group].records[block as usize];
+        record.users += 1;
+        let (is_first, was_idle) = (record.users == 1, record.pins == 0);
+        if was_idle && is_rolling {
+            self.set_owner(group, block, owner);
+            self.charge(group, owner);
+        } else if is_first && !was_idle {
+            // Pinned by a step or a ticket only: its owner has let go of it.
+            self.leave_to_others(group, block);
+        }
+        if is_first {
+            self.used_bytes += self.block_bytes(group);
+        }
+        self.pin(group, block);
+    }
+
+    /// Adds a sequence to the users of a fork's blocks, which another sequence uses. Tokens before `len` must
+    /// not be written by others.
+    pub(crate) fn share(&mut self, group: usize, blocks: &[u32], span: u32, len: u32) {
+        let records = &mut self.groups[group].records;
+        let mut left = len;
+        for &block in blocks {
+            if block != NULL {
+                let record = &mut records[block as usize];
+                record.users += 1;
+                record.pins += 1;
+                record.valid = record.valid.max(left.min(span));
+            }
+            left = left.saturating_sub(span);
+        }
+    }
+
+    /// Ends a sequence's use; the pin stays.
+    pub(crate) fn remove_user(&mut self, group: usize, block: u32, owner: u32) {
+        let record = &mut self.groups[group].records[block as usize];
+        record.users -= 1;
+        if record.users == 0 {
+            self.used_bytes -= self.block_bytes(group);
+        } else if self.live_owner(self.record(group, block)) == Some(owner) {
+            self.leave_to_others(group, block);
+        }
+    }
+
+    /// The owner, if there is one, gets the pages of a block back that others use.
+    fn leave_to_others(&mut self, group: usize, block: u32) {
+        let Some(owner) = self.live_owner(self.record(group, block)) else { return };
+        let (class, parts) = self.class_and_parts(group);
+        let is_rolling = self.groups[group].is_rolling;
+        let record = &mut self.groups[group].records[block as usize];
+        record.owner = if is_rolling { ORPHAN } else { NO_OWNER };
+        if is_rolling {
+            self.orphans[class] += parts;
+            self.credit(group, owner);
+        }
+    }
+
+    pub(crate) fn pin(&mut self, group: usize, block: u32) {
+        let blocks = &mut self.groups[group];
+        let record = &mut blocks.records[block as usize];
+        record.pins += 1;
+        if record.pins == 1 {
+            let tenant = record.tenant as usize;
+            for &page in blocks.pages(block) {
+                self.pages.set_live(blocks.class, page);
+            }
+            self.tenants[tenant].live += self.block_bytes(group);
+        }
+    }
+
+    pub(crate) fn unpin(&mut self, group: usize, block: u32) {
+        let record = &mut self.groups[group].records[block as usize];
+        record.pins -= 1;
+        if record.pins > 0 {
+            return;
+        }
+        let bytes = self.block_bytes(group);
+        let blocks = &mut self.groups[group];
+        let record = &mut blocks.records[block as usize];
+        let (is_free, is_orphan) = (record.cached == 0, record.owner == ORPHAN);
+        let former = *record;
+        record.owner = NO_OWNER;
+        self.tenants[record.tenant as usize].live -= bytes;
+        for &page in blocks.pages(block) {
+            self.pages.set_idle(blocks.class, page);
+        }
+        if is_orphan {
+            let (class, parts) = self.class_and_parts(group);
+            self.orphans[class] -= parts;
+        } else if let Some(owner) = self.live_owner(&former) {
+            self.credit(group, owner);
+        }
+        if is_free {
+            self.free(group, block);
+        }
+    }
+
+    /// Adds an entry of the index, which refers to the block's first `valid` tokens.
+    pub(crate) fn cache(&mut self, group: usize, block: u32, valid: u32) {
+        self.groups[group].records[block as usize].cached += 1;
+        self.set_valid(group, block, valid);
+    }
+
+    /// Removes an entry of the index.
+    pub(crate) fn uncache(&mut self, group: usize, block: u32) {
+        let record = &mut self.groups[group].records[block as usize];
+        record.cached -= 1;
+        if record.cached == 0 && record.pins == 0 {
+            self.free(group, block);
+        }
+    }
+
+    fn free(&mut self, group: usize, block: u32) {
+        let blocks = &mut self.groups[group];
+        for part in 0..blocks.parts {
+            self.pages.free(blocks.class, blocks.pages[block as usize * blocks.parts + part]);
+        }
+        blocks.unused.push(block);
+    }
+
+    /// Returns the blocks of a group that are not free, with their records.
+    pub(crate) fn allocated(&self, group: usize) -> impl Iterator<Item = (u32, &BlockRecord)> + '_ {
+        let records = self.groups[group].records.iter();
+        (0..).zip(records).filter(|(_, record)| record.pins > 0 || record.cached > 0)
+    }
+
+    /// Returns the bytes of metadata: records and page ids.
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        let group = |group: &GroupBlocks| {
+            group.records.capacity() * size_of::<BlockRecord>()
+                + (group.pages.capacity() + group.unused.capacity()) * size_of::<u32>()
+        };
+        self.groups.iter().map(group).sum()
+    }
+
+    /// Checks that every page is in one place, and the sums. Returns the first violation.
+    pub(crate) fn verify(&self) -> Result<(), &'static str> {
+        self.pages.verify()?;
+        let classes = self.pages.classes().len();
+        let (mut live, mut idle, mut orphans) = (vec![0; classes], vec![0; classes], vec![0; classes]);
+        let (mut used, mut tenants) = (0, vec![0; self.tenants.len()]);
+        for (index, group) in self.groups.iter().enumerate() {
+            let (class, parts) = (group.class as usize, group.parts as u64);
+            for (_, record) in self.allocated(index) {
+                if record.pins < record.users {
+                    return Err("a used block is not pinned");
+                }
+                let count = if record.pins > 0 { &mut live[class] } else { &mut idle[class] };
+                *count += parts;
+                used += if record.users > 0 { self.block_bytes(index) } else { 0 };
+                if record.pins > 0 {
+                    tenants[record.tenant as usize] += self.block_bytes(index);
+                }
+                orphans[class] += if record.owner == ORPHAN { parts } else { 0 };
+            }
+        }
+        for (class, (&live, &idle)) in self.pages.classes().iter().zip(live.iter().zip(&idle)) {
+            if (class.live, class.idle) != (live, idle) {
+                return Err("the live or idle pages of a class");
+            }
+        }
+        let by_class = |class| self.pledges.iter().skip(class).step_by(classes).sum::<u64>();
+        if (0..classes).any(|class| by_class(class) != self.pledged[class]) || orphans != self.orphans {
+            return Err("the sum of the pledges");
+        }
+        let lives_agree = self.tenants.iter().map(|tenant| tenant.live).eq(tenants);
+        if used == self.used_bytes && lives_agree { Ok(()) } else { Err("the bytes in use") }
+    }
+}

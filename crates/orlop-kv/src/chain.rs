@@ -1,0 +1,310 @@
+//! Keys of prefixes: keyed 128-bit hashes, chained over match units.
+//!
+//! The hash is SipHash-2-4 with 128-bit output under a secret key, a pseudo-random function: without the
+//! secret no collisions can be searched for. Every field has a type tag and a length, so that no two lists of
+//! fields have the same bytes. Processes with the same secret compute the same keys.
+
+use siphasher::sip128::SipHasher24;
+
+/// The secret key of the hashes. Pools that exchange keys have the same.
+pub type ChainSecret = [u8; 16];
+
+/// Whose prefixes a request may reuse. There is no default: the choice is the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tenant<'a> {
+    /// Prefixes are shared with every other request that says so.
+    Shared,
+    /// Prefixes are shared within this tenant only.
+    Named(&'a str),
+}
+
+/// An adapter of the weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Adapter<'a> {
+    /// The adapter's name.
+    pub name: &'a str,
+    /// Changes when the adapter is loaded again.
+    pub generation: u64,
+}
+
+/// An image or a sound in place of tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct MediaSpan {
+    /// The first token.
+    pub position: u32,
+    /// The number of tokens.
+    pub tokens: u32,
+    /// A cryptographic digest of the content. All of it goes into the key.
+    pub digest: Box<[u8]>,
+}
+
+/// Everything besides the tokens that the content of KV memory depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct ChainFields<'a> {
+    /// Whose prefixes are reused.
+    pub tenant: Tenant<'a>,
+    /// The revision of the weights.
+    pub weights: &'a str,
+    /// The data type and the layout of the entries, as the engine names them.
+    pub layout: &'a str,
+    /// The adapter.
+    pub adapter: Option<Adapter<'a>>,
+    /// A salt of the request; empty without one.
+    pub salt: &'a [u8],
+    /// Media in the prompt, by position.
+    pub media: &'a [MediaSpan],
+}
+
+impl<'a> ChainFields<'a> {
+    /// Creates the fields of a request without adapter, salt and media.
+    #[must_use]
+    pub fn new(tenant: Tenant<'a>, weights: &'a str, layout: &'a str) -> Self {
+        Self { tenant, weights, layout, adapter: None, salt: &[], media: &[] }
+    }
+}
+
+/// The type tags of hashed fields.
+#[derive(Clone, Copy)]
+enum FieldTag {
+    Geometry = 1,
+    Shared,
+    Tenant,
+    Weights,
+    Layout,
+    AdapterName,
+    AdapterGeneration,
+    Salt,
+    Parent,
+    Tokens,
+    MediaPosition,
+    MediaDigest,
+}
+
+/// The bytes of tagged fields, which are hashed at once.
+#[derive(Debug, Clone, Default)]
+struct Fields(Vec<u8>);
+
+impl Fields {
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn tag(&mut self, tag: FieldTag, bytes: usize) {
+        // The tag and the length in one word; lengths are below 2^56.
+        self.0.extend_from_slice(&(((bytes as u64) << 8) | tag as u64).to_le_bytes());
+    }
+
+    fn field(&mut self, tag: FieldTag, bytes: &[u8]) {
+        self.tag(tag, bytes.len());
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn tokens(&mut self, tokens: &[u32]) {
+        self.tag(FieldTag::Tokens, tokens.len() * 4);
+        let start = self.0.len();
+        self.0.resize(start + tokens.len() * 4, 0);
+        for (place, token) in self.0[start..].chunks_exact_mut(4).zip(tokens) {
+            place.copy_from_slice(&token.to_le_bytes());
+        }
+    }
+
+    fn hash(&self, secret: &ChainSecret) -> u128 {
+        SipHasher24::new_with_key(secret).hash(&self.0).as_u128()
+    }
+}
+
+/// The hashes of one sequence's match units, as far as its tokens are known.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Chain {
+    secret: ChainSecret,
+    unit: u32,
+    seed: u128,
+    media: Vec<MediaSpan>,
+    hashes: Vec<u128>,
+    /// Tokens after the last complete unit.
+    tail: Vec<u32>,
+    /// Scratch memory for the fields of a unit.
+    unit_fields: Fields,
+}
+
+impl Chain {
+    /// Starts a chain without tokens. `geometry` is a text that differs between geometries.
+    pub(crate) fn new(secret: &ChainSecret, unit: u32, geometry: &str, fields: &ChainFields<'_>) -> Self {
+        let mut start = Fields::default();
+        start.field(FieldTag::Geometry, geometry.as_bytes());
+        match fields.tenant {
+            Tenant::Shared => start.field(FieldTag::Shared, &[]),
+            Tenant::Named(name) => start.field(FieldTag::Tenant, name.as_bytes()),
+        }
+        start.field(FieldTag::Weights, fields.weights.as_bytes());
+        start.field(FieldTag::Layout, fields.layout.as_bytes());
+        if let Some(adapter) = fields.adapter {
+            start.field(FieldTag::AdapterName, adapter.name.as_bytes());
+            start.field(FieldTag::AdapterGeneration, &adapter.generation.to_le_bytes());
+        }
+        start.field(FieldTag::Salt, fields.salt);
+        let (media, seed) = (fields.media.to_vec(), start.hash(secret));
+        Self { secret: *secret, unit, seed, media, hashes: Vec::new(), tail: Vec::new(), unit_fields: start }
+    }
+
+    /// Appends known tokens.
+    pub(crate) fn push(&mut self, mut tokens: &[u32]) {
+        let unit = self.unit as usize;
+        if !self.tail.is_empty() {
+            let (first, rest) = tokens.split_at(tokens.len().min(unit - self.tail.len()));
+            self.tail.extend_from_slice(first);
+            tokens = rest;
+            if self.tail.len() == unit {
+                let tail = std::mem::take(&mut self.tail);
+                self.push_unit(&tail);
+                self.tail = tail;
+                self.tail.clear();
+            }
+        }
+        let mut units = tokens.chunks_exact(unit);
+        for tokens in &mut units {
+            self.push_unit(tokens);
+        }
+        self.tail.extend_from_slice(units.remainder());
+    }
+
+    fn push_unit(&mut self, tokens: &[u32]) {
+        let parent = self.hashes.last().copied().unwrap_or(self.seed);
+        self.unit_fields.clear();
+        self.unit_fields.field(FieldTag::Parent, &parent.to_le_bytes());
+        self.unit_fields.tokens(tokens);
+        let start = self.hashes.len() as u64 * u64::from(self.unit);
+        let end = start + u64::from(self.unit);
+        for span in &self.media {
+            let first = u64::from(span.position);
+            if first < end && first + u64::from(span.tokens) > start {
+                self.unit_fields.field(FieldTag::MediaPosition, &first.to_le_bytes());
+                self.unit_fields.field(FieldTag::MediaDigest, &span.digest);
+            }
+        }
+        self.hashes.push(self.unit_fields.hash(&self.secret));
+    }
+
+    /// Forgets the tokens from `len` on. Returns `false` if `len` is inside a hashed unit, whose tokens are
+    /// not kept: the chain then ends with the unit before it, and the caller pushes the rest again.
+    pub(crate) fn truncate(&mut self, len: u32) -> bool {
+        let hashed = self.hashes.len() as u64 * u64::from(self.unit);
+        if u64::from(len) >= hashed {
+            let kept = usize::try_from(u64::from(len) - hashed).unwrap_or(usize::MAX);
+            self.tail.truncate(kept);
+            return true;
+        }
+        self.hashes.truncate((len / self.unit) as usize);
+        self.tail.clear();
+        len.is_multiple_of(self.unit)
+    }
+
+    /// Returns the hashes of the complete units.
+    pub(crate) fn hashes(&self) -> &[u128] {
+        &self.hashes
+    }
+
+    /// Returns the number of known tokens.
+    pub(crate) fn known(&self) -> u32 {
+        u32::try_from(self.hashes.len() as u64 * u64::from(self.unit) + self.tail.len() as u64)
+            .unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn reserve(&mut self, tokens: u32) {
+        let units = (tokens / self.unit) as usize;
+        self.hashes.reserve(units.saturating_sub(self.hashes.len()));
+        self.tail.reserve(self.unit as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashes(fields: &ChainFields<'_>, tokens: &[u32]) -> Vec<u128> {
+        hashes_with(&[7; 16], fields, tokens)
+    }
+
+    fn hashes_with(secret: &ChainSecret, fields: &ChainFields<'_>, tokens: &[u32]) -> Vec<u128> {
+        let mut chain = Chain::new(secret, 16, "geometry", fields);
+        chain.push(tokens);
+        chain.hashes().to_vec()
+    }
+
+    fn tokens(count: u32) -> Vec<u32> {
+        (0..count).map(|token| token * 7 + 1).collect()
+    }
+
+    #[test]
+    fn fields_do_not_run_into_each_other() {
+        let base = ChainFields::new(Tenant::Shared, "w", "bf16");
+        let adapter = |name| Some(Adapter { name, generation: 0 });
+        let all = [
+            ChainFields { adapter: adapter("x"), ..base },
+            ChainFields { salt: b"x", ..base },
+            ChainFields { adapter: adapter("a"), salt: b"b", ..base },
+            ChainFields { adapter: adapter("b"), salt: b"a", ..base },
+            ChainFields { tenant: Tenant::Named("org_1"), salt: b"2345", ..base },
+            ChainFields { tenant: Tenant::Named("org_12345"), ..base },
+            ChainFields { tenant: Tenant::Named(""), ..base },
+            base,
+            ChainFields { adapter: Some(Adapter { name: "x", generation: 1 }), ..base },
+        ];
+        let mut keys: Vec<u128> = all.iter().map(|fields| hashes(fields, &tokens(16))[0]).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), all.len());
+    }
+
+    #[test]
+    fn the_secret_decides_and_nothing_else_does() {
+        let fields = ChainFields::new(Tenant::Shared, "w", "bf16");
+        for count in 16..1016 {
+            let tokens: Vec<u32> = (0..16).map(|at| at * count).collect();
+            let first = hashes(&fields, &tokens);
+            assert_eq!(first, hashes(&fields, &tokens));
+            assert_ne!(first, hashes_with(&[8; 16], &fields, &tokens));
+        }
+        // Equal in every process: this figure is part of the format of exchanged keys.
+        let fixed = hashes(&fields, &tokens(16))[0];
+        assert_eq!(fixed, FIXED, "{fixed:#x}");
+    }
+
+    const FIXED: u128 = 0x520d_7228_4d98_f5d0_fe5f_a822_d0f5_9a7a;
+
+    #[test]
+    fn media_count_from_the_first_unit_that_they_touch() {
+        let span = |position, digest: &[u8]| MediaSpan { position, tokens: 8, digest: digest.into() };
+        let base = ChainFields::new(Tenant::Shared, "w", "bf16");
+        let with = |media: &[MediaSpan]| hashes(&ChainFields { media, ..base }, &tokens(64));
+        let (early, late) = (with(&[span(20, b"a")]), with(&[span(36, b"a")]));
+        assert_eq!(early[0], late[0]);
+        assert_ne!(early[1], late[1]);
+        let swapped = with(&[span(20, b"b"), span(36, b"a")]);
+        let both = with(&[span(20, b"a"), span(36, b"b")]);
+        assert_eq!((both[0], both[1] == swapped[1]), (swapped[0], false));
+        // Digests that differ in their last byte only.
+        let (mut x, mut y) = ([0; 32], [0; 32]);
+        (x[31], y[31]) = (1, 2);
+        assert_ne!(with(&[span(0, &x)])[0], with(&[span(0, &y)])[0]);
+        // The position counts inside a unit, too.
+        assert_ne!(with(&[span(16, b"a")])[1], with(&[span(17, b"a")])[1]);
+    }
+
+    #[test]
+    fn pieces_and_the_whole_have_the_same_hashes() {
+        let fields = ChainFields::new(Tenant::Shared, "w", "bf16");
+        let all = tokens(100);
+        for piece in [1, 3, 16, 17, 40] {
+            let mut chain = Chain::new(&[7; 16], 16, "geometry", &fields);
+            all.chunks(piece).for_each(|tokens| chain.push(tokens));
+            assert_eq!(chain.hashes(), hashes(&fields, &all));
+            assert_eq!(chain.known(), 100);
+            assert!(chain.truncate(97));
+            assert!(!chain.truncate(90));
+            assert_eq!(chain.known(), 80);
+            chain.push(&all[80..]);
+            assert_eq!(chain.hashes(), hashes(&fields, &all));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Eviction: which boundary goes next, and what goes with it.
+//!
+//! Candidates are in a heap by rank, then by last use. A use changes only the boundary: its entry in the heap
+//! is corrected when it comes up. A boundary whose blocks are in use is parked until a sequence ends.
+//!
+//! A boundary takes along the units behind the one before it, if nothing else follows them: no hit could
+//! reach them any more.
+
+use super::node::Boundary;
+use super::{PrefixIndex, ROOT};
+use crate::blocks::Blocks;
+use crate::{KvEvent, RemovalReason};
+use std::cmp::Reverse;
+
+/// The class of a boundary in the order of eviction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    /// 0 for fillers; otherwise 1 + the priority.
+    pub(crate) class: u8,
+    /// Whether it was hit, if hits protect.
+    pub(crate) is_protected: bool,
+    /// When the priority ends, in the caller's milliseconds.
+    pub(crate) expires: Option<u64>,
+    /// The class after a hit.
+    pub(crate) normal: u8,
+    /// Whether hits protect.
+    pub(crate) protects: bool,
+}
+
+impl Rank {
+    pub(super) fn after_hit(self) -> Self {
+        Self { class: self.class.max(self.normal), is_protected: self.protects, ..self }
+    }
+}
+
+/// An entry in the heap of candidates. The smallest is evicted first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Candidate {
+    class: u8,
+    is_protected: bool,
+    tick: u64,
+    id: u32,
+    generation: u32,
+}
+
+impl Candidate {
+    pub(super) fn of(id: u32, boundary: &Boundary) -> Self {
+        let Rank { class, is_protected, .. } = boundary.rank;
+        Self { class, is_protected, tick: boundary.tick, id, generation: boundary.generation }
+    }
+}
+
+/// The end of a priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Expiry {
+    pub(super) at: u64,
+    pub(super) id: u32,
+    pub(super) generation: u32,
+}
+
+impl PrefixIndex {
+    /// Evicts the next candidate that frees a page. If there is none, it evicts a parked one, whose blocks
+    /// stay with their sequences. Returns `false` if the index is empty.
+    pub(crate) fn evict(&mut self, blocks: &mut Blocks) -> bool {
+        while let Some(Reverse(candidate)) = self.candidates.pop() {
+            let boundary = &mut self.boundaries[candidate.id as usize];
+            if boundary.generation != candidate.generation || boundary.is_parked {
+                continue;
+            }
+            let current = Candidate::of(candidate.id, boundary);
+            if current != candidate {
+                self.candidates.push(Reverse(current));
+                continue;
+            }
+            if self.frees_pages(blocks, candidate.id) {
+                self.evict_boundary(blocks, candidate.id);
+                return true;
+            }
+            self.boundaries[candidate.id as usize].is_parked = true;
+            self.parked.push(candidate.id);
+        }
+        let parked = self.parked.pop();
+        parked.inspect(|&id| self.evict_boundary(blocks, id)).is_some()
+    }
+
+    /// Returns `true` if the next candidate is a filler, or evicting is not needed for one.
+    pub(crate) fn has_filler(&self) -> bool {
+        self.candidates.peek().is_some_and(|Reverse(candidate)| candidate.class == 0)
+    }
+
+    /// Makes parked boundaries candidates again: a sequence has ended.
+    pub(crate) fn unpark(&mut self) {
+        for id in self.parked.drain(..) {
+            let boundary = &mut self.boundaries[id as usize];
+            boundary.is_parked = false;
+            self.candidates.push(Reverse(Candidate::of(id, boundary)));
+        }
+    }
+
+    /// Ends the priorities that have expired.
+    pub(crate) fn expire(&mut self, now: u64, normal: u8) {
+        while let Some(&Reverse(Expiry { at, id, generation })) = self.expiries.peek() {
+            if at > now {
+                break;
+            }
+            self.expiries.pop();
+            let boundary = &mut self.boundaries[id as usize];
+            if boundary.generation == generation && boundary.rank.expires == Some(at) {
+                boundary.rank.class = boundary.rank.class.min(normal);
+                boundary.rank.expires = None;
+                if !boundary.is_parked {
+                    self.candidates.push(Reverse(Candidate::of(id, boundary)));
+                }
+            }
+        }
+    }
+
+    /// Removes everything. Blocks in use stay with their sequences.
+    pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
+        self.removal = RemovalReason::Discarded;
+        self.unpark();
+        while self.evict(blocks) {}
+        self.removal = RemovalReason::Evicted;
+    }
+
+    fn frees_pages(&self, blocks: &Blocks, id: u32) -> bool {
+        let boundary = &self.boundaries[id as usize];
+        let is_idle = |group: usize, block| blocks.record(group, block).pins == 0;
+        if boundary.tails.iter().any(|tail| is_idle(tail.group as usize, tail.block)) {
+            return true;
+        }
+        let node = &self.nodes[boundary.node as usize];
+        let is_last = node.children == 0 && node.end() == boundary.end;
+        let mut last = self.runs.iter().zip(&node.runs).filter_map(|(run, list)| Some((run, list.last()?)));
+        is_last && last.any(|(run, &block)| is_idle(run.group, block))
+    }
+
+    fn evict_boundary(&mut self, blocks: &mut Blocks, id: u32) {
+        self.evicted_boundaries += 1;
+        let Boundary { node, end, .. } = self.boundaries[id as usize];
+        if self.has_tails {
+            self.remove_boundary(blocks, id);
+            self.prune(blocks, node);
+            return;
+        }
+        // A leaf loses the last block of the group with the longest blocks.
+        let span = self.runs.iter().map(|run| run.span).max().unwrap_or(1).max(self.unit);
+        let kept = (end * self.unit - 1) / span * span / self.unit;
+        if kept > self.nodes[node as usize].start {
+            self.boundaries[id as usize].end = kept;
+            self.truncate(blocks, node, kept);
+            let boundary = &mut self.boundaries[id as usize];
+            boundary.is_parked = false;
+            let candidate = Candidate::of(id, boundary);
+            self.candidates.push(Reverse(candidate));
+        } else {
+            self.remove_boundary(blocks, id);
+            self.prune(blocks, node);
+        }
+    }
+
+    pub(super) fn remove_boundary(&mut self, blocks: &mut Blocks, id: u32) {
+        let Boundary { node, end, .. } = self.boundaries[id as usize];
+        if self.has_tails {
+            let hash = self.hash_before(node, end);
+            if let (Some(events), Some(hash)) = (&mut self.events, hash) {
+                events.push(KvEvent::BoundaryRemoved { hash, reason: self.removal });
+            }
+        }
+        let boundary = &mut self.boundaries[id as usize];
+        for tail in boundary.tails.drain(..) {
+            blocks.uncache(tail.group as usize, tail.block);
+        }
+        boundary.generation = boundary.generation.wrapping_add(1);
+        if std::mem::take(&mut boundary.is_parked) {
+            self.parked.retain(|&parked| parked != id);
+        }
+        self.nodes[node as usize].boundaries.retain(|&other| other != id);
+        self.unused_boundaries.push(id);
+    }
+
+    /// Removes what no hit can reach: units behind the last boundary of a leaf, and leaves without one.
+    fn prune(&mut self, blocks: &mut Blocks, mut id: u32) {
+        while id != ROOT && self.nodes[id as usize].children == 0 {
+            let node = &self.nodes[id as usize];
+            let last = node.boundaries.last().map(|&last| self.boundaries[last as usize].end);
+            if let Some(last) = last {
+                self.truncate(blocks, id, last);
+                return;
+            }
+            let (start, parent) = (node.start, node.parent);
+            self.truncate(blocks, id, start);
+            self.unused_nodes.push(id);
+            self.nodes[parent as usize].children -= 1;
+            let above = &self.nodes[parent as usize];
+            if !self.has_tails && parent != ROOT && above.children == 0 {
+                let (end, tick) = (above.end(), above.tick);
+                self.insert_boundary(blocks, parent, end, &[], Rank::NORMAL, tick);
+                return;
+            }
+            id = parent;
+        }
+    }
+
+    /// Removes the units of a node from `end` on.
+    fn truncate(&mut self, blocks: &mut Blocks, id: u32, end: u32) {
+        let node = &mut self.nodes[id as usize];
+        if end >= node.end() {
+            return;
+        }
+        let removed = node.hashes.split_off((end - node.start) as usize);
+        self.units -= removed.len();
+        if end == node.start {
+            self.heads.remove(&removed[0]);
+        }
+        for (run, list) in self.runs.iter().zip(&mut node.runs) {
+            let kept = if end == node.start {
+                0
+            } else {
+                (end * self.unit).div_ceil(run.span) - node.start * self.unit / run.span
+            };
+            for block in list.drain(kept as usize..) {
+                blocks.uncache(run.group, block);
+            }
+        }
+        self.remember_evicted(&removed);
+        if let Some(events) = &mut self.events {
+            let reason = self.removal;
+            events.push(KvEvent::UnitsRemoved { hashes: removed.into(), reason });
+        }
+    }
+}
+
+impl Rank {
+    /// The rank of a leaf that was inside a longer run.
+    const NORMAL: Self = Self {
+        class: 1 + crate::DEFAULT_PRIORITY,
+        is_protected: false,
+        expires: None,
+        normal: 1 + crate::DEFAULT_PRIORITY,
+        protects: false,
+    };
+}

@@ -1,0 +1,287 @@
+//! The index of cached prefixes: a tree of runs.
+//!
+//! A *node* is a run of match units that follow each other: their hashes, and the blocks of the groups that
+//! keep every token. Since a hash covers its whole prefix, one map from the first hash of a node finds it,
+//! and a lookup compares the rest of the run in sequence.
+//!
+//! A *boundary* is a position at which a hit can end: it has the blocks of the other groups, the tail of each
+//! window and the saved states. A model that keeps every token in every group can be hit at every unit: its
+//! leaves have one boundary, at the end, that stands for all.
+//!
+//! Invariants:
+//! * a node has the run groups' blocks of all of its tokens: from the block that holds its first token to the
+//!   block that holds its last one, which may be partial;
+//! * a leaf ends with a boundary: nothing is cached that no hit can reach;
+//! * a boundary is in the heap of candidates, or parked because its blocks are in use.
+
+mod evict;
+mod node;
+mod register;
+
+pub(crate) use self::evict::Rank;
+use self::evict::{Candidate, Expiry};
+pub(crate) use self::node::Tail;
+use self::node::{Boundary, Node, UnitHasher};
+
+use crate::blocks::Blocks;
+use crate::pages::NULL;
+use crate::{KvEvent, RemovalReason};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::BuildHasherDefault;
+
+/// The node without units, which every path begins with.
+const ROOT: u32 = 0;
+
+/// Hashes of evicted units that are remembered.
+const EVICTED_PLACES: usize = 1 << 14;
+
+fn evicted_place(hash: u128) -> usize {
+    usize::try_from(hash % EVICTED_PLACES as u128).unwrap_or(0)
+}
+
+/// A group that keeps every token: its index, and the tokens of a block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunGroup {
+    pub(crate) group: usize,
+    pub(crate) span: u32,
+}
+
+/// What a lookup found, in units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PrefixMatch {
+    /// Units that the index knows.
+    pub(crate) matched: u32,
+    /// Units that all groups can serve.
+    pub(crate) hit: u32,
+    /// The node of the hit.
+    node: u32,
+    /// The boundary of the hit; [`NULL`] without other groups.
+    boundary: u32,
+}
+
+impl PrefixMatch {
+    pub(crate) const NONE: Self = Self { matched: 0, hit: 0, node: ROOT, boundary: NULL };
+}
+
+#[derive(Debug)]
+pub(crate) struct PrefixIndex {
+    /// Tokens of a unit.
+    unit: u32,
+    runs: Vec<RunGroup>,
+    /// Whether there are groups besides those of the runs.
+    has_tails: bool,
+    nodes: Vec<Node>,
+    unused_nodes: Vec<u32>,
+    heads: HashMap<u128, u32, BuildHasherDefault<UnitHasher>>,
+    boundaries: Vec<Boundary>,
+    unused_boundaries: Vec<u32>,
+    candidates: BinaryHeap<Reverse<Candidate>>,
+    parked: Vec<u32>,
+    expiries: BinaryHeap<Reverse<Expiry>>,
+    clock: u64,
+    /// Units in the tree.
+    units: usize,
+    pub(crate) evicted_boundaries: u64,
+    /// Hashes of units that were evicted, each in one place: the last ones, approximately.
+    evicted: Vec<u128>,
+    /// The reason of removals at present.
+    removal: RemovalReason,
+    /// Events, if they are wanted.
+    pub(crate) events: Option<Vec<KvEvent>>,
+}
+
+impl PrefixIndex {
+    pub(crate) fn new(unit: u32, runs: Vec<RunGroup>, has_tails: bool) -> Self {
+        let root = Node { parent: NULL, ..Node::default() };
+        Self {
+            unit,
+            runs,
+            has_tails,
+            nodes: vec![root],
+            unused_nodes: Vec::new(),
+            heads: HashMap::default(),
+            boundaries: Vec::new(),
+            unused_boundaries: Vec::new(),
+            candidates: BinaryHeap::new(),
+            parked: Vec::new(),
+            expiries: BinaryHeap::new(),
+            clock: 0,
+            units: 0,
+            evicted_boundaries: 0,
+            evicted: Vec::new(),
+            removal: RemovalReason::Evicted,
+            events: None,
+        }
+    }
+
+    /// Returns the deepest node on the path of these hashes, and the number of units on it.
+    fn walk(&self, hashes: &[u128]) -> (u32, u32) {
+        let (mut node, mut matched) = (ROOT, 0);
+        while let Some(&next) = hashes.get(matched).and_then(|hash| self.heads.get(hash)) {
+            let run = &self.nodes[next as usize].hashes;
+            let equal = run.iter().zip(&hashes[matched..]).take_while(|(a, b)| a == b).count();
+            node = next;
+            matched += equal;
+            if equal < run.len() {
+                break;
+            }
+        }
+        (node, u32::try_from(matched).unwrap_or(u32::MAX))
+    }
+
+    /// Looks for the longest prefix of at most `limit` units that every group can serve. It changes nothing,
+    /// so that a probe keeps nothing in the cache.
+    pub(crate) fn find(&self, hashes: &[u128], limit: u32) -> PrefixMatch {
+        let (mut node, matched) = self.walk(hashes);
+        let limit = limit.min(matched);
+        loop {
+            let at = &self.nodes[node as usize];
+            if self.has_tails {
+                let below = at.boundaries.partition_point(|&id| self.boundaries[id as usize].end <= limit);
+                if let Some(&boundary) = below.checked_sub(1).and_then(|last| at.boundaries.get(last)) {
+                    let hit = self.boundaries[boundary as usize].end;
+                    return PrefixMatch { matched, hit, node, boundary };
+                }
+            } else if at.start < limit {
+                return PrefixMatch { matched, hit: limit, node, boundary: NULL };
+            }
+            if node == ROOT {
+                return PrefixMatch { matched, ..PrefixMatch::NONE };
+            }
+            node = at.parent;
+        }
+    }
+
+    /// Gives the blocks of a hit to `take`: the group, the index of the block in the sequence, and the block.
+    /// An index may come twice: the later one counts.
+    pub(crate) fn blocks_of(&self, hit: &PrefixMatch, mut take: impl FnMut(usize, u32, u32)) {
+        let mut path = Vec::new();
+        let mut node = hit.node;
+        while node != ROOT {
+            path.push(node);
+            node = self.nodes[node as usize].parent;
+        }
+        for &node in path.iter().rev() {
+            let node = &self.nodes[node as usize];
+            let end = node.end().min(hit.hit);
+            for (run, blocks) in self.runs.iter().zip(&node.runs) {
+                let first = node.start * self.unit / run.span;
+                let last = (end * self.unit).div_ceil(run.span);
+                for (index, &block) in (first..last).zip(blocks) {
+                    take(run.group, index, block);
+                }
+            }
+        }
+        if hit.boundary != NULL {
+            for tail in &self.boundaries[hit.boundary as usize].tails {
+                take(tail.group as usize, tail.index, tail.block);
+            }
+        }
+    }
+
+    /// Returns `true` if the unit was in the index, as far as that is remembered.
+    pub(crate) fn was_evicted(&self, hash: u128) -> bool {
+        self.evicted.get(evicted_place(hash)) == Some(&hash)
+    }
+
+    fn remember_evicted(&mut self, hashes: &[u128]) {
+        self.evicted.resize(EVICTED_PLACES, 0);
+        for &hash in hashes {
+            self.evicted[evicted_place(hash)] = hash;
+        }
+    }
+
+    /// Records the use of a hit.
+    pub(crate) fn touch(&mut self, hit: &PrefixMatch) {
+        self.clock += 1;
+        let clock = self.clock;
+        let mut node = hit.node;
+        if hit.boundary != NULL {
+            self.boundaries[hit.boundary as usize].hit(clock);
+        }
+        while node != ROOT {
+            let at = &mut self.nodes[node as usize];
+            at.tick = clock;
+            if !self.has_tails {
+                for &boundary in &at.boundaries {
+                    self.boundaries[boundary as usize].hit(clock);
+                }
+            }
+            node = at.parent;
+        }
+    }
+
+    /// Returns the number of nodes, boundaries and units.
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
+        let nodes = self.nodes.len() - self.unused_nodes.len() - 1;
+        (nodes, self.boundaries.len() - self.unused_boundaries.len(), self.units)
+    }
+
+    /// Returns the bytes of metadata.
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        let runs = |node: &Node| node.runs.iter().map(|run| run.capacity() * 4).sum::<usize>();
+        let nodes = self.nodes.iter().map(|node| {
+            size_of::<Node>() + node.hashes.capacity() * 16 + runs(node) + node.boundaries.capacity() * 4
+        });
+        let boundaries = self
+            .boundaries
+            .iter()
+            .map(|boundary| size_of::<Boundary>() + boundary.tails.capacity() * size_of::<Tail>());
+        let candidates = self.candidates.len() * size_of::<Candidate>();
+        nodes.sum::<usize>() + boundaries.sum::<usize>() + candidates + self.heads.capacity() * 32
+    }
+
+    /// Checks the invariants. Returns the first violation.
+    pub(crate) fn verify(&self, blocks: &Blocks) -> Result<(), &'static str> {
+        let mut cached: HashMap<(usize, u32), u32> = HashMap::new();
+        let mut units = 0;
+        let mut children = vec![0; self.nodes.len()];
+        for &node in self.heads.values() {
+            children[self.nodes[node as usize].parent as usize] += 1;
+        }
+        for (hash, &id) in &self.heads {
+            let node = &self.nodes[id as usize];
+            if node.hashes.first() != Some(hash) || node.children != children[id as usize] {
+                return Err("a node's first hash or its children");
+            }
+            if node.parent != ROOT && self.nodes[node.parent as usize].end() != node.start {
+                return Err("a node does not begin where its parent ends");
+            }
+            units += node.hashes.len();
+            for (run, list) in self.runs.iter().zip(&node.runs) {
+                let first = node.start * self.unit / run.span;
+                let count = (node.end() * self.unit).div_ceil(run.span) - first;
+                if list.len() != count as usize {
+                    return Err("the blocks of a run");
+                }
+                for &block in list {
+                    *cached.entry((run.group, block)).or_default() += 1;
+                }
+            }
+            let mut ends = node.boundaries.iter().map(|&id| self.boundaries[id as usize].end);
+            if !ends.clone().is_sorted_by(|a, b| a < b) || ends.clone().any(|end| end <= node.start) {
+                return Err("the boundaries of a node");
+            }
+            if node.children == 0 && ends.next_back() != Some(node.end()) {
+                return Err("a leaf without a boundary at its end: no hit can reach it");
+            }
+            for &boundary in &node.boundaries {
+                for tail in &self.boundaries[boundary as usize].tails {
+                    *cached.entry((tail.group as usize, tail.block)).or_default() += 1;
+                }
+            }
+        }
+        if units != self.units {
+            return Err("the number of units");
+        }
+        for group in 0..blocks.group_count() {
+            for (block, record) in blocks.allocated(group) {
+                if record.cached != cached.remove(&(group, block)).unwrap_or(0) {
+                    return Err("the index's entries of a block");
+                }
+            }
+        }
+        if cached.is_empty() { Ok(()) } else { Err("the index has a free block") }
+    }
+}

@@ -1,0 +1,221 @@
+//! Adding prefixes to the index: extension of leaves, new nodes, splits.
+
+use super::evict::{Candidate, Expiry};
+use super::node::{Boundary, Node, Tail};
+use super::{PrefixIndex, ROOT, Rank};
+use crate::KvEvent;
+use crate::blocks::Blocks;
+use crate::pages::NULL;
+use std::cmp::Reverse;
+
+impl PrefixIndex {
+    /// Adds a prefix that ends here, with a boundary at its end. `block_at` returns the sequence's blocks of
+    /// each run group, `tails` those of the other groups, which the boundary keeps. Returns `false` if the
+    /// boundary was there already; `tails` are then not kept.
+    pub(crate) fn register(
+        &mut self,
+        blocks: &mut Blocks,
+        hashes: &[u128],
+        block_at: &dyn Fn(usize, u32) -> u32,
+        tails: &[Tail],
+        rank: Rank,
+    ) -> bool {
+        let Ok(end) = u32::try_from(hashes.len()) else { return false };
+        if end == 0 {
+            return false;
+        }
+        self.clock += 1;
+        let (mut node, matched) = self.walk(hashes);
+        if matched < end {
+            if matched < self.nodes[node as usize].end() {
+                node = self.split(blocks, node, matched);
+            }
+            let at = &self.nodes[node as usize];
+            node = if node != ROOT && at.children == 0 { node } else { self.add_child(blocks, node) };
+            self.extend(blocks, node, hashes, block_at);
+        }
+        self.add_boundary(blocks, node, end, tails, rank)
+    }
+
+    /// Adds a node without units behind `parent`. Its first block is partial if the parent's last one is.
+    fn add_child(&mut self, blocks: &mut Blocks, parent: u32) -> u32 {
+        if !self.has_tails {
+            // The parent is no leaf any more: its children's boundaries stand for it.
+            while let Some(&boundary) = self.nodes[parent as usize].boundaries.last() {
+                self.remove_boundary(blocks, boundary);
+            }
+        }
+        let start = self.nodes[parent as usize].end();
+        let runs = vec![Vec::new(); self.runs.len()];
+        let node = Node { parent, start, tick: self.clock, runs, ..Node::default() };
+        self.nodes[parent as usize].children += 1;
+        self.insert_node(node)
+    }
+
+    fn insert_node(&mut self, node: Node) -> u32 {
+        if let Some(id) = self.unused_nodes.pop() {
+            self.nodes[id as usize] = node;
+            return id;
+        }
+        self.nodes.push(node);
+        u32::try_from(self.nodes.len() - 1).unwrap_or(NULL)
+    }
+
+    /// Appends the units that a leaf lacks.
+    fn extend(
+        &mut self,
+        blocks: &mut Blocks,
+        id: u32,
+        hashes: &[u128],
+        block_at: &dyn Fn(usize, u32) -> u32,
+    ) {
+        let unit = self.unit;
+        let node = &mut self.nodes[id as usize];
+        let from = node.end();
+        let end = u32::try_from(hashes.len()).unwrap_or(u32::MAX);
+        for (run, list) in self.runs.iter().zip(&mut node.runs) {
+            let start = node.start * unit / run.span;
+            let tokens = end * unit;
+            let last = tokens.div_ceil(run.span);
+            for index in from * unit / run.span..last {
+                let block = block_at(run.group, index);
+                let valid = (tokens - index * run.span).min(run.span);
+                blocks.cache(run.group, block, valid);
+                match list.get_mut((index - start) as usize) {
+                    // The partial block at the end is replaced by one with more tokens.
+                    Some(partial) => blocks.uncache(run.group, std::mem::replace(partial, block)),
+                    None => list.push(block),
+                }
+            }
+        }
+        if node.hashes.is_empty() {
+            self.heads.insert(hashes[from as usize], id);
+        }
+        if let Some(events) = &mut self.events {
+            let parent = (from > 0).then(|| hashes[from as usize - 1]);
+            events.push(KvEvent::UnitsStored { parent, hashes: hashes[from as usize..].into() });
+        }
+        node.hashes.extend_from_slice(&hashes[from as usize..]);
+        self.units += (end - from) as usize;
+        if let (false, Some(&boundary)) = (self.has_tails, node.boundaries.last()) {
+            self.boundaries[boundary as usize].end = end;
+        }
+    }
+
+    /// Splits a node before unit `at`, which is inside. Returns the node with the first part.
+    fn split(&mut self, blocks: &mut Blocks, id: u32, at: u32) -> u32 {
+        let unit = self.unit;
+        let node = &mut self.nodes[id as usize];
+        let (parent, start, tick) = (node.parent, node.start, node.tick);
+        let rest = node.hashes.split_off((at - start) as usize);
+        let first = std::mem::replace(&mut node.hashes, rest);
+        let mut runs = Vec::with_capacity(self.runs.len());
+        for (run, list) in self.runs.iter().zip(&mut node.runs) {
+            let base = start * unit / run.span;
+            let upper = ((at * unit).div_ceil(run.span) - base) as usize;
+            let lower = (at * unit / run.span - base) as usize;
+            let rest = list.split_off(lower);
+            let mut first = std::mem::replace(list, rest);
+            if lower < upper {
+                // The block across the split belongs to both.
+                let block = list[0];
+                blocks.cache(run.group, block, 0);
+                first.push(block);
+            }
+            runs.push(first);
+        }
+        let inside = node.boundaries.partition_point(|&id| self.boundaries[id as usize].end <= at);
+        let rest = node.boundaries.split_off(inside);
+        let boundaries = std::mem::replace(&mut node.boundaries, rest);
+        node.start = at;
+        let (first_hash, rest_hash) = (first[0], node.hashes[0]);
+        let upper = Node { parent, children: 1, start, tick, hashes: first, runs, boundaries };
+        let upper_id = self.insert_node(upper);
+        self.nodes[id as usize].parent = upper_id;
+        self.heads.insert(first_hash, upper_id);
+        self.heads.insert(rest_hash, id);
+        for index in 0..self.nodes[upper_id as usize].boundaries.len() {
+            let boundary = self.nodes[upper_id as usize].boundaries[index];
+            self.boundaries[boundary as usize].node = upper_id;
+        }
+        upper_id
+    }
+
+    /// Adds a boundary to a node, or raises the rank of the one that is there.
+    fn add_boundary(&mut self, blocks: &mut Blocks, node: u32, end: u32, tails: &[Tail], rank: Rank) -> bool {
+        let clock = self.clock;
+        let at = &mut self.nodes[node as usize];
+        at.tick = clock;
+        let place = at.boundaries.partition_point(|&id| self.boundaries[id as usize].end < end);
+        let known = at.boundaries.get(place).copied();
+        if let Some(known) = known.filter(|&id| self.boundaries[id as usize].end == end || !self.has_tails) {
+            let boundary = &mut self.boundaries[known as usize];
+            (boundary.tick, boundary.rank) = (clock, boundary.rank.max(rank));
+            self.expire_at(known, rank);
+            return false;
+        }
+        if !self.has_tails && (at.children > 0 || end < at.end()) {
+            // Units inside a run and in front of children can be hit without a boundary of their own.
+            return false;
+        }
+        self.insert_boundary(blocks, node, end, tails, rank, clock);
+        true
+    }
+
+    pub(super) fn insert_boundary(
+        &mut self,
+        blocks: &mut Blocks,
+        node: u32,
+        end: u32,
+        tails: &[Tail],
+        rank: Rank,
+        tick: u64,
+    ) {
+        let id = self.unused_boundaries.pop().unwrap_or_else(|| {
+            self.boundaries.push(Boundary {
+                node: NULL,
+                end: 0,
+                tails: Vec::new(),
+                rank,
+                tick: 0,
+                generation: 0,
+                is_parked: false,
+            });
+            u32::try_from(self.boundaries.len() - 1).unwrap_or(NULL)
+        });
+        let boundary = &mut self.boundaries[id as usize];
+        (boundary.node, boundary.end, boundary.rank, boundary.tick) = (node, end, rank, tick);
+        boundary.is_parked = false;
+        boundary.tails.clear();
+        boundary.tails.extend_from_slice(tails);
+        for tail in tails {
+            blocks.cache(tail.group as usize, tail.block, 0);
+        }
+        let candidate = Candidate::of(id, boundary);
+        let list = &mut self.nodes[node as usize].boundaries;
+        let place = list.partition_point(|&id| self.boundaries[id as usize].end < end);
+        list.insert(place, id);
+        self.candidates.push(Reverse(candidate));
+        self.expire_at(id, rank);
+        if self.has_tails {
+            let hash = self.hash_before(node, end);
+            if let (Some(events), Some(hash)) = (&mut self.events, hash) {
+                events.push(KvEvent::BoundaryStored { hash });
+            }
+        }
+    }
+
+    /// Returns the hash of the unit that ends at `end`.
+    pub(super) fn hash_before(&self, node: u32, end: u32) -> Option<u128> {
+        let node = &self.nodes[node as usize];
+        let last = end.checked_sub(1)?.checked_sub(node.start)?;
+        node.hashes.get(last as usize).copied()
+    }
+
+    fn expire_at(&mut self, id: u32, rank: Rank) {
+        if let Some(at) = rank.expires {
+            let generation = self.boundaries[id as usize].generation;
+            self.expiries.push(Reverse(Expiry { at, id, generation }));
+        }
+    }
+}

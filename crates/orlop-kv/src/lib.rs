@@ -1,0 +1,41 @@
+//! Paged KV memory for hybrid models: layer groups in one budget, sequences, prefix reuse, admission.
+//!
+//! | layer | contents | types |
+//! |---|---|---|
+//! | geometry | layer groups, page sizes, arenas | [`KvGeometry`], [`LayerGroup`] |
+//! | models | the groups of some published models | [`model_groups`] |
+//! | pool | one budget of large pages; sequences; steps | [`KvPool`], [`Sequence`], [`StepId`] |
+//! | reuse | keys, what a hit needs, eviction, checkpoints | [`ChainFields`], [`CheckpointPolicy`] |
+//! | admission | what fits, pledges, quotas | [`AdmissionRequest`], [`AdmissionVerdict`] |
+//! | numbers | statistics, causes of misses, events | [`KvStats`], [`MissCause`], [`KvEvent`] |
+//!
+//! The crate manages bytes and ids. Attention, and the copies that a pool asks for, are the engine's.
+#![forbid(unsafe_code)]
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod blocks;
+mod chain;
+mod error;
+mod event;
+mod geometry;
+mod index;
+mod models;
+mod pages;
+mod pool;
+
+pub use self::chain::{Adapter, ChainFields, ChainSecret, MediaSpan, Tenant};
+pub use self::error::{GroupProblem, KvError, Result};
+pub use self::event::{KvEvent, RemovalReason};
+pub use self::geometry::{ArenaSpec, ArenaView, GroupKind, KvGeometry, LayerGroup};
+pub use self::models::{MODELS, model_groups};
+pub use self::pool::{
+    Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, KvPool, KvPoolBuilder,
+    KvStats, LengthMix, MissCause, PageCopy, Sequence, StepId, StorePage, TicketId, Truncation, Visibility,
+};
+
+/// The priority of cached blocks without one of their own, between 0 and 100.
+pub const DEFAULT_PRIORITY: u8 = 35;

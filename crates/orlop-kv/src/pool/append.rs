@@ -1,0 +1,318 @@
+//! Appending tokens: blocks for all groups or for none.
+
+use super::sequence::{SealedState, owner};
+use super::step::StepEntry;
+use super::{FreshPage, KvPool, PageCopy, Sequence};
+use crate::geometry::GroupKind;
+use crate::pages::NULL;
+use crate::{KvError, Result};
+
+/// A block that an append needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewBlock {
+    pub(super) group: usize,
+    /// The index in the sequence's table.
+    pub(super) index: u32,
+    /// The block whose tokens are copied; [`NULL`] without one.
+    pub(super) from: u32,
+    /// The tokens to copy.
+    pub(super) tokens: u32,
+    pub(super) block: u32,
+}
+
+impl KvPool {
+    /// Schedules `tokens` tokens of a sequence in the open step. A block is allocated in a group where the
+    /// last one is full; nothing that is there is copied, except a block that others share.
+    ///
+    /// # Errors
+    /// If pages are missing in a group although everything that is cached may be evicted. The sequence and
+    /// all others are then unchanged, and nothing was evicted.
+    pub fn append(&mut self, sequence: &Sequence, tokens: u32) -> Result<()> {
+        self.collect_drops();
+        let slot = self.slot(sequence)?;
+        self.append_to(slot, tokens, true)?;
+        self.schedule(slot);
+        Ok(())
+    }
+
+    /// Schedules a token and `drafts` draft tokens, which [`truncate`](Self::truncate) takes back. States are
+    /// saved before them, so that the sequence can return.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), or if the model has states and the sequence is in the open step already.
+    pub fn append_drafts(&mut self, sequence: &Sequence, drafts: u32) -> Result<()> {
+        self.collect_drops();
+        let slot = self.slot(sequence)?;
+        if self.has_states() {
+            self.check_not_in_open_step(slot)?;
+        }
+        self.seal(slot);
+        let appended = self.append_to(slot, drafts.saturating_add(1), false);
+        if appended.is_err() {
+            self.unseal(slot);
+        }
+        appended?;
+        self.schedule(slot);
+        Ok(())
+    }
+
+    /// Adds the ids of tokens that are known: of the prompt at admission, of others when they were sampled.
+    /// Only tokens with known ids can be reused.
+    ///
+    /// # Errors
+    /// If there would be more known tokens than scheduled ones.
+    pub fn push_tokens(&mut self, sequence: &Sequence, tokens: &[u32]) -> Result<()> {
+        self.collect_drops();
+        let slot = self.slot(sequence)?;
+        let state = self.state_mut(slot);
+        let known = u64::from(state.chain.known()) + tokens.len() as u64;
+        // The last sampled token is known before its keys and values are scheduled.
+        if known > u64::from(state.len) + 1 {
+            return Err(KvError::BeyondEnd {
+                position: u32::try_from(known).unwrap_or(u32::MAX),
+                end: state.len,
+            });
+        }
+        state.chain.push(tokens);
+        let settled = state.settled;
+        self.register_up_to(slot, settled);
+        Ok(())
+    }
+
+    pub(super) fn has_states(&self) -> bool {
+        let mut groups = self.geometry.groups().iter().enumerate();
+        groups.any(|(group, spec)| spec.kind == GroupKind::State && self.geometry.parts(group) > 0)
+    }
+
+    /// Refuses what copies a sequence's blocks while the open step is still to write them.
+    pub(super) fn check_not_in_open_step(&self, slot: u32) -> Result<()> {
+        let step = self.open.id;
+        if self.state(slot).last_step == step { Err(KvError::InOpenStep { step: step.0 }) } else { Ok(()) }
+    }
+
+    /// Puts the sequence into the open step, with its present length.
+    fn schedule(&mut self, slot: u32) {
+        let (generation, step) = (self.generation(slot), self.open.id);
+        let state = &mut self.sequences[slot as usize];
+        let entry = StepEntry { slot, generation, len: state.len };
+        if state.last_step == step && state.entry < self.open.entries.len() {
+            self.open.entries[state.entry] = entry;
+        } else {
+            (state.last_step, state.entry) = (step, self.open.entries.len());
+            self.open.entries.push(entry);
+        }
+    }
+
+    /// Appends without scheduling. `may_unseal` lets a checkpoint at the present end be given up for it.
+    pub(super) fn append_to(&mut self, slot: u32, tokens: u32, may_unseal: bool) -> Result<()> {
+        let state = self.state(slot);
+        let len = state.len;
+        if state.loads > 0 {
+            return Err(KvError::BeyondEnd { position: len, end: state.settled });
+        }
+        let out_of_range = KvError::OutOfRange { what: "the tokens of a sequence" };
+        let end = len.checked_add(tokens).filter(|&end| end < u32::MAX / 2).ok_or(out_of_range)?;
+        if end > state.room {
+            if state.last_step == self.open.id && tokens > 0 {
+                // The step does not end at a checkpoint after all.
+                self.unseal(slot);
+            }
+            self.grow(slot, end, may_unseal)?;
+        }
+        self.state_mut(slot).len = end;
+        // At a checkpoint the state is saved: the next append writes to a copy.
+        if !self.state_groups.is_empty() && self.next_boundary(slot, len) == Some(end) {
+            self.seal(slot);
+        }
+        Ok(())
+    }
+
+    /// Allocates the blocks for tokens up to `end`.
+    fn grow(&mut self, slot: u32, end: u32, may_unseal: bool) -> Result<()> {
+        let mut new_blocks = std::mem::take(&mut self.new_blocks);
+        new_blocks.clear();
+        self.plan_growth(slot, end, &mut new_blocks);
+        if may_unseal && self.is_checkpoint_too_dear(slot, &new_blocks) {
+            self.unseal(slot);
+            new_blocks.clear();
+            self.plan_growth(slot, end, &mut new_blocks);
+        }
+        let allocated = self.allocate_all(slot, &mut new_blocks);
+        if allocated.is_ok() {
+            for &new in &new_blocks {
+                self.put(slot, new);
+            }
+            let room = self.room(slot, end);
+            let state = self.state_mut(slot);
+            state.room = room;
+            state.changed |= !new_blocks.is_empty();
+        }
+        self.new_blocks = new_blocks;
+        allocated
+    }
+
+    /// Lists the blocks that are missing for tokens up to `end`.
+    fn plan_growth(&self, slot: u32, end: u32, new_blocks: &mut Vec<NewBlock>) {
+        let state = self.state(slot);
+        for (group, spec) in self.geometry.groups().iter().enumerate() {
+            if self.geometry.parts(group) == 0 || spec.kind == GroupKind::Cross {
+                continue;
+            }
+            let blocks = &state.tables[group].blocks;
+            let mut add = |index, from, tokens| {
+                new_blocks.push(NewBlock { group, index, from, tokens, block: NULL });
+            };
+            if spec.kind == GroupKind::State {
+                match blocks.first() {
+                    None => add(0, NULL, 0),
+                    Some(&block) => {
+                        let record = self.blocks.record(group, block);
+                        if record.users > 1 || record.cached > 0 {
+                            add(0, block, 1);
+                        }
+                    }
+                }
+                continue;
+            }
+            let (span, len) = (spec.span(), state.len);
+            let (first, inside) = (len / span, len % span);
+            let partial = blocks.get(first as usize).copied().filter(|&block| block != NULL && inside > 0);
+            if let Some(block) =
+                partial.filter(|&block| !self.blocks.may_write(group, block, owner(slot), inside))
+            {
+                add(first, block, inside);
+            }
+            for index in u32::try_from(blocks.len()).unwrap_or(NULL)..end.div_ceil(span) {
+                add(index, NULL, 0);
+            }
+        }
+    }
+
+    /// Checks whether these blocks could be allocated if the whole cache were evicted.
+    pub(super) fn can_allocate(&mut self, slot: u32, new_blocks: &[NewBlock]) -> Result<()> {
+        self.pages_needed.fill(0);
+        let (mut bytes, mut largest) = (0, (0, 0));
+        for new in new_blocks {
+            let (class, parts) = self.blocks.class_and_parts(new.group);
+            self.pages_needed[class] += parts;
+            bytes += self.blocks.block_bytes(new.group);
+            largest = largest.max((self.pages_needed[class], new.group));
+        }
+        self.blocks.demand(owner(slot), &self.pages_needed, &mut self.demand);
+        let shortage = self.blocks.pages.shortage(&self.demand);
+        if !shortage.fits() {
+            return Err(self.out_of_pages(shortage, largest.1));
+        }
+        let tenant = self.blocks.tenants[self.state(slot).tenant as usize];
+        if bytes > tenant.quota.saturating_sub(tenant.live) {
+            return Err(KvError::QuotaExceeded { quota: tenant.quota, used: tenant.live, needed: bytes });
+        }
+        Ok(())
+    }
+
+    /// Allocates all of these blocks or none, and evicts for it.
+    pub(super) fn allocate_all(&mut self, slot: u32, new_blocks: &mut [NewBlock]) -> Result<()> {
+        self.can_allocate(slot, new_blocks)?;
+        let (me, tenant) = (owner(slot), self.state(slot).tenant);
+        for at in 0..new_blocks.len() {
+            let NewBlock { group, .. } = new_blocks[at];
+            loop {
+                if let Some(block) = self.blocks.allocate(group, me, tenant, &mut self.demand) {
+                    new_blocks[at].block = block;
+                    break;
+                }
+                if !self.index.evict(&mut self.blocks) {
+                    for new in &new_blocks[..at] {
+                        self.blocks.remove_user(new.group, new.block, me);
+                        self.blocks.unpin(new.group, new.block);
+                    }
+                    let shortage = self.blocks.pages.shortage(&self.demand);
+                    return Err(self.out_of_pages(shortage, group));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a new block into the sequence's table, with the copy that it needs.
+    pub(super) fn put(&mut self, slot: u32, new: NewBlock) {
+        let NewBlock { group, index, from, tokens, block } = new;
+        for part in 0..self.geometry.parts(group) {
+            let to = self.blocks.pages_of(group, block)[part as usize];
+            self.open.fresh.push(FreshPage { group, part, page: to });
+            if from != NULL {
+                let from = self.blocks.pages_of(group, from)[part as usize];
+                self.open.copies.push(PageCopy { group, part, from, to, tokens });
+            }
+        }
+        let table = &mut self.state_mut(slot).tables[group];
+        if from == NULL {
+            table.blocks.resize(table.blocks.len().max(index as usize + 1), NULL);
+        }
+        table.blocks[index as usize] = block;
+        if from != NULL {
+            // The copy runs in the open step.
+            let open = self.open.id;
+            self.release(group, from, owner(slot), open);
+        }
+    }
+
+    /// Returns the length up to which no group needs a block, if `end` tokens have theirs.
+    fn room(&self, slot: u32, end: u32) -> u32 {
+        let state = self.state(slot);
+        let paged = self.geometry.groups().iter().enumerate().filter_map(|(group, spec)| match spec.kind {
+            GroupKind::State | GroupKind::Cross => None,
+            _ if self.geometry.parts(group) == 0 => None,
+            _ => Some((state.tables[group].blocks.len() as u64 * u64::from(spec.span())).min(NULL.into())),
+        });
+        let room = paged.min().unwrap_or(u64::from(u32::MAX / 2));
+        u32::try_from(room).unwrap_or(end).max(end)
+    }
+
+    /// Saves the states at the end of the sequence.
+    fn seal(&mut self, slot: u32) {
+        let position = self.state(slot).len;
+        if position == 0 || self.state(slot).sealed.last().is_some_and(|last| last.position == position) {
+            return;
+        }
+        for group in 0..self.geometry.groups().len() {
+            if self.geometry.parts(group) == 0 || self.kind(group) != GroupKind::State {
+                continue;
+            }
+            let Some(&block) = self.state(slot).tables[group].blocks.first() else { continue };
+            self.blocks.add_user(group, block, owner(slot));
+            let state = self.state_mut(slot);
+            state.sealed.push(SealedState { position, group, block });
+            // The next append has to look.
+            state.room = state.room.min(position);
+        }
+    }
+
+    /// Takes back the states that were saved at the end.
+    fn unseal(&mut self, slot: u32) {
+        let position = self.state(slot).len;
+        while let Some(last) = self.state(slot).sealed.last().copied() {
+            if last.position != position {
+                break;
+            }
+            self.state_mut(slot).sealed.pop();
+            self.blocks.remove_user(last.group, last.block, owner(slot));
+            self.blocks.unpin(last.group, last.block);
+        }
+    }
+
+    /// Returns `true` if a checkpoint at the end costs more than it is worth: the append would fail, or for a
+    /// filler, evict something else than fillers.
+    fn is_checkpoint_too_dear(&mut self, slot: u32, new_blocks: &[NewBlock]) -> bool {
+        let state = self.state(slot);
+        let (position, sealed) = (state.len, state.sealed.last());
+        if sealed.is_none_or(|last| last.position != position) {
+            return false;
+        }
+        if self.can_allocate(slot, new_blocks).is_err() {
+            return true;
+        }
+        let is_filler = self.boundary_class(slot, position) == 0;
+        is_filler && !self.index.has_filler() && !self.blocks.pages.has_free(&self.pages_needed)
+    }
+}

@@ -1,0 +1,279 @@
+//! [`KvPoolBuilder`]: the settings of a pool.
+
+use super::sequence::DropQueue;
+use super::stats::Counters;
+use super::step::StepRecord;
+use super::ticket::Tickets;
+use super::{KvPool, StepId};
+use crate::blocks::{Blocks, TenantUse};
+use crate::geometry::{GroupKind, KvGeometry};
+use crate::index::{PrefixIndex, RunGroup};
+use crate::{ChainSecret, KvError, Result};
+use orlop_alloc::{AllocatorRef, Block, Request, Tag};
+use orlop_context::Context;
+use orlop_core::{Device, MemoryKind};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// When fresh blocks can be hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Visibility {
+    /// When the step that writes them has settled.
+    #[default]
+    AfterSettle,
+    /// When the step that writes them is closed: later steps run on the same stream. States are visible after
+    /// settling in any case, and so is everything in a model that has them.
+    SameStream,
+}
+
+/// At which positions the blocks are kept that a hit needs besides those of groups that keep every token: the
+/// tails of windows and copies of states. Every such position costs their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointPolicy {
+    /// At the end of a prompt.
+    pub prompt_end: bool,
+    /// Where a prompt leaves a cached one.
+    pub junctions: bool,
+    /// At multiples of this number of tokens. These are fillers: they take free memory only, and are evicted
+    /// before anything else until they are hit.
+    pub every: Option<u32>,
+}
+
+impl CheckpointPolicy {
+    /// The policy that keeps nothing.
+    pub const OFF: Self = Self { prompt_end: false, junctions: false, every: None };
+
+    pub(super) fn is_on(&self) -> bool {
+        *self != Self::OFF
+    }
+}
+
+impl Default for CheckpointPolicy {
+    fn default() -> Self {
+        Self { prompt_end: true, junctions: true, every: None }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) unit: u32,
+    pub(super) secret: ChainSecret,
+    pub(super) visibility: Visibility,
+    pub(super) checkpoints: CheckpointPolicy,
+    pub(super) hits_protect: bool,
+    pub(super) lag: u32,
+    /// Whether prefixes can be reused at all.
+    pub(super) reuses: bool,
+    /// A text that differs between geometries, hashed into every chain.
+    pub(super) fingerprint: Box<str>,
+}
+
+/// The construction of a [`KvPool`].
+#[derive(Debug)]
+#[must_use = "`build` makes the pool"]
+pub struct KvPoolBuilder {
+    geometry: KvGeometry,
+    bytes: u64,
+    unit: u32,
+    events: bool,
+    settings: Settings,
+}
+
+impl KvPoolBuilder {
+    pub(super) fn new(geometry: KvGeometry) -> Self {
+        let settings = Settings {
+            unit: 16,
+            secret: [0; 16],
+            visibility: Visibility::default(),
+            checkpoints: CheckpointPolicy::default(),
+            hits_protect: false,
+            lag: 1,
+            reuses: true,
+            fingerprint: Box::default(),
+        };
+        Self { geometry, bytes: 0, unit: 16, events: false, settings }
+    }
+
+    /// Sets the budget in bytes. What does not fill a large page is left out.
+    pub fn bytes(mut self, bytes: u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// Sets the budget in large pages.
+    pub fn large_pages(mut self, count: u32) -> Self {
+        self.bytes = self.geometry.large_page_bytes().saturating_mul(u64::from(count));
+        self
+    }
+
+    /// Sets the tokens of a match unit; 16 by default. It is raised to a multiple of the ratios of compressed
+    /// groups. It need not divide a block: a hit that ends inside a block copies it on the first write.
+    pub fn match_unit(mut self, tokens: u32) -> Self {
+        self.unit = tokens.max(1);
+        self
+    }
+
+    /// Sets the secret key of the hashes. Without one the keys are the same in every process, and a tenant
+    /// could search for collisions.
+    pub fn secret(mut self, secret: ChainSecret) -> Self {
+        self.settings.secret = secret;
+        self
+    }
+
+    /// Sets when fresh blocks can be hit.
+    pub fn visibility(mut self, visibility: Visibility) -> Self {
+        self.settings.visibility = visibility;
+        self
+    }
+
+    /// Sets the policy of checkpoints.
+    pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
+        self.settings.checkpoints = policy;
+        self
+    }
+
+    /// Lets blocks that were hit outlast those that never were, so that a scan does not empty the cache.
+    pub fn scan_resistant(mut self, is_on: bool) -> Self {
+        self.settings.hits_protect = is_on;
+        self
+    }
+
+    /// Sets how many steps are in flight when the next one is scheduled; 1 by default. It counts in what a
+    /// window is pledged.
+    pub fn steps_in_flight(mut self, steps: u32) -> Self {
+        self.settings.lag = steps;
+        self
+    }
+
+    /// Sets whether prefixes are cached; they are by default.
+    pub fn prefix_cache(mut self, is_on: bool) -> Self {
+        self.settings.reuses = is_on;
+        self
+    }
+
+    /// Records events.
+    pub fn events(mut self, is_on: bool) -> Self {
+        self.events = is_on;
+        self
+    }
+
+    /// Makes the pool, with one block of a context's memory of kind [`MemoryKind::KvCache`].
+    ///
+    /// # Errors
+    /// If the budget is smaller than a large page, or the allocation fails.
+    pub fn build(self, context: &Context, device: Device) -> Result<KvPool> {
+        let request = self.request()?;
+        let memory = context.allocate(device, &request)?;
+        self.finish(Some(memory))
+    }
+
+    /// Makes the pool, with one block of an allocator.
+    ///
+    /// # Errors
+    /// If the budget is smaller than a large page, or the allocation fails.
+    pub fn build_in(self, allocator: &AllocatorRef) -> Result<KvPool> {
+        let request = self.request()?;
+        let memory = allocator.allocate(&request)?;
+        self.finish(Some(memory))
+    }
+
+    /// Makes a pool without memory: for replays, and for engines with arenas of their own.
+    ///
+    /// # Errors
+    /// If the budget is smaller than a large page.
+    pub fn build_detached(self) -> Result<KvPool> {
+        self.finish(None)
+    }
+
+    fn count(&self) -> Result<u32> {
+        let large_page = self.geometry.large_page_bytes();
+        let count = self.bytes / large_page;
+        if count == 0 || self.geometry.classes().is_empty() {
+            return Err(KvError::PoolTooSmall { bytes: self.bytes, large_page });
+        }
+        let smallest = self.geometry.classes().iter().copied().min().unwrap_or(1);
+        let ids = count.checked_mul(large_page / smallest);
+        let fits = ids.is_some_and(|ids| ids < u64::from(u32::MAX));
+        let out_of_range = KvError::OutOfRange { what: "the number of pages" };
+        u32::try_from(count).ok().filter(|_| fits).ok_or(out_of_range)
+    }
+
+    fn request(&self) -> Result<Request> {
+        let bytes = u64::from(self.count()?) * self.geometry.large_page_bytes();
+        let too_large = |_| KvError::OutOfRange { what: "the bytes of the pool" };
+        let bytes = usize::try_from(bytes).map_err(too_large)?;
+        Ok(Request::new(bytes).kind(MemoryKind::KvCache).tag(Tag::new("kv pool")))
+    }
+
+    fn finish(mut self, memory: Option<Block>) -> Result<KvPool> {
+        let count = self.count()?;
+        let groups = self.geometry.groups();
+        let (mut runs, mut tail_groups, mut state_groups, mut reuses) =
+            (vec![], vec![], vec![], self.settings.reuses);
+        let mut unit = self.unit;
+        for (index, group) in groups.iter().enumerate() {
+            if self.geometry.parts(index) == 0 {
+                continue;
+            }
+            if let GroupKind::Compressed { ratio } = group.kind {
+                let out_of_range = KvError::OutOfRange { what: "the match unit" };
+                unit = lcm(unit, ratio).ok_or(out_of_range)?;
+            }
+            if group.optional {
+                continue;
+            }
+            match group.kind {
+                GroupKind::Full | GroupKind::Compressed { .. } => {
+                    runs.push(RunGroup { group: index, span: group.span() });
+                }
+                GroupKind::Window { .. } | GroupKind::Chunked { .. } => tail_groups.push(index),
+                GroupKind::State => {
+                    tail_groups.push(index);
+                    state_groups.push(index);
+                    reuses &= group.checkpointable;
+                }
+                GroupKind::Cross => {}
+            }
+        }
+        self.settings.unit = unit;
+        self.settings.reuses = reuses && !(runs.is_empty() && tail_groups.is_empty());
+        self.settings.fingerprint = format!("{groups:?}").into();
+        let classes = self.geometry.classes().len();
+        let mut blocks = Blocks::new(&self.geometry, count);
+        blocks.tenants.push(TenantUse { live: 0, quota: u64::MAX });
+        let mut index = PrefixIndex::new(unit, runs, !tail_groups.is_empty());
+        index.events = self.events.then(Vec::new);
+        Ok(KvPool {
+            geometry: Arc::new(self.geometry),
+            settings: self.settings,
+            memory,
+            blocks,
+            index,
+            tail_groups,
+            state_groups,
+            sequences: Vec::new(),
+            unused_sequences: Vec::new(),
+            drops: Arc::new(DropQueue::default()),
+            tenants: Vec::new(),
+            open: StepRecord::new(StepId(1)),
+            in_flight: VecDeque::new(),
+            spare_steps: Vec::new(),
+            tickets: Tickets::default(),
+            counters: Counters::default(),
+            now: 0,
+            new_blocks: Vec::new(),
+            pages_needed: vec![0; classes],
+            demand: Vec::new(),
+            tails: Vec::new(),
+        })
+    }
+}
+
+fn lcm(a: u32, b: u32) -> Option<u32> {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).checked_mul(b)
+}

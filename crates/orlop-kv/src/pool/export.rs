@@ -1,0 +1,182 @@
+//! What kernels read, written into the caller's buffers: their addresses stay, only the contents change.
+//!
+//! Nothing here allocates.
+
+use super::{KvPool, Sequence};
+use crate::geometry::GroupKind;
+use crate::pages::NULL;
+use crate::{KvError, Result};
+use std::ops::Range;
+
+impl KvPool {
+    /// Writes one row of the block table `[batch, row.len()]` of a group's part: the pages of the sequence,
+    /// by absolute index, `null` for those that were returned, and behind the last one. Returns the number of
+    /// entries: exactly those that hold the scheduled tokens.
+    ///
+    /// # Errors
+    /// If the row is too short, or there is no such group or part. The row is then unchanged.
+    pub fn write_block_table(
+        &self,
+        sequence: &Sequence,
+        group: usize,
+        part: u32,
+        null: u32,
+        row: &mut [u32],
+    ) -> Result<usize> {
+        let slot = self.slot(sequence)?;
+        let entries = self.entries(slot, group, part)?;
+        if row.len() < entries {
+            return Err(KvError::BufferTooSmall { room: row.len(), needed: entries });
+        }
+        for (index, entry) in row.iter_mut().enumerate() {
+            *entry = if index < entries { self.page(slot, group, part, index).unwrap_or(null) } else { null };
+        }
+        Ok(entries)
+    }
+
+    /// Writes the slots of the tokens `tokens` of a sequence: page times the entries of a page, plus the
+    /// place in it. For a compressed group, the slot of an entry is that of each of its tokens.
+    ///
+    /// # Errors
+    /// If a token has no page, or the buffer is too small. The buffer is then unchanged.
+    pub fn write_slot_mapping(
+        &self,
+        sequence: &Sequence,
+        group: usize,
+        part: u32,
+        tokens: Range<u32>,
+        slots: &mut [u64],
+    ) -> Result<usize> {
+        let slot = self.slot(sequence)?;
+        self.entries(slot, group, part)?;
+        let spec = &self.geometry.groups()[group];
+        let (span, needed) = (spec.span(), tokens.len());
+        if slots.len() < needed {
+            return Err(KvError::BufferTooSmall { room: slots.len(), needed });
+        }
+        let ratio = match spec.kind {
+            GroupKind::Compressed { ratio } => ratio,
+            _ => 1,
+        };
+        let end = self.state(slot).len;
+        let no_page = |position| KvError::BeyondEnd { position, end };
+        for position in tokens.clone() {
+            let is_there =
+                position < end && self.page(slot, group, part, (position / span) as usize).is_some();
+            is_there.then_some(()).ok_or_else(|| no_page(position))?;
+        }
+        for (entry, position) in slots.iter_mut().zip(tokens) {
+            let page = self.page(slot, group, part, (position / span) as usize).unwrap_or(NULL);
+            *entry = u64::from(page) * u64::from(span / ratio) + u64::from(position % span / ratio);
+        }
+        Ok(needed)
+    }
+
+    /// Writes FlashInfer's description of a batch: `indptr` of `sequences.len() + 1` entries, the pages of
+    /// all sequences in `indices`, and the entries in the last page of each. Pages that were returned are
+    /// left out. Returns the number of indices.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or there is no such group or part. The buffers are then unchanged, except
+    /// for entries that nothing describes.
+    pub fn write_flashinfer(
+        &self,
+        sequences: &[&Sequence],
+        group: usize,
+        part: u32,
+        indptr: &mut [u32],
+        indices: &mut [u32],
+        last_page_len: &mut [u32],
+    ) -> Result<usize> {
+        let room = indptr.len().min(last_page_len.len() + 1);
+        if room < sequences.len() + 1 {
+            return Err(KvError::BufferTooSmall { room, needed: sequences.len() + 1 });
+        }
+        let mut needed = 0;
+        for sequence in sequences {
+            let slot = self.slot(sequence)?;
+            let entries = self.entries(slot, group, part)?;
+            needed += (0..entries).filter(|&index| self.page(slot, group, part, index).is_some()).count();
+        }
+        if indices.len() < needed {
+            return Err(KvError::BufferTooSmall { room: indices.len(), needed });
+        }
+        let out_of_range = |_| KvError::OutOfRange { what: "the number of pages" };
+        let mut count = 0;
+        indptr[0] = 0;
+        for (at, sequence) in sequences.iter().enumerate() {
+            let slot = self.slot(sequence)?;
+            let entries = self.entries(slot, group, part)?;
+            for page in (0..entries).filter_map(|index| self.page(slot, group, part, index)) {
+                indices[count] = page;
+                count += 1;
+            }
+            indptr[at + 1] = u32::try_from(count).map_err(out_of_range)?;
+            let (len, span) = (self.state(slot).len, self.geometry.groups()[group].span());
+            last_page_len[at] = if len == 0 { 0 } else { (len - 1) % span + 1 };
+        }
+        Ok(count)
+    }
+
+    /// Writes the cumulative lengths `[batch + 1]` of a batch, in tokens, for kernels over packed sequences.
+    ///
+    /// # Errors
+    /// If the buffer is too small.
+    pub fn write_cumulative_lengths(&self, sequences: &[&Sequence], lengths: &mut [u32]) -> Result<()> {
+        if lengths.len() < sequences.len() + 1 {
+            return Err(KvError::BufferTooSmall { room: lengths.len(), needed: sequences.len() + 1 });
+        }
+        let mut sum = 0_u32;
+        for sequence in sequences {
+            let len = self.state(self.slot(sequence)?).len;
+            sum = sum.checked_add(len).ok_or(KvError::OutOfRange { what: "the tokens of a batch" })?;
+        }
+        lengths[0] = 0;
+        for (at, sequence) in sequences.iter().enumerate() {
+            lengths[at + 1] = lengths[at] + self.state(self.slot(sequence)?).len;
+        }
+        Ok(())
+    }
+
+    /// Returns the page of a sequence's state, for one part of a state group. `None` before the first token.
+    ///
+    /// # Errors
+    /// If there is no such group or part.
+    pub fn state_page(&self, sequence: &Sequence, group: usize, part: u32) -> Result<Option<u32>> {
+        let slot = self.slot(sequence)?;
+        self.entries(slot, group, part)?;
+        if self.kind(group) != GroupKind::State {
+            return Err(KvError::NoSuchPart { group, what: "state" });
+        }
+        Ok(self.page(slot, group, part, 0))
+    }
+
+    /// Returns `true` if a row of the sequence's tables may differ from what was written when this was called
+    /// last, apart from entries behind the former end.
+    ///
+    /// # Errors
+    /// If the sequence is not one of this pool.
+    pub fn take_changed(&mut self, sequence: &Sequence) -> Result<bool> {
+        let slot = self.slot(sequence)?;
+        Ok(std::mem::take(&mut self.state_mut(slot).changed))
+    }
+
+    /// Returns the number of entries of a row, and checks that it exists.
+    fn entries(&self, slot: u32, group: usize, part: u32) -> Result<usize> {
+        if part >= self.geometry.parts(group) {
+            return Err(KvError::NoSuchPart { group, what: "such part" });
+        }
+        let (state, spec) = (self.state(slot), &self.geometry.groups()[group]);
+        let entries = match spec.kind {
+            GroupKind::State => u32::from(!state.tables[group].blocks.is_empty()),
+            GroupKind::Cross => state.encoder_tokens.div_ceil(spec.span()),
+            _ => state.len.div_ceil(spec.span()),
+        };
+        Ok(entries as usize)
+    }
+
+    fn page(&self, slot: u32, group: usize, part: u32, index: usize) -> Option<u32> {
+        let block = *self.state(slot).tables[group].blocks.get(index)?;
+        (block != NULL).then(|| self.blocks.pages_of(group, block)[part as usize])
+    }
+}

@@ -1,0 +1,176 @@
+//! [`KvPool`]: one budget of KV memory for all layer groups of a model, and what is done with it.
+//!
+//! `builder` makes it; `admit` starts sequences; `append` schedules tokens in the open step; `step` closes
+//! and settles steps; `rewind` forks and truncates; `register` feeds the index; `export` writes what kernels
+//! read.
+
+mod admit;
+mod append;
+mod builder;
+mod capacity;
+mod export;
+mod register;
+mod rewind;
+mod sequence;
+mod stats;
+mod step;
+mod ticket;
+
+pub use self::admit::{Admission, AdmissionRequest, AdmissionVerdict};
+pub use self::builder::{CheckpointPolicy, KvPoolBuilder, Visibility};
+pub use self::capacity::LengthMix;
+pub use self::rewind::Truncation;
+pub use self::sequence::Sequence;
+pub use self::stats::{KvStats, MissCause};
+pub use self::step::{FreshPage, PageCopy, StepId};
+pub use self::ticket::{StorePage, TicketId};
+
+use self::append::NewBlock;
+use self::builder::Settings;
+use self::sequence::{DropQueue, SequenceState};
+use self::stats::Counters;
+use self::step::StepRecord;
+use self::ticket::Tickets;
+use crate::blocks::Blocks;
+use crate::geometry::{GroupKind, KvGeometry};
+use crate::index::{PrefixIndex, Tail};
+use crate::{KvError, KvEvent, Result};
+use orlop_alloc::Block;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Paged KV memory. See the [crate's documentation](crate).
+#[derive(Debug)]
+pub struct KvPool {
+    geometry: Arc<KvGeometry>,
+    settings: Settings,
+    memory: Option<Block>,
+    blocks: Blocks,
+    index: PrefixIndex,
+    /// Groups of the index that do not keep every token.
+    tail_groups: Vec<usize>,
+    /// Groups with states that a hit needs.
+    state_groups: Vec<usize>,
+    sequences: Vec<SequenceState>,
+    unused_sequences: Vec<u32>,
+    drops: Arc<DropQueue>,
+    tenants: Vec<Box<str>>,
+    /// The step that is being scheduled.
+    open: StepRecord,
+    /// Closed steps that have not settled, the oldest first.
+    in_flight: VecDeque<StepRecord>,
+    spare_steps: Vec<StepRecord>,
+    tickets: Tickets,
+    counters: Counters,
+    now: u64,
+    // Scratch memory, kept so that a step allocates none.
+    new_blocks: Vec<NewBlock>,
+    pages_needed: Vec<u64>,
+    demand: Vec<u64>,
+    tails: Vec<Tail>,
+}
+
+impl KvPool {
+    /// Starts the construction of a pool for this geometry.
+    pub fn builder(geometry: KvGeometry) -> KvPoolBuilder {
+        KvPoolBuilder::new(geometry)
+    }
+
+    /// Returns the geometry.
+    #[must_use]
+    pub fn geometry(&self) -> &KvGeometry {
+        &self.geometry
+    }
+
+    /// Returns the memory of the pages; `None` if the pool was built without.
+    #[must_use]
+    pub fn memory(&self) -> Option<&Block> {
+        self.memory.as_ref()
+    }
+
+    /// Returns the tokens of a match unit: hits end on multiples of it.
+    #[must_use]
+    pub fn match_unit(&self) -> u32 {
+        self.settings.unit
+    }
+
+    /// Returns the number of page ids of a group: every id in its tables is below.
+    #[must_use]
+    pub fn page_ids(&self, group: usize) -> u32 {
+        let Some(pages) = self.geometry.pages().get(group).filter(|pages| pages.parts > 0) else { return 0 };
+        self.blocks.pages.count() * self.blocks.pages.classes()[pages.class as usize].per_large
+    }
+
+    /// Sets the time, in milliseconds of the caller's clock: priorities and leases end by it.
+    pub fn set_time(&mut self, now: u64) {
+        self.now = self.now.max(now);
+        self.index.expire(self.now, 1 + crate::DEFAULT_PRIORITY);
+        self.expire_tickets();
+    }
+
+    /// Takes the events since the last call. Empty unless [`KvPoolBuilder::events`] is on.
+    pub fn take_events(&mut self) -> Vec<KvEvent> {
+        self.index.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Forgets every cached prefix. Sequences keep their blocks.
+    pub fn discard_cache(&mut self) {
+        self.collect_drops();
+        self.index.clear(&mut self.blocks);
+    }
+
+    /// Evicts the least valuable cached block. Returns `false` if nothing is cached.
+    pub fn evict(&mut self) -> bool {
+        self.collect_drops();
+        self.index.evict(&mut self.blocks)
+    }
+
+    /// Limits the bytes of blocks that a tenant's sequences hold. `tenant` as in
+    /// [`Tenant::Named`](crate::Tenant).
+    pub fn set_quota(&mut self, tenant: &str, bytes: u64) {
+        let tenant = self.tenant(crate::Tenant::Named(tenant));
+        self.blocks.tenants[tenant as usize].quota = bytes;
+    }
+
+    fn tenant(&mut self, tenant: crate::Tenant<'_>) -> u32 {
+        // The shared tenant's name is not one that a caller can choose.
+        let name = match tenant {
+            crate::Tenant::Shared => return 0,
+            crate::Tenant::Named(name) => name,
+        };
+        let known = self.tenants.iter().position(|known| **known == *name);
+        let index = known.unwrap_or_else(|| {
+            self.tenants.push(name.into());
+            self.blocks.tenants.push(crate::blocks::TenantUse { live: 0, quota: u64::MAX });
+            self.tenants.len() - 1
+        });
+        u32::try_from(index + 1).unwrap_or(0)
+    }
+
+    /// Checks every invariant: each page is in one place, the books add up, no cached block is out of reach.
+    /// It walks everything, for tests.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn verify(&self) -> Result<(), &'static str> {
+        self.blocks.verify()?;
+        self.index.verify(&self.blocks)?;
+        let mut demand = Vec::new();
+        let none = vec![0; self.geometry.classes().len()];
+        self.blocks.demand(crate::pages::NO_OWNER, &none, &mut demand);
+        if self.blocks.pages.shortage(&demand).fits() { Ok(()) } else { Err("a pledge cannot be kept") }
+    }
+
+    /// Returns an error that names the group with the largest need.
+    fn out_of_pages(&self, shortage: crate::pages::Shortage, largest: usize) -> KvError {
+        KvError::OutOfPages {
+            group: self.geometry.groups()[largest].name.clone(),
+            needed: shortage.needed,
+            available: shortage.available,
+        }
+    }
+
+    fn kind(&self, group: usize) -> GroupKind {
+        self.geometry.groups()[group].kind
+    }
+}

@@ -1,0 +1,299 @@
+//! Forking sequences and taking tokens back.
+
+use super::sequence::owner;
+use super::step::StepEntry;
+use super::{KvPool, Sequence};
+use crate::geometry::GroupKind;
+use crate::index::PrefixMatch;
+use crate::pages::NULL;
+use crate::{KvError, Result};
+
+/// What [`KvPool::truncate`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Truncation {
+    /// The sequence's length.
+    pub len: u32,
+    /// Tokens behind it that were to be kept, and have to be computed again: no state was saved closer.
+    pub recompute: u32,
+    /// Tokens whose ids the pool knows: [`KvPool::push_tokens`] continues behind them.
+    pub known: u32,
+}
+
+impl KvPool {
+    /// Takes the tokens behind `len` back: rejected drafts, or an edited text; also those of the prompt that
+    /// have not been scheduled. States return to the last saved position, so the sequence may become shorter
+    /// than `len`.
+    ///
+    /// # Errors
+    /// If `len` is behind the end, the sequence is in the open step, or a group has neither the blocks nor a
+    /// checkpoint to return to. The sequence is then unchanged.
+    pub fn truncate(&mut self, sequence: &Sequence, len: u32) -> Result<Truncation> {
+        self.collect_drops();
+        let slot = self.slot(sequence)?;
+        self.check_not_in_open_step(slot)?;
+        let state = self.state(slot);
+        if len > state.len {
+            return Err(KvError::BeyondEnd { position: len, end: state.len });
+        }
+        if state.loads > 0 {
+            return Err(KvError::BeyondEnd { position: len, end: state.settled });
+        }
+        if len == state.len {
+            self.shorten(slot, len);
+        } else {
+            match self.return_point(slot, len) {
+                Ok(position) => self.cut(slot, position),
+                Err(error) => self.return_to_cached(slot, len).ok_or(error)?,
+            }
+        }
+        let state = self.state(slot);
+        Ok(Truncation { len: state.len, recompute: len - state.len, known: state.chain.known() })
+    }
+
+    /// Returns the last position up to `len` that the sequence can return to with its own blocks.
+    fn return_point(&self, slot: u32, len: u32) -> Result<u32> {
+        let state = self.state(slot);
+        let mut position = len;
+        for (group, spec) in self.geometry.groups().iter().enumerate() {
+            if spec.kind == GroupKind::State && self.geometry.parts(group) > 0 {
+                let saved =
+                    state.sealed.iter().filter(|sealed| sealed.group == group && sealed.position <= len);
+                let Some(saved) = saved.map(|sealed| sealed.position).max() else {
+                    return Err(KvError::StateNotSaved { group: spec.name.clone(), position: len });
+                };
+                position = position.min(saved);
+            }
+        }
+        for (group, spec) in self.geometry.groups().iter().enumerate() {
+            let first = state.tables[group].first * spec.span();
+            if self.geometry.parts(group) > 0 && spec.first_token(position) < first {
+                return Err(KvError::WindowGone { group: spec.name.clone(), position, first });
+            }
+        }
+        Ok(position)
+    }
+
+    /// Shortens the sequence to a position that `return_point` allows.
+    fn cut(&mut self, slot: u32, position: u32) {
+        let (me, last_step) = (owner(slot), self.state(slot).last_step);
+        for group in 0..self.geometry.groups().len() {
+            let spec = &self.geometry.groups()[group];
+            let kept = match spec.kind {
+                GroupKind::Cross => continue,
+                GroupKind::State => 0,
+                _ => position.div_ceil(spec.span()) as usize,
+            };
+            while self.state(slot).tables[group].blocks.len() > kept {
+                let block = self.state_mut(slot).tables[group].blocks.pop();
+                if let Some(block) = block.filter(|&block| block != NULL) {
+                    self.release(group, block, me, last_step);
+                }
+            }
+        }
+        let mut sealed = std::mem::take(&mut self.state_mut(slot).sealed);
+        sealed.retain(|saved| {
+            if saved.position == position {
+                self.blocks.add_user(saved.group, saved.block, me);
+                self.state_mut(slot).tables[saved.group].blocks.push(saved.block);
+            } else if saved.position > position {
+                self.release(saved.group, saved.block, me, last_step);
+                return false;
+            }
+            true
+        });
+        self.state_mut(slot).sealed = sealed;
+        self.shorten(slot, position);
+    }
+
+    fn shorten(&mut self, slot: u32, position: u32) {
+        let state = self.state_mut(slot);
+        (state.len, state.room) = (position, position);
+        state.settled = state.settled.min(position);
+        state.registered = state.registered.min(position);
+        state.prompt_end = if state.prompt_end > position { 0 } else { state.prompt_end };
+        state.chain.truncate(position);
+        state.changed = true;
+        let generation = self.generation(slot);
+        for step in self.in_flight.iter_mut().chain([&mut self.open]) {
+            for entry in &mut step.entries {
+                if (entry.slot, entry.generation) == (slot, generation) {
+                    entry.len = entry.len.min(position);
+                }
+            }
+        }
+    }
+
+    /// Replaces the sequence's blocks by those of the longest cached prefix within `len`.
+    fn return_to_cached(&mut self, slot: u32, len: u32) -> Option<()> {
+        let unit = self.settings.unit;
+        let state = self.state(slot);
+        let hashes = state.chain.hashes().get(..(len / unit) as usize)?;
+        let found: PrefixMatch = self.index.find(hashes, len / unit);
+        if found.hit == 0 || !self.settings.reuses {
+            return None;
+        }
+        let mut held = Vec::new();
+        self.index.blocks_of(&found, |group, _, block| held.push((group, block)));
+        for &(group, block) in &held {
+            self.blocks.pin(group, block);
+        }
+        // Cached blocks that come into use cannot be evicted for what others were pledged.
+        self.pages_needed.fill(0);
+        self.blocks.demand(crate::pages::NO_OWNER, &self.pages_needed, &mut self.demand);
+        if !self.blocks.pages.shortage(&self.demand).fits() {
+            for &(group, block) in &held {
+                self.blocks.unpin(group, block);
+            }
+            return None;
+        }
+        let (me, last_step) = (owner(slot), self.state(slot).last_step);
+        for group in 0..self.geometry.groups().len() {
+            if self.kind(group) == GroupKind::Cross {
+                continue;
+            }
+            for block in std::mem::take(&mut self.state_mut(slot).tables[group].blocks) {
+                if block != NULL {
+                    self.release(group, block, me, last_step);
+                }
+            }
+        }
+        for saved in std::mem::take(&mut self.state_mut(slot).sealed) {
+            self.release(saved.group, saved.block, me, last_step);
+        }
+        self.shorten(slot, found.hit * unit);
+        self.attach(slot, &found);
+        for &(group, block) in &held {
+            self.blocks.unpin(group, block);
+        }
+        let state = self.state_mut(slot);
+        (state.settled, state.registered) = (state.len, state.len);
+        Some(())
+    }
+
+    /// Takes back the tokens of a load that failed.
+    pub(super) fn take_back_load(&mut self, slot: u32, len: u32) {
+        self.cut(slot, len);
+    }
+
+    /// Starts a sequence with the same tokens. Blocks are shared; a partial block is copied when the fork
+    /// writes to it. The fork is pledged blocks up to `max_tokens` tokens.
+    ///
+    /// # Errors
+    /// If the pledge cannot be given, or the sequence is in the open step. The pool is then unchanged.
+    pub fn fork(&mut self, sequence: &Sequence, max_tokens: u32) -> Result<Sequence> {
+        self.collect_drops();
+        let parent = self.slot(sequence)?;
+        self.check_not_in_open_step(parent)?;
+        if self.state(parent).loads > 0 {
+            return Err(KvError::BeyondEnd {
+                position: self.state(parent).len,
+                end: self.state(parent).settled,
+            });
+        }
+        let mut pledge = std::mem::take(&mut self.pages_needed);
+        let largest = self.pledge_of_fork(parent, max_tokens, &mut pledge);
+        self.blocks.demand(crate::pages::NO_OWNER, &pledge, &mut self.demand);
+        let shortage = self.blocks.pages.shortage(&self.demand);
+        let slot =
+            if shortage.fits() { self.new_sequence() } else { Err(self.out_of_pages(shortage, largest)) };
+        if let Ok(slot) = slot {
+            self.blocks.pledge(owner(slot), &pledge);
+        }
+        self.pages_needed = pledge;
+        let slot = slot?;
+        self.share_tables(parent, slot);
+        self.share_steps(parent, slot);
+        Ok(self.handle(slot))
+    }
+
+    fn pledge_of_fork(&self, parent: u32, max_tokens: u32, pages: &mut Vec<u64>) -> usize {
+        pages.clear();
+        pages.resize(self.geometry.classes().len(), 0);
+        let (state, mut largest) = (self.state(parent), (0, 0));
+        let end = max_tokens.max(state.len);
+        for (group, spec) in self.geometry.groups().iter().enumerate() {
+            if self.geometry.parts(group) == 0 {
+                continue;
+            }
+            let (span, lag) = (spec.span(), self.settings.lag + 1);
+            let all = end.div_ceil(span);
+            let blocks = match spec.kind {
+                GroupKind::Full | GroupKind::Compressed { .. } => all - state.len / span,
+                GroupKind::Window { tokens, sinks } => {
+                    ((tokens - 1).saturating_add(lag).div_ceil(span) + 1 + sinks.div_ceil(span)).min(all)
+                }
+                GroupKind::Chunked { tokens } => (tokens.saturating_add(lag).div_ceil(span) + 1).min(all),
+                GroupKind::State => 1 + u32::from(self.settings.checkpoints.is_on()),
+                GroupKind::Cross => 0,
+            };
+            let (class, parts) = self.blocks.class_and_parts(group);
+            pages[class] += parts * u64::from(blocks);
+            largest = largest.max((u64::from(blocks) * self.blocks.block_bytes(group), group));
+        }
+        largest.1
+    }
+
+    fn share_tables(&mut self, parent: u32, slot: u32) {
+        let source = self.state(parent);
+        let (tenant, len, settled) = (source.tenant, source.len, source.settled);
+        let (class, lifetime, encoder_tokens) = (source.class, source.lifetime, source.encoder_tokens);
+        let (last_step, registered, chain) = (source.last_step, source.registered, source.chain.clone());
+        for group in 0..self.geometry.groups().len() {
+            let mut blocks = std::mem::take(&mut self.state_mut(slot).tables[group].blocks);
+            let table = &self.state(parent).tables[group];
+            blocks.extend_from_slice(&table.blocks);
+            let first = table.first;
+            let span = self.geometry.groups()[group].span();
+            self.blocks.share(group, &blocks, span, len);
+            let table = &mut self.state_mut(slot).tables[group];
+            (table.blocks, table.first) = (blocks, first);
+        }
+        let state = self.state_mut(slot);
+        (state.tenant, state.len, state.settled, state.room) = (tenant, len, settled, len);
+        (state.class, state.lifetime, state.encoder_tokens) = (class, lifetime, encoder_tokens);
+        (state.last_step, state.registered, state.chain) = (last_step, registered, chain);
+        state.entry = usize::MAX;
+        if self.has_states() {
+            // States are written as a whole: the next of the two to append writes to a copy.
+            let state = self.state_mut(parent);
+            state.room = state.room.min(len);
+        }
+    }
+
+    /// Puts the fork into the steps that compute its last tokens.
+    fn share_steps(&mut self, parent: u32, slot: u32) {
+        let (parent_generation, generation) = (self.generation(parent), self.generation(slot));
+        for step in &mut self.in_flight {
+            let is_parent =
+                |entry: &&StepEntry| (entry.slot, entry.generation) == (parent, parent_generation);
+            if let Some(&entry) = step.entries.iter().find(is_parent) {
+                step.entries.push(StepEntry { slot, generation, ..entry });
+            }
+        }
+    }
+
+    /// Ends a sequence when all of its steps have settled, and leaves its end in the cache.
+    ///
+    /// # Errors
+    /// If the sequence is not one of this pool.
+    pub fn finish(&mut self, sequence: Sequence) -> Result<()> {
+        self.collect_drops();
+        let slot = self.slot(&sequence)?;
+        if self.state(slot).settled == self.state(slot).len {
+            self.register_end(slot);
+            self.end(slot);
+        } else {
+            self.state_mut(slot).is_finishing = true;
+        }
+        Ok(())
+    }
+
+    /// Returns the sequence's length: tokens scheduled, and of these, settled.
+    ///
+    /// # Errors
+    /// If the sequence is not one of this pool.
+    pub fn len(&self, sequence: &Sequence) -> Result<(u32, u32)> {
+        let state = self.state(self.slot(sequence)?);
+        Ok((state.len, state.settled))
+    }
+}

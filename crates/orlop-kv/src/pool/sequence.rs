@@ -1,0 +1,194 @@
+//! [`Sequence`]: the handle of a sequence, and what the pool knows of it.
+
+use super::{KvPool, StepId};
+use crate::chain::Chain;
+use crate::pages::NULL;
+use crate::{KvError, Result};
+use orlop_sync::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A sequence of a pool. Dropping it, on any thread, returns its blocks when the pool is used next: at once
+/// those that no step in flight may access, the others when the last such step has settled.
+#[derive(Debug)]
+pub struct Sequence {
+    slot: u32,
+    generation: u32,
+    drops: Arc<DropQueue>,
+}
+
+/// Sequences that were dropped and not collected.
+#[derive(Debug, Default)]
+pub(super) struct DropQueue {
+    /// Read without the lock: an operation only looks whether there is something to collect.
+    count: AtomicUsize,
+    dropped: Mutex<Vec<(u32, u32)>>,
+}
+
+impl Drop for Sequence {
+    fn drop(&mut self) {
+        self.drops.dropped.lock().push((self.slot, self.generation));
+        // Pairs with the load in `collect_drops`; the lock orders the entries themselves.
+        self.drops.count.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The blocks of one group of a sequence.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BlockTable {
+    /// Blocks by absolute index; [`NULL`] for those that were returned or never needed.
+    pub(super) blocks: Vec<u32>,
+    /// The first block after the sinks that was not returned.
+    pub(super) first: u32,
+}
+
+/// A state that was saved at a position: further steps write to a copy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SealedState {
+    pub(super) position: u32,
+    pub(super) group: usize,
+    pub(super) block: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SequenceState {
+    generation: u32,
+    pub(super) is_alive: bool,
+    pub(super) is_finishing: bool,
+    pub(super) tenant: u32,
+    /// Tokens scheduled, drafts included.
+    pub(super) len: u32,
+    pub(super) settled: u32,
+    /// Up to this length, appending needs no block.
+    pub(super) room: u32,
+    /// The last step that accesses the blocks.
+    pub(super) last_step: StepId,
+    /// The entry of the open step, if that is the last step.
+    pub(super) entry: usize,
+    pub(super) chain: Chain,
+    pub(super) tables: Vec<BlockTable>,
+    pub(super) sealed: Vec<SealedState>,
+    /// Positions at which the prompt ends and at which it leaves a cached one; 0 if there is none.
+    pub(super) prompt_end: u32,
+    pub(super) junction: u32,
+    /// The position up to which boundaries have been registered or left out.
+    pub(super) registered: u32,
+    pub(super) encoder_tokens: u32,
+    pub(super) class: u8,
+    pub(super) lifetime: Option<u64>,
+    /// Tickets for loads into this sequence.
+    pub(super) loads: u32,
+    /// Whether rows of its tables changed since the last export.
+    pub(super) changed: bool,
+}
+
+impl SequenceState {
+    /// Prepares an unused state for a sequence; its memory is kept.
+    fn reset(&mut self, groups: usize) {
+        let (generation, mut tables) = (self.generation, std::mem::take(&mut self.tables));
+        let mut sealed = std::mem::take(&mut self.sealed);
+        tables.resize(groups, BlockTable::default());
+        for table in &mut tables {
+            table.blocks.clear();
+            table.first = 0;
+        }
+        sealed.clear();
+        *self = Self { generation, is_alive: true, tables, sealed, changed: true, ..Self::default() };
+    }
+}
+
+/// Returns the owner's number of a sequence.
+pub(super) fn owner(slot: u32) -> u32 {
+    slot + 1
+}
+
+impl KvPool {
+    /// Returns the slot of a handle.
+    pub(super) fn slot(&self, sequence: &Sequence) -> Result<u32> {
+        let is_ours = Arc::ptr_eq(&sequence.drops, &self.drops);
+        let state = self.sequences.get(sequence.slot as usize);
+        let known = state.is_some_and(|state| state.is_alive && state.generation == sequence.generation);
+        if is_ours && known { Ok(sequence.slot) } else { Err(KvError::UnknownSequence) }
+    }
+
+    pub(super) fn state(&self, slot: u32) -> &SequenceState {
+        &self.sequences[slot as usize]
+    }
+
+    pub(super) fn state_mut(&mut self, slot: u32) -> &mut SequenceState {
+        &mut self.sequences[slot as usize]
+    }
+
+    /// Takes an unused slot.
+    pub(super) fn new_sequence(&mut self) -> Result<u32> {
+        let slot = match self.unused_sequences.pop() {
+            Some(slot) => slot,
+            None => {
+                let out_of_range = |_| KvError::OutOfRange { what: "the number of sequences" };
+                let slot = u32::try_from(self.sequences.len()).map_err(out_of_range)?;
+                self.sequences.push(SequenceState::default());
+                slot
+            }
+        };
+        self.sequences[slot as usize].reset(self.geometry.groups().len());
+        self.blocks.add_owner(owner(slot));
+        Ok(slot)
+    }
+
+    pub(super) fn handle(&self, slot: u32) -> Sequence {
+        let generation = self.state(slot).generation;
+        Sequence { slot, generation, drops: Arc::clone(&self.drops) }
+    }
+
+    pub(super) fn generation(&self, slot: u32) -> u32 {
+        self.state(slot).generation
+    }
+
+    /// Ends the sequences that were dropped since the last call.
+    pub(super) fn collect_drops(&mut self) {
+        if self.drops.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let drops = Arc::clone(&self.drops);
+        let mut dropped = drops.dropped.lock();
+        drops.count.fetch_sub(dropped.len(), Ordering::Relaxed);
+        for (slot, generation) in dropped.drain(..) {
+            let state = self.state(slot);
+            if state.is_alive && state.generation == generation && !state.is_finishing {
+                self.end(slot);
+            }
+        }
+    }
+
+    /// Returns a sequence's blocks, and its slot.
+    pub(super) fn end(&mut self, slot: u32) {
+        let mut state = std::mem::take(&mut self.sequences[slot as usize]);
+        let me = owner(slot);
+        let last_step = state.last_step;
+        for (group, table) in state.tables.iter().enumerate() {
+            // The last block first: the pages of the end are reused before those of the start.
+            for &block in table.blocks.iter().rev().filter(|&&block| block != NULL) {
+                self.release(group, block, me, last_step);
+            }
+        }
+        for sealed in state.sealed.drain(..) {
+            self.release(sealed.group, sealed.block, me, last_step);
+        }
+        self.blocks.end_pledge(me);
+        self.blocks.pages.disown(me);
+        self.index.unpark();
+        state.generation = state.generation.wrapping_add(1);
+        state.is_alive = false;
+        self.sequences[slot as usize] = state;
+        self.unused_sequences.push(slot);
+    }
+
+    /// Ends a sequence's use of a block: at once, or when `last_step` has settled.
+    pub(super) fn release(&mut self, group: usize, block: u32, owner: u32, last_step: StepId) {
+        self.blocks.remove_user(group, block, owner);
+        match self.unsettled(last_step) {
+            Some(step) => step.releases.push((group, block)),
+            None => self.blocks.unpin(group, block),
+        }
+    }
+}

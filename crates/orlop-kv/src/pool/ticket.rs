@@ -1,0 +1,194 @@
+//! Tickets: transfers that the engine runs beside the steps.
+//!
+//! A ticket pins its blocks until it is completed or its lease ends, whatever happens to the sequence. A load
+//! gets its pages like an append, so none that a step in flight may still access. A store reads tokens that
+//! have settled, which the type of the call cannot get around: it takes no others.
+
+use super::{KvPool, Sequence};
+use crate::geometry::GroupKind;
+use crate::pages::NULL;
+use crate::{KvError, Result};
+
+/// The number of a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TicketId(u64);
+
+/// A page that a transfer writes or reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorePage {
+    /// The group.
+    pub group: usize,
+    /// The part of the block.
+    pub part: u32,
+    /// The page.
+    pub page: u32,
+    /// The first token of the page.
+    pub token: u32,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    id: TicketId,
+    blocks: Vec<(usize, u32)>,
+    /// When the lease ends, in the caller's milliseconds.
+    lease: u64,
+    /// The sequence that is loaded: slot, generation, and its length before.
+    load: Option<(u32, u32, u32)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tickets {
+    open: Vec<Ticket>,
+    issued: u64,
+}
+
+impl Tickets {
+    fn issue(&mut self, blocks: Vec<(usize, u32)>, lease: u64, load: Option<(u32, u32, u32)>) -> TicketId {
+        self.issued += 1;
+        let id = TicketId(self.issued);
+        self.open.push(Ticket { id, blocks, lease, load });
+        id
+    }
+
+    fn take(&mut self, id: TicketId) -> Option<Ticket> {
+        let at = self.open.iter().position(|ticket| ticket.id == id)?;
+        Some(self.open.swap_remove(at))
+    }
+}
+
+impl KvPool {
+    /// Appends `tokens` tokens whose content a transfer provides, and returns its ticket and the pages to
+    /// write. The sequence cannot be appended to until the ticket is completed. If the first page has tokens
+    /// already, a [copy](Self::copies) of the open step may come first: the transfer then follows that step.
+    /// The lease ends `lease` milliseconds after the present [time](Self::set_time).
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), or if the model has states or the sequence has steps in flight.
+    pub fn begin_load(
+        &mut self,
+        sequence: &Sequence,
+        tokens: u32,
+        lease: u64,
+    ) -> Result<(TicketId, Vec<StorePage>)> {
+        self.collect_drops();
+        let slot = self.slot(sequence)?;
+        let state = self.state(slot);
+        let (before, generation) = (state.len, self.generation(slot));
+        if state.len != state.settled || state.loads > 0 {
+            return Err(KvError::BeyondEnd { position: state.len, end: state.settled });
+        }
+        if let Some(&group) = self.state_groups.first() {
+            return Err(KvError::NoSuchPart { group, what: "tokens to load" });
+        }
+        let fresh = self.open.fresh.len();
+        self.append_to(slot, tokens, false)?;
+        // The transfer fills these pages, not the open step.
+        self.open.fresh.truncate(fresh);
+        self.state_mut(slot).loads += 1;
+        let (blocks, pages) = self.pages_between(slot, before, before + tokens);
+        let lease = self.now.saturating_add(lease);
+        Ok((self.tickets.issue(blocks, lease, Some((slot, generation, before))), pages))
+    }
+
+    /// Returns a ticket and the pages for a transfer that reads `tokens` settled tokens from the start, of
+    /// the groups that keep every token.
+    ///
+    /// # Errors
+    /// If fewer tokens have settled.
+    pub fn begin_store(
+        &mut self,
+        sequence: &Sequence,
+        tokens: u32,
+        lease: u64,
+    ) -> Result<(TicketId, Vec<StorePage>)> {
+        self.collect_drops();
+        let slot = self.slot(sequence)?;
+        let settled = self.state(slot).settled;
+        if tokens > settled || self.state(slot).loads > 0 {
+            return Err(KvError::BeyondEnd { position: tokens, end: settled });
+        }
+        let (blocks, pages) = self.pages_between(slot, 0, tokens);
+        let lease = self.now.saturating_add(lease);
+        Ok((self.tickets.issue(blocks, lease, None), pages))
+    }
+
+    /// Pins and lists the blocks with these tokens.
+    fn pages_between(&mut self, slot: u32, from: u32, to: u32) -> (Vec<(usize, u32)>, Vec<StorePage>) {
+        let (mut blocks, mut pages) = (Vec::new(), Vec::new());
+        for group in 0..self.geometry.groups().len() {
+            let spec = &self.geometry.groups()[group];
+            if self.geometry.parts(group) == 0 || matches!(spec.kind, GroupKind::State | GroupKind::Cross) {
+                continue;
+            }
+            let span = spec.span();
+            for index in from / span..to.div_ceil(span) {
+                let block =
+                    self.state(slot).tables[group].blocks.get(index as usize).copied().unwrap_or(NULL);
+                if block == NULL {
+                    continue;
+                }
+                self.blocks.pin(group, block);
+                blocks.push((group, block));
+                for (part, &page) in (0..).zip(self.blocks.pages_of(group, block)) {
+                    pages.push(StorePage { group, part, page, token: index * span });
+                }
+            }
+        }
+        (blocks, pages)
+    }
+
+    /// Declares that a transfer is complete: loaded tokens have settled, and can be hit.
+    ///
+    /// # Errors
+    /// If the ticket is not open: it was completed, or its lease has ended. That is counted, and nothing else
+    /// happens.
+    pub fn complete(&mut self, ticket: TicketId) -> Result<()> {
+        self.close(ticket, true)
+    }
+
+    /// Declares that a transfer has failed: loaded tokens are taken back.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete).
+    pub fn cancel(&mut self, ticket: TicketId) -> Result<()> {
+        self.close(ticket, false)
+    }
+
+    fn close(&mut self, id: TicketId, is_complete: bool) -> Result<()> {
+        self.collect_drops();
+        let Some(ticket) = self.tickets.take(id) else {
+            self.counters.late_completions += 1;
+            return Err(KvError::TicketClosed(id));
+        };
+        self.end_ticket(ticket, is_complete);
+        Ok(())
+    }
+
+    fn end_ticket(&mut self, ticket: Ticket, is_complete: bool) {
+        for &(group, block) in &ticket.blocks {
+            self.blocks.unpin(group, block);
+        }
+        self.index.unpark();
+        let Some((slot, generation, before)) = ticket.load else { return };
+        if !self.state(slot).is_alive || self.generation(slot) != generation {
+            return;
+        }
+        self.state_mut(slot).loads -= 1;
+        let len = self.state(slot).len;
+        if is_complete {
+            self.settle_sequence(slot, len);
+        } else {
+            self.take_back_load(slot, before);
+        }
+    }
+
+    /// Ends the leases that are over.
+    pub(super) fn expire_tickets(&mut self) {
+        let now = self.now;
+        while let Some(at) = self.tickets.open.iter().position(|ticket| ticket.lease <= now) {
+            let ticket = self.tickets.open.swap_remove(at);
+            self.counters.expired_leases += 1;
+            self.end_ticket(ticket, false);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Admission, pledges, progress.
+
+use super::{full, oracle, tokens, window};
+use crate::oracle::Oracle;
+use orlop_kv::{AdmissionRequest, AdmissionVerdict, KvError, LengthMix, Tenant};
+
+fn verdict(oracle: &mut Oracle, prompt: u32, max_new: u32, drafts: u32) -> AdmissionVerdict {
+    let prompt = tokens(9, prompt);
+    let mut request = AdmissionRequest::new(Oracle::fields(), &prompt, max_new);
+    request.drafts = drafts;
+    oracle.pool.can_admit(&request)
+}
+
+/// G1: vllm#45388.
+#[test]
+fn what_was_admitted_goes_on_while_others_wait() {
+    let mut oracle = oracle(vec![full(16)], 2048);
+    let first = oracle.admit(&tokens(1, 1249 * 16), 100).unwrap();
+    let ticket = oracle.begin_load(first, 1000 * 16, 1_000).unwrap();
+    assert!(matches!(verdict(&mut oracle, 1600 * 16, 1, 0), AdmissionVerdict::Later { .. }));
+    oracle.pool.complete(ticket).unwrap();
+    oracle.check();
+    oracle.append(first, 249 * 16 + 99).unwrap();
+}
+
+/// G2: vllm#57104.
+#[test]
+fn the_page_of_drafts_is_pledged() {
+    let mut oracle = oracle(vec![full(16)], 7);
+    let request = |family, prompt: u32| (tokens(family, prompt), 16);
+    let (prompt, drafts) = request(1, 64);
+    let mut first = AdmissionRequest::new(Oracle::fields(), &prompt, 1);
+    first.drafts = drafts;
+    let first = oracle.admit_by(&first).unwrap();
+    assert!(matches!(verdict(&mut oracle, 48, 1, 16), AdmissionVerdict::Later { missing: 2, .. }));
+    oracle.prefill(first).unwrap();
+    oracle.append_drafts(first, 15).unwrap();
+    oracle.close();
+    oracle.settle();
+    oracle.finish(first);
+    let (prompt, drafts) = request(2, 48);
+    let mut second = AdmissionRequest::new(Oracle::fields(), &prompt, 1);
+    second.drafts = drafts;
+    let second = oracle.admit_by(&second).unwrap();
+    oracle.prefill(second).unwrap();
+    oracle.append_drafts(second, 15).unwrap();
+}
+
+/// G3: vllm#39734.
+#[test]
+fn what_never_fits_is_refused_at_once() {
+    let mut oracle = oracle(vec![full(16)], 4);
+    oracle.admit(&tokens(1, 64), 1).unwrap();
+    assert_eq!(verdict(&mut oracle, 65, 1, 0), AdmissionVerdict::Never { need: 5, pool: 4 });
+    assert!(matches!(oracle.admit(&tokens(2, 65), 1), Err(KvError::NeverFits { need: 5, pool: 4 })));
+}
+
+/// G4: vllm#49674.
+#[test]
+fn victims_in_flight_free_nothing_yet() {
+    let mut oracle = oracle(vec![full(16)], 6);
+    for family in 1..=3 {
+        let at = oracle.admit(&tokens(family, 32), 1).unwrap();
+        oracle.append(at, 32).unwrap();
+    }
+    let step = oracle.close();
+    oracle.drop_sequence(2);
+    oracle.drop_sequence(1);
+    assert_eq!((oracle.pool.reclaimable_now(), oracle.pool.after_fence(step)), (0, 4));
+    let AdmissionVerdict::Later { missing: 4, after, .. } = verdict(&mut oracle, 64, 1, 0) else { panic!() };
+    assert_eq!(after, Some(step), "no third victim is needed");
+    oracle.settle();
+    assert_eq!(verdict(&mut oracle, 64, 1, 0), AdmissionVerdict::Now { hit: 0 });
+}
+
+/// G6: pegainfer's admission page.
+#[test]
+fn the_last_token_is_not_written() {
+    for (max_new, pages) in [(1, 1), (2, 2)] {
+        let mut oracle = oracle(vec![full(16)], pages);
+        assert_eq!(verdict(&mut oracle, 16, max_new, 0), AdmissionVerdict::Now { hit: 0 });
+        let need = u64::from(pages) + 1;
+        let never = AdmissionVerdict::Never { need, pool: u64::from(pages) };
+        assert_eq!(verdict(&mut oracle, 16, max_new + 16, 0), never);
+    }
+}
+
+/// G7: pegainfer#291.
+#[test]
+fn a_row_has_the_pages_of_its_tokens_and_no_more() {
+    let mut oracle = oracle(vec![full(16)], 4);
+    let at = oracle.admit(&tokens(1, 16), 17).unwrap();
+    oracle.prefill(at).unwrap();
+    let handle = &oracle.running[at].handle;
+    let mut row = [7; 4];
+    assert_eq!(oracle.pool.write_block_table(handle, 0, 0, u32::MAX, &mut row).unwrap(), 1);
+    assert_eq!(row[1..], [u32::MAX; 3]);
+    let (mut indptr, mut indices, mut last) = ([9; 2], [9; 4], [9; 1]);
+    let batch = [handle];
+    let count = oracle.pool.write_flashinfer(&batch, 0, 0, &mut indptr, &mut indices, &mut last).unwrap();
+    assert_eq!((count, indptr, last), (1, [0, 1], [16]));
+    let mut slots = [0; 4];
+    oracle.pool.write_slot_mapping(handle, 0, 0, 12..16, &mut slots).unwrap();
+    assert_eq!(slots, [12, 13, 14, 15].map(|slot| u64::from(row[0]) * 16 + slot));
+    assert!(oracle.pool.write_slot_mapping(handle, 0, 0, 12..17, &mut slots).is_err());
+}
+
+/// G9: atlas#375.
+#[test]
+fn one_failure_is_one_request() {
+    let mut oracle = oracle(vec![full(16)], 15);
+    for family in 1..=8 {
+        let at = oracle.admit(&tokens(family, 16), 1).unwrap();
+        oracle.prefill(at).unwrap();
+    }
+    let failed: Vec<usize> = (0..8).filter(|&at| oracle.append(at, 1).is_err()).collect();
+    assert_eq!(failed, [7]);
+    oracle.close();
+    oracle.settle();
+}
+
+/// G12: tt-metal#47488.
+#[test]
+fn windows_are_counted_by_their_chunk() {
+    let mut groups = vec![full(64)];
+    groups.extend((0..5).map(|_| window(1024, 64)));
+    let (prompt, pages) = (32_768, 512 + 5 * 17 + 5 * 32);
+    let mut oracle = oracle(groups, pages + 6);
+    let prompt = tokens(1, prompt);
+    let mut request = AdmissionRequest::new(Oracle::fields(), &prompt, 1);
+    let AdmissionVerdict::Never { need, .. } = oracle.pool.can_admit(&request) else { panic!() };
+    assert_eq!(need, 6 * 512, "all at once, every layer needs every token");
+    request.chunk = Some(1024);
+    assert_eq!(oracle.pool.can_admit(&request), AdmissionVerdict::Now { hit: 0 });
+    let at = oracle.admit_by(&request).unwrap();
+    for _ in 0..32 {
+        oracle.pool.append(&oracle.running[at].handle, 1024).unwrap();
+        let step = oracle.pool.close_step();
+        oracle.pool.settle(step).unwrap();
+    }
+    let short = oracle.pool.can_admit(&AdmissionRequest { chunk: Some(1024), ..request });
+    assert!(matches!(&short, AdmissionVerdict::Now { .. } | AdmissionVerdict::Later { .. }), "{short:?}");
+    oracle.check();
+}
+
+/// G14: mlxcel#215.
+#[test]
+fn indices_are_absolute() {
+    let mut oracle = oracle(vec![window(32, 16)], 8);
+    let prompt = tokens(1, 160);
+    let mut request = AdmissionRequest::new(Oracle::fields(), &prompt, 20);
+    request.chunk = Some(16);
+    let at = oracle.admit_by(&request).unwrap();
+    while oracle.running[at].scheduled < 160 {
+        oracle.append(at, 16).unwrap();
+        oracle.close();
+        oracle.settle();
+    }
+    oracle.append(at, 5).unwrap();
+    oracle.close();
+    oracle.truncate(at, 161).unwrap();
+    oracle.settle();
+    let mut row = [0; 11];
+    assert_eq!(oracle.pool.write_block_table(&oracle.running[at].handle, 0, 0, 99, &mut row).unwrap(), 11);
+    assert!(row[..7].iter().all(|&page| page == 99) && row[10] != 99);
+    let mut empty = [7; 1];
+    oracle.pool.write_cumulative_lengths(&[], &mut empty).unwrap();
+    assert_eq!(empty, [0]);
+    oracle.append(at, 1).unwrap();
+    oracle.close();
+    oracle.settle();
+}
+
+/// H7: vllm#40691.
+#[test]
+fn capacity_is_what_fits() {
+    let mut oracle = oracle(vec![full(16), window(64, 16)], 3000);
+    let mix = [LengthMix { prompt: 100, max_new: 61, weight: 1 }];
+    let capacity = oracle.pool.capacity(&mix);
+    let mut tokens_in = 0;
+    for family in 1.. {
+        let prompt = tokens(family, 100);
+        match oracle.pool.admit(&AdmissionRequest::new(Oracle::fields(), &prompt, 61)) {
+            Ok(admission) => std::mem::forget(admission),
+            Err(_) => break,
+        }
+        tokens_in += 160;
+    }
+    assert!(capacity.abs_diff(tokens_in) * 100 <= capacity, "{capacity} promised, {tokens_in} admitted");
+}
+
+/// A tenant's quota bounds its blocks, not the others'.
+#[test]
+fn quotas_are_by_tenant() {
+    let mut oracle = oracle(vec![full(16)], 16);
+    oracle.pool.set_quota("a", 4 * 128);
+    let prompt = tokens(1, 65);
+    let named = |name| {
+        let fields = orlop_kv::ChainFields { tenant: Tenant::Named(name), ..Oracle::fields() };
+        AdmissionRequest::new(fields, &prompt, 1)
+    };
+    assert_eq!(oracle.pool.can_admit(&named("a")), AdmissionVerdict::OverQuota { missing: 128 });
+    let error = oracle.admit_by(&named("a")).unwrap_err();
+    assert!(matches!(error, KvError::QuotaExceeded { quota: 512, used: 0, needed: 640 }), "{error}");
+    let at = oracle.admit_by(&named("b")).unwrap();
+    oracle.prefill(at).unwrap();
+    let short = AdmissionRequest { prompt: &prompt[..33], ..named("a") };
+    let at = oracle.admit_by(&short).unwrap();
+    oracle.prefill(at).unwrap();
+    assert!(matches!(oracle.append(at, 32), Err(KvError::QuotaExceeded { .. })));
+}
+
+/// What is pledged cannot be taken by others, whatever these do.
+#[test]
+fn a_pledge_is_kept() {
+    let mut oracle = oracle(vec![full(16), window(32, 16)], 24);
+    let first = oracle.admit(&tokens(1, 16), 145).unwrap();
+    oracle.prefill(first).unwrap();
+    let second = oracle.admit(&tokens(2, 16), 1).unwrap();
+    oracle.prefill(second).unwrap();
+    while oracle.append(second, 16).is_ok() {
+        oracle.close();
+        oracle.settle();
+    }
+    while oracle.running[first].scheduled < 160 {
+        oracle.append(first, 16).expect("a pledged page");
+        oracle.close();
+        oracle.settle();
+    }
+}

@@ -1,0 +1,155 @@
+//! Wrong hits: keys, parents, holes, tenants, adapters.
+
+use super::{builder, full, oracle, state, tokens, window};
+use crate::oracle::Oracle;
+use orlop_kv::{Adapter, AdmissionRequest, ChainFields, KvEvent, MissCause, Tenant, Visibility};
+use std::collections::HashSet;
+
+fn probe(oracle: &Oracle, fields: ChainFields<'_>, prompt: &[u32]) -> u32 {
+    oracle.pool.probe(&AdmissionRequest::new(fields, prompt, 1))
+}
+
+/// B1: TensorRT-LLM#8830.
+#[test]
+fn a_block_is_found_behind_its_own_parent_only() {
+    let mut oracle = oracle(vec![full(16)], 16);
+    oracle.serve(&tokens(1, 33));
+    let mut other = tokens(2, 16);
+    other.extend(&tokens(1, 33)[16..]);
+    assert_eq!(probe(&oracle, Oracle::fields(), &other), 0);
+    assert_eq!(probe(&oracle, Oracle::fields(), &tokens(1, 33)), 32);
+}
+
+/// B2: llm-d-inference-sim#705. A hole cannot arise: blocks go from the end.
+#[test]
+fn a_prefix_is_evicted_from_its_end() {
+    let mut oracle = oracle(vec![full(16)], 16);
+    oracle.serve(&tokens(1, 49));
+    for hit in [32, 16, 0] {
+        assert!(oracle.pool.evict());
+        oracle.check();
+        assert_eq!(probe(&oracle, Oracle::fields(), &tokens(1, 49)), hit);
+    }
+    assert!(!oracle.pool.evict());
+}
+
+/// B5: kvcached#362, #401.
+#[test]
+fn a_key_goes_with_its_page_and_stays_with_its_sibling() {
+    let mut oracle = oracle(vec![full(16)], 4);
+    // Two sequences compute the same prompt at the same time.
+    let first = oracle.admit(&tokens(1, 32), 1).unwrap();
+    let second = oracle.admit(&tokens(1, 32), 1).unwrap();
+    oracle.append(first, 32).unwrap();
+    oracle.append(second, 32).unwrap();
+    oracle.close();
+    oracle.settle();
+    oracle.finish(second);
+    assert_eq!(probe(&oracle, Oracle::fields(), &tokens(1, 32)), 16);
+    oracle.finish(0);
+    assert_eq!(probe(&oracle, Oracle::fields(), &tokens(1, 32)), 16);
+    // The pages get another content: the key is gone with the first one.
+    oracle.serve(&tokens(2, 64));
+    assert_eq!(probe(&oracle, Oracle::fields(), &tokens(1, 32)), 0);
+}
+
+/// B6, B7: vllm#49125, vllm#58119.
+#[test]
+fn a_partial_block_is_announced_once_and_behind_a_known_parent() {
+    let mut oracle = Oracle::new(builder(vec![full(16)], 8).match_unit(1).events(true));
+    let at = oracle.admit(&tokens(1, 5), 40).unwrap();
+    oracle.prefill(at).unwrap();
+    for known in 5..36 {
+        oracle.append(at, 1).unwrap();
+        oracle.close();
+        oracle.settle();
+        oracle.push_tokens(at, known);
+    }
+    oracle.finish(at);
+    let (mut seen, mut last) = (HashSet::new(), None);
+    for event in oracle.pool.take_events() {
+        let KvEvent::UnitsStored { parent, hashes } = event else { panic!("{event:?}") };
+        assert_eq!(parent, last);
+        assert!(hashes.iter().all(|hash| seen.insert(*hash)));
+        last = hashes.last().copied();
+    }
+    assert_eq!(seen.len(), 36);
+}
+
+/// B13: sglang#31486.
+#[test]
+fn a_finished_window_is_hit_at_its_end_only() {
+    let mut oracle = oracle(vec![window(128, 16)], 33);
+    let at = oracle.admit(&tokens(1, 512), 2).unwrap();
+    while oracle.running[at].scheduled < 512 {
+        oracle.append(at, 16).unwrap();
+        oracle.close();
+        oracle.settle();
+    }
+    oracle.finish(at);
+    assert_eq!(probe(&oracle, Oracle::fields(), &tokens(1, 513)), 512);
+    assert_eq!(probe(&oracle, Oracle::fields(), &tokens(1, 257)), 0);
+    assert!(oracle.books().cached_bytes <= 9 * 128, "{:?}", oracle.books());
+}
+
+/// B14: vllm#42547.
+#[test]
+fn null_entries_do_not_hide_a_boundary() {
+    let groups = vec![full(128), state().with_block_tokens(1), window(16, 128)];
+    let mut oracle = oracle(groups, 16);
+    oracle.serve(&tokens(1, 400));
+    assert_eq!(oracle.serve(&tokens(1, 400)), 384);
+}
+
+/// B15: vllm#38715, #41838.
+#[test]
+fn visibility_is_a_setting() {
+    let hit = |groups, visibility| {
+        let mut oracle = Oracle::new(builder(groups, 16).visibility(visibility));
+        let first = oracle.admit(&tokens(1, 33), 1).unwrap();
+        oracle.append(first, 33).unwrap();
+        oracle.close();
+        let second = oracle.admit(&tokens(1, 33), 1).unwrap();
+        oracle.append(second, 33 - oracle.running[second].hit).unwrap();
+        oracle.close();
+        oracle.settle_all();
+        oracle.running[second].hit
+    };
+    assert_eq!(hit(vec![full(16)], Visibility::AfterSettle), 0);
+    assert_eq!(hit(vec![full(16)], Visibility::SameStream), 32);
+    assert_eq!(hit(vec![full(16), state()], Visibility::SameStream), 0);
+}
+
+/// C9, C12: CVE-2025-46570; mistral.rs' adapter generations.
+#[test]
+fn tenants_and_generations_do_not_share() {
+    let mut oracle = oracle(vec![full(16)], 16);
+    let base = Oracle::fields();
+    let tenant = |name| ChainFields { tenant: Tenant::Named(name), ..base };
+    let adapter = |generation| ChainFields { adapter: Some(Adapter { name: "a", generation }), ..base };
+    let prompt = tokens(1, 33);
+    for fields in [tenant("x"), adapter(1)] {
+        let at = oracle.admit_by(&AdmissionRequest::new(fields, &prompt, 1)).unwrap();
+        oracle.prefill(at).unwrap();
+        oracle.finish(at);
+    }
+    assert_eq!(probe(&oracle, tenant("x"), &prompt), 32);
+    assert_eq!(probe(&oracle, tenant("y"), &prompt), 0);
+    assert_eq!(probe(&oracle, base, &prompt), 0);
+    assert_eq!(probe(&oracle, adapter(1), &prompt), 32);
+    assert_eq!(probe(&oracle, adapter(2), &prompt), 0);
+}
+
+/// The cause of a miss is counted, in tokens.
+#[test]
+fn a_miss_has_a_cause() {
+    let mut oracle = oracle(vec![full(16)], 4);
+    oracle.serve(&tokens(1, 10));
+    oracle.serve(&tokens(1, 33));
+    oracle.serve(&tokens(2, 64));
+    oracle.serve(&tokens(1, 33));
+    let stats = oracle.books();
+    assert_eq!(stats.missed_tokens(MissCause::BelowUnit), 10);
+    assert_eq!(stats.missed_tokens(MissCause::NeverSeen), 33 + 64);
+    assert_eq!(stats.missed_tokens(MissCause::Evicted), 33 - 16 * (stats.hit_tokens / 16));
+}

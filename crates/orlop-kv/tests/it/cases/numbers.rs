@@ -1,0 +1,149 @@
+//! Numbers, formats, stages.
+
+use super::{builder, free, full, oracle, state, tokens, window};
+use crate::oracle::{ENTRY, Oracle};
+use orlop_alloc::{Allocator as _, AllocatorRef, engine::Direct};
+use orlop_context::Context;
+use orlop_core::{Device, MemoryKind};
+use orlop_kv::{AdmissionRequest, AdmissionVerdict, KvGeometry, KvPool, LayerGroup};
+
+/// H1, H4: vllm#43736, vllm-ascend#16639.
+#[test]
+fn a_hit_is_counted_once_per_request_in_tokens() {
+    let mut oracle = oracle(vec![full(16), window(64, 16), state()], 256);
+    oracle.serve(&tokens(1, 401));
+    let before = oracle.books();
+    let mut prompt = tokens(1, 400);
+    prompt.extend(tokens(2, 600));
+    let request = AdmissionRequest::new(Oracle::fields(), &prompt, 1);
+    for _ in 0..50 {
+        assert_eq!(oracle.pool.probe(&request), 400);
+        assert!(matches!(oracle.pool.can_admit(&request), AdmissionVerdict::Now { hit: 400 }));
+    }
+    let at = oracle.admit_by(&request).unwrap();
+    oracle.prefill(at).unwrap();
+    let after = oracle.books();
+    assert_eq!(after.query_tokens - before.query_tokens, 1000);
+    assert_eq!(after.hit_tokens - before.hit_tokens, 400);
+}
+
+/// H8: vllm#40692; J2: two arenas under one id. No two arenas share a byte, and every id is in range.
+#[test]
+fn arenas_tile_the_pool() {
+    let groups = vec![
+        LayerGroup::full("mla", 6, 656).with_arena("indexer", 132).with_block_tokens(64),
+        LayerGroup::window("window", 4, 656, 100),
+        LayerGroup::state("state", 3, 10_496),
+        LayerGroup::state("none", 0, 7),
+    ];
+    let geometry = KvGeometry::new(groups).unwrap();
+    let mut pool = KvPool::builder(geometry.clone()).large_pages(3).build_detached().unwrap();
+    let total = pool.stats().total_bytes;
+    for (group, spec) in geometry.groups().iter().enumerate() {
+        let mut ranges = Vec::new();
+        for layer in 0..spec.layers {
+            for arena in 0..spec.arenas.len() {
+                let view = geometry.arena(group, layer, arena).unwrap();
+                // A page belongs to one part at a time: the parts' ids are apart, their bases the same.
+                if view.part == 0 {
+                    let pages = 0..u64::from(pool.page_ids(group));
+                    ranges.extend(pages.map(|page| (view.base + page * view.stride, view.bytes)));
+                }
+            }
+        }
+        ranges.sort_unstable();
+        assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0) || ranges.is_empty());
+        assert_eq!(ranges.last().map_or(total, |&(start, bytes)| start + bytes), total, "group {group}");
+    }
+    assert_eq!(pool.page_ids(3), 0);
+}
+
+/// I2, I3: vllm#51752, vllm#23974.
+#[test]
+fn stages_have_the_same_ids() {
+    let stage = |windows| {
+        let groups = vec![
+            LayerGroup::full("full", 1, ENTRY),
+            LayerGroup::window("window", windows, ENTRY, 48),
+            LayerGroup::state("none", 0, 99),
+        ];
+        let mut oracle = Oracle::new(builder(groups, 30));
+        let at = oracle.admit(&tokens(1, 100), 9).unwrap();
+        oracle.prefill(at).unwrap();
+        let mut rows = Vec::new();
+        for group in 0..2 {
+            let mut row = [0; 8];
+            oracle.pool.write_block_table(&oracle.running[at].handle, group, 0, u32::MAX, &mut row).unwrap();
+            rows.push(row);
+        }
+        rows
+    };
+    assert_eq!(stage(1), stage(1));
+    let geometry = KvGeometry::new(vec![LayerGroup::full("full", 1, 64), LayerGroup::state("none", 0, 99)]);
+    assert_eq!(geometry.unwrap().parts(1), 0);
+}
+
+/// I5: vllm#42895.
+#[test]
+fn transfers_name_tokens() {
+    let mut oracle = oracle(vec![full(16)], 16);
+    let at = oracle.admit(&tokens(1, 200), 1).unwrap();
+    let (ticket, pages) = oracle.pool.begin_load(&oracle.running[at].handle, 200, 100).unwrap();
+    let starts: Vec<u32> = pages.iter().map(|page| page.token).collect();
+    assert_eq!(starts, (0..13).map(|index| index * 16).collect::<Vec<u32>>());
+    oracle.pool.complete(ticket).unwrap();
+    let (mut indptr, mut indices, mut last) = ([0; 2], [0; 13], [0; 1]);
+    let batch = [&oracle.running[at].handle];
+    oracle.pool.write_flashinfer(&batch, 0, 0, &mut indptr, &mut indices, &mut last).unwrap();
+    assert_eq!((indptr[1], last[0]), (13, 8));
+}
+
+/// J3: Kimi-K3's states.
+#[test]
+fn states_are_counted_in_the_same_bytes() {
+    let geometry = KvGeometry::new(vec![
+        LayerGroup::full("mla", 24, 1152),
+        LayerGroup::state("linear", 69, (1_572_864 + 110_592) * 4),
+    ])
+    .unwrap();
+    assert_eq!(geometry.page_bytes(1) * u64::from(geometry.parts(1)), 464_633_856);
+    assert!(geometry.large_page_bytes() < 32 << 20, "{}", geometry.large_page_bytes());
+}
+
+/// The pool's bytes are KV memory of the context that it was built in.
+#[test]
+fn the_pool_is_one_block_of_kv_memory() {
+    let context = Context::new();
+    let geometry = || KvGeometry::new(vec![LayerGroup::full("full", 2, 64)]).unwrap();
+    let pool = KvPool::builder(geometry()).bytes(1 << 20).build(&context, Device::CPU).unwrap();
+    let block = pool.memory().unwrap();
+    assert_eq!((block.kind(), block.len()), (MemoryKind::KvCache, 1 << 20));
+    assert!(context.stats(Device::CPU).kind(MemoryKind::KvCache).live_bytes >= 1 << 20);
+    drop(pool);
+    assert_eq!(context.stats(Device::CPU).kind(MemoryKind::KvCache).live_bytes, 0);
+    let null = orlop_alloc::backing::Null::new(Device::cuda(0));
+    let allocator: AllocatorRef = Direct::new(null).into_ref().erase();
+    let pool = KvPool::builder(geometry()).bytes(80 << 30).build_in(&allocator).unwrap();
+    assert_eq!(pool.memory().unwrap().device(), Device::cuda(0));
+    assert!(KvPool::builder(geometry()).bytes(100).build_detached().is_err());
+}
+
+/// A sequence may be dropped on any thread.
+#[test]
+fn sequences_are_dropped_anywhere() {
+    let mut oracle = oracle(vec![full(16)], 64);
+    for round in 0..20 {
+        let at = oracle.admit(&tokens(round, 48), 1).unwrap();
+        oracle.prefill(at).unwrap();
+    }
+    let running = std::mem::take(&mut oracle.running);
+    std::thread::scope(|scope| {
+        for sequence in running {
+            scope.spawn(move || drop(sequence));
+        }
+    });
+    oracle.check();
+    assert_eq!(oracle.books().used_bytes, 0);
+    oracle.pool.discard_cache();
+    assert_eq!(free(&mut oracle), 64);
+}

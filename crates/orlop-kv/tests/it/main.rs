@@ -1,0 +1,8 @@
+//! Paged KV memory under a stamp oracle: every slot knows which tokens, position, group and layer wrote it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod cases;
+mod mirror;
+mod oracle;
+mod random;
+mod stamps;

@@ -1,0 +1,400 @@
+//! The oracle: a device that runs each step as late as it may, and stamps what it writes.
+//!
+//! A step that is closed runs when it settles, with the tables that were exported when it was closed. Loads,
+//! on another stream, write at once. So a page that is handed out too early is written under a step that
+//! still reads it, and the step finds a wrong stamp.
+
+use crate::stamps::{first_attended, stamp};
+use orlop_kv::{
+    Admission, AdmissionRequest, ChainFields, GroupKind, KvError, KvPool, KvPoolBuilder, KvStats, PageCopy,
+    Sequence, StepId, Tenant, TicketId,
+};
+use std::collections::VecDeque;
+
+/// Bytes of an entry of one token, layer and arena.
+pub(crate) const ENTRY: u64 = 8;
+const NULL: u32 = u32::MAX;
+const POISON: u64 = 0xDEAD;
+
+#[derive(Debug)]
+struct Launch {
+    step: StepId,
+    copies: Vec<(u64, u64)>,
+    poison: Vec<u64>,
+    /// What must be found before anything is written.
+    reads_before: Vec<(u64, u64)>,
+    writes: Vec<(u64, u64)>,
+    reads_after: Vec<(u64, u64)>,
+}
+
+/// A sequence with its tokens, and how much of it the device has been given.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) handle: Sequence,
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens whose keys and values are there, or in a closed step.
+    launched: u32,
+    /// Tokens scheduled in the open step.
+    pub(crate) scheduled: u32,
+    pub(crate) hit: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    pub(crate) pool: KvPool,
+    memory: Vec<u64>,
+    in_flight: VecDeque<Launch>,
+    pub(crate) running: Vec<Running>,
+}
+
+impl Oracle {
+    pub(crate) fn new(builder: KvPoolBuilder) -> Self {
+        let mut pool = builder.build_detached().unwrap();
+        let words = pool.stats().total_bytes / 8;
+        let memory = vec![POISON; usize::try_from(words).unwrap()];
+        Self { pool, memory, in_flight: VecDeque::new(), running: Vec::new() }
+    }
+
+    pub(crate) fn fields() -> ChainFields<'static> {
+        ChainFields::new(Tenant::Shared, "weights", "bf16")
+    }
+
+    /// Admits a prompt, and returns the index of the sequence.
+    pub(crate) fn admit(&mut self, prompt: &[u32], max_new: u32) -> Result<usize, KvError> {
+        self.admit_by(&AdmissionRequest::new(Self::fields(), prompt, max_new))
+    }
+
+    pub(crate) fn admit_by(&mut self, request: &AdmissionRequest<'_>) -> Result<usize, KvError> {
+        let probe = self.pool.probe(request);
+        let before = self.books();
+        let admitted = self.pool.admit(request);
+        if admitted.is_err() {
+            assert_eq!(before, self.books(), "a refused admission changed something");
+        }
+        let Admission { sequence, hit, .. } = admitted?;
+        assert_eq!(probe, hit);
+        self.running.push(Running {
+            handle: sequence,
+            tokens: request.prompt.to_vec(),
+            launched: hit,
+            scheduled: hit,
+            hit,
+        });
+        self.check();
+        Ok(self.running.len() - 1)
+    }
+
+    /// Returns the statistics, after checking that the books add up.
+    pub(crate) fn books(&mut self) -> KvStats {
+        let stats = self.pool.stats();
+        let sum = stats.free_bytes + stats.used_bytes + stats.cached_bytes + stats.in_flight_bytes;
+        assert_eq!(sum, stats.total_bytes);
+        stats
+    }
+
+    pub(crate) fn check(&mut self) {
+        self.books();
+        assert_eq!(self.pool.verify(), Ok(()));
+    }
+
+    /// Schedules the next tokens of a sequence. Those that it does not know are made up.
+    pub(crate) fn append(&mut self, at: usize, tokens: u32) -> Result<(), KvError> {
+        let before = self.books();
+        let sequence = &mut self.running[at];
+        if let Err(error) = self.pool.append(&sequence.handle, tokens) {
+            assert_eq!(before, self.books(), "a refused append changed something");
+            return Err(error);
+        }
+        self.scheduled(at, tokens);
+        Ok(())
+    }
+
+    pub(crate) fn append_drafts(&mut self, at: usize, drafts: u32) -> Result<(), KvError> {
+        let before = self.books();
+        let sequence = &mut self.running[at];
+        if let Err(error) = self.pool.append_drafts(&sequence.handle, drafts) {
+            assert_eq!(before, self.books(), "a refused append changed something");
+            return Err(error);
+        }
+        self.scheduled(at, drafts + 1);
+        Ok(())
+    }
+
+    fn scheduled(&mut self, at: usize, tokens: u32) {
+        let sequence = &mut self.running[at];
+        sequence.scheduled += tokens;
+        while sequence.tokens.len() < sequence.scheduled as usize {
+            let next = u32::try_from(sequence.tokens.len()).unwrap() * 31 + sequence.tokens[0];
+            sequence.tokens.push(next);
+        }
+        self.check();
+    }
+
+    /// Gives the pool the ids of the tokens that it does not know, up to the launched ones.
+    pub(crate) fn push_tokens(&mut self, at: usize, known: u32) {
+        let sequence = &self.running[at];
+        let tokens = &sequence.tokens[known as usize..sequence.launched as usize];
+        self.pool.push_tokens(&sequence.handle, tokens).unwrap();
+        self.check();
+    }
+
+    pub(crate) fn truncate(&mut self, at: usize, len: u32) -> Result<orlop_kv::Truncation, KvError> {
+        let before = self.books();
+        let sequence = &mut self.running[at];
+        let truncated = self.pool.truncate(&sequence.handle, len);
+        match &truncated {
+            Ok(truncated) => {
+                assert!(truncated.len + truncated.recompute == len);
+                sequence.tokens.truncate(len as usize);
+                sequence.launched = sequence.launched.min(truncated.len);
+                sequence.scheduled = truncated.len;
+                let known = truncated.known.min(len);
+                let tokens = sequence.tokens[known as usize..(truncated.len as usize)].to_vec();
+                self.pool.push_tokens(&sequence.handle, &tokens).unwrap();
+            }
+            Err(_) => assert_eq!(before, self.books()),
+        }
+        self.check();
+        truncated
+    }
+
+    pub(crate) fn fork(&mut self, at: usize, max_tokens: u32) -> Result<usize, KvError> {
+        let before = self.books();
+        let parent = &self.running[at];
+        let forked = self.pool.fork(&parent.handle, max_tokens);
+        let handle = match forked {
+            Ok(handle) => handle,
+            Err(error) => {
+                assert_eq!(before, self.books());
+                return Err(error);
+            }
+        };
+        let Running { ref tokens, launched, scheduled, hit, .. } = *parent;
+        let tokens = tokens.clone();
+        self.running.push(Running { handle, tokens, launched, scheduled, hit });
+        self.check();
+        Ok(self.running.len() - 1)
+    }
+
+    pub(crate) fn finish(&mut self, at: usize) {
+        if self.running[at].scheduled > self.running[at].launched {
+            self.close();
+        }
+        let sequence = self.running.swap_remove(at);
+        self.pool.finish(sequence.handle).unwrap();
+        self.check();
+    }
+
+    pub(crate) fn drop_sequence(&mut self, at: usize) {
+        drop(self.running.swap_remove(at));
+        self.check();
+    }
+
+    /// Closes the open step: exports what its kernels read.
+    pub(crate) fn close(&mut self) -> StepId {
+        let copies: Vec<PageCopy> = self.pool.copies().to_vec();
+        let copies = copies.iter().flat_map(|copy| self.copied_slots(copy)).collect();
+        let fresh = self.pool.fresh_pages().to_vec();
+        let poison =
+            fresh.iter().flat_map(|fresh| self.page_slots(fresh.group, fresh.part, fresh.page)).collect();
+        let (mut reads_before, mut writes, mut reads_after) = (vec![], vec![], vec![]);
+        for at in 0..self.running.len() {
+            let Running { launched, scheduled, .. } = self.running[at];
+            if scheduled > launched {
+                self.trace(at, launched, scheduled, &mut reads_before, &mut writes, &mut reads_after);
+                self.running[at].launched = scheduled;
+            }
+        }
+        let step = self.pool.close_step();
+        self.in_flight.push_back(Launch { step, copies, poison, reads_before, writes, reads_after });
+        self.check();
+        step
+    }
+
+    /// Lists the slots that a sequence's tokens from `from` to `to` read and write.
+    fn trace(
+        &self,
+        at: usize,
+        from: u32,
+        to: u32,
+        reads_before: &mut Vec<(u64, u64)>,
+        writes: &mut Vec<(u64, u64)>,
+        reads_after: &mut Vec<(u64, u64)>,
+    ) {
+        let sequence = &self.running[at];
+        let tokens = &sequence.tokens;
+        let geometry = self.pool.geometry();
+        for (group, spec) in geometry.groups().iter().enumerate() {
+            for layer in 0..spec.layers {
+                let of = |position| stamp(tokens, position, group, layer);
+                match spec.kind {
+                    GroupKind::Cross => {}
+                    GroupKind::State => {
+                        let slots = self.state_slots(&sequence.handle, group, layer);
+                        // An optional state begins anew after a hit.
+                        let is_new = spec.optional && from.is_multiple_of(self.pool.match_unit());
+                        if from > 0 && !is_new {
+                            reads_before.extend(slots.iter().map(|&slot| (slot, of(from - 1))));
+                        }
+                        writes.extend(slots.iter().map(|&slot| (slot, of(to - 1))));
+                    }
+                    _ => {
+                        let ratio = if let GroupKind::Compressed { ratio } = spec.kind { ratio } else { 1 };
+                        let ends = |position: &u32| (position + 1).is_multiple_of(ratio);
+                        for position in (from..to).filter(ends) {
+                            let slots = self.slots(&sequence.handle, group, layer, position).unwrap();
+                            writes.extend(slots.into_iter().map(|slot| (slot, of(position))));
+                        }
+                        let sinks = if let GroupKind::Window { sinks, .. } = spec.kind { sinks } else { 0 };
+                        let first = first_attended(spec.kind, from);
+                        for position in (0..sinks.min(first)).chain(first..to).filter(ends) {
+                            let slots = self.slots(&sequence.handle, group, layer, position);
+                            let slots = slots.unwrap_or_else(|| panic!("{spec:?} lost token {position}"));
+                            reads_after.extend(slots.into_iter().map(|slot| (slot, of(position))));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the words of a token's entries, one for each arena.
+    fn slots(&self, sequence: &Sequence, group: usize, layer: u32, position: u32) -> Option<Vec<u64>> {
+        let geometry = self.pool.geometry();
+        let spec = &geometry.groups()[group];
+        let mut slots = Vec::new();
+        for arena in 0..spec.arenas.len() {
+            let view = geometry.arena(group, layer, arena).unwrap();
+            let (len, _) = self.pool.len(sequence).unwrap();
+            let mut row = vec![NULL; len.div_ceil(spec.span()) as usize];
+            let entries = self.pool.write_block_table(sequence, group, view.part, NULL, &mut row).unwrap();
+            let index = position / spec.span();
+            let page = row[..entries].get(index as usize).copied().filter(|&page| page != NULL)?;
+            assert!(page < self.pool.page_ids(group));
+            let ratio = if let GroupKind::Compressed { ratio } = spec.kind { ratio } else { 1 };
+            let slot = u64::from(position % spec.span() / ratio);
+            let entry = spec.arenas[arena].bytes;
+            slots.push((view.base + u64::from(page) * view.stride + slot * entry) / 8);
+        }
+        Some(slots)
+    }
+
+    fn state_slots(&self, sequence: &Sequence, group: usize, layer: u32) -> Vec<u64> {
+        let view = self.pool.geometry().arena(group, layer, 0).unwrap();
+        let page = self.pool.state_page(sequence, group, view.part).unwrap().unwrap();
+        let start = (view.base + u64::from(page) * view.stride) / 8;
+        (start..start + view.bytes / 8).collect()
+    }
+
+    fn page_slots(&self, group: usize, part: u32, page: u32) -> Vec<u64> {
+        let geometry = self.pool.geometry();
+        let (bytes, _) = (geometry.page_bytes(group), part);
+        let start = u64::from(page) * bytes / 8;
+        (start..start + bytes / 8).collect()
+    }
+
+    fn copied_slots(&self, copy: &PageCopy) -> Vec<(u64, u64)> {
+        let geometry = self.pool.geometry();
+        let spec = &geometry.groups()[copy.group];
+        let ratio = if let GroupKind::Compressed { ratio } = spec.kind { ratio } else { 1 };
+        let mut slots = Vec::new();
+        for layer in 0..spec.layers {
+            for (arena, entry) in spec.arenas.iter().enumerate() {
+                let view = geometry.arena(copy.group, layer, arena).unwrap();
+                if view.part != copy.part {
+                    continue;
+                }
+                let bytes = entry.bytes * u64::from(copy.tokens / ratio);
+                let (from, to) = (u64::from(copy.from) * view.stride, u64::from(copy.to) * view.stride);
+                slots.extend(
+                    (0..bytes / 8).map(|at| ((view.base + from) / 8 + at, (view.base + to) / 8 + at)),
+                );
+            }
+        }
+        slots
+    }
+
+    /// Runs the oldest step in flight, and settles it.
+    pub(crate) fn settle(&mut self) {
+        let Some(launch) = self.in_flight.pop_front() else { return };
+        // A copy reads what was there before any page of the step is cleared.
+        let copied: Vec<(u64, u64)> = launch.copies.iter().map(|&(from, to)| (to, self.word(from))).collect();
+        for slot in launch.poison {
+            self.write(slot, POISON);
+        }
+        for (slot, value) in copied {
+            self.write(slot, value);
+        }
+        self.read(&launch.reads_before, launch.step);
+        for (slot, value) in launch.writes {
+            self.write(slot, value);
+        }
+        self.read(&launch.reads_after, launch.step);
+        self.pool.settle(launch.step).unwrap();
+        self.check();
+    }
+
+    pub(crate) fn settle_all(&mut self) {
+        while !self.in_flight.is_empty() {
+            self.settle();
+        }
+    }
+
+    pub(crate) fn steps_in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Computes the rest of a sequence's known tokens in one step.
+    pub(crate) fn prefill(&mut self, at: usize) -> Result<(), KvError> {
+        while self.running[at].scheduled < self.length(at) {
+            let rest = self.length(at) - self.running[at].scheduled;
+            let checkpoint = self.pool.tokens_to_checkpoint(&self.running[at].handle).unwrap();
+            self.append(at, checkpoint.unwrap_or(rest).min(rest))?;
+            self.close();
+            self.settle_all();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn length(&self, at: usize) -> u32 {
+        u32::try_from(self.running[at].tokens.len()).unwrap()
+    }
+
+    /// Serves a prompt alone, and returns the hit.
+    pub(crate) fn serve(&mut self, prompt: &[u32]) -> u32 {
+        let at = self.admit(prompt, 1).unwrap();
+        let hit = self.running[at].hit;
+        self.prefill(at).unwrap();
+        self.finish(at);
+        hit
+    }
+
+    /// Loads tokens from another stream: it writes at once.
+    pub(crate) fn begin_load(&mut self, at: usize, tokens: u32, lease: u64) -> Result<TicketId, KvError> {
+        let (ticket, _) = self.pool.begin_load(&self.running[at].handle, tokens, lease)?;
+        let from = self.running[at].scheduled;
+        let (mut before, mut writes, mut after) = (vec![], vec![], vec![]);
+        self.trace(at, from, from + tokens, &mut before, &mut writes, &mut after);
+        for (slot, value) in writes {
+            self.write(slot, value);
+        }
+        self.running[at].scheduled += tokens;
+        self.running[at].launched += tokens;
+        self.check();
+        Ok(ticket)
+    }
+
+    fn word(&self, slot: u64) -> u64 {
+        self.memory[usize::try_from(slot).unwrap()]
+    }
+
+    fn write(&mut self, slot: u64, value: u64) {
+        self.memory[usize::try_from(slot).unwrap()] = value;
+    }
+
+    fn read(&self, reads: &[(u64, u64)], step: StepId) {
+        for &(slot, value) in reads {
+            assert_eq!(self.word(slot), value, "slot {slot} in {step:?}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Random operations under the oracle, for every kind of group.
+
+use crate::mirror::Mirror;
+use crate::oracle::{ENTRY, Oracle};
+use crate::stamps::Random;
+use orlop_kv::{AdmissionRequest, CheckpointPolicy, KvError, KvGeometry, KvPool, LayerGroup, Visibility};
+
+fn geometries() -> Vec<(&'static str, Vec<LayerGroup>)> {
+    let full = |layers| LayerGroup::full("full", layers, ENTRY).with_block_tokens(4);
+    let window = LayerGroup::window("window", 3, ENTRY, 7).with_block_tokens(4);
+    let state = LayerGroup::state("state", 2, 3 * ENTRY);
+    vec![
+        ("full", vec![full(2)]),
+        ("full, long blocks", vec![full(2).with_block_tokens(12)]),
+        ("full and window", vec![full(2), window.clone()]),
+        ("window with sinks", vec![full(1), window.clone().with_sinks(3)]),
+        ("windows alone", vec![window.clone(), window.clone().with_block_tokens(2)]),
+        ("chunked", vec![full(1), LayerGroup::chunked("chunked", 2, ENTRY, 8).with_block_tokens(4)]),
+        ("full and state", vec![full(2), state.clone()]),
+        ("all", vec![full(1).with_block_tokens(8), window.clone(), state.clone()]),
+        ("two arenas", vec![full(2).with_arena("indexer", 2 * ENTRY), window.clone()]),
+        (
+            "compressed",
+            vec![
+                LayerGroup::compressed("compressed", 2, ENTRY, 4).with_block_tokens(16),
+                window,
+                LayerGroup::state("tail", 1, ENTRY).with_optional(),
+            ],
+        ),
+        ("an empty group", vec![full(1), LayerGroup::state("none", 0, ENTRY)]),
+    ]
+}
+
+fn prompt(random: &mut Random) -> Vec<u32> {
+    // Few families with long shared prefixes, which branch at a few places.
+    let family = random.below(3);
+    let len = 2 + random.below(40);
+    let branch = 8 * random.below(5);
+    let tail = random.below(2);
+    (0..len)
+        .map(|at| if at < branch { family * 1000 + at } else { family * 1000 + at + 500 * tail })
+        .collect()
+}
+
+fn play(
+    name: &str,
+    groups: Vec<LayerGroup>,
+    large_pages: u32,
+    seed: u64,
+    policy: CheckpointPolicy,
+) -> (u64, u64) {
+    let geometry = KvGeometry::new(groups).unwrap();
+    let mut mirror = Mirror::new(&geometry);
+    let builder = KvPool::builder(geometry).large_pages(large_pages).match_unit(4).checkpoints(policy);
+    let visibility = if seed.is_multiple_of(2) { Visibility::AfterSettle } else { Visibility::SameStream };
+    let mut oracle = Oracle::new(
+        builder.visibility(visibility).events(true).steps_in_flight(2).scan_resistant(seed.is_multiple_of(3)),
+    );
+    let mut random = Random(seed);
+    println!("{name}, seed {seed}, {large_pages} large pages, {policy:?}");
+    for _ in 0..400 {
+        let count = u32::try_from(oracle.running.len()).unwrap();
+        let pick = if count == 0 { 0 } else { random.below(count) as usize };
+        match random.below(16) {
+            0..=2 => {
+                let prompt = prompt(&mut random);
+                let mut request = AdmissionRequest::new(Oracle::fields(), &prompt, 1 + random.below(12));
+                request.drafts = random.below(4);
+                request.reuse = random.below(8) > 0;
+                match oracle.admit_by(&request) {
+                    Ok(_) | Err(KvError::OutOfPages { .. } | KvError::NeverFits { .. }) => {}
+                    Err(error) => panic!("{name}: {error}"),
+                }
+            }
+            3..=8 if count > 0 => {
+                let left = oracle.length(pick) - oracle.running[pick].scheduled;
+                let mut tokens = if left > 0 { 1 + random.below(left) } else { 1 };
+                let handle = &oracle.running[pick].handle;
+                if let Some(next) = oracle.pool.tokens_to_checkpoint(handle).unwrap() {
+                    tokens = if random.below(4) > 0 { tokens.min(next) } else { tokens };
+                }
+                let _ = oracle.append(pick, tokens);
+            }
+            9 if count > 0 => {
+                let drafts = 1 + random.below(4);
+                let from = oracle.running[pick].scheduled;
+                if oracle.append_drafts(pick, drafts).is_ok() {
+                    oracle.close();
+                    let accepted = 1 + random.below(drafts + 1);
+                    let _ = oracle.truncate(pick, from + accepted);
+                }
+            }
+            10 if count > 0 => {
+                let len = oracle.running[pick].scheduled;
+                if len > 1 {
+                    let _ = oracle.truncate(pick, 1 + random.below(len - 1));
+                }
+            }
+            11 if count > 0 => {
+                let len = oracle.running[pick].scheduled;
+                if len > 0 && oracle.running.len() < 8 {
+                    let _ = oracle.fork(pick, len + random.below(10));
+                }
+            }
+            12 if count > 0 => oracle.finish(pick),
+            13 if count > 0 => oracle.drop_sequence(pick),
+            _ => {
+                oracle.close();
+            }
+        }
+        mirror.apply(oracle.pool.take_events());
+        let probe = prompt(&mut random);
+        let request = AdmissionRequest::new(Oracle::fields(), &probe, 1);
+        let limit = (probe.len() - 1) / oracle.pool.match_unit() as usize;
+        let chain = oracle.pool.prefix_keys(&request);
+        let hit = mirror.hit(&chain[..limit.min(chain.len())]);
+        assert_eq!(oracle.pool.probe(&request) as usize, hit * oracle.pool.match_unit() as usize, "{name}");
+        while oracle.steps_in_flight() > random.below(3) as usize {
+            oracle.settle();
+        }
+    }
+    oracle.close();
+    while !oracle.running.is_empty() {
+        oracle.drop_sequence(0);
+    }
+    oracle.settle_all();
+    let stats = oracle.books();
+    assert_eq!((stats.used_bytes, stats.in_flight_bytes), (0, 0), "{name}: leaked");
+    oracle.pool.discard_cache();
+    let end = oracle.books();
+    assert_eq!(end.free_bytes, end.total_bytes, "{name}: leaked");
+    (stats.hit_tokens, stats.evictions)
+}
+
+#[test]
+fn every_slot_has_what_its_sequence_wrote() {
+    let policies = [
+        CheckpointPolicy::default(),
+        CheckpointPolicy { every: Some(8), ..CheckpointPolicy::default() },
+        CheckpointPolicy::OFF,
+    ];
+    for (name, groups) in geometries() {
+        let (mut hits, mut evictions) = (0, 0);
+        for seed in 0..12 {
+            for (at, policy) in policies.into_iter().enumerate() {
+                let large_pages = [12, 30, 80][(seed % 3) as usize];
+                let played = play(name, groups.clone(), large_pages, seed * 3 + at as u64, policy);
+                (hits, evictions) = (hits + played.0, evictions + played.1);
+            }
+        }
+        assert!(hits > 0 && evictions > 0, "{name}: {hits} hits, {evictions} evictions: nothing was tried");
+    }
+}
