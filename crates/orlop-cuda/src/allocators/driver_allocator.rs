@@ -91,11 +91,9 @@ impl DriverAllocator {
 
     fn take(&self, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
         device::run_deferred_frees();
+        self.device.state().check_stream(stream)?;
         match &self.order {
             FreeOrder::Direct => {
-                if !device::is_known(stream) {
-                    return Err(CudaError::UnknownStream { stream });
-                }
                 let mut address = 0;
                 let scope = self.device.state().enter()?;
                 // SAFETY: it writes one address.

@@ -183,6 +183,20 @@ impl DeviceState {
         DriverScope::enter(self)
     }
 
+    /// Checks that a stream can access the memory of this device: it is one of its own, or gone.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::OtherDevice`]; [`CudaError::UnknownStream`].
+    pub(crate) fn check_stream(&self, stream: StreamId) -> Result<(), CudaError> {
+        match resolve(stream)? {
+            StreamTarget::Stream { device, .. } if device.key != self.key => {
+                Err(CudaError::OtherDevice { stream, device: self.device() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Waits, on the host, for the work of all known streams that do not capture.
     ///
     /// # Errors

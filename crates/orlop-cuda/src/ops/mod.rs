@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 /// The memory operations of a CUDA device: copies to, from and on the device, casts, fills, zeros.
 ///
+/// A stream of another device is refused ([`CudaError::OtherDevice`]): it cannot access all memory of this one.
 /// Operations on the host's stream ([`StreamId::HOST`]) run on the device's default stream. Copies of
 /// pageable host memory go through two pinned buffers: a source has been read, and a destination written,
 /// when the call returns. All other operations return before they are done.
@@ -115,13 +116,16 @@ impl CudaOps {
         let StreamTarget::Stream { device, handle, _entry } = resolve(stream)? else {
             return Err(CudaError::UnknownStream { stream }.into());
         };
+        if !std::ptr::eq(&*device, &**self.device.state()) {
+            return Err(CudaError::OtherDevice { stream, device: self.device.device() }.into());
+        }
         let scope = device.enter()?;
         Ok(work(OnStream { device: &device, scope: &scope, handle })?)
     }
 
-    /// Returns the kernels if there are any. A stream of another device runs no kernel of this one.
+    /// Returns the kernels if there are any.
     fn kernels(&self, on: &OnStream<'_>) -> Option<&Kernels> {
-        if on.device.device() == self.device.device() { self.resources.kernels.kernels(on) } else { None }
+        self.resources.kernels.kernels(on)
     }
 
     /// Fills each run of adjacent elements.
