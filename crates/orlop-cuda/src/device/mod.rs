@@ -19,6 +19,7 @@ mod streams;
 pub use self::captures::CaptureScope;
 pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
 pub(crate) use self::events::{EventPool, forget, order, record, synchronize, wait};
+pub(crate) use self::known::in_use;
 pub(crate) use self::scope::DriverScope;
 pub(crate) use self::stream_table::{StreamTarget, has_ended, is_known, resolve};
 pub use self::streams::DeviceStream;
@@ -76,7 +77,7 @@ impl CudaDevice {
         if ordinal >= count {
             return Err(CudaError::NoSuchDevice { ordinal, count });
         }
-        if let Some(state) = known::in_use(ordinal) {
+        if let Some(state) = in_use(ordinal) {
             return Ok(Self { state });
         }
         let restored = DriverScope::of_caller(driver)?;
@@ -98,7 +99,7 @@ impl CudaDevice {
         let count = driver.device_count();
         let number = u16::try_from(context.ordinal()).ok().filter(|&number| number < count);
         let ordinal = number.ok_or(CudaError::NoSuchDevice { ordinal: u16::MAX, count })?;
-        if let Some(state) = known::in_use(ordinal)
+        if let Some(state) = in_use(ordinal)
             && state.context.cu_ctx() == context.cu_ctx()
         {
             return Ok(Self { state });
@@ -171,6 +172,11 @@ impl DeviceState {
 
     pub(crate) fn current_pools(&self) -> MutexGuard<'_, Vec<MadeCurrent>> {
         self.current_pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the driver's handle of the context.
+    pub(crate) fn context_handle(&self) -> abi::Handle {
+        self.context.cu_ctx().cast()
     }
 
     /// Returns the bytes of memory of the device.

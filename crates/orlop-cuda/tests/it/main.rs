@@ -28,6 +28,7 @@ mod lost;
 mod machine;
 mod operations;
 mod order;
+mod peers;
 mod planned;
 mod pools;
 mod programs;

@@ -37,7 +37,8 @@ fn requests_for_unknown_streams_are_refused() {
     }
 }
 
-/// A device cannot access all memory of another one: a fill would be an illegal access, which loses the device.
+/// A device cannot access all memory of another one: a fill would be an illegal access, which loses the
+/// device.
 #[test]
 fn streams_of_other_devices_are_refused() {
     let machine = Machine::new(&SimulationConfig::new().devices([1 << 28, 1 << 28]).peer_access(true));
