@@ -29,7 +29,7 @@ use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;
 use cudarc::driver::CudaContext;
 use orlop_alloc::DeviceMemory;
-use orlop_alloc::engine_support::trace_guarded;
+use orlop_alloc::engine_support::{WeakAllocator, trace_guarded};
 use orlop_core::{Device, StreamId};
 use orlop_device::{CaptureCount, DriverFailure};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,6 +60,8 @@ pub(crate) struct DeviceState {
     pub(crate) events: EventPool,
     /// The pools that were made current, the last one at the end.
     current_pools: Mutex<Vec<MadeCurrent>>,
+    /// The allocators that trim each other.
+    linked: Mutex<Vec<WeakAllocator>>,
     /// The captures that are marked, for all engines.
     pub(crate) captures: CaptureCount,
 }
@@ -113,6 +115,7 @@ impl CudaDevice {
             context_id: None,
             events: EventPool::default(),
             current_pools: Mutex::default(),
+            linked: Mutex::default(),
             captures: CaptureCount::new(),
         };
         let found = state.enter().and_then(|scope| Ok((scope.memory()?, scope.context_id()?)));
@@ -168,6 +171,10 @@ impl DeviceState {
     /// Returns the driver's number of the device.
     pub(crate) fn number(&self) -> i32 {
         self.context.cu_device()
+    }
+
+    pub(crate) fn linked(&self) -> MutexGuard<'_, Vec<WeakAllocator>> {
+        self.linked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn current_pools(&self) -> MutexGuard<'_, Vec<MadeCurrent>> {

@@ -24,6 +24,7 @@ mod install;
 mod interop;
 mod interop_order;
 mod kernels;
+mod linked;
 mod lost;
 mod machine;
 mod operations;

@@ -19,7 +19,7 @@ impl Driver {
     fn execute_plain(&mut self, device: usize, work: Work, end: u64) {
         match work {
             Work::Copy { to, from: CopySource::Address(from), shape, .. } => {
-                bytes::copy_rows(to, from, &shape)
+                bytes::copy_rows(to, from, &shape);
             }
             Work::Copy { to, from: CopySource::Staged(staged), shape, .. } => {
                 bytes::copy_rows(to, staged.as_ptr().expose_provenance(), &shape);
