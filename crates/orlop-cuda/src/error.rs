@@ -48,6 +48,14 @@ pub enum CudaError {
         /// The stream.
         stream: StreamId,
     },
+    /// A stream of another device: it cannot access this one's memory.
+    #[error("stream {stream} is not a stream of {device}")]
+    OtherDevice {
+        /// The stream.
+        stream: StreamId,
+        /// The device.
+        device: Device,
+    },
     /// Memory of the wrong device, or none of any device.
     #[error("the memory at {address:#x} is not memory of {device}")]
     NotOnDevice {
@@ -117,7 +125,9 @@ impl From<CudaError> for BackingError {
             CudaError::Capturing { .. } => Self::Capturing,
             CudaError::Failed(failure) => Self::Failed(failure),
             CudaError::Lost(failure) => Self::Lost(failure),
-            CudaError::UnknownStream { .. } => Self::Failed(failure("a stream", 400, "UNKNOWN_STREAM")),
+            CudaError::UnknownStream { .. } | CudaError::OtherDevice { .. } => {
+                Self::Failed(failure("a stream", 400, "UNKNOWN_STREAM"))
+            }
             _ => Self::Unsupported,
         }
     }

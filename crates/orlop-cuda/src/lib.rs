@@ -38,8 +38,8 @@ mod ops;
 mod register;
 
 pub use self::allocators::{
-    CurrentPool, DriverAllocator, MemoryPool, PinnedAllocator, PinnedLedger, PoolUsage, caching_allocator,
-    caching_allocator_with, configured_allocator,
+    CurrentPool, DriverAllocator, LinkedAllocator, MemoryPool, MemoryUse, PinnedAllocator, PinnedLedger,
+    PoolUsage, caching_allocator, caching_allocator_with, configured_allocator,
 };
 pub use self::device::{CaptureScope, CudaDevice, DeviceStream};
 pub use self::driver::Driver;

@@ -1,6 +1,8 @@
 //! The init functions of this crate: allocators by name, and a device in a context.
 
-use crate::allocators::{DriverAllocator, PinnedAllocator, configured_allocator, memory_for, policy_for};
+use crate::allocators::{
+    DriverAllocator, PinnedAllocator, configured_allocator, helped_by_others, memory_for, policy_for,
+};
 use crate::device::CudaDevice;
 use crate::driver::Driver;
 use crate::error::CudaError;
@@ -50,21 +52,26 @@ pub fn register(registry: &Registry) -> Result<u16, CudaError> {
                 config.refuse_backing(OWN_MEMORY)?;
                 config.refuse_node(OWN_MEMORY)?;
                 config.refuse_bfc_settings()?;
-                make(&CudaDevice::new(ordinal)?, config)
+                let device = CudaDevice::new(ordinal)?;
+                let allocator = make(&device, config)?;
+                if allocator.device() == device.device() {
+                    device.link(&allocator);
+                }
+                Ok(allocator)
             })
         };
         registry.register_all([
             factory("cuda", |device, config| {
                 let memory = CudaMemory::new(device)?;
                 let policy = policy_for(&memory);
-                limited(memory, policy, config)
+                limited(device, memory, policy, config)
             }),
             factory("cuda-torch", |device, config| {
                 let policy = torch()?;
-                limited(memory_for(device, &policy)?, policy, config)
+                limited(device, memory_for(device, &policy)?, policy, config)
             }),
             factory("cuda-managed", |device, config| {
-                limited(CudaMemory::managed(device)?, Policy::orlop_without_pages(), config)
+                limited(device, CudaMemory::managed(device)?, Policy::orlop_without_pages(), config)
             }),
             factory("cuda-stream-ordered", |device, config| {
                 unlimited(DriverAllocator::stream_ordered(device)?, config)
@@ -87,9 +94,14 @@ fn torch() -> Result<Policy> {
 }
 
 /// Creates a caching allocator with the settings of the environment and of the configuration.
-fn limited(memory: CudaMemory, policy: Policy, config: &AllocatorConfig) -> Result<AllocatorRef> {
+fn limited(
+    device: &CudaDevice,
+    memory: CudaMemory,
+    policy: Policy,
+    config: &AllocatorConfig,
+) -> Result<AllocatorRef> {
     let allocator = DeviceConfig::from_env().overridden_by(config).build(memory, policy)?;
-    Ok(handle(allocator, config))
+    Ok(handle(helped_by_others(device, allocator), config))
 }
 
 fn unlimited(allocator: impl Allocator, config: &AllocatorConfig) -> Result<AllocatorRef> {
@@ -125,6 +137,7 @@ fn handle(allocator: impl Allocator, config: &AllocatorConfig) -> AllocatorRef {
 /// Failures of the driver; a variable that cannot be read.
 pub fn install(context: &Context, device: &CudaDevice) -> Result<()> {
     let allocator = configured_allocator(device, &DeviceConfig::from_env())?.into_ref().erase();
+    device.link(&allocator);
     context.register(device.device(), MemoryKind::Default, allocator)?;
     context.register(Device::CPU, MemoryKind::HostPinned, PinnedAllocator::new(device))?;
     context.register_ops(device.device(), Arc::new(CudaOps::new(device)))?;

@@ -89,13 +89,21 @@ impl DriverAllocator {
         if stream == StreamId::HOST { self.device.default_stream() } else { stream }
     }
 
+    /// Allocates memory. If there is none, the linked allocators are trimmed first.
     fn take(&self, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
+        match self.take_once(bytes, stream) {
+            Err(CudaError::OutOfMemory { .. }) if self.device.state().trim_linked() > 0 => {
+                self.take_once(bytes, stream)
+            }
+            taken => taken,
+        }
+    }
+
+    fn take_once(&self, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
         device::run_deferred_frees();
+        self.device.state().check_stream(stream)?;
         match &self.order {
             FreeOrder::Direct => {
-                if !device::is_known(stream) {
-                    return Err(CudaError::UnknownStream { stream });
-                }
                 let mut address = 0;
                 let scope = self.device.state().enter()?;
                 // SAFETY: it writes one address.

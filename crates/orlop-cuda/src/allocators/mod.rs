@@ -8,10 +8,13 @@
 //! | [`PinnedAllocator`] | the host's, locked for copies | is reused after the streams that used it |
 
 mod driver_allocator;
+mod linked;
 mod pinned;
 mod pool;
 
 pub use self::driver_allocator::DriverAllocator;
+pub(crate) use self::linked::helped_by_others;
+pub use self::linked::{LinkedAllocator, MemoryUse};
 pub use self::pinned::{PinnedAllocator, PinnedLedger};
 pub(crate) use self::pool::MadeCurrent;
 pub use self::pool::{CurrentPool, MemoryPool, PoolUsage};
@@ -46,7 +49,7 @@ use orlop_device::{DeviceAllocator, DeviceBacking as _, DeviceConfig, Policy};
 pub fn caching_allocator(device: &CudaDevice) -> Result<DeviceAllocator<CudaMemory>, CudaError> {
     let memory = CudaMemory::new(device)?;
     let policy = policy_for(&memory);
-    Ok(DeviceAllocator::new(memory, policy))
+    Ok(helped_by_others(device, DeviceAllocator::new(memory, policy)))
 }
 
 /// Creates an allocator as [`caching_allocator`] does, with these settings: a limit, regions in place of
@@ -61,7 +64,7 @@ pub fn configured_allocator(
 ) -> orlop_alloc::Result<DeviceAllocator<CudaMemory>> {
     let memory = CudaMemory::new(device)?;
     let policy = policy_for(&memory);
-    config.build(memory, policy)
+    Ok(helped_by_others(device, config.build(memory, policy)?))
 }
 
 /// Returns the policy that suits this memory.
@@ -79,7 +82,7 @@ pub fn caching_allocator_with(
     device: &CudaDevice,
     policy: Policy,
 ) -> Result<DeviceAllocator<CudaMemory>, CudaError> {
-    Ok(DeviceAllocator::new(memory_for(device, &policy)?, policy))
+    Ok(helped_by_others(device, DeviceAllocator::new(memory_for(device, &policy)?, policy)))
 }
 
 /// Returns the memory of a device that suits this policy.

@@ -76,7 +76,7 @@ pub(super) fn by_ordinal(ordinal: u16) -> Option<DeviceUse> {
 }
 
 /// Returns the device that is in use with this ordinal.
-pub(super) fn in_use(ordinal: u16) -> Option<Arc<DeviceState>> {
+pub(crate) fn in_use(ordinal: u16) -> Option<Arc<DeviceState>> {
     known().devices.iter().filter(|known| known.ordinal == ordinal).find_map(|known| known.state.upgrade())
 }
 

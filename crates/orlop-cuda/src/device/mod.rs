@@ -19,6 +19,7 @@ mod streams;
 pub use self::captures::CaptureScope;
 pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
 pub(crate) use self::events::{EventPool, forget, order, record, synchronize, wait};
+pub(crate) use self::known::in_use;
 pub(crate) use self::scope::DriverScope;
 pub(crate) use self::stream_table::{StreamTarget, has_ended, is_capturing, is_known, resolve};
 pub use self::streams::DeviceStream;
@@ -28,7 +29,7 @@ use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;
 use cudarc::driver::CudaContext;
 use orlop_alloc::DeviceMemory;
-use orlop_alloc::engine_support::trace_guarded;
+use orlop_alloc::engine_support::{WeakAllocator, trace_guarded};
 use orlop_core::{Device, StreamId};
 use orlop_device::{CaptureCount, DriverFailure};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,6 +60,8 @@ pub(crate) struct DeviceState {
     pub(crate) events: EventPool,
     /// The pools that were made current, the last one at the end.
     current_pools: Mutex<Vec<MadeCurrent>>,
+    /// The allocators that trim each other.
+    linked: Mutex<Vec<WeakAllocator>>,
     /// The captures that are marked, for all engines.
     pub(crate) captures: CaptureCount,
 }
@@ -76,7 +79,7 @@ impl CudaDevice {
         if ordinal >= count {
             return Err(CudaError::NoSuchDevice { ordinal, count });
         }
-        if let Some(state) = known::in_use(ordinal) {
+        if let Some(state) = in_use(ordinal) {
             return Ok(Self { state });
         }
         let restored = DriverScope::of_caller(driver)?;
@@ -98,7 +101,7 @@ impl CudaDevice {
         let count = driver.device_count();
         let number = u16::try_from(context.ordinal()).ok().filter(|&number| number < count);
         let ordinal = number.ok_or(CudaError::NoSuchDevice { ordinal: u16::MAX, count })?;
-        if let Some(state) = known::in_use(ordinal)
+        if let Some(state) = in_use(ordinal)
             && state.context.cu_ctx() == context.cu_ctx()
         {
             return Ok(Self { state });
@@ -112,6 +115,7 @@ impl CudaDevice {
             context_id: None,
             events: EventPool::default(),
             current_pools: Mutex::default(),
+            linked: Mutex::default(),
             captures: CaptureCount::new(),
         };
         let found = state.enter().and_then(|scope| Ok((scope.memory()?, scope.context_id()?)));
@@ -169,8 +173,17 @@ impl DeviceState {
         self.context.cu_device()
     }
 
+    pub(crate) fn linked(&self) -> MutexGuard<'_, Vec<WeakAllocator>> {
+        self.linked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn current_pools(&self) -> MutexGuard<'_, Vec<MadeCurrent>> {
         self.current_pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the driver's handle of the context.
+    pub(crate) fn context_handle(&self) -> abi::Handle {
+        self.context.cu_ctx().cast()
     }
 
     /// Returns the bytes of memory of the device.
@@ -181,6 +194,20 @@ impl DeviceState {
     /// Makes the device's context current on this thread, until the scope is dropped.
     pub(crate) fn enter(&self) -> Result<DriverScope<'_>, CudaError> {
         DriverScope::enter(self)
+    }
+
+    /// Checks that a stream can access the memory of this device: it is one of its own, or gone.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::OtherDevice`]; [`CudaError::UnknownStream`].
+    pub(crate) fn check_stream(&self, stream: StreamId) -> Result<(), CudaError> {
+        match resolve(stream)? {
+            StreamTarget::Stream { device, .. } if device.key != self.key => {
+                Err(CudaError::OtherDevice { stream, device: self.device() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Waits, on the host, for the work of all known streams that do not capture.

@@ -103,6 +103,7 @@ symbols! {
     cuMemcpyHtoDAsync_v2(DeviceAddress, *const c_void, usize, Handle);
     cuMemcpyDtoHAsync_v2(*mut c_void, DeviceAddress, usize, Handle);
     cuMemcpyDtoDAsync_v2(DeviceAddress, DeviceAddress, usize, Handle);
+    cuMemcpyPeerAsync(DeviceAddress, Handle, DeviceAddress, Handle, usize, Handle);
     cuMemcpy3DAsync_v2(*const Copy3D, Handle);
     cuMemsetD8Async(DeviceAddress, u8, usize, Handle);
     cuMemsetD16Async(DeviceAddress, u16, usize, Handle);

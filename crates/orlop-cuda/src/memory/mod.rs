@@ -198,7 +198,9 @@ unsafe impl DeviceBacking for CudaMemory {
     }
 
     fn knows_stream(&self, stream: StreamId) -> bool {
+        let stream = self.stream(stream);
         device::is_known(stream)
+            && !matches!(self.state().check_stream(stream), Err(CudaError::OtherDevice { .. }))
     }
 
     fn capture_count(&self) -> Option<CaptureCount> {

@@ -2,18 +2,21 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `copy_path` | from where to where a copy goes |
 //! | `in_context` | what is kept as long as a context |
 //! | `on_stream` | copies and fills of runs of bytes |
 //! | `kernels` | casts, and copies and fills of single elements |
 //! | `staging` | copies of pageable host memory, through pinned buffers |
 //! | `strided` | strided copies, as copies of rows and planes |
 
+mod copy_path;
 mod in_context;
 mod kernels;
 mod on_stream;
 mod staging;
 mod strided;
 
+use self::copy_path::CopyPath;
 use self::in_context::ContextResources;
 use self::kernels::{Kernels, is_copy};
 use self::on_stream::OnStream;
@@ -29,6 +32,8 @@ use std::sync::Arc;
 
 /// The memory operations of a CUDA device: copies to, from and on the device, casts, fills, zeros.
 ///
+/// A stream of another device is refused ([`CudaError::OtherDevice`]): it cannot access all memory of this
+/// one.
 /// Operations on the host's stream ([`StreamId::HOST`]) run on the device's default stream. Copies of
 /// pageable host memory go through two pinned buffers: a source has been read, and a destination written,
 /// when the call returns. All other operations return before they are done.
@@ -38,7 +43,8 @@ use std::sync::Arc;
 /// stream that captures before they are, casts are left to the host ([`Error::CannotCast`]), and copies and
 /// fills take more calls. Casts need elements aligned to their dtypes, and are left to the host otherwise.
 ///
-/// Copies between two CUDA devices are refused ([`Error::NoCopyPath`]).
+/// Copies between two CUDA devices that are open need no access to each other: the driver then copies through
+/// the host. Strided ones are a call for each run of elements.
 #[derive(Debug)]
 pub struct CudaOps {
     device: CudaDevice,
@@ -55,20 +61,6 @@ pub struct StagingUsage {
     /// Bytes of the device's context that were to be freed, and that the driver refused to free. It is called
     /// again when a buffer is created or freed; the memory ends with the context at the latest.
     pub unfreed: u64,
-}
-
-/// The direction of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CopyPath {
-    Within,
-    /// From the host, pinned or not.
-    In {
-        pinned: bool,
-    },
-    /// To the host, pinned or not.
-    Out {
-        pinned: bool,
-    },
 }
 
 impl CudaOps {
@@ -115,13 +107,16 @@ impl CudaOps {
         let StreamTarget::Stream { device, handle, _entry } = resolve(stream)? else {
             return Err(CudaError::UnknownStream { stream }.into());
         };
+        if !std::ptr::eq(&*device, &**self.device.state()) {
+            return Err(CudaError::OtherDevice { stream, device: self.device.device() }.into());
+        }
         let scope = device.enter()?;
         Ok(work(OnStream { device: &device, scope: &scope, handle })?)
     }
 
-    /// Returns the kernels if there are any. A stream of another device runs no kernel of this one.
+    /// Returns the kernels if there are any.
     fn kernels(&self, on: &OnStream<'_>) -> Option<&Kernels> {
-        if on.device.device() == self.device.device() { self.resources.kernels.kernels(on) } else { None }
+        self.resources.kernels.kernels(on)
     }
 
     /// Fills each run of adjacent elements.
@@ -151,16 +146,6 @@ impl CudaOps {
     fn check_own(&self, place: DevicePtr) -> Result<()> {
         (self as &dyn DeviceOps).check_on(place.device)
     }
-
-    fn path(&self, to: DevicePtr, from: DevicePtr) -> Result<CopyPath> {
-        let here = self.device.device();
-        match (to.device == here, from.device == here) {
-            (true, true) => Ok(CopyPath::Within),
-            (true, false) if from.device.is_cpu() => Ok(CopyPath::In { pinned: from.is_kept }),
-            (false, true) if to.device.is_cpu() => Ok(CopyPath::Out { pinned: to.is_kept }),
-            _ => Err(Error::NoCopyPath { from: from.device, to: to.device }),
-        }
-    }
 }
 
 /// Returns the shortest pattern that repeats as this one does.
@@ -186,12 +171,16 @@ unsafe impl DeviceOps for CudaOps {
     }
 
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()> {
-        let path = self.path(to, from)?;
+        let path = CopyPath::of(&self.device, to, from)?;
         if bytes == 0 {
             return Ok(());
         }
         let (to_address, from_address) = (to.ptr.as_ptr().addr(), from.ptr.as_ptr().addr());
         self.on(stream, |on| match path {
+            // SAFETY: guaranteed by the caller.
+            CopyPath::Peer { to: ref to_device, from: ref from_device } => unsafe {
+                on.copy_peer((to_address, to_device), (from_address, from_device), bytes)
+            },
             // SAFETY: guaranteed by the caller.
             CopyPath::Within => unsafe { on.copy_within(to_address, from_address, bytes) },
             // SAFETY: as above.
@@ -221,13 +210,13 @@ unsafe impl DeviceOps for CudaOps {
         loops: StridedLoops<'_>,
         stream: StreamId,
     ) -> Result<()> {
-        let path = self.path(to, from)?;
+        let path = CopyPath::of(&self.device, to, from)?;
         if loops.steps() == 0 || item == 0 {
             return Ok(());
         }
         let (run, outer) = loops.with_run(item);
-        if matches!(path, CopyPath::In { pinned: false } | CopyPath::Out { pinned: false }) {
-            // Run by run through the buffers.
+        if path.is_by_runs() {
+            // Through the buffers, or between devices.
             return outer.try_for_each_part(0, |to_offset, from_offset, _| {
                 // SAFETY: the elements of a step are inside (guaranteed by the caller).
                 let to = unsafe { to.add(to_offset) };
@@ -239,7 +228,7 @@ unsafe impl DeviceOps for CudaOps {
         }
         self.on(stream, |on| {
             let places = (to.ptr.as_ptr().addr(), from.ptr.as_ptr().addr());
-            if path == CopyPath::Within
+            if matches!(path, CopyPath::Within)
                 && !strided::is_one_call(run, outer.dims())
                 && let Some(kernels) = self.kernels(&on)
             {

@@ -43,6 +43,26 @@ impl OnStream<'_> {
         Ok(unsafe { call!(self.scope.driver(), cuMemcpyDtoDAsync_v2(to, from, bytes, self.handle)) }?)
     }
 
+    /// Copies between two devices; the driver does it through the host if neither can access the other.
+    ///
+    /// # Safety
+    ///
+    /// `DeviceOps::copy`, between memory of these two.
+    pub(super) unsafe fn copy_peer(
+        &self,
+        (to, to_device): (usize, &DeviceState),
+        (from, from_device): (usize, &DeviceState),
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        let [to_context, from_context] = [to_device, from_device].map(DeviceState::context_handle);
+        let (to, from, driver) = (to as u64, from as u64, self.scope.driver());
+        // SAFETY: guaranteed by the caller; the contexts exist as long as their devices.
+        let copied = unsafe {
+            call!(driver, cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, self.handle))
+        };
+        Ok(copied?)
+    }
+
     /// # Safety
     ///
     /// `DeviceOps::copy`, from pinned memory.

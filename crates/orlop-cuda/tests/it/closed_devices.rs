@@ -1,22 +1,21 @@
 //! Devices that are closed while memory of others names their streams, and events that come back into the
 //! code that emits them.
 
-use crate::machine::Machine;
+use crate::machine::{Machine, handle};
 use crate::subscriber::acting_at_the_first_event;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use orlop_alloc::{Allocator, AllocatorRef, Request};
-use orlop_cuda::{
-    CudaDevice, CudaError, CudaOps, PinnedAllocator, caching_allocator, caching_allocator_with,
-};
-use orlop_cudasim_control::{SimulatedDriver, SimulationConfig};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
+use orlop_cuda::{CudaDevice, CudaError, PinnedAllocator, caching_allocator, caching_allocator_with};
+use orlop_cudasim_control::{KernelRun, SimulatedDriver, SimulationConfig};
 use orlop_device::Policy;
 use std::sync::{Barrier, mpsc};
+use std::time::Duration;
 
 const BYTES: usize = 1 << 20;
 
 fn two_slow_devices() -> Machine {
     let config = SimulationConfig::new().devices([1 << 28, 1 << 28]).peer_access(true);
-    Machine::new(&config.bytes_per_microsecond(100))
+    Machine::new(&config.shared_access(true).bytes_per_microsecond(100))
 }
 
 /// What happens while the second device is closed.
@@ -39,13 +38,17 @@ fn memory_is_reused_after_the_work_of_a_device_that_is_closed() {
         let policy = Policy::orlop_without_pages();
         let allocator = caching_allocator_with(&machine.device, policy).unwrap().into_ref();
         let request = Request::new(BYTES).stream(own.id());
-        let [mut to, from] = [(); 2].map(|()| allocator.allocate(&request).unwrap());
+        let blocks = [(); 2].map(|()| allocator.allocate(&request).unwrap());
         machine.device.context().synchronize().unwrap();
-        to.copy_by(&CudaOps::new(&machine.device), &from, other.id()).unwrap();
+        for block in &blocks {
+            let run = KernelRun::new("far").writes(block.as_ptr().as_ptr().addr(), BYTES);
+            machine.run_kernel(handle(&other), run.takes(Duration::from_millis(10))).unwrap();
+            block.record_stream(other.id()).unwrap();
+        }
         let captured = far.context().new_stream().unwrap();
         drop(other);
         let mut reserved = 0;
-        let mut reuse = |blocks| {
+        let mut reuse = |blocks: [Block; 2]| {
             drop(blocks);
             let next = [(); 2].map(|()| allocator.allocate(&request.zeroed()).unwrap());
             drop(next);
@@ -69,13 +72,13 @@ fn memory_is_reused_after_the_work_of_a_device_that_is_closed() {
                         drop(far);
                     });
                     start.wait();
-                    reuse((to, from));
+                    reuse(blocks);
                 });
                 assert_eq!(machine.races(), []);
                 continue;
             }
         }
-        reuse((to, from));
+        reuse(blocks);
         assert_eq!(machine.races(), [], "{closing:?}");
         if closing == Closing::AStreamCaptures {
             assert!(captured.end_capture(CUgraphInstantiate_flags(0)).unwrap().is_some(), "it goes on");

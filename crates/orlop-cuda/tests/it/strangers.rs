@@ -4,7 +4,10 @@ use crate::machine::Machine;
 use crate::subscriber::acting_at_the_first_event;
 use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_core::StreamId;
-use orlop_cuda::{BlockSlice, DriverAllocator, PinnedAllocator, caching_allocator, caching_allocator_with};
+use orlop_cuda::{
+    BlockSlice, CudaDevice, CudaError, CudaOps, DriverAllocator, PinnedAllocator, caching_allocator,
+    caching_allocator_with,
+};
 use orlop_cudasim_control::SimulationConfig;
 use orlop_device::{DeviceError, Policy};
 
@@ -31,6 +34,35 @@ fn requests_for_unknown_streams_are_refused() {
         drop(kept);
         allocator.trim(0);
         assert_eq!(allocator.usage().reserved, 0, "nothing waits for such a stream");
+    }
+}
+
+/// A device cannot access all memory of another one: a fill would be an illegal access, which loses the
+/// device.
+#[test]
+fn streams_of_other_devices_are_refused() {
+    let machine = Machine::new(&SimulationConfig::new().devices([1 << 28, 1 << 28]).peer_access(true));
+    let (device, far) = (&machine.device, CudaDevice::new(1).unwrap());
+    let (own, other) = (device.create_stream().unwrap(), far.create_stream().unwrap());
+    let allocators: [AllocatorRef; 3] = [
+        caching_allocator(device).unwrap().into_ref().erase(),
+        DriverAllocator::direct(device).into_ref().erase(),
+        DriverAllocator::stream_ordered(device).unwrap().into_ref().erase(),
+    ];
+    let ops = CudaOps::new(device);
+    for allocator in allocators {
+        for stream in [other.id(), far.default_stream()] {
+            let refused = allocator.allocate(&Request::new(BYTES).stream(stream).zeroed()).unwrap_err();
+            assert!(refused.to_string().contains("stream"), "{refused}");
+            let mut block = allocator.allocate(&Request::new(BYTES).stream(own.id())).unwrap();
+            let refused = block.zero_by(&ops, stream).unwrap_err();
+            assert!(matches!(refused.backend_error(), Some(CudaError::OtherDevice { .. })), "{refused}");
+        }
+        allocator.trim(0);
+        assert_eq!(allocator.usage().reserved, 0);
+    }
+    for device in [device, &far] {
+        device.context().synchronize().unwrap();
     }
 }
 

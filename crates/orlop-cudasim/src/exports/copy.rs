@@ -81,7 +81,7 @@ fn submit(driver: &mut DriverGuard, transfer: Transfer, stream: Option<u64>) -> 
         let packed = CopyShape { from_pitch: shape.width, from_slice: shape.width * shape.height, ..shape };
         (CopySource::Staged(Arc::from(staged)), packed)
     };
-    let work = Work::Copy { to, from: source, shape };
+    let work = Work::Copy { to, from: source, shape, is_peer: name.starts_with("cuMemcpyPeer") };
     driver.submit(id, Submission::new(name, work, accesses))?;
     let is_host = |driver: &DriverGuard, known: bool, at: usize| {
         !known || driver.locate(at).is_some_and(|found| found.is_host())

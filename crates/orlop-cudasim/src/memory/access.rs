@@ -28,6 +28,17 @@ impl From<SimAccess> for MemoryAccess {
     }
 }
 
+/// How an operation reaches memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// By the processors of the device.
+    Processors,
+    /// By a copy, which reaches linear memory of every device.
+    Copy,
+    /// By a copy between two contexts, which has the rights of both.
+    PeerCopy,
+}
+
 /// The rows of a copy; all lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CopyShape {

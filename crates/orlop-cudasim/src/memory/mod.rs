@@ -14,7 +14,7 @@ mod arena;
 pub(crate) mod bytes;
 
 use crate::codes::{Failure, Outcome};
-pub(crate) use access::{CopyShape, MemoryAccess};
+pub(crate) use access::{CopyShape, MemoryAccess, Reach};
 use addresses::AddressRanges;
 pub(crate) use arena::Arena;
 use std::collections::BTreeMap;

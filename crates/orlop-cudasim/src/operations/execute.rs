@@ -3,7 +3,7 @@
 use crate::codes::Failure;
 use crate::driver::Driver;
 use crate::guard::DriverGuard;
-use crate::memory::{MemoryAccess, bytes};
+use crate::memory::{MemoryAccess, Reach, bytes};
 use crate::state::host_thread::as_callback;
 use crate::state::work::{CopySource, HostCallback, Work};
 use std::ptr;
@@ -18,8 +18,10 @@ impl Driver {
     /// Executes an operation that needs no callback into the program.
     fn execute_plain(&mut self, device: usize, work: Work, end: u64) {
         match work {
-            Work::Copy { to, from: CopySource::Address(from), shape } => bytes::copy_rows(to, from, &shape),
-            Work::Copy { to, from: CopySource::Staged(staged), shape } => {
+            Work::Copy { to, from: CopySource::Address(from), shape, .. } => {
+                bytes::copy_rows(to, from, &shape);
+            }
+            Work::Copy { to, from: CopySource::Staged(staged), shape, .. } => {
                 bytes::copy_rows(to, staged.as_ptr().expose_provenance(), &shape);
             }
             Work::Fill { to, pitch, count, rows, value, width } => {
@@ -59,8 +61,12 @@ pub(crate) fn execute(
         }
         return;
     }
-    let is_copy = matches!(work, Work::Copy { .. });
-    let is_allowed = |access: &MemoryAccess| driver.allows(device, is_copy, access);
+    let reach = match work {
+        Work::Copy { is_peer: true, .. } => Reach::PeerCopy,
+        Work::Copy { .. } => Reach::Copy,
+        _ => Reach::Processors,
+    };
+    let is_allowed = |access: &MemoryAccess| driver.allows(device, reach, access);
     if !matches!(work, Work::Free { .. }) && !touched.iter().all(is_allowed) {
         driver.devices[device].sticky = Some(Failure::ILLEGAL_ADDRESS);
         return;

@@ -2,7 +2,7 @@
 
 use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
-use crate::memory::{Located, MemoryAccess, SimMemory, rounded};
+use crate::memory::{Located, MemoryAccess, Reach, SimMemory, rounded};
 use crate::state::virtual_memory::{PROT_READ, PROT_READ_WRITE};
 use orlop_race::AccessKind;
 use std::iter;
@@ -22,17 +22,17 @@ impl Driver {
         }
     }
 
-    /// Returns `true` if an access by a device is to memory that is there and allows it. Copies reach linear
-    /// memory of every device.
-    pub(crate) fn allows(&self, device: usize, is_copy: bool, access: &MemoryAccess) -> bool {
+    /// Returns `true` if an access by a device is to memory that is there and allows it.
+    pub(crate) fn allows(&self, device: usize, reach: Reach, access: &MemoryAccess) -> bool {
         let MemoryAccess { address, bytes, kind } = *access;
         let Some(found) = self.memory.around(address) else {
             let access = if kind == AccessKind::Read { PROT_READ } else { PROT_READ_WRITE };
-            let device = (!self.config.shares_access).then_some(device);
+            let is_shared = self.config.shares_access || reach == Reach::PeerCopy;
+            let device = (!is_shared).then_some(device);
             return self.vmm.has_access(address, bytes, access, device);
         };
         let is_of_device = found.kind == SimMemory::Device && found.device != device;
-        let is_shared = is_copy
+        let is_shared = reach != Reach::Processors
             || self.config.shares_access
             || match self.pools.get(&found.pool) {
                 Some(pool) => pool.peers.contains(&device),

@@ -22,6 +22,8 @@ pub(crate) enum Work {
         to: usize,
         from: CopySource,
         shape: CopyShape,
+        /// Between two contexts, with the rights of each.
+        is_peer: bool,
     },
     Fill {
         to: usize,

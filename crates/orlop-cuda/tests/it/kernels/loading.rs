@@ -40,8 +40,8 @@ fn kernels_are_not_loaded_for_a_stream_of_another_device() {
     let here = KernelBench::with(&SimulationConfig::new().devices([1 << 28, 1 << 28]));
     let other = CudaDevice::new(1).unwrap();
     let (to, from) = (here.block(&[0; 800]), here.block(&floats(100)));
-    let refused = here.cast(&to, &from, 100, other.default_stream());
-    assert!(matches!(refused, Err(Error::CannotCast { .. })), "{refused:?}");
+    let refused = here.cast(&to, &from, 100, other.default_stream()).unwrap_err();
+    assert!(matches!(refused.backend_error(), Some(CudaError::OtherDevice { .. })), "{refused:?}");
     assert_eq!(here.machine.calls("cuModuleLoadData"), 0);
     CudaOps::new(&other).load_kernels().unwrap();
     here.cast(&to, &from, 100, here.stream.id()).unwrap();

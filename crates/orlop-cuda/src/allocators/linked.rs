@@ -1,0 +1,131 @@
+//! Allocators of one device that are linked: they trim each other's caches, and are summed up.
+
+use crate::device::{CudaDevice, DeviceState};
+use crate::error::CudaError;
+use crate::memory::CudaMemory;
+use orlop_alloc::engine_support::WeakAllocator;
+use orlop_alloc::{Allocator, AllocatorRef};
+use orlop_core::{ByteSize, Device};
+use orlop_device::DeviceAllocator;
+use std::fmt;
+use std::sync::Arc;
+
+/// The memory of a device and of its linked allocators, in bytes: see [`CudaDevice::memory_use`].
+///
+/// As text it is one line:
+///
+/// ```text
+/// cuda:0: 616 MiB of 1.00 GiB in use: 600 MiB by orlop (200 MiB live, 400 MiB cached), 16.0 MiB by others
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryUse {
+    /// The device.
+    pub device: Device,
+    /// All memory of the device.
+    pub total: u64,
+    /// Memory that is in no use.
+    pub free: u64,
+    /// The linked allocators.
+    pub allocators: Vec<LinkedAllocator>,
+}
+
+/// The memory of a linked allocator, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkedAllocator {
+    /// Its name.
+    pub name: Box<str>,
+    /// In live blocks.
+    pub live: u64,
+    /// Taken from the device.
+    pub reserved: u64,
+}
+
+impl MemoryUse {
+    /// Returns the bytes in live blocks of the linked allocators.
+    #[must_use]
+    pub fn live(&self) -> u64 {
+        self.allocators.iter().map(|allocator| allocator.live).sum()
+    }
+
+    /// Returns the bytes that the linked allocators have taken from the device.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.allocators.iter().map(|allocator| allocator.reserved).sum()
+    }
+
+    /// Returns the bytes in use by other processes, and by other code of this one, the driver's own included.
+    #[must_use]
+    pub fn elsewhere(&self) -> u64 {
+        self.total.saturating_sub(self.free).saturating_sub(self.reserved())
+    }
+}
+
+impl fmt::Display for MemoryUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (live, reserved) = (self.live(), self.reserved());
+        write!(
+            f,
+            "{}: {} of {} in use: {} by orlop ({} live, {} cached), {} by others",
+            self.device,
+            ByteSize(self.total.saturating_sub(self.free)),
+            ByteSize(self.total),
+            ByteSize(reserved),
+            ByteSize(live),
+            ByteSize(reserved.saturating_sub(live)),
+            ByteSize(self.elsewhere()),
+        )
+    }
+}
+
+impl CudaDevice {
+    /// Links an allocator of this device's memory with the others that are: before a request to an allocator
+    /// of this crate fails for want of memory, the caches of all linked ones are trimmed. Allocators that
+    /// [`install`](crate::install) and [`register`](crate::register) create are linked. It is linked as long
+    /// as it has handles.
+    pub fn link<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) {
+        let mut linked = self.state().linked();
+        linked.retain(|other| !other.is_destroyed());
+        linked.push(allocator.downgrade());
+    }
+
+    /// Returns what the device's memory is used for. Allocators that share a pool count its memory each.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver.
+    pub fn memory_use(&self) -> Result<MemoryUse, CudaError> {
+        let memory = self.memory()?;
+        let allocators = self.state().linked_allocators().into_iter().map(|allocator| LinkedAllocator {
+            name: allocator.name().into(),
+            live: allocator.stats().live(),
+            reserved: allocator.usage().reserved,
+        });
+        let allocators = allocators.collect();
+        Ok(MemoryUse { device: self.device(), total: memory.total, free: memory.free, allocators })
+    }
+}
+
+impl DeviceState {
+    fn linked_allocators(&self) -> Vec<AllocatorRef> {
+        // Used with the list unlocked: an allocator that is dropped can run anything.
+        let linked = self.linked().clone();
+        linked.iter().filter_map(WeakAllocator::upgrade).collect()
+    }
+
+    /// Trims the caches of all linked allocators. Returns the bytes that went back to the device.
+    pub(crate) fn trim_linked(&self) -> u64 {
+        self.linked_allocators().iter().map(|allocator| allocator.trim(0)).sum()
+    }
+}
+
+/// Lets the linked allocators be trimmed before a request of this one fails.
+pub(crate) fn helped_by_others(
+    device: &CudaDevice,
+    allocator: DeviceAllocator<CudaMemory>,
+) -> DeviceAllocator<CudaMemory> {
+    let device = Arc::downgrade(device.state());
+    allocator.on_pressure(move || device.upgrade().is_some_and(|device| device.trim_linked() > 0));
+    allocator
+}
