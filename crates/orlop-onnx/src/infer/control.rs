@@ -131,8 +131,8 @@ impl Inference<'_> {
         Ok((Ok(outputs.into_iter().chain(stacks).collect()), vec![run.all]))
     }
 
-    /// Follows the iterations of a loop one by one. Returns `false` if there are too many, or if it is not known
-    /// when they end.
+    /// Follows the iterations of a loop one by one. Returns `false` if there are too many, or if it is not
+    /// known when they end.
     fn follow(
         &mut self,
         body: &Captured<'_>,
@@ -168,7 +168,8 @@ impl Inference<'_> {
         Ok(run.trips.max == 0)
     }
 
-    /// Covers the iterations of a loop from this one on at once. Returns `false` if the state does not settle.
+    /// Covers the iterations of a loop from this one on at once. Returns `false` if the state does not
+    /// settle.
     fn cover(
         &mut self,
         body: &Captured<'_>,

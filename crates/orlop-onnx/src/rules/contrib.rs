@@ -205,7 +205,8 @@ fn attention(call: &Call<'_>) -> Outcome {
     Ok(vec![output.into(), Tensor::new(call.data_type(0), present).into()])
 }
 
-/// Queries, keys and values apart, as `[batch, length, hidden]`; or packed: `[batch, length, heads, 3, size]`.
+/// Queries, keys and values apart, as `[batch, length, hidden]`; or packed: `[batch, length, heads, 3,
+/// size]`.
 fn multi_head(call: &Call<'_>) -> Outcome {
     let data_type = call.data_type(0);
     let heads = Range::exactly(call.int("num_heads").ok_or(Fault::Unknown)?);

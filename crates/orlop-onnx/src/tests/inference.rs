@@ -135,8 +135,10 @@ fn what_contradicts_the_file_is_refused() {
     assert_eq!(refused(row), OnnxError::TooManyInputs { inputs: 2 });
     // Inner sizes of the product: 3 and n.
     assert_eq!(sizes(&reader().bind("n", 3).resolve(&file).expect("a square"), "y"), [3, 3]);
+    let product = refused(reader().bind("n", 2));
     assert!(
-        matches!(refused(reader().bind("n", 2)), OnnxError::Contradiction { operator, .. } if operator == "MatMul")
+        matches!(&product, OnnxError::Contradiction { operator, .. } if operator == "MatMul"),
+        "{product}"
     );
 }
 
