@@ -20,7 +20,7 @@ pub struct OnnxModel {
     /// The number of values that nodes write and that are not in one piece of memory: sequences, maps,
     /// strings, and values that may be missing. They have no place in a plan.
     pub unplanned_values: usize,
-    /// The names that were given a number, and that no shape has.
+    /// The names that were given a number or a bound, and that nothing in the file has.
     pub unused_bindings: Vec<String>,
     /// The inputs without weights, in their order.
     pub inputs: Vec<ValueId>,

@@ -117,7 +117,7 @@ fn symbols_need_numbers() {
     );
     assert_eq!(planned(&[&path, "--bind", "batch=8"])["peak"], json!(8 * 256 * 4));
     let unused = orlop(&["plan", &path, "--bind", "batch=8", "--bind", "tokens=3"]);
-    assert!(complaint(&unused, 0).contains("no shape has the name \"tokens\""));
+    assert!(complaint(&unused, 0).contains("nothing has the name \"tokens\""));
     assert!(complaint(&orlop(&["plan", &path, "--bind", "batch"]), 2).contains("batch=8"));
 }
 

@@ -201,6 +201,8 @@ fn sizes_that_depend_on_data_have_a_bound() {
     assert_eq!((sizes(&model, "places"), sizes(&model, "y")), (vec![2, 30], vec![30, 2]));
     let smaller = OnnxReader::new().bound("places", &[2, 9]).resolve(&file).expect("a smaller bound");
     assert_eq!(sizes(&smaller, "y"), [9, 2]);
+    let unused = OnnxReader::new().bound("place", &[2, 9]).resolve(&file).expect("no such value");
+    assert_eq!(unused.unused_bindings, ["place"]);
 }
 
 #[test]
