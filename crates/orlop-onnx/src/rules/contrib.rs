@@ -48,7 +48,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("GemmFastGelu", |call| product(call, 0, 1, call.data_type(0))),
     own("QGemm", quantized_gemm),
     own("FusedConv", |call| convolution(call, 1, call.data_type(0))),
-    own("NhwcConv", |_| Err(Fault::Unknown)),
     own("DynamicQuantizeLSTM", recurrent),
     own("MoE", same),
     own("QMoE", same),
