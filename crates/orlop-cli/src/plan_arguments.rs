@@ -34,8 +34,8 @@ pub(crate) struct PlanArguments {
     #[arg(long = "value", value_name = "NAME=NUMBERS", value_parser = value)]
     pub(crate) values: Vec<(String, Vec<f64>)>,
 
-    /// The largest sizes of a value that depends on data, like boxes=100x4, or the largest number of iterations
-    /// of a loop
+    /// The largest sizes of a value that depends on data, like boxes=100x4, or the largest number of
+    /// iterations of a loop
     #[arg(long = "bound", value_name = "NAME=SIZES", value_parser = bound)]
     pub(crate) bounds: Vec<(String, Vec<u64>)>,
 

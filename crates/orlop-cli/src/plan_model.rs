@@ -38,7 +38,7 @@ pub(crate) fn resolve(arguments: &PlanArguments, file: &OnnxFile) -> Result<Vec<
     });
     let models: Vec<SizedModel> = resolved.collect::<Result<_, String>>()?;
     for symbol in models.first().map_or(&[][..], |first| &first.model.unused_bindings) {
-        output::report(&format!("{}: no shape has the name {symbol:?}", arguments.file.display()));
+        output::report(&format!("{}: nothing has the name {symbol:?}", arguments.file.display()));
     }
     Ok(models)
 }

@@ -47,8 +47,8 @@ fn open_state(scope: &Scope, facts: &Facts) -> Option<UnknownSize> {
 enum Place {
     /// The file's: inputs are in the memory of the caller.
     File,
-    /// A node's: inputs are in the workspace of the node, from the first step to the last, so that a new state
-    /// can be copied over the old one.
+    /// A node's: inputs are in the workspace of the node, from the first step to the last, so that a new
+    /// state can be copied over the old one.
     Body,
 }
 
@@ -208,6 +208,8 @@ impl<'a> Assembly<'a> {
             self.unplanned_values += model.unplanned_values;
             bodies.push(OnnxBody { attribute: body.attribute.clone(), model, lifetimes, plan });
         }
+        let value_bytes = bodies.iter().map(|body: &OnnxBody| body.model.value_bytes).max().unwrap_or(0);
+        self.value_bytes = self.value_bytes.saturating_add(value_bytes);
         let workspace = bodies.iter().map(|body| body.plan.height()).max().unwrap_or(0);
         if workspace > 0 {
             self.builder.scratch(id, workspace)?;
@@ -224,7 +226,7 @@ impl<'a> Assembly<'a> {
         self.planned_bytes = planned
             .and_then(|bytes| self.planned_bytes.checked_add(bytes))
             .ok_or_else(|| OnnxError::TotalOverflow { value: self.scope.name(value).to_owned() })?;
-        self.value_bytes += bytes;
+        self.value_bytes = self.value_bytes.saturating_add(bytes);
         Ok(())
     }
 

@@ -143,7 +143,7 @@ impl Bindings {
         }
     }
 
-    /// Returns the names that were given a number and that the file does not have.
+    /// Returns the names that were given a number or a bound and that the file does not have.
     pub(crate) fn unused(&self, file: &OnnxFile) -> Vec<String> {
         let position_of = |input: OnnxInput| {
             let dimensions = input.sizes.map_or(0, |sizes| sizes.len());
@@ -151,7 +151,8 @@ impl Bindings {
         };
         let positions: BTreeSet<String> = file.inputs().into_iter().flat_map(position_of).collect();
         let is_unused = |name: &&String| !file.symbols.contains(*name) && !positions.contains(*name);
-        self.symbols.keys().filter(is_unused).cloned().collect()
+        let bounds = self.bounds.keys().filter(|name| !file.scope.has_name(name));
+        self.symbols.keys().filter(is_unused).chain(bounds).cloned().collect()
     }
 }
 

@@ -31,7 +31,8 @@ pub struct OnnxFile {
 pub struct OnnxInput {
     /// The name.
     pub name: String,
-    /// The sizes of the dimensions. `None` if the file does not say how many there are, or if it is no tensor.
+    /// The sizes of the dimensions. `None` if the file does not say how many there are, or if it is no
+    /// tensor.
     pub sizes: Option<Vec<InputSize>>,
 }
 

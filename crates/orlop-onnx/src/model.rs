@@ -15,12 +15,12 @@ pub struct OnnxModel {
     /// The bytes of all weights, except for those with strings.
     pub weight_bytes: u64,
     /// The bytes of all values that nodes write, views not counted: what a program without a plan would have
-    /// if it freed nothing.
+    /// if it freed nothing. Of the graphs that a node executes, the largest counts, once.
     pub value_bytes: u64,
-    /// The number of values that nodes write and that are not in one piece of memory: sequences, maps, strings,
-    /// and values that may be missing. They have no place in a plan.
+    /// The number of values that nodes write and that are not in one piece of memory: sequences, maps,
+    /// strings, and values that may be missing. They have no place in a plan.
     pub unplanned_values: usize,
-    /// The names that were given a number, and that no shape has.
+    /// The names that were given a number or a bound, and that nothing in the file has.
     pub unused_bindings: Vec<String>,
     /// The inputs without weights, in their order.
     pub inputs: Vec<ValueId>,
@@ -65,14 +65,15 @@ impl OnnxModel {
         self.operators.get(node.index()).map(|operator| &**operator)
     }
 
-    /// Returns the graphs that a node executes, if there are any. A branch that is not taken is not among them.
+    /// Returns the graphs that a node executes, if there are any. A branch that is not taken is not among
+    /// them.
     #[must_use]
     pub fn bodies(&self, node: NodeId) -> &[OnnxBody] {
         self.bodies.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns `true` if a value, and what it is a view of, has a place in a plan: it is a tensor without strings
-    /// in memory that is planned.
+    /// Returns `true` if a value, and what it is a view of, has a place in a plan: it is a tensor without
+    /// strings in memory that is planned.
     #[must_use]
     pub fn is_placed(&self, value: ValueId) -> bool {
         let size = self.value(value).and_then(|value| value.size.as_ref());
@@ -114,9 +115,9 @@ impl OnnxValue {
         self.origin
     }
 
-    /// Returns the sizes of the dimensions, with numbers for all names; the largest ones if they
-    /// [depend on data](Self::is_bound). `None` if the value is no tensor, and for constants whose contents and
-    /// sizes the file does not have.
+    /// Returns the sizes of the dimensions, with numbers for all names; the largest ones if they [depend on
+    /// data](Self::is_bound). `None` if the value is no tensor, and for constants whose contents and sizes
+    /// the file does not have.
     #[must_use]
     pub fn sizes(&self) -> Option<&[u64]> {
         self.size.as_ref().map(|size| &*size.sizes)

@@ -21,8 +21,8 @@ impl TensorSize {
         Ok(Self { data_type, sizes, bytes })
     }
 
-    /// Returns the size that a tensor can have at most. `None` if its type is unknown, or if a dimension has no
-    /// bound.
+    /// Returns the size that a tensor can have at most. `None` if its type is unknown, or if a dimension has
+    /// no bound.
     pub(crate) fn of_tensor(value: &str, tensor: &Tensor) -> Result<Option<Self>, OnnxError> {
         let Some(shape) = tensor.shape.as_ref().filter(|_| tensor.data_type != UNDEFINED) else {
             return Ok(None);

@@ -99,8 +99,8 @@ impl PlanFile {
         }
     }
 
-    /// Checks that buffers which are live at the same time share no bytes, and that peak, bound, gap and verdict
-    /// are right.
+    /// Checks that buffers which are live at the same time share no bytes, and that peak, bound, gap and
+    /// verdict are right.
     ///
     /// # Errors
     ///

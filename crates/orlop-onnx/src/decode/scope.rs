@@ -125,6 +125,14 @@ impl Scope {
         bodies.fold(self.nodes.len(), |count, body| count + body.scope.node_count())
     }
 
+    /// Returns `true` if a value or a node has this name, here or in a body.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        let bodies = || self.nodes.iter().flat_map(|node| &node.bodies);
+        self.values.iter().any(|value| &*value.name == name)
+            || self.nodes.iter().any(|node| node.title == name)
+            || bodies().any(|body| body.scope.has_name(name))
+    }
+
     /// Returns the name of a value.
     pub(crate) fn name(&self, value: usize) -> &str {
         &self.values[value].name

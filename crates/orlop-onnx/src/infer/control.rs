@@ -104,11 +104,9 @@ impl Inference<'_> {
         }
         let state: Vec<Fact> =
             call.inputs.iter().skip(2).map(|fact| fact.cloned().unwrap_or(Fact::Unknown)).collect();
-        let mut run =
-            LoopRun { trips, ends: (trips.min == 0).then(|| state.clone()), all: None, collected: None };
+        let mut run = LoopRun::new(trips, call.has(1), &state);
         if !self.follow(body, state.clone(), &mut run)? {
-            run =
-                LoopRun { trips, ends: (trips.min == 0).then(|| state.clone()), all: None, collected: None };
+            run = LoopRun::new(trips, call.has(1), &state);
             if !self.cover(body, &state, 0, &mut run)? {
                 return Ok((Err(Fault::Unknown), vec![run.all]));
             }
@@ -131,8 +129,8 @@ impl Inference<'_> {
         Ok((Ok(outputs.into_iter().chain(stacks).collect()), vec![run.all]))
     }
 
-    /// Follows the iterations of a loop one by one. Returns `false` if there are too many, or if it is not known
-    /// when they end.
+    /// Follows the iterations of a loop one by one. Returns `false` if there are too many, or if it is not
+    /// known when they end.
     fn follow(
         &mut self,
         body: &Captured<'_>,
@@ -168,7 +166,8 @@ impl Inference<'_> {
         Ok(run.trips.max == 0)
     }
 
-    /// Covers the iterations of a loop from this one on at once. Returns `false` if the state does not settle.
+    /// Covers the iterations of a loop from this one on at once. Returns `false` if the state does not
+    /// settle.
     fn cover(
         &mut self,
         body: &Captured<'_>,
@@ -185,13 +184,13 @@ impl Inference<'_> {
             let next = results.get(1..=state.len()).unwrap_or_default();
             let joined = hulls(&state, next);
             if joined == state {
-                settled = Some((facts, results.first().and_then(truth)));
+                settled = Some(facts);
                 break;
             }
             state = if attempt < 2 { joined } else { joined.iter().zip(&state).map(widened).collect() };
         }
-        let Some((facts, goes_on)) = settled else { return Ok(false) };
-        run.note(body, facts, state.len());
+        let Some(facts) = settled else { return Ok(false) };
+        let goes_on = run.note(body, facts, state.len());
         if goes_on != Some(true) {
             run.trips.min = run.trips.min.min(from + 1);
         }
@@ -271,6 +270,8 @@ impl Inference<'_> {
 struct LoopRun {
     /// The number of iterations.
     trips: Range,
+    /// Without a condition at its start, a loop may ignore the one that its body gives.
+    has_condition: bool,
     /// The state, wherever the loop may end.
     ends: Option<Vec<Fact>>,
     /// What holds in all iterations.
@@ -280,7 +281,12 @@ struct LoopRun {
 }
 
 impl LoopRun {
-    /// Notes an iteration. Returns the condition after it.
+    fn new(trips: Range, has_condition: bool, state: &[Fact]) -> Self {
+        let ends = (trips.min == 0).then(|| state.to_vec());
+        Self { trips, has_condition, ends, all: None, collected: None }
+    }
+
+    /// Notes an iteration. Returns whether another one follows, if that is known.
     fn note(&mut self, body: &Captured<'_>, facts: Facts, states: usize) -> Option<bool> {
         let results = results(body, &facts);
         let collected = results.get(1 + states..).unwrap_or_default();
@@ -292,7 +298,7 @@ impl LoopRun {
             Some(others) => others.hull(&facts),
             None => facts,
         });
-        results.first().and_then(truth)
+        results.first().and_then(truth).filter(|&goes_on| goes_on || self.has_condition)
     }
 
     fn end_with(&mut self, state: &[Fact]) {

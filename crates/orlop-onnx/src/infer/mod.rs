@@ -210,11 +210,6 @@ fn bounded(fact: Fact, bound: &[u64]) -> Option<Fact> {
     Some(Fact::Tensor(Tensor { shape: Some(shape?), ..tensor }))
 }
 
-/// Returns the sizes of a tensor that is small enough to have its elements tracked.
-pub(crate) fn small_sizes(tensor: &Tensor) -> Option<Vec<usize>> {
-    tensor.small_sizes()
-}
-
 /// Returns the index of each element of a tensor, in row-major order.
 pub(crate) fn row_major(sizes: &[usize]) -> impl Iterator<Item = Vec<usize>> {
     let count: usize = sizes.iter().product();

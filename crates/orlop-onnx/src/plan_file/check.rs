@@ -1,11 +1,11 @@
 //! The check of a [`ModelPlan`] against its model.
 //!
-//! The model is inferred again with what was given, and its values and nodes are compared with the plan's. Then
-//! the plan is executed, with names in place of elements: each node must find the values that it reads as they
-//! were written. No lifetime of a planner is used.
+//! The model is inferred again with what was given, and its values and nodes are compared with the plan's.
+//! Then the plan is executed, with names in place of elements: each node must find the values that it reads
+//! as they were written. No lifetime of a planner is used.
 
 use super::memory::Memory;
-use super::{GraphPlan, ModelPlan, PlannedNode, PlannedTensor};
+use super::{GraphPlan, ModelPlan, NodePlan, TensorPlan};
 use crate::{OnnxError, OnnxFile, OnnxModel, OnnxReader, OnnxValue};
 use orlop_plan::{NodeId, ValueId};
 use std::collections::{HashMap, HashSet};
@@ -68,7 +68,7 @@ fn differs<T>(part: &'static str, name: &str) -> Result<T, ModelPlanError> {
     Err(ModelPlanError::Differs { part, name: name.to_owned() })
 }
 
-fn misplaced<T>(tensor: &PlannedTensor, reason: &'static str) -> Result<T, ModelPlanError> {
+fn misplaced<T>(tensor: &TensorPlan, reason: &'static str) -> Result<T, ModelPlanError> {
     Err(ModelPlanError::Place { tensor: tensor.name.clone(), reason })
 }
 
@@ -140,7 +140,7 @@ impl GraphPlan {
     }
 }
 
-fn check_bodies(node: &PlannedNode, model: &OnnxModel, id: NodeId) -> Result<(), ModelPlanError> {
+fn check_bodies(node: &NodePlan, model: &OnnxModel, id: NodeId) -> Result<(), ModelPlanError> {
     let bodies = model.bodies(id);
     if bodies.len() != node.bodies.len() {
         return differs("the number of graphs in", &node.name);
@@ -201,7 +201,7 @@ impl<'a> Execution<'a> {
         Some(start..start.checked_add(tensor.bytes)?)
     }
 
-    fn check_place(&self, number: usize, tensor: &PlannedTensor) -> Result<(), ModelPlanError> {
+    fn check_place(&self, number: usize, tensor: &TensorPlan) -> Result<(), ModelPlanError> {
         let (base, is_placed) = (self.base(number), self.model.is_placed(self.values[number]));
         let Some(offset) = tensor.offset else {
             return if is_placed { misplaced(tensor, "has no place") } else { Ok(()) };
@@ -283,7 +283,7 @@ impl<'a> Execution<'a> {
         Err(ModelPlanError::Lost { step, tensor: self.plan.tensors[number].name.clone() })
     }
 
-    fn execute(&mut self, step: usize, node: &PlannedNode) -> Result<(), ModelPlanError> {
+    fn execute(&mut self, step: usize, node: &NodePlan) -> Result<(), ModelPlanError> {
         let number = |names: &[String]| -> Vec<usize> {
             names.iter().filter_map(|name| self.numbers.get(&**name).copied()).collect()
         };

@@ -64,15 +64,15 @@ pub struct GraphPlan {
     /// The names of the graph's results, in their order.
     pub outputs: Vec<String>,
     /// The nodes in the order in which they are executed: one in each step.
-    pub nodes: Vec<PlannedNode>,
+    pub nodes: Vec<NodePlan>,
     /// The values.
-    pub tensors: Vec<PlannedTensor>,
+    pub tensors: Vec<TensorPlan>,
 }
 
 /// A node of a [`GraphPlan`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct PlannedNode {
+pub struct NodePlan {
     /// The name, that of its first output, or its operator.
     pub name: String,
     /// The operator.
@@ -92,7 +92,7 @@ pub struct PlannedNode {
     pub bodies: Vec<BodyPlan>,
 }
 
-/// The workspace of a [`PlannedNode`].
+/// The workspace of a [`NodePlan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Workspace {
@@ -118,7 +118,7 @@ pub struct BodyPlan {
 /// A value of a [`GraphPlan`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct PlannedTensor {
+pub struct TensorPlan {
     /// The name.
     pub name: String,
     /// Where it comes from.

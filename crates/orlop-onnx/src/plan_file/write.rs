@@ -1,8 +1,6 @@
 //! From a plan to a [`ModelPlan`].
 
-use super::{
-    BodyPlan, GivenSizes, GraphPlan, ModelPlan, PlannedNode, PlannedTensor, TensorOrigin, Workspace,
-};
+use super::{BodyPlan, GivenSizes, GraphPlan, ModelPlan, NodePlan, TensorOrigin, TensorPlan, Workspace};
 use crate::bindings::Bindings;
 use crate::infer::Range;
 use crate::{OnnxModel, OnnxValue, ValueOrigin};
@@ -10,8 +8,8 @@ use orlop_core::Alignment;
 use orlop_plan::{GraphProblem, NodeId, Plan, ValueId};
 
 impl ModelPlan {
-    /// Describes the plan of a model whose nodes are executed in this order. `lifetimes` are those of the order,
-    /// `plan` is a plan of their problem.
+    /// Describes the plan of a model whose nodes are executed in this order. `lifetimes` are those of the
+    /// order, `plan` is a plan of their problem.
     #[must_use]
     pub fn new(model: &OnnxModel, order: &[NodeId], lifetimes: &GraphProblem, plan: &Plan) -> Self {
         Self { given: GivenSizes::of(&model.bindings), graph: GraphPlan::new(model, order, lifetimes, plan) }
@@ -52,7 +50,7 @@ impl GraphPlan {
         let name = |value: ValueId| graph.value_name(value).unwrap_or_default().to_owned();
         let names =
             |values: Option<&[ValueId]>| values.unwrap_or_default().iter().copied().map(name).collect();
-        let node = |&node: &NodeId| PlannedNode {
+        let node = |&node: &NodeId| NodePlan {
             name: graph.node_name(node).unwrap_or_default().to_owned(),
             operator: model.operator(node).unwrap_or_default().to_owned(),
             index: node.index(),
@@ -84,7 +82,7 @@ fn body(body: &crate::OnnxBody) -> BodyPlan {
     }
 }
 
-fn tensor(model: &OnnxModel, value: ValueId, lifetimes: &GraphProblem, plan: &Plan) -> PlannedTensor {
+fn tensor(model: &OnnxModel, value: ValueId, lifetimes: &GraphProblem, plan: &Plan) -> TensorPlan {
     let graph = &model.graph;
     let known = model.value(value);
     let buffer = lifetimes.buffer(value).filter(|_| model.is_placed(value));
@@ -93,7 +91,7 @@ fn tensor(model: &OnnxModel, value: ValueId, lifetimes: &GraphProblem, plan: &Pl
     let is_view = graph.view_source(value).is_some();
     let shared = graph.in_place_sources(value).iter().copied();
     let shared = shared.filter(|_| buffer.is_some()).find(|&source| lifetimes.buffer(source) == buffer);
-    PlannedTensor {
+    TensorPlan {
         name: name(value).unwrap_or_default(),
         origin: known.map_or(TensorOrigin::Input, |known| known.origin().into()),
         data_type: known.and_then(OnnxValue::data_type),

@@ -48,7 +48,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("GemmFastGelu", |call| product(call, 0, 1, call.data_type(0))),
     own("QGemm", quantized_gemm),
     own("FusedConv", |call| convolution(call, 1, call.data_type(0))),
-    own("NhwcConv", |_| Err(Fault::Unknown)),
     own("DynamicQuantizeLSTM", recurrent),
     own("MoE", same),
     own("QMoE", same),
@@ -205,7 +204,8 @@ fn attention(call: &Call<'_>) -> Outcome {
     Ok(vec![output.into(), Tensor::new(call.data_type(0), present).into()])
 }
 
-/// Queries, keys and values apart, as `[batch, length, hidden]`; or packed: `[batch, length, heads, 3, size]`.
+/// Queries, keys and values apart, as `[batch, length, hidden]`; or packed: `[batch, length, heads, 3,
+/// size]`.
 fn multi_head(call: &Call<'_>) -> Outcome {
     let data_type = call.data_type(0);
     let heads = Range::exactly(call.int("num_heads").ok_or(Fault::Unknown)?);

@@ -1,9 +1,7 @@
 //! Operators that work element by element: from one tensor, or from several that are broadcast.
 
 use super::{Operator, over_any, over_first, own};
-use crate::infer::{
-    Binary, Call, Element, Fault, Outcome, Range, Tensor, Unary, result_type, small_sizes, types,
-};
+use crate::infer::{Binary, Call, Element, Fault, Outcome, Range, Tensor, Unary, result_type, types};
 
 pub(super) const OPERATORS: &[Operator] = &[
     over_any("Add", |call| binary(call, Binary::Add)),
@@ -280,5 +278,5 @@ fn broadcast_sizes(left: Range, right: Range) -> Result<Range, Fault> {
 /// Returns the sizes of a tensor, if its elements are tracked.
 pub(super) fn tracked_sizes(tensor: &Tensor) -> Option<Vec<usize>> {
     tensor.elements.as_ref()?;
-    small_sizes(tensor)
+    tensor.small_sizes()
 }

@@ -30,6 +30,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("DictVectorizer", dictionary),
     own("Adagrad", |call| update(call, 2)),
     own("Adam", |call| update(call, 3)),
+    own("Gradient", gradient),
     own("Momentum", |call| update(call, 2)),
 ];
 
@@ -128,6 +129,12 @@ fn dictionary(call: &Call<'_>) -> Outcome {
     let texts = call.text_count("string_vocabulary").unwrap_or(0);
     let count = texts.max(call.ints("int64_vocabulary").map_or(0, <[i64]>::len));
     one(types::FLOAT, vec![Range::exactly(1), Range::exactly(i64::try_from(count).unwrap_or(i64::MAX))])
+}
+
+/// A gradient for each of the first inputs.
+fn gradient(call: &Call<'_>) -> Outcome {
+    let of = |index| Ok(Tensor { elements: None, ..call.tensor(index)?.clone() }.into());
+    (0..call.node.outputs.len()).map(of).collect()
 }
 
 /// New tensors and their moments: the inputs after rate and step, without the gradients. `groups` tensors

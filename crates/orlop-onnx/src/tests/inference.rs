@@ -1,39 +1,38 @@
 //! Sizes that are inferred, and what is asked for.
 
 use super::*;
-use crate::proto::{AttributeProto, FunctionProto, NodeProto, OperatorSetIdProto};
+use crate::proto::{AttributeProto, NodeProto, OperatorSetIdProto};
 use crate::{InputConflict, InputSize, OnnxFile, UnknownSize};
 
 const INT64: i32 = 7;
-const BOOL: i32 = 9;
 
 /// A value of which the file says nothing.
-fn untyped(name: &str) -> ValueInfoProto {
+pub(super) fn untyped(name: &str) -> ValueInfoProto {
     ValueInfoProto { name: name.to_owned(), r#type: None }
 }
 
-fn unnamed() -> Dimension {
+pub(super) fn unnamed() -> Dimension {
     Dimension { size: None }
 }
 
-fn attribute(name: &str) -> AttributeProto {
+pub(super) fn attribute(name: &str) -> AttributeProto {
     AttributeProto { name: name.to_owned(), ..AttributeProto::default() }
 }
 
-fn int(name: &str, value: i64) -> AttributeProto {
+pub(super) fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto { i: Some(value), ..attribute(name) }
 }
 
-fn body(name: &str, graph: GraphProto) -> AttributeProto {
+pub(super) fn body(name: &str, graph: GraphProto) -> AttributeProto {
     AttributeProto { g: Some(graph), ..attribute(name) }
 }
 
-fn with(mut node: NodeProto, attributes: Vec<AttributeProto>) -> NodeProto {
+pub(super) fn with(mut node: NodeProto, attributes: Vec<AttributeProto>) -> NodeProto {
     node.attribute = attributes;
     node
 }
 
-fn integers(name: &str, numbers: &[i64]) -> TensorProto {
+pub(super) fn integers(name: &str, numbers: &[i64]) -> TensorProto {
     let dims = vec![i64::try_from(numbers.len()).expect("few")];
     TensorProto {
         name: name.to_owned(),
@@ -44,18 +43,18 @@ fn integers(name: &str, numbers: &[i64]) -> TensorProto {
     }
 }
 
-fn file(graph: GraphProto) -> OnnxFile {
+pub(super) fn file(graph: GraphProto) -> OnnxFile {
     let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 17 }];
     let model = ModelProto { graph: Some(graph), opset_import, ..ModelProto::default() };
     OnnxFile::decode(model.encode_to_vec()).expect("a model")
 }
 
-fn sizes(model: &OnnxModel, name: &str) -> Vec<u64> {
+pub(super) fn sizes(model: &OnnxModel, name: &str) -> Vec<u64> {
     model.value(model.find(name).expect(name)).and_then(|value| value.sizes()).expect(name).to_vec()
 }
 
 /// A graph with one input `x`, and a result `y` of which nothing is known.
-fn graph(x: ValueInfoProto, node: Vec<NodeProto>) -> GraphProto {
+pub(super) fn graph(x: ValueInfoProto, node: Vec<NodeProto>) -> GraphProto {
     GraphProto { node, input: vec![x], output: vec![untyped("y")], ..GraphProto::default() }
 }
 
@@ -135,8 +134,10 @@ fn what_contradicts_the_file_is_refused() {
     assert_eq!(refused(row), OnnxError::TooManyInputs { inputs: 2 });
     // Inner sizes of the product: 3 and n.
     assert_eq!(sizes(&reader().bind("n", 3).resolve(&file).expect("a square"), "y"), [3, 3]);
+    let product = refused(reader().bind("n", 2));
     assert!(
-        matches!(refused(reader().bind("n", 2)), OnnxError::Contradiction { operator, .. } if operator == "MatMul")
+        matches!(&product, OnnxError::Contradiction { operator, .. } if operator == "MatMul"),
+        "{product}"
     );
 }
 
@@ -199,6 +200,8 @@ fn sizes_that_depend_on_data_have_a_bound() {
     assert_eq!((sizes(&model, "places"), sizes(&model, "y")), (vec![2, 30], vec![30, 2]));
     let smaller = OnnxReader::new().bound("places", &[2, 9]).resolve(&file).expect("a smaller bound");
     assert_eq!(sizes(&smaller, "y"), [9, 2]);
+    let unused = OnnxReader::new().bound("place", &[2, 9]).resolve(&file).expect("no such value");
+    assert_eq!(unused.unused_bindings, ["place"]);
 }
 
 #[test]
@@ -218,171 +221,4 @@ fn elements_of_inputs_decide_sizes() {
     assert_eq!(error, OnnxError::UnknownSizes { values: vec![unknown] });
     let model = OnnxReader::new().value("target", &[5.0, 4.0]).resolve(&file).expect("elements");
     assert_eq!(sizes(&model, "y"), [5, 4]);
-}
-
-/// Relu and then something else, of what the graph around has as `x`.
-fn branch(operator: &str) -> GraphProto {
-    GraphProto {
-        node: vec![node("Kernel", &["x"], &["inner"]), node(operator, &["inner"], &["result"])],
-        output: vec![untyped("result")],
-        value_info: vec![info("inner", FLOAT, vec![size(1024)])],
-        ..GraphProto::default()
-    }
-}
-
-#[test]
-fn branches_are_workspace_of_their_node() {
-    let nodes = || {
-        vec![
-            with(
-                node("If", &["c"], &["chosen"]),
-                vec![body("then_branch", branch("Relu")), body("else_branch", branch("Custom"))],
-            ),
-            node("Relu", &["chosen"], &["y"]),
-        ]
-    };
-    let with_condition = |condition: Option<bool>| {
-        let mut other = branch("Custom");
-        other.node[1].domain = "com.example".to_owned();
-        other.output = vec![info("result", FLOAT, vec![size(2048)])];
-        let mut nodes = nodes();
-        nodes[0].attribute[1].g = Some(other);
-        let constant = |is_true: bool| TensorProto {
-            name: "c".to_owned(),
-            data_type: BOOL,
-            int32_data: vec![i32::from(is_true)],
-            ..TensorProto::default()
-        };
-        let inputs =
-            [Some(info("x", FLOAT, vec![size(1024)])), condition.is_none().then(|| info("c", BOOL, vec![]))];
-        file(GraphProto {
-            node: nodes,
-            initializer: condition.map(constant).into_iter().collect(),
-            input: inputs.into_iter().flatten().collect(),
-            output: vec![untyped("y")],
-            ..GraphProto::default()
-        })
-    };
-    let resolved = |condition| OnnxReader::new().resolve(&with_condition(condition)).expect("a model");
-    let shape = |model: &OnnxModel| {
-        (sizes(model, "y"), model.value(model.find("y").expect("y")).expect("y").is_bound())
-    };
-    // Without the condition each branch may be taken: the larger one counts.
-    let (either, then, other) = (resolved(None), resolved(Some(true)), resolved(Some(false)));
-    assert_eq!(shape(&then), (vec![1024], false));
-    assert_eq!(shape(&other), (vec![2048], false));
-    assert_eq!(shape(&either), (vec![2048], true));
-    let bodies = |model: &OnnxModel| {
-        let node = model.graph.given_order()[0];
-        model.bodies(node).iter().map(|body| (body.attribute.clone(), body.plan.height())).collect::<Vec<_>>()
-    };
-    let (first, second) = (("then_branch".to_owned(), 4096), ("else_branch".to_owned(), 4096 + 8192));
-    assert_eq!(bodies(&then), std::slice::from_ref(&first));
-    assert_eq!(bodies(&either), [first, second]);
-    // The workspace of the branch, and the value that it gives; Relu is in place.
-    assert_eq!([peak(&then), peak(&other)], [4096 + 4096, 4096 + 8192 + 8192]);
-    // What a branch reads stays live until it is executed: the node reads it.
-    let node = either.graph.given_order()[0];
-    assert!(either.graph.inputs(node).expect("a node").contains(&either.find("x").expect("x")));
-}
-
-/// A loop that adds a row to `x` in each iteration, and collects it.
-fn growing(count: Option<i64>) -> GraphProto {
-    let add = GraphProto {
-        input: vec![untyped("i"), untyped("go"), untyped("state")],
-        node: vec![
-            node("Identity", &["go"], &["go_on"]),
-            with(node("Concat", &["state", "x"], &["next"]), vec![int("axis", 0)]),
-            node("Relu", &["x"], &["row"]),
-        ],
-        output: vec![untyped("go_on"), untyped("next"), untyped("row")],
-        ..GraphProto::default()
-    };
-    let mut nodes = vec![with(node("Loop", &["count", "", "x"], &["y", "rows"]), vec![body("body", add)])];
-    nodes[0].name = "grow".to_owned();
-    let x = info("x", FLOAT, vec![size(1), size(64)]);
-    let mut graph = graph(x, nodes);
-    match count {
-        Some(count) => graph.initializer.push(integers("count", &[count])),
-        None => graph.input.push(info("count", INT64, vec![])),
-    }
-    graph
-}
-
-#[test]
-fn loops_are_followed() {
-    let model = OnnxReader::new().resolve(&file(growing(Some(5)))).expect("five iterations");
-    assert_eq!((sizes(&model, "y"), sizes(&model, "rows")), (vec![6, 64], vec![5, 1, 64]));
-    let [body] = model.bodies(model.graph.given_order()[0]) else { panic!("one body") };
-    // State and new state of the last iteration, the row, and two conditions.
-    assert!(
-        (256 * (5 + 6 + 1)..256 * (5 + 6 + 1 + 4)).contains(&body.plan.height()),
-        "{}",
-        body.plan.height()
-    );
-    let none = OnnxReader::new().resolve(&file(growing(Some(0)))).expect("no iteration");
-    assert_eq!(sizes(&none, "y"), [1, 64]);
-
-    // Without a count the size has no bound, but from the user.
-    let file = file(growing(None));
-    let error = OnnxReader::new().resolve(&file).expect_err("no bound");
-    assert!(matches!(&error, OnnxError::UnknownSizes { values } if values[0].inputs == ["count"]), "{error}");
-    let bound = OnnxReader::new().bound("grow", &[7]).resolve(&file).expect("a bound");
-    assert_eq!((sizes(&bound, "y"), sizes(&bound, "rows")), (vec![8, 64], vec![7, 1, 64]));
-    let given = OnnxReader::new().value("count", &[3.0]).resolve(&file).expect("a count");
-    assert_eq!(sizes(&given, "y"), [4, 64]);
-}
-
-#[test]
-fn functions_are_inlined() {
-    let call = |name: &str, input: &[&str], output: &[&str]| NodeProto {
-        domain: "local".to_owned(),
-        ..node(name, input, output)
-    };
-    let function = |name: &str, node: Vec<NodeProto>| FunctionProto {
-        name: name.to_owned(),
-        domain: "local".to_owned(),
-        input: vec!["a".to_owned()],
-        output: vec!["b".to_owned()],
-        node,
-        ..FunctionProto::default()
-    };
-    let axis = AttributeProto { ref_attr_name: "by".to_owned(), ..attribute("axis") };
-    let mut functions = vec![
-        function(
-            "Outer",
-            vec![with(call("Inner", &["a"], &["t"]), vec![int("by", 1)]), call("Inner", &["t"], &["b"])],
-        ),
-        function("Inner", vec![with(node("Concat", &["a", "a"], &["b"]), vec![axis])]),
-    ];
-    functions[1].attribute_proto = vec![int("by", 0)];
-    let decoded = |functions: &[FunctionProto]| {
-        let graph = graph(info("x", FLOAT, vec![size(2), size(3)]), vec![call("Outer", &["x"], &["y"])]);
-        let model = ModelProto { graph: Some(graph), functions: functions.to_vec(), ..ModelProto::default() };
-        OnnxReader::new().read(&model.encode_to_vec())
-    };
-    let model = decoded(&functions).expect("functions");
-    assert_eq!((model.graph.node_count(), sizes(&model, "y")), (2, vec![4, 6]));
-    // A function that calls itself is no model.
-    functions[1].node.push(call("Outer", &["a"], &["c"]));
-    assert!(matches!(decoded(&functions), Err(OnnxError::TooComplex { .. })));
-}
-
-#[test]
-fn nested_loops_end() {
-    // Each level doubles the iterations: they are not all followed.
-    let mut inner = GraphProto {
-        input: vec![untyped("i"), untyped("go"), untyped("s")],
-        node: vec![node("Identity", &["go"], &["g"]), node("Add", &["s", "count"], &["t"])],
-        output: vec![untyped("g"), untyped("t")],
-        ..GraphProto::default()
-    };
-    for _ in 0..6 {
-        inner.node[1] = with(node("Loop", &["count", "", "s"], &["t"]), vec![body("body", inner.clone())]);
-    }
-    let start = vec![with(node("Loop", &["count", "", "x"], &["y"]), vec![body("body", inner)])];
-    let mut graph = graph(info("unused", FLOAT, vec![]), start);
-    graph.initializer.extend([integers("count", &[1000]), integers("x", &[0])]);
-    let result = OnnxReader::new().resolve(&file(graph));
-    assert!(matches!(result, Err(OnnxError::TooComplex { .. })), "{result:?}");
 }

@@ -1,5 +1,6 @@
 //! Small models, made of messages.
 
+mod control;
 #[cfg(feature = "exec")]
 mod execution;
 mod inference;

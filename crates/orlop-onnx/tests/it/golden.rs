@@ -116,7 +116,7 @@ fn nodes_have_the_shapes_of_onnx_s_own_tests() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    assert_eq!(CASES.len(), 1847);
+    assert_eq!(CASES.len(), 1991);
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn bodies_and_their_workspace_are_in_the_plan() {
 }
 
 /// Returns the first tensor that a check holds for.
-fn find(graph: &GraphPlan, check: impl Fn(&orlop_onnx::PlannedTensor) -> bool) -> usize {
+fn find(graph: &GraphPlan, check: impl Fn(&orlop_onnx::TensorPlan) -> bool) -> usize {
     graph.tensors.iter().position(check).unwrap()
 }
 

@@ -184,8 +184,8 @@ impl Graph {
         (value.0 < self.values.len()).then(|| self.base(value))
     }
 
-    /// Returns the value that a value is directly a view of. `None` if it is no view, and for a value of another
-    /// graph.
+    /// Returns the value that a value is directly a view of. `None` if it is no view, and for a value of
+    /// another graph.
     #[must_use]
     pub fn view_source(&self, value: ValueId) -> Option<ValueId> {
         match self.values.get(value.0)?.source {
@@ -203,8 +203,8 @@ impl Graph {
         }
     }
 
-    /// Returns `true` if a value has planned memory, and `false` if it, or what it is a view of, is in the memory
-    /// of the caller, or of another graph.
+    /// Returns `true` if a value has planned memory, and `false` if it, or what it is a view of, is in the
+    /// memory of the caller, or of another graph.
     #[must_use]
     pub fn is_planned(&self, value: ValueId) -> bool {
         let base = self.values.get(value.0).map(|value| value.base);
