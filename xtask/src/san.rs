@@ -45,7 +45,8 @@ const MIRI_ALONE: &str = "orlop-alloc";
 /// The modules of it that run after the others.
 const MIRI_APART: [&str; 1] = ["observer::"];
 
-/// Tests of it that take Miri half a minute and more, and whose code the others run, too. They are left out of
+/// Tests of it that take Miri half a minute and more, and whose code the others run, too. They are left out
+/// of
 /// the short selection.
 const MIRI_LONG: [&str; 7] = [
     "nothing_is_reserved_while_cached",

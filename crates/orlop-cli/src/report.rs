@@ -6,7 +6,7 @@ use crate::table::bytes;
 use crate::{histories, output, target};
 use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop::lab::report::{DeviceVerdict, ReportData, ReportRow};
-use orlop::lab::verdict::{Verdict, most_urgent_first};
+use orlop::lab::verdict::{RunVerdict, most_urgent_first};
 use orlop::lab::what_if::{WhatIf, WhatIfReport};
 use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History, Workload};
@@ -74,7 +74,7 @@ fn verdicts(history: &History, sweeps: &[(u32, WhatIfReport)], file: &str) -> Ve
     most_urgent_first(&mut infos);
     let verdict = |info: &DeviceInfo| {
         let sweep = sweeps.iter().find(|(device, _)| *device == info.device).map(|(_, sweep)| sweep);
-        DeviceVerdict { device: info.device, verdict: Verdict::of(info, sweep, file) }
+        DeviceVerdict { device: info.device, verdict: RunVerdict::of(info, sweep, file) }
     };
     infos.iter().map(verdict).collect()
 }

@@ -8,7 +8,7 @@ use orlop::lab::analyze::{
     BlockUsage, DeviceInfo, Fragmentation, InstantInfo, LiveMemory, OutOfMemoryReport, RefusalCount,
     ReleaseMethod, ReleaseOption, SegmentsInfo, SiteNaming, SnapshotInfo, UsageRanking,
 };
-use orlop::lab::verdict::{Verdict, most_urgent_first};
+use orlop::lab::verdict::{RunVerdict, most_urgent_first};
 use orlop::lab::what_if::WhatIf;
 use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{History, Workload};
@@ -27,7 +27,7 @@ const MAX_WARNINGS: usize = 3;
 struct SnapshotEntry {
     file: String,
     /// The verdicts on the devices, in their order.
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<RunVerdict>,
     #[serde(flatten)]
     info: SnapshotInfo,
 }
@@ -41,7 +41,7 @@ impl SnapshotEntry {
             let device = history.devices.iter().find(|device| device.device == info.device);
             let short = device.filter(|device| device.events.len() <= MAX_SWEPT_EVENTS);
             let sweep = short.map(|device| WhatIf::recorded(&Workload::of(device), history, device).run());
-            Verdict::of(info, sweep.as_ref(), &file)
+            RunVerdict::of(info, sweep.as_ref(), &file)
         };
         Self { verdicts: info.devices.iter().map(verdict).collect(), file, info }
     }

@@ -4,7 +4,7 @@ use crate::arguments::WhyOomArguments;
 use crate::inputs::{DASH, cannot_open};
 use crate::output::{self, Failures};
 use orlop::lab::oom_message::OutOfMemoryMessage;
-use orlop::lab::verdict::Verdict;
+use orlop::lab::verdict::RunVerdict;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ const MAX_LOG: u64 = 256 << 20;
 
 #[derive(Serialize)]
 struct OomEntry<'a> {
-    verdict: Verdict,
+    verdict: RunVerdict,
     #[serde(flatten)]
     message: &'a OutOfMemoryMessage,
 }

@@ -9,7 +9,7 @@ use crate::output::Failures;
 use crate::{histories, output, table};
 use orlop::lab::analyze::{DeviceInfo, OutOfMemoryReport, SiteNaming, SnapshotInfo};
 use orlop::lab::simulate::{MAX_STREAMS, SimulationOutcome};
-use orlop::lab::verdict::{Verdict, most_urgent_first};
+use orlop::lab::verdict::{RunVerdict, most_urgent_first};
 use orlop::lab::what_if::{WhatIf, WhatIfReport};
 use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
@@ -21,7 +21,7 @@ use std::path::Path;
 struct WhatIfEntry {
     file: String,
     device: u32,
-    verdict: Verdict,
+    verdict: RunVerdict,
     warnings: u64,
     /// The recorded settings that the baseline ignores, and why.
     unknown_settings: Vec<String>,
@@ -92,7 +92,7 @@ fn entry(
     let before = device.unplaced.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
     let reserved = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
     WhatIfEntry {
-        verdict: Verdict::of(&info, Some(&report), &file),
+        verdict: RunVerdict::of(&info, Some(&report), &file),
         file,
         device: device.device,
         warnings: HistoryWarning::count(&history.warnings),

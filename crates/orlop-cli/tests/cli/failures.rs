@@ -167,8 +167,10 @@ fn a_trace_from_a_pipe_is_replayed_once_or_not_at_all() {
 #[test]
 fn messages_of_failed_requests_are_explained() {
     let log = "step 17\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 35.60 GiB. GPU 0 has a \
-               total capacity of 79.33 GiB of which 26.16 GiB is free. Process 1 has 53.16 GiB memory in use. \
-               Of the allocated memory 11.97 GiB is allocated by PyTorch, and 40.69 GiB is reserved by PyTorch \
+               total capacity of 79.33 GiB of which 26.16 GiB is free. Process 1 has 53.16 GiB memory in \
+               use. \
+               Of the allocated memory 11.97 GiB is allocated by PyTorch, and 40.69 GiB is reserved by \
+               PyTorch \
                but unallocated.\n";
     let folder = Folder::with(&[("run.log", log), ("quiet.log", "all is well\n")]);
     let text = stdout(&orlop(&["why-oom", &folder.path("run.log")]));

@@ -1,15 +1,15 @@
 //! What the numbers of a message mean.
 
 use super::{Framework, OutOfMemoryMessage};
-use crate::verdict::Verdict;
+use crate::verdict::RunVerdict;
 use crate::what_if::{DUMP_SNAPSHOT, RECORD_HISTORY};
 use orlop_core::ByteSize;
 
 impl OutOfMemoryMessage {
     /// Returns what happened, what helps, and what to do next.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        Verdict::new(self.finding(), self.remedy(), self.next())
+    pub fn verdict(&self) -> RunVerdict {
+        RunVerdict::new(self.finding(), self.remedy(), self.next())
     }
 
     /// Returns the memory of the device that is neither this allocator's nor free: the context, libraries and
@@ -112,7 +112,8 @@ impl OutOfMemoryMessage {
     fn next(&self) -> String {
         match self.framework {
             Framework::Torch | Framework::Cuda => format!(
-                "To see what holds the memory: call {RECORD_HISTORY} before the run and {DUMP_SNAPSHOT} where it \
+                "To see what holds the memory: call {RECORD_HISTORY} before the run and {DUMP_SNAPSHOT} \
+                where it \
                  fails, then orlop what-if snapshot.pickle"
             ),
             Framework::TorchCpu => {

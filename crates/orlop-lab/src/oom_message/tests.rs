@@ -40,7 +40,8 @@ fn pytorch_from_2_1() {
     let text = |capacity: &str| {
         format!(
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 35.60 GiB. GPU 0 has a total \
-             {capacity} of 79.33 GiB of which 26.16 GiB is free. Process 1 has 53.16 GiB memory in use. Of the \
+             {capacity} of 79.33 GiB of which 26.16 GiB is free. Process 1 has 53.16 GiB memory in use. Of \
+             the \
              allocated memory 11.97 GiB is allocated by PyTorch, and 40.69 GiB is reserved by PyTorch but \
              unallocated."
         )
@@ -61,18 +62,23 @@ fn pytorch_from_2_1() {
 #[test]
 fn other_processes_and_limits_are_told_apart() {
     let others = one(
-        "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.50 \
-         GiB is free. Process 77 has 12.00 GiB memory in use. Process 78 has 2.00 GiB memory in use. Including \
+        "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which \
+        1.50 \
+         GiB is free. Process 77 has 12.00 GiB memory in use. Process 78 has 2.00 GiB memory in use. \
+         Including \
          non-PyTorch memory, this process has 8.19 GiB memory in use. Of the allocated memory 7.00 GiB is \
-         allocated by PyTorch, with 1.25 GiB allocated in private pools (e.g., CUDA Graphs), and 512.00 MiB is \
+         allocated by PyTorch, with 1.25 GiB allocated in private pools (e.g., CUDA Graphs), and 512.00 MiB \
+         is \
          reserved by PyTorch but unallocated.",
     );
     assert_eq!((others.other_processes, others.this_process), (14 * GIB, gib(819)));
     assert_eq!(others.private_pools, gib(125));
     assert!(others.verdict().remedy.starts_with("Other processes hold 14.0 GiB: stop them"));
     let limit = one(
-        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 70.00 \
-         GiB is free. 10.00 GiB allowed; Of the allocated memory 9.00 GiB is allocated by PyTorch, and 256.00 \
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which \
+        70.00 \
+         GiB is free. 10.00 GiB allowed; Of the allocated memory 9.00 GiB is allocated by PyTorch, and \
+         256.00 \
          MiB is reserved by PyTorch but unallocated.",
     );
     assert_eq!(limit.limit, Some(10 * GIB));
@@ -104,14 +110,14 @@ fn jax_and_tensorflow() {
          25769803776 bytes.",
     );
     assert_eq!((jax.framework, jax.requested), (Framework::Xla, Some(24 * GIB)));
-    let bfc = one(
-        "W bfc_allocator.cc:479] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.91GiB (rounded to \
+    let bfc =
+        one("W bfc_allocator.cc:479] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.91GiB \
+        (rounded to \
          2048000000)requested by op MatMul\nFree  at 7f2a00000000 of size 256 next 1\n\
          Free  at 7f2a40000000 of size 1073741824 next 7\nSum Total of in-use chunks: 5.00GiB\n\
          total_region_allocated_bytes_: 8589934592 memory_limit_: 8589934592 available bytes: 0\nStats: \n\
          Limit:                      8589934592\nInUse:                      5368709120\n\
-         LargestFreeBlock:                    0\n",
-    );
+         LargestFreeBlock:                    0\n");
     assert_eq!((bfc.device.as_deref(), bfc.requested), (Some("GPU_0_bfc"), Some(2_048_000_000)));
     assert_eq!((bfc.total, bfc.live, bfc.unused), (Some(8 * GIB), Some(5 * GIB), Some(3 * GIB)));
     assert_eq!(bfc.largest_unused, Some(GIB));
@@ -126,7 +132,8 @@ fn jax_and_tensorflow() {
 fn a_log_has_several_and_equal_ones_are_one() {
     let cuda = |gib: u64| {
         format!(
-            "[rank0]: CUDA out of memory. Tried to allocate {gib}.00 GiB. GPU 0 has a total capacity of 80.00 GiB \
+            "[rank0]: CUDA out of memory. Tried to allocate {gib}.00 GiB. GPU 0 has a total capacity of \
+            80.00 GiB \
              of which 1.00 GiB is free.\n"
         )
     };

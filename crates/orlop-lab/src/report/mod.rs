@@ -29,7 +29,7 @@ mod stacks;
 mod testing;
 mod what_if_rows;
 
-use crate::verdict::Verdict;
+use crate::verdict::RunVerdict;
 use crate::{LabError, Result};
 use orlop_trace::history::{DeviceHistory, History};
 use serde::Serialize;
@@ -53,7 +53,7 @@ pub struct DeviceVerdict {
     pub device: u32,
     /// What happened, which setting helps, and what to do next.
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub verdict: RunVerdict,
 }
 
 /// The cost of another setting or allocator: a row of the page's table.

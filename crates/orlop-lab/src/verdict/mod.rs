@@ -4,12 +4,12 @@
 //!
 //! ```
 //! use orlop_lab::analyze::{SiteNaming, SnapshotInfo};
-//! use orlop_lab::verdict::Verdict;
+//! use orlop_lab::verdict::RunVerdict;
 //! use orlop_trace::history::History;
 //!
 //! let history = History::parse("a,0,1000\na,1,500\nf,0\nf,1\n".as_bytes())?;
 //! let info = SnapshotInfo::of(&history, SiteNaming::default());
-//! let verdict = Verdict::of(&info.devices[0], None, "run.csv");
+//! let verdict = RunVerdict::of(&info.devices[0], None, "run.csv");
 //! assert_eq!(verdict.to_string().lines().count(), 3);
 //! assert!(verdict.finding.starts_with("device 0 holds 1.46 KiB of live memory at its peak"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -31,7 +31,7 @@ use std::fmt;
 /// The verdict on a device of a recording. It prints as three lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Verdict {
+pub struct RunVerdict {
     /// What happened, or what is lost.
     pub finding: String,
     /// The setting to use, with its gain and its price; or that there is none, and why.
@@ -40,7 +40,7 @@ pub struct Verdict {
     pub next: String,
 }
 
-impl Verdict {
+impl RunVerdict {
     pub(crate) fn new(finding: String, remedy: String, next: String) -> Self {
         Self { finding, remedy, next }
     }
@@ -59,7 +59,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for RunVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n{}\n{}", self.finding, self.remedy, self.next)
     }

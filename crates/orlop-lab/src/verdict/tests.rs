@@ -13,7 +13,7 @@ fn history(events: &[(&str, u64, u64)]) -> History {
     let events: Vec<Value> = events
         .iter()
         .map(|&(action, address, mib)| {
-            let site = json!([{ "name": "step", "filename": "/home/me/train.py", "line": 7 }]);
+            let site = json!([{ "name": "step", "filename": "/srv/run/train.py", "line": 7 }]);
             let free = if action == "oom" { "device_free" } else { "addr" };
             json!({ "action": action, free: address, "size": mib * MIB, "stream": 0, "frames": site })
         })
@@ -24,11 +24,11 @@ fn history(events: &[(&str, u64, u64)]) -> History {
     History::parse(snapshot.as_bytes()).unwrap()
 }
 
-fn verdict(history: &History) -> Verdict {
+fn verdict(history: &History) -> RunVerdict {
     let info = SnapshotInfo::of(history, SiteNaming::default());
     let device = &history.devices[0];
     let sweep = WhatIf::recorded(&Workload::of(device), history, device).run();
-    Verdict::of(&info.devices[0], Some(&sweep), "run.pickle")
+    RunVerdict::of(&info.devices[0], Some(&sweep), "run.pickle")
 }
 
 const A: u64 = 0x7f00_0000_0000;
@@ -130,7 +130,7 @@ fn a_recording_without_allocations_asks_for_a_run() {
 fn a_name_with_spaces_is_quoted() {
     let history = History::parse("a,0,1000\n".as_bytes()).unwrap();
     let info = SnapshotInfo::of(&history, SiteNaming::default());
-    let told = Verdict::of(&info.devices[0], None, "my run.csv");
+    let told = RunVerdict::of(&info.devices[0], None, "my run.csv");
     assert_eq!(told.remedy, "Settings were not tried here: orlop what-if 'my run.csv'");
     assert!(told.next.contains("'my run.csv'"));
 }
@@ -146,6 +146,6 @@ fn the_device_that_failed_comes_first_and_the_host_last() {
     let mut devices = SnapshotInfo::of(&history, SiteNaming::default()).devices;
     most_urgent_first(&mut devices);
     assert_eq!(devices.iter().map(|info| info.device).collect::<Vec<_>>(), [2, 1, 0, 65536]);
-    let host = Verdict::of(&devices[3], None, "run.csv");
+    let host = RunVerdict::of(&devices[3], None, "run.csv");
     assert_eq!(host.remedy, "Settings of PyTorch do not apply to the host's memory.");
 }
