@@ -62,7 +62,6 @@ unsafe impl<T: Send + fmt::Debug + 'static> Allocator for SliceOwner<T> {
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let uses: Vec<StreamId> = block.stream_uses().collect();
         let (device, stream) = (self.device.clone(), self.stream.clone());
-        let mut slice = None;
         let take = || mem::replace(&mut *self.lock(), SliceState::Gone);
         match prepare_free(&stream, &uses) {
             Ok(()) => {
@@ -72,7 +71,7 @@ unsafe impl<T: Send + fmt::Debug + 'static> Allocator for SliceOwner<T> {
                 drop(scope);
             }
             Err(CudaError::Capturing { .. }) => {
-                slice.replace(take());
+                let mut slice = Some(take());
                 device::free_after_capture(Box::new(move || {
                     prepare_free(&stream, &uses)?;
                     let scope = device.state().enter()?;

@@ -1,5 +1,6 @@
 //! Tests of the whole engine. Random programs under any policy are in `orlop-testkit`.
 
+mod captures;
 mod drift;
 mod extensions;
 mod failures;

@@ -4,7 +4,7 @@ use super::DeviceProgram;
 use crate::device::WatchedDevice;
 use crate::fault::{ConformanceFault, equal, rule};
 use orlop_core::StreamId;
-use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Growth};
+use orlop_device::{BackingError, DeviceBlock, DeviceError, DeviceRequest, Growth};
 
 #[derive(Debug)]
 pub(super) struct ProgramBlock {
@@ -60,8 +60,12 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     /// a free chunk nor, together, the free pages and the rest of the device.
     fn check_refusal(&self, requested: usize, error: DeviceError) -> Result<(), ConformanceFault> {
         let device = self.engine.backing();
-        if matches!(error, DeviceError::Backing { .. }) && !device.never_fails() {
-            return rule("an engine knows its last failed call", self.engine.last_failure().is_some());
+        if let DeviceError::Backing { error, .. } = error
+            && !device.never_fails()
+        {
+            // What a capture forbids is no failure.
+            let is_known = error == BackingError::Capturing || self.engine.last_failure().is_some();
+            return rule("an engine knows its last failed call", is_known);
         }
         if error == DeviceError::DuringCapture {
             return rule("only during a capture no stream waits", self.captures > 0);
