@@ -159,6 +159,17 @@ pub(crate) fn record(stream: StreamId) -> Result<EventId, CudaError> {
     }
 }
 
+/// Returns `true` if a stream captures, or if the driver does not say.
+pub(crate) fn is_capturing(stream: StreamId) -> bool {
+    match resolve(stream) {
+        Ok(StreamTarget::Stream { device, handle, .. }) => {
+            device.enter().and_then(|scope| scope.is_capturing(handle)).unwrap_or(true)
+        }
+        Ok(StreamTarget::Ended(_) | StreamTarget::Host) => false,
+        Err(_) => true,
+    }
+}
+
 /// Calls for memory of one device (or of the host, locked through it), which streams of others may use. If
 /// another device is lost, memory that it used is not reused, and all other memory goes on: the loss is no
 /// failure of this device.

@@ -193,6 +193,10 @@ unsafe impl DeviceBacking for CudaMemory {
         device::has_ended(stream)
     }
 
+    fn is_capturing(&self, stream: StreamId) -> bool {
+        device::is_capturing(self.stream(stream))
+    }
+
     fn memory(&self) -> u64 {
         self.state().total()
     }

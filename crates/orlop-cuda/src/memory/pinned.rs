@@ -95,6 +95,10 @@ unsafe impl DeviceBacking for PinnedMemory {
         device::has_ended(stream)
     }
 
+    fn is_capturing(&self, stream: StreamId) -> bool {
+        device::is_capturing(stream)
+    }
+
     fn memory(&self) -> u64 {
         self.memory
     }

@@ -33,6 +33,11 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(())
     }
 
+    /// Returns the number of captures in progress.
+    pub(crate) fn captures(&self) -> u32 {
+        self.captures
+    }
+
     /// Returns `true` if a call for a stream keeps to the rules of a capture.
     #[inline(always)]
     pub(crate) fn is_captured(&self, stream: u32) -> bool {

@@ -294,7 +294,8 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         }
         // 7. Free memory of private pools that lend theirs.
         if !self.failures.is_final()
-            && let Some(chunk) = self.search_lending_pools(request) {
+            && let Some(chunk) = self.search_lending_pools(request)
+        {
             return Some(chunk);
         }
         // 8. Large regions that are never split are released, and growth is tried again.

@@ -1,8 +1,8 @@
 //! Private pools: memory that only a captured graph uses, so that its blocks keep their addresses.
 
+use super::Engine;
 use super::lending::LendingPools;
 use super::pools::Pool;
-use super::Engine;
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
 use crate::policy::IndexKind;
@@ -65,6 +65,11 @@ impl PrivatePools {
     pub(crate) fn route(&self, stream: StreamId) -> Option<(u16, u16)> {
         let (place, _) = self.routes.iter().rev().find(|(_, streams)| streams.matches(stream))?;
         self.pools.get(*place).map(|pool| (pool.small, pool.large))
+    }
+
+    /// Returns `true` if requests of some streams go to private pools.
+    pub(crate) fn has_routes(&self) -> bool {
+        !self.routes.is_empty()
     }
 
     fn place(&self, id: PoolId) -> Option<usize> {
@@ -205,13 +210,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
         self.pools.push(Pool::new(Some(number), self.policy.small_index, &self.policy));
         self.pools.push(Pool::new(Some(number), IndexKind::Ordered, &self.policy));
-        self.private.pools.push(PrivatePool {
-            id: Some(id),
-            users: 0,
-            small,
-            large: small + 1,
-            growths: 0,
-        });
+        self.private.pools.push(PrivatePool { id: Some(id), users: 0, small, large: small + 1, growths: 0 });
         Ok(place)
     }
 

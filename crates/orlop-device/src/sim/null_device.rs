@@ -61,7 +61,11 @@ impl NullDevice {
     /// [first address](Self::FIRST_ADDRESS) down. Reservations ascend from there.
     #[must_use]
     pub fn descending(device: Device, memory: u64) -> Self {
-        Self::with(device, memory, AddressSpace::descending(Self::FIRST_ADDRESS, Self::FIRST_ADDRESS + (1 << 41)))
+        Self::with(
+            device,
+            memory,
+            AddressSpace::descending(Self::FIRST_ADDRESS, Self::FIRST_ADDRESS + (1 << 41)),
+        )
     }
 
     /// Creates a device of `memory` bytes whose regions are in the lowest hole that is large enough:
@@ -96,7 +100,11 @@ impl NullDevice {
     /// Sets whether a stream captures. At first none does.
     pub fn set_capturing(&self, stream: StreamId, captures: bool) {
         let capturing = &mut self.state().capturing;
-        if captures { capturing.insert(stream) } else { capturing.remove(&stream) };
+        if captures {
+            capturing.insert(stream)
+        } else {
+            capturing.remove(&stream)
+        };
     }
 
     /// Gives a stream a completion queue: from now on its events complete when
