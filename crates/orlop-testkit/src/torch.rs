@@ -254,7 +254,11 @@ impl<D: GoldenDevice> TorchRun<D> {
             }
             TorchOperation::EndPool(pool) => self.engine.end_allocate_to_pool(pool)?,
             TorchOperation::ReleasePool(pool) => self.engine.release_pool(pool)?,
-            TorchOperation::PoolOnOom(pool, allowed) => self.engine.use_pool_on_oom(pool, allowed)?,
+            TorchOperation::PoolOnOom(pool, allowed) => match self.engine.use_pool_on_oom(pool, allowed) {
+                // PyTorch allows this for a pool that it has dropped.
+                Err(DeviceError::NoPool { .. }) if !allowed => {}
+                result => result?,
+            },
             TorchOperation::EmptyPool(pool) => self.engine.empty_pool(pool)?,
             TorchOperation::Capture(true) => self.engine.mark_capture_begin(),
             TorchOperation::Capture(false) => self.engine.mark_capture_end()?,

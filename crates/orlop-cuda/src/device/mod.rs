@@ -11,7 +11,7 @@ mod scope;
 mod streams;
 
 pub(crate) use self::events::EventPool;
-pub(crate) use self::events::{forget, record, synchronize, wait};
+pub(crate) use self::events::{forget, is_capturing, record, synchronize, wait};
 pub(crate) use self::scope::DriverScope;
 pub use self::streams::DeviceStream;
 pub(crate) use self::streams::{StreamTarget, has_ended, resolve};

@@ -51,7 +51,6 @@ impl Token {
     }
 
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "30 bits")]
     pub(super) fn mark(self) -> u32 {
         (self.0 >> u32::BITS) as u32 & ((1 << MARK_BITS) - 1)
     }
