@@ -158,7 +158,7 @@ impl ThreadCaches {
         GivenBlock::Refused(block)
     }
 
-    /// Runs `tell` with what the engine was not told of this thread's cache.
+    /// Runs `tell` with what this thread's cache did since the last time.
     #[inline(always)]
     pub(super) fn settle_own(&self, tell: impl FnOnce(&CacheTurnover)) {
         // SAFETY: it copies a few words, and the guard is dropped before the call.

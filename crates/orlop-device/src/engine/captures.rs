@@ -1,9 +1,9 @@
-//! Captures of graphs, in which some calls of the device are illegal: events can be neither queried nor waited
-//! for, and memory cannot be released.
+//! Captures of graphs, in which some calls of the device are illegal: events can be neither queried nor
+//! waited for, and memory cannot be released.
 //!
 //! A capture is marked for the whole engine. Under orlop's policies every call then keeps to its rules
-//! ([`Extensions::quiet_captures`](crate::Extensions::quiet_captures)). Under PyTorch's only those do that are
-//! made for a stream that captures; the device is asked which those are.
+//! ([`Extensions::quiet_captures`](crate::Extensions::quiet_captures)). Under PyTorch's only those do that
+//! are made for a stream that captures; the device is asked which those are.
 
 use super::Engine;
 use super::chunks::Index;

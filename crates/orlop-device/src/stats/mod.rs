@@ -29,8 +29,8 @@ impl Stat {
         self.raise_peak(self.current);
     }
 
-    /// Raises the peak to a value. It may be negative, as long as a thread's cache has not told of blocks
-    /// that another thread has freed.
+    /// Raises the peak to a value. The value may be negative, while what a thread's cache handed out is not
+    /// counted yet and another thread has freed it.
     #[inline(always)]
     fn raise_peak(&mut self, value: u64) {
         // Not `max`: peaks are rare, and a branch that is predicted stores nothing.
