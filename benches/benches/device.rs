@@ -1,9 +1,9 @@
 //! The device engine over addresses without memory, statistics on: what a pair of an allocation and its
 //! return costs.
 //!
-//! *hot* returns a block and asks for the same size again. *live n* keeps n blocks of random sizes and
-//! replaces one at random each time. Once the bare engine, once through `dyn Allocator` with its handle.
-//! *Past the peak* does so until more is held than was ever in use, which is when an engine makes room before
+//! *hot* returns a block and asks for the same size again, on one thread and on two. *live n* keeps n blocks
+//! of random sizes and replaces one at random each time. Once the bare engine, once through `dyn Allocator`
+//! with its handle. *Past the peak* does so until more is held than was ever in use, which is when an engine makes room before
 //! it grows, and prints how long single requests take from there on, the longest included. Beside them a
 //! chain of dependent reads at random places of a table as large as the engine's own records for a million
 //! blocks: what memory itself costs.
@@ -48,6 +48,30 @@ fn hot(criterion: &mut Criterion) {
                 bencher.iter(|| allocator.allocate(&Request::new(black_box(bytes))).expect("memory"));
             });
         }
+    }
+    group.finish();
+}
+
+/// Pairs of two threads, each on a stream of its own.
+fn two_threads(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("hot pair of two threads");
+    group.throughput(Throughput::Elements(1));
+    for (name, policy) in policies() {
+        let allocator: AllocatorRef = DeviceAllocator::new(device(), policy).into_ref().erase();
+        let pairs = |count: u64, stream: u64| {
+            let request = Request::new(black_box(4 << 10)).stream(StreamId::from_raw(stream));
+            let start = Instant::now();
+            (0..count).for_each(|_| drop(allocator.allocate(&request).expect("memory")));
+            start.elapsed()
+        };
+        group.bench_function(format!("{name}, dyn Allocator"), |bencher| {
+            bencher.iter_custom(|count| {
+                std::thread::scope(|scope| {
+                    let other = scope.spawn(|| pairs(count, 1));
+                    pairs(count, 2).max(other.join().unwrap_or_default())
+                })
+            });
+        });
     }
     group.finish();
 }
@@ -169,6 +193,7 @@ fn main() {
         .sample_size(20)
         .configure_from_args();
     hot(&mut criterion);
+    two_threads(&mut criterion);
     live(&mut criterion, 10_000);
     live(&mut criterion, 1_000_000);
     memory(&mut criterion);

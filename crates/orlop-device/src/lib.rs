@@ -28,9 +28,9 @@
 //! | garbage collection | with a limit and a threshold | the same |
 //! | growth beyond the peak | | free neighbours of different streams merge first |
 //! | growth | regions, or pages at the end of a range | pages: new ones, or free ones that are moved |
+//! | private pools that lend their memory are searched | yes | yes |
 //! | large unsplit regions are released | with `max_split_size` | the same |
 //! | all streams are waited for | and all free memory is released | the same, after another search |
-//! | private pools that lend their memory are searched | yes | yes |
 //!
 //! Where pages moved again and again, the engine looks for a period in the requests, and plans places for its
 //! blocks.

@@ -61,18 +61,18 @@ impl TorchProgram {
     ///
     /// Those of `compare_over`.
     pub fn compare(&self) -> Result<TorchComparison, GoldenError> {
+        self.compare_over(|memory| self.addresses(memory))
+    }
+
+    /// Returns a device without memory whose addresses are those of the recorded device.
+    #[must_use]
+    pub fn addresses(&self, memory: u64) -> NullDevice {
         let order = self.operations.lines().next().and_then(|line| line.split_once(ORDER));
-        self.compare_over(|memory| match order {
+        match order {
             Some((_, "down")) => NullDevice::descending(Device::cuda(0), memory),
             Some((_, "reuse")) => NullDevice::lowest_hole(Device::cuda(0), memory),
             _ => NullDevice::new(Device::cuda(0), memory),
-        })
-    }
-
-    /// Returns `true` if the program was recorded on a device whose regions ascend.
-    #[must_use]
-    pub fn has_ascending_regions(&self) -> bool {
-        self.operations.lines().next().is_none_or(|line| !line.contains(ORDER))
+        }
     }
 
     /// Runs the program on the device engine, with PyTorch's policy and the program's settings, over a device
@@ -197,10 +197,9 @@ fn pool(words: &mut Split<'_, char>) -> Option<PoolId> {
     Some((0, number(words)?))
 }
 
-/// A device that recorded programs run on. As on the recorded one, each region and each reservation gets the
-/// next address, rounded up to 2 MiB, and no address is used twice.
+/// A device that recorded programs run on: its addresses are those of [`TorchProgram::addresses`].
 pub trait GoldenDevice: DeviceBacking {
-    /// Returns the address of the first region.
+    /// Returns the address from which the recorded ones count.
     fn first_address(&self) -> usize;
 
     /// Sets whether recorded events are complete when they are queried. If not, they are once they are waited
@@ -255,7 +254,11 @@ impl<D: GoldenDevice> TorchRun<D> {
             }
             TorchOperation::EndPool(pool) => self.engine.end_allocate_to_pool(pool)?,
             TorchOperation::ReleasePool(pool) => self.engine.release_pool(pool)?,
-            TorchOperation::PoolOnOom(pool, allowed) => self.engine.use_pool_on_oom(pool, allowed)?,
+            TorchOperation::PoolOnOom(pool, allowed) => match self.engine.use_pool_on_oom(pool, allowed) {
+                // PyTorch allows this for a pool that it has dropped.
+                Err(DeviceError::NoPool { .. }) if !allowed => {}
+                result => result?,
+            },
             TorchOperation::EmptyPool(pool) => self.engine.empty_pool(pool)?,
             TorchOperation::Capture(true) => self.engine.mark_capture_begin(),
             TorchOperation::Capture(false) => self.engine.mark_capture_end()?,

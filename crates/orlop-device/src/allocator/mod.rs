@@ -7,16 +7,20 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `requests` | the way of a request and of a free |
-//! | `stream_mark` | what tells that a record has the stream of its next block already |
+//! | `thread_cache` | each thread's free blocks, which it gets again without a lock |
+//! | `token`, `stream_mark` | what a record says of its block, and of the stream of its next one |
 //! | `engine_calls` | calls of the engine that are passed on |
 
 mod engine_calls;
 mod requests;
 mod stream_mark;
+mod thread_cache;
+mod token;
 
 use self::requests::Callback;
 use self::stream_mark::StreamMark;
-use crate::backing::{DeviceBacking, GuardedDevice, REGION_ALIGN};
+use self::thread_cache::ThreadCaches;
+use crate::backing::{CaptureCount, DeviceBacking, GuardedDevice, REGION_ALIGN};
 use crate::engine::{Engine, EngineLock, SlowPath};
 use crate::error::DeviceError;
 use crate::policy::Policy;
@@ -62,7 +66,14 @@ pub struct DeviceAllocator<B: DeviceBacking> {
     inner: Mutex<Inner<B>>,
     /// Blocks that were freed from inside a call of the device, with the engine locked by the same thread.
     returned: Mutex<Vec<RawBlock>>,
+    /// Those of them that a cache gave up, whose frees it has counted.
+    spilled: Mutex<Vec<RawBlock>>,
     has_returned: AtomicBool,
+    /// Whether the policy has thread caches.
+    has_caches: bool,
+    caches: ThreadCaches,
+    /// The captures of the device, during which nothing is cached.
+    captures: CaptureCount,
     callbacks: Callbacks,
 }
 
@@ -114,6 +125,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             (engine.policy().name.into(), backing.device(), engine.backing().access());
         let aligned = engine.policy().granule.min(REGION_ALIGN);
         let default_stream = StreamId::default_of(device);
+        let policy = engine.policy();
+        let has_caches = policy.extensions.thread_caches && policy.max_split == usize::MAX;
+        let captures = engine.device_captures();
         let (records, mark) = (RecordSlab::new(device, access), StreamMark::new(default_stream));
         let inner = Mutex::new(Inner { engine, records, mark });
         Self {
@@ -125,14 +139,20 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             growth: Mutex::new(()),
             inner,
             returned: Mutex::default(),
+            spilled: Mutex::default(),
             has_returned: AtomicBool::new(false),
+            has_caches,
+            caches: ThreadCaches::new(has_caches),
+            captures,
             callbacks: Callbacks::default(),
         }
     }
 
     /// Returns the statistics of the engine, under PyTorch's names.
     pub fn device_stats(&self) -> DeviceStats {
-        self.lock().engine.stats()
+        let mut inner = self.lock();
+        self.settle(&mut inner);
+        inner.engine.stats()
     }
 
     /// Calls `inspect` with the engine, under its lock. It waits for a thread that grows or releases memory.
@@ -143,14 +163,19 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// [`Error::Reentrant`](orlop_alloc::Error::Reentrant).
     pub fn with_engine<R>(&self, inspect: impl FnOnce(&Engine<B>) -> R) -> R {
         let _growing = self.growth.lock();
-        inspect(&self.lock().engine)
+        let mut inner = self.lock();
+        self.drain(&mut inner);
+        inspect(&inner.engine)
     }
 
     /// Calls `act` with the engine on a slow path, and reports regions that changed.
     fn change<R>(&self, act: impl FnOnce(&mut SlowPath<'_, B>) -> R) -> R {
         let growing = self.growth.lock();
         let mut inner = self.lock();
+        self.caches.set_open(false);
+        self.drain(&mut inner);
         let result = act(&mut SlowPath::new(&mut inner));
+        self.caches.set_open(self.has_caches && inner.engine.allows_caches());
         let delivery = inner.engine.watches.delivery();
         drop(inner);
         drop(growing);
@@ -163,7 +188,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// The time is proportional to the number of chunks in the block's region.
     #[must_use]
     pub fn block_at(&self, address: usize) -> Option<Range<usize>> {
-        let inner = self.inner.lock();
+        let mut inner = self.lock();
+        self.drain(&mut inner);
         let block = inner.engine.block_at(address)?;
         let start = inner.engine.address(block);
         Some(start..start + inner.engine.size(block))
@@ -193,9 +219,11 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
 }
 
 impl<B: DeviceBacking> Drop for DeviceAllocator<B> {
-    /// Takes back the blocks that wait for it, before the engine waits for their streams.
+    /// Takes back the blocks that wait for it and those of the caches, before the engine waits for their
+    /// streams.
     fn drop(&mut self) {
-        drop(self.lock());
+        let mut inner = self.lock();
+        self.drain(&mut inner);
     }
 }
 
@@ -244,12 +272,15 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn reset_peak(&self) {
-        self.inner.lock().engine.reset_peaks();
+        let mut inner = self.lock();
+        self.settle(&mut inner);
+        inner.engine.reset_peaks();
     }
 
     fn trim(&self, target: u64) -> u64 {
         let _growing = self.growth.lock();
         let mut inner = self.lock();
+        self.drain(&mut inner);
         let before = inner.engine.stats().reserved_bytes.all.current;
         // Failed calls are counted and traced; what does not depend on them is released.
         let _noted = SlowPath::new(&mut inner).trim(target);

@@ -4,9 +4,11 @@
 //! everything else is in functions of its own, so that the short way needs no space for it on the stack.
 
 use super::stream_mark::StreamMark;
+use super::thread_cache::{GivenBlock, SpilledBlocks};
+use super::token::Token;
 use super::{DeviceAllocator, Inner};
 use crate::backing::{BackingError, DeviceBacking};
-use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, Index, SlowPath, prefetch};
+use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, SlowPath, prefetch};
 use crate::error::DeviceError;
 use orlop_alloc::engine_support::{RecordSlab, guarded, trace_guarded};
 use orlop_alloc::{Error, OutOfMemory, Refusal, Request, Result, engine_support::RawBlock};
@@ -15,21 +17,6 @@ use orlop_sync::MutexGuard;
 use orlop_sync::atomic::Ordering;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-
-/// Returns a record's token: the index of the block's chunk and, if there is room, the mark of its stream
-/// ([`StreamMark`]).
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "without room for it there is no mark")]
-fn token(index: Index, mark: u32) -> usize {
-    (u64::from(mark) << u32::BITS | u64::from(index)) as usize
-}
-
-/// Returns the index and the mark of a token.
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the lower and the upper half")]
-fn parts(token: usize) -> (Index, u32) {
-    (token as u32, (token as u64 >> u32::BITS) as u32)
-}
 
 /// A pressure callback.
 pub(super) type Callback = dyn Fn() -> bool + Send + Sync;
@@ -45,15 +32,25 @@ struct NewBlock {
     size: usize,
     /// The mark of its stream.
     mark: u32,
+    pool: u16,
 }
 
 impl<B: DeviceBacking> Inner<B> {
     /// Takes a record for a new block.
     #[inline(always)]
     fn describe(&mut self, block: DeviceBlock, sized: &DeviceRequest) -> NewBlock {
-        let (start, size) = self.engine.extent(block);
+        let (start, size, pool) = self.engine.extent(block);
         let raw = self.records.take(self.engine.chunks.address(), block.0);
-        NewBlock { raw, block, start, size, mark: self.mark.of(sized.stream) }
+        NewBlock { raw, block, start, size, mark: self.mark.of(sized.stream), pool }
+    }
+}
+
+impl<B: DeviceBacking> Inner<B> {
+    /// Takes back a block of a cache, which counted its free.
+    fn take_back_counted(&mut self, block: RawBlock) {
+        self.engine.free_counted(Token::of(&block).index());
+        // SAFETY: it is a block of this allocator, whose records are of this slab.
+        unsafe { self.records.give(block) };
     }
 }
 
@@ -62,12 +59,16 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     #[inline(always)]
     pub(super) fn serve(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.device)?;
+        if let Some(block) = self.take_cached(request) {
+            return block;
+        }
         // `None`: the call came from `with_engine`, or from the backing.
         let Some(mut inner) = self.inner.lock_unless_held() else { return Err(self.reentrant()) };
         let slack = self.alignment(request).bytes().saturating_sub(self.aligned);
         let stream = self.device_stream(request.stream);
         let bytes = request.bytes.saturating_add(slack);
         let sized = DeviceRequest { bytes, stream, long_lived: request.kind == MemoryKind::Persistent };
+        self.caches.settle_own(|turnover| inner.engine.settle(turnover));
         match inner.engine.allocate_cached(&sized) {
             Ok(block) => {
                 let new = inner.describe(block, &sized);
@@ -76,6 +77,35 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             }
             Err(miss) => self.serve_missed(inner, miss, request, &sized),
         }
+    }
+
+    /// Serves a request from this thread's cache.
+    #[inline(always)]
+    fn take_cached(&self, request: &Request) -> Option<Result<RawBlock>> {
+        if self.alignment(request).bytes() > self.aligned || self.captures.is_capturing() {
+            return None;
+        }
+        let mut raw = self.caches.take(request, self.device_stream(request.stream))?;
+        if request.zeroed {
+            return Some(self.zero_cached(raw, request));
+        }
+        // SAFETY: the record is this allocator's own, and describes a block that was just allocated.
+        let record = unsafe { raw.record_mut() };
+        record.assign_but_stream(request);
+        record.align = self.alignment(request);
+        Some(Ok(raw))
+    }
+
+    /// Serves a request for zeros with a block of this thread's cache.
+    #[cold]
+    fn zero_cached(&self, raw: RawBlock, request: &Request) -> Result<RawBlock> {
+        let (block, address, bytes) = (DeviceBlock(Token::of(&raw).index()), raw.address(), raw.granted);
+        let mut raw = self.zero(raw, block, address, bytes, self.device_stream(request.stream))?;
+        // SAFETY: as in `take_cached`.
+        let record = unsafe { raw.record_mut() };
+        record.assign_but_stream(request);
+        record.align = self.alignment(request);
+        Ok(raw)
     }
 
     /// Returns the alignment that a request needs on this device.
@@ -87,7 +117,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Makes a new block of the engine the block of a request. The engine is unlocked.
     #[inline(always)]
     fn hand_out(&self, new: NewBlock, request: &Request, sized: &DeviceRequest) -> Result<RawBlock> {
-        let NewBlock { mut raw, block, start, size, mark } = new;
+        let NewBlock { mut raw, block, start, size, mark, pool } = new;
         let address =
             if sized.bytes == request.bytes { start } else { self.alignment(request).round_up(start)? };
         if request.zeroed {
@@ -99,9 +129,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         };
         // SAFETY: the record is this allocator's own, and describes a block that was just allocated.
         let record = unsafe { raw.record_mut() };
-        let has_stream = parts(record.token).1 == mark && mark != StreamMark::NONE;
+        let has_stream = Token::from_bits(record.token).mark() == mark && mark != StreamMark::NONE;
         (record.ptr, record.granted) = (ptr, size - (address - start));
-        record.token = token(block.0, mark);
+        record.token = Token::new(block.0, mark, pool, sized.bytes == request.bytes).bits();
         record.assign_but_stream(request);
         record.align = self.alignment(request);
         if !has_stream {
@@ -130,6 +160,19 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// [`Allocator::deallocate`](orlop_alloc::Allocator::deallocate).
     #[inline(always)]
     pub(super) unsafe fn take_back(&self, block: RawBlock) -> Result<()> {
+        let may_be_cached = Token::of(&block).may_be_cached() && !block.has_stream_uses();
+        let block = if may_be_cached && !self.captures.is_capturing() {
+            match self.caches.give(block) {
+                GivenBlock::Cached => return Ok(()),
+                GivenBlock::Spilled(blocks) => {
+                    self.take_back_spilled(blocks);
+                    return Ok(());
+                }
+                GivenBlock::Refused(block) => block,
+            }
+        } else {
+            block
+        };
         // SAFETY: the block came from this allocator (guaranteed by the caller).
         let (table, entry) = unsafe { RecordSlab::hints(&block) };
         // While the record is not in the cache yet, and while the lock is taken.
@@ -150,7 +193,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// [`Allocator::deallocate`](orlop_alloc::Allocator::deallocate).
     #[inline(always)]
     unsafe fn take_back_locked(&self, inner: &mut Inner<B>, block: RawBlock) -> Result<()> {
-        let (index, _) = parts(block.token);
+        let index = Token::of(&block).index();
         if block.has_stream_uses() {
             self.record_uses(inner, DeviceBlock(index), &block)?;
         }
@@ -182,6 +225,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
 
     #[cold]
     fn take_back_returned(&self, inner: &mut Inner<B>) {
+        self.settle(inner);
+        let spilled = std::mem::take(&mut *self.spilled.lock());
+        spilled.into_iter().for_each(|block| inner.take_back_counted(block));
         loop {
             // Not locked meanwhile: a free can call the device, and what that reports can free more.
             let Some(block) = self.returned.lock().pop() else { return };
@@ -191,6 +237,40 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
                 trace_guarded(|| tracing::error!(%error, address, "a block leaked"));
             }
         }
+    }
+
+    /// Takes back blocks of a cache that was full.
+    #[inline(never)]
+    fn take_back_spilled(&self, blocks: SpilledBlocks) {
+        for block in blocks.iter().flatten() {
+            // SAFETY: it is a block of this allocator.
+            let (table, entry) = unsafe { RecordSlab::hints(block) };
+            prefetch(table, entry);
+        }
+        // `None`: as in `take_back`. Their frees are counted already.
+        let Some(mut inner) = self.inner.lock_unless_held() else {
+            self.spilled.lock().extend(blocks.into_iter().flatten());
+            self.has_returned.store(true, Ordering::Relaxed);
+            return;
+        };
+        self.caches.settle_own(|turnover| inner.engine.settle(turnover));
+        blocks.into_iter().flatten().for_each(|block| inner.take_back_counted(block));
+    }
+
+    /// Takes back the blocks of all caches.
+    pub(super) fn drain(&self, inner: &mut Inner<B>) {
+        let mut blocks = Vec::new();
+        self.caches.for_each(|cache| {
+            inner.engine.settle(&cache.take_turnover());
+            blocks.extend(cache.take_blocks());
+        });
+        // After the visit: what a call of the device reports may free more into this thread's cache.
+        blocks.into_iter().for_each(|block| inner.take_back_counted(block));
+    }
+
+    /// Tells the engine what all caches did.
+    pub(super) fn settle(&self, inner: &mut Inner<B>) {
+        self.caches.for_each(|cache| inner.engine.settle(&cache.take_turnover()));
     }
 
     /// Records the streams that used a block.
@@ -286,6 +366,16 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
                 growing
             }
         };
+        // Blocks that threads have cached may serve it: before anything is released, moved or reserved.
+        let has_drained = self.has_caches && !matches!(miss, CacheMiss::Crowded(_));
+        if has_drained {
+            inner.engine.forget_miss(&miss);
+            self.drain(&mut inner);
+            miss = match inner.engine.allocate_again(request) {
+                Ok(block) => return Ok((inner, Ok(block))),
+                Err(miss) => miss,
+            };
+        }
         let block = SlowPath::new(&mut inner).allocate(&miss);
         drop(growing);
         Ok((inner, block))
@@ -305,6 +395,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let zeroed = unsafe { self.backing.zero(address, bytes, stream) };
         let Err(failure) = zeroed else { return Ok(raw) };
         let mut inner = self.inner.lock();
+        self.caches.settle_own(|turnover| inner.engine.settle(turnover));
         let _returned = inner.engine.noted(zeroed);
         // It cannot fail: the block is live.
         let _freed = inner.engine.free(block);

@@ -1,5 +1,6 @@
 //! A number for the stream of the blocks, in place of the stream.
 
+use super::token::MARK_BITS;
 use orlop_core::StreamId;
 
 /// A mark of the stream that the last block was for.
@@ -17,6 +18,9 @@ pub(super) struct StreamMark {
 impl StreamMark {
     /// The mark of no stream.
     pub(super) const NONE: u32 = 0;
+
+    /// The last mark: a token has room for it.
+    const LAST: u32 = (1 << MARK_BITS) - 1;
 
     pub(super) fn new(stream: StreamId) -> Self {
         Self { stream, mark: Self::NONE + 1 }
@@ -36,7 +40,7 @@ impl StreamMark {
     fn change(&mut self, stream: StreamId) {
         self.stream = stream;
         if self.mark != Self::NONE {
-            self.mark = self.mark.wrapping_add(1);
+            self.mark = (self.mark + 1) & Self::LAST;
         }
     }
 }
@@ -54,8 +58,8 @@ mod tests {
         let second = mark.of(two);
         assert!(second == mark.of(two) && ![first, StreamMark::NONE].contains(&second));
         assert!(![first, second].contains(&mark.of(one)), "a stream that comes back has another");
-        mark.mark = u32::MAX;
-        assert_eq!(mark.of(one), u32::MAX);
+        mark.mark = StreamMark::LAST;
+        assert_eq!(mark.of(one), StreamMark::LAST);
         assert_eq!([mark.of(two), mark.of(one), mark.of(two)], [StreamMark::NONE; 3]);
     }
 }

@@ -1,11 +1,9 @@
 //! Captures of graphs, in which some calls of the device are illegal: events can be neither queried nor
-//! waited
-//! for, and memory cannot be released.
+//! waited for, and memory cannot be released.
 //!
 //! A capture is marked for the whole engine. Under orlop's policies every call then keeps to its rules
 //! ([`Extensions::quiet_captures`](crate::Extensions::quiet_captures)). Under PyTorch's only those do that
-//! are
-//! made for a stream that captures; the device is asked which those are.
+//! are made for a stream that captures; the device is asked which those are.
 
 use super::Engine;
 use super::chunks::Index;
@@ -28,7 +26,7 @@ impl MarkedCaptures {
     }
 
     #[inline(always)]
-    fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         self.of_engine > 0 || self.of_device.is_capturing()
     }
 }
@@ -55,6 +53,11 @@ impl<B: DeviceBacking> Engine<B> {
             self.retry_events();
         }
         Ok(())
+    }
+
+    /// Returns the count of captures of the device.
+    pub(crate) fn device_captures(&self) -> CaptureCount {
+        self.captures.of_device.clone()
     }
 
     /// Returns `true` if a call for a stream keeps to the rules of a capture.

@@ -4,6 +4,7 @@ use super::pools::is_small;
 use super::{Chunk, ChunkState, DeviceBlock, Engine, Index, NONE};
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
+use crate::stats::CacheTurnover;
 use orlop_core::StreamId;
 
 impl<B: DeviceBacking> Engine<B> {
@@ -89,6 +90,38 @@ impl<B: DeviceBacking> Engine<B> {
         } else {
             self.make_free(index);
         }
+    }
+
+    /// Takes back a live block that a thread's cache had: it was counted when it was freed into the cache.
+    pub(crate) fn free_counted(&mut self, index: Index) {
+        let number = self.chunks[index].after;
+        if number != NONE {
+            self.period.log_free(number);
+        }
+        if self.streams.is_uncommon {
+            self.disown(index);
+        }
+        if self.policy.extensions.keep_last_freed {
+            self.chunks[index].state = ChunkState::LastFreed;
+            self.replace_last_freed(index);
+        } else {
+            self.insert_free(index);
+        }
+    }
+
+    /// Counts what a thread's cache did.
+    pub(crate) fn settle(&mut self, turnover: &CacheTurnover) {
+        let high = self.stats.active_bytes.all.current.wrapping_add_signed(turnover.high_bytes());
+        if high.cast_signed() > self.high_water.cast_signed() {
+            self.high_water = high;
+        }
+        self.stats.settle(turnover);
+    }
+
+    /// Returns `true` if a thread may cache blocks of common pools: requests of a stream differ in nothing
+    /// but their size and lifetime, and events can be recorded later.
+    pub(crate) fn allows_caches(&self) -> bool {
+        !self.private.has_routes() && !self.captures.is_any() && !self.streams.has_foreign()
     }
 
     /// Makes a chunk that was counted as inactive the last-freed one.

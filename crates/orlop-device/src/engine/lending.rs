@@ -158,8 +158,7 @@ mod tests {
         });
     }
 
-    /// A change (a pool that lends its memory, or negative, one that does not any more), and the order after
-    /// it.
+    /// A pool that begins to lend its memory or, negative, one that ends it; and the order after that.
     const RECORDED_ORDERS: &[(i64, &[u64])] = &[
         (6, &[6]),
         (7, &[7, 6]),

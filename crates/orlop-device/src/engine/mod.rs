@@ -83,7 +83,7 @@ pub(crate) const LARGE: u16 = 1;
 /// Added to the pool for long-lived blocks, where the policy separates them.
 const LONG_LIVED: u16 = 2;
 /// The number of common pools.
-const COMMON: u16 = 4;
+pub(crate) const COMMON: u16 = 4;
 
 /// A block of an [`Engine`], by number. Like a pointer, it must not be used after the block was freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -281,11 +281,11 @@ impl<B: DeviceBacking> Engine<B> {
         self.chunks.get(block.0).map_or(0, |chunk| chunk.size)
     }
 
-    /// Returns the address and the size of a live block.
+    /// Returns the address, the size and the pool of a live block.
     #[inline(always)]
-    pub(crate) fn extent(&self, block: DeviceBlock) -> (usize, usize) {
+    pub(crate) fn extent(&self, block: DeviceBlock) -> (usize, usize, u16) {
         let chunk = &self.chunks[block.0];
-        (chunk.address, chunk.size)
+        (chunk.address, chunk.size, chunk.pool)
     }
 
     /// Unmaps a run of pages. Returns `false` if that failed.

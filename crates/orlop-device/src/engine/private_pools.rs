@@ -67,6 +67,11 @@ impl PrivatePools {
         self.pools.get(*place).map(|pool| (pool.small, pool.large))
     }
 
+    /// Returns `true` if requests of some streams go to private pools.
+    pub(crate) fn has_routes(&self) -> bool {
+        !self.routes.is_empty()
+    }
+
     fn place(&self, id: PoolId) -> Option<usize> {
         self.pools.iter().position(|pool| pool.id == Some(id))
     }

@@ -163,8 +163,9 @@ impl<B: DeviceBacking> Engine<B> {
         stats.allocated_bytes.add(small, size as u64);
         stats.active.add(small, 1);
         stats.active_bytes.add(small, size as u64);
-        if stats.active_bytes.all.current > self.high_water {
-            self.high_water = stats.active_bytes.all.current;
+        let active = stats.active_bytes.all.current;
+        if active.cast_signed() > self.high_water.cast_signed() {
+            self.high_water = active;
         }
         stats.requested_bytes.add(small, requested as u64);
         if size >= self.policy.max_split {

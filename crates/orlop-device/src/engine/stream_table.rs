@@ -180,6 +180,11 @@ impl StreamTable {
         }
     }
 
+    /// Returns `true` if a stream is foreign.
+    pub(crate) fn has_foreign(&self) -> bool {
+        self.states.contains(&NumberState::Foreign)
+    }
+
     #[inline]
     pub(crate) fn is_foreign(&self, number: u32) -> bool {
         self.states.get(number as usize) == Some(&NumberState::Foreign)

@@ -104,6 +104,9 @@ pub struct Extensions {
     /// While a graph is captured, keep the calls for every stream to the rules of a capture. PyTorch keeps
     /// those for streams that capture ([`DeviceBacking::is_capturing`](crate::DeviceBacking::is_capturing)).
     pub quiet_captures: bool,
+    /// Keep the blocks that a thread frees in a cache of its own, where it gets them again without a lock: in
+    /// a [`DeviceAllocator`](crate::DeviceAllocator), not in a bare engine.
+    pub thread_caches: bool,
     /// When pages had to move, look for a period in the requests, and plan its blocks so that none will.
     pub plan_periods: bool,
 }
@@ -157,6 +160,7 @@ impl Policy {
                 by_lifetime: true,
                 bound_waste: false,
                 quiet_captures: true,
+                thread_caches: true,
                 plan_periods: true,
             },
             ..Self::torch(&TorchConf::default())
@@ -183,7 +187,9 @@ impl Policy {
     #[must_use]
     pub fn orlop_bounded_waste() -> Self {
         let ours = Self::orlop_without_pages();
-        let extensions = Extensions { hold_to_peak: Some(3), bound_waste: true, ..ours.extensions };
+        // A block may be larger than its request, and the peak is of requested bytes.
+        let extensions =
+            Extensions { hold_to_peak: Some(3), bound_waste: true, thread_caches: false, ..ours.extensions };
         Self { name: "orlop-bounded-waste", extensions, ..ours }
     }
 

@@ -1,6 +1,9 @@
 //! The statistics of an engine, under PyTorch's names and by its rules.
 
 mod summary;
+mod turnover;
+
+pub(crate) use self::turnover::{Amounts, CacheTurnover};
 
 use std::fmt;
 
@@ -23,15 +26,27 @@ impl Stat {
     #[inline]
     pub(crate) fn add(&mut self, amount: u64) {
         self.current = self.current.wrapping_add(amount);
+        self.raise_peak(self.current);
+    }
+
+    /// Raises the peak to a value. The value may be negative, while what a thread's cache handed out is not
+    /// counted yet and another thread has freed it.
+    #[inline(always)]
+    fn raise_peak(&mut self, value: u64) {
         // Not `max`: peaks are rare, and a branch that is predicted stores nothing.
-        if self.current > self.peak {
-            self.peak = self.current;
+        if value.cast_signed() > self.peak.cast_signed() {
+            self.peak = value;
         }
     }
 
     #[inline]
     pub(crate) fn sub(&mut self, amount: u64) {
         self.current = self.current.wrapping_sub(amount);
+        self.count_freed(amount);
+    }
+
+    #[inline(always)]
+    fn count_freed(&mut self, amount: u64) {
         let (freed, carry) = self.freed.overflowing_add(amount);
         self.freed = freed;
         // In the engine this field has the carries of the other, which cost less than a saturating addition.
@@ -237,12 +252,12 @@ mod tests {
     #[test]
     fn sums_end_at_the_largest_number() {
         let mut stats = DeviceStats::default();
-        for _ in 0..3 {
-            stats.active.add(true, 1 << 63);
-            stats.active.sub(true, 1 << 63);
+        for _ in 0..5 {
+            stats.active.add(true, 1 << 62);
+            stats.active.sub(true, 1 << 62);
         }
         stats.active.add(true, 7);
         let Stat { current, peak, allocated, freed } = stats.with_sums().active.all;
-        assert_eq!((current, peak, allocated, freed), (7, 1 << 63, u64::MAX, u64::MAX));
+        assert_eq!((current, peak, allocated, freed), (7, 1 << 62, u64::MAX, u64::MAX));
     }
 }

@@ -13,6 +13,7 @@ mod release;
 mod restored;
 mod stream_ends;
 mod streams;
+mod thread_caches;
 mod ties;
 mod waste;
 

@@ -2,7 +2,7 @@
 
 use super::{MIB, engine, on, reserved_mib, torch};
 use crate::engine::{ChunkState, PoolRequest, SlowPath};
-use crate::{DeviceAllocator, DeviceRequest, NullDevice, Policy, StreamFilter};
+use crate::{DeviceAllocator, DeviceRequest, Engine, NullDevice, Policy, StreamFilter};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Alignment, Device, StreamId};
 
@@ -134,6 +134,8 @@ fn nothing_is_released_during_a_capture() {
     drop(allocator.allocate(&Request::new(30 * MIB)).unwrap());
     allocator.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::from_raw(5)])).unwrap();
     allocator.mark_capture_begin();
+    let default = StreamId::default_of(Device::cuda(0));
+    allocator.with_engine(|engine| engine.backing().set_capturing(default, true));
     assert_eq!(allocator.trim(0), 0);
     allocator.empty_cache().unwrap();
     assert_eq!(allocator.usage().reserved, 30 << 20);
@@ -151,12 +153,43 @@ fn nothing_is_collected_during_a_capture() {
     let blocks = [40, 40, 40].map(|mib| engine.allocate(on(mib, 1)).unwrap());
     blocks.into_iter().for_each(|block| engine.free(block).unwrap());
     engine.mark_capture_begin();
+    engine.backing().set_capturing(StreamId::from_raw(1), true);
     engine.allocate(on(100, 1)).unwrap_err();
     engine.allocate(on(100, 2)).unwrap_err();
     assert_eq!((engine.stats().num_device_free, reserved_mib(engine.stats())), (0, 120));
     engine.mark_capture_end().unwrap();
     engine.allocate(on(100, 1)).unwrap();
     assert!(engine.stats().num_device_free > 0);
+    engine.verify().unwrap();
+}
+
+/// By PyTorch's rules a mark alone changes nothing, and a stream that captures only what is called for it.
+#[test]
+fn a_capture_is_of_the_streams_that_capture() {
+    let mut engine = engine(torch(""), 100);
+    let [captured, other] = [1, 2].map(StreamId::from_raw);
+    let used_by_other = |engine: &mut Engine<NullDevice>| {
+        let block = engine.allocate(on(40, 1)).unwrap();
+        engine.record_stream(block, other).unwrap();
+        engine.free(block).unwrap();
+    };
+    engine.mark_capture_begin();
+    used_by_other(&mut engine);
+    assert_eq!(engine.backing().events(), 1, "no stream captures");
+    used_by_other(&mut engine);
+    assert_eq!(reserved_mib(engine.stats()), 40, "the event was queried");
+    engine.backing().set_capturing(captured, true);
+    used_by_other(&mut engine);
+    assert_eq!(
+        (engine.backing().events(), reserved_mib(engine.stats())),
+        (2, 80),
+        "neither recorded nor queried"
+    );
+    engine.allocate(on(80, 2)).unwrap_err();
+    assert_eq!(reserved_mib(engine.stats()), 80, "the memory of a stream that captures stays");
+    engine.backing().set_capturing(captured, false);
+    engine.mark_capture_end().unwrap();
+    engine.allocate(on(80, 2)).unwrap();
     engine.verify().unwrap();
 }
 

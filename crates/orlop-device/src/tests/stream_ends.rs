@@ -83,6 +83,7 @@ fn the_event_of_a_foreign_stream_is_recorded_when_its_block_is_freed() {
         engine.backing().set_events_done(true);
         engine.free(during).unwrap();
         engine.mark_capture_begin();
+        engine.backing().set_capturing(StreamId::from_raw(1), true);
         assert_eq!(engine.allocate(on(1, 9)), Err(DeviceError::DuringCapture));
         assert_eq!(engine.retire_stream(StreamId::from_raw(1)), Err(DeviceError::DuringCapture));
         engine.mark_capture_end().unwrap();

@@ -61,6 +61,40 @@ fn quiesced_slots_have_no_half_done_update() {
     });
 }
 
+/// The thread caches of device allocators: what closes them sets a flag and empties all slots. No owner fills
+/// its slot afterwards, even if it enters for the first time.
+#[test]
+fn owners_see_a_flag_that_was_set_before_a_visit() {
+    loom::model(|| {
+        let slots = Arc::new(Slots::<u32>::new());
+        let is_open = Arc::new(AtomicU32::new(1));
+        let owner = {
+            let (slots, is_open) = (Arc::clone(&slots), Arc::clone(&is_open));
+            thread::spawn(move || {
+                let mut filled = 0;
+                for _ in 0..2 {
+                    // SAFETY: the guard is dropped before anything else is called.
+                    let entered = in_slot(0, || unsafe { slots.try_enter() });
+                    match entered {
+                        Some(mut guard) if is_open.load(Ordering::Relaxed) == 1 => {
+                            *guard += 1;
+                            filled += 1;
+                        }
+                        Some(_) => {}
+                        None => in_slot(0, || slots.with(|_| ())),
+                    }
+                }
+                filled
+            })
+        };
+        is_open.store(0, Ordering::Relaxed);
+        let mut emptied = 0;
+        slots.for_each_slot(|value, ()| emptied += std::mem::take(value));
+        let filled = owner.join().unwrap();
+        assert_eq!((emptied, sum(&slots)), (filled, 0));
+    });
+}
+
 /// `try_enter` does not wait.
 #[test]
 fn an_owner_that_does_not_wait_is_excluded_too() {

@@ -41,6 +41,16 @@ fn settings_one_by_one() {
 }
 
 #[test]
+fn other_orders_of_addresses() {
+    agree("torch-golden-order", 4);
+}
+
+#[test]
+fn nested_routes_and_pools_that_lend_their_memory() {
+    agree("torch-golden-pools", 10);
+}
+
+#[test]
 fn settings_together_and_private_pools() {
     agree("torch-golden-more", 17);
 }
