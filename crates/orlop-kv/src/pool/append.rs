@@ -80,8 +80,13 @@ impl KvPool {
     }
 
     pub(super) fn has_states(&self) -> bool {
-        let mut groups = self.geometry.groups().iter().enumerate();
-        groups.any(|(group, spec)| spec.kind == GroupKind::State && self.geometry.parts(group) > 0)
+        self.first_state_group().is_some()
+    }
+
+    pub(super) fn first_state_group(&self) -> Option<usize> {
+        let groups = self.geometry.groups().iter();
+        let is_state = |group: usize, kind| kind == GroupKind::State && self.geometry.parts(group) > 0;
+        groups.enumerate().find(|&(group, spec)| is_state(group, spec.kind)).map(|(group, _)| group)
     }
 
     /// Refuses what copies a sequence's blocks while the open step is still to write them.

@@ -37,6 +37,8 @@ pub(crate) struct Running {
     /// Tokens scheduled in the open step.
     pub(crate) scheduled: u32,
     pub(crate) hit: u32,
+    /// A load in flight, and the length before it.
+    load: Option<(TicketId, u32)>,
 }
 
 #[derive(Debug)]
@@ -45,6 +47,7 @@ pub(crate) struct Oracle {
     memory: Vec<u64>,
     in_flight: VecDeque<Launch>,
     pub(crate) running: Vec<Running>,
+    now: u64,
 }
 
 impl Oracle {
@@ -52,7 +55,7 @@ impl Oracle {
         let mut pool = builder.build_detached().unwrap();
         let words = pool.stats().total_bytes / 8;
         let memory = vec![POISON; usize::try_from(words).unwrap()];
-        Self { pool, memory, in_flight: VecDeque::new(), running: Vec::new() }
+        Self { pool, memory, in_flight: VecDeque::new(), running: Vec::new(), now: 0 }
     }
 
     pub(crate) fn fields() -> ChainFields<'static> {
@@ -79,6 +82,7 @@ impl Oracle {
             launched: hit,
             scheduled: hit,
             hit,
+            load: None,
         });
         self.check();
         Ok(self.running.len() - 1)
@@ -171,7 +175,7 @@ impl Oracle {
         };
         let Running { ref tokens, launched, scheduled, hit, .. } = *parent;
         let tokens = tokens.clone();
-        self.running.push(Running { handle, tokens, launched, scheduled, hit });
+        self.running.push(Running { handle, tokens, launched, scheduled, hit, load: None });
         self.check();
         Ok(self.running.len() - 1)
     }
@@ -378,10 +382,36 @@ impl Oracle {
         for (slot, value) in writes {
             self.write(slot, value);
         }
+        self.running[at].load = Some((ticket, from));
         self.running[at].scheduled += tokens;
         self.running[at].launched += tokens;
         self.check();
         Ok(ticket)
+    }
+
+    /// Completes or cancels the load of a sequence, if it has one.
+    pub(crate) fn end_load(&mut self, at: usize, is_complete: bool) {
+        let Some((ticket, before)) = self.running[at].load.take() else { return };
+        if is_complete {
+            self.pool.complete(ticket).unwrap();
+        } else {
+            self.pool.cancel(ticket).unwrap();
+            (self.running[at].scheduled, self.running[at].launched) = (before, before);
+        }
+        self.check();
+    }
+
+    /// Lets time pass: leases that end take their loads back.
+    pub(crate) fn pass_time(&mut self, ms: u64) {
+        self.now += ms;
+        self.pool.set_time(self.now);
+        for sequence in &mut self.running {
+            let Some((_, before)) = sequence.load else { continue };
+            if self.pool.len(&sequence.handle).unwrap().0 == before {
+                (sequence.load, sequence.scheduled, sequence.launched) = (None, before, before);
+            }
+        }
+        self.check();
     }
 
     fn word(&self, slot: u64) -> u64 {
