@@ -35,8 +35,8 @@ impl KvPool {
     }
 
     /// Writes the slots of the tokens `tokens` of a sequence: page times the entries of a page, plus the
-    /// place in it. For a compressed group, the slot of an entry is that of each of its tokens. With context shards, token
-    /// `p` is on shard `p % shards`, and the slot is the one there.
+    /// place in it. For a compressed group, the slot of an entry is that of each of its tokens. With context
+    /// shards, token `p` is on shard `p % shards`, and the slot is the one there.
     ///
     /// # Errors
     /// If a token has no page, or the buffer is too small. The buffer is then unchanged.
