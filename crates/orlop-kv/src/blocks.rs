@@ -198,6 +198,19 @@ impl Blocks {
         }
     }
 
+    /// Returns the bytes that an owner is still pledged.
+    pub(crate) fn pledged_bytes(&self, owner: u32) -> u64 {
+        let pledges = &self.pledges[owner as usize * self.pledged.len()..];
+        self.pages.classes().iter().zip(pledges).map(|(class, &pages)| class.bytes * pages).sum()
+    }
+
+    /// Returns the bytes of pages, by class, beyond what an owner is pledged.
+    pub(crate) fn bytes_beyond_pledge(&self, owner: u32, pages: &[u64]) -> u64 {
+        let pledges = &self.pledges[owner as usize * self.pledged.len()..];
+        let beyond = pages.iter().zip(pledges).map(|(&pages, &pledge)| pages.saturating_sub(pledge));
+        self.pages.classes().iter().zip(beyond).map(|(class, pages)| class.bytes * pages).sum()
+    }
+
     fn credit(&mut self, group: usize, owner: u32) {
         let (class, parts) = self.class_and_parts(group);
         self.pledges[owner as usize * self.pledged.len() + class] += parts;

@@ -163,9 +163,8 @@ impl KvPool {
                 return Err(KvError::OutOfPages { group, needed: available + missing, available });
             }
             AdmissionVerdict::OverQuota { missing } => {
-                let tenant = self.blocks.tenants[tenant as usize];
-                let needed = tenant.quota.saturating_sub(tenant.live).saturating_add(missing);
-                return Err(KvError::QuotaExceeded { quota: tenant.quota, used: tenant.live, needed });
+                let quota = self.blocks.tenants[tenant as usize].quota;
+                return Err(KvError::QuotaExceeded { quota, used: quota, needed: missing });
             }
             AdmissionVerdict::Never { need, pool } => return Err(KvError::NeverFits { need, pool }),
         }
@@ -285,10 +284,10 @@ impl KvPool {
         self.pledge_of(request.lengths(), hit, pledge);
         let bytes = self.blocks.pages.classes().iter().zip(pledge.iter());
         let bytes: u64 = bytes.map(|(class, &need)| class.bytes * need).sum();
-        let tenant = self.blocks.tenants[tenant as usize];
-        let left = tenant.quota.saturating_sub(tenant.live);
-        if bytes > left {
-            return AdmissionVerdict::OverQuota { missing: bytes - left };
+        if let Err(KvError::QuotaExceeded { quota, used, needed }) = self.check_quota(tenant, bytes) {
+            return AdmissionVerdict::OverQuota {
+                missing: used.saturating_add(needed).saturating_sub(quota),
+            };
         }
         // The blocks of the hit cannot be evicted for the rest.
         let mut held = Vec::new();
