@@ -4,7 +4,7 @@ use super::{builder, full, oracle, state, tokens, window};
 use crate::oracle::Oracle;
 use orlop_kv::{AdmissionRequest, CheckpointPolicy, KvError};
 
-/// E1: vllm#17398.
+/// vllm#17398.
 #[test]
 fn a_shorter_hit_needs_the_window_of_the_shorter_prefix() {
     // The end of the sequence is the only boundary.
@@ -21,7 +21,7 @@ fn a_shorter_hit_needs_the_window_of_the_shorter_prefix() {
     oracle.prefill(at).unwrap();
 }
 
-/// E4: vllm#53912.
+/// vllm#53912.
 #[test]
 fn a_state_over_rejected_drafts_is_not_cached() {
     let policy = CheckpointPolicy { every: Some(16), ..CheckpointPolicy::default() };
@@ -48,7 +48,7 @@ fn a_state_over_rejected_drafts_is_not_cached() {
     assert_eq!(oracle.pool.probe(&AdmissionRequest::new(Oracle::fields(), &prompt, 1)), 0);
 }
 
-/// E5: vllm#47728.
+/// vllm#47728.
 #[test]
 fn rejected_drafts_do_not_move_the_window() {
     for settle_first in [false, true] {
@@ -79,7 +79,7 @@ fn rejected_drafts_do_not_move_the_window() {
     }
 }
 
-/// E6: mlx-lm#1109.
+/// mlx-lm#1109.
 #[test]
 fn a_state_returns_to_a_checkpoint_or_not_at_all() {
     let policy = CheckpointPolicy { every: Some(512), ..CheckpointPolicy::OFF };
@@ -99,7 +99,7 @@ fn a_state_returns_to_a_checkpoint_or_not_at_all() {
     oracle.settle();
 }
 
-/// G10: atlas#1114.
+/// atlas#1114.
 #[test]
 fn drafts_evict_like_every_other_append() {
     let mut oracle = oracle(vec![full(16)], 8);

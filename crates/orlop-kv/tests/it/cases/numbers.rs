@@ -7,7 +7,7 @@ use orlop_context::Context;
 use orlop_core::{Device, MemoryKind};
 use orlop_kv::{AdmissionRequest, AdmissionVerdict, KvGeometry, KvPool, LayerGroup};
 
-/// H1, H4: vllm#43736, vllm-ascend#16639.
+/// vllm#43736, vllm-ascend#16639.
 #[test]
 fn a_hit_is_counted_once_per_request_in_tokens() {
     let mut oracle = oracle(vec![full(16), window(64, 16), state()], 256);
@@ -27,7 +27,7 @@ fn a_hit_is_counted_once_per_request_in_tokens() {
     assert_eq!(after.hit_tokens - before.hit_tokens, 400);
 }
 
-/// H8: vllm#40692; J2: two arenas under one id. No two arenas share a byte, and every id is in range.
+/// vllm#40692; two arenas under one id. No two arenas share a byte, and every id is in range.
 #[test]
 fn arenas_tile_the_pool() {
     let groups = vec![
@@ -58,7 +58,7 @@ fn arenas_tile_the_pool() {
     assert_eq!(pool.page_ids(3), 0);
 }
 
-/// I2, I3: vllm#51752, vllm#23974.
+/// vllm#51752, vllm#23974.
 #[test]
 fn stages_have_the_same_ids() {
     let stage = |windows| {
@@ -83,7 +83,7 @@ fn stages_have_the_same_ids() {
     assert_eq!(geometry.unwrap().parts(1), 0);
 }
 
-/// I5: vllm#42895.
+/// vllm#42895.
 #[test]
 fn transfers_name_tokens() {
     let mut oracle = oracle(vec![full(16)], 16);
@@ -98,7 +98,7 @@ fn transfers_name_tokens() {
     assert_eq!((indptr[1], last[0]), (13, 8));
 }
 
-/// J3: Kimi-K3's states.
+/// Kimi-K3's states.
 #[test]
 fn states_are_counted_in_the_same_bytes() {
     let geometry = KvGeometry::new(vec![
