@@ -74,7 +74,6 @@ enum FieldTag {
     AdapterName,
     AdapterGeneration,
     Salt,
-    Parent,
     Tokens,
     MediaPosition,
     MediaDigest,
@@ -101,10 +100,16 @@ impl Fields {
 
     fn tokens(&mut self, tokens: &[u32]) {
         self.tag(FieldTag::Tokens, tokens.len() * 4);
-        let start = self.0.len();
-        self.0.resize(start + tokens.len() * 4, 0);
-        for (place, token) in self.0[start..].chunks_exact_mut(4).zip(tokens) {
-            place.copy_from_slice(&token.to_le_bytes());
+        let mut chunks = tokens.chunks_exact(16);
+        for chunk in &mut chunks {
+            let mut bytes = [0_u8; 64];
+            for (place, token) in bytes.chunks_exact_mut(4).zip(chunk) {
+                place.copy_from_slice(&token.to_le_bytes());
+            }
+            self.0.extend_from_slice(&bytes);
+        }
+        for token in chunks.remainder() {
+            self.0.extend_from_slice(&token.to_le_bytes());
         }
     }
 
@@ -171,7 +176,8 @@ impl Chain {
     fn push_unit(&mut self, tokens: &[u32]) {
         let parent = self.hashes.last().copied().unwrap_or(self.seed);
         self.unit_fields.clear();
-        self.unit_fields.field(FieldTag::Parent, &parent.to_le_bytes());
+        // The key before has a fixed length and needs no tag.
+        self.unit_fields.0.extend_from_slice(&parent.to_le_bytes());
         self.unit_fields.tokens(tokens);
         let start = self.hashes.len() as u64 * u64::from(self.unit);
         let end = start + u64::from(self.unit);
@@ -270,7 +276,7 @@ mod tests {
         assert_eq!(fixed, FIXED, "{fixed:#x}");
     }
 
-    const FIXED: u128 = 0x520d_7228_4d98_f5d0_fe5f_a822_d0f5_9a7a;
+    const FIXED: u128 = 0xc0ba_b71f_2c53_1571_afe2_b78a_4bc1_9bda;
 
     #[test]
     fn media_count_from_the_first_unit_that_they_touch() {

@@ -42,11 +42,11 @@ pub enum KvError {
         available: u64,
     },
     /// The tenant's quota is exhausted.
-    #[error("the quota of {quota} B is exhausted: {used} B are in use, {needed} B are needed")]
+    #[error("the quota of {quota} B is exhausted: {used} B are in use or pledged, {needed} B are needed")]
     QuotaExceeded {
         /// The quota in bytes.
         quota: u64,
-        /// Bytes in use.
+        /// Bytes in use or pledged.
         used: u64,
         /// Bytes needed besides.
         needed: u64,

@@ -54,6 +54,32 @@ impl<'a> AdmissionRequest<'a> {
     }
 }
 
+/// What a request's need of pages depends on, in tokens.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RequestLengths {
+    pub(super) prompt: u32,
+    pub(super) max_new: u32,
+    pub(super) drafts: u32,
+    pub(super) chunk: Option<u32>,
+    pub(super) encoder_tokens: u32,
+}
+
+impl RequestLengths {
+    /// Returns the tokens whose keys and values are written at most: the last token's are not needed.
+    pub(super) fn limit(self) -> u32 {
+        let generated = self.max_new.saturating_sub(1).saturating_add(self.drafts);
+        self.prompt.saturating_add(generated)
+    }
+}
+
+impl AdmissionRequest<'_> {
+    fn lengths(&self) -> RequestLengths {
+        let prompt = u32::try_from(self.prompt.len()).unwrap_or(u32::MAX);
+        let Self { max_new, drafts, chunk, encoder_tokens, .. } = *self;
+        RequestLengths { prompt, max_new, drafts, chunk, encoder_tokens }
+    }
+}
+
 /// Whether a request fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -137,9 +163,8 @@ impl KvPool {
                 return Err(KvError::OutOfPages { group, needed: available + missing, available });
             }
             AdmissionVerdict::OverQuota { missing } => {
-                let tenant = self.blocks.tenants[tenant as usize];
-                let needed = tenant.quota.saturating_sub(tenant.live).saturating_add(missing);
-                return Err(KvError::QuotaExceeded { quota: tenant.quota, used: tenant.live, needed });
+                let quota = self.blocks.tenants[tenant as usize].quota;
+                return Err(KvError::QuotaExceeded { quota, used: quota, needed: missing });
             }
             AdmissionVerdict::Never { need, pool } => return Err(KvError::NeverFits { need, pool }),
         }
@@ -147,7 +172,8 @@ impl KvPool {
         let unit = self.settings.unit;
         let hit = found.hit * unit;
         let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
-        chain.reserve(self.limit(request));
+        // A far limit is no reason to reserve memory for it.
+        chain.reserve(request.lengths().limit().min(prompt.saturating_add(1 << 16)));
         let miss = self.miss_cause(request, &found, &chain);
         let checkpoints = self.settings.checkpoints;
         let state = self.state_mut(slot);
@@ -161,7 +187,7 @@ impl KvPool {
         let junction = if checkpoints.junctions { found.matched * unit } else { 0 };
         state.junction = if junction > hit { junction.min(last) } else { 0 };
         let mut pledge = std::mem::take(&mut self.pages_needed);
-        self.pledge_of(request, hit, &mut pledge);
+        self.pledge_of(request.lengths(), hit, &mut pledge);
         self.blocks.pledge(owner(slot), &pledge);
         self.pages_needed = pledge;
         self.attach(slot, &found);
@@ -187,14 +213,8 @@ impl KvPool {
         self.index.find(chain.hashes(), limit)
     }
 
-    /// Returns the tokens whose keys and values the request writes at most: the last token's are not needed.
-    pub(super) fn limit(&self, request: &AdmissionRequest<'_>) -> u32 {
-        let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
-        prompt.saturating_add(request.max_new.saturating_sub(1)).saturating_add(request.drafts)
-    }
-
     /// Writes the pages by class that a request can still need after a hit of `hit` tokens.
-    pub(super) fn pledge_of(&self, request: &AdmissionRequest<'_>, hit: u32, pages: &mut Vec<u64>) {
+    pub(super) fn pledge_of(&self, request: RequestLengths, hit: u32, pages: &mut Vec<u64>) {
         pages.clear();
         pages.resize(self.geometry.classes().len(), 0);
         for (group, blocks) in self.blocks_of_request(request, hit) {
@@ -204,16 +224,13 @@ impl KvPool {
     }
 
     /// Returns the blocks of each group that a request can need after a hit.
-    fn blocks_of_request(
-        &self,
-        request: &AdmissionRequest<'_>,
-        hit: u32,
-    ) -> impl Iterator<Item = (usize, u32)> {
-        let limit = self.limit(request);
-        let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
-        let step = request.chunk.unwrap_or(prompt).min(prompt.saturating_sub(hit));
+    fn blocks_of_request(&self, request: RequestLengths, hit: u32) -> impl Iterator<Item = (usize, u32)> {
+        let limit = request.limit();
+        let step = request.chunk.unwrap_or(request.prompt).min(request.prompt.saturating_sub(hit));
         let step = step.max(request.drafts.saturating_add(1));
-        let in_flight = step.saturating_mul(self.settings.lag.saturating_add(1));
+        // Steps in flight, and the tokens since the last boundary.
+        let back = if self.settings.reuses { self.settings.unit } else { 0 };
+        let in_flight = step.saturating_mul(self.settings.lag.saturating_add(1)).saturating_add(back);
         let saves_states = self.settings.reuses && self.settings.checkpoints.is_on();
         let states = 1 + u32::from(saves_states || request.drafts > 0);
         let groups = self.geometry.groups().iter().enumerate();
@@ -258,19 +275,19 @@ impl KvPool {
         pledge: &mut Vec<u64>,
     ) -> AdmissionVerdict {
         let pool = u64::from(self.blocks.pages.count());
-        self.pledge_of(request, 0, pledge);
+        self.pledge_of(request.lengths(), 0, pledge);
         let classes = self.blocks.pages.classes().iter().zip(pledge.iter());
         let need: u64 = classes.map(|(class, &need)| need.div_ceil(u64::from(class.per_large))).sum();
         if need > pool {
             return AdmissionVerdict::Never { need, pool };
         }
-        self.pledge_of(request, hit, pledge);
+        self.pledge_of(request.lengths(), hit, pledge);
         let bytes = self.blocks.pages.classes().iter().zip(pledge.iter());
         let bytes: u64 = bytes.map(|(class, &need)| class.bytes * need).sum();
-        let tenant = self.blocks.tenants[tenant as usize];
-        let left = tenant.quota.saturating_sub(tenant.live);
-        if bytes > left {
-            return AdmissionVerdict::OverQuota { missing: bytes - left };
+        if let Err(KvError::QuotaExceeded { quota, used, needed }) = self.check_quota(tenant, bytes) {
+            return AdmissionVerdict::OverQuota {
+                missing: used.saturating_add(needed).saturating_sub(quota),
+            };
         }
         // The blocks of the hit cannot be evicted for the rest.
         let mut held = Vec::new();
@@ -291,7 +308,8 @@ impl KvPool {
             return AdmissionVerdict::Now { hit };
         }
         let bytes = |&(group, blocks): &(usize, u32)| u64::from(blocks) * self.blocks.block_bytes(group);
-        let largest = self.blocks_of_request(request, hit).max_by_key(bytes).map_or(0, |(group, _)| group);
+        let largest =
+            self.blocks_of_request(request.lengths(), hit).max_by_key(bytes).map_or(0, |(group, _)| group);
         let missing = shortage.needed - shortage.available;
         let steps = self.in_flight.iter().map(|record| record.id).chain([self.open.id]);
         let after = steps.into_iter().find(|&step| self.large_pages_after(step) >= missing);

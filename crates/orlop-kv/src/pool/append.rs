@@ -80,8 +80,13 @@ impl KvPool {
     }
 
     pub(super) fn has_states(&self) -> bool {
-        let mut groups = self.geometry.groups().iter().enumerate();
-        groups.any(|(group, spec)| spec.kind == GroupKind::State && self.geometry.parts(group) > 0)
+        self.first_state_group().is_some()
+    }
+
+    pub(super) fn first_state_group(&self) -> Option<usize> {
+        let groups = self.geometry.groups().iter();
+        let is_state = |group: usize, kind| kind == GroupKind::State && self.geometry.parts(group) > 0;
+        groups.enumerate().find(|&(group, spec)| is_state(group, spec.kind)).map(|(group, _)| group)
     }
 
     /// Refuses what copies a sequence's blocks while the open step is still to write them.
@@ -191,11 +196,10 @@ impl KvPool {
     /// Checks whether these blocks could be allocated if the whole cache were evicted.
     pub(super) fn can_allocate(&mut self, slot: u32, new_blocks: &[NewBlock]) -> Result<()> {
         self.pages_needed.fill(0);
-        let (mut bytes, mut largest) = (0, (0, 0));
+        let mut largest = (0, 0);
         for new in new_blocks {
             let (class, parts) = self.blocks.class_and_parts(new.group);
             self.pages_needed[class] += parts;
-            bytes += self.blocks.block_bytes(new.group);
             largest = largest.max((self.pages_needed[class], new.group));
         }
         self.blocks.demand(owner(slot), &self.pages_needed, &mut self.demand);
@@ -203,11 +207,24 @@ impl KvPool {
         if !shortage.fits() {
             return Err(self.out_of_pages(shortage, largest.1));
         }
-        let tenant = self.blocks.tenants[self.state(slot).tenant as usize];
-        if bytes > tenant.quota.saturating_sub(tenant.live) {
-            return Err(KvError::QuotaExceeded { quota: tenant.quota, used: tenant.live, needed: bytes });
+        let beyond = self.blocks.bytes_beyond_pledge(owner(slot), &self.pages_needed);
+        self.check_quota(self.state(slot).tenant, beyond)
+    }
+
+    /// Checks whether a tenant may have `bytes` bytes besides those that it has and is pledged.
+    pub(super) fn check_quota(&self, tenant: u32, bytes: u64) -> Result<()> {
+        let quota = self.blocks.tenants[tenant as usize].quota;
+        if quota == u64::MAX || bytes == 0 {
+            return Ok(());
         }
-        Ok(())
+        let slots = 0..u32::try_from(self.sequences.len()).unwrap_or(0);
+        let of_tenant = slots.filter(|&slot| self.state(slot).is_alive && self.state(slot).tenant == tenant);
+        let pledged: u64 = of_tenant.map(|slot| self.blocks.pledged_bytes(owner(slot))).sum();
+        let used = self.blocks.tenants[tenant as usize].live + pledged;
+        if bytes <= quota.saturating_sub(used) {
+            return Ok(());
+        }
+        Err(KvError::QuotaExceeded { quota, used, needed: bytes })
     }
 
     /// Allocates all of these blocks or none, and evicts for it.

@@ -12,7 +12,7 @@ use crate::{ChainSecret, KvError, Result};
 use orlop_alloc::{AllocatorRef, Block, Request, Tag};
 use orlop_context::Context;
 use orlop_core::{Device, MemoryKind};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// When fresh blocks can be hit.
@@ -255,7 +255,7 @@ impl KvPoolBuilder {
             sequences: Vec::new(),
             unused_sequences: Vec::new(),
             drops: Arc::new(DropQueue::default()),
-            tenants: Vec::new(),
+            tenants: HashMap::new(),
             open: StepRecord::new(StepId(1)),
             in_flight: VecDeque::new(),
             spare_steps: Vec::new(),

@@ -1,7 +1,7 @@
 //! Capacity: how many requests of a mix fit.
 
-use super::{AdmissionRequest, KvPool};
-use crate::chain::{ChainFields, Tenant};
+use super::KvPool;
+use super::admit::RequestLengths;
 
 /// A share of requests with these lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,14 +23,13 @@ impl KvPool {
         let (mut bytes, mut tokens) = (0_u128, 0_u128);
         let mut pages = Vec::new();
         for share in mix {
-            let fields = ChainFields::new(Tenant::Shared, "", "");
-            let prompt = vec![0; share.prompt as usize];
-            let request = AdmissionRequest::new(fields, &prompt, share.max_new);
-            self.pledge_of(&request, 0, &mut pages);
+            let LengthMix { prompt, max_new, .. } = *share;
+            let request = RequestLengths { prompt, max_new, drafts: 0, chunk: None, encoder_tokens: 0 };
+            self.pledge_of(request, 0, &mut pages);
             let classes = self.blocks.pages.classes().iter().zip(&pages);
             let larges: u64 = classes.map(|(class, &need)| need.div_ceil(class.per_large.into())).sum();
             bytes += u128::from(larges) * large * u128::from(share.weight);
-            tokens += u128::from(self.limit(&request)) * u128::from(share.weight);
+            tokens += u128::from(request.limit()) * u128::from(share.weight);
         }
         let pool = u128::from(self.blocks.pages.count()) * large;
         let fitting = (pool * tokens).checked_div(bytes).unwrap_or(0);

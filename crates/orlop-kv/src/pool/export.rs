@@ -35,7 +35,8 @@ impl KvPool {
     }
 
     /// Writes the slots of the tokens `tokens` of a sequence: page times the entries of a page, plus the
-    /// place in it. For a compressed group, the slot of an entry is that of each of its tokens.
+    /// place in it. For a compressed group, the slot of an entry is that of each of its tokens. With context
+    /// shards, token `p` is on shard `p % shards`, and the slot is the one there.
     ///
     /// # Errors
     /// If a token has no page, or the buffer is too small. The buffer is then unchanged.
@@ -58,7 +59,7 @@ impl KvPool {
             GroupKind::Compressed { ratio } => ratio,
             _ => 1,
         };
-        let end = self.state(slot).len;
+        let (end, shards) = (self.state(slot).len, spec.context_shards);
         let no_page = |position| KvError::BeyondEnd { position, end };
         for position in tokens.clone() {
             let is_there =
@@ -67,13 +68,14 @@ impl KvPool {
         }
         for (entry, position) in slots.iter_mut().zip(tokens) {
             let page = self.page(slot, group, part, (position / span) as usize).unwrap_or(NULL);
-            *entry = u64::from(page) * u64::from(span / ratio) + u64::from(position % span / ratio);
+            let entries = spec.block_tokens / ratio;
+            *entry = u64::from(page) * u64::from(entries) + u64::from(position % span / shards / ratio);
         }
         Ok(needed)
     }
 
     /// Writes FlashInfer's description of a batch: `indptr` of `sequences.len() + 1` entries, the pages of
-    /// all sequences in `indices`, and the entries in the last page of each. Pages that were returned are
+    /// all sequences in `indices`, and the tokens in the last page of each. Pages that were returned are
     /// left out. Returns the number of indices.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ use crate::geometry::{GroupKind, KvGeometry};
 use crate::index::{PrefixIndex, Tail};
 use crate::{KvError, KvEvent, Result};
 use orlop_alloc::Block;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Paged KV memory. See the [crate's documentation](crate).
@@ -54,7 +54,7 @@ pub struct KvPool {
     sequences: Vec<SequenceState>,
     unused_sequences: Vec<u32>,
     drops: Arc<DropQueue>,
-    tenants: Vec<Box<str>>,
+    tenants: HashMap<Box<str>, u32>,
     /// The step that is being scheduled.
     open: StepRecord,
     /// Closed steps that have not settled, the oldest first.
@@ -138,13 +138,13 @@ impl KvPool {
             crate::Tenant::Shared => return 0,
             crate::Tenant::Named(name) => name,
         };
-        let known = self.tenants.iter().position(|known| **known == *name);
-        let index = known.unwrap_or_else(|| {
-            self.tenants.push(name.into());
-            self.blocks.tenants.push(crate::blocks::TenantUse { live: 0, quota: u64::MAX });
-            self.tenants.len() - 1
-        });
-        u32::try_from(index + 1).unwrap_or(0)
+        if let Some(&known) = self.tenants.get(name) {
+            return known;
+        }
+        let index = u32::try_from(self.blocks.tenants.len()).unwrap_or(0);
+        self.blocks.tenants.push(crate::blocks::TenantUse { live: 0, quota: u64::MAX });
+        self.tenants.insert(name.into(), index);
+        index
     }
 
     /// Checks every invariant: each page is in one place, the books add up, no cached block is out of reach.

@@ -52,6 +52,9 @@ impl KvPool {
 
     /// Returns the last position up to `len` that the sequence can return to with its own blocks.
     fn return_point(&self, slot: u32, len: u32) -> Result<u32> {
+        if len == 0 {
+            return Ok(0);
+        }
         let state = self.state(slot);
         let mut position = len;
         for (group, spec) in self.geometry.groups().iter().enumerate() {
@@ -83,6 +86,8 @@ impl KvPool {
                 GroupKind::State => 0,
                 _ => position.div_ceil(spec.span()) as usize,
             };
+            let table = &mut self.sequences[slot as usize].tables[group];
+            table.first = if position == 0 { 0 } else { table.first };
             while self.state(slot).tables[group].blocks.len() > kept {
                 let block = self.state_mut(slot).tables[group].blocks.pop();
                 if let Some(block) = block.filter(|&block| block != NULL) {

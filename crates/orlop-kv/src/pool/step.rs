@@ -159,6 +159,11 @@ impl KvPool {
         let settled = state.settled;
         self.register_up_to(slot, settled);
         self.return_window_blocks(slot);
+        self.end_if_finished(slot);
+    }
+
+    /// Ends a finished sequence when nothing of it is in flight.
+    pub(super) fn end_if_finished(&mut self, slot: u32) {
         let state = self.state(slot);
         if state.is_finishing && state.settled == state.len {
             self.register_end(slot);

@@ -77,7 +77,7 @@ impl KvPool {
         if state.len != state.settled || state.loads > 0 {
             return Err(KvError::BeyondEnd { position: state.len, end: state.settled });
         }
-        if let Some(&group) = self.state_groups.first() {
+        if let Some(group) = self.first_state_group() {
             return Err(KvError::NoSuchPart { group, what: "tokens to load" });
         }
         let fresh = self.open.fresh.len();
@@ -179,6 +179,7 @@ impl KvPool {
             self.settle_sequence(slot, len);
         } else {
             self.take_back_load(slot, before);
+            self.end_if_finished(slot);
         }
     }
 

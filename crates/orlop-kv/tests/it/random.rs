@@ -61,7 +61,7 @@ fn play(
     for _ in 0..400 {
         let count = u32::try_from(oracle.running.len()).unwrap();
         let pick = if count == 0 { 0 } else { random.below(count) as usize };
-        match random.below(16) {
+        match random.below(18) {
             0..=2 => {
                 let prompt = prompt(&mut random);
                 let mut request = AdmissionRequest::new(Oracle::fields(), &prompt, 1 + random.below(12));
@@ -104,6 +104,14 @@ fn play(
             }
             12 if count > 0 => oracle.finish(pick),
             13 if count > 0 => oracle.drop_sequence(pick),
+            14 if count > 0 => {
+                oracle.end_load(pick, random.below(3) > 0);
+                let left = oracle.length(pick) - oracle.running[pick].scheduled;
+                if left > 0 {
+                    let _ = oracle.begin_load(pick, 1 + random.below(left), u64::from(random.below(50)));
+                }
+            }
+            15 if count > 0 => oracle.pass_time(u64::from(random.below(20))),
             _ => {
                 oracle.close();
             }
@@ -124,6 +132,7 @@ fn play(
         oracle.drop_sequence(0);
     }
     oracle.settle_all();
+    oracle.pass_time(1_000);
     let stats = oracle.books();
     assert_eq!((stats.used_bytes, stats.in_flight_bytes), (0, 0), "{name}: leaked");
     oracle.pool.discard_cache();

@@ -11,7 +11,7 @@ fn verdict(oracle: &mut Oracle, prompt: u32, max_new: u32, drafts: u32) -> Admis
     oracle.pool.can_admit(&request)
 }
 
-/// G1: vllm#45388.
+/// vllm#45388.
 #[test]
 fn what_was_admitted_goes_on_while_others_wait() {
     let mut oracle = oracle(vec![full(16)], 2048);
@@ -23,7 +23,7 @@ fn what_was_admitted_goes_on_while_others_wait() {
     oracle.append(first, 249 * 16 + 99).unwrap();
 }
 
-/// G2: vllm#57104.
+/// vllm#57104.
 #[test]
 fn the_page_of_drafts_is_pledged() {
     let mut oracle = oracle(vec![full(16)], 7);
@@ -46,7 +46,7 @@ fn the_page_of_drafts_is_pledged() {
     oracle.append_drafts(second, 15).unwrap();
 }
 
-/// G3: vllm#39734.
+/// vllm#39734.
 #[test]
 fn what_never_fits_is_refused_at_once() {
     let mut oracle = oracle(vec![full(16)], 4);
@@ -55,7 +55,7 @@ fn what_never_fits_is_refused_at_once() {
     assert!(matches!(oracle.admit(&tokens(2, 65), 1), Err(KvError::NeverFits { need: 5, pool: 4 })));
 }
 
-/// G4: vllm#49674.
+/// vllm#49674.
 #[test]
 fn victims_in_flight_free_nothing_yet() {
     let mut oracle = oracle(vec![full(16)], 6);
@@ -73,7 +73,7 @@ fn victims_in_flight_free_nothing_yet() {
     assert_eq!(verdict(&mut oracle, 64, 1, 0), AdmissionVerdict::Now { hit: 0 });
 }
 
-/// G6: pegainfer's admission page.
+/// pegainfer's admission page.
 #[test]
 fn the_last_token_is_not_written() {
     for (max_new, pages) in [(1, 1), (2, 2)] {
@@ -85,7 +85,7 @@ fn the_last_token_is_not_written() {
     }
 }
 
-/// G7: pegainfer#291.
+/// pegainfer#291.
 #[test]
 fn a_row_has_the_pages_of_its_tokens_and_no_more() {
     let mut oracle = oracle(vec![full(16)], 4);
@@ -105,7 +105,7 @@ fn a_row_has_the_pages_of_its_tokens_and_no_more() {
     assert!(oracle.pool.write_slot_mapping(handle, 0, 0, 12..17, &mut slots).is_err());
 }
 
-/// G9: atlas#375.
+/// atlas#375.
 #[test]
 fn one_failure_is_one_request() {
     let mut oracle = oracle(vec![full(16)], 15);
@@ -119,7 +119,7 @@ fn one_failure_is_one_request() {
     oracle.settle();
 }
 
-/// G12: tt-metal#47488.
+/// tt-metal#47488.
 #[test]
 fn windows_are_counted_by_their_chunk() {
     let mut groups = vec![full(64)];
@@ -138,12 +138,17 @@ fn windows_are_counted_by_their_chunk() {
         let step = oracle.pool.close_step();
         oracle.pool.settle(step).unwrap();
     }
-    let short = oracle.pool.can_admit(&AdmissionRequest { chunk: Some(1024), ..request });
-    assert!(matches!(&short, AdmissionVerdict::Now { .. } | AdmissionVerdict::Later { .. }), "{short:?}");
+    let other = tokens(2, 32_768);
+    let AdmissionVerdict::Later { group, .. } =
+        oracle.pool.can_admit(&AdmissionRequest { prompt: &other, ..request })
+    else {
+        panic!("a second request of this size does not fit");
+    };
+    assert_eq!(&*group, "full");
     oracle.check();
 }
 
-/// G14: mlxcel#215.
+/// mlxcel#215.
 #[test]
 fn indices_are_absolute() {
     let mut oracle = oracle(vec![window(32, 16)], 8);
@@ -171,7 +176,7 @@ fn indices_are_absolute() {
     oracle.settle();
 }
 
-/// H7: vllm#40691.
+/// vllm#40691.
 #[test]
 fn capacity_is_what_fits() {
     let mut oracle = oracle(vec![full(16), window(64, 16)], 3000);
@@ -201,13 +206,21 @@ fn quotas_are_by_tenant() {
     };
     assert_eq!(oracle.pool.can_admit(&named("a")), AdmissionVerdict::OverQuota { missing: 128 });
     let error = oracle.admit_by(&named("a")).unwrap_err();
-    assert!(matches!(error, KvError::QuotaExceeded { quota: 512, used: 0, needed: 640 }), "{error}");
+    assert!(matches!(error, KvError::QuotaExceeded { quota: 512, needed: 128, .. }), "{error}");
     let at = oracle.admit_by(&named("b")).unwrap();
     oracle.prefill(at).unwrap();
     let short = AdmissionRequest { prompt: &prompt[..33], ..named("a") };
     let at = oracle.admit_by(&short).unwrap();
     oracle.prefill(at).unwrap();
     assert!(matches!(oracle.append(at, 32), Err(KvError::QuotaExceeded { .. })));
+    // What is pledged counts before it is used: both requests together would exceed the quota.
+    oracle.drop_sequence(at);
+    let half = AdmissionRequest { prompt: &prompt[..32], reuse: false, ..named("a") };
+    let first = oracle.admit_by(&half).unwrap();
+    let second = oracle.admit_by(&half).unwrap();
+    assert!(matches!(oracle.pool.can_admit(&half), AdmissionVerdict::OverQuota { .. }));
+    oracle.prefill(first).unwrap();
+    oracle.prefill(second).unwrap();
 }
 
 /// What is pledged cannot be taken by others, whatever these do.

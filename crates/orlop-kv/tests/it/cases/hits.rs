@@ -9,7 +9,7 @@ fn probe(oracle: &Oracle, fields: ChainFields<'_>, prompt: &[u32]) -> u32 {
     oracle.pool.probe(&AdmissionRequest::new(fields, prompt, 1))
 }
 
-/// B1: TensorRT-LLM#8830.
+/// TensorRT-LLM#8830.
 #[test]
 fn a_block_is_found_behind_its_own_parent_only() {
     let mut oracle = oracle(vec![full(16)], 16);
@@ -20,7 +20,7 @@ fn a_block_is_found_behind_its_own_parent_only() {
     assert_eq!(probe(&oracle, Oracle::fields(), &tokens(1, 33)), 32);
 }
 
-/// B2: llm-d-inference-sim#705. A hole cannot arise: blocks go from the end.
+/// llm-d-inference-sim#705. A hole cannot arise: blocks go from the end.
 #[test]
 fn a_prefix_is_evicted_from_its_end() {
     let mut oracle = oracle(vec![full(16)], 16);
@@ -33,7 +33,7 @@ fn a_prefix_is_evicted_from_its_end() {
     assert!(!oracle.pool.evict());
 }
 
-/// B5: kvcached#362, #401.
+/// kvcached#362, #401.
 #[test]
 fn a_key_goes_with_its_page_and_stays_with_its_sibling() {
     let mut oracle = oracle(vec![full(16)], 4);
@@ -53,7 +53,7 @@ fn a_key_goes_with_its_page_and_stays_with_its_sibling() {
     assert_eq!(probe(&oracle, Oracle::fields(), &tokens(1, 32)), 0);
 }
 
-/// B6, B7: vllm#49125, vllm#58119.
+/// vllm#49125, vllm#58119.
 #[test]
 fn a_partial_block_is_announced_once_and_behind_a_known_parent() {
     let mut oracle = Oracle::new(builder(vec![full(16)], 8).match_unit(1).events(true));
@@ -76,7 +76,7 @@ fn a_partial_block_is_announced_once_and_behind_a_known_parent() {
     assert_eq!(seen.len(), 36);
 }
 
-/// B13: sglang#31486.
+/// sglang#31486.
 #[test]
 fn a_finished_window_is_hit_at_its_end_only() {
     let mut oracle = oracle(vec![window(128, 16)], 33);
@@ -92,7 +92,7 @@ fn a_finished_window_is_hit_at_its_end_only() {
     assert!(oracle.books().cached_bytes <= 9 * 128, "{:?}", oracle.books());
 }
 
-/// B14: vllm#42547.
+/// vllm#42547.
 #[test]
 fn null_entries_do_not_hide_a_boundary() {
     let groups = vec![full(128), state().with_block_tokens(1), window(16, 128)];
@@ -101,7 +101,7 @@ fn null_entries_do_not_hide_a_boundary() {
     assert_eq!(oracle.serve(&tokens(1, 400)), 384);
 }
 
-/// B15: vllm#38715, #41838.
+/// vllm#38715, #41838.
 #[test]
 fn visibility_is_a_setting() {
     let hit = |groups, visibility| {
@@ -120,7 +120,7 @@ fn visibility_is_a_setting() {
     assert_eq!(hit(vec![full(16), state()], Visibility::SameStream), 0);
 }
 
-/// C9, C12: CVE-2025-46570; mistral.rs' adapter generations.
+/// CVE-2025-46570; mistral.rs' adapter generations.
 #[test]
 fn tenants_and_generations_do_not_share() {
     let mut oracle = oracle(vec![full(16)], 16);

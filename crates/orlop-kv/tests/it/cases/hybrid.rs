@@ -39,7 +39,7 @@ fn serve(pool: &mut KvPool, prompt: &[u32], drafts: u32) -> u32 {
     admission.hit
 }
 
-/// D1: vllm#45238; J3: with the end of the prompt and the junction alone, the third request hits.
+/// vllm#45238; with the end of the prompt and the junction alone, the third request hits.
 #[test]
 fn a_junction_becomes_a_checkpoint_for_the_third_request() {
     for (policy, second) in [(EVERY_512, 1024), (CheckpointPolicy::default(), 0)] {
@@ -49,7 +49,7 @@ fn a_junction_becomes_a_checkpoint_for_the_third_request() {
     }
 }
 
-/// D2: vllm#40696, #53749.
+/// vllm#40696, #53749.
 #[test]
 fn a_prefix_shorter_than_a_block_is_reused() {
     let mut oracle = oracle(vec![full(528), state()], 64);
@@ -59,14 +59,14 @@ fn a_prefix_shorter_than_a_block_is_reused() {
     assert_eq!(stats.missed_tokens(MissCause::NoCheckpoint), 700);
 }
 
-/// D3: vllm#48401.
+/// vllm#48401.
 #[test]
 fn a_block_longer_than_the_context_does_not_prevent_reuse() {
     let mut pool = builder(vec![full(8320), state()], 64).build_detached().unwrap();
     assert_eq!([serve(&mut pool, &tokens(1, 3000), 0), serve(&mut pool, &tokens(1, 3000), 0)], [0, 2992]);
 }
 
-/// D5: vllm#48435.
+/// vllm#48435.
 #[test]
 fn tails_of_windows_are_not_the_first_to_go() {
     let groups = || vec![LayerGroup::full("full", 10, ENTRY), LayerGroup::window("window", 50, ENTRY, 1024)];
@@ -81,7 +81,7 @@ fn tails_of_windows_are_not_the_first_to_go() {
     }
 }
 
-/// D7: vllm#42948, vllm-ascend#16270. A window in every layer, and entries for 4 and for 128 tokens.
+/// vllm#42948, vllm-ascend#16270. A window in every layer, and entries for 4 and for 128 tokens.
 #[test]
 fn groups_with_many_ratios_keep_what_they_need() {
     let groups = vec![
@@ -107,7 +107,7 @@ fn groups_with_many_ratios_keep_what_they_need() {
     assert!(serve(&mut pool, &tokens(2, 2048), 0) >= 1536);
 }
 
-/// D10, D11: sglang#35515, llama.cpp#24055. `verify` fails if something is cached that no hit can reach.
+/// sglang#35515, llama.cpp#24055. `verify` fails if something is cached that no hit can reach.
 #[test]
 fn a_branch_without_its_tail_is_not_cached_at_all() {
     for tail in [window(64, 16), state()] {
@@ -127,7 +127,7 @@ fn a_branch_without_its_tail_is_not_cached_at_all() {
     assert_eq!(oracle.books().cached_bytes, 0);
 }
 
-/// D13: sglang#34870.
+/// sglang#34870.
 #[test]
 fn the_live_tail_reaches_back_from_the_last_boundary() {
     let groups = vec![full(64), window(127, 64)];
@@ -145,7 +145,7 @@ fn the_live_tail_reaches_back_from_the_last_boundary() {
     assert_eq!(oracle.serve(&tokens(1, 1023)), 960);
 }
 
-/// D15: sglang#8649.
+/// sglang#8649.
 #[test]
 fn each_group_keeps_by_its_own_rule() {
     let chunked = LayerGroup::chunked("chunked", 1, ENTRY, 512);
@@ -161,7 +161,7 @@ fn each_group_keeps_by_its_own_rule() {
     assert_eq!([first(0), first(1), first(2)], [0, 2992 - 1024 + 16 - 16, 2560]);
 }
 
-/// D16: tt-xla#5834.
+/// tt-xla#5834.
 #[test]
 fn a_long_window_costs_what_its_tokens_cost() {
     let mut oracle = oracle(vec![window(1024, 16)], 8);
@@ -173,7 +173,7 @@ fn a_long_window_costs_what_its_tokens_cost() {
     assert!(matches!(verdict, orlop_kv::AdmissionVerdict::Never { need: 9, pool: 8 }), "{verdict:?}");
 }
 
-/// D17: layers that share another layer's memory.
+/// Layers that share another layer's memory.
 #[test]
 fn shared_layers_are_counted_once() {
     let alone = KvGeometry::new(vec![LayerGroup::full("full", 3, 2048)]).unwrap();
@@ -183,7 +183,7 @@ fn shared_layers_are_counted_once() {
     assert!(shared.arena(0, 3, 0).is_none(), "the table is the owner's");
 }
 
-/// E2, E7: vllm#44082, sglang#32459.
+/// vllm#44082, sglang#32459.
 #[test]
 fn drafts_do_not_cost_reuse() {
     let hits = |drafts| {

@@ -4,7 +4,7 @@ use super::{branch, builder, free, full, oracle, state, tokens, window};
 use crate::oracle::Oracle;
 use orlop_kv::{AdmissionRequest, KvError};
 
-/// A1: vllm#46283.
+/// vllm#46283.
 #[test]
 fn a_load_that_is_lost_holds_its_pages_until_its_lease_ends() {
     let mut oracle = oracle(vec![full(16)], 16);
@@ -22,7 +22,7 @@ fn a_load_that_is_lost_holds_its_pages_until_its_lease_ends() {
     assert_eq!((stats.late_completions, stats.expired_leases, stats.cached_units), (1, 1, 0));
 }
 
-/// A2, F9: vllm#44100, Mooncake#3599.
+/// vllm#44100, Mooncake#3599.
 #[test]
 fn probes_pin_nothing_and_keep_nothing_alive() {
     let mut oracle = oracle(vec![full(16)], 101);
@@ -43,7 +43,7 @@ fn probes_pin_nothing_and_keep_nothing_alive() {
     assert_eq!(oracle.books().cached_units, 1);
 }
 
-/// A4: TensorRT-LLM#15018.
+/// TensorRT-LLM#15018.
 #[test]
 fn blocks_of_a_sequence_that_was_dropped_before_they_settled_are_never_found() {
     let mut oracle = oracle(vec![full(16)], 3);
@@ -57,7 +57,7 @@ fn blocks_of_a_sequence_that_was_dropped_before_they_settled_are_never_found() {
     assert_eq!(oracle.serve(&tokens(1, 48)), 0);
 }
 
-/// A5: vllm#52211.
+/// vllm#52211.
 #[test]
 fn a_store_outlives_its_sequence() {
     let mut oracle = oracle(vec![full(16)], 4);
@@ -74,7 +74,7 @@ fn a_store_outlives_its_sequence() {
     oracle.prefill(at).unwrap();
 }
 
-/// F1: vllm#45704.
+/// vllm#45704.
 #[test]
 fn a_store_takes_settled_tokens_only() {
     let mut oracle = oracle(vec![full(16)], 4);
@@ -87,7 +87,7 @@ fn a_store_takes_settled_tokens_only() {
     assert!(oracle.pool.begin_store(&oracle.running[at].handle, 32, 1_000).is_ok());
 }
 
-/// A6: unified-cache-management#1053.
+/// unified-cache-management#1053.
 #[test]
 fn a_window_returns_each_page_once() {
     let mut oracle = oracle(vec![window(64, 16)], 20);
@@ -110,7 +110,7 @@ fn a_window_returns_each_page_once() {
     assert_eq!(free(&mut oracle), 20);
 }
 
-/// A8: omlx#2180.
+/// omlx#2180.
 #[test]
 fn what_was_restored_stays_when_an_extension_fails() {
     let mut oracle = oracle(vec![full(16)], 45);
@@ -126,7 +126,7 @@ fn what_was_restored_stays_when_an_extension_fails() {
     oracle.settle();
 }
 
-/// F2, F14: vllm#47282, vllm#45096. With a state, every page is written in every step.
+/// vllm#47282, vllm#45096. With a state, every page is written in every step.
 #[test]
 fn a_load_waits_for_the_steps_that_still_use_a_page() {
     let mut paged = oracle(vec![full(16)], 4);
@@ -159,7 +159,7 @@ fn a_load_waits_for_the_steps_that_still_use_a_page() {
     assert!(states.admit(&tokens(2, 64), 1).is_ok());
 }
 
-/// F6: sglang#26728.
+/// sglang#26728.
 #[test]
 fn a_page_under_a_ticket_is_not_evicted() {
     let mut oracle = oracle(vec![full(16)], 8);
@@ -176,7 +176,7 @@ fn a_page_under_a_ticket_is_not_evicted() {
     assert_eq!(oracle.books().in_flight_bytes, 0);
 }
 
-/// F7: vllm-omni#6442.
+/// vllm-omni#6442.
 #[test]
 fn a_discarded_cache_is_not_hit_and_says_so() {
     let mut oracle = Oracle::new(builder(vec![full(16), state()], 16).events(true));
@@ -195,7 +195,7 @@ fn a_discarded_cache_is_not_hit_and_says_so() {
     assert_eq!(oracle.serve(&tokens(1, 64)), 0);
 }
 
-/// B11: TensorRT-LLM#12306.
+/// TensorRT-LLM#12306.
 #[test]
 fn a_shared_partial_block_is_copied_before_it_is_written() {
     let mut oracle = Oracle::new(builder(vec![full(32)], 16).match_unit(4));

@@ -7,7 +7,7 @@ use orlop_context::Context;
 use orlop_core::{Device, MemoryKind};
 use orlop_kv::{AdmissionRequest, AdmissionVerdict, KvGeometry, KvPool, LayerGroup};
 
-/// H1, H4: vllm#43736, vllm-ascend#16639.
+/// vllm#43736, vllm-ascend#16639.
 #[test]
 fn a_hit_is_counted_once_per_request_in_tokens() {
     let mut oracle = oracle(vec![full(16), window(64, 16), state()], 256);
@@ -27,7 +27,7 @@ fn a_hit_is_counted_once_per_request_in_tokens() {
     assert_eq!(after.hit_tokens - before.hit_tokens, 400);
 }
 
-/// H8: vllm#40692; J2: two arenas under one id. No two arenas share a byte, and every id is in range.
+/// vllm#40692; two arenas under one id. No two arenas share a byte, and every id is in range.
 #[test]
 fn arenas_tile_the_pool() {
     let groups = vec![
@@ -58,7 +58,7 @@ fn arenas_tile_the_pool() {
     assert_eq!(pool.page_ids(3), 0);
 }
 
-/// I2, I3: vllm#51752, vllm#23974.
+/// vllm#51752, vllm#23974.
 #[test]
 fn stages_have_the_same_ids() {
     let stage = |windows| {
@@ -83,7 +83,7 @@ fn stages_have_the_same_ids() {
     assert_eq!(geometry.unwrap().parts(1), 0);
 }
 
-/// I5: vllm#42895.
+/// vllm#42895.
 #[test]
 fn transfers_name_tokens() {
     let mut oracle = oracle(vec![full(16)], 16);
@@ -98,7 +98,7 @@ fn transfers_name_tokens() {
     assert_eq!((indptr[1], last[0]), (13, 8));
 }
 
-/// J3: Kimi-K3's states.
+/// Kimi-K3's states.
 #[test]
 fn states_are_counted_in_the_same_bytes() {
     let geometry = KvGeometry::new(vec![
@@ -108,6 +108,49 @@ fn states_are_counted_in_the_same_bytes() {
     .unwrap();
     assert_eq!(geometry.page_bytes(1) * u64::from(geometry.parts(1)), 464_633_856);
     assert!(geometry.large_page_bytes() < 32 << 20, "{}", geometry.large_page_bytes());
+}
+
+/// Decode-context shards: a block covers their multiple of its tokens (dynamo#13653).
+#[test]
+fn shards_divide_tokens_and_bytes() {
+    let whole = LayerGroup::full("full", 1, 2 * ENTRY);
+    let sharded = whole.clone().with_shards(2, 2);
+    let geometry = KvGeometry::new(vec![sharded]).unwrap();
+    assert_eq!((geometry.groups()[0].span(), geometry.page_bytes(0)), (32, 16 * ENTRY));
+    let mut pool = KvPool::builder(geometry).large_pages(4).build_detached().unwrap();
+    let prompt = tokens(1, 100);
+    let admission = pool.admit(&AdmissionRequest::new(Oracle::fields(), &prompt, 1)).unwrap();
+    pool.append(&admission.sequence, 100).unwrap();
+    let mut slots = [0; 4];
+    pool.write_slot_mapping(&admission.sequence, 0, 0, 30..34, &mut slots).unwrap();
+    let [first, second] = [slots[0] / 16, slots[2] / 16];
+    assert_eq!(slots, [first * 16 + 15, first * 16 + 15, second * 16, second * 16]);
+    assert!(KvGeometry::new(vec![whole.with_shards(3, 1)]).is_err());
+}
+
+/// No request makes the pool panic, or reserve memory that it does not need.
+#[test]
+fn extreme_requests_get_an_answer() {
+    let mut oracle = oracle(vec![window(16, 16)], 8);
+    let prompt = tokens(1, 20);
+    let base = AdmissionRequest::new(Oracle::fields(), &prompt, u32::MAX);
+    for request in [
+        AdmissionRequest { chunk: Some(16), ..base },
+        AdmissionRequest { prompt: &[], max_new: 0, ..base },
+        AdmissionRequest { drafts: u32::MAX, ..base },
+        AdmissionRequest { chunk: Some(0), recompute: u32::MAX, encoder_tokens: u32::MAX, ..base },
+        AdmissionRequest { lifetime: Some(u64::MAX), priority: 255, ..base },
+    ] {
+        let verdict = oracle.pool.can_admit(&request);
+        let admitted = oracle.admit_by(&request);
+        assert_eq!(matches!(verdict, AdmissionVerdict::Now { .. }), admitted.is_ok(), "{verdict:?}");
+        if let Ok(at) = admitted {
+            assert!(oracle.pool.append(&oracle.running[at].handle, u32::MAX).is_err());
+            oracle.drop_sequence(at);
+        }
+    }
+    let mix = [orlop_kv::LengthMix { prompt: u32::MAX, max_new: u32::MAX, weight: u32::MAX }];
+    assert!(oracle.pool.capacity(&mix) < 100 * 16);
 }
 
 /// The pool's bytes are KV memory of the context that it was built in.

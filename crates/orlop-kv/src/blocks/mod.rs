@@ -2,15 +2,8 @@
 //!
 //! A block is *used* by sequences, *pinned* by these, by steps in flight and by tickets, and *cached* by the
 //! index. Its pages are live as long as it is pinned, idle while only the index has it, and free afterwards.
-//!
-//! # Pledges
-//!
-//! A sequence is pledged the pages that it may still need. A block that it allocates is taken from its
-//! pledge, and it is the block's *owner*; when the block is no longer live, the owner gets its pages back. If
-//! the owner lets go of a block of a rolling group (a window, a chunk, a state) that another sequence still
-//! uses, the owner gets the pages back at once and the block is an *orphan*: the other sequence was pledged a
-//! block of its own for it, so the sum of the pledges is too high by its pages. Hence what must remain
-//! available is the pledges less the orphans.
+
+mod pledges;
 
 use crate::geometry::{GroupKind, KvGeometry};
 use crate::pages::{LargePages, NO_OWNER, NULL};
@@ -157,59 +150,6 @@ impl Blocks {
     pub(crate) fn block_bytes(&self, group: usize) -> u64 {
         let (class, parts) = self.class_and_parts(group);
         if parts == 0 { 0 } else { self.pages.classes()[class].bytes * parts }
-    }
-
-    /// Makes room for the lists and pledges of an owner.
-    pub(crate) fn add_owner(&mut self, owner: u32) {
-        self.pages.add_owner(owner);
-        let needed = (owner as usize + 1) * self.pledged.len();
-        if self.pledges.len() < needed {
-            self.pledges.resize(needed, 0);
-            self.generations.resize(owner as usize + 1, 0);
-        }
-    }
-
-    /// Pledges pages by class.
-    pub(crate) fn pledge(&mut self, owner: u32, pages: &[u64]) {
-        let start = owner as usize * self.pledged.len();
-        for (class, &pages) in pages.iter().enumerate() {
-            self.pledges[start + class] += pages;
-            self.pledged[class] += pages;
-        }
-    }
-
-    /// Takes back what remains of a pledge: the owner's sequence has ended.
-    pub(crate) fn end_pledge(&mut self, owner: u32) {
-        let generation = &mut self.generations[owner as usize];
-        *generation = generation.wrapping_add(1);
-        let start = owner as usize * self.pledged.len();
-        for (pledge, total) in self.pledges[start..].iter_mut().zip(&mut self.pledged) {
-            *total -= std::mem::take(pledge);
-        }
-    }
-
-    /// Writes to `needs` the pages that must remain available if `owner` takes `pages` besides.
-    pub(crate) fn demand(&self, owner: u32, pages: &[u64], needs: &mut Vec<u64>) {
-        needs.clear();
-        let start = owner as usize * self.pledged.len();
-        for (class, &pages) in pages.iter().enumerate() {
-            let rest = self.pledged[class] - pages.min(self.pledges[start + class]);
-            needs.push(pages + rest.saturating_sub(self.orphans[class]));
-        }
-    }
-
-    fn credit(&mut self, group: usize, owner: u32) {
-        let (class, parts) = self.class_and_parts(group);
-        self.pledges[owner as usize * self.pledged.len() + class] += parts;
-        self.pledged[class] += parts;
-    }
-
-    fn charge(&mut self, group: usize, owner: u32) {
-        let (class, parts) = self.class_and_parts(group);
-        let pledge = &mut self.pledges[owner as usize * self.pledged.len() + class];
-        let taken = parts.min(*pledge);
-        *pledge -= taken;
-        self.pledged[class] -= taken;
     }
 
     /// Allocates a block for a sequence, without evicting. `needs` are the pages by class that must be

@@ -4,10 +4,11 @@
 //! on another stream, write at once. So a page that is handed out too early is written under a step that
 //! still reads it, and the step finds a wrong stamp.
 
-use crate::stamps::{first_attended, stamp};
+mod trace;
+
 use orlop_kv::{
-    Admission, AdmissionRequest, ChainFields, GroupKind, KvError, KvPool, KvPoolBuilder, KvStats, PageCopy,
-    Sequence, StepId, Tenant, TicketId,
+    Admission, AdmissionRequest, ChainFields, KvError, KvPool, KvPoolBuilder, KvStats, PageCopy, Sequence,
+    StepId, Tenant, TicketId,
 };
 use std::collections::VecDeque;
 
@@ -37,6 +38,8 @@ pub(crate) struct Running {
     /// Tokens scheduled in the open step.
     pub(crate) scheduled: u32,
     pub(crate) hit: u32,
+    /// A load in flight, and the length before it.
+    load: Option<(TicketId, u32)>,
 }
 
 #[derive(Debug)]
@@ -45,6 +48,7 @@ pub(crate) struct Oracle {
     memory: Vec<u64>,
     in_flight: VecDeque<Launch>,
     pub(crate) running: Vec<Running>,
+    now: u64,
 }
 
 impl Oracle {
@@ -52,7 +56,7 @@ impl Oracle {
         let mut pool = builder.build_detached().unwrap();
         let words = pool.stats().total_bytes / 8;
         let memory = vec![POISON; usize::try_from(words).unwrap()];
-        Self { pool, memory, in_flight: VecDeque::new(), running: Vec::new() }
+        Self { pool, memory, in_flight: VecDeque::new(), running: Vec::new(), now: 0 }
     }
 
     pub(crate) fn fields() -> ChainFields<'static> {
@@ -79,6 +83,7 @@ impl Oracle {
             launched: hit,
             scheduled: hit,
             hit,
+            load: None,
         });
         self.check();
         Ok(self.running.len() - 1)
@@ -171,7 +176,7 @@ impl Oracle {
         };
         let Running { ref tokens, launched, scheduled, hit, .. } = *parent;
         let tokens = tokens.clone();
-        self.running.push(Running { handle, tokens, launched, scheduled, hit });
+        self.running.push(Running { handle, tokens, launched, scheduled, hit, load: None });
         self.check();
         Ok(self.running.len() - 1)
     }
@@ -209,109 +214,6 @@ impl Oracle {
         self.in_flight.push_back(Launch { step, copies, poison, reads_before, writes, reads_after });
         self.check();
         step
-    }
-
-    /// Lists the slots that a sequence's tokens from `from` to `to` read and write.
-    fn trace(
-        &self,
-        at: usize,
-        from: u32,
-        to: u32,
-        reads_before: &mut Vec<(u64, u64)>,
-        writes: &mut Vec<(u64, u64)>,
-        reads_after: &mut Vec<(u64, u64)>,
-    ) {
-        let sequence = &self.running[at];
-        let tokens = &sequence.tokens;
-        let geometry = self.pool.geometry();
-        for (group, spec) in geometry.groups().iter().enumerate() {
-            for layer in 0..spec.layers {
-                let of = |position| stamp(tokens, position, group, layer);
-                match spec.kind {
-                    GroupKind::Cross => {}
-                    GroupKind::State => {
-                        let slots = self.state_slots(&sequence.handle, group, layer);
-                        // An optional state begins anew after a hit.
-                        let is_new = spec.optional && from.is_multiple_of(self.pool.match_unit());
-                        if from > 0 && !is_new {
-                            reads_before.extend(slots.iter().map(|&slot| (slot, of(from - 1))));
-                        }
-                        writes.extend(slots.iter().map(|&slot| (slot, of(to - 1))));
-                    }
-                    _ => {
-                        let ratio = if let GroupKind::Compressed { ratio } = spec.kind { ratio } else { 1 };
-                        let ends = |position: &u32| (position + 1).is_multiple_of(ratio);
-                        for position in (from..to).filter(ends) {
-                            let slots = self.slots(&sequence.handle, group, layer, position).unwrap();
-                            writes.extend(slots.into_iter().map(|slot| (slot, of(position))));
-                        }
-                        let sinks = if let GroupKind::Window { sinks, .. } = spec.kind { sinks } else { 0 };
-                        let first = first_attended(spec.kind, from);
-                        for position in (0..sinks.min(first)).chain(first..to).filter(ends) {
-                            let slots = self.slots(&sequence.handle, group, layer, position);
-                            let slots = slots.unwrap_or_else(|| panic!("{spec:?} lost token {position}"));
-                            reads_after.extend(slots.into_iter().map(|slot| (slot, of(position))));
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Returns the words of a token's entries, one for each arena.
-    fn slots(&self, sequence: &Sequence, group: usize, layer: u32, position: u32) -> Option<Vec<u64>> {
-        let geometry = self.pool.geometry();
-        let spec = &geometry.groups()[group];
-        let mut slots = Vec::new();
-        for arena in 0..spec.arenas.len() {
-            let view = geometry.arena(group, layer, arena).unwrap();
-            let (len, _) = self.pool.len(sequence).unwrap();
-            let mut row = vec![NULL; len.div_ceil(spec.span()) as usize];
-            let entries = self.pool.write_block_table(sequence, group, view.part, NULL, &mut row).unwrap();
-            let index = position / spec.span();
-            let page = row[..entries].get(index as usize).copied().filter(|&page| page != NULL)?;
-            assert!(page < self.pool.page_ids(group));
-            let ratio = if let GroupKind::Compressed { ratio } = spec.kind { ratio } else { 1 };
-            let slot = u64::from(position % spec.span() / ratio);
-            let entry = spec.arenas[arena].bytes;
-            slots.push((view.base + u64::from(page) * view.stride + slot * entry) / 8);
-        }
-        Some(slots)
-    }
-
-    fn state_slots(&self, sequence: &Sequence, group: usize, layer: u32) -> Vec<u64> {
-        let view = self.pool.geometry().arena(group, layer, 0).unwrap();
-        let page = self.pool.state_page(sequence, group, view.part).unwrap().unwrap();
-        let start = (view.base + u64::from(page) * view.stride) / 8;
-        (start..start + view.bytes / 8).collect()
-    }
-
-    fn page_slots(&self, group: usize, part: u32, page: u32) -> Vec<u64> {
-        let geometry = self.pool.geometry();
-        let (bytes, _) = (geometry.page_bytes(group), part);
-        let start = u64::from(page) * bytes / 8;
-        (start..start + bytes / 8).collect()
-    }
-
-    fn copied_slots(&self, copy: &PageCopy) -> Vec<(u64, u64)> {
-        let geometry = self.pool.geometry();
-        let spec = &geometry.groups()[copy.group];
-        let ratio = if let GroupKind::Compressed { ratio } = spec.kind { ratio } else { 1 };
-        let mut slots = Vec::new();
-        for layer in 0..spec.layers {
-            for (arena, entry) in spec.arenas.iter().enumerate() {
-                let view = geometry.arena(copy.group, layer, arena).unwrap();
-                if view.part != copy.part {
-                    continue;
-                }
-                let bytes = entry.bytes * u64::from(copy.tokens / ratio);
-                let (from, to) = (u64::from(copy.from) * view.stride, u64::from(copy.to) * view.stride);
-                slots.extend(
-                    (0..bytes / 8).map(|at| ((view.base + from) / 8 + at, (view.base + to) / 8 + at)),
-                );
-            }
-        }
-        slots
     }
 
     /// Runs the oldest step in flight, and settles it.
@@ -378,10 +280,36 @@ impl Oracle {
         for (slot, value) in writes {
             self.write(slot, value);
         }
+        self.running[at].load = Some((ticket, from));
         self.running[at].scheduled += tokens;
         self.running[at].launched += tokens;
         self.check();
         Ok(ticket)
+    }
+
+    /// Completes or cancels the load of a sequence, if it has one.
+    pub(crate) fn end_load(&mut self, at: usize, is_complete: bool) {
+        let Some((ticket, before)) = self.running[at].load.take() else { return };
+        if is_complete {
+            self.pool.complete(ticket).unwrap();
+        } else {
+            self.pool.cancel(ticket).unwrap();
+            (self.running[at].scheduled, self.running[at].launched) = (before, before);
+        }
+        self.check();
+    }
+
+    /// Lets time pass: leases that end take their loads back.
+    pub(crate) fn pass_time(&mut self, ms: u64) {
+        self.now += ms;
+        self.pool.set_time(self.now);
+        for sequence in &mut self.running {
+            let Some((_, before)) = sequence.load else { continue };
+            if self.pool.len(&sequence.handle).unwrap().0 == before {
+                (sequence.load, sequence.scheduled, sequence.launched) = (None, before, before);
+            }
+        }
+        self.check();
     }
 
     fn word(&self, slot: u64) -> u64 {
