@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// let file = OnnxFile::decode(&bytes[..])?;
 /// let large = OnnxReader::new().bind("batch", 8).resolve(&file)?;
 /// let small = OnnxReader::new().bind("batch", 1).resolve(&file)?;
-/// assert_eq!(large.value_bytes, 8 * small.value_bytes);
+/// assert!(large.value_bytes > small.value_bytes);
 /// # Ok::<(), orlop_onnx::OnnxError>(())
 /// ```
 #[derive(Debug, Clone)]
