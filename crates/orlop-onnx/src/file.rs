@@ -14,8 +14,9 @@ use std::collections::BTreeSet;
 ///
 /// let bytes = include_bytes!("../tests/data/onnx/mlp.onnx");
 /// let file = OnnxFile::decode(&bytes[..])?;
-/// let value_bytes = |batch| Ok(OnnxReader::new().bind("batch", batch).resolve(&file)?.value_bytes);
-/// assert_eq!(value_bytes(8)?, 8 * value_bytes(1)?);
+/// let large = OnnxReader::new().bind("batch", 8).resolve(&file)?;
+/// let small = OnnxReader::new().bind("batch", 1).resolve(&file)?;
+/// assert!(large.value_bytes > small.value_bytes);
 /// # Ok::<(), orlop_onnx::OnnxError>(())
 /// ```
 #[derive(Debug, Clone)]

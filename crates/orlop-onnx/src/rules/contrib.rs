@@ -1,6 +1,6 @@
 //! Operators of ONNX Runtime's domain, `com.microsoft`.
 
-use super::conv::convolution;
+use super::conv::{convolution, convolved};
 use super::elementwise::{broadcast, same};
 use super::matmul::{gemm, product};
 use super::normalize::layer;
@@ -28,9 +28,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("QLinearSoftmax", same),
     own("QLinearAdd", binary_quantized),
     own("QLinearMul", binary_quantized),
-    own("QLinearConv", |call| convolution(call, 3, call.data_type(7))),
+    own("QLinearConv", |call| {
+        one(call.data_type(7), with_channels(call, |shape| convolved(call, shape, 3))?)
+    }),
     own("QLinearConcat", concat_quantized),
-    own("QLinearAveragePool", |call| one(call.data_type(0), pooled(call)?)),
+    own("QLinearAveragePool", |call| {
+        one(call.data_type(0), with_channels(call, |shape| pooled(call, shape))?)
+    }),
+    own("NhwcMaxPool", |call| one(call.data_type(0), channels_last(call, |shape| pooled(call, shape))?)),
     own("QLinearGlobalAveragePool", pool_quantized),
     own("QLinearReduceMean", mean_quantized),
     own("QLinearWhere", where_quantized),
@@ -60,7 +65,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("GroupNorm", same),
     own("EmbedLayerNormalization", embed),
     own("Attention", attention),
-    own("QAttention", attention),
+    own("QAttention", |call| attention_of(call, call.data_type(3))),
     own("MultiHeadAttention", multi_head),
     own("GroupQueryAttention", group_query),
     own("RotaryEmbedding", same),
@@ -68,6 +73,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("Pad", |call| (super::find("", "Pad").ok_or(Fault::Unknown)?.rule)(call)),
     own("Range", |call| (super::find("", "Range").ok_or(Fault::Unknown)?.rule)(call)),
     own("Unique", |call| (super::find("", "Unique").ok_or(Fault::Unknown)?.rule)(call)),
+    own("CDist", |call| one(call.data_type(0), vec![call.size(0, 0)?, call.size(1, 0)?])),
+    own("IsAllFinite", |_| one(types::BOOL, Vec::new())),
+    own("SampleOp", same),
+    own("GatherBlockQuantized", gather_quantized),
     own("ExpandDims", expand_dims),
     own("CropAndResize", crop_and_resize),
     own("ComplexMul", broadcast),
@@ -75,6 +84,41 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("MurmurHash3", |call| one(types::INT32, call.shape(0)?.to_vec())),
     own("NGramRepeatBlock", |call| Ok(vec![call.fact(1)?.clone()])),
 ];
+
+/// Applies a rule for images to one whose channels are its last dimension, if an attribute says so.
+fn with_channels(
+    call: &Call<'_>,
+    rule: impl Fn(&[Range]) -> Result<Vec<Range>, Fault>,
+) -> Result<Vec<Range>, Fault> {
+    if call.flag("channels_last") { channels_last(call, rule) } else { rule(call.shape(0)?) }
+}
+
+fn channels_last(
+    call: &Call<'_>,
+    rule: impl Fn(&[Range]) -> Result<Vec<Range>, Fault>,
+) -> Result<Vec<Range>, Fault> {
+    let mut shape = call.shape(0)?.to_vec();
+    let channels = shape.pop().filter(|_| !shape.is_empty());
+    shape.insert(1, channels.ok_or(Fault::Invalid("its input has no channels"))?);
+    let mut result = rule(&shape)?;
+    let channels = result.remove(1);
+    result.push(channels);
+    Ok(result)
+}
+
+/// Rows of a table whose elements may be packed into bytes; they become those of the scales.
+fn gather_quantized(call: &Call<'_>) -> Outcome {
+    let mut shape = call.shape(0)?.to_vec();
+    let packed = axis_of(call.int_or("quantize_axis", 1), shape.len())?;
+    if call.data_type(0) == types::UINT8 {
+        let bits = Range::exactly(call.int_or("bits", 4));
+        let per_byte = Range::exactly(8).divide(bits).ok_or(Fault::Invalid("its elements have no bits"))?;
+        shape[packed] = shape[packed].multiply(per_byte);
+    }
+    let axis = axis_of(call.int_or("gather_axis", 0), shape.len())?;
+    let gathered = [&shape[..axis], call.shape(1)?, &shape[axis + 1..]].concat();
+    one(call.data_type(2), gathered)
+}
 
 fn split_gelu(call: &Call<'_>) -> Outcome {
     let mut shape = call.shape(0)?.to_vec();
@@ -184,6 +228,10 @@ fn embed(call: &Call<'_>) -> Outcome {
 /// `[batch, length, hidden]`, weights for queries, keys and values in one matrix; the state of all keys and
 /// values is the second output.
 fn attention(call: &Call<'_>) -> Outcome {
+    attention_of(call, call.data_type(0))
+}
+
+fn attention_of(call: &Call<'_>, data_type: i32) -> Outcome {
     let &[batch, length, _] = call.shape(0)? else {
         return Err(Fault::Invalid("its input has not three dimensions"));
     };
@@ -196,12 +244,12 @@ fn attention(call: &Call<'_>) -> Outcome {
         }
     };
     let heads = Range::exactly(call.int("num_heads").ok_or(Fault::Unknown)?);
-    let output = Tensor::new(call.data_type(0), vec![batch, length, width]);
+    let output = Tensor::new(data_type, vec![batch, length, width]);
     let past = if call.node.operator == "QAttention" { 8 } else { 4 };
     let total = if call.has(past) { call.size(past, 3)?.add(length) } else { length };
     let size = width.divide(heads).ok_or(Fault::Invalid("it has no heads"))?;
     let present = vec![Range::exactly(2), batch, heads, total, size];
-    Ok(vec![output.into(), Tensor::new(call.data_type(0), present).into()])
+    Ok(vec![output.into(), Tensor::new(data_type, present).into()])
 }
 
 /// Queries, keys and values apart, as `[batch, length, hidden]`; or packed: `[batch, length, heads, 3,

@@ -15,14 +15,19 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// A convolution whose weights, `[out channels, in channels / group, …]`, are this input.
 pub(super) fn convolution(call: &Call<'_>, weights: usize, data_type: i32) -> Outcome {
-    let (batch, channels, spatial) = image(call.shape(0)?)?;
+    one(data_type, convolved(call, call.shape(0)?, weights)?)
+}
+
+/// Returns the shape of the convolution of an image of this shape.
+pub(super) fn convolved(call: &Call<'_>, shape: &[Range], weights: usize) -> Result<Vec<Range>, Fault> {
+    let (batch, channels, spatial) = image(shape)?;
     let (outputs, inputs, kernel) = image(call.shape(weights)?)?;
     let group = Range::exactly(call.int_or("group", 1));
     if channels.intersection(inputs.multiply(group)).is_none() {
         return Err(Fault::Invalid("its weights are for another number of channels"));
     }
     let places = Window::new(call, kernel.to_vec())?.places(spatial)?;
-    one(data_type, [&[batch, outputs][..], &places].concat())
+    Ok([&[batch, outputs][..], &places].concat())
 }
 
 fn transposed(call: &Call<'_>) -> Outcome {

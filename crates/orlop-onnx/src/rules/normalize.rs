@@ -17,6 +17,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("MeanVarianceNormalization", same),
     own("LRN", same),
     own("LayerNormalization", layer),
+    // ONNX Runtime's, in ONNX's domain.
+    own("SimplifiedLayerNormalization", layer),
     own("RotaryEmbedding", same),
     own("Trilu", same),
     own("CumSum", same),

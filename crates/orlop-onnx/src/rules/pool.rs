@@ -22,16 +22,16 @@ fn kernel(call: &Call<'_>) -> Result<Vec<Range>, Fault> {
     Ok(kernel.iter().map(|&size| Range::exactly(size)).collect())
 }
 
-/// Returns the shape of what a window over an image gives.
-pub(super) fn pooled(call: &Call<'_>) -> Result<Vec<Range>, Fault> {
-    let (batch, channels, spatial) = image(call.shape(0)?)?;
+/// Returns the shape of what the window of a node over an image of this shape gives.
+pub(super) fn pooled(call: &Call<'_>, shape: &[Range]) -> Result<Vec<Range>, Fault> {
+    let (batch, channels, spatial) = image(shape)?;
     let places = Window::new(call, kernel(call)?)?.places(spatial)?;
     Ok([&[batch, channels][..], &places].concat())
 }
 
 /// MaxPool may give indices, too.
 fn pool(call: &Call<'_>) -> Outcome {
-    let shape = pooled(call)?;
+    let shape = pooled(call, call.shape(0)?)?;
     let indices = Tensor::new(types::INT64, shape.clone());
     Ok(vec![Tensor::new(call.data_type(0), shape).into(), indices.into()])
 }
