@@ -6,12 +6,14 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `requests` | the way of a request and of a free |
+//! | `requests` | the way of a request |
+//! | `frees` | the way of a free |
 //! | `thread_cache` | each thread's free blocks, which it gets again without a lock |
 //! | `token`, `stream_mark` | what a record says of its block, and of the stream of its next one |
 //! | `engine_calls` | calls of the engine that are passed on |
 
 mod engine_calls;
+mod frees;
 mod requests;
 mod stream_mark;
 mod thread_cache;

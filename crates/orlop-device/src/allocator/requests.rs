@@ -1,16 +1,15 @@
-//! The way of a request and of a free through the locks.
+//! The way of a request through the locks.
 //!
-//! What a request needs that cached memory serves, and a free of a block that one stream used, is inlined;
-//! everything else is in functions of its own, so that the short way needs no space for it on the stack.
+//! What a request needs that cached memory serves is inlined; everything else is in functions of its own, so
+//! that the short way needs no space for it on the stack.
 
 use super::stream_mark::StreamMark;
-use super::thread_cache::{GivenBlock, SpilledBlocks};
 use super::token::Token;
 use super::{DeviceAllocator, Inner};
 use crate::backing::{BackingError, DeviceBacking};
-use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, SlowPath, prefetch};
+use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, SlowPath};
 use crate::error::DeviceError;
-use orlop_alloc::engine_support::{RecordSlab, guarded, trace_guarded};
+use orlop_alloc::engine_support::{guarded, trace_guarded};
 use orlop_alloc::{Error, OutOfMemory, Refusal, Request, Result, engine_support::RawBlock};
 use orlop_core::{Alignment, MemoryKind, StreamId};
 use orlop_sync::MutexGuard;
@@ -42,15 +41,6 @@ impl<B: DeviceBacking> Inner<B> {
         let (start, size, pool) = self.engine.extent(block);
         let raw = self.records.take(self.engine.chunks.address(), block.0);
         NewBlock { raw, block, start, size, mark: self.mark.of(sized.stream), pool }
-    }
-}
-
-impl<B: DeviceBacking> Inner<B> {
-    /// Takes back a block of a cache, which counted its free.
-    fn take_back_counted(&mut self, block: RawBlock) {
-        self.engine.free_counted(Token::of(&block).index());
-        // SAFETY: it is a block of this allocator, whose records are of this slab.
-        unsafe { self.records.give(block) };
     }
 }
 
@@ -151,138 +141,6 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let new = inner.describe(block, sized);
         drop(inner);
         self.hand_out(new, request, sized)
-    }
-
-    /// Takes back a block.
-    ///
-    /// # Safety
-    ///
-    /// [`Allocator::deallocate`](orlop_alloc::Allocator::deallocate).
-    #[inline(always)]
-    pub(super) unsafe fn take_back(&self, block: RawBlock) -> Result<()> {
-        let may_be_cached = Token::of(&block).may_be_cached() && !block.has_stream_uses();
-        let block = if may_be_cached && !self.captures.is_capturing() {
-            match self.caches.give(block) {
-                GivenBlock::Cached => return Ok(()),
-                GivenBlock::Spilled(blocks) => {
-                    self.take_back_spilled(blocks);
-                    return Ok(());
-                }
-                GivenBlock::Refused(block) => block,
-            }
-        } else {
-            block
-        };
-        // SAFETY: the block came from this allocator (guaranteed by the caller).
-        let (table, entry) = unsafe { RecordSlab::hints(&block) };
-        // While the record is not in the cache yet, and while the lock is taken.
-        prefetch(table, entry);
-        // `None`: the call came from `with_engine`, from the backing, or from what that reports.
-        let Some(mut inner) = self.inner.lock_unless_held() else {
-            self.take_back_later(block);
-            return Ok(());
-        };
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.take_back_locked(&mut inner, block) }
-    }
-
-    /// Takes back a block.
-    ///
-    /// # Safety
-    ///
-    /// [`Allocator::deallocate`](orlop_alloc::Allocator::deallocate).
-    #[inline(always)]
-    unsafe fn take_back_locked(&self, inner: &mut Inner<B>, block: RawBlock) -> Result<()> {
-        let index = Token::of(&block).index();
-        if block.has_stream_uses() {
-            self.record_uses(inner, DeviceBlock(index), &block)?;
-        }
-        if inner.engine.free_at(DeviceBlock(index), block.address()).is_err() {
-            return Err(foreign(&block));
-        }
-        // SAFETY: it is a block of this allocator, whose records are of this slab.
-        unsafe { inner.records.give(block) };
-        Ok(())
-    }
-
-    /// Keeps a block that is freed inside the engine's lock, until the lock is taken next.
-    #[cold]
-    fn take_back_later(&self, block: RawBlock) {
-        self.returned.lock().push(block);
-        // Relaxed: a hint; the blocks are behind a lock.
-        self.has_returned.store(true, Ordering::Relaxed);
-    }
-
-    /// Locks the engine, and takes back the blocks that waited for it.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner<B>> {
-        let mut inner = self.inner.lock();
-        // Relaxed: as above.
-        if self.has_returned.swap(false, Ordering::Relaxed) {
-            self.take_back_returned(&mut inner);
-        }
-        inner
-    }
-
-    #[cold]
-    fn take_back_returned(&self, inner: &mut Inner<B>) {
-        self.settle(inner);
-        let spilled = std::mem::take(&mut *self.spilled.lock());
-        spilled.into_iter().for_each(|block| inner.take_back_counted(block));
-        loop {
-            // Not locked meanwhile: a free can call the device, and what that reports can free more.
-            let Some(block) = self.returned.lock().pop() else { return };
-            let address = block.address();
-            // SAFETY: it was returned to this allocator, once.
-            if let Err(error) = unsafe { self.take_back_locked(inner, block) } {
-                trace_guarded(|| tracing::error!(%error, address, "a block leaked"));
-            }
-        }
-    }
-
-    /// Takes back blocks of a cache that was full.
-    #[inline(never)]
-    fn take_back_spilled(&self, blocks: SpilledBlocks) {
-        for block in blocks.iter().flatten() {
-            // SAFETY: it is a block of this allocator.
-            let (table, entry) = unsafe { RecordSlab::hints(block) };
-            prefetch(table, entry);
-        }
-        // `None`: as in `take_back`. Their frees are counted already.
-        let Some(mut inner) = self.inner.lock_unless_held() else {
-            self.spilled.lock().extend(blocks.into_iter().flatten());
-            self.has_returned.store(true, Ordering::Relaxed);
-            return;
-        };
-        self.caches.settle_own(|turnover| inner.engine.settle(turnover));
-        blocks.into_iter().flatten().for_each(|block| inner.take_back_counted(block));
-    }
-
-    /// Takes back the blocks of all caches.
-    pub(super) fn drain(&self, inner: &mut Inner<B>) {
-        let mut blocks = Vec::new();
-        self.caches.for_each(|cache| {
-            inner.engine.settle(&cache.take_turnover());
-            blocks.extend(cache.take_blocks());
-        });
-        // After the visit: what a call of the device reports may free more into this thread's cache.
-        blocks.into_iter().for_each(|block| inner.take_back_counted(block));
-    }
-
-    /// Tells the engine what all caches did.
-    pub(super) fn settle(&self, inner: &mut Inner<B>) {
-        self.caches.for_each(|cache| inner.engine.settle(&cache.take_turnover()));
-    }
-
-    /// Records the streams that used a block.
-    #[inline(never)]
-    fn record_uses(&self, inner: &mut Inner<B>, own: DeviceBlock, block: &RawBlock) -> Result<()> {
-        if !inner.engine.is_within(own, block.address()) {
-            return Err(foreign(block));
-        }
-        for stream in block.stream_uses() {
-            inner.engine.record_stream(own, self.device_stream(stream)).map_err(|_| foreign(block))?;
-        }
-        Ok(())
     }
 
     #[cold]
@@ -439,9 +297,4 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         }
         Error::OutOfMemory(Box::new(report))
     }
-}
-
-#[cold]
-fn foreign(block: &RawBlock) -> Error {
-    Error::ForeignPointer { address: block.ptr.as_ptr().addr() }
 }
