@@ -5,8 +5,8 @@
 //! of random sizes and replaces one at random each time. Once the bare engine, once through `dyn Allocator`
 //! with its handle. *Past the peak* does so until more is held than was ever in use, which is when an engine
 //! makes room before it grows, and prints how long single requests take from there on, the longest included.
-//! Beside them a chain of dependent reads at random places of a table as large as the engine's own records for
-//! a million blocks: what memory itself costs.
+//! Beside them a chain of dependent reads at random places of a table as large as the engine's own records
+//! for a million blocks: what memory itself costs.
 
 use criterion::{BatchSize, Criterion, Throughput};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
