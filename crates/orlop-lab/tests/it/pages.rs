@@ -1,7 +1,9 @@
 //! Histories to display, their pages on disk, and the duration of frames.
 
 use crate::browser::Browser;
-use orlop_lab::report::{ReportData, ReportRow};
+use orlop_lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
+use orlop_lab::report::{DeviceVerdict, ReportData, ReportRow};
+use orlop_lab::verdict::{RunVerdict, most_urgent_first};
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, SiteId};
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,6 +29,21 @@ impl Page {
             .what_if(rows)
             .write(file)
             .expect("a page");
+        Self { folder }
+    }
+
+    /// A page with the verdicts on all devices.
+    pub(crate) fn with_verdicts(history: &History) -> Self {
+        let mut infos = SnapshotInfo::of(history, SiteNaming::default()).devices;
+        most_urgent_first(&mut infos);
+        let verdict = |info: &DeviceInfo| DeviceVerdict {
+            device: info.device,
+            verdict: RunVerdict::of(info, None, "test.pickle"),
+        };
+        let verdicts: Vec<_> = infos.iter().map(verdict).collect();
+        let folder = tempfile::tempdir().expect("a directory");
+        let file = File::create(folder.path().join("report.html")).expect("a file");
+        ReportData::new(history).verdicts(&verdicts).write(file).expect("a page");
         Self { folder }
     }
 
