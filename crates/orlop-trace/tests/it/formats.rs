@@ -94,7 +94,7 @@ fn perfetto_output_is_no_profiler_trace() {
     let history = chrome::read_chrome(&example("profiler.json")[..]).unwrap();
     let mut json = Vec::new();
     perfetto::PerfettoWriter::new().blocks(true).write(&history, &mut json).unwrap();
-    assert!(chrome::read_chrome(&json[..]).unwrap().devices.is_empty());
+    assert!(matches!(chrome::read_chrome(&json[..]), Err(TraceError::NoMemoryEvents)));
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
     let entries = json["traceEvents"].as_array().unwrap();
     let live = entries.iter().rfind(|entry| entry["name"] == "live bytes" && entry["pid"] == 0).unwrap();

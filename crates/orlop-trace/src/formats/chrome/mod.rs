@@ -27,7 +27,7 @@
 //! bytes becomes one more block, at an address behind all others. So the live bytes after each event are
 //! those that the profiler counted. If it did not count, these blocks are missing.
 //!
-//! Profilers of 2021 recorded no addresses: see [`without_addresses`].
+//! Profilers of 2021 recorded no addresses: `without_addresses` has how frees then find their blocks.
 //!
 //! Segments are not recorded. The peak of reserved bytes is the largest `Total Reserved`:
 //! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events
