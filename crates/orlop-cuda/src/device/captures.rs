@@ -98,7 +98,11 @@ pub(crate) fn run_deferred_frees() {
         match free() {
             Ok(()) => {}
             Err(CudaError::Capturing { .. }) => free_after_capture(free),
-            Err(error) => trace_guarded(|| tracing::error!(%error, "device memory leaked")),
+            Err(error) => {
+                trace_guarded(|| tracing::error!(%error, "device memory leaked"));
+                // What it keeps may be memory that a stream still uses.
+                std::mem::forget(free);
+            }
         }
     }
 }

@@ -137,6 +137,8 @@ impl CudaDevice {
     pub fn block_of_slice<T: Send + fmt::Debug + 'static>(&self, mut slice: CudaSlice<T>) -> Result<Block> {
         device::run_deferred_frees();
         let stream = self.adopt_stream(slice.stream().clone())?;
+        // cudarc makes the stream wait for events from before the capture, which would end it.
+        self.state().enter()?.refuse_capturing(stream.handle(), "cuStreamWaitEvent")?;
         if !self.context().is_managing_stream_synchronization() {
             // While a context has one stream, cudarc does not know which streams use a slice.
             self.state().synchronize()?;

@@ -5,6 +5,9 @@ use super::{Framework, OutOfMemoryMessage};
 
 const START: &str = "ran out of memory trying to allocate ";
 
+/// The allocator's name is within this many bytes before it.
+const NAME: usize = 200;
+
 /// Returns the messages with their positions in the log. Each is followed by its dump.
 pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let starts: Vec<usize> = log.match_indices(START).map(|(at, _)| at).collect();
@@ -15,7 +18,11 @@ pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
 
 fn read(before: &str, text: &str) -> OutOfMemoryMessage {
     let mut message = OutOfMemoryMessage::new(Framework::Bfc);
+    let near = before.len().saturating_sub(NAME);
+    let near = (near..=before.len()).find(|&at| before.is_char_boundary(at)).unwrap_or(0);
     message.device = before
+        .get(near..)
+        .unwrap_or_default()
         .rsplit_once("Allocator (")
         .and_then(|(_, name)| name.split_once(')'))
         .map(|(name, _)| name.to_owned());

@@ -23,7 +23,13 @@ impl OutOfMemoryMessage {
     /// Returns the memory that this program could have had: all but what others have, within the limit.
     fn available(&self) -> Option<u64> {
         let of_device = self.total.map(|total| total.saturating_sub(self.beside().unwrap_or(0)));
-        match (of_device, self.limit) {
+        // Metal's limit is for other allocations of the process, too.
+        let others = match (self.total, self.this_process, self.live) {
+            (None, Some(process), Some(live)) => process.saturating_sub(live),
+            _ => 0,
+        };
+        let limit = self.limit.map(|limit| limit.saturating_sub(others));
+        match (of_device, limit) {
             (Some(bytes), Some(limit)) => Some(bytes.min(limit)),
             (one, other) => one.or(other),
         }

@@ -22,9 +22,10 @@ mod tests;
 mod torch;
 
 use serde::Serialize;
+use std::collections::HashMap;
 
 /// The numbers of a message. Sizes are in bytes; those that the message rounds are as exact as it has them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct OutOfMemoryMessage {
     /// What wrote it.
@@ -56,7 +57,7 @@ pub struct OutOfMemoryMessage {
 }
 
 /// The source of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Framework {
@@ -80,8 +81,10 @@ impl OutOfMemoryMessage {
         found.extend(torch::messages(log));
         found.sort_by_key(|&(at, _)| at);
         let mut messages: Vec<Self> = Vec::new();
+        let mut places: HashMap<Self, usize> = HashMap::new();
         for (_, message) in found {
-            match messages.iter_mut().find(|known| known.is_same(&message)) {
+            let place = *places.entry(message.clone()).or_insert(messages.len());
+            match messages.get_mut(place) {
                 Some(known) => known.times = known.times.saturating_add(1),
                 None => messages.push(message),
             }
@@ -109,9 +112,5 @@ impl OutOfMemoryMessage {
             other_processes: 0,
             times: 1,
         }
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        Self { times: 1, ..self.clone() } == Self { times: 1, ..other.clone() }
     }
 }

@@ -30,11 +30,14 @@ pub(super) fn size_at_start(text: &str) -> Option<u64> {
     let text = text.trim_start();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at_checked(digits)?;
+    let has_space = rest.starts_with(' ');
     let rest = rest.strip_prefix(' ').unwrap_or(rest);
     let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
     let unit = match rest.get(..letters)? {
         "bytes" | "byte" => "B",
         unit if unit.len() <= 3 && unit.ends_with('B') => unit,
+        // A number alone is in bytes, and a word may follow it; `15.06G` is neither.
+        _ if rest.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !has_space => return None,
         _ => "B",
     };
     let number = number.trim_end_matches('.');

@@ -88,6 +88,20 @@ fn other_processes_and_limits_are_told_apart() {
     );
 }
 
+/// In a container, with a line of the launcher after the message.
+#[test]
+fn names_of_processes_are_no_processes() {
+    let message = one(
+        "CUDA out of memory. Tried to allocate 80.00 GiB. GPU 0 has a total capacity of 79.33 GiB of which 26.16 \
+         GiB is free. Process 1 has 53.16 GiB memory in use. Of the allocated memory 11.97 GiB is allocated by \
+         PyTorch, and 40.69 GiB is reserved by PyTorch but unallocated.\nProcess SpawnProcess-1: has 3 errors",
+    );
+    assert_eq!((message.this_process, message.other_processes), (gib(5316), 0));
+    assert!(message.verdict().remedy.starts_with("No allocator"), "{}", message.verdict().remedy);
+    assert_eq!(scan::size_at_start("15.06G of"), None);
+    assert_eq!(scan::size_at_start("4096 of"), Some(4096));
+}
+
 #[test]
 fn other_devices_of_pytorch() {
     let mps = one(
@@ -96,6 +110,11 @@ fn other_devices_of_pytorch() {
     );
     assert_eq!((mps.requested, mps.live, mps.limit), (gib(120), gib(905), gib(907)));
     assert!(mps.verdict().remedy.contains("must go"), "{}", mps.verdict().remedy);
+    let beside = one(
+        "RuntimeError: MPS backend out of memory (MPS allocated: 5.00 GB, other allocations: 12.90 GB, max \
+         allowed: 18.13 GB). Tried to allocate 256.00 MB on private pool.",
+    );
+    assert!(beside.verdict().remedy.contains("must go"), "{}", beside.verdict().remedy);
     let host = one(
         "RuntimeError: [enforce fail at alloc_cpu.cpp:83] err == 0. DefaultCPUAllocator: can't allocate \
          memory: you tried to allocate 8000000000 bytes. Error code 12 (Cannot allocate memory)",

@@ -95,7 +95,7 @@ fn read_device(text: &str, message: &mut OutOfMemoryMessage) {
     // In a container, a process does not know its number, and cannot tell itself from the others.
     if message.this_process.is_none()
         && reserved.is_some_and(|reserved| message.other_processes >= reserved)
-        && text.matches("Process ").count() == 1
+        && other_processes(text).count() == 1
     {
         message.this_process = Some(std::mem::take(&mut message.other_processes));
     }
@@ -115,6 +115,14 @@ fn read_first_form(text: &str, message: &mut OutOfMemoryMessage) {
     };
 }
 
+/// Returns the sizes of `Process 77 has 12.00 GiB memory in use`.
+fn other_processes(text: &str) -> impl Iterator<Item = u64> + '_ {
+    text.split("Process ").skip(1).filter_map(|rest| {
+        let (number, rest) = rest.split_once(" has ")?;
+        size_at_start(rest).filter(|_| number.parse::<u64>().is_ok())
+    })
+}
+
 /// Reads the sentences that PyTorch writes from 2.1 on.
 fn read_second_form(text: &str, message: &mut OutOfMemoryMessage) {
     // The word was misspelt in PyTorch 2.1.
@@ -123,8 +131,7 @@ fn read_second_form(text: &str, message: &mut OutOfMemoryMessage) {
     message.free = size_after(text, "of which ");
     message.limit = size_before(text, " allowed;");
     message.this_process = size_after(text, "this process has ");
-    let others = text.split("Process ").skip(1).filter_map(|rest| after(rest, " has "));
-    message.other_processes = others.filter_map(size_at_start).fold(0, u64::saturating_add);
+    message.other_processes = other_processes(text).fold(0, u64::saturating_add);
     message.live = size_after(text, "Of the allocated memory ");
     message.unused = size_before(text, " is reserved by PyTorch but unallocated");
 }

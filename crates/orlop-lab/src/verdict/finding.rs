@@ -38,7 +38,7 @@ pub(super) fn of(info: &DeviceInfo, sweep: Option<&WhatIfReport>) -> String {
         ByteSize(reserved),
         ByteSize(inside)
     );
-    if lost < reserved / SIGNIFICANT || reserved == 0 {
+    if lost == 0 || lost < reserved / SIGNIFICANT {
         return format!("{peak}: almost nothing is lost.");
     }
     let percent = u128::from(lost) * 100 / u128::from(reserved);

@@ -1,7 +1,7 @@
 //! Which setting helps, with its gain and its price.
 
 use super::{bytes_too_many, failure};
-use crate::analyze::DeviceInfo;
+use crate::analyze::{DeviceInfo, OutOfMemoryReport};
 use crate::what_if::{Advice, AdviceReason, UnreliableReplay, WhatIfReport};
 use orlop_core::ByteSize;
 use orlop_core::torch::TorchVersion;
@@ -68,7 +68,10 @@ fn withheld(info: &DeviceInfo, doubt: UnreliableReplay) -> String {
         UnreliableReplay::OutcomeDiffers { .. } => "its replay does not fail where it did",
         _ => "its replay does not reserve what it did",
     };
-    if failure(info).is_some_and(|failed| failed.fragmented) {
+    let is_in_pieces = |failed: &OutOfMemoryReport| {
+        failed.fragmented && bytes_too_many(failed, failed.memory().or(info.memory)).is_none()
+    };
+    if failure(info).is_some_and(is_in_pieces) {
         return format!("Try PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}, unproven: {doubt}.");
     }
     format!("No setting can be recommended: {doubt}.")
