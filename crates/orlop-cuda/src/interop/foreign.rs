@@ -70,16 +70,7 @@ unsafe impl<T: Send + fmt::Debug + 'static> Allocator for SliceOwner<T> {
                 drop(take());
                 drop(scope);
             }
-            Err(CudaError::Capturing { .. }) => {
-                let mut slice = Some(take());
-                device::free_after_capture(Box::new(move || {
-                    prepare_free(&stream, &uses)?;
-                    let scope = device.state().enter()?;
-                    drop(slice.take());
-                    drop(scope);
-                    Ok(())
-                }));
-            }
+            Err(CudaError::Capturing { .. }) => drop_after_capture(device, stream, uses, take()),
             // The block stays as it is, and its memory is not reused.
             Err(error) => return Err(error.into()),
         }
@@ -124,6 +115,23 @@ fn prepare_free(stream: &DeviceStream, uses: &[StreamId]) -> std::result::Result
     scope.refuse_capturing(stream.handle(), "cuMemFreeAsync")
 }
 
+/// Drops a slice when no capture forbids that, in the order of its stream and after all users.
+fn drop_after_capture(
+    device: CudaDevice,
+    stream: DeviceStream,
+    uses: Vec<StreamId>,
+    slice: impl Send + 'static,
+) {
+    let mut slice = Some(slice);
+    device::free_after_capture(Box::new(move || {
+        prepare_free(&stream, &uses)?;
+        let scope = device.state().enter()?;
+        drop(slice.take());
+        drop(scope);
+        Ok(())
+    }));
+}
+
 impl CudaDevice {
     /// Makes a block of cudarc's memory, for the stream of the slice, which waits for the work that other
     /// streams were given on it. Dropping the block drops the slice, which frees its memory in the order of
@@ -132,13 +140,19 @@ impl CudaDevice {
     /// # Errors
     ///
     /// [`CudaError::OtherContext`] if it is memory of another context; [`CudaError::PerThreadStream`];
-    /// [`CudaError::Capturing`] if the device must be waited for and a stream captures; failures of the
-    /// driver.
+    /// [`CudaError::Capturing`] if its stream captures (the slice is then dropped after the capture), or if the
+    /// device must be waited for and a stream captures; failures of the driver.
     pub fn block_of_slice<T: Send + fmt::Debug + 'static>(&self, mut slice: CudaSlice<T>) -> Result<Block> {
         device::run_deferred_frees();
         let stream = self.adopt_stream(slice.stream().clone())?;
         // cudarc makes the stream wait for events from before the capture, which would end it.
-        self.state().enter()?.refuse_capturing(stream.handle(), "cuStreamWaitEvent")?;
+        let scope = self.state().enter()?;
+        if let Err(error) = scope.refuse_capturing(stream.handle(), "cuStreamWaitEvent") {
+            drop(scope);
+            drop_after_capture(self.clone(), stream, Vec::new(), slice);
+            return Err(error.into());
+        }
+        drop(scope);
         if !self.context().is_managing_stream_synchronization() {
             // While a context has one stream, cudarc does not know which streams use a slice.
             self.state().synchronize()?;

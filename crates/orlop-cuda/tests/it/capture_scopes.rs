@@ -9,7 +9,7 @@ use orlop_alloc::{
     engine_support::{DeviceOps, DevicePtr},
 };
 use orlop_cuda::{
-    BlockSlice, CaptureScope, CudaError, CudaOps, DeviceStream, DriverAllocator, KernelPointer,
+    BlockSlice, CaptureScope, CudaError, CudaOps, DeviceBuffer, DeviceStream, DriverAllocator, KernelPointer,
     PinnedAllocator, caching_allocator, caching_allocator_with,
 };
 use orlop_cudasim_control::{KernelRun, SimulationConfig};
@@ -265,6 +265,27 @@ fn what_would_end_a_capture_is_refused() {
     capture.assert_active("after all of them");
     drop(capture.end());
     two.synchronize().unwrap();
+}
+
+/// A graph would repeat copies of host memory that is gone, and cudarc makes a slice's stream wait for events
+/// from before the capture.
+#[test]
+fn copies_of_buffers_and_slices_leave_a_capture_whole() {
+    for (mode, is_marked) in ways() {
+        let machine = Machine::new(&SimulationConfig::new());
+        let [one, _two] = two_streams(&machine);
+        let gpu = caching_allocator(&machine.device).unwrap().into_ref();
+        let buffer = DeviceBuffer::from_slice(&gpu, &one, &[7_u32; 100]).unwrap();
+        let slice = one.cudarc().alloc_zeros::<u8>(BYTES).unwrap();
+        machine.device.context().synchronize().unwrap();
+        let capture = Capture::begin(&machine, one.cudarc(), mode, is_marked);
+        assert!(is_refused(buffer.to_vec()));
+        assert!(is_refused(DeviceBuffer::from_slice(&gpu, &one, &[7_u32; 100])));
+        assert!(is_refused(machine.device.block_of_slice(slice)));
+        drop(capture.end());
+        assert_eq!(buffer.to_vec().unwrap(), [7; 100], "{mode} {is_marked}");
+        assert_eq!(machine.races(), []);
+    }
 }
 
 /// A stream that waits for one that captures becomes a part of the capture, and so does their memory.
