@@ -140,8 +140,8 @@ impl CudaDevice {
     /// # Errors
     ///
     /// [`CudaError::OtherContext`] if it is memory of another context; [`CudaError::PerThreadStream`];
-    /// [`CudaError::Capturing`] if its stream captures (the slice is then dropped after the capture), or if the
-    /// device must be waited for and a stream captures; failures of the driver.
+    /// [`CudaError::Capturing`] if its stream captures (the slice is then dropped after the capture), or if
+    /// the device must be waited for and a stream captures; failures of the driver.
     pub fn block_of_slice<T: Send + fmt::Debug + 'static>(&self, mut slice: CudaSlice<T>) -> Result<Block> {
         device::run_deferred_frees();
         let stream = self.adopt_stream(slice.stream().clone())?;

@@ -92,9 +92,10 @@ fn other_processes_and_limits_are_told_apart() {
 #[test]
 fn names_of_processes_are_no_processes() {
     let message = one(
-        "CUDA out of memory. Tried to allocate 80.00 GiB. GPU 0 has a total capacity of 79.33 GiB of which 26.16 \
-         GiB is free. Process 1 has 53.16 GiB memory in use. Of the allocated memory 11.97 GiB is allocated by \
-         PyTorch, and 40.69 GiB is reserved by PyTorch but unallocated.\nProcess SpawnProcess-1: has 3 errors",
+        "CUDA out of memory. Tried to allocate 80.00 GiB. GPU 0 has a total capacity of 79.33 GiB of which \
+         26.16 GiB is free. Process 1 has 53.16 GiB memory in use. Of the allocated memory 11.97 GiB is \
+         allocated by PyTorch, and 40.69 GiB is reserved by PyTorch but unallocated.\nProcess \
+         SpawnProcess-1: has 3 errors",
     );
     assert_eq!((message.this_process, message.other_processes), (gib(5316), 0));
     assert!(message.verdict().remedy.starts_with("No allocator"), "{}", message.verdict().remedy);

@@ -14,6 +14,7 @@ mod histories;
 #[path = "../../../orlop-trace/tests/it/mock_allocator.rs"]
 mod mock_allocator;
 #[cfg(unix)]
+mod page_verdict;
 mod pages;
 #[cfg(unix)]
 mod plan_page;

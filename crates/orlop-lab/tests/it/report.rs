@@ -18,7 +18,7 @@ fn piece(offset: u64, bytes: u64, state: BlockState) -> SegmentBlock {
 
 /// 16 MiB, of which four are live from the beginning; blocks of two and six are allocated and freed, and a
 /// request of 64 fails.
-fn small() -> History {
+pub(crate) fn small() -> History {
     let mut history = History::default();
     let sites = &mut history.sites;
     let forward = [
@@ -97,7 +97,7 @@ fn point(value: Value) -> (f64, f64) {
 }
 
 #[track_caller]
-fn holds(text: &str, parts: &[&str]) {
+pub(crate) fn holds(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
@@ -265,25 +265,6 @@ fn each_device_has_its_own_view() {
     assert_eq!(browser.evaluate("document.querySelector('[data-axis=event]').ariaChecked"), "true");
     assert_eq!(browser.evaluate(bands), serde_json::json!([]));
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
-}
-
-/// Of two devices, a request failed on the second.
-#[test]
-fn the_page_opens_on_the_device_that_failed_with_its_verdict() {
-    let Some(mut browser) = Browser::start(1400, 900) else { return };
-    let mut history = churn(500);
-    let mut failed = small().devices.remove(0);
-    failed.device = 3;
-    history.devices.push(failed);
-    Page::with_verdicts(&history).open(&mut browser);
-    assert_eq!(browser.evaluate("document.getElementById('device').selectedOptions[0].textContent"), "3");
-    let verdict = browser.text("#verdict");
-    holds(&verdict, &["device 3 ran out of memory: 64.0 MiB requested", "orlop what-if test.pickle"]);
-    browser.evaluate(
-        "(() => { const list = document.getElementById('device'); list.value = 0; \
-         list.dispatchEvent(new Event('change')); })()",
-    );
-    holds(&browser.text("#verdict"), &["device 0 "]);
 }
 
 #[test]
