@@ -1,6 +1,6 @@
 //! The check of what a plan says of its memory: alignments, and buffers.
 
-use super::check::misplaced;
+use super::check::{differs, misplaced};
 use super::{GraphPlan, ModelPlanError, NodePlan, TensorPlan};
 use crate::shapes::dtype;
 use std::collections::{HashMap, HashSet};
@@ -9,25 +9,21 @@ impl GraphPlan {
     /// Checks that a block of memory with the plan's alignment aligns all elements, those of bodies as well.
     /// Offsets are checked where the plan is executed: they are multiples of the alignment.
     pub(super) fn check_alignments(&self) -> Result<(), ModelPlanError> {
+        if !self.alignment.is_power_of_two() {
+            return differs("the alignment", "");
+        }
         for tensor in self.tensors.iter().filter(|tensor| tensor.offset.is_some()) {
-            let element = tensor.data_type.and_then(dtype).map_or(1, |dtype| dtype.size() as u64);
-            if !self.alignment.is_power_of_two() || self.alignment < element {
+            let element = tensor.data_type.and_then(dtype).map_or(1, |dtype| dtype.alignment().bytes());
+            if self.alignment < element as u64 {
                 return misplaced(tensor, "has elements that the plan does not align");
             }
         }
-        self.nodes.iter().try_for_each(|node| self.check_workspace_alignment(node))
-    }
-
-    fn check_workspace_alignment(&self, node: &NodePlan) -> Result<(), ModelPlanError> {
-        let is_aligned = self.alignment.is_power_of_two()
-            && node.bodies.iter().all(|body| body.graph.alignment <= self.alignment);
-        if is_aligned || node.workspace.is_none() {
-            return Ok(());
+        let is_aligned =
+            |node: &&NodePlan| node.bodies.iter().all(|body| body.graph.alignment <= self.alignment);
+        match self.nodes.iter().find(|node| !is_aligned(node)) {
+            Some(node) => differs("the alignment of a graph in", &node.name),
+            None => Ok(()),
         }
-        Err(ModelPlanError::Place {
-            tensor: node.name.clone(),
-            reason: "has a workspace that is less aligned than its graphs",
-        })
     }
 
     /// Checks that tensors have the same buffer if one is a view of the other, or is written over it, and only
@@ -60,7 +56,9 @@ impl GraphPlan {
                 });
             }
         }
-        Ok(())
+        // What has no place has a buffer in the problem, too: not all of the numbers are in the plan.
+        let count = self.tensors.len() + self.nodes.len();
+        if owned.iter().all(|&buffer| buffer < count) { Ok(()) } else { differs("the number of buffers", "") }
     }
 }
 

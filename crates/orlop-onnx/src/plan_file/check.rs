@@ -64,7 +64,7 @@ impl ModelPlan {
     }
 }
 
-fn differs<T>(part: &'static str, name: &str) -> Result<T, ModelPlanError> {
+pub(super) fn differs<T>(part: &'static str, name: &str) -> Result<T, ModelPlanError> {
     Err(ModelPlanError::Differs { part, name: name.to_owned() })
 }
 
