@@ -138,6 +138,13 @@ pub(crate) fn rounded(number: f64, data_type: i32) -> f64 {
     }
 }
 
+/// Returns the results that runtimes may have for one of a floating-point operator: for halves there are two,
+/// because some compute them in `f32` and do not round between operators.
+pub(crate) fn computed(number: f64, data_type: i32) -> [f64; 2] {
+    let wide = if data_type == types::DOUBLE { number } else { rounded(number, types::FLOAT) };
+    [rounded(number, data_type), wide]
+}
+
 /// Rounds a number towards zero. Beyond 64 bits it is the last integer.
 #[expect(clippy::cast_possible_truncation, reason = "that is its purpose")]
 pub(crate) fn to_integer(number: f64) -> i64 {
