@@ -12,9 +12,12 @@ impl GraphPlan {
         if !self.alignment.is_power_of_two() {
             return differs("the alignment", "");
         }
+        let alignment_of = |tensor: &TensorPlan| {
+            let dtype = tensor.data_type.and_then(dtype);
+            dtype.map_or(1, |dtype| dtype.alignment().bytes() as u64)
+        };
         for tensor in self.tensors.iter().filter(|tensor| tensor.offset.is_some()) {
-            let element = tensor.data_type.and_then(dtype).map_or(1, |dtype| dtype.alignment().bytes());
-            if self.alignment < element as u64 {
+            if self.alignment < alignment_of(tensor) {
                 return misplaced(tensor, "has elements that the plan does not align");
             }
         }

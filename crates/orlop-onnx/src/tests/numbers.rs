@@ -14,7 +14,8 @@ fn result(graph: GraphProto) -> Vec<u64> {
     sizes(&OnnxReader::new().resolve(&file(graph)).expect("a model"), "y")
 }
 
-/// Returns the length of a slice by the text of the operator: both ends are clamped, then it is stepped through.
+/// Returns the length of a slice by the text of the operator: both ends are clamped, and the elements between
+/// them are counted.
 fn stepped(size: i64, start: i64, end: i64, step: i64) -> u64 {
     let from_end = |end: i64| if end < 0 { end.saturating_add(size) } else { end };
     let last = if step > 0 { size } else { size - 1 };
