@@ -158,7 +158,7 @@ impl Inference<'_> {
         for iteration in 0..run.trips.max.min(followed) {
             let facts = match self.run(body, loop_inputs(Range::exactly(iteration), &state)) {
                 // The loop ends before an iteration that contradicts the state, where it may.
-                Err(OnnxError::Contradiction { .. }) if iteration >= run.trips.min => {
+                Err(OnnxError::Contradiction { .. }) if iteration >= run.trips.min.max(1) => {
                     run.trips.max = iteration;
                     return Ok(true);
                 }
