@@ -29,8 +29,8 @@ impl GraphPlan {
         }
     }
 
-    /// Checks that tensors have the same buffer if one is a view of the other, or is written over it, and only
-    /// then.
+    /// Checks that tensors have the same buffer if one is a view of the other, or is written over it, and not
+    /// otherwise.
     pub(super) fn check_buffers(&self) -> Result<(), ModelPlanError> {
         let buffers: HashMap<&str, Option<usize>> =
             self.tensors.iter().map(|tensor| (&*tensor.name, tensor.buffer)).collect();
