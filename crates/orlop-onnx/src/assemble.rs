@@ -6,6 +6,7 @@ use crate::infer::{Fact, Facts, Tensor, types};
 use crate::model::{OnnxBody, OnnxModel, OnnxValue, ValueOrigin};
 use crate::rules::MemoryUse;
 use crate::shapes::TensorSize;
+use crate::undecided::UndecidedInputs;
 use crate::{OnnxError, UnknownSize};
 use orlop_core::Alignment;
 use orlop_plan::{GraphBuilder, NodeId, SearchBudget, Skyline, ValueId};
@@ -67,6 +68,8 @@ struct Assembly<'a> {
     /// The same, each rounded up to its alignment.
     planned_bytes: u64,
     unplanned_values: usize,
+    /// Computed for the first value whose size is not known.
+    undecided: Option<UndecidedInputs>,
 }
 
 impl<'a> Assembly<'a> {
@@ -83,6 +86,7 @@ impl<'a> Assembly<'a> {
             value_bytes: 0,
             planned_bytes: 0,
             unplanned_values: 0,
+            undecided: None,
         }
     }
 
@@ -270,26 +274,12 @@ impl<'a> Assembly<'a> {
         Ok(size)
     }
 
-    /// Returns the names of the graph's inputs from whose elements a node's sizes may be computed: small ones
-    /// of integers, that the node depends on.
-    fn undecided_inputs(&self, node: &Node) -> Vec<String> {
-        let is_undecided = |fact: &Fact| match fact {
-            Fact::Tensor(tensor) => {
-                let is_integer = matches!(tensor.data_type, types::INT32 | types::INT64);
-                is_integer && tensor.elements.is_none() && tensor.small_sizes().is_some()
-            }
-            _ => false,
-        };
-        let mut is_needed = vec![false; self.scope.values.len()];
-        node.reads().for_each(|input| is_needed[input] = true);
-        for writer in self.scope.nodes.iter().rev() {
-            if writer.outputs.iter().flatten().any(|&output| is_needed[output]) {
-                writer.reads().for_each(|input| is_needed[input] = true);
-            }
-        }
-        let inputs = self.scope.inputs.iter().copied();
-        let undecided = inputs.filter(|&input| is_needed[input] && is_undecided(self.fact(input)));
-        undecided.map(|input| self.scope.name(input).to_owned()).collect()
+    /// Returns the names of the graph's inputs from whose elements a node's sizes may be computed: the first
+    /// small ones of integers, that the node depends on.
+    fn undecided_inputs(&mut self, node: &Node) -> Vec<String> {
+        let scope = self.scope;
+        let undecided = self.undecided.get_or_insert_with(|| UndecidedInputs::of(scope, self.facts));
+        undecided.read_by(node).map(|input| scope.name(input).to_owned()).collect()
     }
 
     fn is_exact(&self, value: usize) -> bool {

@@ -163,7 +163,8 @@ pub struct UnknownSize {
     pub node: String,
     /// The operator of that node.
     pub operator: String,
-    /// The inputs of the model whose elements may decide it: [`OnnxReader::value`](crate::OnnxReader::value).
+    /// The inputs of the model whose elements may decide it, at most 64:
+    /// [`OnnxReader::value`](crate::OnnxReader::value).
     pub inputs: Vec<String>,
 }
 

@@ -53,6 +53,7 @@ mod rules;
 mod shapes;
 #[cfg(test)]
 mod tests;
+mod undecided;
 
 pub use self::error::{InputConflict, OnnxError, UnknownSize};
 #[cfg(feature = "exec")]

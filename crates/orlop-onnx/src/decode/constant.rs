@@ -5,6 +5,7 @@ use crate::infer::{Element, MAX_ELEMENTS, Range, Tensor, types};
 use crate::proto::{NodeProto, SparseTensorProto, TensorProto};
 use crate::shapes::{TensorSize, of_weight};
 use crate::{OnnxError, ValueOrigin};
+use half::{bf16, f16};
 
 /// A value with contents that are the same in each run.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,10 +115,8 @@ fn raw_elements(proto: &TensorProto) -> Option<Vec<Element>> {
         types::INT64 => numbers!(i64, Element::exact),
         12 => numbers!(u32, |number| Element::exact(i64::from(number))),
         13 => numbers!(u64, |number| Element::exact(i64::try_from(number).unwrap_or(i64::MAX))),
-        types::FLOAT16 => numbers!(u16, |bits| Element::exact_real(half(bits))),
-        types::BFLOAT16 => {
-            numbers!(u16, |bits| Element::exact_real(f64::from(f32::from_bits(u32::from(bits) << 16))))
-        }
+        types::FLOAT16 => numbers!(u16, |bits| Element::exact_real(f16::from_bits(bits).to_f64())),
+        types::BFLOAT16 => numbers!(u16, |bits| Element::exact_real(bf16::from_bits(bits).to_f64())),
         _ => None,
     }
 }
@@ -138,21 +137,9 @@ fn typed_elements(proto: &TensorProto) -> Option<Vec<Element>> {
             Some(proto.uint64_data.iter().map(number).collect())
         }
         types::FLOAT16 => {
-            let half = |&bits: &i32| u16::try_from(bits).ok().map(|bits| Element::exact_real(half(bits)));
-            proto.int32_data.iter().map(half).collect()
+            let element = |bits| Element::exact_real(f16::from_bits(bits).to_f64());
+            proto.int32_data.iter().map(|&bits| u16::try_from(bits).ok().map(element)).collect()
         }
         _ => None,
-    }
-}
-
-/// Converts the bits of a number of half precision.
-fn half(bits: u16) -> f64 {
-    let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
-    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023) / 1024.0);
-    sign * match exponent {
-        0 => fraction * 2.0_f64.powi(-14),
-        31 if fraction == 0.0 => f64::INFINITY,
-        31 => f64::NAN,
-        _ => (1.0 + fraction) * 2.0_f64.powi(exponent - 15),
     }
 }

@@ -1,13 +1,21 @@
 //! Calls of the model's own functions become the nodes of these, under names of their own.
 
+use super::node::title;
 use crate::OnnxError;
-use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
+use crate::proto::{
+    AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, TypeProto,
+    ValueInfoProto,
+};
+use prost::Message as _;
 use std::collections::HashMap;
 
 /// A graph may grow to this many nodes.
 const MAX_NODES: usize = 1 << 20;
 
-/// Functions may call each other this deep.
+/// Calls may copy this many bytes of names and attributes, contents of weights not counted, which are shared.
+const MAX_BYTES: usize = 1 << 28;
+
+/// Calls and graphs may be nested this deep. Without functions, the decoder of messages has a lower limit.
 const MAX_DEPTH: usize = 64;
 
 /// Domain, name and overload.
@@ -25,6 +33,7 @@ pub(crate) fn expand(graph: &mut GraphProto, functions: &[FunctionProto]) -> Res
         functions: functions.iter().map(|function| (key(function), function)).collect(),
         nodes: 0,
         calls: 0,
+        bytes: 0,
     };
     expansion.graph(graph, 0)
 }
@@ -34,6 +43,8 @@ struct Expansion<'a> {
     nodes: usize,
     /// The number of calls, which makes names unique.
     calls: usize,
+    /// The bytes that calls copied.
+    bytes: usize,
 }
 
 impl Expansion<'_> {
@@ -52,13 +63,13 @@ impl Expansion<'_> {
             let key = (node.domain.clone(), node.op_type.clone(), node.overload.clone());
             match self.functions.get(&key).copied() {
                 Some(function) => {
-                    let body = self.call(&node, function);
+                    let body = self.call(&node, function, depth)?;
                     expanded.extend(self.nodes(body, depth + 1)?);
                 }
                 None => {
                     for attribute in &mut node.attribute {
                         for graph in attribute.g.iter_mut().chain(&mut attribute.graphs) {
-                            self.graph(graph, depth)?;
+                            self.graph(graph, depth + 1)?;
                         }
                     }
                     expanded.push(node);
@@ -69,7 +80,12 @@ impl Expansion<'_> {
     }
 
     /// Returns the nodes of a function, for a call of it.
-    fn call(&mut self, call: &NodeProto, function: &FunctionProto) -> Vec<NodeProto> {
+    fn call(
+        &mut self,
+        call: &NodeProto,
+        function: &FunctionProto,
+        depth: usize,
+    ) -> Result<Vec<NodeProto>, OnnxError> {
         self.calls += 1;
         let title = if call.name.is_empty() { &call.op_type } else { &call.name };
         let prefix = format!("{title}#{}/", self.calls);
@@ -91,75 +107,159 @@ impl Expansion<'_> {
                 }
             }
         }
-        let names = Names { names, prefix };
-        let mut nodes: Vec<_> = function.node.iter().map(|node| names.node(node, call, function)).collect();
+        let mut copy = CallCopy { call, function, names, prefix, bytes: &mut self.bytes };
+        let nodes = function.node.iter().map(|node| copy.node(node, depth));
+        let mut nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         nodes.extend(copies.into_iter().map(|(inner, outer)| NodeProto {
             input: vec![inner],
             output: vec![outer],
             op_type: "Identity".to_owned(),
             ..NodeProto::default()
         }));
-        nodes
+        Ok(nodes)
     }
 }
 
-/// The names of a function's values in the graph of a call.
-struct Names {
+/// The copy of a function's nodes for a call.
+struct CallCopy<'a> {
+    call: &'a NodeProto,
+    function: &'a FunctionProto,
+    /// The names of the function's inputs and outputs in the graph of the call.
     names: HashMap<String, String>,
+    /// Before the names of its other values and nodes.
     prefix: String,
+    /// The bytes that calls copied.
+    bytes: &'a mut usize,
 }
 
-impl Names {
-    fn rename(&self, name: &str) -> String {
-        match self.names.get(name) {
-            Some(outer) => outer.clone(),
-            None if name.is_empty() => String::new(),
-            None => format!("{}{name}", self.prefix),
-        }
+impl<'a> CallCopy<'a> {
+    /// Counts bytes before they are copied.
+    fn count(&mut self, bytes: usize) -> Result<(), OnnxError> {
+        *self.bytes = self.bytes.saturating_add(bytes);
+        if *self.bytes > MAX_BYTES { Err(self.too_complex()) } else { Ok(()) }
     }
 
-    fn node(&self, node: &NodeProto, call: &NodeProto, function: &FunctionProto) -> NodeProto {
-        let attributes = node.attribute.iter();
-        let mut renamed = NodeProto {
-            input: node.input.iter().map(|name| self.rename(name)).collect(),
-            output: node.output.iter().map(|name| self.rename(name)).collect(),
+    fn too_complex(&self) -> OnnxError {
+        OnnxError::TooComplex { node: title(self.call) }
+    }
+
+    fn rename(&mut self, name: &str) -> Result<String, OnnxError> {
+        if name.is_empty() {
+            return Ok(String::new());
+        }
+        let length = self.names.get(name).map_or(self.prefix.len() + name.len(), String::len);
+        self.count(length)?;
+        Ok(self.names.get(name).cloned().unwrap_or_else(|| format!("{}{name}", self.prefix)))
+    }
+
+    fn renamed(&mut self, names: &[String]) -> Result<Vec<String>, OnnxError> {
+        names.iter().map(|name| self.rename(name)).collect()
+    }
+
+    fn node(&mut self, node: &NodeProto, depth: usize) -> Result<NodeProto, OnnxError> {
+        if depth > MAX_DEPTH {
+            return Err(self.too_complex());
+        }
+        self.count(self.prefix.len() + node.name.len() + node.op_type.len() + node.domain.len())?;
+        let mut attributes = Vec::with_capacity(node.attribute.len());
+        for attribute in &node.attribute {
+            if let Some(source) = self.source(attribute) {
+                attributes.push(self.attribute(&attribute.name, source, depth)?);
+            }
+        }
+        Ok(NodeProto {
+            input: self.renamed(&node.input)?,
+            output: self.renamed(&node.output)?,
             name: if node.name.is_empty() { String::new() } else { format!("{}{}", self.prefix, node.name) },
-            attribute: attributes.filter_map(|attribute| resolved(attribute, call, function)).collect(),
+            attribute: attributes,
             op_type: node.op_type.clone(),
             domain: node.domain.clone(),
             overload: node.overload.clone(),
+        })
+    }
+
+    /// Returns the attribute that has the value of one of the function's. `None` if the call gives it none.
+    fn source<'b>(&self, attribute: &'b AttributeProto) -> Option<&'b AttributeProto>
+    where
+        'a: 'b,
+    {
+        if attribute.ref_attr_name.is_empty() {
+            return Some(attribute);
+        }
+        let mut given = self.call.attribute.iter().chain(&self.function.attribute_proto);
+        given.find(|given| given.name == attribute.ref_attr_name)
+    }
+
+    fn attribute(
+        &mut self,
+        name: &str,
+        source: &AttributeProto,
+        depth: usize,
+    ) -> Result<AttributeProto, OnnxError> {
+        let numbers = size_of_val(&*source.floats) + size_of_val(&*source.ints);
+        let text = source.s.iter().chain(&source.strings).map(Vec::len).sum::<usize>();
+        let of = source.tp.as_ref().map_or(0, TypeProto::encoded_len);
+        self.count(name.len() + numbers + text + of)?;
+        let graphs =
+            source.graphs.iter().map(|graph| self.graph(graph, depth + 1)).collect::<Result<_, _>>()?;
+        Ok(AttributeProto {
+            name: name.to_owned(),
+            f: source.f,
+            i: source.i,
+            s: source.s.clone(),
+            t: source.t.as_ref().map(|tensor| self.tensor(tensor)).transpose()?,
+            g: source.g.as_ref().map(|graph| self.graph(graph, depth + 1)).transpose()?,
+            floats: source.floats.clone(),
+            ints: source.ints.clone(),
+            strings: source.strings.clone(),
+            graphs,
+            tp: source.tp.clone(),
+            r#type: source.r#type,
+            ref_attr_name: source.ref_attr_name.clone(),
+            sparse_tensor: source.sparse_tensor.as_ref().map(|sparse| self.sparse(sparse)).transpose()?,
+        })
+    }
+
+    /// Copies a graph that a node executes.
+    fn graph(&mut self, graph: &GraphProto, depth: usize) -> Result<GraphProto, OnnxError> {
+        let weight = |tensor: &TensorProto| {
+            Ok(TensorProto { name: self.rename(&tensor.name)?, ..self.tensor(tensor)? })
         };
-        for attribute in &mut renamed.attribute {
-            for graph in attribute.g.iter_mut().chain(&mut attribute.graphs) {
-                self.graph(graph, call, function);
+        let initializer = graph.initializer.iter().map(weight).collect::<Result<_, OnnxError>>()?;
+        let mut sparse_initializer = Vec::with_capacity(graph.sparse_initializer.len());
+        for sparse in &graph.sparse_initializer {
+            let mut sparse = self.sparse(sparse)?;
+            if let Some(values) = &mut sparse.values {
+                values.name = self.rename(&values.name)?;
             }
+            sparse_initializer.push(sparse);
         }
-        renamed
+        Ok(GraphProto {
+            node: graph.node.iter().map(|node| self.node(node, depth)).collect::<Result<_, _>>()?,
+            initializer,
+            input: self.infos(&graph.input)?,
+            output: self.infos(&graph.output)?,
+            value_info: self.infos(&graph.value_info)?,
+            sparse_initializer,
+        })
     }
 
-    /// Renames what is in a body.
-    fn graph(&self, graph: &mut GraphProto, call: &NodeProto, function: &FunctionProto) {
-        graph.node = graph.node.iter().map(|node| self.node(node, call, function)).collect();
-        for info in graph.input.iter_mut().chain(&mut graph.output).chain(&mut graph.value_info) {
-            info.name = self.rename(&info.name);
-        }
-        let sparse = graph.sparse_initializer.iter_mut().filter_map(|sparse| sparse.values.as_mut());
-        for weight in graph.initializer.iter_mut().chain(sparse) {
-            weight.name = self.rename(&weight.name);
-        }
+    fn infos(&mut self, infos: &[ValueInfoProto]) -> Result<Vec<ValueInfoProto>, OnnxError> {
+        let info = |info: &ValueInfoProto| {
+            self.count(info.encoded_len())?;
+            Ok(ValueInfoProto { name: self.rename(&info.name)?, r#type: info.r#type.clone() })
+        };
+        infos.iter().map(info).collect()
     }
-}
 
-/// Returns an attribute with the value that the call gives it. `None` if it has none.
-fn resolved(
-    attribute: &AttributeProto,
-    call: &NodeProto,
-    function: &FunctionProto,
-) -> Option<AttributeProto> {
-    if attribute.ref_attr_name.is_empty() {
-        return Some(attribute.clone());
+    fn tensor(&mut self, tensor: &TensorProto) -> Result<TensorProto, OnnxError> {
+        self.count(tensor.encoded_len().saturating_sub(tensor.raw_data.len()))?;
+        Ok(tensor.clone())
     }
-    let given = call.attribute.iter().chain(&function.attribute_proto);
-    let given = given.into_iter().find(|given| given.name == attribute.ref_attr_name)?;
-    Some(AttributeProto { name: attribute.name.clone(), ..given.clone() })
+
+    fn sparse(&mut self, sparse: &SparseTensorProto) -> Result<SparseTensorProto, OnnxError> {
+        let shared = sparse.values.as_ref().map_or(0, |values| values.raw_data.len());
+        self.count(sparse.encoded_len().saturating_sub(shared))?;
+        Ok(sparse.clone())
+    }
 }

@@ -119,10 +119,11 @@ impl Scope {
         Ok(scope)
     }
 
-    /// Returns the number of nodes, with those of bodies.
-    pub(crate) fn node_count(&self) -> usize {
+    /// Returns the number of nodes, values and results, with those of bodies.
+    pub(crate) fn work(&self) -> usize {
         let bodies = self.nodes.iter().flat_map(|node| &node.bodies);
-        bodies.fold(self.nodes.len(), |count, body| count + body.scope.node_count())
+        let own = self.nodes.len() + self.values.len() + self.outputs.len();
+        bodies.fold(own, |work, body| work + body.scope.work())
     }
 
     /// Returns `true` if a value or a node has this name, here or in a body.

@@ -1,6 +1,6 @@
 //! Arithmetic on [`Element`]s: what is known about the result of an operator.
 
-use super::element::rounded;
+use super::element::computed;
 use super::{Element, Range, types};
 use std::cmp::Ordering;
 
@@ -97,10 +97,10 @@ impl Binary {
             Self::Power if left.0 == left.1 && right.0 == right.1 => f64::powf,
             _ => return None,
         };
-        let mut ends = [(left.0, right.0), (left.0, right.1), (left.1, right.0), (left.1, right.1)]
-            .map(|(left, right)| rounded(function(left, right), data_type));
-        ends.sort_by(f64::total_cmp);
-        (!ends.iter().any(|end| end.is_nan())).then_some(Element::Real(ends[0], ends[3]))
+        hull_of(
+            [(left.0, right.0), (left.0, right.1), (left.1, right.0), (left.1, right.1)]
+                .map(|(left, right)| computed(function(left, right), data_type)),
+        )
     }
 
     /// Compares elements: exactly 0 or 1 if all of their values compare alike.
@@ -139,6 +139,14 @@ impl Binary {
         };
         result.map_or(Range::ANY_BOOL, |result| Range::exactly(i64::from(result)))
     }
+}
+
+/// Returns the numbers between the smallest and the largest of these. `None` if one of them is none.
+fn hull_of<const N: usize>(ends: [[f64; 2]; N]) -> Option<Element> {
+    let ends = ends.as_flattened();
+    let min = ends.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = ends.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (!ends.iter().any(|end| end.is_nan())).then_some(Element::Real(min, max))
 }
 
 /// Returns the ways in which values of two ranges can compare, if they are at most two and known.
@@ -184,7 +192,7 @@ impl Unary {
                 Some(Element::Real(min.round_ties_even(), max.round_ties_even()))
             }
             (Self::SquareRoot, Element::Real(min, max)) if min >= 0.0 => {
-                Some(Element::Real(rounded(min.sqrt(), data_type), rounded(max.sqrt(), data_type)))
+                hull_of([min, max].map(|end| computed(end.sqrt(), data_type)))
             }
             (Self::Reciprocal, Element::Real(..)) => {
                 Binary::Divide.apply(Element::exact_real(1.0), element, data_type)
@@ -252,6 +260,13 @@ mod tests {
             |data_type| Binary::Divide.apply(Element::exact_real(1.0), Element::exact_real(3.0), data_type);
         assert_eq!(third(types::FLOAT), Some(Element::exact_real(f64::from(1.0_f32 / 3.0))));
         assert_eq!(third(types::DOUBLE), Some(Element::exact_real(1.0 / 3.0)));
+        // Halves may be computed in `f32`: 2049 is none of them, 2048 and 2050 are.
+        let sum = |left, right| {
+            Binary::Add.apply(Element::exact_real(left), Element::exact_real(right), types::FLOAT16)
+        };
+        assert_eq!(sum(2048.0, 1.0), Some(Element::Real(2048.0, 2049.0)));
+        assert_eq!(sum(2050.0, 1.0), Some(Element::Real(2051.0, 2052.0)));
+        assert_eq!(sum(2048.0, 2.0), Some(Element::exact_real(2050.0)));
         assert_eq!(Unary::Reciprocal.apply(Element::Real(-1.0, 1.0), types::FLOAT), None);
     }
 }

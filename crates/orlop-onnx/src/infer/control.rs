@@ -1,20 +1,25 @@
-//! Nodes that execute bodies: `If`, `Loop`, `Scan` and `SequenceMap`.
+//! Nodes that execute bodies: `If` and `Loop`, and what those in [`scan`](super::scan) share with them.
 
 use super::{Call, Element, Fact, Facts, Fault, Inference, Outcome, Range, Tensor, axis_of, types};
 use crate::OnnxError;
-use crate::decode::Body;
+use crate::decode::{Body, Node};
 
-/// A loop is followed one by one for at most this many iterations, and executed nodes.
-const MAX_FOLLOWED: (i64, i64) = (1024, 1 << 15);
+/// A loop is followed one by one for at most this many iterations, and nodes and values of its body.
+const MAX_FOLLOWED: (i64, i64) = (1024, 1 << 17);
 
 /// A state that has not settled after this many runs of a body is not known.
-const MAX_ATTEMPTS: usize = 8;
+pub(super) const MAX_ATTEMPTS: usize = 8;
 
-/// The outputs of a node, and the facts of its bodies.
+/// The outputs of a node, and the facts of its bodies, by position among them.
 type Executed = (Outcome, Vec<Option<Facts>>);
 
+/// The outputs of a node with one body, and the facts of that.
+pub(super) type ExecutedBody = (Outcome, Option<Facts>);
+
 /// A body with what it captures.
-struct Captured<'a> {
+pub(super) struct Captured<'a> {
+    /// The node that executes it.
+    node: &'a Node,
     body: &'a Body,
     values: Vec<Fact>,
 }
@@ -33,20 +38,30 @@ impl Inference<'_> {
         let body = |attribute: &str| {
             let (_, body) = node.body(attribute)?;
             let values = body.scope.captures.iter().map(|&(outer, _)| around[outer].clone()).collect();
-            Some(Captured { body, values })
+            Some(Captured { node, body, values })
+        };
+        // A node may have other graphs, too, which are not executed.
+        let alone = |(outcome, facts): ExecutedBody| {
+            let mut executed = vec![None; node.bodies.len()];
+            if let Some((index, _)) = node.body("body") {
+                executed[index] = facts;
+            }
+            (outcome, executed)
         };
         let result = match (&*node.operator, body("then_branch"), body("else_branch"), body("body")) {
             ("If", Some(then), Some(other), _) => self.branch(call, &then, &other)?,
-            ("Loop", .., Some(body)) => self.repeat(call, &body)?,
-            ("Scan", .., Some(body)) => self.scan(call, &body)?,
-            ("SequenceMap", .., Some(body)) => self.map(call, &body)?,
+            ("Loop", .., Some(body)) => alone(self.repeat(call, &body)?),
+            ("Scan", .., Some(body)) => alone(self.scan(call, &body)?),
+            ("SequenceMap", .., Some(body)) => alone(self.map(call, &body)?),
             _ => return Ok(None),
         };
         Ok(Some(result))
     }
 
-    fn run(&mut self, body: &Captured<'_>, inputs: Vec<Fact>) -> Result<Facts, OnnxError> {
-        self.scope(&body.body.scope, inputs, body.values.clone())
+    pub(super) fn run(&mut self, body: &Captured<'_>, inputs: Vec<Fact>) -> Result<Facts, OnnxError> {
+        let scope = &body.body.scope;
+        self.count(scope.values.len() + scope.outputs.len(), body.node)?;
+        self.scope(scope, inputs, body.values.clone())
     }
 
     fn branch(
@@ -87,7 +102,7 @@ impl Inference<'_> {
 
     /// Inputs: the trip count, the condition, the state. The body has the number of the iteration, the
     /// condition and the state; the condition, the new state, and results that are collected.
-    fn repeat(&mut self, call: &Call<'_>, body: &Captured<'_>) -> Result<Executed, OnnxError> {
+    fn repeat(&mut self, call: &Call<'_>, body: &Captured<'_>) -> Result<ExecutedBody, OnnxError> {
         // Without a count only the condition ends the loop.
         let mut trips = match call.has(0) {
             true => call.integer(0).unwrap_or(Range::ANY_SIZE).maximum(Range::exactly(0)),
@@ -108,7 +123,7 @@ impl Inference<'_> {
         if !self.follow(body, state.clone(), &mut run)? {
             run = LoopRun::new(trips, call.has(1), &state);
             if !self.cover(body, &state, 0, &mut run)? {
-                return Ok((Err(Fault::Unknown), vec![run.all]));
+                return Ok((Err(Fault::Unknown), run.all));
             }
         }
         let states = call.inputs.len().saturating_sub(2);
@@ -126,7 +141,7 @@ impl Inference<'_> {
             },
         };
         let stacks = collected.iter().map(|fact| stacked(fact, 0, run.trips));
-        Ok((Ok(outputs.into_iter().chain(stacks).collect()), vec![run.all]))
+        Ok((Ok(outputs.into_iter().chain(stacks).collect()), run.all))
     }
 
     /// Follows the iterations of a loop one by one. Returns `false` if there are too many, or if it is not
@@ -137,11 +152,18 @@ impl Inference<'_> {
         mut state: Vec<Fact>,
         run: &mut LoopRun,
     ) -> Result<bool, OnnxError> {
-        let nodes = i64::try_from(body.body.scope.node_count().max(1)).unwrap_or(i64::MAX);
-        let followed = MAX_FOLLOWED.0.min(MAX_FOLLOWED.1 / nodes);
+        let work = i64::try_from(body.body.scope.work()).unwrap_or(i64::MAX);
+        let followed = MAX_FOLLOWED.0.min(MAX_FOLLOWED.1 / work.max(1));
         let has_few = run.trips.max <= followed;
         for iteration in 0..run.trips.max.min(followed) {
-            let facts = self.run(body, loop_inputs(Range::exactly(iteration), &state))?;
+            let facts = match self.run(body, loop_inputs(Range::exactly(iteration), &state)) {
+                // The loop ends before an iteration that contradicts the state, where it may.
+                Err(OnnxError::Contradiction { .. }) if iteration >= run.trips.min.max(1) => {
+                    run.trips.max = iteration;
+                    return Ok(true);
+                }
+                result => result?,
+            };
             let next = results(body, &facts).get(1..=state.len()).unwrap_or_default().to_vec();
             let goes_on = run.note(body, facts, state.len());
             if goes_on.is_none() && !has_few {
@@ -156,14 +178,28 @@ impl Inference<'_> {
             if iteration + 1 >= run.trips.min {
                 run.end_with(&next);
             }
-            // Without a change the rest is alike, but for the number of the iteration.
             let is_last = goes_on == Some(false) || iteration + 1 == run.trips.max;
-            if is_last || next == state && self.cover(body, &state, iteration + 1, run)? {
+            if is_last || next == state && self.covers(body, &state, iteration + 1, run)? {
                 return Ok(true);
             }
             state = next;
         }
         Ok(run.trips.max == 0)
+    }
+
+    /// Covers the rest of a loop whose state does not change: it is alike, but for the number of the
+    /// iteration. Returns `false` if the number matters: one of the iterations may not be executed.
+    fn covers(
+        &mut self,
+        body: &Captured<'_>,
+        state: &[Fact],
+        from: i64,
+        run: &mut LoopRun,
+    ) -> Result<bool, OnnxError> {
+        match self.cover(body, state, from, run) {
+            Err(OnnxError::Contradiction { .. }) => Ok(false),
+            result => result,
+        }
     }
 
     /// Covers the iterations of a loop from this one on at once. Returns `false` if the state does not
@@ -196,73 +232,6 @@ impl Inference<'_> {
         }
         run.end_with(&state);
         Ok(true)
-    }
-
-    /// Inputs: the state, and tensors that are cut into slices. Outputs: the state, and slices that are put
-    /// together. Version 8 has lengths in front, and a batch.
-    fn scan(&mut self, call: &Call<'_>, body: &Captured<'_>) -> Result<Executed, OnnxError> {
-        let has_batch = call.node.version < 9;
-        let (first, batch_axes) = if has_batch { (1, 1) } else { (0, 0) };
-        let scanned = usize::try_from(call.int_or("num_scan_inputs", 1)).unwrap_or(1);
-        let inputs = call.inputs.get(first..).unwrap_or_default();
-        let states = inputs.len().saturating_sub(scanned);
-        let axes = |name: &str| call.ints(name).unwrap_or_default().to_vec();
-        let (input_axes, output_axes) = (axes("scan_input_axes"), axes("scan_output_axes"));
-        let mut length = Range::ANY_SIZE;
-        let mut slices = Vec::new();
-        for (index, fact) in inputs[states..].iter().enumerate() {
-            let axis = input_axes.get(index).copied().unwrap_or(0);
-            match fact.map(|fact| slice(fact, axis, batch_axes)) {
-                Some(Ok((slice, size))) => {
-                    length = length.intersection(size).unwrap_or(size);
-                    slices.push(slice);
-                }
-                _ => return Ok((Err(Fault::Unknown), vec![None])),
-            }
-        }
-        let batch = call.shape(1).ok().and_then(|shape| shape.first().copied()).filter(|_| has_batch);
-        let without_batch = |fact: &Fact| match batch {
-            Some(_) => slice(fact, 0, 0).map_or(Fact::Unknown, |(fact, _)| fact),
-            None => fact.clone(),
-        };
-        let mut state: Vec<Fact> =
-            inputs[..states].iter().map(|fact| fact.map_or(Fact::Unknown, without_batch)).collect();
-        for attempt in 0..MAX_ATTEMPTS {
-            let facts = self.run(body, state.iter().chain(&slices).cloned().collect())?;
-            let results = results(body, &facts);
-            let joined = hulls(&state, results.get(..states).unwrap_or_default());
-            if joined != state {
-                state = if attempt < 2 { joined } else { joined.iter().zip(&state).map(widened).collect() };
-                continue;
-            }
-            let with_batch =
-                |fact: &Fact| batch.map_or_else(|| fact.clone(), |batch| stacked(fact, 0, batch));
-            let last = state.iter().map(with_batch);
-            let stacks = results.iter().skip(states).enumerate().map(|(index, fact)| {
-                with_batch(&stacked(fact, output_axes.get(index).copied().unwrap_or(0), length))
-            });
-            return Ok((Ok(last.chain(stacks).collect()), vec![Some(facts)]));
-        }
-        Ok((Err(Fault::Unknown), vec![None]))
-    }
-
-    /// Applies the body to each element of sequences; other inputs are the same each time.
-    fn map(&mut self, call: &Call<'_>, body: &Captured<'_>) -> Result<Executed, OnnxError> {
-        let mut length = Range::ANY_SIZE;
-        let mut elements = Vec::new();
-        for fact in call.inputs.iter().map(|fact| fact.unwrap_or(&Fact::Unknown)) {
-            elements.push(match fact {
-                Fact::Sequence { element, length: own } => {
-                    length = length.intersection(*own).unwrap_or(*own);
-                    (**element).clone()
-                }
-                other => other.clone(),
-            });
-        }
-        let facts = self.run(body, elements)?;
-        let sequence = |element: Fact| Fact::Sequence { element: Box::new(element), length };
-        let outputs = results(body, &facts).into_iter().map(sequence).collect();
-        Ok((Ok(outputs), vec![Some(facts)]))
     }
 }
 
@@ -317,11 +286,11 @@ fn loop_inputs(number: Range, state: &[Fact]) -> Vec<Fact> {
 }
 
 /// Returns the outputs of a body.
-fn results(body: &Captured<'_>, facts: &Facts) -> Vec<Fact> {
+pub(super) fn results(body: &Captured<'_>, facts: &Facts) -> Vec<Fact> {
     body.body.scope.outputs.iter().map(|&output| facts.values[output].clone()).collect()
 }
 
-fn hulls(left: &[Fact], right: &[Fact]) -> Vec<Fact> {
+pub(super) fn hulls(left: &[Fact], right: &[Fact]) -> Vec<Fact> {
     left.iter().zip(right).map(|(left, right)| left.hull(right)).collect()
 }
 
@@ -330,7 +299,7 @@ fn truth(fact: &Fact) -> Option<bool> {
 }
 
 /// Takes the bounds from sizes that still grow, and the elements, so that a state settles.
-fn widened((joined, before): (&Fact, &Fact)) -> Fact {
+pub(super) fn widened((joined, before): (&Fact, &Fact)) -> Fact {
     match (joined, before) {
         (Fact::Tensor(joined), Fact::Tensor(before)) if joined != before => {
             let shape = match (&joined.shape, &before.shape) {
@@ -350,18 +319,8 @@ fn wider((joined, before): (&Range, &Range)) -> Range {
     if joined == before { *joined } else { Range { min: joined.min.min(0), max: i64::MAX } }
 }
 
-/// Returns a tensor without an axis, which is counted without the batch, and the size of that.
-fn slice(fact: &Fact, axis: i64, batch_axes: usize) -> Result<(Fact, Range), Fault> {
-    let tensor = fact.tensor().ok_or(Fault::Unknown)?;
-    let shape = tensor.shape.as_deref().and_then(|shape| shape.get(batch_axes..)).ok_or(Fault::Unknown)?;
-    let axis = axis_of(axis, shape.len())?;
-    let mut slice = shape.to_vec();
-    let size = slice.remove(axis);
-    Ok((Tensor::new(tensor.data_type, slice).into(), size))
-}
-
 /// Returns slices that are put together along a new axis.
-fn stacked(fact: &Fact, axis: i64, count: Range) -> Fact {
+pub(super) fn stacked(fact: &Fact, axis: i64, count: Range) -> Fact {
     let Some(tensor) = fact.tensor() else { return Fact::Unknown };
     let stack = |shape: &Vec<Range>| {
         let mut shape = shape.clone();

@@ -1,6 +1,7 @@
 //! [`Element`]: what is known about an element of a small tensor.
 
 use super::Range;
+use half::{bf16, f16};
 
 /// What is known about an element: the values that it can have.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -127,9 +128,21 @@ impl Element {
     }
 }
 
-/// Rounds a number to a type of floating-point numbers, as far as it is tracked: halves are as `f32`.
+/// Rounds a number to a type of floating-point numbers.
 pub(crate) fn rounded(number: f64, data_type: i32) -> f64 {
-    if data_type == types::DOUBLE { number } else { f64::from(to_single(number)) }
+    match data_type {
+        types::DOUBLE => number,
+        types::FLOAT16 => f16::from_f64(number).to_f64(),
+        types::BFLOAT16 => bf16::from_f64(number).to_f64(),
+        _ => f64::from(to_single(number)),
+    }
+}
+
+/// Returns the results that runtimes may have for one of a floating-point operator: for halves there are two,
+/// because some compute them in `f32` and do not round between operators.
+pub(crate) fn computed(number: f64, data_type: i32) -> [f64; 2] {
+    let wide = if data_type == types::DOUBLE { number } else { rounded(number, types::FLOAT) };
+    [rounded(number, data_type), wide]
 }
 
 /// Rounds a number towards zero. Beyond 64 bits it is the last integer.

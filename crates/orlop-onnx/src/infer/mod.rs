@@ -10,7 +10,8 @@
 //! | `range`, `element`, `fact` | what is known about an integer, an element, a value |
 //! | `arithmetic` | arithmetic on elements |
 //! | `call` | a node with what is known about its inputs, as rules see it |
-//! | `control` | `If`, `Loop`, `Scan` and `SequenceMap`, which execute bodies |
+//! | `control` | `If` and `Loop`, which execute bodies |
+//! | `scan` | `Scan` and `SequenceMap`, which do for each slice and each element |
 
 mod arithmetic;
 mod call;
@@ -18,10 +19,11 @@ mod control;
 mod element;
 mod fact;
 mod range;
+mod scan;
 
 pub(crate) use self::arithmetic::{Binary, Unary, result_type};
 pub(crate) use self::call::{Call, Fault, Outcome, axis_of, one};
-pub(crate) use self::element::{Element, to_integer, to_single, types};
+pub(crate) use self::element::{Element, rounded, to_integer, to_single, types};
 pub(crate) use self::fact::{Fact, MAX_ELEMENTS, Tensor};
 pub(crate) use self::range::Range;
 
@@ -30,8 +32,9 @@ use crate::bindings::Bindings;
 use crate::decode::{Node, Scope};
 use crate::proto::{DimensionSize, TypeProto};
 
-/// Rules are applied this often: bodies of loops several times.
-const MAX_STEPS: u64 = 1 << 18;
+/// Nodes with their inputs and outputs, and values of bodies, are visited this often: those in loops several
+/// times.
+const MAX_STEPS: u64 = 1 << 20;
 
 /// What is known about the values of a graph, and about those of the bodies that its nodes execute.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,10 +88,7 @@ impl<'a> Inference<'a> {
         }
         let mut bodies = Vec::with_capacity(scope.nodes.len());
         for node in &scope.nodes {
-            self.steps += 1;
-            if self.steps > MAX_STEPS {
-                return Err(OnnxError::TooComplex { node: node.title.clone() });
-            }
+            self.count(1 + node.inputs.len() + node.outputs.len(), node)?;
             let inputs = node.inputs.iter().map(|input| input.map(|input| &values[input])).collect();
             let call = Call { node, inputs };
             let (outcome, executed) = match self.control(&call, &values)? {
@@ -99,6 +99,15 @@ impl<'a> Inference<'a> {
             self.set_outputs(scope, node, outcome, &mut values)?;
         }
         Ok(Facts { values, bodies })
+    }
+
+    /// Counts steps before they are done.
+    fn count(&mut self, steps: usize, node: &Node) -> Result<(), OnnxError> {
+        self.steps = self.steps.saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
+        if self.steps <= MAX_STEPS {
+            return Ok(());
+        }
+        Err(OnnxError::TooComplex { node: node.title.clone() })
     }
 
     fn set_outputs(

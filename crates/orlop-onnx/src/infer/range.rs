@@ -69,6 +69,12 @@ impl Range {
         self.combine(Self::exactly(0), |number, _| function(number))
     }
 
+    /// Applies a function that does not fall. What has no bound stays without.
+    pub(crate) fn map_increasing(self, function: impl Fn(i128) -> i128) -> Self {
+        let result = self.map(function);
+        if self.is_bounded() { result } else { Self { max: i64::MAX, ..result } }
+    }
+
     pub(crate) fn add(self, other: Self) -> Self {
         let sum = self.combine(other, |left, right| left + right);
         Self { max: if self.is_bounded() && other.is_bounded() { sum.max } else { i64::MAX }, ..sum }

@@ -64,19 +64,21 @@ impl ModelPlan {
     }
 }
 
-fn differs<T>(part: &'static str, name: &str) -> Result<T, ModelPlanError> {
+pub(super) fn differs<T>(part: &'static str, name: &str) -> Result<T, ModelPlanError> {
     Err(ModelPlanError::Differs { part, name: name.to_owned() })
 }
 
-fn misplaced<T>(tensor: &TensorPlan, reason: &'static str) -> Result<T, ModelPlanError> {
+pub(super) fn misplaced<T>(tensor: &TensorPlan, reason: &'static str) -> Result<T, ModelPlanError> {
     Err(ModelPlanError::Place { tensor: tensor.name.clone(), reason })
 }
 
 impl GraphPlan {
     fn check(&self, model: &OnnxModel, is_body: bool) -> Result<(), ModelPlanError> {
         self.check_values(model)?;
+        self.check_alignments()?;
         self.check_nodes(model)?;
-        Execution::new(self, model, is_body)?.run(is_body)
+        Execution::new(self, model, is_body)?.run(is_body)?;
+        self.check_buffers()
     }
 
     fn check_values(&self, model: &OnnxModel) -> Result<(), ModelPlanError> {
@@ -209,7 +211,7 @@ impl<'a> Execution<'a> {
         if !is_placed {
             return misplaced(tensor, "is in the memory of the caller");
         }
-        if !offset.is_multiple_of(self.plan.alignment.max(1)) {
+        if !offset.is_multiple_of(self.plan.alignment) {
             return misplaced(tensor, "is not aligned");
         }
         if self.bytes(number).is_none_or(|bytes| bytes.end > self.plan.peak) {
@@ -294,7 +296,7 @@ impl<'a> Execution<'a> {
             inputs.iter().filter_map(|&input| Some((Some(input), self.bytes(input)?))).collect();
         if let Some(workspace) = node.workspace {
             let end = workspace.offset.checked_add(workspace.bytes).filter(|&end| end <= self.plan.peak);
-            let is_aligned = workspace.offset.is_multiple_of(self.plan.alignment.max(1));
+            let is_aligned = workspace.offset.is_multiple_of(self.plan.alignment);
             let Some(end) = end.filter(|_| is_aligned) else {
                 return Err(ModelPlanError::Place {
                     tensor: node.name.clone(),

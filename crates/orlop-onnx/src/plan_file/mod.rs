@@ -1,5 +1,6 @@
 //! [`ModelPlan`]: a plan of a model with everything that a program needs to execute it.
 
+mod buffers;
 mod check;
 mod memory;
 mod write;

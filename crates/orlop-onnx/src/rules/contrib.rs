@@ -337,7 +337,7 @@ fn crop_and_resize(call: &Call<'_>) -> Outcome {
 fn spectrum(call: &Call<'_>) -> Outcome {
     let mut shape = call.shape(0)?.to_vec();
     let last = shape.last_mut().ok_or(Fault::Invalid("its input is a scalar"))?;
-    *last = last.map(|length| length / 2 + 1);
+    *last = super::signal::half(*last);
     shape.push(Range::exactly(2));
     one(call.data_type(0), shape)
 }

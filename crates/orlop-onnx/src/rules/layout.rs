@@ -111,7 +111,7 @@ fn split(call: &Call<'_>) -> Outcome {
 fn even_parts(size: Range, count: usize) -> Vec<Range> {
     let count = i64::try_from(count.max(1)).unwrap_or(i64::MAX);
     let part = |index: i64| {
-        size.map(|size| {
+        size.map_increasing(|size| {
             let (count, index) = (i128::from(count), i128::from(index));
             let length = (size + count - 1) / count;
             (size - index * length).clamp(0, length)
@@ -180,7 +180,9 @@ fn sliced(size: Range, start: Range, end: Range, step: i64) -> Result<(Option<i6
         let (start, end) = (from_end(start), from_end(end));
         let (start, end) = match step > 0 {
             true => (start.clamp(0, size), end.clamp(0, size)),
-            false => (start.clamp(-1, size - 1), end.clamp(-1, size - 1)),
+            // A start before the first element is that element.
+            false if size > 0 => (start.clamp(0, size - 1), end.clamp(-1, size - 1)),
+            false => (0, 0),
         };
         let distance = i128::from(end) - i128::from(start);
         let step = i128::from(step);

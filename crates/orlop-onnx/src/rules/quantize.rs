@@ -21,7 +21,11 @@ pub(super) fn quantize(call: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn dequantize(call: &Call<'_>) -> Outcome {
-    one(call.type_or("output_dtype", call.data_type(1)), call.shape(0)?.to_vec())
+    let data_type = match call.type_or("output_dtype", 0) {
+        0 => call.data_type(1),
+        data_type => data_type,
+    };
+    one(data_type, call.shape(0)?.to_vec())
 }
 
 fn dynamic(call: &Call<'_>) -> Outcome {

@@ -1,7 +1,9 @@
 //! Sizes as values, constants, and operators that give the same elements another shape.
 
 use super::{Operator, own, view};
-use crate::infer::{Call, Element, Fact, Fault, Outcome, Range, Tensor, axis_of, one, to_integer, types};
+use crate::infer::{
+    Call, Element, Fact, Fault, Outcome, Range, Tensor, axis_of, one, rounded, to_integer, types,
+};
 
 pub(super) const OPERATORS: &[Operator] = &[
     own("Shape", shape),
@@ -75,8 +77,7 @@ fn range(call: &Call<'_>) -> Outcome {
     }
     let distance = if step > 0 { limit.subtract(start) } else { start.subtract(limit) };
     let divisor = i128::from(step).abs();
-    let count = distance.map(|distance| (distance.max(0) + divisor - 1) / divisor);
-    let count = if distance.is_bounded() { count } else { Range { max: i64::MAX, ..count } };
+    let count = distance.map_increasing(|distance| (distance.max(0) + divisor - 1) / divisor);
     let result = Tensor::new(data_type, vec![count]);
     let elements = start.exact().zip(result.small_sizes()).map(|(start, sizes)| {
         let number = |index: usize| {
@@ -93,11 +94,18 @@ fn real_range(data_type: i32, [start, limit, step]: [Element; 3]) -> Outcome {
     let (Some(start), Some(limit), Some(step)) = (exact(start), exact(limit), exact(step)) else {
         return one(data_type, vec![Range::ANY_SIZE]);
     };
-    let count = ((limit - start) / step).ceil().max(0.0);
-    if !count.is_finite() {
-        return Err(Fault::Invalid("it has no end"));
+    if step == 0.0 {
+        return Err(Fault::Invalid("its step is 0"));
     }
-    one(data_type, vec![Range::exactly(to_integer(count))])
+    // Runtimes compute the number in `f64`, in `f32`, or in the type of the elements; some only the distance.
+    let counts = [types::DOUBLE, types::FLOAT, data_type].into_iter().flat_map(|data_type| {
+        let distance = rounded(limit - start, data_type);
+        [distance / step, rounded(distance / step, data_type)]
+    });
+    let count = |count: f64| count.is_finite().then(|| Range::exactly(to_integer(count.ceil()).max(0)));
+    let counts = counts.map(count).collect::<Option<Vec<_>>>();
+    let count = counts.and_then(|counts| counts.into_iter().reduce(Range::hull));
+    one(data_type, vec![count.ok_or(Fault::Invalid("it has no end"))?])
 }
 
 fn eye_like(call: &Call<'_>) -> Outcome {

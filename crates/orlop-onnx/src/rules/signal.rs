@@ -22,9 +22,8 @@ fn mel_weights(call: &Call<'_>) -> Outcome {
 }
 
 /// A real signal has half of its spectrum twice.
-fn half(length: Range) -> Range {
-    let half = length.map(|length| length / 2 + 1);
-    if length.is_bounded() { half } else { Range { max: i64::MAX, ..half } }
+pub(super) fn half(length: Range) -> Range {
+    length.map_increasing(|length| length / 2 + 1)
 }
 
 fn dft(call: &Call<'_>) -> Outcome {

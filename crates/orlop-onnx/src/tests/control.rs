@@ -190,3 +190,65 @@ fn nested_loops_end() {
     let result = OnnxReader::new().resolve(&file(graph));
     assert!(matches!(result, Err(OnnxError::TooComplex { .. })), "{result:?}");
 }
+
+#[test]
+fn only_the_body_is_executed() {
+    // A graph attribute that means nothing, before the body: it has fewer values.
+    let other = || body("note", branch("Relu"));
+    let mut grown = growing(Some(5));
+    grown.node[0].attribute.insert(0, other());
+    let model = OnnxReader::new().resolve(&file(grown)).expect("a loop");
+    let attributes = |model: &OnnxModel, node: usize| {
+        let bodies = model.bodies(model.graph.given_order()[node]).iter();
+        bodies.map(|body| (body.attribute.clone(), sizes(&body.model, "row"))).collect::<Vec<_>>()
+    };
+    assert_eq!(attributes(&model, 0), [("body".to_owned(), vec![1, 64])]);
+
+    let row = GraphProto {
+        input: vec![untyped("slice")],
+        node: vec![
+            node("Exp", &["slice"], &["a"]),
+            node("Exp", &["a"], &["b"]),
+            node("Exp", &["b"], &["row"]),
+        ],
+        output: vec![untyped("row")],
+        ..GraphProto::default()
+    };
+    let x = || info("x", FLOAT, vec![size(1024), size(64)]);
+    let scan = with(
+        node("Scan", &["x"], &["y"]),
+        vec![other(), int("num_scan_inputs", 1), body("body", row.clone())],
+    );
+    let model = OnnxReader::new().resolve(&file(graph(x(), vec![scan]))).expect("a scan");
+    assert_eq!(attributes(&model, 0), [("body".to_owned(), vec![64])]);
+    let map = with(node("SequenceMap", &["s"], &["y"]), vec![other(), body("body", row)]);
+    let nodes = vec![node("SequenceConstruct", &["x"], &["s"]), map];
+    let model = OnnxReader::new().resolve(&file(graph(x(), nodes))).expect("a map");
+    assert_eq!(attributes(&model, 1), [("body".to_owned(), vec![1024, 64])]);
+}
+
+#[test]
+fn iterations_that_contradict_the_state_are_not_executed() {
+    // The state doubles, and is added to a tensor of eight elements or of one: the third iteration is none.
+    let resolved = |condition: &str| {
+        let double = GraphProto {
+            input: vec![untyped("i"), untyped("go"), untyped("state")],
+            node: vec![
+                node("Identity", &[condition], &["go_on"]),
+                with(node("Concat", &["state", "state"], &["next"]), vec![int("axis", 0)]),
+                node("Add", &["next", "eight"], &["sum"]),
+            ],
+            output: vec![untyped("go_on"), untyped("next")],
+            ..GraphProto::default()
+        };
+        let nodes = vec![with(node("Loop", &["count", "yes", "x"], &["y"]), vec![body("body", double)])];
+        let mut graph = graph(info("x", FLOAT, vec![size(4)]), nodes);
+        let yes = TensorProto { data_type: BOOL, int32_data: vec![1], dims: vec![], ..integers("yes", &[1]) };
+        graph.initializer.extend([integers("count", &[10]), weight("eight", &[8]), yes]);
+        graph.input.push(info("unknown", BOOL, vec![]));
+        OnnxReader::new().resolve(&file(graph))
+    };
+    assert_eq!(sizes(&resolved("unknown").expect("one iteration"), "y"), [8]);
+    let error = resolved("yes").expect_err("ten iterations");
+    assert!(matches!(error, OnnxError::Contradiction { .. }), "{error}");
+}

@@ -3,7 +3,9 @@
 mod control;
 #[cfg(feature = "exec")]
 mod execution;
+mod hostile;
 mod inference;
+mod numbers;
 
 use crate::proto::{
     AttributeProto, Dimension, DimensionSize, GraphProto, ModelProto, NodeProto, SparseTensorProto,

@@ -175,3 +175,17 @@ proptest! {
         }
     }
 }
+
+#[cfg(feature = "plan-file")]
+#[test]
+fn plans_of_all_nodes_are_right() {
+    for case in &*CASES {
+        let file = OnnxFile::decode(bytes(&case.model)).unwrap();
+        let Ok(model) = case.resolve(&file) else { continue };
+        let order = model.graph.given_order();
+        let lifetimes = model.graph.lifetimes(&order).unwrap();
+        let plan = Skyline::new().plan(lifetimes.problem());
+        let plan = orlop_onnx::ModelPlan::new(&model, &order, &lifetimes, &plan);
+        assert_eq!(plan.check(&file), Ok(()), "{}", case.name);
+    }
+}

@@ -104,6 +104,34 @@ fn what_is_wrong_is_found() {
     let clash = wrong(&body);
     assert!(matches!(clash, ModelPlanError::Clash { .. } | ModelPlanError::Lost { .. }), "{clash}");
 
+    let workspace = good.graph.nodes.iter().position(|node| node.workspace.is_some()).unwrap();
+    let other = good.graph.tensors[placed].buffer;
+    let unshared = find(&good.graph, |tensor| {
+        tensor.buffer.is_some() && tensor.buffer != other && tensor.view_of.is_none()
+    });
+    for alignment in [0, 1, 2, 192] {
+        let error = wrong(&|graph| graph.alignment = alignment);
+        assert!(matches!(error, ModelPlanError::Differs { .. } | ModelPlanError::Place { .. }), "{error}");
+    }
+    assert!(matches!(
+        wrong(&|graph| graph.nodes[workspace].bodies[0].graph.alignment *= 2),
+        ModelPlanError::Differs { .. }
+    ));
+    for buffer in [None, Some(usize::MAX), other] {
+        let changed = [in_place, view, unshared];
+        for tensor in changed.into_iter().filter(|&tensor| good.graph.tensors[tensor].buffer != buffer) {
+            let error = wrong(&|graph| graph.tensors[tensor].buffer = buffer);
+            assert!(
+                matches!(error, ModelPlanError::Differs { .. } | ModelPlanError::Place { .. }),
+                "{error}"
+            );
+        }
+    }
+    assert!(matches!(
+        wrong(&|graph| graph.nodes[workspace].workspace.as_mut().unwrap().buffer = other.unwrap()),
+        ModelPlanError::Place { .. }
+    ));
+
     // A plan for other sizes is none of this file's plans with these.
     let mut other = good.clone();
     other.given.symbols.insert("sequence".to_owned(), [1024, 1024]);
