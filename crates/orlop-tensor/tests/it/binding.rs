@@ -244,7 +244,7 @@ fn pools_in_pools_are_released_without_a_deep_stack() {
 
 /// A destructor that panics ends neither the loop that releases pools nor the pools behind it.
 #[test]
-fn a_panic_while_a_pool_is_released_loses_no_other() {
+fn a_hook_that_panics_while_a_pool_is_released_loses_no_other() {
     let (block, _) = foreign(64);
     let mut record = Record::new(block.as_ptr(), 64, Device::CPU, Access::Host);
     record.requested = 64;
