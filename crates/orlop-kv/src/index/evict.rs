@@ -107,6 +107,7 @@ impl PrefixIndex {
             let boundary = &mut self.boundaries[id as usize];
             if boundary.generation == generation && boundary.rank.expires == Some(at) {
                 boundary.rank.class = boundary.rank.class.min(normal);
+                boundary.rank.normal = boundary.rank.normal.min(normal);
                 boundary.rank.expires = None;
                 if !boundary.is_parked {
                     self.candidates.push(Reverse(Candidate::of(id, boundary)));

@@ -56,16 +56,21 @@ impl KvPool {
         Ok(())
     }
 
-    /// Adds the ids of tokens that are known: of the prompt at admission, of others when they were sampled.
-    /// Only tokens with known ids can be reused.
+    /// Adds the ids of the tokens from `position` on: those of the prompt are known at admission, others when
+    /// they were sampled. Only tokens with known ids can be reused.
     ///
     /// # Errors
-    /// If there would be more known tokens than scheduled ones.
-    pub fn push_tokens(&mut self, sequence: &Sequence, tokens: &[u32]) -> Result<()> {
+    /// If `position` is not the first one without a known id, which a [`Truncation`](crate::Truncation) moves
+    /// back, or there would be more known tokens than scheduled ones.
+    pub fn push_tokens(&mut self, sequence: &Sequence, position: u32, tokens: &[u32]) -> Result<()> {
         self.collect_drops();
         let slot = self.slot(sequence)?;
         let state = self.state_mut(slot);
-        let known = u64::from(state.chain.known()) + tokens.len() as u64;
+        let known = state.chain.known();
+        if position != known {
+            return Err(KvError::NotNextToken { position, known });
+        }
+        let known = u64::from(known) + tokens.len() as u64;
         // The last sampled token is known before its keys and values are scheduled.
         if known > u64::from(state.len) + 1 {
             return Err(KvError::BeyondEnd {
@@ -270,6 +275,9 @@ impl KvPool {
         if from != NULL {
             // The copy runs in the open step.
             let open = self.open.id;
+            if self.kind(group) != GroupKind::State {
+                self.state_mut(slot).written_by = open;
+            }
             self.release(group, from, owner(slot), open);
         }
     }
