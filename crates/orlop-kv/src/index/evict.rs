@@ -77,10 +77,16 @@ impl PrefixIndex {
                 return true;
             }
             self.boundaries[candidate.id as usize].is_parked = true;
-            self.parked.push(candidate.id);
+            self.parked.push((candidate.id, candidate.generation));
         }
-        let parked = self.parked.pop();
-        parked.inspect(|&id| self.evict_boundary(blocks, id)).is_some()
+        while let Some((id, generation)) = self.parked.pop() {
+            let boundary = &self.boundaries[id as usize];
+            if boundary.is_parked && boundary.generation == generation {
+                self.evict_boundary(blocks, id);
+                return true;
+            }
+        }
+        false
     }
 
     /// Returns `true` if the next candidate is a filler, or evicting is not needed for one.
@@ -90,9 +96,11 @@ impl PrefixIndex {
 
     /// Makes parked boundaries candidates again: a sequence has ended.
     pub(crate) fn unpark(&mut self) {
-        for id in self.parked.drain(..) {
+        for (id, generation) in self.parked.drain(..) {
             let boundary = &mut self.boundaries[id as usize];
-            boundary.is_parked = false;
+            if boundary.generation != generation || !std::mem::take(&mut boundary.is_parked) {
+                continue;
+            }
             self.candidates.push(Reverse(Candidate::of(id, boundary)));
         }
     }
@@ -173,9 +181,7 @@ impl PrefixIndex {
             blocks.uncache(tail.group as usize, tail.block);
         }
         boundary.generation = boundary.generation.wrapping_add(1);
-        if std::mem::take(&mut boundary.is_parked) {
-            self.parked.retain(|&parked| parked != id);
-        }
+        boundary.is_parked = false;
         self.nodes[node as usize].boundaries.retain(|&other| other != id);
         self.unused_boundaries.push(id);
     }

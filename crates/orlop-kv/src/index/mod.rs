@@ -77,7 +77,8 @@ pub(crate) struct PrefixIndex {
     boundaries: Vec<Boundary>,
     unused_boundaries: Vec<u32>,
     candidates: BinaryHeap<Reverse<Candidate>>,
-    parked: Vec<u32>,
+    /// Boundaries whose blocks are in use, with their generations: those that were removed are still listed.
+    parked: Vec<(u32, u32)>,
     expiries: BinaryHeap<Reverse<Expiry>>,
     clock: u64,
     /// Units in the tree.
