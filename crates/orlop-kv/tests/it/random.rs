@@ -80,7 +80,12 @@ fn play(
                 let mut tokens = if left > 0 { 1 + random.below(left) } else { 1 };
                 let handle = &oracle.running[pick].handle;
                 if let Some(next) = oracle.pool.tokens_to_checkpoint(handle).unwrap() {
-                    tokens = if random.below(4) > 0 { tokens.min(next) } else { tokens };
+                    tokens = match random.below(4) {
+                        0 => tokens,
+                        // To the filler after the next one.
+                        1 if next + 8 <= left => next + 8,
+                        _ => tokens.min(next),
+                    };
                 }
                 let _ = oracle.append(pick, tokens);
             }
