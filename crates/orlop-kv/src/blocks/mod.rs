@@ -127,6 +127,12 @@ impl Blocks {
             || ((is_alone || is_owner) && from >= record.valid)
     }
 
+    /// Returns `true` if one sequence and the cache refer to the block, and no step in flight and no ticket.
+    pub(crate) fn is_shared_with_cache(&self, group: usize, block: u32) -> bool {
+        let record = self.record(group, block);
+        (record.users, record.pins) == (1, 1) && record.cached > 0
+    }
+
     /// Returns the owner of a block whose sequence has not ended.
     fn live_owner(&self, record: &BlockRecord) -> Option<u32> {
         let is_owned = record.owner != NO_OWNER && record.owner != ORPHAN;

@@ -7,7 +7,7 @@
 //! reach them any more.
 
 use super::node::Boundary;
-use super::{PrefixIndex, ROOT};
+use super::{PrefixIndex, PrefixMatch, ROOT};
 use crate::blocks::Blocks;
 use crate::{KvEvent, RemovalReason};
 use std::cmp::Reverse;
@@ -122,6 +122,29 @@ impl PrefixIndex {
                 }
             }
         }
+    }
+
+    /// Evicts the boundaries whose hits have this block. Returns `false` if an entry of the block is left.
+    pub(crate) fn forget(&mut self, blocks: &mut Blocks, group: usize, block: u32) -> bool {
+        while blocks.record(group, block).cached > 0 {
+            let nodes = self.heads.values().map(|&node| &self.nodes[node as usize]);
+            let mut boundaries = nodes.flat_map(|node| node.boundaries.iter().copied());
+            let Some(id) = boundaries.find(|&id| self.has_block(id, group, block)) else { return false };
+            let Boundary { generation, .. } = self.boundaries[id as usize];
+            while blocks.record(group, block).cached > 0
+                && self.boundaries[id as usize].generation == generation
+            {
+                self.evict_boundary(blocks, id);
+            }
+        }
+        true
+    }
+
+    fn has_block(&self, boundary: u32, group: usize, block: u32) -> bool {
+        let Boundary { node, end, .. } = self.boundaries[boundary as usize];
+        let (hit, mut is_found) = (PrefixMatch { matched: end, hit: end, node, boundary }, false);
+        self.blocks_of(&hit, |of, _, at| is_found |= (of, at) == (group, block));
+        is_found
     }
 
     /// Removes everything. Blocks in use stay with their sequences.

@@ -147,7 +147,10 @@ impl KvPool {
             new_blocks.clear();
             self.plan_growth(slot, end, &mut new_blocks);
         }
-        let allocated = self.allocate_all(slot, &mut new_blocks);
+        let mut allocated = self.allocate_all(slot, &mut new_blocks);
+        if allocated.is_err() && self.take_from_cache(slot, &mut new_blocks) {
+            allocated = self.allocate_all(slot, &mut new_blocks);
+        }
         if allocated.is_ok() {
             for &new in &new_blocks {
                 self.put(slot, new);
@@ -159,6 +162,19 @@ impl KvPool {
         }
         self.new_blocks = new_blocks;
         allocated
+    }
+
+    /// Takes the blocks from the cache that the sequence would copy for it alone, if the others can then be
+    /// allocated: these are written in place. Returns `false` if nothing was taken.
+    fn take_from_cache(&mut self, slot: u32, new_blocks: &mut Vec<NewBlock>) -> bool {
+        let is_own =
+            |new: &NewBlock| new.from != NULL && self.blocks.is_shared_with_cache(new.group, new.from);
+        let (own, others): (Vec<_>, Vec<_>) = new_blocks.iter().copied().partition(is_own);
+        if own.is_empty() || self.can_allocate(slot, &others).is_err() {
+            return false;
+        }
+        *new_blocks = others;
+        own.iter().all(|new| self.index.forget(&mut self.blocks, new.group, new.from))
     }
 
     /// Lists the blocks that are missing for tokens up to `end`.
