@@ -205,7 +205,9 @@ impl PrefixIndex {
         }
         boundary.generation = boundary.generation.wrapping_add(1);
         boundary.is_parked = false;
-        self.nodes[node as usize].boundaries.retain(|&other| other != id);
+        let list = &mut self.nodes[node as usize].boundaries;
+        let place = list.partition_point(|&other| self.boundaries[other as usize].end < end);
+        list.remove(place);
         self.unused_boundaries.push(id);
     }
 
