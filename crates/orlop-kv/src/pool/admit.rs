@@ -208,8 +208,8 @@ impl KvPool {
         self.index.find(chain.hashes(), limit.min(longest))
     }
 
-    /// Chooses the hit of a request: the longest one, or if it does not fit with that, a shorter one with which
-    /// it does. Hits that are shorter by 1, 2, 4 and so on units are tried, none at last.
+    /// Chooses the hit of a request: the longest one, or if it does not fit with that, a shorter one with
+    /// which it does. Hits that are shorter by 1, 2, 4 and so on units are tried, none at last.
     fn judge(
         &mut self,
         request: &AdmissionRequest<'_>,

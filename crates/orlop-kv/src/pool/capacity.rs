@@ -16,8 +16,8 @@ pub struct LengthMix {
 
 impl KvPool {
     /// Returns the tokens that fit at once if the pool is filled with requests of this mix and nothing is
-    /// shared: the pages of an average request divide the pool. Pages that stay free in the last large page of
-    /// each page size are not taken off.
+    /// shared: the pages of an average request divide the pool. Pages that stay free in the last large page
+    /// of each page size are not taken off.
     #[must_use]
     pub fn capacity(&self, mix: &[LengthMix]) -> u64 {
         let (mut bytes, mut tokens) = (0_u128, 0_u128);

@@ -195,7 +195,8 @@ impl KvPool {
     /// writes to it. The fork is pledged blocks up to `max_tokens` tokens.
     ///
     /// # Errors
-    /// If the pledge cannot be given, it exceeds the tenant's quota, or the sequence is in the open step. The pool is then unchanged.
+    /// If the pledge cannot be given, it exceeds the tenant's quota, or the sequence is in the open step. The
+    /// pool is then unchanged.
     pub fn fork(&mut self, sequence: &Sequence, max_tokens: u32) -> Result<Sequence> {
         self.collect_drops();
         let parent = self.slot(sequence)?;

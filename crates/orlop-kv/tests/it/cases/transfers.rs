@@ -65,7 +65,7 @@ fn a_store_is_not_overwritten() {
     assert!(oracle.pool.copies().is_empty());
     oracle.close();
     oracle.settle();
-    // Nobody else refers to the block.
+    // Nothing else refers to the block.
     oracle.pool.discard_cache();
     oracle.truncate(at, 20).unwrap();
     oracle.append(at, 4).unwrap();
