@@ -238,8 +238,8 @@ fn hostile_sizes_are_errors() {
     let many = KvGeometry::new(vec![LayerGroup::full("many", max, 8)]).unwrap();
     assert!(many.needed_bytes(max, max) > 1 << 60);
     let huge = |layers, bytes| LayerGroup::full("huge", layers, bytes).with_block_tokens(1);
-    let odd = [(1 << 62) - 57, 1 << 31, 3 << 30, 5 << 30, 7 << 30];
-    let _ = KvGeometry::new(odd.iter().map(|&bytes| huge(1, bytes)).collect());
+    let sizes = KvGeometry::new([1 << 63, 1, 2, 4].map(|bytes| huge(1, bytes)).to_vec()).unwrap();
+    assert_eq!(sizes.large_page_bytes(), 1 << 63);
     let entry =
         KvGeometry::new(vec![huge(1, 1 << 62).with_arena("more", 1 << 62), huge(1, 1 << 63)]).unwrap();
     assert_eq!(entry.needed_bytes(max, max), u64::MAX);
