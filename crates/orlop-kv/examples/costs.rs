@@ -63,7 +63,8 @@ fn step() -> Result<()> {
         pool.settle(step)?;
         let token = [u32::try_from(round)?];
         for sequence in &sequences {
-            pool.push_tokens(sequence, &token)?;
+            let (len, _) = pool.len(sequence)?;
+            pool.push_tokens(sequence, len - 1, &token)?;
         }
         Ok(start.elapsed())
     })?;

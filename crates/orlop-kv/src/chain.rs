@@ -219,7 +219,7 @@ impl Chain {
     pub(crate) fn reserve(&mut self, tokens: u32) {
         let units = (tokens / self.unit) as usize;
         self.hashes.reserve(units.saturating_sub(self.hashes.len()));
-        self.tail.reserve(self.unit as usize);
+        self.tail.reserve(self.unit.min(tokens) as usize);
     }
 }
 

@@ -51,6 +51,14 @@ pub enum KvError {
         /// Bytes needed besides.
         needed: u64,
     },
+    /// The request alone exceeds the tenant's quota.
+    #[error("{needed} B are needed, and the quota is {quota} B")]
+    AboveQuota {
+        /// The quota in bytes.
+        quota: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
     /// The sequence belongs to another pool or has ended.
     #[error("the sequence is not one of this pool")]
     UnknownSequence,
@@ -95,6 +103,20 @@ pub enum KvError {
         position: u32,
         /// The end of the sequence.
         end: u32,
+    },
+    /// The tokens do not follow those whose ids are known.
+    #[error("the ids of {known} tokens are known: the next one is at {known}, not at {position}")]
+    NotNextToken {
+        /// The position of the first token given.
+        position: u32,
+        /// The tokens whose ids are known.
+        known: u32,
+    },
+    /// A step that has not settled still accesses the sequence: settle it first.
+    #[error("step {step} accesses the sequence and has not settled")]
+    StepInFlight {
+        /// The step.
+        step: u64,
     },
     /// The open step writes to the sequence: close it first. The blocks are not there yet that a fork or the
     /// return from drafts would copy.

@@ -129,6 +129,12 @@ impl LargePages {
         }
     }
 
+    /// Returns the bytes of pages by class, at most `u64::MAX`.
+    pub(crate) fn bytes_of(&self, pages: &[u64]) -> u64 {
+        let bytes = self.classes.iter().zip(pages).map(|(class, &pages)| class.bytes.saturating_mul(pages));
+        bytes.fold(0, u64::saturating_add)
+    }
+
     /// Returns what `needs`, pages by class, would need if every idle page were evicted.
     pub(crate) fn shortage(&self, needs: &[u64]) -> Shortage {
         let each = self
@@ -136,7 +142,10 @@ impl LargePages {
             .iter()
             .zip(needs)
             .map(|(class, &need)| need.saturating_sub(class.slack).div_ceil(u64::from(class.per_large)));
-        Shortage { needed: each.sum(), available: u64::from(self.count() - self.occupied) }
+        Shortage {
+            needed: each.fold(0, u64::saturating_add),
+            available: u64::from(self.count() - self.occupied),
+        }
     }
 
     /// Returns `true` if these pages, by class, are free now.
@@ -146,7 +155,7 @@ impl LargePages {
             .iter()
             .zip(needs)
             .map(|(class, &need)| need.saturating_sub(class.free).div_ceil(u64::from(class.per_large)));
-        large.sum::<u64>() <= u64::from(self.empty())
+        large.fold(0, u64::saturating_add) <= u64::from(self.empty())
     }
 
     /// Returns `true` if a page of this class may be taken from a large page without a live page: the need

@@ -37,7 +37,8 @@ fn a_step_allocates_nothing() {
         let step = pool.close_step();
         pool.settle(step).unwrap();
         for sequence in &sequences {
-            pool.push_tokens(sequence, &[token]).unwrap();
+            let (len, _) = pool.len(sequence).unwrap();
+            pool.push_tokens(sequence, len - 1, &[token]).unwrap();
         }
     };
     (0..500).for_each(&mut run);

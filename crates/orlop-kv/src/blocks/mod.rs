@@ -20,7 +20,10 @@ pub(crate) struct BlockRecord {
     pub(crate) pins: u32,
     /// Entries of the index.
     pub(crate) cached: u32,
-    /// Tokens from the block's start that the index or another sequence refers to: they must not be written.
+    /// Stores that read the block.
+    stores: u32,
+    /// Tokens from the block's start that the index, another sequence or a store refers to: they must not be
+    /// written.
     pub(crate) valid: u32,
     owner: u32,
     /// Distinguishes owners that had the same number.
@@ -120,7 +123,14 @@ impl Blocks {
         let record = self.record(group, block);
         let is_alone = record.users == 1;
         let is_owner = self.live_owner(record) == Some(owner);
-        (is_alone && record.cached == 0) || ((is_alone || is_owner) && from >= record.valid)
+        (is_alone && record.cached == 0 && record.stores == 0)
+            || ((is_alone || is_owner) && from >= record.valid)
+    }
+
+    /// Returns `true` if one sequence and the cache refer to the block, and no step in flight and no ticket.
+    pub(crate) fn is_shared_with_cache(&self, group: usize, block: u32) -> bool {
+        let record = self.record(group, block);
+        (record.users, record.pins) == (1, 1) && record.cached > 0
     }
 
     /// Returns the owner of a block whose sequence has not ended.
@@ -263,6 +273,18 @@ impl Blocks {
             }
             self.tenants[tenant].live += self.block_bytes(group);
         }
+    }
+
+    /// Pins a block whose first `valid` tokens a store reads.
+    pub(crate) fn pin_for_store(&mut self, group: usize, block: u32, valid: u32) {
+        self.pin(group, block);
+        self.groups[group].records[block as usize].stores += 1;
+        self.set_valid(group, block, valid);
+    }
+
+    pub(crate) fn unpin_for_store(&mut self, group: usize, block: u32) {
+        self.groups[group].records[block as usize].stores -= 1;
+        self.unpin(group, block);
     }
 
     pub(crate) fn unpin(&mut self, group: usize, block: u32) {

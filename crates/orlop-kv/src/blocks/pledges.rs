@@ -45,14 +45,14 @@ impl Blocks {
         let start = owner as usize * self.pledged.len();
         for (class, &pages) in pages.iter().enumerate() {
             let rest = self.pledged[class] - pages.min(self.pledges[start + class]);
-            needs.push(pages + rest.saturating_sub(self.orphans[class]));
+            needs.push(pages.saturating_add(rest.saturating_sub(self.orphans[class])));
         }
     }
 
     /// Returns the bytes that an owner is still pledged.
     pub(crate) fn pledged_bytes(&self, owner: u32) -> u64 {
         let pledges = &self.pledges[owner as usize * self.pledged.len()..];
-        self.pages.classes().iter().zip(pledges).map(|(class, &pages)| class.bytes * pages).sum()
+        self.pages.bytes_of(&pledges[..self.pledged.len()])
     }
 
     /// Returns the bytes of pages, by class, beyond what an owner is pledged.

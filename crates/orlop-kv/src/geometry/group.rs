@@ -233,19 +233,19 @@ impl LayerGroup {
         }
     }
 
+    /// Returns the bytes that the group needs, at most `u64::MAX`.
     pub(super) fn needed_bytes(&self, tokens: u32, in_flight: u32) -> u64 {
-        let entry: u64 = self.arenas.iter().map(|arena| arena.bytes / u64::from(self.tensor_shards)).sum();
-        let layers = u64::from(self.layers);
+        let entries = self.arenas.iter().map(|arena| arena.bytes / u64::from(self.tensor_shards));
+        let entry = entries.fold(0, u64::saturating_add);
         let end = u64::from(tokens) + u64::from(in_flight);
-        match self.kind {
-            GroupKind::State => layers * entry * u64::from(end > 0),
-            GroupKind::Compressed { ratio } => layers * entry * (end / u64::from(ratio)),
+        let first = u64::from(self.first_token(tokens));
+        let entries = match self.kind {
+            GroupKind::State => u64::from(end > 0),
+            GroupKind::Compressed { ratio } => end / u64::from(ratio),
             GroupKind::Cross => 0,
-            GroupKind::Window { sinks, .. } => {
-                let first = u64::from(self.first_token(tokens));
-                layers * entry * (end - first + first.min(u64::from(sinks)))
-            }
-            _ => layers * entry * (end - u64::from(self.first_token(tokens))),
-        }
+            GroupKind::Window { sinks, .. } => end - first + first.min(u64::from(sinks)),
+            _ => end - first,
+        };
+        u64::from(self.layers).saturating_mul(entry).saturating_mul(entries)
     }
 }

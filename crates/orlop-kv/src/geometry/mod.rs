@@ -117,10 +117,11 @@ impl KvGeometry {
     }
 
     /// Returns the bytes that `tokens` computed tokens need when `in_flight` more are scheduled: every
-    /// layer's bytes of the tokens it still attends to, without any rounding.
+    /// layer's bytes of the tokens it still attends to, without any rounding, and at most `u64::MAX`.
     #[must_use]
     pub fn needed_bytes(&self, tokens: u32, in_flight: u32) -> u64 {
-        self.groups.iter().map(|group| group.needed_bytes(tokens, in_flight)).sum()
+        let groups = self.groups.iter().map(|group| group.needed_bytes(tokens, in_flight));
+        groups.fold(0, u64::saturating_add)
     }
 
     pub(crate) fn pages(&self) -> &[GroupPages] {

@@ -65,9 +65,8 @@ fn search(groups: &[(usize, u32, u64)]) -> Option<Vec<u32>> {
     loop {
         let before = best_cost;
         for at in 0..groups.len() {
-            let layers = groups[at].1;
             let mut candidate = best.clone();
-            for in_page in (1..=layers).filter(|in_page| layers.is_multiple_of(*in_page)) {
+            for in_page in divisors(groups[at].1) {
                 candidate[at] = in_page;
                 // A multiple that overflows is not a candidate.
                 let Some(cost) = cost(groups, &candidate) else { continue };
@@ -80,6 +79,13 @@ fn search(groups: &[(usize, u32, u64)]) -> Option<Vec<u32>> {
             return Some(best);
         }
     }
+}
+
+/// Returns the divisors of a number, in ascending order.
+fn divisors(number: u32) -> Vec<u32> {
+    let small: Vec<u32> = (1..=number.isqrt()).filter(|&at| number.is_multiple_of(at)).collect();
+    let large = small.iter().rev().map(|at| number / at).filter(|at| !small.contains(at));
+    small.iter().copied().chain(large).collect()
 }
 
 /// The expected waste of a sequence beyond the preferred large page, then the parts, then the large page.
@@ -96,7 +102,8 @@ fn cost(groups: &[(usize, u32, u64)], layers_per_page: &[u32]) -> Option<(u64, u
         }
     }
     // Half a large page for each page size that does not fill it.
-    let waste = classes.iter().filter(|&&page| page < large).map(|page| large - page).sum::<u64>();
+    let waste = classes.iter().filter(|&&page| page < large).map(|page| large - page);
+    let waste = waste.fold(0, u64::saturating_add);
     Some((waste.max(PREFERRED_LARGE_PAGE), parts, large))
 }
 
@@ -134,6 +141,13 @@ mod tests {
     fn an_empty_group_costs_nothing() {
         let (bytes, parts) = large(&[LayerGroup::full("a", 4, 4096), LayerGroup::state("none", 0, 99)]);
         assert_eq!((bytes, parts), (4 * 16 * 4096, vec![1, 0]));
+    }
+
+    #[test]
+    fn any_number_of_layers_has_its_divisors() {
+        assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
+        assert_eq!(divisors(1), [1]);
+        assert_eq!(divisors(u32::MAX).len(), 32);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! reach them any more.
 
 use super::node::Boundary;
-use super::{PrefixIndex, ROOT};
+use super::{PrefixIndex, PrefixMatch, ROOT};
 use crate::blocks::Blocks;
 use crate::{KvEvent, RemovalReason};
 use std::cmp::Reverse;
@@ -77,10 +77,16 @@ impl PrefixIndex {
                 return true;
             }
             self.boundaries[candidate.id as usize].is_parked = true;
-            self.parked.push(candidate.id);
+            self.parked.push((candidate.id, candidate.generation));
         }
-        let parked = self.parked.pop();
-        parked.inspect(|&id| self.evict_boundary(blocks, id)).is_some()
+        while let Some((id, generation)) = self.parked.pop() {
+            let boundary = &self.boundaries[id as usize];
+            if boundary.is_parked && boundary.generation == generation {
+                self.evict_boundary(blocks, id);
+                return true;
+            }
+        }
+        false
     }
 
     /// Returns `true` if the next candidate is a filler, or evicting is not needed for one.
@@ -90,9 +96,11 @@ impl PrefixIndex {
 
     /// Makes parked boundaries candidates again: a sequence has ended.
     pub(crate) fn unpark(&mut self) {
-        for id in self.parked.drain(..) {
+        for (id, generation) in self.parked.drain(..) {
             let boundary = &mut self.boundaries[id as usize];
-            boundary.is_parked = false;
+            if boundary.generation != generation || !std::mem::take(&mut boundary.is_parked) {
+                continue;
+            }
             self.candidates.push(Reverse(Candidate::of(id, boundary)));
         }
     }
@@ -107,12 +115,36 @@ impl PrefixIndex {
             let boundary = &mut self.boundaries[id as usize];
             if boundary.generation == generation && boundary.rank.expires == Some(at) {
                 boundary.rank.class = boundary.rank.class.min(normal);
+                boundary.rank.normal = boundary.rank.normal.min(normal);
                 boundary.rank.expires = None;
                 if !boundary.is_parked {
                     self.candidates.push(Reverse(Candidate::of(id, boundary)));
                 }
             }
         }
+    }
+
+    /// Evicts the boundaries whose hits have this block. Returns `false` if an entry of the block is left.
+    pub(crate) fn forget(&mut self, blocks: &mut Blocks, group: usize, block: u32) -> bool {
+        while blocks.record(group, block).cached > 0 {
+            let nodes = self.heads.values().map(|&node| &self.nodes[node as usize]);
+            let mut boundaries = nodes.flat_map(|node| node.boundaries.iter().copied());
+            let Some(id) = boundaries.find(|&id| self.has_block(id, group, block)) else { return false };
+            let Boundary { generation, .. } = self.boundaries[id as usize];
+            while blocks.record(group, block).cached > 0
+                && self.boundaries[id as usize].generation == generation
+            {
+                self.evict_boundary(blocks, id);
+            }
+        }
+        true
+    }
+
+    fn has_block(&self, boundary: u32, group: usize, block: u32) -> bool {
+        let Boundary { node, end, .. } = self.boundaries[boundary as usize];
+        let (hit, mut is_found) = (PrefixMatch { matched: end, hit: end, node, boundary }, false);
+        self.blocks_of(&hit, |of, _, at| is_found |= (of, at) == (group, block));
+        is_found
     }
 
     /// Removes everything. Blocks in use stay with their sequences.
@@ -172,10 +204,10 @@ impl PrefixIndex {
             blocks.uncache(tail.group as usize, tail.block);
         }
         boundary.generation = boundary.generation.wrapping_add(1);
-        if std::mem::take(&mut boundary.is_parked) {
-            self.parked.retain(|&parked| parked != id);
-        }
-        self.nodes[node as usize].boundaries.retain(|&other| other != id);
+        boundary.is_parked = false;
+        let list = &mut self.nodes[node as usize].boundaries;
+        let place = list.partition_point(|&other| self.boundaries[other as usize].end < end);
+        list.remove(place);
         self.unused_boundaries.push(id);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A *node* is a run of match units that follow each other: their hashes, and the blocks of the groups that
 //! keep every token. Since a hash covers its whole prefix, one map from the first hash of a node finds it,
-//! and a lookup compares the rest of the run in sequence.
+//! and a lookup bisects the rest of the run.
 //!
 //! A *boundary* is a position at which a hit can end: it has the blocks of the other groups, the tail of each
 //! window and the saved states. A model that keeps every token in every group can be hit at every unit: its
@@ -38,6 +38,21 @@ const EVICTED_PLACES: usize = 1 << 14;
 
 fn evicted_place(hash: u128) -> usize {
     usize::try_from(hash % EVICTED_PLACES as u128).unwrap_or(0)
+}
+
+/// Returns the number of units with which two runs begin alike. A hash covers its whole prefix, so units that
+/// are equal follow equal ones, and the last of these is found by bisection.
+fn equal_units(a: &[u128], b: &[u128]) -> usize {
+    let (mut equal, mut end) = (0, a.len().min(b.len()));
+    while equal < end {
+        let middle = equal.midpoint(end);
+        if a[middle] == b[middle] {
+            equal = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    equal
 }
 
 /// A group that keeps every token: its index, and the tokens of a block.
@@ -77,7 +92,8 @@ pub(crate) struct PrefixIndex {
     boundaries: Vec<Boundary>,
     unused_boundaries: Vec<u32>,
     candidates: BinaryHeap<Reverse<Candidate>>,
-    parked: Vec<u32>,
+    /// Boundaries whose blocks are in use, with their generations: those that were removed are still listed.
+    parked: Vec<(u32, u32)>,
     expiries: BinaryHeap<Reverse<Expiry>>,
     clock: u64,
     /// Units in the tree.
@@ -120,7 +136,7 @@ impl PrefixIndex {
         let (mut node, mut matched) = (ROOT, 0);
         while let Some(&next) = hashes.get(matched).and_then(|hash| self.heads.get(hash)) {
             let run = &self.nodes[next as usize].hashes;
-            let equal = run.iter().zip(&hashes[matched..]).take_while(|(a, b)| a == b).count();
+            let equal = equal_units(run, &hashes[matched..]);
             node = next;
             matched += equal;
             if equal < run.len() {
@@ -283,5 +299,21 @@ impl PrefixIndex {
             }
         }
         if cached.is_empty() { Ok(()) } else { Err("the index has a free block") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::equal_units;
+
+    #[test]
+    fn runs_are_compared_by_their_ends() {
+        for len in 0..9_u128 {
+            for equal in 0..=len {
+                let a: Vec<u128> = (0..len).collect();
+                let b: Vec<u128> = (0..len + 3).map(|at| if at < equal { at } else { at + 100 }).collect();
+                assert_eq!((equal_units(&a, &b), equal_units(&b, &a)), (equal as usize, equal as usize));
+            }
+        }
     }
 }

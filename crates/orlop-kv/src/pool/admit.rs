@@ -1,9 +1,10 @@
 //! Admission: whether a request fits, what it is pledged, and which of its prefix is reused.
 
 use super::append::NewBlock;
+use super::lengths::RequestLengths;
 use super::sequence::owner;
 use super::stats::MissCause;
-use super::{KvPool, Sequence, StepId};
+use super::{KvPool, Sequence, StepId, Visibility};
 use crate::chain::{Chain, ChainFields};
 use crate::geometry::GroupKind;
 use crate::index::PrefixMatch;
@@ -54,29 +55,11 @@ impl<'a> AdmissionRequest<'a> {
     }
 }
 
-/// What a request's need of pages depends on, in tokens.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RequestLengths {
-    pub(super) prompt: u32,
-    pub(super) max_new: u32,
-    pub(super) drafts: u32,
-    pub(super) chunk: Option<u32>,
-    pub(super) encoder_tokens: u32,
-}
-
-impl RequestLengths {
-    /// Returns the tokens whose keys and values are written at most: the last token's are not needed.
-    pub(super) fn limit(self) -> u32 {
-        let generated = self.max_new.saturating_sub(1).saturating_add(self.drafts);
-        self.prompt.saturating_add(generated)
-    }
-}
-
 impl AdmissionRequest<'_> {
     fn lengths(&self) -> RequestLengths {
         let prompt = u32::try_from(self.prompt.len()).unwrap_or(u32::MAX);
         let Self { max_new, drafts, chunk, encoder_tokens, .. } = *self;
-        RequestLengths { prompt, max_new, drafts, chunk, encoder_tokens }
+        RequestLengths { chunk, encoder_tokens, ..RequestLengths::new(prompt, max_new, drafts) }
     }
 }
 
@@ -102,6 +85,13 @@ pub enum AdmissionVerdict {
     OverQuota {
         /// Bytes beyond the quota.
         missing: u64,
+    },
+    /// It exceeds its tenant's quota alone.
+    AboveQuota {
+        /// Bytes needed.
+        need: u64,
+        /// The quota in bytes.
+        quota: u64,
     },
     /// It can never fit.
     Never {
@@ -129,7 +119,7 @@ impl KvPool {
     #[must_use]
     pub fn probe(&self, request: &AdmissionRequest<'_>) -> u32 {
         let chain = self.chain(request);
-        self.find(request, &chain).hit * self.settings.unit
+        self.find(request, &chain, u32::MAX).hit * self.settings.unit
     }
 
     /// Returns the keys of a prompt's match units, as events name them.
@@ -142,21 +132,21 @@ impl KvPool {
     pub fn can_admit(&mut self, request: &AdmissionRequest<'_>) -> AdmissionVerdict {
         self.collect_drops();
         let chain = self.chain(request);
-        let found = self.find(request, &chain);
-        let tenant = self.tenant(request.fields.tenant);
-        self.verdict(request, &found, tenant)
+        let tenant = self.known_tenant(request.fields.tenant);
+        self.judge(request, &chain, tenant).1
     }
 
-    /// Starts a sequence: reuses the cached prefix, and pledges the pages that the rest can need.
+    /// Starts a sequence: reuses the cached prefix, and pledges the pages that the rest can need. If it does
+    /// not fit with the longest hit, whose blocks cannot be evicted for it, the hit is shorter.
     ///
     /// # Errors
     /// If the request does not fit now, or never will. The pool is then unchanged.
     pub fn admit(&mut self, request: &AdmissionRequest<'_>) -> Result<Admission> {
         self.collect_drops();
         let mut chain = self.chain(request);
-        let found = self.find(request, &chain);
-        let tenant = self.tenant(request.fields.tenant);
-        match self.verdict(request, &found, tenant) {
+        let tenant = self.known_tenant(request.fields.tenant);
+        let (found, verdict) = self.judge(request, &chain, tenant);
+        match verdict {
             AdmissionVerdict::Now { .. } => {}
             AdmissionVerdict::Later { missing, group, .. } => {
                 let available = u64::from(self.blocks.pages.count() - self.blocks.pages.occupied());
@@ -166,14 +156,18 @@ impl KvPool {
                 let quota = self.blocks.tenants[tenant as usize].quota;
                 return Err(KvError::QuotaExceeded { quota, used: quota, needed: missing });
             }
+            AdmissionVerdict::AboveQuota { need, quota } => {
+                return Err(KvError::AboveQuota { quota, needed: need });
+            }
             AdmissionVerdict::Never { need, pool } => return Err(KvError::NeverFits { need, pool }),
         }
         let slot = self.new_sequence()?;
+        let tenant = self.tenant(request.fields.tenant);
         let unit = self.settings.unit;
         let hit = found.hit * unit;
         let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         // A far limit is no reason to reserve memory for it.
-        chain.reserve(request.lengths().limit().min(prompt.saturating_add(1 << 16)));
+        chain.reserve(request.lengths().limit.min(prompt.saturating_add(1 << 16)));
         let miss = self.miss_cause(request, &found, &chain);
         let checkpoints = self.settings.checkpoints;
         let state = self.state_mut(slot);
@@ -181,7 +175,7 @@ impl KvPool {
         (state.len, state.settled, state.room, state.registered) = (hit, hit, hit, hit);
         state.class = 1 + request.priority.min(100);
         state.lifetime = request.lifetime;
-        state.encoder_tokens = request.encoder_tokens;
+        state.lengths = request.lengths();
         let last = prompt.saturating_sub(request.recompute.max(1)) / unit * unit;
         state.prompt_end = if checkpoints.prompt_end { last } else { 0 };
         let junction = if checkpoints.junctions { found.matched * unit } else { 0 };
@@ -204,53 +198,40 @@ impl KvPool {
         chain
     }
 
-    fn find(&self, request: &AdmissionRequest<'_>, chain: &Chain) -> PrefixMatch {
+    /// Looks for the longest hit of at most `limit` units.
+    fn find(&self, request: &AdmissionRequest<'_>, chain: &Chain, limit: u32) -> PrefixMatch {
         if !request.reuse || !self.settings.reuses {
             return PrefixMatch::NONE;
         }
         let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
-        let limit = prompt.saturating_sub(request.recompute.max(1)) / self.settings.unit;
-        self.index.find(chain.hashes(), limit)
+        let longest = prompt.saturating_sub(request.recompute.max(1)) / self.settings.unit;
+        self.index.find(chain.hashes(), limit.min(longest))
     }
 
-    /// Writes the pages by class that a request can still need after a hit of `hit` tokens.
-    pub(super) fn pledge_of(&self, request: RequestLengths, hit: u32, pages: &mut Vec<u64>) {
-        pages.clear();
-        pages.resize(self.geometry.classes().len(), 0);
-        for (group, blocks) in self.blocks_of_request(request, hit) {
-            let (class, parts) = self.blocks.class_and_parts(group);
-            pages[class] += parts * u64::from(blocks);
+    /// Chooses the hit of a request: the longest one, or if it does not fit with that, a shorter one with
+    /// which it does. Hits that are shorter by 1, 2, 4 and so on units are tried, none at last.
+    fn judge(
+        &mut self,
+        request: &AdmissionRequest<'_>,
+        chain: &Chain,
+        tenant: u32,
+    ) -> (PrefixMatch, AdmissionVerdict) {
+        let longest = self.find(request, chain, u32::MAX);
+        let refusal = match self.verdict(request, &longest, tenant) {
+            refusal @ (AdmissionVerdict::Later { .. } | AdmissionVerdict::OverQuota { .. }) => refusal,
+            verdict => return (longest, verdict),
+        };
+        let (mut found, mut less) = (longest, 1_u32);
+        while found.hit > 0 {
+            let limit = longest.hit.saturating_sub(less).min(found.hit - 1);
+            less = less.saturating_mul(2);
+            found = self.find(request, chain, limit);
+            let verdict = self.verdict(request, &found, tenant);
+            if matches!(verdict, AdmissionVerdict::Now { .. }) {
+                return (found, verdict);
+            }
         }
-    }
-
-    /// Returns the blocks of each group that a request can need after a hit.
-    fn blocks_of_request(&self, request: RequestLengths, hit: u32) -> impl Iterator<Item = (usize, u32)> {
-        let limit = request.limit();
-        let step = request.chunk.unwrap_or(request.prompt).min(request.prompt.saturating_sub(hit));
-        let step = step.max(request.drafts.saturating_add(1));
-        // Steps in flight, and the tokens since the last boundary.
-        let back = if self.settings.reuses { self.settings.unit } else { 0 };
-        let in_flight = step.saturating_mul(self.settings.lag.saturating_add(1)).saturating_add(back);
-        let saves_states = self.settings.reuses && self.settings.checkpoints.is_on();
-        let states = 1 + u32::from(saves_states || request.drafts > 0);
-        let groups = self.geometry.groups().iter().enumerate();
-        groups.filter(|&(group, _)| self.geometry.parts(group) > 0).map(move |(group, spec)| {
-            let span = spec.span();
-            let all = limit.div_ceil(span);
-            let blocks = match spec.kind {
-                GroupKind::Full | GroupKind::Compressed { .. } => all - (hit / span).min(all),
-                GroupKind::Window { tokens, sinks } => {
-                    let window = (tokens - 1).saturating_add(in_flight).div_ceil(span).saturating_add(1);
-                    window.saturating_add(sinks.div_ceil(span)).min(all)
-                }
-                GroupKind::Chunked { tokens } => {
-                    (tokens.saturating_add(in_flight)).div_ceil(span).saturating_add(1).min(all)
-                }
-                GroupKind::State => states,
-                GroupKind::Cross => request.encoder_tokens.div_ceil(span),
-            };
-            (group, blocks)
-        })
+        (longest, refusal)
     }
 
     fn verdict(
@@ -277,19 +258,17 @@ impl KvPool {
         let pool = u64::from(self.blocks.pages.count());
         self.pledge_of(request.lengths(), 0, pledge);
         let classes = self.blocks.pages.classes().iter().zip(pledge.iter());
-        let need: u64 = classes.map(|(class, &need)| need.div_ceil(u64::from(class.per_large))).sum();
+        let need = classes.map(|(class, &need)| need.div_ceil(u64::from(class.per_large)));
+        let need = need.fold(0, u64::saturating_add);
         if need > pool {
             return AdmissionVerdict::Never { need, pool };
         }
-        self.pledge_of(request.lengths(), hit, pledge);
-        let bytes = self.blocks.pages.classes().iter().zip(pledge.iter());
-        let bytes: u64 = bytes.map(|(class, &need)| class.bytes * need).sum();
-        if let Err(KvError::QuotaExceeded { quota, used, needed }) = self.check_quota(tenant, bytes) {
-            return AdmissionVerdict::OverQuota {
-                missing: used.saturating_add(needed).saturating_sub(quota),
-            };
+        let (quota, need) = (self.blocks.tenants[tenant as usize].quota, self.blocks.pages.bytes_of(pledge));
+        if need > quota {
+            return AdmissionVerdict::AboveQuota { need, quota };
         }
-        // The blocks of the hit cannot be evicted for the rest.
+        self.pledge_of(request.lengths(), hit, pledge);
+        // The blocks of the hit cannot be evicted for the rest. Those that are idle count in the quota again.
         let mut held = Vec::new();
         self.index.blocks_of(found, |group, _, block| held.push((group, block)));
         for &(group, block) in &held {
@@ -299,17 +278,21 @@ impl KvPool {
             }
             self.blocks.pin(group, block);
         }
+        let bytes = self.blocks.pages.bytes_of(pledge);
+        let in_quota = self.check_quota(tenant, bytes);
         self.blocks.demand(crate::pages::NO_OWNER, pledge, &mut self.demand);
         let shortage = self.blocks.pages.shortage(&self.demand);
         for &(group, block) in &held {
             self.blocks.unpin(group, block);
         }
+        if let Err(KvError::QuotaExceeded { quota, used, needed }) = in_quota {
+            let missing = used.saturating_add(needed).saturating_sub(quota);
+            return AdmissionVerdict::OverQuota { missing };
+        }
         if shortage.fits() {
             return AdmissionVerdict::Now { hit };
         }
-        let bytes = |&(group, blocks): &(usize, u32)| u64::from(blocks) * self.blocks.block_bytes(group);
-        let largest =
-            self.blocks_of_request(request.lengths(), hit).max_by_key(bytes).map_or(0, |(group, _)| group);
+        let largest = self.largest_need(request.lengths(), hit);
         let missing = shortage.needed - shortage.available;
         let steps = self.in_flight.iter().map(|record| record.id).chain([self.open.id]);
         let after = steps.into_iter().find(|&step| self.large_pages_after(step) >= missing);
@@ -333,6 +316,11 @@ impl KvPool {
             blocks.resize(blocks.len().max(index as usize + 1), NULL);
             blocks[index as usize] = block;
         });
+        if self.settings.visibility == Visibility::SameStream {
+            // The step that writes the hit's tokens may be the last one that was closed.
+            let last = self.in_flight.back().map(|step| step.id);
+            self.state_mut(slot).written_by = last.unwrap_or_default();
+        }
         for group in 0..self.geometry.groups().len() {
             for at in 0..self.state(slot).tables[group].blocks.len() {
                 let block = self.state(slot).tables[group].blocks[at];
@@ -345,7 +333,7 @@ impl KvPool {
 
     /// Allocates the blocks of the encoder's tokens.
     fn allocate_encoder(&mut self, slot: u32) -> Result<()> {
-        let tokens = self.state(slot).encoder_tokens;
+        let tokens = self.state(slot).lengths.encoder_tokens;
         let mut new_blocks = std::mem::take(&mut self.new_blocks);
         new_blocks.clear();
         for (group, spec) in self.geometry.groups().iter().enumerate() {
@@ -385,6 +373,10 @@ impl KvPool {
         }
         if !request.reuse || !self.settings.reuses {
             return Some(MissCause::NoReuse);
+        }
+        let cached = self.find(request, chain, u32::MAX).hit;
+        if cached > found.hit {
+            return Some(MissCause::NoRoom);
         }
         if (found.matched as usize).min(longest) > found.hit as usize {
             return Some(MissCause::NoCheckpoint);

@@ -56,16 +56,21 @@ impl KvPool {
         Ok(())
     }
 
-    /// Adds the ids of tokens that are known: of the prompt at admission, of others when they were sampled.
-    /// Only tokens with known ids can be reused.
+    /// Adds the ids of the tokens from `position` on: those of the prompt are known at admission, others when
+    /// they were sampled. Only tokens with known ids can be reused.
     ///
     /// # Errors
-    /// If there would be more known tokens than scheduled ones.
-    pub fn push_tokens(&mut self, sequence: &Sequence, tokens: &[u32]) -> Result<()> {
+    /// If `position` is not the first one without a known id, which a [`Truncation`](crate::Truncation) moves
+    /// back, or there would be more known tokens than scheduled ones.
+    pub fn push_tokens(&mut self, sequence: &Sequence, position: u32, tokens: &[u32]) -> Result<()> {
         self.collect_drops();
         let slot = self.slot(sequence)?;
         let state = self.state_mut(slot);
-        let known = u64::from(state.chain.known()) + tokens.len() as u64;
+        let known = state.chain.known();
+        if position != known {
+            return Err(KvError::NotNextToken { position, known });
+        }
+        let known = u64::from(known) + tokens.len() as u64;
         // The last sampled token is known before its keys and values are scheduled.
         if known > u64::from(state.len) + 1 {
             return Err(KvError::BeyondEnd {
@@ -142,7 +147,10 @@ impl KvPool {
             new_blocks.clear();
             self.plan_growth(slot, end, &mut new_blocks);
         }
-        let allocated = self.allocate_all(slot, &mut new_blocks);
+        let mut allocated = self.allocate_all(slot, &mut new_blocks);
+        if allocated.is_err() && self.take_from_cache(slot, &mut new_blocks) {
+            allocated = self.allocate_all(slot, &mut new_blocks);
+        }
         if allocated.is_ok() {
             for &new in &new_blocks {
                 self.put(slot, new);
@@ -154,6 +162,19 @@ impl KvPool {
         }
         self.new_blocks = new_blocks;
         allocated
+    }
+
+    /// Takes the blocks from the cache that the sequence would copy for it alone, if the others can then be
+    /// allocated: these are written in place. Returns `false` if nothing was taken.
+    fn take_from_cache(&mut self, slot: u32, new_blocks: &mut Vec<NewBlock>) -> bool {
+        let is_own =
+            |new: &NewBlock| new.from != NULL && self.blocks.is_shared_with_cache(new.group, new.from);
+        let (own, others): (Vec<_>, Vec<_>) = new_blocks.iter().copied().partition(is_own);
+        if own.is_empty() || self.can_allocate(slot, &others).is_err() {
+            return false;
+        }
+        *new_blocks = others;
+        own.iter().all(|new| self.index.forget(&mut self.blocks, new.group, new.from))
     }
 
     /// Lists the blocks that are missing for tokens up to `end`.
@@ -270,6 +291,9 @@ impl KvPool {
         if from != NULL {
             // The copy runs in the open step.
             let open = self.open.id;
+            if self.kind(group) != GroupKind::State {
+                self.state_mut(slot).written_by = open;
+            }
             self.release(group, from, owner(slot), open);
         }
     }

@@ -15,6 +15,9 @@ use orlop_core::{Device, MemoryKind};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+/// The maximum number of large pages: their metadata takes more than 2 GiB.
+const MAX_LARGE_PAGES: u32 = 1 << 26;
+
 /// When fresh blocks can be hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -101,7 +104,7 @@ impl KvPoolBuilder {
         self
     }
 
-    /// Sets the budget in large pages.
+    /// Sets the budget in large pages, of which a pool has 2^26 at most.
     pub fn large_pages(mut self, count: u32) -> Self {
         self.bytes = self.geometry.large_page_bytes().saturating_mul(u64::from(count));
         self
@@ -196,7 +199,7 @@ impl KvPoolBuilder {
         let ids = count.checked_mul(large_page / smallest);
         let fits = ids.is_some_and(|ids| ids < u64::from(u32::MAX));
         let out_of_range = KvError::OutOfRange { what: "the number of pages" };
-        u32::try_from(count).ok().filter(|_| fits).ok_or(out_of_range)
+        u32::try_from(count).ok().filter(|&count| fits && count <= MAX_LARGE_PAGES).ok_or(out_of_range)
     }
 
     fn request(&self) -> Result<Request> {

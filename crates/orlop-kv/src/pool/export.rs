@@ -59,7 +59,7 @@ impl KvPool {
             GroupKind::Compressed { ratio } => ratio,
             _ => 1,
         };
-        let (end, shards) = (self.state(slot).len, spec.context_shards);
+        let (end, shards) = (self.tokens(slot, group), spec.context_shards);
         let no_page = |position| KvError::BeyondEnd { position, end };
         for position in tokens.clone() {
             let is_there =
@@ -114,7 +114,7 @@ impl KvPool {
                 count += 1;
             }
             indptr[at + 1] = u32::try_from(count).map_err(out_of_range)?;
-            let (len, span) = (self.state(slot).len, self.geometry.groups()[group].span());
+            let (len, span) = (self.tokens(slot, group), self.geometry.groups()[group].span());
             last_page_len[at] = if len == 0 { 0 } else { (len - 1) % span + 1 };
         }
         Ok(count)
@@ -171,10 +171,15 @@ impl KvPool {
         let (state, spec) = (self.state(slot), &self.geometry.groups()[group]);
         let entries = match spec.kind {
             GroupKind::State => u32::from(!state.tables[group].blocks.is_empty()),
-            GroupKind::Cross => state.encoder_tokens.div_ceil(spec.span()),
-            _ => state.len.div_ceil(spec.span()),
+            _ => self.tokens(slot, group).div_ceil(spec.span()),
         };
         Ok(entries as usize)
+    }
+
+    /// Returns the tokens that a group has entries for.
+    fn tokens(&self, slot: u32, group: usize) -> u32 {
+        let state = self.state(slot);
+        if self.kind(group) == GroupKind::Cross { state.lengths.encoder_tokens } else { state.len }
     }
 
     fn page(&self, slot: u32, group: usize, part: u32, index: usize) -> Option<u32> {

@@ -9,6 +9,7 @@ mod append;
 mod builder;
 mod capacity;
 mod export;
+mod lengths;
 mod register;
 mod rewind;
 mod sequence;
@@ -132,6 +133,14 @@ impl KvPool {
         self.blocks.tenants[tenant as usize].quota = bytes;
     }
 
+    /// Returns a tenant's number; for one that is new, that of the shared tenant, which has no quota either.
+    fn known_tenant(&self, tenant: crate::Tenant<'_>) -> u32 {
+        match tenant {
+            crate::Tenant::Shared => 0,
+            crate::Tenant::Named(name) => self.tenants.get(name).copied().unwrap_or(0),
+        }
+    }
+
     fn tenant(&mut self, tenant: crate::Tenant<'_>) -> u32 {
         // The shared tenant's name is not one that a caller can choose.
         let name = match tenant {
@@ -172,5 +181,27 @@ impl KvPool {
 
     fn kind(&self, group: usize) -> GroupKind {
         self.geometry.groups()[group].kind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AdmissionRequest, ChainFields, LayerGroup, Tenant};
+
+    /// A question, or a request that is refused, leaves no trace of its tenant.
+    #[test]
+    fn a_tenant_is_remembered_when_it_is_admitted() {
+        let geometry = KvGeometry::new(vec![LayerGroup::full("full", 1, 8)]).unwrap();
+        let mut pool = KvPool::builder(geometry).large_pages(2).build_detached().unwrap();
+        let prompt = [1; 64];
+        let request = |count| {
+            AdmissionRequest::new(ChainFields::new(Tenant::Named("a"), "w", "l"), &prompt[..count], 1)
+        };
+        assert!(pool.can_admit(&request(32)) == AdmissionVerdict::Now { hit: 0 });
+        assert!(pool.admit(&request(64)).is_err());
+        assert_eq!(pool.tenants.len(), 0);
+        pool.admit(&request(32)).unwrap();
+        assert_eq!(pool.tenants.len(), 1);
     }
 }

@@ -105,7 +105,13 @@ impl KvPool {
         for tail in tails.iter().filter(|_| is_new) {
             let group = tail.group as usize;
             let span = self.geometry.groups()[group].span();
-            let valid = if self.kind(group) == GroupKind::State { 1 } else { position - tail.index * span };
+            let is_state = self.kind(group) == GroupKind::State;
+            let valid = if is_state { 1 } else { position - tail.index * span };
+            let state = self.state_mut(slot);
+            if is_state && position == state.len {
+                // The cache has the live state: the next append has to copy it.
+                state.room = state.room.min(position);
+            }
             self.blocks.set_valid(group, tail.block, valid.min(span));
         }
     }

@@ -1,5 +1,6 @@
 //! Forking sequences and taking tokens back.
 
+use super::lengths::RequestLengths;
 use super::sequence::owner;
 use super::step::StepEntry;
 use super::{KvPool, Sequence};
@@ -40,9 +41,13 @@ impl KvPool {
         }
         if len == state.len {
             self.shorten(slot, len);
+            self.forget_tokens(slot, len);
         } else {
             match self.return_point(slot, len) {
-                Ok(position) => self.cut(slot, position),
+                Ok(position) => {
+                    self.cut(slot, position);
+                    self.forget_tokens(slot, position);
+                }
                 Err(error) => self.return_to_cached(slot, len).ok_or(error)?,
             }
         }
@@ -76,7 +81,7 @@ impl KvPool {
         Ok(position)
     }
 
-    /// Shortens the sequence to a position that `return_point` allows.
+    /// Returns the blocks behind a position that `return_point` allows. Which tokens follow is still known.
     fn cut(&mut self, slot: u32, position: u32) {
         let (me, last_step) = (owner(slot), self.state(slot).last_step);
         for group in 0..self.geometry.groups().len() {
@@ -115,8 +120,6 @@ impl KvPool {
         (state.len, state.room) = (position, position);
         state.settled = state.settled.min(position);
         state.registered = state.registered.min(position);
-        state.prompt_end = if state.prompt_end > position { 0 } else { state.prompt_end };
-        state.chain.truncate(position);
         state.changed = true;
         let generation = self.generation(slot);
         for step in self.in_flight.iter_mut().chain([&mut self.open]) {
@@ -126,6 +129,13 @@ impl KvPool {
                 }
             }
         }
+    }
+
+    /// Forgets which tokens follow a position: others may.
+    fn forget_tokens(&mut self, slot: u32, position: u32) {
+        let state = self.state_mut(slot);
+        state.prompt_end = if state.prompt_end > position { 0 } else { state.prompt_end };
+        state.chain.truncate(position);
     }
 
     /// Replaces the sequence's blocks by those of the longest cached prefix within `len`.
@@ -166,6 +176,7 @@ impl KvPool {
             self.release(saved.group, saved.block, me, last_step);
         }
         self.shorten(slot, found.hit * unit);
+        self.forget_tokens(slot, found.hit * unit);
         self.attach(slot, &found);
         for &(group, block) in &held {
             self.blocks.unpin(group, block);
@@ -175,7 +186,7 @@ impl KvPool {
         Some(())
     }
 
-    /// Takes back the tokens of a load that failed.
+    /// Takes back the pages of a load that failed. The tokens are still to be computed: their ids stay known.
     pub(super) fn take_back_load(&mut self, slot: u32, len: u32) {
         self.cut(slot, len);
     }
@@ -184,7 +195,8 @@ impl KvPool {
     /// writes to it. The fork is pledged blocks up to `max_tokens` tokens.
     ///
     /// # Errors
-    /// If the pledge cannot be given, or the sequence is in the open step. The pool is then unchanged.
+    /// If the pledge cannot be given, it exceeds the tenant's quota, or the sequence is in the open step. The
+    /// pool is then unchanged.
     pub fn fork(&mut self, sequence: &Sequence, max_tokens: u32) -> Result<Sequence> {
         self.collect_drops();
         let parent = self.slot(sequence)?;
@@ -195,53 +207,36 @@ impl KvPool {
                 end: self.state(parent).settled,
             });
         }
+        let state = self.state(parent);
+        let (len, tenant) = (state.len, state.tenant);
+        let lengths = RequestLengths { limit: max_tokens.max(len), ..state.lengths };
         let mut pledge = std::mem::take(&mut self.pages_needed);
-        let largest = self.pledge_of_fork(parent, max_tokens, &mut pledge);
+        // The encoder's tokens are shared.
+        let needed = RequestLengths { encoder_tokens: 0, ..lengths };
+        self.pledge_of(needed, len, &mut pledge);
         self.blocks.demand(crate::pages::NO_OWNER, &pledge, &mut self.demand);
         let shortage = self.blocks.pages.shortage(&self.demand);
-        let slot =
-            if shortage.fits() { self.new_sequence() } else { Err(self.out_of_pages(shortage, largest)) };
+        let slot = if shortage.fits() {
+            let in_quota = self.check_quota(tenant, self.blocks.pages.bytes_of(&pledge));
+            in_quota.and_then(|()| self.new_sequence())
+        } else {
+            Err(self.out_of_pages(shortage, self.largest_need(needed, len)))
+        };
         if let Ok(slot) = slot {
             self.blocks.pledge(owner(slot), &pledge);
         }
         self.pages_needed = pledge;
         let slot = slot?;
+        self.state_mut(slot).lengths = lengths;
         self.share_tables(parent, slot);
         self.share_steps(parent, slot);
         Ok(self.handle(slot))
     }
 
-    fn pledge_of_fork(&self, parent: u32, max_tokens: u32, pages: &mut Vec<u64>) -> usize {
-        pages.clear();
-        pages.resize(self.geometry.classes().len(), 0);
-        let (state, mut largest) = (self.state(parent), (0, 0));
-        let end = max_tokens.max(state.len);
-        for (group, spec) in self.geometry.groups().iter().enumerate() {
-            if self.geometry.parts(group) == 0 {
-                continue;
-            }
-            let (span, lag) = (spec.span(), self.settings.lag + 1);
-            let all = end.div_ceil(span);
-            let blocks = match spec.kind {
-                GroupKind::Full | GroupKind::Compressed { .. } => all - state.len / span,
-                GroupKind::Window { tokens, sinks } => {
-                    ((tokens - 1).saturating_add(lag).div_ceil(span) + 1 + sinks.div_ceil(span)).min(all)
-                }
-                GroupKind::Chunked { tokens } => (tokens.saturating_add(lag).div_ceil(span) + 1).min(all),
-                GroupKind::State => 1 + u32::from(self.settings.checkpoints.is_on()),
-                GroupKind::Cross => 0,
-            };
-            let (class, parts) = self.blocks.class_and_parts(group);
-            pages[class] += parts * u64::from(blocks);
-            largest = largest.max((u64::from(blocks) * self.blocks.block_bytes(group), group));
-        }
-        largest.1
-    }
-
     fn share_tables(&mut self, parent: u32, slot: u32) {
         let source = self.state(parent);
         let (tenant, len, settled) = (source.tenant, source.len, source.settled);
-        let (class, lifetime, encoder_tokens) = (source.class, source.lifetime, source.encoder_tokens);
+        let (class, lifetime, written_by) = (source.class, source.lifetime, source.written_by);
         let (last_step, registered, chain) = (source.last_step, source.registered, source.chain.clone());
         for group in 0..self.geometry.groups().len() {
             let mut blocks = std::mem::take(&mut self.state_mut(slot).tables[group].blocks);
@@ -255,7 +250,7 @@ impl KvPool {
         }
         let state = self.state_mut(slot);
         (state.tenant, state.len, state.settled, state.room) = (tenant, len, settled, len);
-        (state.class, state.lifetime, state.encoder_tokens) = (class, lifetime, encoder_tokens);
+        (state.class, state.lifetime, state.written_by) = (class, lifetime, written_by);
         (state.last_step, state.registered, state.chain) = (last_step, registered, chain);
         state.entry = usize::MAX;
         if self.has_states() {

@@ -1,5 +1,6 @@
 //! [`Sequence`]: the handle of a sequence, and what the pool knows of it.
 
+use super::lengths::RequestLengths;
 use super::{KvPool, StepId};
 use crate::chain::Chain;
 use crate::pages::NULL;
@@ -63,6 +64,8 @@ pub(super) struct SequenceState {
     pub(super) room: u32,
     /// The last step that accesses the blocks.
     pub(super) last_step: StepId,
+    /// The last step that writes settled tokens into the blocks: by a copy, or for another sequence.
+    pub(super) written_by: StepId,
     /// The entry of the open step, if that is the last step.
     pub(super) entry: usize,
     pub(super) chain: Chain,
@@ -73,7 +76,8 @@ pub(super) struct SequenceState {
     pub(super) junction: u32,
     /// The position up to which boundaries have been registered or left out.
     pub(super) registered: u32,
-    pub(super) encoder_tokens: u32,
+    /// The lengths that it was admitted with.
+    pub(super) lengths: RequestLengths,
     pub(super) class: u8,
     pub(super) lifetime: Option<u64>,
     /// Tickets for loads into this sequence.

@@ -17,12 +17,14 @@ pub enum MissCause {
     NoCheckpoint,
     /// The request or the model excludes reuse.
     NoReuse,
+    /// A longer cached prefix was not reused: the request fits only if its blocks can be evicted.
+    NoRoom,
 }
 
 impl MissCause {
     /// All causes.
-    pub const ALL: [Self; 5] =
-        [Self::BelowUnit, Self::NeverSeen, Self::Evicted, Self::NoCheckpoint, Self::NoReuse];
+    pub const ALL: [Self; 6] =
+        [Self::BelowUnit, Self::NeverSeen, Self::Evicted, Self::NoCheckpoint, Self::NoReuse, Self::NoRoom];
 }
 
 #[derive(Debug, Default)]

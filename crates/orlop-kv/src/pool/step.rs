@@ -143,6 +143,11 @@ impl KvPool {
         state.is_alive && self.generation(entry.slot) == entry.generation
     }
 
+    /// Returns `true` if a step is open or in flight.
+    pub(super) fn is_unsettled(&self, step: StepId) -> bool {
+        step == self.open.id || self.in_flight.front().is_some_and(|oldest| oldest.id <= step)
+    }
+
     /// Returns the record of a step that has not settled.
     pub(super) fn unsettled(&mut self, step: StepId) -> Option<&mut StepRecord> {
         if step == self.open.id {

@@ -4,7 +4,7 @@
 //! gets its pages like an append, so none that a step in flight may still access. A store reads tokens that
 //! have settled, which the type of the call cannot get around: it takes no others.
 
-use super::{KvPool, Sequence};
+use super::{KvPool, Sequence, StepId};
 use crate::geometry::GroupKind;
 use crate::pages::NULL;
 use crate::{KvError, Result};
@@ -29,7 +29,8 @@ pub struct StorePage {
 #[derive(Debug)]
 struct Ticket {
     id: TicketId,
-    blocks: Vec<(usize, u32)>,
+    /// Blocks: the group, the block, and its first token.
+    blocks: Vec<(usize, u32, u32)>,
     /// When the lease ends, in the caller's milliseconds.
     lease: u64,
     /// The sequence that is loaded: slot, generation, and its length before.
@@ -43,7 +44,12 @@ pub(super) struct Tickets {
 }
 
 impl Tickets {
-    fn issue(&mut self, blocks: Vec<(usize, u32)>, lease: u64, load: Option<(u32, u32, u32)>) -> TicketId {
+    fn issue(
+        &mut self,
+        blocks: Vec<(usize, u32, u32)>,
+        lease: u64,
+        load: Option<(u32, u32, u32)>,
+    ) -> TicketId {
         self.issued += 1;
         let id = TicketId(self.issued);
         self.open.push(Ticket { id, blocks, lease, load });
@@ -63,7 +69,8 @@ impl KvPool {
     /// The lease ends `lease` milliseconds after the present [time](Self::set_time).
     ///
     /// # Errors
-    /// As [`append`](Self::append), or if the model has states or the sequence has steps in flight.
+    /// As [`append`](Self::append), or if the model has states, or a step that has not settled accesses the
+    /// sequence.
     pub fn begin_load(
         &mut self,
         sequence: &Sequence,
@@ -77,24 +84,36 @@ impl KvPool {
         if state.len != state.settled || state.loads > 0 {
             return Err(KvError::BeyondEnd { position: state.len, end: state.settled });
         }
+        self.check_settled(state.last_step)?;
         if let Some(group) = self.first_state_group() {
             return Err(KvError::NoSuchPart { group, what: "tokens to load" });
         }
-        let fresh = self.open.fresh.len();
+        let (fresh, copies) = (self.open.fresh.len(), self.open.copies.len());
         self.append_to(slot, tokens, false)?;
         // The transfer fills these pages, not the open step.
         self.open.fresh.truncate(fresh);
-        self.state_mut(slot).loads += 1;
+        let (open, has_copies) = (self.open.id, self.open.copies.len() > copies);
+        let state = self.state_mut(slot);
+        state.loads += 1;
+        if has_copies {
+            // The open step writes to a page of the sequence, but computes none of its tokens.
+            (state.last_step, state.entry) = (open, usize::MAX);
+        }
         let (blocks, pages) = self.pages_between(slot, before, before + tokens);
+        for &(group, block, _) in &blocks {
+            self.blocks.pin(group, block);
+        }
         let lease = self.now.saturating_add(lease);
         Ok((self.tickets.issue(blocks, lease, Some((slot, generation, before))), pages))
     }
 
     /// Returns a ticket and the pages for a transfer that reads `tokens` settled tokens from the start, of
-    /// the groups that keep every token.
+    /// the groups that keep every token. An append after a [`truncate`](Self::truncate) does not overwrite
+    /// them while the ticket is open: it copies the block, beyond the pledge.
     ///
     /// # Errors
-    /// If fewer tokens have settled.
+    /// If fewer tokens have settled, or a step in flight is still to write them: by a copy, or for the
+    /// sequence that they were reused from.
     pub fn begin_store(
         &mut self,
         sequence: &Sequence,
@@ -107,13 +126,23 @@ impl KvPool {
         if tokens > settled || self.state(slot).loads > 0 {
             return Err(KvError::BeyondEnd { position: tokens, end: settled });
         }
+        self.check_settled(self.state(slot).written_by)?;
         let (blocks, pages) = self.pages_between(slot, 0, tokens);
+        for &(group, block, first) in &blocks {
+            let span = self.geometry.groups()[group].span();
+            self.blocks.pin_for_store(group, block, (tokens - first).min(span));
+        }
         let lease = self.now.saturating_add(lease);
         Ok((self.tickets.issue(blocks, lease, None), pages))
     }
 
-    /// Pins and lists the blocks with these tokens.
-    fn pages_between(&mut self, slot: u32, from: u32, to: u32) -> (Vec<(usize, u32)>, Vec<StorePage>) {
+    /// Refuses what must not run beside a step.
+    fn check_settled(&self, step: StepId) -> Result<()> {
+        if self.is_unsettled(step) { Err(KvError::StepInFlight { step: step.0 }) } else { Ok(()) }
+    }
+
+    /// Lists the blocks with these tokens, and their pages.
+    fn pages_between(&self, slot: u32, from: u32, to: u32) -> (Vec<(usize, u32, u32)>, Vec<StorePage>) {
         let (mut blocks, mut pages) = (Vec::new(), Vec::new());
         for group in 0..self.geometry.groups().len() {
             let spec = &self.geometry.groups()[group];
@@ -127,8 +156,7 @@ impl KvPool {
                 if block == NULL {
                     continue;
                 }
-                self.blocks.pin(group, block);
-                blocks.push((group, block));
+                blocks.push((group, block, index * span));
                 for (part, &page) in (0..).zip(self.blocks.pages_of(group, block)) {
                     pages.push(StorePage { group, part, page, token: index * span });
                 }
@@ -165,8 +193,12 @@ impl KvPool {
     }
 
     fn end_ticket(&mut self, ticket: Ticket, is_complete: bool) {
-        for &(group, block) in &ticket.blocks {
-            self.blocks.unpin(group, block);
+        for &(group, block, _) in &ticket.blocks {
+            if ticket.load.is_some() {
+                self.blocks.unpin(group, block);
+            } else {
+                self.blocks.unpin_for_store(group, block);
+            }
         }
         self.index.unpark();
         let Some((slot, generation, before)) = ticket.load else { return };
@@ -186,8 +218,8 @@ impl KvPool {
     /// Ends the leases that are over.
     pub(super) fn expire_tickets(&mut self) {
         let now = self.now;
-        while let Some(at) = self.tickets.open.iter().position(|ticket| ticket.lease <= now) {
-            let ticket = self.tickets.open.swap_remove(at);
+        let expired: Vec<Ticket> = self.tickets.open.extract_if(.., |ticket| ticket.lease <= now).collect();
+        for ticket in expired {
             self.counters.expired_leases += 1;
             self.end_ticket(ticket, false);
         }

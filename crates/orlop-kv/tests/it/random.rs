@@ -17,6 +17,9 @@ fn geometries() -> Vec<(&'static str, Vec<LayerGroup>)> {
         ("windows alone", vec![window.clone(), window.clone().with_block_tokens(2)]),
         ("chunked", vec![full(1), LayerGroup::chunked("chunked", 2, ENTRY, 8).with_block_tokens(4)]),
         ("full and state", vec![full(2), state.clone()]),
+        // No append needs a block before token 64: the state alone decides what is copied.
+        ("state in long blocks", vec![full(1).with_block_tokens(64), state.clone()]),
+        ("states alone", vec![state.clone()]),
         ("all", vec![full(1).with_block_tokens(8), window.clone(), state.clone()]),
         ("two arenas", vec![full(2).with_arena("indexer", 2 * ENTRY), window.clone()]),
         (
@@ -61,7 +64,7 @@ fn play(
     for _ in 0..400 {
         let count = u32::try_from(oracle.running.len()).unwrap();
         let pick = if count == 0 { 0 } else { random.below(count) as usize };
-        match random.below(18) {
+        match random.below(20) {
             0..=2 => {
                 let prompt = prompt(&mut random);
                 let mut request = AdmissionRequest::new(Oracle::fields(), &prompt, 1 + random.below(12));
@@ -77,7 +80,12 @@ fn play(
                 let mut tokens = if left > 0 { 1 + random.below(left) } else { 1 };
                 let handle = &oracle.running[pick].handle;
                 if let Some(next) = oracle.pool.tokens_to_checkpoint(handle).unwrap() {
-                    tokens = if random.below(4) > 0 { tokens.min(next) } else { tokens };
+                    tokens = match random.below(4) {
+                        0 => tokens,
+                        // To the filler after the next one.
+                        1 if next + 8 <= left => next + 8,
+                        _ => tokens.min(next),
+                    };
                 }
                 let _ = oracle.append(pick, tokens);
             }
@@ -111,6 +119,7 @@ fn play(
                     let _ = oracle.begin_load(pick, 1 + random.below(left), u64::from(random.below(50)));
                 }
             }
+            16..=17 if count > 0 => oracle.push_tokens(pick),
             15 if count > 0 => oracle.pass_time(u64::from(random.below(20))),
             _ => {
                 oracle.close();

@@ -1,8 +1,8 @@
 //! Admission, pledges, progress.
 
-use super::{full, oracle, tokens, window};
+use super::{builder, full, oracle, tokens, window};
 use crate::oracle::Oracle;
-use orlop_kv::{AdmissionRequest, AdmissionVerdict, KvError, LengthMix, Tenant};
+use orlop_kv::{AdmissionRequest, AdmissionVerdict, KvError, LayerGroup, LengthMix, MissCause, Tenant};
 
 fn verdict(oracle: &mut Oracle, prompt: u32, max_new: u32, drafts: u32) -> AdmissionVerdict {
     let prompt = tokens(9, prompt);
@@ -194,33 +194,14 @@ fn capacity_is_what_fits() {
     assert!(capacity.abs_diff(tokens_in) * 100 <= capacity, "{capacity} promised, {tokens_in} admitted");
 }
 
-/// A tenant's quota bounds its blocks, not the others'.
+/// Short requests share large pages: eight blocks of the first group are one large page.
 #[test]
-fn quotas_are_by_tenant() {
-    let mut oracle = oracle(vec![full(16)], 16);
-    oracle.pool.set_quota("a", 4 * 128);
-    let prompt = tokens(1, 65);
-    let named = |name| {
-        let fields = orlop_kv::ChainFields { tenant: Tenant::Named(name), ..Oracle::fields() };
-        AdmissionRequest::new(fields, &prompt, 1)
-    };
-    assert_eq!(oracle.pool.can_admit(&named("a")), AdmissionVerdict::OverQuota { missing: 128 });
-    let error = oracle.admit_by(&named("a")).unwrap_err();
-    assert!(matches!(error, KvError::QuotaExceeded { quota: 512, needed: 128, .. }), "{error}");
-    let at = oracle.admit_by(&named("b")).unwrap();
-    oracle.prefill(at).unwrap();
-    let short = AdmissionRequest { prompt: &prompt[..33], ..named("a") };
-    let at = oracle.admit_by(&short).unwrap();
-    oracle.prefill(at).unwrap();
-    assert!(matches!(oracle.append(at, 32), Err(KvError::QuotaExceeded { .. })));
-    // What is pledged counts before it is used: both requests together would exceed the quota.
-    oracle.drop_sequence(at);
-    let half = AdmissionRequest { prompt: &prompt[..32], reuse: false, ..named("a") };
-    let first = oracle.admit_by(&half).unwrap();
-    let second = oracle.admit_by(&half).unwrap();
-    assert!(matches!(oracle.pool.can_admit(&half), AdmissionVerdict::OverQuota { .. }));
-    oracle.prefill(first).unwrap();
-    oracle.prefill(second).unwrap();
+fn capacity_rounds_no_request_up() {
+    let groups = vec![full(16), LayerGroup::full("large", 1, 8 * crate::oracle::ENTRY)];
+    let mut oracle = oracle(groups, 90);
+    let capacity = oracle.pool.capacity(&[LengthMix { prompt: 16, max_new: 1, weight: 1 }]);
+    let admitted = (1..).take_while(|&family| oracle.admit(&tokens(family, 16), 1).is_ok()).count();
+    assert_eq!((capacity, admitted), (80 * 16, 80));
 }
 
 /// What is pledged cannot be taken by others, whatever these do.
@@ -239,5 +220,53 @@ fn a_pledge_is_kept() {
         oracle.append(first, 16).expect("a pledged page");
         oracle.close();
         oracle.settle();
+    }
+}
+
+/// The longest hit pins a block that it shares with the rest: 48 tokens in two blocks, and one for the copy.
+#[test]
+fn a_request_that_fits_without_its_hit_is_admitted() {
+    for (pages, quota, hit) in [(2, None, 32), (1, None, 0), (8, Some(2 * 256), 32), (8, Some(256), 0)] {
+        let mut oracle = oracle(vec![full(32)], pages);
+        let prompt = tokens(1, if hit == 0 { 32 } else { 64 });
+        let fields = orlop_kv::ChainFields { tenant: Tenant::Named("a"), ..Oracle::fields() };
+        let request = AdmissionRequest::new(fields, &prompt, 1);
+        if let Some(bytes) = quota {
+            oracle.pool.set_quota("a", bytes);
+        }
+        for hit in [0, hit] {
+            let at = oracle.admit_by(&request).unwrap();
+            assert_eq!(oracle.running[at].hit, hit);
+            oracle.prefill(at).unwrap();
+            oracle.finish(at);
+        }
+        assert!(oracle.books().missed_tokens(MissCause::NoRoom) > 0);
+    }
+}
+
+/// A fork computes like its parent: the steps in flight and the last boundary keep blocks of its window, too.
+#[test]
+fn a_fork_is_pledged_the_blocks_of_its_window() {
+    let mut oracle = Oracle::new(builder(vec![window(32, 4)], 64).steps_in_flight(3));
+    let prompt = tokens(1, 32);
+    let mut request = AdmissionRequest::new(Oracle::fields(), &prompt, 200);
+    request.drafts = 7;
+    request.chunk = Some(8);
+    let parent = oracle.admit_by(&request).unwrap();
+    oracle.prefill(parent).unwrap();
+    let fork = oracle.fork(parent, 200).unwrap();
+    oracle.drop_sequence(parent);
+    let fork = fork - 1;
+    // Others take what is not pledged.
+    let other = oracle.admit(&tokens(2, 4), 1).unwrap();
+    while oracle.append(other, 4).is_ok() {}
+    oracle.close();
+    oracle.settle_all();
+    while oracle.running[fork].scheduled + 8 <= 200 {
+        oracle.append(fork, 8).expect("a pledged page");
+        oracle.close();
+        if oracle.steps_in_flight() > 3 {
+            oracle.settle();
+        }
     }
 }

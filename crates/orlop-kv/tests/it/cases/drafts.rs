@@ -40,7 +40,7 @@ fn a_state_over_rejected_drafts_is_not_cached() {
     oracle.append(at, 3).unwrap();
     oracle.close();
     oracle.settle();
-    oracle.push_tokens(at, 14);
+    oracle.push_tokens(at);
     assert_eq!(oracle.books().boundaries, 0);
     let cached = oracle.running[at].tokens.clone();
     oracle.finish(at);

@@ -59,11 +59,11 @@ fn a_partial_block_is_announced_once_and_behind_a_known_parent() {
     let mut oracle = Oracle::new(builder(vec![full(16)], 8).match_unit(1).events(true));
     let at = oracle.admit(&tokens(1, 5), 40).unwrap();
     oracle.prefill(at).unwrap();
-    for known in 5..36 {
+    for _ in 5..36 {
         oracle.append(at, 1).unwrap();
         oracle.close();
         oracle.settle();
-        oracle.push_tokens(at, known);
+        oracle.push_tokens(at);
     }
     oracle.finish(at);
     let (mut seen, mut last) = (HashSet::new(), None);

@@ -199,6 +199,26 @@ fn drafts_do_not_cost_reuse() {
     );
 }
 
+/// A step that ends at a second boundary leaves the live state there: the next step writes to a copy.
+#[test]
+fn a_live_state_in_the_cache_is_not_overwritten() {
+    for groups in [vec![full(528), state()], vec![state()]] {
+        let mut oracle = Oracle::new(builder(groups, 64).checkpoints(EVERY_512));
+        let at = oracle.admit(&tokens(1, 1041), 1).unwrap();
+        oracle.append(at, 1024).unwrap();
+        oracle.close();
+        oracle.settle();
+        assert_eq!(oracle.books().boundaries, 1);
+        oracle.append(at, 16).unwrap();
+        oracle.close();
+        oracle.settle();
+        let second = oracle.admit(&[tokens(1, 1024), tokens(2, 40)].concat(), 1).unwrap();
+        assert_eq!(oracle.running[second].hit, 1024);
+        // The oracle reads the state that the hit ends with.
+        oracle.prefill(second).unwrap();
+    }
+}
+
 /// A checkpoint that is only a filler goes before anything else, and takes free pages only.
 #[test]
 fn fillers_go_first() {

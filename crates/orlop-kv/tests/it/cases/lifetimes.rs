@@ -224,3 +224,35 @@ fn a_shared_partial_block_is_copied_before_it_is_written() {
         }
     }
 }
+
+/// A sequence's own cached block is no reason to refuse what it was pledged: the cache gives it up.
+#[test]
+fn a_cached_block_is_written_in_place_rather_than_not_at_all() {
+    for groups in [vec![full(32)], vec![window(64, 32)], vec![full(32), window(64, 32)]] {
+        let pages = u32::try_from(groups.len()).unwrap();
+        let mut oracle = oracle(groups, 2 * pages);
+        // Another sequence holds the other half of the pool.
+        let other = oracle.admit(&tokens(2, 32), 1).unwrap();
+        oracle.append(other, 32).unwrap();
+        let at = oracle.admit(&tokens(1, 33)[..32], 1).unwrap();
+        oracle.append(at, 32).unwrap();
+        oracle.close();
+        oracle.settle();
+        let asked = AdmissionRequest { recompute: 1, ..AdmissionRequest::new(Oracle::fields(), &[], 1) };
+        let prompts = [1, 2].map(|family| tokens(family, 33));
+        let hits = |oracle: &Oracle| {
+            [0, 1].map(|at| oracle.pool.probe(&AdmissionRequest { prompt: &prompts[at], ..asked }))
+        };
+        oracle.truncate(at, 8).unwrap();
+        let before = hits(&oracle);
+        assert!(before[0] >= 16 && before[1] >= 16);
+        oracle.append(at, 24).unwrap();
+        assert!(oracle.pool.copies().is_empty());
+        assert_eq!(hits(&oracle)[0], 0, "tokens that are overwritten");
+        assert_eq!(hits(&oracle)[1], before[1], "what others have cached");
+        oracle.close();
+        oracle.settle();
+        oracle.push_tokens(at);
+        oracle.finish(at);
+    }
+}

@@ -6,6 +6,8 @@ mod hits;
 mod hybrid;
 mod lifetimes;
 mod numbers;
+mod quotas;
+mod transfers;
 
 use crate::oracle::{ENTRY, Oracle};
 use orlop_kv::{KvGeometry, KvPool, KvPoolBuilder, LayerGroup};

@@ -190,3 +190,78 @@ fn sequences_are_dropped_anywhere() {
     oracle.pool.discard_cache();
     assert_eq!(free(&mut oracle), 64);
 }
+
+/// A cross group has the encoder's tokens, however many the sequence has.
+#[test]
+fn an_encoder_has_slots_of_its_own() {
+    let mut oracle = oracle(vec![full(16), LayerGroup::cross("cross", 1, ENTRY)], 8);
+    let prompt = tokens(1, 4);
+    let request =
+        AdmissionRequest { encoder_tokens: 20, ..AdmissionRequest::new(Oracle::fields(), &prompt, 1) };
+    let at = oracle.admit_by(&request).unwrap();
+    oracle.append(at, 4).unwrap();
+    let handle = &oracle.running[at].handle;
+    let mut slots = [0; 21];
+    assert_eq!(oracle.pool.write_slot_mapping(handle, 1, 0, 0..20, &mut slots).unwrap(), 20);
+    assert_eq!(slots[15] - slots[0], 15);
+    assert!(oracle.pool.write_slot_mapping(handle, 1, 0, 0..21, &mut slots).is_err());
+    let (mut indptr, mut indices, mut last) = ([0; 2], [0; 2], [0; 1]);
+    oracle.pool.write_flashinfer(&[handle], 1, 0, &mut indptr, &mut indices, &mut last).unwrap();
+    assert_eq!((indptr, last), ([0, 2], [4]));
+}
+
+/// A priority that has ended does not return with a hit.
+#[test]
+fn a_priority_ends_for_good() {
+    let mut oracle = oracle(vec![full(16)], 16);
+    let prompt = tokens(1, 33);
+    let mut request = AdmissionRequest::new(Oracle::fields(), &prompt, 1);
+    (request.priority, request.lifetime) = (100, Some(10));
+    let at = oracle.admit_by(&request).unwrap();
+    oracle.prefill(at).unwrap();
+    oracle.finish(at);
+    oracle.pass_time(20);
+    // A hit, and then another prompt, of the default priority: it was used last.
+    let again = AdmissionRequest::new(Oracle::fields(), &prompt, 1);
+    let at = oracle.admit_by(&again).unwrap();
+    assert_eq!(oracle.running[at].hit, 32);
+    oracle.drop_sequence(at);
+    oracle.serve(&tokens(2, 33));
+    assert!(oracle.pool.evict());
+    assert_eq!(oracle.pool.probe(&again), 16, "the older one goes first");
+}
+
+/// Sizes at the end of their ranges are errors or bounds, not panics.
+#[test]
+fn hostile_sizes_are_errors() {
+    let max = u32::MAX;
+    let many = KvGeometry::new(vec![LayerGroup::full("many", max, 8)]).unwrap();
+    assert!(many.needed_bytes(max, max) > 1 << 60);
+    let huge = |layers, bytes| LayerGroup::full("huge", layers, bytes).with_block_tokens(1);
+    let sizes = KvGeometry::new([1 << 63, 1, 2, 4].map(|bytes| huge(1, bytes)).to_vec()).unwrap();
+    assert_eq!(sizes.large_page_bytes(), 1 << 63);
+    let entry =
+        KvGeometry::new(vec![huge(1, 1 << 62).with_arena("more", 1 << 62), huge(1, 1 << 63)]).unwrap();
+    assert_eq!(entry.needed_bytes(max, max), u64::MAX);
+    let pools = [max - 1, 1 << 27].map(|count| builder(vec![full(16)], count).build_detached());
+    assert!(pools.iter().all(|pool| matches!(pool, Err(orlop_kv::KvError::OutOfRange { .. }))));
+
+    let groups = vec![huge(max, 1), LayerGroup::window("window", max, 1, max).with_sinks(max)];
+    let mut pool = builder(groups, 1).match_unit(max).steps_in_flight(max).build_detached().unwrap();
+    let prompt = tokens(1, 10);
+    let request = AdmissionRequest::new(Oracle::fields(), &prompt, max);
+    let all = AdmissionRequest { drafts: max, recompute: max, encoder_tokens: max, ..request };
+    assert!(matches!(pool.can_admit(&all), AdmissionVerdict::Never { .. }));
+    let mix = orlop_kv::LengthMix { prompt: max, max_new: max, weight: max };
+    assert!(pool.capacity(&[mix; 9]) < 1 << 32);
+
+    // A unit that no prompt reaches costs no memory, and a fork to the end of the range is refused.
+    let mut pool = builder(vec![full(16)], 8).match_unit(max).steps_in_flight(max).build_detached().unwrap();
+    let admission = pool.admit(&AdmissionRequest::new(Oracle::fields(), &prompt, 9)).unwrap();
+    pool.append(&admission.sequence, 10).unwrap();
+    let step = pool.close_step();
+    pool.settle(step).unwrap();
+    assert!(pool.fork(&admission.sequence, max).is_err());
+    assert!(pool.append(&admission.sequence, max).is_err());
+    assert_eq!(pool.verify(), Ok(()));
+}

@@ -7,8 +7,8 @@
 mod trace;
 
 use orlop_kv::{
-    Admission, AdmissionRequest, ChainFields, KvError, KvPool, KvPoolBuilder, KvStats, PageCopy, Sequence,
-    StepId, Tenant, TicketId,
+    Admission, AdmissionRequest, AdmissionVerdict, ChainFields, KvError, KvPool, KvPoolBuilder, KvStats,
+    PageCopy, Sequence, StepId, Tenant, TicketId,
 };
 use std::collections::VecDeque;
 
@@ -38,6 +38,8 @@ pub(crate) struct Running {
     /// Tokens scheduled in the open step.
     pub(crate) scheduled: u32,
     pub(crate) hit: u32,
+    /// Tokens whose ids the pool knows.
+    known: u32,
     /// A load in flight, and the length before it.
     load: Option<(TicketId, u32)>,
 }
@@ -70,19 +72,22 @@ impl Oracle {
 
     pub(crate) fn admit_by(&mut self, request: &AdmissionRequest<'_>) -> Result<usize, KvError> {
         let probe = self.pool.probe(request);
+        let verdict = self.pool.can_admit(request);
         let before = self.books();
         let admitted = self.pool.admit(request);
         if admitted.is_err() {
             assert_eq!(before, self.books(), "a refused admission changed something");
         }
         let Admission { sequence, hit, .. } = admitted?;
-        assert_eq!(probe, hit);
+        assert_eq!(verdict, AdmissionVerdict::Now { hit });
+        assert!(hit <= probe);
         self.running.push(Running {
             handle: sequence,
             tokens: request.prompt.to_vec(),
             launched: hit,
             scheduled: hit,
             hit,
+            known: u32::try_from(request.prompt.len()).unwrap(),
             load: None,
         });
         self.check();
@@ -136,10 +141,13 @@ impl Oracle {
     }
 
     /// Gives the pool the ids of the tokens that it does not know, up to the launched ones.
-    pub(crate) fn push_tokens(&mut self, at: usize, known: u32) {
-        let sequence = &self.running[at];
-        let tokens = &sequence.tokens[known as usize..sequence.launched as usize];
-        self.pool.push_tokens(&sequence.handle, tokens).unwrap();
+    pub(crate) fn push_tokens(&mut self, at: usize) {
+        let sequence = &mut self.running[at];
+        if sequence.launched > sequence.known {
+            let tokens = &sequence.tokens[sequence.known as usize..sequence.launched as usize];
+            self.pool.push_tokens(&sequence.handle, sequence.known, tokens).unwrap();
+            sequence.known = sequence.launched;
+        }
         self.check();
     }
 
@@ -153,9 +161,9 @@ impl Oracle {
                 sequence.tokens.truncate(len as usize);
                 sequence.launched = sequence.launched.min(truncated.len);
                 sequence.scheduled = truncated.len;
-                let known = truncated.known.min(len);
-                let tokens = sequence.tokens[known as usize..(truncated.len as usize)].to_vec();
-                self.pool.push_tokens(&sequence.handle, &tokens).unwrap();
+                let tokens = &sequence.tokens[truncated.known as usize..(truncated.len as usize)];
+                self.pool.push_tokens(&sequence.handle, truncated.known, tokens).unwrap();
+                sequence.known = truncated.len;
             }
             Err(_) => assert_eq!(before, self.books()),
         }
@@ -174,9 +182,9 @@ impl Oracle {
                 return Err(error);
             }
         };
-        let Running { ref tokens, launched, scheduled, hit, .. } = *parent;
+        let Running { ref tokens, launched, scheduled, hit, known, .. } = *parent;
         let tokens = tokens.clone();
-        self.running.push(Running { handle, tokens, launched, scheduled, hit, load: None });
+        self.running.push(Running { handle, tokens, launched, scheduled, hit, known, load: None });
         self.check();
         Ok(self.running.len() - 1)
     }
