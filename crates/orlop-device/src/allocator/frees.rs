@@ -167,6 +167,14 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         }
     }
 
+    /// Returns the number of blocks in all caches.
+    #[cfg(test)]
+    pub(crate) fn cached_blocks(&self) -> usize {
+        let mut blocks = 0;
+        self.caches.for_each(|cache| blocks += cache.len());
+        blocks
+    }
+
     /// Tells the engine what all caches did.
     pub(super) fn settle(&self, inner: &mut Inner<B>) {
         self.caches.for_each(|cache| inner.engine.settle(&cache.take_turnover()));

@@ -118,6 +118,11 @@ impl ThreadCache {
         spilled
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Takes out what the engine was not told yet.
     pub(super) fn take_turnover(&mut self) -> CacheTurnover {
         std::mem::take(&mut self.turnover)
