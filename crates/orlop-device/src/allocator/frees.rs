@@ -110,7 +110,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 
     /// Takes back the older half of this thread's cache, which is full, and caches a block. The older half is
-    /// taken out under the engine's lock: whoever drains the caches finds it in the cache, or free.
+    /// taken out under the engine's lock: a thread that drains the caches finds it in the cache, or free.
     ///
     /// # Safety
     ///
@@ -153,8 +153,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         had_blocks
     }
 
-    /// Closes the caches and takes back their blocks, until [`open_caches`](Self::open_caches). Returns `true`
-    /// if there were any. The caller holds the growth lock.
+    /// Closes the caches and takes back their blocks, until [`open_caches`](Self::open_caches). Returns
+    /// `true` if there were any. The caller holds the growth lock.
     pub(super) fn close_caches(&self, inner: &mut Inner<B>) -> bool {
         self.caches.close();
         self.drain(inner)

@@ -50,8 +50,8 @@ impl StreamMark {
         }
     }
 
-    /// Notes that a stream was retired: marks from before are smaller than [`first`](Self::first) from now on,
-    /// and marks of new blocks are not, until all are used.
+    /// Notes that a stream was retired: marks from before are smaller than [`first`](Self::first) from then
+    /// on, and marks of new blocks are not, until all are used.
     pub(super) fn note_retired(&mut self) {
         self.renew();
         self.first = if self.mark == Self::NONE { Self::LAST + 1 } else { self.mark };
