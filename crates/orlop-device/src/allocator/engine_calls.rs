@@ -61,6 +61,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     ///
     /// Those of the engine.
     pub fn retire_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
-        self.change(|engine| engine.retire_user(self.device_stream(stream)))
+        self.change_locked(|inner| {
+            inner.mark.note_retired();
+            inner.engine.retire_user(self.device_stream(stream))
+        })
     }
 }

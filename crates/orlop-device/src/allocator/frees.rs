@@ -4,7 +4,7 @@
 //! goes to the engine. A free from inside the engine's lock (from what a call of the device reports) waits
 //! until the lock is taken next.
 
-use super::thread_cache::{GivenBlock, SpilledBlocks};
+use super::thread_cache::GivenBlock;
 use super::token::Token;
 use super::{DeviceAllocator, Inner};
 use crate::backing::DeviceBacking;
@@ -35,9 +35,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let block = if may_be_cached && !self.captures.is_capturing() {
             match self.caches.give(block) {
                 GivenBlock::Cached => return Ok(()),
-                GivenBlock::Spilled(blocks) => {
-                    self.take_back_spilled(blocks);
-                    return Ok(());
+                GivenBlock::Full(block) => {
+                    // SAFETY: guaranteed by the caller.
+                    return unsafe { self.spill_for(block) };
                 }
                 GivenBlock::Refused(block) => block,
             }
@@ -53,6 +53,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             self.take_back_later(block);
             return Ok(());
         };
+        self.caches.settle_own(|turnover| inner.engine.settle(turnover));
         // SAFETY: guaranteed by the caller.
         unsafe { self.take_back_locked(&mut inner, block) }
     }
@@ -78,7 +79,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
 
     /// Keeps a block that is freed inside the engine's lock, until the lock is taken next.
     #[cold]
-    fn take_back_later(&self, block: RawBlock) {
+    pub(super) fn take_back_later(&self, block: RawBlock) {
         self.returned.lock().push(block);
         // Relaxed: a hint; the blocks are behind a lock.
         self.has_returned.store(true, Ordering::Relaxed);
@@ -97,8 +98,6 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     #[cold]
     fn take_back_returned(&self, inner: &mut Inner<B>) {
         self.settle(inner);
-        let spilled = std::mem::take(&mut *self.spilled.lock());
-        spilled.into_iter().for_each(|block| inner.take_back_counted(block));
         loop {
             // Not locked meanwhile: a free can call the device, and what that reports can free more.
             let Some(block) = self.returned.lock().pop() else { return };
@@ -110,33 +109,70 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         }
     }
 
-    /// Takes back blocks of a cache that was full.
+    /// Takes back the older half of this thread's cache, which is full, and caches a block. The older half is
+    /// taken out under the engine's lock: a thread that drains the caches finds it in the cache, or free.
+    ///
+    /// # Safety
+    ///
+    /// [`Allocator::deallocate`](orlop_alloc::Allocator::deallocate).
     #[inline(never)]
-    fn take_back_spilled(&self, blocks: SpilledBlocks) {
-        for block in blocks.iter().flatten() {
+    unsafe fn spill_for(&self, block: RawBlock) -> Result<()> {
+        // `None`: as in `take_back`.
+        let Some(mut inner) = self.inner.lock_unless_held() else {
+            self.take_back_later(block);
+            return Ok(());
+        };
+        let (turnover, spilled) = self.caches.spill_own();
+        inner.engine.settle(&turnover);
+        for block in spilled.iter().flatten() {
             // SAFETY: it is a block of this allocator.
             let (table, entry) = unsafe { RecordSlab::hints(block) };
             prefetch(table, entry);
         }
-        // `None`: as in `take_back`. Their frees are counted already.
-        let Some(mut inner) = self.inner.lock_unless_held() else {
-            self.spilled.lock().extend(blocks.into_iter().flatten());
-            self.has_returned.store(true, Ordering::Relaxed);
-            return;
-        };
-        self.caches.settle_own(|turnover| inner.engine.settle(turnover));
-        blocks.into_iter().flatten().for_each(|block| inner.take_back_counted(block));
+        spilled.into_iter().flatten().for_each(|block| inner.take_back_counted(block));
+        match self.caches.give(block) {
+            GivenBlock::Cached => Ok(()),
+            // The caches were closed, or what a call of the device reports has filled this one.
+            // SAFETY: guaranteed by the caller.
+            GivenBlock::Full(block) | GivenBlock::Refused(block) => unsafe {
+                self.take_back_locked(&mut inner, block)
+            },
+        }
     }
 
-    /// Takes back the blocks of all caches.
-    pub(super) fn drain(&self, inner: &mut Inner<B>) {
+    /// Takes back the blocks of all caches. Returns `true` if there were any.
+    pub(super) fn drain(&self, inner: &mut Inner<B>) -> bool {
         let mut blocks = Vec::new();
         self.caches.for_each(|cache| {
             inner.engine.settle(&cache.take_turnover());
             blocks.extend(cache.take_blocks());
         });
+        let had_blocks = !blocks.is_empty();
         // After the visit: what a call of the device reports may free more into this thread's cache.
         blocks.into_iter().for_each(|block| inner.take_back_counted(block));
+        had_blocks
+    }
+
+    /// Closes the caches and takes back their blocks, until [`open_caches`](Self::open_caches). Returns
+    /// `true` if there were any. The caller holds the growth lock.
+    pub(super) fn close_caches(&self, inner: &mut Inner<B>) -> bool {
+        self.caches.close();
+        self.drain(inner)
+    }
+
+    /// Opens the caches, if the policy has any and nothing distinguishes blocks of one stream.
+    pub(super) fn open_caches(&self, inner: &Inner<B>) {
+        if self.has_caches && inner.engine.allows_caches() {
+            self.caches.open(inner.mark.first());
+        }
+    }
+
+    /// Returns the number of blocks in all caches.
+    #[cfg(test)]
+    pub(crate) fn cached_blocks(&self) -> usize {
+        let mut blocks = 0;
+        self.caches.for_each(|cache| blocks += cache.len());
+        blocks
     }
 
     /// Tells the engine what all caches did.

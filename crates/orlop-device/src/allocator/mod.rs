@@ -68,8 +68,6 @@ pub struct DeviceAllocator<B: DeviceBacking> {
     inner: Mutex<Inner<B>>,
     /// Blocks that were freed from inside a call of the device, with the engine locked by the same thread.
     returned: Mutex<Vec<RawBlock>>,
-    /// Those of them that a cache gave up, whose frees it has counted.
-    spilled: Mutex<Vec<RawBlock>>,
     has_returned: AtomicBool,
     /// Whether the policy has thread caches.
     has_caches: bool,
@@ -141,7 +139,6 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             growth: Mutex::new(()),
             inner,
             returned: Mutex::default(),
-            spilled: Mutex::default(),
             has_returned: AtomicBool::new(false),
             has_caches,
             caches: ThreadCaches::new(has_caches),
@@ -161,8 +158,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     ///
     /// # Panics
     ///
-    /// If `inspect` uses this allocator, other than for a request, which fails with
-    /// [`Error::Reentrant`](orlop_alloc::Error::Reentrant).
+    /// If `inspect` uses this allocator, other than for a request that no cached block serves, which fails
+    /// with [`Error::Reentrant`](orlop_alloc::Error::Reentrant), for a free, or to trim it, which releases
+    /// nothing.
     pub fn with_engine<R>(&self, inspect: impl FnOnce(&Engine<B>) -> R) -> R {
         let _growing = self.growth.lock();
         let mut inner = self.lock();
@@ -170,14 +168,26 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         inspect(&inner.engine)
     }
 
+    /// Takes both locks. `None`: the call came from `with_engine`, or from the backing.
+    fn lock_both(&self) -> Option<(MutexGuard<'_, ()>, MutexGuard<'_, Inner<B>>)> {
+        // A thread that has the engine's lock must not wait for the growth lock.
+        drop(self.inner.lock_unless_held()?);
+        let growing = self.growth.lock_unless_held()?;
+        Some((growing, self.lock()))
+    }
+
     /// Calls `act` with the engine on a slow path, and reports regions that changed.
     fn change<R>(&self, act: impl FnOnce(&mut SlowPath<'_, B>) -> R) -> R {
+        self.change_locked(|inner| act(&mut SlowPath::new(inner)))
+    }
+
+    /// Calls `act` with both locks taken and the caches closed, and reports regions that changed.
+    fn change_locked<R>(&self, act: impl FnOnce(&mut MutexGuard<'_, Inner<B>>) -> R) -> R {
         let growing = self.growth.lock();
         let mut inner = self.lock();
-        self.caches.set_open(false);
-        self.drain(&mut inner);
-        let result = act(&mut SlowPath::new(&mut inner));
-        self.caches.set_open(self.has_caches && inner.engine.allows_caches());
+        self.close_caches(&mut inner);
+        let result = act(&mut inner);
+        self.open_caches(&inner);
         let delivery = inner.engine.watches.delivery();
         drop(inner);
         drop(growing);
@@ -262,13 +272,14 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn usage(&self) -> Usage {
-        let inner = self.lock();
+        let mut inner = self.lock();
+        self.settle(&mut inner);
         let stats = inner.engine.stats();
         Usage {
             reserved: stats.reserved_bytes.all.current,
             peak_reserved: stats.reserved_bytes.all.peak,
             regions: inner.engine.region_count() as u64,
-            deferred: stats.active.all.current.saturating_sub(stats.allocation.all.current),
+            deferred: stats.active.all.known().saturating_sub(stats.allocation.all.known()),
             metadata: (inner.engine.metadata() + inner.records.bytes()) as u64,
         }
     }
@@ -280,8 +291,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn trim(&self, target: u64) -> u64 {
-        let _growing = self.growth.lock();
-        let mut inner = self.lock();
+        let Some((_growing, mut inner)) = self.lock_both() else { return 0 };
         self.drain(&mut inner);
         let before = inner.engine.stats().reserved_bytes.all.current;
         // Failed calls are counted and traced; what does not depend on them is released.

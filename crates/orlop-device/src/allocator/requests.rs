@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// A pressure callback.
 pub(super) type Callback = dyn Fn() -> bool + Send + Sync;
 
-/// The locked engine, and what a slow path returned for a request.
-type Served<'a, B> = (MutexGuard<'a, Inner<B>>, Result<DeviceBlock, DeviceError>);
+/// The locked engine, the miss of a request, and what a slow path returned for it.
+type Served<'a, B> = (MutexGuard<'a, Inner<B>>, CacheMiss, Result<DeviceBlock, DeviceError>);
 
 /// A new block of the engine, with a record that does not describe it yet.
 struct NewBlock {
@@ -72,7 +72,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Serves a request from this thread's cache.
     #[inline(always)]
     fn take_cached(&self, request: &Request) -> Option<Result<RawBlock>> {
-        if self.alignment(request).bytes() > self.aligned || self.captures.is_capturing() {
+        let is_aligned = self.alignment(request).bytes() <= self.aligned;
+        // Nothing is reused once the device is lost.
+        if !is_aligned || self.captures.is_capturing() || self.backing.loss().is_some() {
             return None;
         }
         let mut raw = self.caches.take(request, self.device_stream(request.stream))?;
@@ -164,14 +166,14 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         if self.has_returned.load(Ordering::Relaxed) {
             drop(inner);
             inner = self.lock();
-            miss = match inner.engine.allocate_again(sized) {
+            miss = match inner.engine.allocate_again(sized, &miss) {
                 Ok(block) => return self.hand_out_missed(inner, block, request, sized),
                 Err(miss) => miss,
             };
         }
         loop {
             let served;
-            (inner, served) = self.allocate_slowly(inner, miss, sized)?;
+            (inner, miss, served) = self.allocate_slowly(inner, miss, sized)?;
             let error = match served {
                 Ok(block) => return self.hand_out_missed(inner, block, request, sized),
                 Err(error) => error,
@@ -183,7 +185,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             }
             may_retry = false;
             inner = self.inner.lock();
-            miss = match inner.engine.allocate_again(sized) {
+            miss = match inner.engine.allocate_again(sized, &miss) {
                 Ok(block) => return self.hand_out_missed(inner, block, request, sized),
                 Err(miss) => miss,
             };
@@ -199,7 +201,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         request: &DeviceRequest,
     ) -> Result<Served<'a, B>> {
         if let CacheMiss::Refused(error) = miss {
-            return Ok((inner, Err(error)));
+            return Ok((inner, miss, Err(error)));
         }
         let growing = match self.growth.try_lock() {
             Some(growing) => growing,
@@ -207,36 +209,35 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
                 // The streams that have ended are retired at the next new one.
                 if let CacheMiss::Crowded(_) = miss {
                     inner.engine.streams.is_crowded = false;
-                    miss = match inner.engine.allocate_again(request) {
-                        Ok(block) => return Ok((inner, Ok(block))),
-                        Err(miss) => miss,
-                    };
+                    match inner.engine.allocate_again(request, &miss) {
+                        Ok(block) => return Ok((inner, miss, Ok(block))),
+                        Err(again) => miss = again,
+                    }
                 }
-                inner.engine.forget_miss(&miss);
                 drop(inner);
                 // `None`: the call came from the backing.
                 let growing = self.growth.lock_unless_held().ok_or_else(|| self.reentrant())?;
                 inner = self.inner.lock();
-                miss = match inner.engine.allocate_again(request) {
-                    Ok(block) => return Ok((inner, Ok(block))),
-                    Err(miss) => miss,
-                };
+                match inner.engine.allocate_again(request, &miss) {
+                    Ok(block) => return Ok((inner, miss, Ok(block))),
+                    Err(again) => miss = again,
+                }
                 growing
             }
         };
         // Blocks that threads have cached may serve it: before anything is released, moved or reserved.
-        let has_drained = self.has_caches && !matches!(miss, CacheMiss::Crowded(_));
-        if has_drained {
-            inner.engine.forget_miss(&miss);
-            self.drain(&mut inner);
-            miss = match inner.engine.allocate_again(request) {
-                Ok(block) => return Ok((inner, Ok(block))),
-                Err(miss) => miss,
-            };
+        let has_drained = self.has_caches && self.close_caches(&mut inner);
+        let mut block = None;
+        if has_drained && !matches!(miss, CacheMiss::Crowded(_)) {
+            match inner.engine.allocate_again(request, &miss) {
+                Ok(again) => block = Some(Ok(again)),
+                Err(again) => miss = again,
+            }
         }
-        let block = SlowPath::new(&mut inner).allocate(&miss);
+        let block = block.unwrap_or_else(|| SlowPath::new(&mut inner).allocate(&miss));
+        self.open_caches(&inner);
         drop(growing);
-        Ok((inner, block))
+        Ok((inner, miss, block))
     }
 
     /// Fills a new block with zeros, or frees it. No lock is held: host memory is filled by this thread.
@@ -252,13 +253,17 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         // SAFETY: a new block of the engine, which has no user yet.
         let zeroed = unsafe { self.backing.zero(address, bytes, stream) };
         let Err(failure) = zeroed else { return Ok(raw) };
-        let mut inner = self.inner.lock();
-        self.caches.settle_own(|turnover| inner.engine.settle(turnover));
-        let _returned = inner.engine.noted(zeroed);
-        // It cannot fail: the block is live.
-        let _freed = inner.engine.free(block);
-        // SAFETY: its record was just taken from this slab.
-        unsafe { inner.records.give(raw) };
+        // `None`: the call came from `with_engine`, for a block of this thread's cache.
+        if let Some(mut inner) = self.inner.lock_unless_held() {
+            self.caches.settle_own(|turnover| inner.engine.settle(turnover));
+            let _returned = inner.engine.noted(zeroed);
+            // It cannot fail: the block is live.
+            let _freed = inner.engine.free(block);
+            // SAFETY: its record was just taken from this slab.
+            unsafe { inner.records.give(raw) };
+        } else {
+            self.take_back_later(raw);
+        }
         Err(match failure.error {
             BackingError::Unsupported => Error::CannotZero { device: self.device },
             _ => DeviceError::from(failure).into(),

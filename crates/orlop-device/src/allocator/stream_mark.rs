@@ -13,6 +13,8 @@ use orlop_core::StreamId;
 pub(super) struct StreamMark {
     stream: StreamId,
     mark: u32,
+    /// The first mark since a stream was retired.
+    first: u32,
 }
 
 impl StreamMark {
@@ -23,7 +25,7 @@ impl StreamMark {
     const LAST: u32 = (1 << MARK_BITS) - 1;
 
     pub(super) fn new(stream: StreamId) -> Self {
-        Self { stream, mark: Self::NONE + 1 }
+        Self { stream, mark: Self::NONE + 1, first: Self::NONE }
     }
 
     /// Returns the mark of a stream: a new one if the last block was for another. A mark is never that of two
@@ -39,9 +41,25 @@ impl StreamMark {
     #[inline(never)]
     fn change(&mut self, stream: StreamId) {
         self.stream = stream;
+        self.renew();
+    }
+
+    fn renew(&mut self) {
         if self.mark != Self::NONE {
             self.mark = (self.mark + 1) & Self::LAST;
         }
+    }
+
+    /// Notes that a stream was retired: marks from before are smaller than [`first`](Self::first) from then
+    /// on, and marks of new blocks are not, until all are used.
+    pub(super) fn note_retired(&mut self) {
+        self.renew();
+        self.first = if self.mark == Self::NONE { Self::LAST + 1 } else { self.mark };
+    }
+
+    /// Returns the smallest mark of a block whose stream was not retired since the block was handed out.
+    pub(super) fn first(&self) -> u32 {
+        self.first
     }
 }
 
@@ -61,5 +79,20 @@ mod tests {
         mark.mark = StreamMark::LAST;
         assert_eq!(mark.of(one), StreamMark::LAST);
         assert_eq!([mark.of(two), mark.of(one), mark.of(two)], [StreamMark::NONE; 3]);
+    }
+
+    #[test]
+    fn marks_from_before_a_stream_was_retired_are_smaller() {
+        let stream = StreamId::from_raw(1);
+        let mut mark = StreamMark::new(stream);
+        for _ in 0..2 {
+            let before = mark.of(stream);
+            assert!(before >= mark.first());
+            mark.note_retired();
+            assert!(before < mark.first() && mark.of(stream) >= mark.first());
+        }
+        mark.mark = StreamMark::LAST;
+        mark.note_retired();
+        assert!(StreamMark::LAST < mark.first() && mark.of(stream) < mark.first(), "no mark is left");
     }
 }

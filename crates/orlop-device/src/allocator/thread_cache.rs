@@ -5,28 +5,37 @@
 //! touched: its chunk, its record and its address stay.
 //!
 //! A cache has few blocks. When it is full, the older half goes back to the engine under one lock. A slow
-//! path, which grows, steals or releases, first takes back all blocks of all threads, and so do trimming,
-//! snapshots and captures. So cached blocks neither make the engine grow nor keep memory from being released.
+//! path, which grows, steals or releases, first takes back all blocks of all threads, and closes the caches
+//! until it ends; so do trimming, snapshots and captures. So cached blocks neither make the engine grow nor
+//! keep memory from being released.
+//!
+//! A block of a retired stream is not cached: the stream may come back, but the block's memory is the default
+//! stream's, and a request of the stream has to wait for it. The marks of blocks tell them apart
+//! ([`StreamMark::first`](super::stream_mark::StreamMark::first)).
 //!
 //! The engine's statistics are those of the last time that it was told ([`CacheTurnover`]): each time that
-//! the thread takes the lock, and before they are read. Peaks are exact with one thread; with several, blocks
-//! that one of them has just freed into its cache may still count when another makes a peak.
+//! the thread takes the lock, and before they are read. Peaks are exact with one thread; with several, a peak
+//! that one of them makes counts the caches of the others as they were when the engine was last told.
 //!
 //! Lock order: growth, the engine, a visit of the slots. A thread inside its slot locks nothing.
 
+use super::stream_mark::StreamMark;
 use super::token::Token;
 use crate::stats::{Amounts, CacheTurnover};
 use orlop_alloc::Request;
 use orlop_alloc::engine_support::RawBlock;
 use orlop_core::{MemoryKind, StreamId};
-use orlop_sync::Slots;
-use std::sync::atomic::{AtomicBool, Ordering};
+use orlop_sync::{Slots, thread_slot};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The maximum number of blocks in a cache.
 pub(super) const CACHED_BLOCKS: usize = 16;
 
 /// The number of blocks that a full cache gives back.
 pub(super) const SPILLED_BLOCKS: usize = CACHED_BLOCKS / 2;
+
+/// More than any mark.
+const CLOSED: u32 = u32::MAX;
 
 /// Blocks on their way from a cache to the engine.
 pub(super) type SpilledBlocks = [Option<RawBlock>; SPILLED_BLOCKS];
@@ -46,15 +55,15 @@ pub(super) struct ThreadCache {
 #[derive(Debug)]
 pub(super) struct ThreadCaches {
     slots: Slots<ThreadCache>,
-    /// Whether blocks are cached: by the policy, and as long as nothing distinguishes blocks of one stream.
-    is_open: AtomicBool,
+    /// The smallest mark of the blocks that are cached; [`CLOSED`] if none are.
+    first_mark: AtomicU32,
 }
 
 /// The result of a free into a cache.
 pub(super) enum GivenBlock {
     Cached,
-    /// The cache was full: its older half goes back to the engine.
-    Spilled(SpilledBlocks),
+    /// The cache is full.
+    Full(RawBlock),
     /// The block is not cached.
     Refused(RawBlock),
 }
@@ -83,27 +92,35 @@ impl ThreadCache {
         Some(block)
     }
 
-    /// Adds a block. Returns the older half if there is no room.
+    /// Adds a block, if there is room.
     #[inline(always)]
-    fn give(&mut self, block: RawBlock) -> Option<SpilledBlocks> {
-        let spilled = if self.len == CACHED_BLOCKS { Some(self.spill()) } else { None };
+    fn give(&mut self, block: RawBlock) -> GivenBlock {
+        let (Some(bytes), Some(place)) = (self.bytes.get_mut(self.len), self.blocks.get_mut(self.len)) else {
+            return GivenBlock::Full(block);
+        };
         let small = Token::of(&block).is_small();
         self.turnover.count_given(small, Amounts::of(block.granted, block.requested));
-        if let (Some(bytes), Some(place)) = (self.bytes.get_mut(self.len), self.blocks.get_mut(self.len)) {
-            *bytes = block.requested;
-            *place = Some(block);
-            self.len += 1;
-        }
-        spilled
+        *bytes = block.requested;
+        *place = Some(block);
+        self.len += 1;
+        GivenBlock::Cached
     }
 
-    #[cold]
+    /// Takes out the older half of a full cache.
     fn spill(&mut self) -> SpilledBlocks {
+        if self.len < CACHED_BLOCKS {
+            return SpilledBlocks::default();
+        }
         let spilled = std::array::from_fn(|place| self.blocks[place].take());
         self.blocks.rotate_left(SPILLED_BLOCKS);
         self.bytes.rotate_left(SPILLED_BLOCKS);
         self.len -= SPILLED_BLOCKS;
         spilled
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Takes out what the engine was not told yet.
@@ -120,12 +137,18 @@ impl ThreadCache {
 
 impl ThreadCaches {
     pub(super) fn new(is_open: bool) -> Self {
-        Self { slots: Slots::new(), is_open: AtomicBool::new(is_open) }
+        let first_mark = AtomicU32::new(if is_open { StreamMark::NONE } else { CLOSED });
+        Self { slots: Slots::new(), first_mark }
     }
 
-    /// Opens or closes all caches. The caller drains those that it closes, which makes their threads see it.
-    pub(super) fn set_open(&self, is_open: bool) {
-        self.is_open.store(is_open, Ordering::Relaxed);
+    /// Opens all caches for blocks of this mark and of later ones.
+    pub(super) fn open(&self, first_mark: u32) {
+        self.first_mark.store(first_mark, Ordering::Relaxed);
+    }
+
+    /// Closes all caches. The caller drains them, which makes their threads see it.
+    pub(super) fn close(&self) {
+        self.first_mark.store(CLOSED, Ordering::Relaxed);
     }
 
     /// Takes a block that this thread freed, for the same request.
@@ -142,20 +165,31 @@ impl ThreadCaches {
         // SAFETY: `give` calls nothing that could enter the slots, and the guard is dropped here.
         let Some(mut cache) = (unsafe { self.slots.try_enter() }) else { return self.create(block) };
         // Inside: a thread that has closed the caches has visited this one, or will.
-        if !self.is_open.load(Ordering::Relaxed) {
+        if Token::of(&block).mark() < self.first_mark.load(Ordering::Relaxed) {
             return GivenBlock::Refused(block);
         }
-        cache.give(block).map_or(GivenBlock::Cached, GivenBlock::Spilled)
+        cache.give(block)
     }
 
-    /// Creates this thread's cache, unless there are none, or the thread has no slot.
+    /// Creates this thread's cache, unless there are none, or the thread has no slot of its own: a shared one
+    /// is never entered again.
     #[cold]
     #[inline(never)]
     fn create(&self, block: RawBlock) -> GivenBlock {
-        if self.is_open.load(Ordering::Relaxed) {
+        if self.first_mark.load(Ordering::Relaxed) != CLOSED && thread_slot::index() < thread_slot::OWNED {
             self.slots.with(|_| ());
         }
         GivenBlock::Refused(block)
+    }
+
+    /// Takes the older half out of this thread's cache if it is full, and what the cache did since the last
+    /// time.
+    pub(super) fn spill_own(&self) -> (CacheTurnover, SpilledBlocks) {
+        // SAFETY: it moves a few words, and the guard is dropped here.
+        match unsafe { self.slots.try_enter() } {
+            Some(mut cache) => (cache.take_turnover(), cache.spill()),
+            None => Default::default(),
+        }
     }
 
     /// Runs `tell` with what this thread's cache did since the last time.

@@ -27,7 +27,13 @@ impl MarkedCaptures {
 
     #[inline(always)]
     pub(crate) fn is_any(&self) -> bool {
-        self.of_engine > 0 || self.of_device.is_capturing()
+        self.is_any_of_engine() || self.of_device.is_capturing()
+    }
+
+    /// Returns `true` if a capture is marked at this engine.
+    #[inline(always)]
+    pub(crate) fn is_any_of_engine(&self) -> bool {
+        self.of_engine > 0
     }
 }
 

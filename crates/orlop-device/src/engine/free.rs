@@ -101,6 +101,8 @@ impl<B: DeviceBacking> Engine<B> {
         if self.streams.is_uncommon {
             self.disown(index);
         }
+        // No other stream has used it, and it is not a foreign stream's: there are no caches with those.
+        debug_assert_eq!(self.chunks[index].note, 0, "a cached block that another stream may use");
         if self.policy.extensions.keep_last_freed {
             self.chunks[index].state = ChunkState::LastFreed;
             self.replace_last_freed(index);
@@ -119,9 +121,10 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Returns `true` if a thread may cache blocks of common pools: requests of a stream differ in nothing
-    /// but their size and lifetime, and events can be recorded later.
+    /// but their size and lifetime, and events can be recorded later. Captures that are noted at the device
+    /// are not asked about: they begin and end without a call of the engine.
     pub(crate) fn allows_caches(&self) -> bool {
-        !self.private.has_routes() && !self.captures.is_any() && !self.streams.has_foreign()
+        !self.private.has_routes() && !self.captures.is_any_of_engine() && !self.streams.has_foreign()
     }
 
     /// Makes a chunk that was counted as inactive the last-freed one.

@@ -153,7 +153,7 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn peak_with(&self, request: &PoolRequest) -> u64 {
         let stats = &self.stats;
         let used = if self.waste.is_set() { &stats.requested_bytes } else { &stats.active_bytes };
-        self.peak().max(used.all.current.saturating_add(request.size as u64))
+        self.peak().max(used.all.known().saturating_add(request.size as u64))
     }
 
     /// Returns the bytes that may be reserved for a peak of active bytes.

@@ -11,6 +11,9 @@ use super::{COMMON, DeviceBlock, DeviceRequest, Engine, Index, LARGE, LONG_LIVED
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
 
+/// A request in the log of the watched stream: its number, and its planned address, which was not tried yet.
+pub(crate) type LoggedRequest = (u32, Option<usize>);
+
 /// A request that no cached memory serves.
 #[derive(Debug)]
 pub(crate) enum CacheMiss {
@@ -23,8 +26,8 @@ pub(crate) enum CacheMiss {
         request: PoolRequest,
         /// Its bytes, as requested.
         requested: usize,
-        /// Of the watched stream: its number in the log, and its planned address, which was not tried yet.
-        logged: Option<(u32, Option<usize>)>,
+        /// Of the watched stream.
+        logged: Option<LoggedRequest>,
         /// The foreign stream that it is for, served from the memory of the default stream; or `NONE`.
         foreign: u32,
     },
@@ -51,6 +54,32 @@ impl<B: DeviceBacking> Engine<B> {
     /// It is inlined, with all that most requests need: see [`allocate_again`](Self::allocate_again).
     #[inline(always)]
     pub(crate) fn allocate_cached(&mut self, request: &DeviceRequest) -> Result<DeviceBlock, CacheMiss> {
+        self.allocate_logged(request, None)
+    }
+
+    /// [`allocate_cached`](Self::allocate_cached), for slow paths: the request was made before, and missed.
+    /// It stays one request of the log.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn allocate_again(
+        &mut self,
+        request: &DeviceRequest,
+        miss: &CacheMiss,
+    ) -> Result<DeviceBlock, CacheMiss> {
+        let logged = if let CacheMiss::Request { logged, .. } = miss { *logged } else { None };
+        let again = self.allocate_logged(request, logged);
+        if let (Some((number, _)), Err(CacheMiss::Refused(_) | CacheMiss::Crowded(_))) = (logged, &again) {
+            self.period.log_free(number);
+        }
+        again
+    }
+
+    #[inline(always)]
+    fn allocate_logged(
+        &mut self,
+        request: &DeviceRequest,
+        logged: Option<LoggedRequest>,
+    ) -> Result<DeviceBlock, CacheMiss> {
         let stream = self.streams.number(request.stream);
         self.poll(stream);
         if let Some(loss) = self.backing.loss() {
@@ -67,17 +96,10 @@ impl<B: DeviceBacking> Engine<B> {
                 return Err(CacheMiss::Crowded(*request));
             }
             if self.streams.is_foreign(stream) {
-                return self.allocate_foreign(request, stream);
+                return self.allocate_foreign(request, stream, logged);
             }
         }
-        self.allocate_on(request, stream)
-    }
-
-    /// [`allocate_cached`](Self::allocate_cached), for slow paths.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn allocate_again(&mut self, request: &DeviceRequest) -> Result<DeviceBlock, CacheMiss> {
-        self.allocate_cached(request)
+        self.allocate_on(request, stream, logged)
     }
 
     /// Allocates a block of the cached memory of a stream.
@@ -86,6 +108,7 @@ impl<B: DeviceBacking> Engine<B> {
         &mut self,
         request: &DeviceRequest,
         stream: u32,
+        mut logged: Option<LoggedRequest>,
     ) -> Result<DeviceBlock, CacheMiss> {
         let requested = request.bytes;
         let Some(size) = self.round(requested) else {
@@ -93,19 +116,20 @@ impl<B: DeviceBacking> Engine<B> {
         };
         let pool = self.pool_for(request, size);
         let request = PoolRequest { size, stream, pool };
-        let mut logged = None;
         if pool == LARGE && stream == self.watched_stream {
-            let (number, address) = self.period.log_request(size);
+            let (number, address) = logged.unwrap_or_else(|| self.period.log_request(size));
             if let Some(address) = address {
                 return self.allocate_planned_cached(request, requested, number, address);
             }
-            logged = Some(number);
+            logged = Some((number, None));
+        } else if let Some((number, _)) = logged.take() {
+            // Its stream is not watched any more, or its pool is another.
+            self.period.log_free(number);
         }
         let Some(block) = self.best_fit(&request, requested) else {
-            let logged = logged.map(|number| (number, None));
             return Err(CacheMiss::Request { request, requested, logged, foreign: NONE });
         };
-        if let Some(number) = logged {
+        if let Some((number, _)) = logged {
             self.note_logged(block, number);
         }
         Ok(block)
@@ -120,13 +144,6 @@ impl<B: DeviceBacking> Engine<B> {
         }
         let size = bytes.max(1).checked_add(mask)? & !mask;
         (size <= isize::MAX.unsigned_abs()).then_some(size)
-    }
-
-    /// Notes that a request is made again.
-    pub(crate) fn forget_miss(&mut self, miss: &CacheMiss) {
-        if let CacheMiss::Request { logged: Some((number, _)), .. } = miss {
-            self.period.log_free(*number);
-        }
     }
 
     /// Returns the pool for a request of `size` bytes, rounded.
@@ -195,12 +212,12 @@ impl<B: DeviceBacking> Engine<B> {
     fn out_of_memory(&mut self, requested: usize, size: usize) -> DeviceError {
         self.stats.num_ooms += 1;
         let reserved = self.stats.reserved_bytes.all.current;
-        let active = self.stats.active_bytes.all.current;
+        let (live, active) = (self.stats.allocated_bytes.all.known(), self.stats.active_bytes.all.known());
         DeviceError::OutOfMemory {
             requested: requested as u64,
             rounded: size as u64,
-            live: self.stats.allocated_bytes.all.current,
-            pending: active.saturating_sub(self.stats.allocated_bytes.all.current),
+            live,
+            pending: active.saturating_sub(live),
             reserved,
             cached: reserved.saturating_sub(active).saturating_sub(self.stats.leaked_bytes),
             largest_free: self.largest_free(),
@@ -218,7 +235,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             CacheMiss::Refused(error) => return Err(*error),
             CacheMiss::Crowded(request) => {
                 self.retire_ended(request.stream);
-                return match self.allocate_again(request) {
+                return match self.allocate_again(request, miss) {
                     Ok(block) => Ok(block),
                     Err(miss) => self.allocate(&miss),
                 };

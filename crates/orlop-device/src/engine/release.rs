@@ -63,9 +63,8 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Lowers the peak that limits reserved bytes, to `target` bytes or the active bytes.
     fn lower_high_water(&mut self, target: u64) {
-        let active = self.stats.active_bytes.all.current;
-        self.high_water = self.high_water.min(target.max(active));
-        self.waste.lower(target.max(self.stats.requested_bytes.all.current));
+        self.high_water = self.high_water.min(target.max(self.stats.active_bytes.all.known()));
+        self.waste.lower(target.max(self.stats.requested_bytes.all.known()));
     }
 
     /// Returns `true` if there is garbage collection: only with a limit.

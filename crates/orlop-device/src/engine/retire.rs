@@ -12,7 +12,7 @@
 //! it waits for.
 
 use super::chunks::{ChunkState, Index};
-use super::ladder::CacheMiss;
+use super::ladder::{CacheMiss, LoggedRequest};
 use super::{DeviceBlock, DeviceRequest, Engine};
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
@@ -135,9 +135,10 @@ impl<B: DeviceBacking> Engine<B> {
         &mut self,
         request: &DeviceRequest,
         foreign: u32,
+        logged: Option<LoggedRequest>,
     ) -> Result<DeviceBlock, CacheMiss> {
         let default = self.streams.default_number();
-        match self.allocate_on(request, default) {
+        match self.allocate_on(request, default, logged) {
             Ok(block) => self.lend(block, foreign).map_err(CacheMiss::Refused),
             Err(CacheMiss::Request { request, requested, logged, .. }) => {
                 Err(CacheMiss::Request { request, requested, logged, foreign })

@@ -89,7 +89,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Notes the peak of requested bytes, with a block of `size` bytes that is not counted yet. The
     /// last-freed block, which a request gets without a search, makes no peak.
     pub(crate) fn note_requested(&mut self, size: usize) {
-        let requested = self.stats.requested_bytes.all.current.saturating_add(size as u64);
+        let requested = self.stats.requested_bytes.all.known().saturating_add(size as u64);
         self.waste.peak = self.waste.peak.max(requested);
     }
 
@@ -123,7 +123,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Returns the reserved bytes that are neither requested nor in wholly free regions.
     fn wasted(&self) -> u64 {
-        let requested = self.stats.requested_bytes.all.current;
+        let requested = self.stats.requested_bytes.all.known();
         let used =
             requested.saturating_add(self.whole_regions.bytes()).saturating_add(self.stats.leaked_bytes);
         self.stats.reserved_bytes.all.current.saturating_sub(used)

@@ -39,6 +39,12 @@ impl Stat {
         }
     }
 
+    /// Returns the current value, or zero if it is negative (see [`raise_peak`](Self::raise_peak)).
+    #[inline]
+    pub(crate) fn known(&self) -> u64 {
+        if self.current.cast_signed() < 0 { 0 } else { self.current }
+    }
+
     #[inline]
     pub(crate) fn sub(&mut self, amount: u64) {
         self.current = self.current.wrapping_sub(amount);

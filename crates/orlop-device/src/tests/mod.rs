@@ -1,6 +1,7 @@
 //! Tests of the whole engine. Random programs under any policy are in `orlop-testkit`.
 
 mod captures;
+mod closed_caches;
 mod drift;
 mod extensions;
 mod failures;

@@ -1,8 +1,9 @@
 //! Workloads that repeat a period, and diverge from it.
 
 use super::{MIB, engine, on};
-use crate::{DeviceBlock, DeviceRequest, Engine, NullDevice, Policy};
-use orlop_core::StreamId;
+use crate::{DeviceAllocator, DeviceBlock, DeviceRequest, Engine, NullDevice, Policy};
+use orlop_alloc::{Allocator, Request};
+use orlop_core::{Device, StreamId};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use std::cell::Cell;
@@ -150,4 +151,26 @@ proptest! {
         prop_assert!(blocks.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
         prop_assert_eq!(run.engine.backing().used(), run.engine.stats().reserved_bytes.all.current);
     }
+}
+
+/// A request that takes the slow path of an allocator is one request of the log.
+#[test]
+fn requests_of_an_allocator_are_logged_once() {
+    let allocator = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), Policy::orlop());
+    let allocator = allocator.into_ref();
+    let on = |mib: usize, stream| Request::new(mib * MIB).stream(StreamId::from_raw(stream));
+    // The first stream is watched. Each request takes back a cached block of the other one, and misses again.
+    drop(allocator.allocate(&on(1, 1)).unwrap());
+    let blocks: Vec<_> = (11..31)
+        .map(|mib| {
+            drop([(); 2].map(|()| allocator.allocate(&on(2, 2)).unwrap()));
+            allocator.allocate(&on(mib, 1)).unwrap()
+        })
+        .collect();
+    let numbers = allocator.with_engine(|engine| {
+        let block_of = |address| engine.block_at(address).expect("it is live");
+        let blocks = blocks.iter().map(|block| block_of(block.as_ptr().as_ptr().addr()));
+        blocks.map(|block| engine.chunks[block.0].after).collect::<Vec<_>>()
+    });
+    assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
 }
