@@ -218,7 +218,7 @@ fn caches_are_closed_during_a_slow_path() {
 /// Another thread that verifies or reads figures finds each block of a cache that is full counted once.
 #[test]
 fn a_spill_is_never_on_its_way() {
-    let rounds = if cfg!(miri) { 3 } else { 200 };
+    let rounds = if cfg!(miri) { 3 } else { 2_000 };
     let (_, allocator) = hooked(Policy::orlop());
     let other = allocator.clone();
     let is_done = Arc::new(AtomicBool::new(false));
