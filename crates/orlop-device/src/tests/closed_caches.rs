@@ -218,7 +218,7 @@ fn caches_are_closed_during_a_slow_path() {
 /// Another thread that verifies or reads figures finds each block of a cache that is full counted once.
 #[test]
 fn a_spill_is_never_on_its_way() {
-    let rounds = if cfg!(miri) { 3 } else { 200 };
+    let rounds = if cfg!(miri) { 3 } else { 2_000 };
     let (_, allocator) = hooked(Policy::orlop());
     let other = allocator.clone();
     let is_done = Arc::new(AtomicBool::new(false));
@@ -272,4 +272,24 @@ fn nothing_panics_inside_of_the_engines_lock() {
     });
     allocator.verify().unwrap();
     assert_eq!(allocator.device_stats().allocation.all.current, 0);
+}
+
+/// Another thread frees a block before the engine is told that a cache handed it out: until then there are
+/// fewer than zero live bytes.
+#[test]
+fn no_figure_of_a_refusal_is_negative() {
+    let (_, allocator) = hooked(Policy::orlop());
+    drop(allocate(&allocator, &on(20 * MIB, 1)));
+    assert_eq!(allocator.device_stats().allocation.all.current, 0);
+    let block = allocate(&allocator, &on(20 * MIB, 1));
+    let other = allocator.clone();
+    let refuse = move || {
+        drop(block);
+        other.allocate(&on(isize::MAX.unsigned_abs(), 1)).unwrap_err()
+    };
+    let refused = thread::spawn(refuse).join().unwrap();
+    let Error::OutOfMemory(report) = refused else { panic!("{refused}") };
+    assert_eq!((report.live, report.free), (0, report.reserved));
+    assert_eq!(allocator.usage().deferred, 0);
+    allocator.verify().unwrap();
 }
