@@ -14,7 +14,7 @@ pub(crate) struct NamedTrace {
     pub(crate) trace: Trace,
 }
 
-/// The name of the standard input or output in many programs, but not in this one.
+/// The name of the standard input or output in many programs; here only `why-oom` takes it.
 pub(crate) const DASH: &str = "-";
 
 /// The extensions of traces in a directory, longest first.

@@ -217,7 +217,7 @@ fn pools(segments: &SegmentsInfo) -> String {
 }
 
 /// Returns the width that is left beside the indentation.
-fn indented(width: Option<u16>) -> Option<u16> {
+fn inner_width(width: Option<u16>) -> Option<u16> {
     width.map(|width| width.saturating_sub(table::INDENTATION))
 }
 
@@ -243,7 +243,7 @@ fn live_text(text: &mut String, when: &str, live: &LiveMemory, width: Option<u16
 }
 
 fn ranking(title: &str, ranking: &UsageRanking, width: Option<u16>) -> String {
-    let mut table = table::new_with_text(["bytes", "share", "blocks"], title, indented(width));
+    let mut table = table::new_with_text(["bytes", "share", "blocks"], title, inner_width(width));
     for group in &ranking.top {
         let numbers = [bytes(group.bytes), percent(group.share), count(group.blocks)];
         table.add_row(table::row_with_text(numbers, &with_frames(&group.name, &group.frames)));
@@ -256,7 +256,7 @@ fn ranking(title: &str, ranking: &UsageRanking, width: Option<u16>) -> String {
 }
 
 fn largest(blocks: &[BlockUsage], width: Option<u16>) -> String {
-    let mut table = table::new_with_text(["largest", "age", "address"], "call site", indented(width));
+    let mut table = table::new_with_text(["largest", "age", "address"], "call site", inner_width(width));
     for block in blocks {
         let age = block.age_ns.map_or_else(|| "older".to_owned(), duration);
         let numbers = [bytes(block.bytes), age, format!("{:#x}", block.address)];

@@ -28,15 +28,6 @@ pub struct TorchVersionError {
     text: Box<str>,
 }
 
-/// Settings that the oldest supported release does not have, with the first that does.
-///
-/// Source: the names in `libc10_cuda` and `libc10` of the published releases.
-const SETTINGS: [(&str, TorchVersion); 3] = [
-    ("large_segment_size_mb", TorchVersion::new(2, 11)),
-    ("max_non_split_rounding_mb", TorchVersion::new(2, 6)),
-    ("per_process_memory_fraction", TorchVersion::new(2, 10)),
-];
-
 impl TorchVersion {
     /// The oldest release whose allocator this crate describes.
     pub const OLDEST: Self = Self::new(2, 1);
@@ -50,15 +41,17 @@ impl TorchVersion {
 
 impl TorchConf {
     /// Returns the first release of PyTorch that has all these settings.
+    ///
+    /// Source: the names of settings in `libc10_cuda` and `libc10` of the published releases.
     #[must_use]
     pub fn since(&self) -> TorchVersion {
         let default = Self::default();
-        let is_set = |name: &str| match name {
-            "large_segment_size_mb" => self.large_segment_size != default.large_segment_size,
-            "max_non_split_rounding_mb" => self.max_non_split_rounding != default.max_non_split_rounding,
-            _ => self.memory_fraction.is_some(),
-        };
-        let needed = SETTINGS.iter().filter(|(name, _)| is_set(name)).map(|&(_, version)| version);
+        let newer = [
+            (self.max_non_split_rounding != default.max_non_split_rounding, TorchVersion::new(2, 6)),
+            (self.memory_fraction.is_some(), TorchVersion::new(2, 10)),
+            (self.large_segment_size != default.large_segment_size, TorchVersion::new(2, 11)),
+        ];
+        let needed = newer.into_iter().filter(|(is_set, _)| *is_set).map(|(_, version)| version);
         needed.max().unwrap_or(TorchVersion::OLDEST)
     }
 }

@@ -358,6 +358,18 @@ impl DriverScope<'_> {
         if self.is_capturing(stream)? { Err(CudaError::Capturing { call }) } else { Ok(()) }
     }
 
+    /// Refuses work on the default stream while a stream captures that it waits for: it would end the
+    /// capture.
+    pub(crate) fn refuse_implicit(&self, stream: abi::Handle, call: &'static str) -> Result<(), CudaError> {
+        if stream.is_null() { self.refuse_capturing(stream, call) } else { Ok(()) }
+    }
+
+    /// Refuses a copy of pageable memory on a stream that captures: the graph would repeat it with memory
+    /// that is gone.
+    pub(crate) fn refuse_pageable(&self, stream: abi::Handle) -> Result<(), CudaError> {
+        self.refuse_capturing(stream, "a copy of pageable host memory")
+    }
+
     /// Waits, on the host, for all work of a stream of the current device.
     pub(crate) fn finish_stream(&self, stream: abi::Handle) -> Result<(), CudaError> {
         self.refuse_capturing(stream, "cuStreamSynchronize")?;

@@ -108,7 +108,7 @@ impl<T: AnyBitPattern> DeviceBuffer<T> {
     {
         let mut buffer = Self::new(allocator, stream, elements.len())?;
         if !elements.is_empty() {
-            refuse_in_capture(stream)?;
+            stream.device().enter()?.refuse_pageable(stream.handle())?;
             stream
                 .cudarc()
                 .memcpy_htod(elements, &mut buffer)
@@ -272,17 +272,11 @@ fn read<T: AnyBitPattern + DeviceRepr>(from: &impl DevicePtr<T>, stream: &Device
     if from.is_empty() {
         return Ok(Vec::new());
     }
-    refuse_in_capture(stream)?;
+    stream.device().enter()?.refuse_pageable(stream.handle())?;
     let copied = stream.cudarc().clone_dtoh(from);
     let copied = copied.map_err(|error| stream.device().driver.failure_of("clone_dtoh", error))?;
     stream.synchronize()?;
     Ok(copied)
-}
-
-/// Refuses a copy that a graph would repeat with host memory that is gone.
-fn refuse_in_capture(stream: &DeviceStream) -> Result<()> {
-    let scope = stream.device().enter()?;
-    Ok(scope.refuse_capturing(stream.handle(), "a copy of pageable host memory")?)
 }
 
 /// Returns the address of elements for work on a stream of cudarc, which waits for the other users.

@@ -111,10 +111,7 @@ pub(crate) unsafe fn zero(address: usize, bytes: usize, stream: StreamId) -> Res
         return Err(CudaError::UnknownStream { stream });
     };
     let scope = device.enter()?;
-    if handle.is_null() {
-        // It waits for blocking streams, and would end their captures.
-        scope.refuse_capturing(handle, "cuMemsetD8Async")?;
-    }
+    scope.refuse_implicit(handle, "cuMemsetD8Async")?;
     // SAFETY: guaranteed by the caller; the target keeps the stream.
     Ok(unsafe { call!(scope.driver(), cuMemsetD8Async(address as u64, 0, bytes, handle)) }?)
 }

@@ -111,10 +111,7 @@ impl CudaOps {
             return Err(CudaError::OtherDevice { stream, device: self.device.device() }.into());
         }
         let scope = device.enter()?;
-        if handle.is_null() {
-            // It waits for blocking streams, and would end their captures.
-            scope.refuse_capturing(handle, "work on the default stream")?;
-        }
+        scope.refuse_implicit(handle, "work on the default stream")?;
         Ok(work(OnStream { device: &device, scope: &scope, handle })?)
     }
 

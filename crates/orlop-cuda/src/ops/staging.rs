@@ -53,10 +53,7 @@ impl StagingBuffers {
         on: &OnStream<'_>,
         work: impl FnOnce(&mut StagingBuffer) -> Result<R, CudaError>,
     ) -> Result<R, CudaError> {
-        // A recorded copy would read the buffer again when the graph is launched.
-        if on.scope.is_capturing(on.handle)? {
-            return Err(CudaError::Capturing { call: "a copy of pageable host memory" });
-        }
+        on.scope.refuse_pageable(on.handle)?;
         let unused = self.unused.lock().pop();
         let mut buffer = unused.map_or_else(|| StagingBuffer::new(self), Ok)?;
         buffer.is_in_doubt = true;

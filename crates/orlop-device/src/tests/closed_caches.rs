@@ -2,8 +2,10 @@
 //! device.
 
 use super::MIB;
-use crate::Policy;
-use crate::{BackingError, CaptureCount, DeviceAllocator, DeviceBacking, DriverFailure, EventId, NullDevice};
+use super::thread_caches::{allocate, free, on};
+use crate::{
+    BackingError, CaptureCount, DeviceAllocator, DeviceBacking, DriverFailure, EventId, NullDevice, Policy,
+};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Error, Request};
 use orlop_core::{Device, StreamId};
 use std::fmt;
@@ -96,19 +98,6 @@ unsafe impl DeviceBacking for HookedDevice {
     fn name(&self) -> &str {
         "hooked"
     }
-}
-
-fn on(bytes: usize, stream: u64) -> Request {
-    Request::new(bytes).stream(StreamId::from_raw(stream))
-}
-
-fn allocate(allocator: &Caching, request: &Request) -> Block {
-    allocator.allocate(request).expect("memory")
-}
-
-/// Frees a block and returns its address.
-fn free(block: Block) -> usize {
-    block.as_ptr().as_ptr().addr()
 }
 
 /// Returns a device, and an allocator of it in which this thread has a cache.

@@ -1,7 +1,7 @@
 //! The thread caches of an allocator: what they hold, who gets it back, and what the statistics say.
 
 use super::{MIB, torch};
-use crate::{DeviceAllocator, DeviceStats, NullDevice, Policy, PoolId, StreamFilter};
+use crate::{DeviceAllocator, DeviceBacking, DeviceStats, NullDevice, Policy, PoolId, StreamFilter};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::mpsc;
@@ -13,16 +13,19 @@ fn allocator(policy: Policy, mib: u64) -> Caching {
     DeviceAllocator::new(NullDevice::new(Device::cuda(0), mib << 20), policy).into_ref()
 }
 
-fn on(bytes: usize, stream: u64) -> Request {
+pub(super) fn on(bytes: usize, stream: u64) -> Request {
     Request::new(bytes).stream(StreamId::from_raw(stream))
 }
 
-fn allocate(allocator: &Caching, request: &Request) -> Block {
+pub(super) fn allocate<B: DeviceBacking>(
+    allocator: &AllocatorRef<DeviceAllocator<B>>,
+    request: &Request,
+) -> Block {
     allocator.allocate(request).expect("memory")
 }
 
 /// Frees a block and returns its address.
-fn free(block: Block) -> usize {
+pub(super) fn free(block: Block) -> usize {
     block.as_ptr().as_ptr().addr()
 }
 

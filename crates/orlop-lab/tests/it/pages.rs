@@ -21,15 +21,7 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn of(history: &History, rows: &[ReportRow]) -> Self {
-        let folder = tempfile::tempdir().expect("a directory");
-        let file = File::create(folder.path().join("report.html")).expect("a file");
-        ReportData::new(history)
-            .title("A <test>")
-            .source("test.pickle")
-            .what_if(rows)
-            .write(file)
-            .expect("a page");
-        Self { folder }
+        Self::with(&ReportData::new(history).title("A <test>").source("test.pickle").what_if(rows))
     }
 
     /// A page with the verdicts on all devices.
@@ -41,9 +33,13 @@ impl Page {
             verdict: RunVerdict::of(info, None, "test.pickle"),
         };
         let verdicts: Vec<_> = infos.iter().map(verdict).collect();
+        Self::with(&ReportData::new(history).verdicts(&verdicts))
+    }
+
+    fn with(report: &ReportData<'_>) -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let file = File::create(folder.path().join("report.html")).expect("a file");
-        ReportData::new(history).verdicts(&verdicts).write(file).expect("a page");
+        report.write(file).expect("a page");
         Self { folder }
     }
 
