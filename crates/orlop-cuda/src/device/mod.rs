@@ -210,7 +210,8 @@ impl DeviceState {
         }
     }
 
-    /// Waits, on the host, for the work of all known streams that do not capture.
+    /// Waits, on the host, for the work of all known streams that do not capture. A stream that is lost
+    /// meanwhile has no event to wait for: what it used is never reused.
     ///
     /// # Errors
     ///
@@ -221,6 +222,7 @@ impl DeviceState {
             let waited = record(stream).and_then(|event| synchronize(event).inspect_err(|_| forget(event)));
             match waited {
                 Err(error @ CudaError::Capturing { .. }) => finished = Err(error),
+                Err(CudaError::UnknownStream { .. }) => {}
                 waited => waited?,
             }
         }
@@ -279,9 +281,12 @@ impl Drop for DeviceState {
         if self.key == known::UNPUBLISHED {
             return;
         }
-        known::begin_closing(self.key);
-        let finished = self.finish();
-        known::end_closing(self.key, finished.is_ok());
+        let finished = scope::report_afterwards(|| {
+            known::begin_closing(self.key);
+            let finished = self.finish();
+            known::end_closing(self.key, finished.is_ok());
+            finished
+        });
         if let Err(error) = finished {
             let device = self.device();
             trace_guarded(|| {

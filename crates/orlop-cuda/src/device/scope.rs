@@ -5,6 +5,8 @@ use super::stream_table::check_unlocked;
 use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;
 use orlop_alloc::engine_support::trace_guarded;
+use orlop_device::DriverFailure;
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 /// A device's context is current on the calling thread, and the thread's calls do not end a capture of
@@ -23,12 +25,38 @@ pub(crate) struct DriverScope<'a> {
     of: PhantomData<(&'a DeviceState, *const ())>,
 }
 
-/// Returns a number that no other thread has while this one runs, also in destructors of thread-locals.
-pub(super) fn this_thread() -> usize {
-    thread_local! {
-        static PLACE: u8 = const { 0 };
+/// The reports of a thread that [`report_afterwards`] holds back.
+#[derive(Clone, Copy)]
+enum HeldReports {
+    None,
+    One(DriverFailure),
+}
+
+thread_local! {
+    /// `None` while failures are reported at once. Without a destructor: streams are dropped until the
+    /// thread ends.
+    static HELD_REPORTS: Cell<Option<HeldReports>> = const { Cell::new(None) };
+}
+
+/// Calls the driver in the midst of a change that other threads wait for. What restoring the thread's state
+/// reports is reported after the change: a subscriber is user code, which can wait for those threads.
+pub(super) fn report_afterwards<R>(change: impl FnOnce() -> R) -> R {
+    if HELD_REPORTS.get().is_some() {
+        return change();
     }
-    PLACE.with(|place| std::ptr::from_ref(place).addr())
+    HELD_REPORTS.set(Some(HeldReports::None));
+    let result = change();
+    if let Some(HeldReports::One(failure)) = HELD_REPORTS.take() {
+        report_not_restored(failure);
+    }
+    result
+}
+
+fn report_not_restored(failure: DriverFailure) {
+    if HELD_REPORTS.get().is_some() {
+        return HELD_REPORTS.set(Some(HeldReports::One(failure)));
+    }
+    trace_guarded(|| tracing::error!(%failure, "the CUDA state of the thread was not restored"));
 }
 
 impl<'a> DriverScope<'a> {
@@ -71,8 +99,6 @@ impl Drop for DriverScope<'_> {
             // SAFETY: it was current when the scope began. If it was destroyed, that is an error.
             unsafe { call!(self.driver, cuCtxSetCurrent(previous)) }
         });
-        for failure in [restored, switched].into_iter().filter_map(Result::err) {
-            trace_guarded(|| tracing::error!(%failure, "the CUDA state of the thread was not restored"));
-        }
+        [restored, switched].into_iter().filter_map(Result::err).for_each(report_not_restored);
     }
 }
