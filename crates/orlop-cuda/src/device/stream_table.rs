@@ -234,9 +234,7 @@ pub(crate) fn is_known(id: StreamId) -> bool {
 /// Returns `true` if a stream captures, or if the driver does not say.
 pub(crate) fn is_capturing(id: StreamId) -> bool {
     match resolve(id) {
-        Ok(StreamTarget::Stream { device, handle, _entry }) => {
-            device.enter().and_then(|scope| scope.is_capturing(handle)).unwrap_or(true)
-        }
+        Ok(StreamTarget::Stream { device, handle, _entry }) => device.is_capturing(handle).unwrap_or(true),
         Ok(StreamTarget::Host | StreamTarget::Ended(_)) => false,
         Err(_) => true,
     }
@@ -296,8 +294,7 @@ impl StreamEntry {
 
     /// Returns `true` if the stream captures, as far as the driver says.
     fn is_capturing(&self) -> bool {
-        let capturing = self.device.enter().and_then(|scope| scope.is_capturing(self.handle()));
-        matches!(capturing, Ok(true))
+        matches!(self.device.is_capturing(self.handle()), Ok(true))
     }
 
     /// Returns an event that completes after all work of the stream. If none can be recorded, waits.
