@@ -26,6 +26,7 @@ mod index;
 mod models;
 mod pages;
 mod pool;
+mod sip;
 
 pub use self::chain::{Adapter, ChainFields, ChainSecret, MediaSpan, Tenant};
 pub use self::error::{GroupProblem, KvError, Result};

@@ -49,11 +49,18 @@ impl GroupBlocks {
     }
 }
 
-/// The bytes that a tenant's blocks hold while they are pinned.
+/// The bytes of a tenant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TenantUse {
+    /// Bytes of its blocks that are pinned.
     pub(crate) live: u64,
+    /// Bytes that its sequences are still pledged.
+    pub(crate) pledged: u64,
     pub(crate) quota: u64,
+}
+
+impl TenantUse {
+    pub(crate) const UNLIMITED: Self = Self { live: 0, pledged: 0, quota: u64::MAX };
 }
 
 /// The blocks of all groups and their pages.
@@ -68,6 +75,8 @@ pub(crate) struct Blocks {
     pledges: Vec<u64>,
     /// The sequences that had each owner's number before.
     generations: Vec<u32>,
+    /// The tenant of each owner.
+    owner_tenants: Vec<u32>,
     /// Pages by class: pledged, and of orphans.
     pledged: Vec<u64>,
     orphans: Vec<u64>,
@@ -94,6 +103,7 @@ impl Blocks {
             used_bytes: 0,
             pledges: vec![0; classes],
             generations: vec![0],
+            owner_tenants: vec![0],
             pledged: vec![0; classes],
             orphans: vec![0; classes],
         }
@@ -181,8 +191,7 @@ impl Blocks {
         });
         let start = id as usize * blocks.parts;
         for part in 0..blocks.parts {
-            let may_occupy = self.pages.may_occupy(class, needs);
-            let Some(page) = self.pages.take(class, owner, may_occupy) else {
+            let Some(page) = self.pages.take(class, owner, needs) else {
                 for &page in &blocks.pages[start..start + part] {
                     self.pages.set_idle(class, page);
                     self.pages.free(class, page);
@@ -382,7 +391,12 @@ impl Blocks {
         if (0..classes).any(|class| by_class(class) != self.pledged[class]) || orphans != self.orphans {
             return Err("the sum of the pledges");
         }
-        let lives_agree = self.tenants.iter().map(|tenant| tenant.live).eq(tenants);
-        if used == self.used_bytes && lives_agree { Ok(()) } else { Err("the bytes in use") }
+        let mut pledges = vec![0; self.tenants.len()];
+        for (owner, &tenant) in self.owner_tenants.iter().enumerate() {
+            pledges[tenant as usize] += self.pages.bytes_of(&self.pledges[owner * classes..][..classes]);
+        }
+        let of_tenants = self.tenants.iter().map(|tenant| (tenant.live, tenant.pledged));
+        let tenants_agree = of_tenants.eq(tenants.into_iter().zip(pledges));
+        if used == self.used_bytes && tenants_agree { Ok(()) } else { Err("the bytes in use") }
     }
 }

@@ -125,7 +125,7 @@ impl KvPool {
     /// Returns the keys of a prompt's match units, as events name them.
     #[must_use]
     pub fn prefix_keys(&self, request: &AdmissionRequest<'_>) -> Vec<u128> {
-        self.chain(request).hashes().to_vec()
+        self.chain(request).into_hashes()
     }
 
     /// Returns whether a request would be admitted. It changes nothing.
@@ -182,7 +182,7 @@ impl KvPool {
         state.junction = if junction > hit { junction.min(last) } else { 0 };
         let mut pledge = std::mem::take(&mut self.pages_needed);
         self.pledge_of(request.lengths(), hit, &mut pledge);
-        self.blocks.pledge(owner(slot), &pledge);
+        self.blocks.pledge(owner(slot), tenant, &pledge);
         self.pages_needed = pledge;
         self.attach(slot, &found);
         self.index.touch(&found);
@@ -194,6 +194,7 @@ impl KvPool {
     fn chain(&self, request: &AdmissionRequest<'_>) -> Chain {
         let Self { settings, .. } = self;
         let mut chain = Chain::new(&settings.secret, settings.unit, &settings.fingerprint, &request.fields);
+        chain.reserve(u32::try_from(request.prompt.len()).unwrap_or(u32::MAX));
         chain.push(request.prompt);
         chain
     }

@@ -3,6 +3,7 @@
 use super::sequence::{SealedState, owner};
 use super::step::StepEntry;
 use super::{FreshPage, KvPool, PageCopy, Sequence};
+use crate::blocks::TenantUse;
 use crate::geometry::GroupKind;
 use crate::pages::NULL;
 use crate::{KvError, Result};
@@ -224,6 +225,9 @@ impl KvPool {
             largest = largest.max((self.pages_needed[class], new.group));
         }
         self.blocks.demand(owner(slot), &self.pages_needed, &mut self.demand);
+        if self.blocks.is_within_pledge(owner(slot), &self.pages_needed) {
+            return Ok(());
+        }
         let shortage = self.blocks.pages.shortage(&self.demand);
         if !shortage.fits() {
             return Err(self.out_of_pages(shortage, largest.1));
@@ -234,14 +238,11 @@ impl KvPool {
 
     /// Checks whether a tenant may have `bytes` bytes besides those that it has and is pledged.
     pub(super) fn check_quota(&self, tenant: u32, bytes: u64) -> Result<()> {
-        let quota = self.blocks.tenants[tenant as usize].quota;
+        let TenantUse { live, pledged, quota } = self.blocks.tenants[tenant as usize];
         if quota == u64::MAX || bytes == 0 {
             return Ok(());
         }
-        let slots = 0..u32::try_from(self.sequences.len()).unwrap_or(0);
-        let of_tenant = slots.filter(|&slot| self.state(slot).is_alive && self.state(slot).tenant == tenant);
-        let pledged: u64 = of_tenant.map(|slot| self.blocks.pledged_bytes(owner(slot))).sum();
-        let used = self.blocks.tenants[tenant as usize].live + pledged;
+        let used = live.saturating_add(pledged);
         if bytes <= quota.saturating_sub(used) {
             return Ok(());
         }

@@ -244,7 +244,7 @@ impl KvPoolBuilder {
         self.settings.fingerprint = format!("{groups:?}").into();
         let classes = self.geometry.classes().len();
         let mut blocks = Blocks::new(&self.geometry, count);
-        blocks.tenants.push(TenantUse { live: 0, quota: u64::MAX });
+        blocks.tenants.push(TenantUse::UNLIMITED);
         let mut index = PrefixIndex::new(unit, runs, !tail_groups.is_empty());
         index.events = self.events.then(Vec::new);
         Ok(KvPool {

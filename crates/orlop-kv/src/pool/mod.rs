@@ -151,7 +151,7 @@ impl KvPool {
             return known;
         }
         let index = u32::try_from(self.blocks.tenants.len()).unwrap_or(0);
-        self.blocks.tenants.push(crate::blocks::TenantUse { live: 0, quota: u64::MAX });
+        self.blocks.tenants.push(crate::blocks::TenantUse::UNLIMITED);
         self.tenants.insert(name.into(), index);
         index
     }

@@ -223,7 +223,7 @@ impl KvPool {
             Err(self.out_of_pages(shortage, self.largest_need(needed, len)))
         };
         if let Ok(slot) = slot {
-            self.blocks.pledge(owner(slot), &pledge);
+            self.blocks.pledge(owner(slot), tenant, &pledge);
         }
         self.pages_needed = pledge;
         let slot = slot?;

@@ -51,39 +51,41 @@ pub(super) struct SealedState {
     pub(super) block: u32,
 }
 
+/// What the pool knows of a sequence. An append inside a block touches the first cache line only.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(super) struct SequenceState {
     generation: u32,
     pub(super) is_alive: bool,
     pub(super) is_finishing: bool,
-    pub(super) tenant: u32,
+    pub(super) class: u8,
+    /// Whether rows of its tables changed since the last export.
+    pub(super) changed: bool,
     /// Tokens scheduled, drafts included.
     pub(super) len: u32,
-    pub(super) settled: u32,
     /// Up to this length, appending needs no block.
     pub(super) room: u32,
+    /// Tickets for loads into this sequence.
+    pub(super) loads: u32,
+    pub(super) settled: u32,
+    /// The position up to which boundaries have been registered or left out.
+    pub(super) registered: u32,
+    pub(super) tenant: u32,
+    /// The entry of the open step, if that is the last step.
+    pub(super) entry: usize,
     /// The last step that accesses the blocks.
     pub(super) last_step: StepId,
     /// The last step that writes settled tokens into the blocks: by a copy, or for another sequence.
     pub(super) written_by: StepId,
-    /// The entry of the open step, if that is the last step.
-    pub(super) entry: usize,
     pub(super) chain: Chain,
     pub(super) tables: Vec<BlockTable>,
     pub(super) sealed: Vec<SealedState>,
     /// Positions at which the prompt ends and at which it leaves a cached one; 0 if there is none.
     pub(super) prompt_end: u32,
     pub(super) junction: u32,
-    /// The position up to which boundaries have been registered or left out.
-    pub(super) registered: u32,
     /// The lengths that it was admitted with.
     pub(super) lengths: RequestLengths,
-    pub(super) class: u8,
     pub(super) lifetime: Option<u64>,
-    /// Tickets for loads into this sequence.
-    pub(super) loads: u32,
-    /// Whether rows of its tables changed since the last export.
-    pub(super) changed: bool,
 }
 
 impl SequenceState {
