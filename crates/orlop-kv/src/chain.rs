@@ -125,6 +125,25 @@ fn hash_tokens(mut sip: SipState, parent: u128, tokens: &[u32]) -> u128 {
     sip.finish(rest.first().copied().map_or(0, u64::from), 24 + tokens.len() * 4)
 }
 
+/// What keys depend on besides a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeySettings {
+    pub(crate) secret: ChainSecret,
+    /// Tokens of a match unit.
+    pub(crate) unit: u32,
+    /// A text that differs between geometries.
+    pub(crate) geometry: Box<str>,
+    /// Whether tokens are compared besides their hashes.
+    pub(crate) keeps_tokens: bool,
+}
+
+/// Complete units of a chain: their hashes, and their tokens if these are compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prefix<'a> {
+    pub(crate) hashes: &'a [u128],
+    pub(crate) tokens: Option<&'a [u32]>,
+}
+
 /// The hashes of one sequence's match units, as far as its tokens are known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Chain {
@@ -136,13 +155,17 @@ pub(crate) struct Chain {
     hashes: Vec<u128>,
     /// Tokens after the last complete unit.
     tail: Vec<u32>,
+    /// The tokens of the complete units, if they are kept for comparison.
+    tokens: Option<Vec<u32>>,
     /// Scratch memory for the fields of a unit.
     unit_fields: Fields,
 }
 
 impl Chain {
-    /// Starts a chain without tokens. `geometry` is a text that differs between geometries.
-    pub(crate) fn new(secret: &ChainSecret, unit: u32, geometry: &str, fields: &ChainFields<'_>) -> Self {
+    /// Starts a chain without tokens.
+    pub(crate) fn new(settings: &KeySettings, fields: &ChainFields<'_>) -> Self {
+        let KeySettings { secret, unit, geometry, keeps_tokens } = settings;
+        let (unit, keeps_tokens) = (*unit, *keeps_tokens);
         let mut start = Fields::default();
         start.field(FieldTag::Geometry, geometry.as_bytes());
         match fields.tenant {
@@ -158,7 +181,8 @@ impl Chain {
         start.field(FieldTag::Salt, fields.salt);
         let (media, seed) = (fields.media.to_vec(), start.hash(secret));
         let sip = SipState::new(secret);
-        Self { sip, unit, seed, media, hashes: Vec::new(), tail: Vec::new(), unit_fields: start }
+        let (hashes, tail, tokens) = (Vec::new(), Vec::new(), keeps_tokens.then(Vec::new));
+        Self { sip, unit, seed, media, hashes, tail, tokens, unit_fields: start }
     }
 
     /// Appends known tokens.
@@ -183,6 +207,9 @@ impl Chain {
     }
 
     fn push_unit(&mut self, tokens: &[u32]) {
+        if let Some(kept) = &mut self.tokens {
+            kept.extend_from_slice(tokens);
+        }
         let parent = self.hashes.last().copied().unwrap_or(self.seed);
         let start = self.hashes.len() as u64 * u64::from(self.unit);
         let end = start + u64::from(self.unit);
@@ -215,6 +242,9 @@ impl Chain {
             return true;
         }
         self.hashes.truncate((len / self.unit) as usize);
+        if let Some(kept) = &mut self.tokens {
+            kept.truncate(self.hashes.len() * self.unit as usize);
+        }
         self.tail.clear();
         len.is_multiple_of(self.unit)
     }
@@ -222,6 +252,17 @@ impl Chain {
     /// Returns the hashes of the complete units.
     pub(crate) fn hashes(&self) -> &[u128] {
         &self.hashes
+    }
+
+    /// Returns the first `units` complete units, of which there are enough.
+    pub(crate) fn prefix(&self, units: usize) -> Prefix<'_> {
+        let tokens = self.tokens.as_deref().map(|tokens| &tokens[..units * self.unit as usize]);
+        Prefix { hashes: &self.hashes[..units], tokens }
+    }
+
+    /// Returns all complete units.
+    pub(crate) fn units(&self) -> Prefix<'_> {
+        self.prefix(self.hashes.len())
     }
 
     pub(crate) fn into_hashes(self) -> Vec<u128> {
@@ -250,9 +291,13 @@ mod tests {
     }
 
     fn hashes_with(secret: &ChainSecret, fields: &ChainFields<'_>, tokens: &[u32]) -> Vec<u128> {
-        let mut chain = Chain::new(secret, 16, "geometry", fields);
+        let mut chain = Chain::new(&settings(secret), fields);
         chain.push(tokens);
         chain.hashes().to_vec()
+    }
+
+    fn settings(secret: &ChainSecret) -> KeySettings {
+        KeySettings { secret: *secret, unit: 16, geometry: "geometry".into(), keeps_tokens: true }
     }
 
     fn tokens(count: u32) -> Vec<u32> {
@@ -330,13 +375,14 @@ mod tests {
         let fields = ChainFields::new(Tenant::Shared, "w", "bf16");
         let all = tokens(100);
         for piece in [1, 3, 16, 17, 40] {
-            let mut chain = Chain::new(&[7; 16], 16, "geometry", &fields);
+            let mut chain = Chain::new(&settings(&[7; 16]), &fields);
             all.chunks(piece).for_each(|tokens| chain.push(tokens));
             assert_eq!(chain.hashes(), hashes(&fields, &all));
             assert_eq!(chain.known(), 100);
             assert!(chain.truncate(97));
             assert!(!chain.truncate(90));
             assert_eq!(chain.known(), 80);
+            assert_eq!(chain.units().tokens, Some(&all[..80]));
             chain.push(&all[80..]);
             assert_eq!(chain.hashes(), hashes(&fields, &all));
         }

@@ -147,6 +147,12 @@ pub enum KvError {
         /// The missing part.
         what: &'static str,
     },
+    /// Nothing of the prompt is cached.
+    #[error("nothing of the prompt is cached")]
+    NotCached,
+    /// The keys were computed for a pool with another secret, match unit or geometry.
+    #[error("the keys were computed for a pool with other settings")]
+    ForeignKeys,
     /// The ticket was completed, cancelled, or its lease has ended.
     #[error("ticket {0:?} is not open")]
     TicketClosed(TicketId),

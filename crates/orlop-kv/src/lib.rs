@@ -34,8 +34,9 @@ pub use self::event::{KvEvent, RemovalReason};
 pub use self::geometry::{ArenaSpec, ArenaView, GroupKind, KvGeometry, LayerGroup};
 pub use self::models::{MODELS, model_groups};
 pub use self::pool::{
-    Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, KvPool, KvPoolBuilder,
-    KvStats, LengthMix, MissCause, PageCopy, Sequence, StepId, StorePage, TicketId, Truncation, Visibility,
+    Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, HashedRequest, KvPool,
+    KvPoolBuilder, KvStats, LengthMix, MissCause, PageCopy, PrefixHasher, PrefixPin, Sequence, StepId,
+    StorePage, TicketId, Truncation, Visibility,
 };
 
 /// The priority of cached blocks without one of their own, between 0 and 100.

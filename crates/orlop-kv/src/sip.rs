@@ -16,7 +16,8 @@ impl Default for SipState {
 
 impl SipState {
     pub(crate) fn new(key: &[u8; 16]) -> Self {
-        let word = |at: usize| key[at..at + 8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let word =
+            |at: usize| key[at..at + 8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
         let (k0, k1) = (word(0), word(8));
         let v = [
             k0 ^ 0x736f_6d65_7073_6575,

@@ -10,16 +10,20 @@ mod builder;
 mod capacity;
 mod export;
 mod lengths;
+mod miss;
+mod prefix;
 mod register;
+mod request;
 mod rewind;
 mod sequence;
 mod stats;
 mod step;
 mod ticket;
 
-pub use self::admit::{Admission, AdmissionRequest, AdmissionVerdict};
 pub use self::builder::{CheckpointPolicy, KvPoolBuilder, Visibility};
 pub use self::capacity::LengthMix;
+pub use self::prefix::{HashedRequest, PrefixHasher, PrefixPin};
+pub use self::request::{Admission, AdmissionRequest, AdmissionVerdict};
 pub use self::rewind::Truncation;
 pub use self::sequence::Sequence;
 pub use self::stats::{KvStats, MissCause};
@@ -34,7 +38,7 @@ use self::step::StepRecord;
 use self::ticket::Tickets;
 use crate::blocks::Blocks;
 use crate::geometry::{GroupKind, KvGeometry};
-use crate::index::{PrefixIndex, Tail};
+use crate::index::{PrefixIndex, RecentHashes, Tail};
 use crate::{KvError, KvEvent, Result};
 use orlop_alloc::Block;
 use std::collections::{HashMap, VecDeque};
@@ -63,6 +67,8 @@ pub struct KvPool {
     spare_steps: Vec<StepRecord>,
     tickets: Tickets,
     counters: Counters,
+    /// Units whose load failed lately.
+    failed_loads: RecentHashes,
     now: u64,
     // Scratch memory, kept so that a step allocates none.
     new_blocks: Vec<NewBlock>,
@@ -92,7 +98,7 @@ impl KvPool {
     /// Returns the tokens of a match unit: hits end on multiples of it.
     #[must_use]
     pub fn match_unit(&self) -> u32 {
-        self.settings.unit
+        self.settings.keys.unit
     }
 
     /// Returns the number of page ids of a group: every id in its tables is below.
@@ -131,6 +137,15 @@ impl KvPool {
     pub fn set_quota(&mut self, tenant: &str, bytes: u64) {
         let tenant = self.tenant(crate::Tenant::Named(tenant));
         self.blocks.tenants[tenant as usize].quota = bytes;
+    }
+
+    /// Gives a tenant a share of the cache: when pages are needed, those are evicted first whose tenant has
+    /// the most cached bytes for its weight. All tenants without a weight have one share of weight 1
+    /// together; within a share the order is as without weights. `tenant` as in
+    /// [`Tenant::Named`](crate::Tenant); a weight of 0 counts as 1.
+    pub fn set_weight(&mut self, tenant: &str, weight: u32) {
+        let tenant = self.tenant(crate::Tenant::Named(tenant));
+        self.index.set_weight(tenant, weight);
     }
 
     /// Returns a tenant's number; for one that is new, that of the shared tenant, which has no quota either.

@@ -140,10 +140,12 @@ impl KvPool {
 
     /// Replaces the sequence's blocks by those of the longest cached prefix within `len`.
     fn return_to_cached(&mut self, slot: u32, len: u32) -> Option<()> {
-        let unit = self.settings.unit;
+        let unit = self.settings.keys.unit;
         let state = self.state(slot);
-        let hashes = state.chain.hashes().get(..(len / unit) as usize)?;
-        let found: PrefixMatch = self.index.find(hashes, len / unit);
+        if ((len / unit) as usize) > state.chain.hashes().len() {
+            return None;
+        }
+        let found: PrefixMatch = self.index.find(state.chain.prefix((len / unit) as usize), len / unit);
         if found.hit == 0 || !self.settings.reuses {
             return None;
         }

@@ -86,9 +86,16 @@ pub(super) struct SequenceState {
     /// The lengths that it was admitted with.
     pub(super) lengths: RequestLengths,
     pub(super) lifetime: Option<u64>,
+    /// Units of the prefix that it pins, if it is the user's pin.
+    pub(super) pinned: u32,
 }
 
 impl SequenceState {
+    #[inline]
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// Prepares an unused state for a sequence; its memory is kept.
     fn reset(&mut self, groups: usize) {
         let (generation, mut tables) = (self.generation, std::mem::take(&mut self.tables));
@@ -110,6 +117,7 @@ pub(super) fn owner(slot: u32) -> u32 {
 
 impl KvPool {
     /// Returns the slot of a handle.
+    #[inline]
     pub(super) fn slot(&self, sequence: &Sequence) -> Result<u32> {
         let is_ours = Arc::ptr_eq(&sequence.drops, &self.drops);
         let state = self.sequences.get(sequence.slot as usize);
@@ -117,10 +125,12 @@ impl KvPool {
         if is_ours && known { Ok(sequence.slot) } else { Err(KvError::UnknownSequence) }
     }
 
+    #[inline]
     pub(super) fn state(&self, slot: u32) -> &SequenceState {
         &self.sequences[slot as usize]
     }
 
+    #[inline]
     pub(super) fn state_mut(&mut self, slot: u32) -> &mut SequenceState {
         &mut self.sequences[slot as usize]
     }
@@ -151,10 +161,15 @@ impl KvPool {
     }
 
     /// Ends the sequences that were dropped since the last call.
+    #[inline]
     pub(super) fn collect_drops(&mut self) {
-        if self.drops.count.load(Ordering::Acquire) == 0 {
-            return;
+        if self.drops.count.load(Ordering::Acquire) > 0 {
+            self.end_dropped();
         }
+    }
+
+    #[cold]
+    fn end_dropped(&mut self) {
         let drops = Arc::clone(&self.drops);
         let mut dropped = drops.dropped.lock();
         drops.count.fetch_sub(dropped.len(), Ordering::Relaxed);
@@ -179,6 +194,9 @@ impl KvPool {
         }
         for sealed in state.sealed.drain(..) {
             self.release(sealed.group, sealed.block, me, last_step);
+        }
+        if state.pinned > 0 {
+            self.index.unpin(state.chain.prefix(state.pinned as usize));
         }
         self.blocks.end_pledge(me);
         self.blocks.pages.disown(me);
