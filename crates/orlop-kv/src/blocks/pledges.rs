@@ -77,7 +77,8 @@ impl Blocks {
         self.pages.classes().iter().zip(beyond).map(|(class, pages)| class.bytes * pages).sum()
     }
 
-    pub(super) fn credit(&mut self, group: usize, owner: u32) {
+    /// Gives an owner the pages of a block back.
+    pub(crate) fn credit(&mut self, group: usize, owner: u32) {
         let (class, parts) = self.class_and_parts(group);
         self.pledges[owner as usize * self.pledged.len() + class] += parts;
         self.pledged[class] += parts;
@@ -85,7 +86,8 @@ impl Blocks {
         self.tenants[self.owner_tenants[owner as usize] as usize].pledged += bytes;
     }
 
-    pub(super) fn charge(&mut self, group: usize, owner: u32) {
+    /// Takes the pages of a block from an owner's pledge.
+    pub(crate) fn charge(&mut self, group: usize, owner: u32) {
         let (class, parts) = self.class_and_parts(group);
         let pledge = &mut self.pledges[owner as usize * self.pledged.len() + class];
         let taken = parts.min(*pledge);

@@ -221,12 +221,15 @@ impl PrefixIndex {
         if self.has_tails {
             let hash = self.hash_before(node, end);
             if let (Some(events), Some(hash)) = (&mut self.events, hash) {
-                events.push(KvEvent::BoundaryRemoved { hash, reason: self.removal });
+                events.events.push(KvEvent::BoundaryRemoved { hash, reason: self.removal });
             }
         }
         let boundary = &mut self.boundaries[id as usize];
         for tail in boundary.tails.drain(..) {
             blocks.uncache(tail.group as usize, tail.block);
+            if let Some(announcer) = &mut self.events {
+                announcer.removed(blocks, tail.group as usize, tail.block, self.removal);
+            }
         }
         boundary.generation = boundary.generation.wrapping_add(1);
         boundary.is_parked = false;
@@ -278,13 +281,16 @@ impl PrefixIndex {
             };
             for block in list.drain(kept as usize..) {
                 blocks.uncache(run.group, block);
+                if let Some(announcer) = &mut self.events {
+                    announcer.removed(blocks, run.group, block, self.removal);
+                }
             }
         }
         node.tokens.truncate((end - node.start) as usize * self.unit as usize);
         self.evicted.insert(&removed);
         if let Some(events) = &mut self.events {
             let reason = self.removal;
-            events.push(KvEvent::UnitsRemoved { hashes: removed.into(), reason });
+            events.events.push(KvEvent::UnitsRemoved { hashes: removed.into(), reason });
         }
     }
 }

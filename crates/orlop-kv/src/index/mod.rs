@@ -14,6 +14,7 @@
 //! * a leaf ends with a boundary: nothing is cached that no hit can reach;
 //! * a boundary is in the heap of candidates, or parked because its blocks are in use.
 
+mod announce;
 mod evict;
 mod node;
 mod pins;
@@ -21,6 +22,7 @@ mod recent;
 mod register;
 mod shares;
 
+use self::announce::Announcer;
 pub(crate) use self::evict::Rank;
 use self::evict::{Candidate, Expiry};
 pub(crate) use self::node::Tail;
@@ -31,7 +33,7 @@ use self::shares::Shares;
 use crate::blocks::Blocks;
 use crate::chain::Prefix;
 use crate::pages::NULL;
-use crate::{KvEvent, RemovalReason};
+use crate::{KvEvent, KvGeometry, RemovalReason};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -105,7 +107,7 @@ pub(crate) struct PrefixIndex {
     /// The reason of removals at present.
     removal: RemovalReason,
     /// Events, if they are wanted.
-    pub(crate) events: Option<Vec<KvEvent>>,
+    events: Option<Box<Announcer>>,
 }
 
 impl PrefixIndex {
@@ -131,6 +133,16 @@ impl PrefixIndex {
             removal: RemovalReason::Evicted,
             events: None,
         }
+    }
+
+    /// Records events, or does not.
+    pub(crate) fn record_events(&mut self, is_on: bool, geometry: &KvGeometry) {
+        self.events = is_on.then(|| Box::new(Announcer::new(geometry, self.unit)));
+    }
+
+    /// Takes the events so far; `None` if they are not recorded.
+    pub(crate) fn take_events(&mut self) -> Option<Vec<KvEvent>> {
+        self.events.as_mut().map(|announcer| std::mem::take(&mut announcer.events))
     }
 
     /// Returns the deepest node on the path of a prefix, and the number of units on it. The path ends where
@@ -216,6 +228,12 @@ impl PrefixIndex {
                 take(tail.group as usize, tail.index, tail.block);
             }
         }
+    }
+
+    /// Gives the blocks of the groups that keep every token to `take`, as far as a prefix is known.
+    pub(crate) fn run_blocks(&self, prefix: Prefix<'_>, take: impl FnMut(usize, u32, u32)) {
+        let (node, matched) = self.walk(prefix);
+        self.blocks_of(&PrefixMatch { matched, hit: matched, node, boundary: NULL }, take);
     }
 
     /// Returns `true` if the unit was in the index, as far as that is remembered.

@@ -3,10 +3,10 @@
 use super::evict::{Candidate, Expiry};
 use super::node::{Boundary, Node, Tail};
 use super::{PrefixIndex, ROOT, Rank};
-use crate::KvEvent;
 use crate::blocks::Blocks;
 use crate::chain::Prefix;
 use crate::pages::NULL;
+use crate::{KvEvent, RemovalReason};
 use std::cmp::Reverse;
 
 impl PrefixIndex {
@@ -40,7 +40,13 @@ impl PrefixIndex {
             node = if node != ROOT && at.children == 0 { node } else { self.add_child(blocks, node, tenant) };
             self.extend(blocks, node, prefix, block_at);
         }
-        self.add_boundary(blocks, node, end, tails, rank)
+        let is_new = self.add_boundary(blocks, node, end, tails, rank);
+        if let Some(announcer) = self.events.as_mut().filter(|_| is_new) {
+            for tail in tails {
+                announcer.stored(prefix.hashes, tail.group as usize, tail.index, tail.block);
+            }
+        }
+        is_new
     }
 
     /// Returns `true` if the unit behind the first `matched` ones of a path has this hash.
@@ -96,7 +102,13 @@ impl PrefixIndex {
                 blocks.cache(run.group, block, valid);
                 match list.get_mut((index - start) as usize) {
                     // The partial block at the end is replaced by one with more tokens.
-                    Some(partial) => blocks.uncache(run.group, std::mem::replace(partial, block)),
+                    Some(partial) => {
+                        let former = std::mem::replace(partial, block);
+                        blocks.uncache(run.group, former);
+                        if let Some(announcer) = &mut self.events {
+                            announcer.removed(blocks, run.group, former, RemovalReason::Extended);
+                        }
+                    }
                     None => list.push(block),
                 }
             }
@@ -104,9 +116,14 @@ impl PrefixIndex {
         if node.hashes.is_empty() {
             self.heads.insert(hashes[from as usize], id);
         }
-        if let Some(events) = &mut self.events {
+        if let Some(announcer) = &mut self.events {
             let parent = (from > 0).then(|| hashes[from as usize - 1]);
-            events.push(KvEvent::UnitsStored { parent, hashes: hashes[from as usize..].into() });
+            announcer.events.push(KvEvent::UnitsStored { parent, hashes: hashes[from as usize..].into() });
+            for run in &self.runs {
+                for index in from * unit / run.span..(end * unit).div_ceil(run.span) {
+                    announcer.stored(hashes, run.group, index, block_at(run.group, index));
+                }
+            }
         }
         node.hashes.extend_from_slice(&hashes[from as usize..]);
         if let Some(tokens) = prefix.tokens {
@@ -223,7 +240,7 @@ impl PrefixIndex {
         if self.has_tails {
             let hash = self.hash_before(node, end);
             if let (Some(events), Some(hash)) = (&mut self.events, hash) {
-                events.push(KvEvent::BoundaryStored { hash });
+                events.events.push(KvEvent::BoundaryStored { hash });
             }
         }
     }

@@ -60,7 +60,6 @@ impl KvPool {
         let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         // A far limit is no reason to reserve memory for it.
         chain.reserve(request.lengths().limit.min(prompt.saturating_add(1 << 16)));
-        let miss = self.miss_cause(request, &found, &chain);
         let checkpoints = self.settings.checkpoints;
         let state = self.state_mut(slot);
         (state.tenant, state.chain) = (tenant, chain);
@@ -79,6 +78,12 @@ impl KvPool {
         self.attach(slot, &found);
         self.index.touch(&found);
         self.allocate_encoder(slot)?;
+        let found = if request.reuse && self.settings.reuses {
+            self.restore(slot, &found, self.longest_hit(request))
+        } else {
+            found
+        };
+        let (hit, miss) = (found.hit * unit, self.miss_cause(request, &found, slot));
         self.counters.admitted(request.prompt.len() as u64, u64::from(hit), miss);
         Ok(Admission { sequence: self.handle(slot), hit, miss })
     }

@@ -251,7 +251,7 @@ impl KvPoolBuilder {
         let mut blocks = Blocks::new(&self.geometry, count);
         blocks.tenants.push(TenantUse::UNLIMITED);
         let mut index = PrefixIndex::new(unit, runs, !tail_groups.is_empty());
-        index.events = self.events.then(Vec::new);
+        index.record_events(self.events, &self.geometry);
         Ok(KvPool {
             geometry: Arc::new(self.geometry),
             settings: self.settings,
@@ -268,6 +268,7 @@ impl KvPoolBuilder {
             in_flight: VecDeque::new(),
             spare_steps: Vec::new(),
             tickets: Tickets::default(),
+            tiers: None,
             counters: Counters::default(),
             failed_loads: RecentHashes::default(),
             now: 0,

@@ -16,8 +16,9 @@ impl KvPool {
         &self,
         request: &AdmissionRequest<'_>,
         found: &PrefixMatch,
-        chain: &Chain,
+        slot: u32,
     ) -> Option<MissCause> {
+        let chain = &self.state(slot).chain;
         let longest = self.longest_hit(request);
         if longest == 0 {
             return Some(MissCause::BelowUnit);
@@ -38,7 +39,7 @@ impl KvPool {
         let hash = chain.hashes().get(next).copied()?;
         Some(if self.failed_loads.contains(hash) {
             MissCause::FailedLoad
-        } else if self.is_in_flight(next, hash) {
+        } else if self.is_in_flight(slot, next, hash) {
             MissCause::Late
         } else if self.index.was_evicted(hash) {
             MissCause::Evicted
@@ -49,11 +50,12 @@ impl KvPool {
         })
     }
 
-    /// Returns `true` if a sequence is computing or loading this unit, and it is not in the index yet.
-    fn is_in_flight(&self, unit: usize, hash: u128) -> bool {
+    /// Returns `true` if another sequence is computing or loading this unit, and it is not in the index yet.
+    fn is_in_flight(&self, slot: u32, unit: usize, hash: u128) -> bool {
         let end = (unit as u64 + 1) * u64::from(self.settings.keys.unit);
-        let mut running = self.sequences.iter().filter(|state| state.is_alive);
-        running.any(|state| state.chain.hashes().get(unit) == Some(&hash) && u64::from(state.len) >= end)
+        let mut running =
+            (0..).zip(&self.sequences).filter(|&(other, state)| state.is_alive && other != slot);
+        running.any(|(_, state)| state.chain.hashes().get(unit) == Some(&hash) && u64::from(state.len) >= end)
     }
 
     /// Returns `true` if the first `units` units are cached for another tenant, with otherwise the same

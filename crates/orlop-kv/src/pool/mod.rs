@@ -19,6 +19,7 @@ mod sequence;
 mod stats;
 mod step;
 mod ticket;
+mod tiers;
 
 pub use self::builder::{CheckpointPolicy, KvPoolBuilder, Visibility};
 pub use self::capacity::LengthMix;
@@ -39,6 +40,7 @@ use self::ticket::Tickets;
 use crate::blocks::Blocks;
 use crate::geometry::{GroupKind, KvGeometry};
 use crate::index::{PrefixIndex, RecentHashes, Tail};
+use crate::tier::KvTiers;
 use crate::{KvError, KvEvent, Result};
 use orlop_alloc::Block;
 use std::collections::{HashMap, VecDeque};
@@ -66,6 +68,7 @@ pub struct KvPool {
     in_flight: VecDeque<StepRecord>,
     spare_steps: Vec<StepRecord>,
     tickets: Tickets,
+    tiers: Option<Box<KvTiers>>,
     counters: Counters,
     /// Units whose load failed lately.
     failed_loads: RecentHashes,
@@ -117,7 +120,10 @@ impl KvPool {
 
     /// Takes the events since the last call. Empty unless [`KvPoolBuilder::events`] is on.
     pub fn take_events(&mut self) -> Vec<KvEvent> {
-        self.index.events.as_mut().map(std::mem::take).unwrap_or_default()
+        let Some(mut events) = self.index.take_events() else { return Vec::new() };
+        self.name_demotions(&mut events);
+        self.take_tier_events(&mut events);
+        events
     }
 
     /// Forgets every cached prefix. Sequences keep their blocks.

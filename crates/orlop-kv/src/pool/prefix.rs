@@ -135,14 +135,17 @@ impl KvPool {
         Ok(PrefixPin { _sequence: self.handle(slot), tokens: self.state(slot).len })
     }
 
-    /// Checks whether the pledges and the quota are kept, with the blocks that are pinned at this moment.
-    fn check_pin(&mut self, tenant: u32) -> Result<()> {
+    /// Checks whether the pledges can be kept with the blocks that are pinned at this moment.
+    pub(super) fn check_pledges(&mut self) -> Result<()> {
         self.pages_needed.fill(0);
         self.blocks.demand(NO_OWNER, &self.pages_needed, &mut self.demand);
         let shortage = self.blocks.pages.shortage(&self.demand);
-        if !shortage.fits() {
-            return Err(self.out_of_pages(shortage, 0));
-        }
+        if shortage.fits() { Ok(()) } else { Err(self.out_of_pages(shortage, 0)) }
+    }
+
+    /// As [`Self::check_pledges`], for the tenant's quota, too.
+    fn check_pin(&mut self, tenant: u32) -> Result<()> {
+        self.check_pledges()?;
         let tenant = self.blocks.tenants[tenant as usize];
         let used = tenant.live.saturating_add(tenant.pledged);
         if used > tenant.quota {

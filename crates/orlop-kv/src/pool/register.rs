@@ -86,7 +86,7 @@ impl KvPool {
     }
 
     /// Registers a boundary, unless the sequence has returned blocks that it needs.
-    fn register(&mut self, slot: u32, position: u32, class: u8) {
+    pub(super) fn register(&mut self, slot: u32, position: u32, class: u8) {
         let mut tails = std::mem::take(&mut self.tails);
         tails.clear();
         if self.list_tails(slot, position, &mut tails).is_some() {
@@ -117,7 +117,7 @@ impl KvPool {
     }
 
     /// Lists the blocks that a boundary keeps; `None` if the sequence has not got one of them.
-    fn list_tails(&self, slot: u32, position: u32, tails: &mut Vec<Tail>) -> Option<()> {
+    pub(super) fn list_tails(&self, slot: u32, position: u32, tails: &mut Vec<Tail>) -> Option<()> {
         let state = self.state(slot);
         for &group in &self.tail_groups {
             let spec = &self.geometry.groups()[group];

@@ -155,9 +155,7 @@ impl KvPool {
             self.blocks.pin(group, block);
         }
         // Cached blocks that come into use cannot be evicted for what others were pledged.
-        self.pages_needed.fill(0);
-        self.blocks.demand(crate::pages::NO_OWNER, &self.pages_needed, &mut self.demand);
-        if !self.blocks.pages.shortage(&self.demand).fits() {
+        if self.check_pledges().is_err() {
             for &(group, block) in &held {
                 self.blocks.unpin(group, block);
             }

@@ -135,6 +135,16 @@ impl KvPool {
         }
     }
 
+    /// Returns the bytes of a group's blocks that the index has, those in use included. It walks the blocks.
+    #[must_use]
+    pub fn cached_bytes(&self, group: usize) -> u64 {
+        if group >= self.blocks.group_count() {
+            return 0;
+        }
+        let cached = self.blocks.allocated(group).filter(|(_, record)| record.cached > 0);
+        cached.count() as u64 * self.blocks.block_bytes(group)
+    }
+
     /// Returns the bytes of the metadata of blocks and index. It walks the index.
     #[must_use]
     pub fn metadata_bytes(&self) -> u64 {

@@ -137,7 +137,7 @@ impl KvPool {
     }
 
     /// Refuses what must not run beside a step.
-    fn check_settled(&self, step: StepId) -> Result<()> {
+    pub(super) fn check_settled(&self, step: StepId) -> Result<()> {
         if self.is_unsettled(step) { Err(KvError::StepInFlight { step: step.0 }) } else { Ok(()) }
     }
 

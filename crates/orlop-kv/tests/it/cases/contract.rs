@@ -59,7 +59,7 @@ fn eviction_takes_from_the_tenant_above_its_share() {
 #[test]
 fn a_pinned_prefix_is_not_evicted() {
     for groups in [vec![full(16)], vec![full(16), window(32, 16)]] {
-        let mut pool = builder(groups, 12).events(true).build_detached().unwrap();
+        let mut pool = builder(groups, 24).events(true).build_detached().unwrap();
         let prompt = tokens(1, 49);
         serve(&mut pool, Tenant::Shared, &prompt);
         let request = AdmissionRequest::new(Oracle::fields(), &prompt, 1);
@@ -108,7 +108,7 @@ fn a_pin_does_not_take_what_others_were_pledged() {
 
 #[test]
 fn a_pin_dropped_elsewhere_or_discarded_ends() {
-    let mut pool = builder(vec![full(16), window(32, 16)], 12).build_detached().unwrap();
+    let mut pool = builder(vec![full(16), window(32, 16)], 24).build_detached().unwrap();
     let prompt = tokens(1, 49);
     serve(&mut pool, Tenant::Shared, &prompt);
     let request = AdmissionRequest::new(Oracle::fields(), &prompt, 1);

@@ -8,6 +8,7 @@ mod hybrid;
 mod lifetimes;
 mod numbers;
 mod quotas;
+mod tiers;
 mod transfers;
 
 use crate::oracle::{ENTRY, Oracle};
