@@ -4,7 +4,6 @@ use super::{bytes_too_many, failure};
 use crate::analyze::{DeviceInfo, OutOfMemoryReport};
 use crate::what_if::{Advice, AdviceReason, UnreliableReplay, WhatIfReport};
 use orlop_core::ByteSize;
-use orlop_core::torch::TorchVersion;
 
 /// The setting against fragmentation.
 const EXPANDABLE: &str = "expandable_segments:True";
@@ -48,9 +47,13 @@ fn price(advice: &Advice, sweep: &WhatIfReport) -> String {
         1 => "; once all cached memory is released for it".to_owned(),
         retries => format!("; {retries} times all cached memory is released for it"),
     };
-    if advice.since > TorchVersion::OLDEST {
+    let recorded = sweep.releases;
+    if recorded.can_be_before(advice.since) {
         price += &format!("; needs PyTorch {}", advice.since);
-        price += &match sweep.advice_before(advice.since) {
+        if !recorded.can_be_since(advice.since) {
+            price += &format!(" (recorded: {recorded})");
+        }
+        price += &match sweep.advice_for(recorded.since) {
             Some(older) => format!(", before that {}", older.conf),
             None => ", before that nothing is better".to_owned(),
         };
