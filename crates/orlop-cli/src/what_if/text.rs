@@ -38,11 +38,11 @@ pub(super) fn of(arguments: &WhatIfArguments, entry: &WhatIfEntry) -> String {
 fn write_head(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
     let report = &entry.report;
     writeln!(out, "{}, {}", entry.file, DeviceLabel(entry.device))?;
-    writeln!(
-        out,
-        "  peak of live bytes           {}: a lower bound for any allocator",
-        table::bytes(report.peak_live)
-    )?;
+    write!(out, "  peak of live bytes           {}", table::bytes(report.peak_live))?;
+    if report.needed > report.peak_live {
+        write!(out, "; {} with what failed", table::bytes(report.needed))?;
+    }
+    writeln!(out, ": a lower bound for any allocator")?;
     if let Some(perfect) = report.perfect {
         let proof = if perfect.optimal { ", proven optimal" } else { "" };
         writeln!(out, "  perfect plan                 {}{proof}", table::bytes(perfect.bytes))?;

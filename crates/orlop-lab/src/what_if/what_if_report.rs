@@ -11,7 +11,7 @@ use crate::simulate::{
     UNLIMITED,
 };
 use orlop_core::torch::{TorchConf, TorchReleases, TorchVersion};
-use orlop_trace::history::{DeviceHistory, History, Workload};
+use orlop_trace::history::{DeviceHistory, History, WorkStep, Workload};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -43,8 +43,11 @@ pub struct WhatIf<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WhatIfReport {
-    /// The peak of live bytes, as requested: a lower bound for any allocator.
+    /// The peak of live bytes, as requested.
     pub peak_live: u64,
+    /// The same with the requests that failed in the recording, which replays make, too: a lower bound for
+    /// any allocator.
+    pub needed: u64,
     /// The memory of the device, or the limit of the process; `None` if unlimited.
     pub memory: Option<u64>,
     /// The smallest plan of an allocator that knows the future.
@@ -208,6 +211,7 @@ impl<'a> WhatIf<'a> {
         }
         let mut report = WhatIfReport {
             peak_live: self.work.peak().0,
+            needed: needed(self.work),
             memory: limit.map(|limit| limit.bytes),
             perfect,
             baseline: self.baseline.to_string(),
@@ -338,6 +342,15 @@ impl<'a> WhatIf<'a> {
         let enough = if limit.is_none() { outcome.clone() } else { plenty.run(rules) };
         (plenty, enough)
     }
+}
+
+/// Returns the peak of live bytes with requests that failed.
+fn needed(work: &Workload) -> u64 {
+    let failed = work.steps.iter().enumerate().filter_map(|(step, action)| match *action {
+        WorkStep::Failed(bytes, _) => Some(work.live_before(step).saturating_add(bytes)),
+        _ => None,
+    });
+    failed.fold(work.peak().0, u64::max)
 }
 
 /// Returns the peak of reserved bytes of a replay that does not run out of memory.
