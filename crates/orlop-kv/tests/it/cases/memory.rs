@@ -56,6 +56,7 @@ fn shrinking_keeps_pledges() {
 #[test]
 fn eviction_is_a_step_of_the_reclaim_ladder() {
     let context = Context::new();
+    context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(8 << 20).strict()).unwrap();
     // Pages of 1 MiB.
     let groups = vec![LayerGroup::full("full", 1, 64 << 10)];
     let mut pool = builder(groups, 8).segment(2).build(&context, Device::CPU).unwrap();
@@ -68,8 +69,6 @@ fn eviction_is_a_step_of_the_reclaim_ladder() {
     pool.finish(admission.sequence).unwrap();
     let request = AdmissionRequest::new(Oracle::fields(), &prompt, 1);
     assert_eq!(pool.probe(&request), 48);
-    let live = context.stats(Device::CPU).kind(MemoryKind::KvCache).live_bytes;
-    context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(live).strict()).unwrap();
     let more = Request::new(usize::try_from(6 * page).unwrap()).kind(MemoryKind::KvCache);
     assert!(context.allocate(Device::CPU, &more).is_err());
     let pool = Arc::new(Mutex::new(pool));
