@@ -1,8 +1,9 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
+use crate::convert::ConvertArguments;
+use crate::kv::KvArguments;
 use crate::plan_arguments::PlanArguments;
-use crate::recording_format::RecordingFormat;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -55,6 +56,11 @@ pub(crate) enum Command {
     /// Buffers whose lifetimes do not overlap share memory. The plan comes with a lower bound of all plans,
     /// and with what the same buffers take without a plan.
     Plan(PlanArguments),
+    /// Shows what a pool of KV memory would have held, reused and refused for the requests of a service
+    ///
+    /// Replays the requests of a trace against a pool of pages: all at their times, to see how many fit, and
+    /// one after the other, to see how much of their prompts is reused and why the rest is not.
+    Kv(KvArguments),
     /// Creates an HTML page that shows memory use over time, block by block
     Report(ReportArguments),
     /// Describes traces, which are lists of allocations and frees
@@ -331,29 +337,8 @@ pub(crate) struct ReportArguments {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct ConvertArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other
-    /// recording, plain or gzip
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// The file to write; it is not compressed
-    #[arg(value_name = "OUTPUT")]
-    pub(crate) output: PathBuf,
-
-    /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
-    /// .trace.json (for Perfetto), .csv, .orlop]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) to: Option<RecordingFormat>,
-
-    /// Prints JSON, an object, instead of a sentence
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// Parses bytes with or without a unit: `80GiB`, `24 GB`, `1048576`.
-fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
+pub(crate) fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
     text.parse().map(|ByteSize(bytes)| bytes)
 }
 
