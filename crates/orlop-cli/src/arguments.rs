@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
+use crate::fit_arguments::FitArguments;
 use crate::plan_arguments::PlanArguments;
 use crate::recording_format::RecordingFormat;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -81,6 +82,8 @@ pub(crate) enum Command {
     /// Exits with 0 if no figure exceeds its limit, with 1 if one does, or if a file cannot be read or is cut
     /// off, and with 2 if the command line is invalid.
     Gate(GateArguments),
+    /// Predicts what a larger batch needs, from recordings of the program at two or more sizes
+    Fit(FitArguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -353,7 +356,7 @@ pub(crate) struct ConvertArguments {
 }
 
 /// Parses bytes with or without a unit: `80GiB`, `24 GB`, `1048576`.
-fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
+pub(crate) fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
     text.parse().map(|ByteSize(bytes)| bytes)
 }
 

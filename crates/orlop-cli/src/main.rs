@@ -10,6 +10,8 @@ mod arguments;
 mod categories;
 mod convert;
 mod diff;
+mod fit;
+mod fit_arguments;
 mod gate;
 mod histories;
 mod info;
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@
 //! | what would an allocator have done with the same requests? | [`simulate`] |
 //! | which settings would have been better, and what would have fitted? | [`what_if`] |
 //! | what grew between two runs, and is it more than allowed? | [`compare`] |
+//! | what would a larger batch or a longer sequence need? | [`fit`] |
 //! | how does a recording look over time? | [`report`] |
 //! | what would a static plan of a recording or a graph take, and how does it look? | [`plan`] |
 //! | how fast does a CPU allocator replay a trace, and in how much memory? | [`cpu_bench`] |
@@ -41,6 +42,7 @@ pub mod category;
 pub mod compare;
 pub mod cpu_bench;
 mod error;
+pub mod fit;
 mod html;
 pub mod oom_message;
 pub mod plan;
