@@ -24,6 +24,7 @@ mod plan_input;
 mod plan_model;
 mod plan_verify;
 mod progress;
+mod ranks;
 mod recording_format;
 mod replay;
 mod report;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
+        Command::Ranks(arguments) => ranks::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
