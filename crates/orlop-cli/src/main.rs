@@ -7,6 +7,7 @@
 
 mod allocators;
 mod arguments;
+mod categories;
 mod convert;
 mod diff;
 mod gate;
