@@ -19,7 +19,8 @@ use std::path::PathBuf;
 ///
 /// Reads recordings of a program's allocations: PyTorch's memory snapshots (pickle or JSON), traces of
 /// torch.profiler, logs of RMM, plain traces, tables of events, and orlop's own files. The format is detected
-/// from the first bytes. No GPU is needed.
+/// from the first bytes. Files may be compressed by gzip, zstd or xz, or be in a zip archive; a path like
+/// runs.zip/rank0.pickle names a member. No GPU is needed.
 #[derive(Debug, Parser)]
 #[command(name = "orlop", version, after_help = EXITS)]
 pub(crate) struct Arguments {
@@ -104,8 +105,8 @@ pub(crate) enum TraceCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them. With --policy, recordings of any format, as for
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings of any format, as for
     /// what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
@@ -168,7 +169,8 @@ pub(crate) enum AllocatorChoice {
 
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -214,8 +216,8 @@ pub(crate) struct WhyOomArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -239,7 +241,8 @@ pub(crate) struct NamingArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotInfoArguments {
-    /// PyTorch memory snapshots, or any other recordings, plain or gzip
+    /// PyTorch memory snapshots, or any other recordings; folders and zip archives of them; - for the
+    /// standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -310,7 +313,8 @@ pub(crate) struct GateArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -334,7 +338,7 @@ pub(crate) struct ReportArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
     /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other
-    /// recording, plain or gzip
+    /// recording; - for the standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 

@@ -55,10 +55,20 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
     let mut entries = Vec::new();
     let mut failures = Vec::new();
     for file in &arguments.files {
+        let recordings = match histories::recordings(file) {
+            Ok(recordings) => recordings,
+            Err(failure) => {
+                failures.push(failure);
+                continue;
+            }
+        };
         // One history is in memory at a time.
-        match histories::read_silently(file) {
-            Ok(history) => entries.push(SnapshotEntry::of(file, &history, naming)),
-            Err(failure) => failures.push(failure),
+        for recording in recordings {
+            let path = recording.path.clone();
+            match histories::used(recording) {
+                Ok(history) => entries.push(SnapshotEntry::of(&path, &history, naming)),
+                Err(failure) => failures.push(failure),
+            }
         }
     }
     if arguments.json {
