@@ -23,7 +23,8 @@ use std::path::PathBuf;
 ///
 /// Reads recordings of a program's allocations: PyTorch's memory snapshots (pickle or JSON), traces of
 /// torch.profiler, logs of RMM, plain traces, tables of events, and orlop's own files. The format is detected
-/// from the first bytes. No GPU is needed.
+/// from the first bytes. Files may be compressed by gzip, zstd or xz, or be in a zip archive; a path like
+/// runs.zip/rank0.pickle names a member. No GPU is needed.
 #[derive(Debug, Parser)]
 #[command(name = "orlop", version, after_help = EXITS)]
 pub(crate) struct Arguments {
@@ -117,8 +118,8 @@ pub(crate) enum TraceCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them. With --policy, recordings of any format, as for
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings of any format, as for
     /// what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
@@ -181,7 +182,8 @@ pub(crate) enum AllocatorChoice {
 
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -216,8 +218,8 @@ pub(crate) struct WhatIfArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -241,7 +243,8 @@ pub(crate) struct NamingArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotInfoArguments {
-    /// PyTorch memory snapshots, or any other recordings, plain or gzip
+    /// PyTorch memory snapshots, or any other recordings; folders and zip archives of them; - for the
+    /// standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -285,7 +288,8 @@ pub(crate) struct DiffArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
