@@ -20,7 +20,7 @@ mod scope;
 mod stream_table;
 mod streams;
 
-use self::peers::MemoryAccess;
+use self::peers::PeerAccess;
 
 pub use self::captures::CaptureScope;
 pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
@@ -69,7 +69,7 @@ pub(crate) struct DeviceState {
     /// The allocators that trim each other.
     linked: Mutex<Vec<WeakAllocator>>,
     /// The other devices that can access the memory.
-    access: MemoryAccess,
+    access: PeerAccess,
     /// The captures that are marked, for all engines.
     pub(crate) captures: CaptureCount,
 }
@@ -124,7 +124,7 @@ impl CudaDevice {
             events: EventPool::default(),
             current_pools: Mutex::default(),
             linked: Mutex::default(),
-            access: MemoryAccess::default(),
+            access: PeerAccess::default(),
             captures: CaptureCount::new(),
         };
         let found = state.enter().and_then(|scope| Ok((scope.memory()?, scope.context_id()?)));

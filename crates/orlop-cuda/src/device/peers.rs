@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The devices whose kernels can access the memory of a device, and the pages they got access to.
 #[derive(Debug, Default)]
-pub(crate) struct MemoryAccess {
+pub(crate) struct PeerAccess {
     ordinals: Mutex<Vec<u16>>,
     pages: Mutex<Vec<Weak<DevicePages>>>,
 }
@@ -20,9 +20,9 @@ fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl CudaDevice {
     /// Lets kernels of this device access the memory of another one: regions and pages of its allocators,
-    /// those from before too, and [`DriverAllocator::direct`](crate::DriverAllocator::direct)'s. For a pool of
-    /// the driver there is [`MemoryPool::allow`](crate::MemoryPool::allow). It lasts until the device of the
-    /// memory is closed; the other direction is a call of its own.
+    /// those from before too, and [`DriverAllocator::direct`](crate::DriverAllocator::direct)'s. For a pool
+    /// of the driver there is [`MemoryPool::allow`](crate::MemoryPool::allow). It lasts until the device of
+    /// the memory is closed; the other direction is a call of its own.
     ///
     /// From then on [`KernelPointer::of`](crate::KernelPointer::of), and what else orders work on a block,
     /// takes streams of this device for blocks of the other one. Copies need no access.

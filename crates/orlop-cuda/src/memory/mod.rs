@@ -238,6 +238,10 @@ unsafe impl DeviceBacking for CudaMemory {
         self.device.memory().ok().map(|memory| memory.free)
     }
 
+    fn caches(&self) -> Vec<(Box<str>, u64)> {
+        self.state().linked_caches()
+    }
+
     fn device(&self) -> Device {
         self.device.device()
     }
