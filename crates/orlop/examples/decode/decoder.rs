@@ -104,8 +104,10 @@ impl<'a> Decoder<'a> {
         self.pages.run_copies(&self.pool)?;
         self.forward()?;
         let step = self.pool.close_step();
-        self.pool.settle(step)?;
+        // Rejected drafts are taken back before the step settles: until then their states are kept.
         let sampled = self.sample()?;
+        self.pool.settle(step)?;
+        self.conclude()?;
         self.steps += 1;
         let is_steady = is_generating && changes == self.changes;
         Ok(StepReport { sampled, is_steady })
@@ -225,7 +227,7 @@ impl<'a> Decoder<'a> {
         self.activations.forward(self.model, &self.tokens, &self.samples, &mut self.logits, mix)
     }
 
-    /// Chooses the next tokens, ends the texts that are complete, and forks those of two samples.
+    /// Chooses the next tokens, and forks the texts of two samples. Returns the number of tokens.
     fn sample(&mut self) -> Result<usize> {
         let (mut row, mut sampled) = (0, 0);
         for at in 0..self.parts.len() {
@@ -241,6 +243,11 @@ impl<'a> Decoder<'a> {
                 self.fork(index, row - rows)?;
             }
         }
+        Ok(sampled)
+    }
+
+    /// Gives the pool the sampled tokens, and ends the texts that are complete.
+    fn conclude(&mut self) -> Result<()> {
         for running in &mut self.running {
             running.tell(&mut self.pool, &self.texts[running.text])?;
         }
@@ -249,7 +256,7 @@ impl<'a> Decoder<'a> {
             self.pool.finish(ended.sequence)?;
             self.changes += 1;
         }
-        Ok(sampled)
+        Ok(())
     }
 
     fn is_complete(&self, text: usize) -> bool {
