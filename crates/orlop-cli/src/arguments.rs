@@ -2,12 +2,15 @@
 
 use crate::allocators::{self, NULL};
 use crate::convert::ConvertArguments;
+use crate::fit_arguments::FitArguments;
+use crate::gate::GateArguments;
 use crate::kv::KvArguments;
 use crate::plan_arguments::PlanArguments;
+use crate::ranks::RanksArguments;
+use crate::why_oom::WhyOomArguments;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use orlop::lab::compare::Tolerance;
 use orlop::lab::cpu_bench::TouchPattern;
 use orlop::memory::backing;
 use orlop::trace::formats::device_number;
@@ -20,7 +23,8 @@ use std::path::PathBuf;
 ///
 /// Reads recordings of a program's allocations: PyTorch's memory snapshots (pickle or JSON), traces of
 /// torch.profiler, logs of RMM, plain traces, tables of events, and orlop's own files. The format is detected
-/// from the first bytes. No GPU is needed.
+/// from the first bytes. Files may be compressed by gzip, zstd or xz, or be in a zip archive; a path like
+/// runs.zip/rank0.pickle names a member. No GPU is needed.
 #[derive(Debug, Parser)]
 #[command(name = "orlop", version, after_help = EXITS)]
 pub(crate) struct Arguments {
@@ -87,6 +91,10 @@ pub(crate) enum Command {
     /// Exits with 0 if no figure exceeds its limit, with 1 if one does, or if a file cannot be read or is cut
     /// off, and with 2 if the command line is invalid.
     Gate(GateArguments),
+    /// Predicts what a larger batch needs, from recordings of the program at two or more sizes
+    Fit(FitArguments),
+    /// Compares the recordings of a program's ranks: the worst, the outliers, and their call sites
+    Ranks(RanksArguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -110,8 +118,8 @@ pub(crate) enum TraceCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them. With --policy, recordings of any format, as for
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings of any format, as for
     /// what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
@@ -174,7 +182,8 @@ pub(crate) enum AllocatorChoice {
 
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -208,20 +217,9 @@ pub(crate) struct WhatIfArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct WhyOomArguments {
-    /// A text file with the message, or - for the standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// Prints JSON, an array of objects, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -245,7 +243,8 @@ pub(crate) struct NamingArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotInfoArguments {
-    /// PyTorch memory snapshots, or any other recordings, plain or gzip
+    /// PyTorch memory snapshots, or any other recordings; folders and zip archives of them; - for the
+    /// standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -288,35 +287,9 @@ pub(crate) struct DiffArguments {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "what", required = true, multiple = false, args = ["baseline", "write_baseline"])]
-pub(crate) struct GateArguments {
-    /// The run: a snapshot, or another recording
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// The baseline: a file that --write-baseline wrote, or another run
-    #[arg(long, value_name = "FILE")]
-    pub(crate) baseline: Option<PathBuf>,
-
-    /// Writes a baseline for later runs, and compares nothing
-    #[arg(long, value_name = "FILE")]
-    pub(crate) write_baseline: Option<PathBuf>,
-
-    /// The allowed excess over the baseline, like 2.5%
-    #[arg(long, value_name = "PERCENT", default_value = "1%")]
-    pub(crate) tolerance: Tolerance,
-
-    #[command(flatten)]
-    pub(crate) naming: NamingArguments,
-
-    /// Prints JSON, an object, instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 

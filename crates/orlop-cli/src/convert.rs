@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
     /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other
-    /// recording, plain or gzip
+    /// recording; - for the standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 

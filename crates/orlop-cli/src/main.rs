@@ -7,8 +7,11 @@
 
 mod allocators;
 mod arguments;
+mod categories;
 mod convert;
 mod diff;
+mod fit;
+mod fit_arguments;
 mod gate;
 mod histories;
 mod info;
@@ -22,6 +25,7 @@ mod plan_input;
 mod plan_model;
 mod plan_verify;
 mod progress;
+mod ranks;
 mod recording_format;
 mod replay;
 mod report;
@@ -59,6 +63,8 @@ fn main() -> ExitCode {
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments),
+        Command::Ranks(arguments) => ranks::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

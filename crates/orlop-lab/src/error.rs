@@ -1,6 +1,7 @@
 //! The error of this crate.
 
 use crate::kv::{LineProblem, ModelProblem};
+use crate::fit::SequenceDifference;
 use orlop_trace::TraceError;
 use orlop_trace::formats::DeviceLabel;
 use std::io;
@@ -96,6 +97,18 @@ pub enum LabError {
     /// A pool of KV memory cannot be made, or a replay in one failed.
     #[error(transparent)]
     Kv(#[from] orlop_kv::KvError),
+    /// Recordings of one program are not of the same sequence of requests.
+    #[error("the recordings are not of the same sequence of requests: {difference}")]
+    SequencesDiffer {
+        /// The first difference.
+        difference: Box<SequenceDifference>,
+    },
+    /// A fit needs at least two different sizes above 0.
+    #[error("the sizes {sizes:?} are not two or more different numbers above 0")]
+    FitSizes {
+        /// The sizes, in order.
+        sizes: Vec<u64>,
+    },
     /// The history does not have this device.
     #[error("nothing was recorded on {}", DeviceLabel(*.device))]
     NoSuchDevice {
