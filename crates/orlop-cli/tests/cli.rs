@@ -10,6 +10,8 @@ mod convert;
 mod failures;
 #[path = "cli/histories.rs"]
 mod histories;
+#[path = "cli/kv.rs"]
+mod kv;
 #[path = "cli/plan.rs"]
 mod plan;
 #[path = "cli/plan_models.rs"]
