@@ -1,11 +1,12 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
+use crate::convert::ConvertArguments;
 use crate::fit_arguments::FitArguments;
 use crate::gate::GateArguments;
+use crate::kv::KvArguments;
 use crate::plan_arguments::PlanArguments;
 use crate::ranks::RanksArguments;
-use crate::recording_format::RecordingFormat;
 use crate::why_oom::WhyOomArguments;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -22,7 +23,8 @@ use std::path::PathBuf;
 ///
 /// Reads recordings of a program's allocations: PyTorch's memory snapshots (pickle or JSON), traces of
 /// torch.profiler, logs of RMM, plain traces, tables of events, and orlop's own files. The format is detected
-/// from the first bytes. No GPU is needed.
+/// from the first bytes. Files may be compressed by gzip, zstd or xz, or be in a zip archive; a path like
+/// runs.zip/rank0.pickle names a member. No GPU is needed.
 #[derive(Debug, Parser)]
 #[command(name = "orlop", version, after_help = EXITS)]
 pub(crate) struct Arguments {
@@ -58,6 +60,11 @@ pub(crate) enum Command {
     /// Buffers whose lifetimes do not overlap share memory. The plan comes with a lower bound of all plans,
     /// and with what the same buffers take without a plan.
     Plan(PlanArguments),
+    /// Shows what a pool of KV memory would have held, reused and refused for the requests of a service
+    ///
+    /// Replays the requests of a trace against a pool of pages: all at their times, to see how many fit, and
+    /// one after the other, to see how much of their prompts is reused and why the rest is not.
+    Kv(KvArguments),
     /// Creates an HTML page that shows memory use over time, block by block
     Report(ReportArguments),
     /// Describes traces, which are lists of allocations and frees
@@ -111,8 +118,8 @@ pub(crate) enum TraceCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them. With --policy, recordings of any format, as for
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings of any format, as for
     /// what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
@@ -175,7 +182,8 @@ pub(crate) enum AllocatorChoice {
 
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -210,8 +218,8 @@ pub(crate) struct WhatIfArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -235,7 +243,8 @@ pub(crate) struct NamingArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotInfoArguments {
-    /// PyTorch memory snapshots, or any other recordings, plain or gzip
+    /// PyTorch memory snapshots, or any other recordings; folders and zip archives of them; - for the
+    /// standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -279,7 +288,8 @@ pub(crate) struct DiffArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -294,27 +304,6 @@ pub(crate) struct ReportArguments {
     /// Only this device: the number of a GPU, or cpu [default: all]
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<u32>,
-
-    /// Prints JSON, an object, instead of a sentence
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ConvertArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other
-    /// recording, plain or gzip
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// The file to write; it is not compressed
-    #[arg(value_name = "OUTPUT")]
-    pub(crate) output: PathBuf,
-
-    /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
-    /// .trace.json (for Perfetto), .csv, .orlop]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) to: Option<RecordingFormat>,
 
     /// Prints JSON, an object, instead of a sentence
     #[arg(long)]

@@ -17,6 +17,7 @@ mod histories;
 mod info;
 mod inputs;
 mod isolated;
+mod kv;
 mod output;
 mod plan;
 mod plan_arguments;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::WhatIf(arguments) => what_if::run(&arguments),
         Command::WhyOom(arguments) => why_oom::run(&arguments),
+        Command::Kv(arguments) => kv::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
         Command::Info(arguments) | Command::Snapshot(SnapshotCommand::Info(arguments)) => {

@@ -55,13 +55,23 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
     let mut entries = Vec::new();
     let mut failures = Vec::new();
     for file in &arguments.files {
-        // One history is in memory at a time.
-        match histories::read_silently(file) {
-            Ok(history) => {
-                failures.extend(histories::require_memory(file, &history).err());
-                entries.push(SnapshotEntry::of(file, &history, naming));
+        let recordings = match histories::recordings(file) {
+            Ok(recordings) => recordings,
+            Err(failure) => {
+                failures.push(failure);
+                continue;
             }
-            Err(failure) => failures.push(failure),
+        };
+        // One history is in memory at a time.
+        for recording in recordings {
+            let path = recording.path.clone();
+            match histories::used(recording) {
+                Ok(history) => {
+                    failures.extend(histories::require_memory(&path, &history).err());
+                    entries.push(SnapshotEntry::of(&path, &history, naming));
+                }
+                Err(failure) => failures.push(failure),
+            }
         }
     }
     if arguments.json {

@@ -1,5 +1,6 @@
 //! The error of this crate.
 
+use crate::kv::{LineProblem, ModelProblem};
 use crate::fit::SequenceDifference;
 use orlop_trace::TraceError;
 use orlop_trace::formats::DeviceLabel;
@@ -68,6 +69,34 @@ pub enum LabError {
         /// Its size as a multiple of the live peak.
         times: usize,
     },
+    /// A file cannot be read.
+    #[error("cannot be read: {error}")]
+    Read {
+        /// The cause.
+        error: io::Error,
+    },
+    /// A line of a request trace is not a request.
+    #[error("line {line}: {problem}")]
+    RequestLine {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        problem: LineProblem,
+    },
+    /// A request trace has no request.
+    #[error("no requests")]
+    NoRequests,
+    /// A model is unknown, or its file cannot be understood.
+    #[error("model {model}: {problem}")]
+    Model {
+        /// The name or the file.
+        model: Box<str>,
+        /// What is wrong.
+        problem: ModelProblem,
+    },
+    /// A pool of KV memory cannot be made, or a replay in one failed.
+    #[error(transparent)]
+    Kv(#[from] orlop_kv::KvError),
     /// Recordings of one program are not of the same sequence of requests.
     #[error("the recordings are not of the same sequence of requests: {difference}")]
     SequencesDiffer {
