@@ -1,8 +1,9 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
+use crate::completions::CompletionsArguments;
+use crate::convert::ConvertArguments;
 use crate::plan_arguments::PlanArguments;
-use crate::recording_format::RecordingFormat;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -64,12 +65,12 @@ pub(crate) enum Command {
     /// Describes memory snapshots and other recordings of a device's memory
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Converts a recording for PyTorch's viewer, for Perfetto, or to a table
+    /// Converts a recording for PyTorch's viewer, for Perfetto, for pprof, or to a table
     ///
     /// Facts that a format cannot represent are omitted. Snapshots have no threads, no memory kinds, and no
     /// uses by other streams. Tables have no segments, and no blocks from before the first event. A recording
-    /// without segments becomes a snapshot without segments and without those blocks. Only orlop's own format
-    /// is lossless.
+    /// without segments becomes a snapshot without segments and without those blocks. A profile for pprof has
+    /// the blocks at the peak and at the end, by call site. Only orlop's own format is lossless.
     Convert(ConvertArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
@@ -82,6 +83,8 @@ pub(crate) enum Command {
     /// Exits with 0 if no figure exceeds its limit, with 1 if one does, or if a file cannot be read or is cut
     /// off, and with 2 if the command line is invalid.
     Gate(GateArguments),
+    /// Prints the completions of a shell, or the manual page
+    Completions(CompletionsArguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -329,27 +332,6 @@ pub(crate) struct ReportArguments {
     /// Only this device: the number of a GPU, or cpu [default: all]
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<u32>,
-
-    /// Prints JSON, an object, instead of a sentence
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ConvertArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other
-    /// recording; - for the standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// The file to write; it is not compressed
-    #[arg(value_name = "OUTPUT")]
-    pub(crate) output: PathBuf,
-
-    /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
-    /// .trace.json (for Perfetto), .csv, .orlop]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) to: Option<RecordingFormat>,
 
     /// Prints JSON, an object, instead of a sentence
     #[arg(long)]

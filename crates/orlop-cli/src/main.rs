@@ -8,6 +8,7 @@
 mod allocators;
 mod arguments;
 mod categories;
+mod completions;
 mod convert;
 mod diff;
 mod gate;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -12,6 +12,8 @@ mod histories;
 mod plan;
 #[path = "cli/plan_models.rs"]
 mod plan_models;
+#[path = "cli/sources.rs"]
+mod sources;
 #[path = "cli/what_if.rs"]
 mod what_if;
 
