@@ -85,6 +85,10 @@ pub(crate) enum Command {
     Gate(GateArguments),
     /// Prints the completions of a shell, or the manual page
     Completions(CompletionsArguments),
+    /// Serves info, what-if, why-oom and diff to agents, over the Model Context Protocol
+    ///
+    /// Reads and writes messages on the standard input and output.
+    Mcp,
 }
 
 #[derive(Debug, Subcommand)]

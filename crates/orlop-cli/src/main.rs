@@ -16,6 +16,7 @@ mod histories;
 mod info;
 mod inputs;
 mod isolated;
+mod mcp;
 mod output;
 mod plan;
 mod plan_arguments;
@@ -30,6 +31,7 @@ mod simulated;
 mod snapshot;
 mod table;
 mod target;
+mod task_progress;
 mod what_if;
 mod why_oom;
 
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
+        Command::Mcp => mcp::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,10 +8,14 @@ mod convert;
 mod failures;
 #[path = "cli/histories.rs"]
 mod histories;
+#[path = "cli/mcp.rs"]
+mod mcp;
 #[path = "cli/plan.rs"]
 mod plan;
 #[path = "cli/plan_models.rs"]
 mod plan_models;
+#[path = "cli/schemas.rs"]
+mod schemas;
 #[path = "cli/sources.rs"]
 mod sources;
 #[path = "cli/what_if.rs"]
