@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
+use crate::completions::CompletionsArguments;
 use crate::convert::ConvertArguments;
 use crate::fit_arguments::FitArguments;
 use crate::gate::GateArguments;
@@ -73,12 +74,12 @@ pub(crate) enum Command {
     /// Describes memory snapshots and other recordings of a device's memory
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Converts a recording for PyTorch's viewer, for Perfetto, or to a table
+    /// Converts a recording for PyTorch's viewer, for Perfetto, for pprof, or to a table
     ///
     /// Facts that a format cannot represent are omitted. Snapshots have no threads, no memory kinds, and no
     /// uses by other streams. Tables have no segments, and no blocks from before the first event. A recording
-    /// without segments becomes a snapshot without segments and without those blocks. Only orlop's own format
-    /// is lossless.
+    /// without segments becomes a snapshot without segments and without those blocks. A profile for pprof has
+    /// the blocks at the peak and at the end, by call site. Only orlop's own format is lossless.
     Convert(ConvertArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
@@ -95,6 +96,12 @@ pub(crate) enum Command {
     Fit(FitArguments),
     /// Compares the recordings of a program's ranks: the worst, the outliers, and their call sites
     Ranks(RanksArguments),
+    /// Prints the completions of a shell, or the manual page
+    Completions(CompletionsArguments),
+    /// Serves info, what-if, why-oom and diff to agents, over the Model Context Protocol
+    ///
+    /// Reads and writes messages on the standard input and output.
+    Mcp,
 }
 
 #[derive(Debug, Subcommand)]

@@ -8,6 +8,7 @@
 mod allocators;
 mod arguments;
 mod categories;
+mod completions;
 mod convert;
 mod diff;
 mod fit;
@@ -18,6 +19,7 @@ mod info;
 mod inputs;
 mod isolated;
 mod kv;
+mod mcp;
 mod output;
 mod plan;
 mod plan_arguments;
@@ -33,6 +35,7 @@ mod simulated;
 mod snapshot;
 mod table;
 mod target;
+mod task_progress;
 mod what_if;
 mod why_oom;
 
@@ -65,6 +68,8 @@ fn main() -> ExitCode {
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Ranks(arguments) => ranks::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Mcp => mcp::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,6 +3,7 @@
 use crate::arguments::ReportArguments;
 use crate::output::Failures;
 use crate::table::bytes;
+use crate::task_progress::TaskProgress;
 use crate::{histories, output, target};
 use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop::lab::report::{DeviceVerdict, ReportData, ReportRow};
@@ -20,6 +21,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failures> {
     let mut report =
         ReportData::new(&history).title(arguments.title.as_deref().unwrap_or(&name)).source(&source);
     histories::report_omitted(&arguments.file, &history, arguments.device);
+    let progress = TaskProgress::start(format!("replaying {source}"));
     let sweeps = sweeps(&history, arguments.device);
     let (rows, verdicts) = (rows(&sweeps), verdicts(&history, &sweeps, &source));
     report = report.what_if(&rows).verdicts(&verdicts);
@@ -29,6 +31,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failures> {
     // Rendered in memory first: a failure leaves no file behind.
     let mut page = Vec::new();
     report.write(&mut page).map_err(|error| format!("{source}: {error}"))?;
+    drop(progress);
     let size = target::put_bytes(&arguments.output, &arguments.file, &page)?;
     let output = arguments.output.display().to_string();
     if arguments.json {

@@ -12,10 +12,16 @@ mod failures;
 mod histories;
 #[path = "cli/kv.rs"]
 mod kv;
+#[path = "cli/mcp.rs"]
+mod mcp;
 #[path = "cli/plan.rs"]
 mod plan;
 #[path = "cli/plan_models.rs"]
 mod plan_models;
+#[path = "cli/schemas.rs"]
+mod schemas;
+#[path = "cli/sources.rs"]
+mod sources;
 #[path = "cli/what_if.rs"]
 mod what_if;
 
