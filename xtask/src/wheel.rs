@@ -20,7 +20,15 @@ const PACKAGE: &str = "integrations/python";
 const MATURIN: &str = "maturin>=1.9,<2";
 
 /// What the tests need.
-const TESTED_WITH: [&str; 3] = ["mypy", "pandas", "pytest"];
+const TESTED_WITH: [&str; 4] = ["mypy", "pandas", "pytest", "ruff"];
+
+/// What is run in the environment, in the package's folder.
+const CHECKS: [(&str, &[&str]); 4] = [
+    ("wheel-ruff-format", &["ruff", "format", "--check", "."]),
+    ("wheel-ruff", &["ruff", "check", "--quiet", "."]),
+    ("wheel-mypy", &["mypy"]),
+    ("wheel-pytest", &["pytest", "-q", "-rs"]),
+];
 
 /// The frameworks that the package has hooks for, and what their trainers need.
 const FRAMEWORKS: [&str; 4] = ["torch", "lightning", "transformers", "accelerate"];
@@ -31,8 +39,8 @@ const OLDEST: (u32, u32) = (3, 10);
 /// The time limit of the frameworks' download: several gigabytes.
 const FRAMEWORKS_LIMIT: Duration = Duration::from_secs(1800);
 
-/// Checks the package's Rust sources, builds the wheel and tests it. With `frameworks`, the newest PyTorch and
-/// the frameworks on it are installed, too. `python` is the interpreter of the environment.
+/// Checks the package's Rust sources, builds the wheel and tests it. With `frameworks`, the newest PyTorch
+/// and the frameworks on it are installed, too. `python` is the interpreter of the environment.
 pub(crate) fn run(shell: &Shell, report: &mut Report, python: &Path, frameworks: bool) {
     report.step("wheel: sources", || sources(shell));
     let mut wheel = None;
@@ -94,9 +102,11 @@ fn test(shell: &Shell, python: &Path, wheel: &Path, frameworks: bool) -> Result<
             Err(why) => with = format!("without the frameworks, which cannot be installed here: {why}"),
         }
     }
-    let mut command = shell.program(&environment.program("python"));
-    command.args(["-m", "pytest", "-q", "-rs"]).current_dir(shell.root().join(PACKAGE));
-    shell.run("wheel-test", &mut command)?;
+    for (name, args) in CHECKS {
+        let mut command = shell.program(&environment.program("python"));
+        command.arg("-m").args(args).current_dir(shell.root().join(PACKAGE));
+        shell.run(name, &mut command)?;
+    }
     Ok(Outcome::Passed(with))
 }
 
@@ -104,8 +114,8 @@ fn test(shell: &Shell, python: &Path, wheel: &Path, frameworks: bool) -> Result<
 struct Environment(PathBuf);
 
 impl Environment {
-    /// Makes a fresh environment below the target folder and installs packages. `Err` has the reason why that is
-    /// impossible here.
+    /// Makes a fresh environment below the target folder and installs packages. `Err` has the reason why that
+    /// is impossible here.
     fn new(
         shell: &Shell,
         name: &str,

@@ -42,8 +42,8 @@ const FAILURE: u8 = 1;
 /// The exit code of an invalid command line.
 const INVALID: u8 = 2;
 
-/// Runs the program with these arguments, of which the first is its name. Returns the exit code: 0 for success,
-/// 1 for a failure, 2 for an invalid command line. `program` is the command that starts it again.
+/// Runs the program with these arguments, of which the first is its name. Returns the exit code: 0 for
+/// success, 1 for a failure, 2 for an invalid command line. `program` is the command that starts it again.
 ///
 /// Results are written to the standard output and failures to the standard error. An option whose value
 /// depends on another one ends the process if it is invalid.

@@ -87,7 +87,7 @@ pub(crate) fn run<T: Send + 'static>(
     let shared = Arc::clone(&progress);
     let task = move || {
         let result = catch_unwind(AssertUnwindSafe(|| in_pool(|| work(&shared))));
-        // Nobody receives the result of a cancelled task.
+        // The result of a cancelled task is not received.
         let _ = sender.send(result.unwrap_or_else(|panic| Err(AnswerError::Panic(message(&*panic)))));
     };
     thread::Builder::new()

@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-import orlop  # noqa: E402
-from conftest import FAILED, snapshot_in  # noqa: E402
+import orlop
+from conftest import FAILED, snapshot_in
 
 
 class Recorder:
@@ -97,9 +97,7 @@ def test_transformers(recorder: Recorder, tmp_path: Path) -> None:
         output_dir=str(tmp_path), max_steps=1, report_to=[], use_cpu=True, disable_tqdm=True
     )
     data = [{"x": torch.ones(2)}]
-    trainer = transformers.Trainer(
-        Model(), arguments, train_dataset=data, callbacks=[callback]
-    )
+    trainer = transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[callback])
     trainer.train()
     assert recorder.calls == ["all", None]
     assert len(recorder.observers) == 1

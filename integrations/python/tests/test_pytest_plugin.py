@@ -33,9 +33,7 @@ def test_a_gate_fails_what_exceeds_its_baseline(pytester: pytest.Pytester) -> No
     failed = run(pytester, COMPLETE, "--orlop-gate", "baseline")
     failed.assert_outcomes(passed=1, failed=1)
     failed.stdout.fnmatch_lines(["*peak_reserved: *over the baseline of*FAILED: *fragmentation*"])
-    run(pytester, COMPLETE, "--orlop-gate", "baseline", "--orlop-tolerance", "50%").assert_outcomes(
-        passed=2
-    )
+    run(pytester, COMPLETE, "--orlop-gate", "baseline", "--orlop-tolerance", "50%").assert_outcomes(passed=2)
 
 
 def test_a_missing_baseline_fails(pytester: pytest.Pytester) -> None:

@@ -120,9 +120,7 @@ def gate(
         OSError: A file cannot be opened.
         ValueError: The tolerance is not a percentage.
     """
-    answer = _native.gate(
-        contents_of(run), contents_of(baseline), tolerance=tolerance, progress=progress
-    )
+    answer = _native.gate(contents_of(run), contents_of(baseline), tolerance=tolerance, progress=progress)
     return from_json(Gate, json.loads(answer))
 
 
@@ -166,9 +164,7 @@ def report(
         OSError: A file cannot be opened or written.
     """
     name, contents = contents_of(recording)
-    page = _native.report(
-        name, contents, title=title or Path(name).name, device=device, progress=progress
-    )
+    page = _native.report(name, contents, title=title or Path(name).name, device=device, progress=progress)
     made = Report(page.decode("utf-8"))
     if path is not None:
         made.save(path)

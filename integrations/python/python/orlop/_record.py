@@ -67,7 +67,7 @@ class record(contextlib.ContextDecorator):
         """
         self.path = None
         self.verdict = None
-        self._target = _of_this_rank(Path(path))
+        self._given = Path(path)
         self._max_entries = max_entries
         self._stacks = stacks
         self._file = file
@@ -126,13 +126,14 @@ class record(contextlib.ContextDecorator):
             return False
         try:
             self._explain(failures[0])
-        except Exception as failure:
+        # The program's own error is the one to raise.
+        except Exception as failure:  # noqa: BLE001
             self._print(f"orlop: no verdict: {failure}")
         return True
 
     def _explain(self, error: BaseException) -> None:
         if self._is_recording:
-            self.path = _write_new(self._target, self.snapshot())
+            self.path = _write_new(_of_this_rank(self._given), self.snapshot())
             self.verdict = _answers.what_if(self.path, quick=True).verdict
             self._print(f"orlop: the memory snapshot is in {self.path}\n{self.verdict}")
         else:
@@ -143,7 +144,8 @@ class record(contextlib.ContextDecorator):
         with contextlib.suppress(OSError, ValueError):
             print(text, file=self._file or sys.stderr, flush=True)
 
-    def __enter__(self) -> record:
+    # typing.Self needs Python 3.11.
+    def __enter__(self) -> record:  # noqa: PYI034
         self.start()
         return self
 
@@ -161,9 +163,7 @@ class record(contextlib.ContextDecorator):
 
     def _recreate_cm(self) -> record:
         # Each call of a decorated function is a recording of its own.
-        return record(
-            self._target, max_entries=self._max_entries, stacks=self._stacks, file=self._file
-        )
+        return record(self._given, max_entries=self._max_entries, stacks=self._stacks, file=self._file)
 
 
 def _torch_with_cuda() -> Any:

@@ -72,9 +72,7 @@ def _frame(rows: list[dict[str, Any]], kind: type, drop: str = "") -> pandas.Dat
 
 
 def _row(device: int | str | None, value: Any) -> dict[str, Any]:
-    return {"device": device} | {
-        each.name: getattr(value, each.name) for each in dataclasses.fields(value)
-    }
+    return {"device": device} | {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
 
 
 @dataclass(frozen=True)
