@@ -1,7 +1,7 @@
 //! The questions: each function returns its answer as JSON, except for the page.
 
 use crate::error::AnswerError;
-use crate::recording::{self, Completeness, Contents, Source};
+use crate::recording::{self, Completeness, Contents, Source, name_in_commands, name_in_errors};
 use crate::task::{self, Stage, TaskProgress};
 use orlop_lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop_lab::compare::{Diff, Gate, SiteMatching, Tolerance};
@@ -17,6 +17,9 @@ use std::borrow::Cow;
 /// The maximum number of events of a device that is replayed with all settings for its verdict alone, which
 /// takes about two seconds.
 const MAX_SWEPT_EVENTS: usize = 50_000;
+
+/// The name of a recording, and its contents.
+type NamedContents = (Option<String>, Contents);
 
 /// The answer about a device.
 #[derive(Serialize)]
@@ -72,7 +75,7 @@ impl SweepOptions {
 #[pyo3(signature = (name, contents, *, depth, top, progress = None))]
 pub(crate) fn describe(
     py: Python<'_>,
-    name: String,
+    name: Option<String>,
     contents: Contents,
     depth: usize,
     top: usize,
@@ -88,7 +91,7 @@ pub(crate) fn describe(
             let recorded = history.devices.iter().find(|recorded| recorded.device == device.device);
             let short = recorded.filter(|recorded| recorded.events.len() <= MAX_SWEPT_EVENTS);
             let sweep = short.map(|recorded| SweepOptions::QUICK.run(&history, recorded)).transpose()?;
-            let verdict = RunVerdict::of(&device, sweep.as_ref(), &name);
+            let verdict = RunVerdict::of(&device, sweep.as_ref(), name_in_commands(name.as_deref()));
             devices.push(DeviceAnswer { verdict, answer: device });
             progress.advance(1)?;
         }
@@ -103,7 +106,7 @@ pub(crate) fn describe(
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn what_if(
     py: Python<'_>,
-    name: String,
+    name: Option<String>,
     contents: Contents,
     memory: Option<u64>,
     torch: Option<String>,
@@ -114,10 +117,10 @@ pub(crate) fn what_if(
     let options = SweepOptions { memory, torch, device, is_quick: quick };
     task::run(py, progress, move |progress| {
         let history = recording::history(Source { name: name.clone(), contents }, progress)?;
-        let answers: Vec<DeviceAnswer<Sweep>> = sweeps(&name, &history, &options, progress)?
+        let answers: Vec<DeviceAnswer<Sweep>> = sweeps(name.as_deref(), &history, &options, progress)?
             .into_iter()
             .map(|(info, report)| {
-                let verdict = RunVerdict::of(&info, Some(&report), &name);
+                let verdict = RunVerdict::of(&info, Some(&report), name_in_commands(name.as_deref()));
                 DeviceAnswer { verdict, answer: Sweep { device: info.device, report } }
             })
             .collect();
@@ -129,7 +132,7 @@ pub(crate) fn what_if(
 #[pyo3(signature = (name, contents, *, title, device = None, progress = None))]
 pub(crate) fn report(
     py: Python<'_>,
-    name: String,
+    name: Option<String>,
     contents: Contents,
     title: String,
     device: Option<u32>,
@@ -138,14 +141,14 @@ pub(crate) fn report(
     task::run(py, progress, move |progress| {
         let history = recording::history(Source { name: name.clone(), contents }, progress)?;
         let options = SweepOptions { device, ..SweepOptions::QUICK };
-        let sweeps = sweeps(&name, &history, &options, progress)?;
+        let sweeps = sweeps(name.as_deref(), &history, &options, progress)?;
         let rows: Vec<ReportRow> = sweeps.iter().flat_map(|(_, report)| ReportRow::of(report)).collect();
         let verdict = |(info, report): &(DeviceInfo, WhatIfReport)| DeviceVerdict {
             device: info.device,
-            verdict: RunVerdict::of(info, Some(report), &name),
+            verdict: RunVerdict::of(info, Some(report), name_in_commands(name.as_deref())),
         };
         let verdicts: Vec<DeviceVerdict> = sweeps.iter().map(verdict).collect();
-        let mut data = ReportData::new(&history).title(&title).source(&name);
+        let mut data = ReportData::new(&history).title(&title).source(name.as_deref().unwrap_or_default());
         data = data.what_if(&rows).verdicts(&verdicts);
         if let Some(device) = device {
             data = data.device(device);
@@ -158,7 +161,7 @@ pub(crate) fn report(
 
 /// Tries other settings on the devices, the most urgent first.
 fn sweeps(
-    name: &str,
+    name: Option<&str>,
     history: &History,
     options: &SweepOptions,
     progress: &TaskProgress,
@@ -167,7 +170,7 @@ fn sweeps(
     infos.retain(|info| options.device.is_none_or(|device| info.device == device));
     if infos.is_empty() {
         let reason = "nothing was recorded on this device".to_owned();
-        return Err(AnswerError::NoAnswer { name: name.to_owned(), reason });
+        return Err(AnswerError::NoAnswer { name: name_in_errors(name.map(str::to_owned)), reason });
     }
     most_urgent_first(&mut infos);
     progress.begin(Stage::Computing, infos.len() as u64);
@@ -186,8 +189,8 @@ fn sweeps(
 #[pyo3(signature = (before, after, *, depth, lines, progress = None))]
 pub(crate) fn diff(
     py: Python<'_>,
-    before: (String, Contents),
-    after: (String, Contents),
+    before: NamedContents,
+    after: NamedContents,
     depth: usize,
     lines: bool,
     progress: Option<&Bound<'_, PyAny>>,
@@ -206,8 +209,8 @@ pub(crate) fn diff(
 #[pyo3(signature = (run, baseline, *, tolerance, progress = None))]
 pub(crate) fn gate(
     py: Python<'_>,
-    run: (String, Contents),
-    baseline: (String, Contents),
+    run: NamedContents,
+    baseline: NamedContents,
     tolerance: String,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
@@ -228,14 +231,13 @@ pub(crate) fn gate(
 #[pyo3(signature = (name, contents, *, depth, progress = None))]
 pub(crate) fn profile(
     py: Python<'_>,
-    name: String,
+    name: Option<String>,
     contents: Contents,
     depth: usize,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     task::run(py, progress, move |progress| {
-        let profile =
-            recording::profile(Source { name, contents }, depth, Completeness::Whole, progress)?;
+        let profile = recording::profile(Source { name, contents }, depth, Completeness::Whole, progress)?;
         Ok(serde_json::to_string_pretty(&profile)? + "\n")
     })
 }

@@ -26,15 +26,26 @@ pub(crate) enum Contents {
     File(PathBuf),
 }
 
-/// A recording, and its name in sentences.
+/// A recording, and the name of its file; `None` if it is in memory.
 pub(crate) struct Source {
-    pub(crate) name: String,
+    pub(crate) name: Option<String>,
     pub(crate) contents: Contents,
+}
+
+/// Returns the name of a recording in commands.
+pub(crate) fn name_in_commands(name: Option<&str>) -> &str {
+    name.unwrap_or("FILE")
+}
+
+/// Returns the name of a recording in errors.
+pub(crate) fn name_in_errors(name: Option<String>) -> String {
+    name.unwrap_or_else(|| "the recording".to_owned())
 }
 
 /// Reads a recording that has at least one device.
 pub(crate) fn history(source: Source, progress: &TaskProgress) -> Result<History, AnswerError> {
     let Source { name, contents } = source;
+    let name = name_in_errors(name);
     let history = parse(&name, open(contents, progress)?)?;
     progress.advance(0)?;
     if history.devices.is_empty() {
@@ -61,6 +72,7 @@ pub(crate) fn profile(
     progress: &TaskProgress,
 ) -> Result<Profile, AnswerError> {
     let Source { name, contents } = source;
+    let name = name_in_errors(name);
     let no_answer = |reason: String| AnswerError::NoAnswer { name: name.clone(), reason };
     let mut input = open(contents, progress)?;
     let mut head = Vec::new();
@@ -97,9 +109,7 @@ fn require_complete(name: &str, history: &History) -> Result<(), AnswerError> {
         matches!(warning, HistoryWarning::CutOff { .. } | HistoryWarning::Damaged { .. })
     };
     match history.warnings.iter().find(is_incomplete) {
-        Some(warning) => {
-            Err(AnswerError::NoAnswer { name: name.to_owned(), reason: warning.to_string() })
-        }
+        Some(warning) => Err(AnswerError::NoAnswer { name: name.to_owned(), reason: warning.to_string() }),
         None => Ok(()),
     }
 }

@@ -164,7 +164,9 @@ def report(
         OSError: A file cannot be opened or written.
     """
     name, contents = contents_of(recording)
-    page = _native.report(name, contents, title=title or Path(name).name, device=device, progress=progress)
+    page = _native.report(
+        name, contents, title=title or Path(name or "recording").name, device=device, progress=progress
+    )
     made = Report(page.decode("utf-8"))
     if path is not None:
         made.save(path)

@@ -40,25 +40,23 @@ RecordingSource: TypeAlias = (
 The list of segments that ``torch.cuda.memory_snapshot()`` returns is also accepted.
 """
 
-UNNAMED = "the recording"
 
-
-def contents_of(source: RecordingSource) -> tuple[str, bytes | Path]:
-    """Returns the name of a recording in sentences, and its contents or its file."""
+def contents_of(source: RecordingSource) -> tuple[str | None, bytes | Path]:
+    """Returns the name of a recording's file, if there is one, and its contents or its file."""
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         return str(path), path
     if isinstance(source, bytes):
-        return UNNAMED, source
+        return None, source
     if isinstance(source, (bytearray, memoryview)):
-        return UNNAMED, bytes(source)
+        return None, bytes(source)
     if isinstance(source, (dict, list)):
-        return UNNAMED, pickle.dumps(source)
+        return None, pickle.dumps(source)
     if hasattr(source, "read"):
         data = source.read()
         name = getattr(source, "name", None)
         contents = data.encode() if isinstance(data, str) else bytes(data)
-        return name if isinstance(name, str) else UNNAMED, contents
+        return name if isinstance(name, str) else None, contents
     raise TypeError(
         "a recording is a path, bytes, an open file, or what torch.cuda.memory._snapshot() returns, "
         f"not {type(source).__name__}"

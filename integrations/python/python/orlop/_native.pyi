@@ -16,7 +16,7 @@ class InternalError(OrlopError):
 
 def run_program(arguments: Sequence[str], interpreter: str) -> int: ...
 def describe(
-    name: str,
+    name: str | None,
     contents: bytes | Path,
     *,
     depth: int,
@@ -24,7 +24,7 @@ def describe(
     progress: Progress | None = None,
 ) -> str: ...
 def what_if(
-    name: str,
+    name: str | None,
     contents: bytes | Path,
     *,
     memory: int | None = None,
@@ -34,7 +34,7 @@ def what_if(
     progress: Progress | None = None,
 ) -> str: ...
 def report(
-    name: str,
+    name: str | None,
     contents: bytes | Path,
     *,
     title: str,
@@ -42,19 +42,21 @@ def report(
     progress: Progress | None = None,
 ) -> bytes: ...
 def diff(
-    before: tuple[str, bytes | Path],
-    after: tuple[str, bytes | Path],
+    before: tuple[str | None, bytes | Path],
+    after: tuple[str | None, bytes | Path],
     *,
     depth: int,
     lines: bool,
     progress: Progress | None = None,
 ) -> str: ...
 def gate(
-    run: tuple[str, bytes | Path],
-    baseline: tuple[str, bytes | Path],
+    run: tuple[str | None, bytes | Path],
+    baseline: tuple[str | None, bytes | Path],
     *,
     tolerance: str,
     progress: Progress | None = None,
 ) -> str: ...
-def profile(name: str, contents: bytes | Path, *, depth: int, progress: Progress | None = None) -> str: ...
+def profile(
+    name: str | None, contents: bytes | Path, *, depth: int, progress: Progress | None = None
+) -> str: ...
 def why_oom(text: str) -> str: ...
