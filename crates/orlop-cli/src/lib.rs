@@ -7,6 +7,7 @@
 
 mod allocators;
 mod arguments;
+mod categories;
 mod convert;
 mod diff;
 mod gate;
@@ -32,7 +33,9 @@ mod what_if;
 mod why_oom;
 
 use self::arguments::{Arguments, Command, SnapshotCommand, TraceCommand};
+pub use self::histories::devices;
 pub use self::isolated::ProgramCommand;
+pub use self::report::page;
 use clap::Parser;
 use std::ffi::OsString;
 

@@ -3,7 +3,7 @@
 use crate::arguments::SnapshotInfoArguments;
 use crate::output::Failures;
 use crate::table::{self, bytes, count, counted, duration, percent, plain};
-use crate::{histories, output};
+use crate::{categories, histories, output};
 use orlop::lab::analyze::{
     BlockUsage, DeviceInfo, Fragmentation, InstantInfo, LiveMemory, OutOfMemoryReport, RefusalCount,
     ReleaseMethod, ReleaseOption, SegmentsInfo, SiteNaming, SnapshotInfo, UsageRanking,
@@ -147,6 +147,7 @@ fn device_text(text: &mut String, device: &DeviceInfo, width: Option<u16>) {
         "live at end",
         format!("{}, {}", bytes(device.end.live.bytes), counted(device.end.live.blocks, "block")),
     );
+    categories::text(text, &device.categories, inner_width(width));
     for (when, instant) in [("at the peak", peak), ("at the end", &device.end)] {
         instant_text(text, when, instant, width);
     }

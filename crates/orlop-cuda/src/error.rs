@@ -138,6 +138,12 @@ pub(crate) fn failure(call: &'static str, code: i32, name: &'static str) -> Driv
     DriverFailure { call, code, name }
 }
 
+/// Returns `true` if a call can have failed because of the context that was current: there was none, or it is
+/// lost.
+pub(crate) fn can_be_of_the_context(failure: DriverFailure) -> bool {
+    failure.code == abi::INVALID_CONTEXT || meaning(failure.code) == Meaning::Lost
+}
+
 /// The meaning of a result code for a user of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {

@@ -4,7 +4,7 @@
 //! secret no collisions can be searched for. Every field has a type tag and a length, so that no two lists of
 //! fields have the same bytes. Processes with the same secret compute the same keys.
 
-use siphasher::sip128::SipHasher24;
+use crate::sip::SipState;
 
 /// The secret key of the hashes. Pools that exchange keys have the same.
 pub type ChainSecret = [u8; 16];
@@ -79,6 +79,11 @@ enum FieldTag {
     MediaDigest,
 }
 
+/// The tag and the length of a field in one word; lengths are below 2^56.
+fn tag_word(tag: FieldTag, bytes: usize) -> u64 {
+    ((bytes as u64) << 8) | tag as u64
+}
+
 /// The bytes of tagged fields, which are hashed at once.
 #[derive(Debug, Clone, Default)]
 struct Fields(Vec<u8>);
@@ -89,8 +94,7 @@ impl Fields {
     }
 
     fn tag(&mut self, tag: FieldTag, bytes: usize) {
-        // The tag and the length in one word; lengths are below 2^56.
-        self.0.extend_from_slice(&(((bytes as u64) << 8) | tag as u64).to_le_bytes());
+        self.0.extend_from_slice(&tag_word(tag, bytes).to_le_bytes());
     }
 
     fn field(&mut self, tag: FieldTag, bytes: &[u8]) {
@@ -100,41 +104,68 @@ impl Fields {
 
     fn tokens(&mut self, tokens: &[u32]) {
         self.tag(FieldTag::Tokens, tokens.len() * 4);
-        let mut chunks = tokens.chunks_exact(16);
-        for chunk in &mut chunks {
-            let mut bytes = [0_u8; 64];
-            for (place, token) in bytes.chunks_exact_mut(4).zip(chunk) {
-                place.copy_from_slice(&token.to_le_bytes());
-            }
-            self.0.extend_from_slice(&bytes);
-        }
-        for token in chunks.remainder() {
-            self.0.extend_from_slice(&token.to_le_bytes());
-        }
+        tokens.iter().for_each(|token| self.0.extend_from_slice(&token.to_le_bytes()));
     }
 
     fn hash(&self, secret: &ChainSecret) -> u128 {
-        SipHasher24::new_with_key(secret).hash(&self.0).as_u128()
+        SipState::new(secret).bytes(&self.0)
     }
+}
+
+/// Returns the hash of a unit without media: of the same bytes as its fields.
+fn hash_tokens(mut sip: SipState, parent: u128, tokens: &[u32]) -> u128 {
+    let (pairs, rest) = tokens.as_chunks::<2>();
+    let [low, high] = [parent & u128::from(u64::MAX), parent >> 64].map(|half| half as u64);
+    sip.word(low);
+    sip.word(high);
+    sip.word(tag_word(FieldTag::Tokens, tokens.len() * 4));
+    for &[first, second] in pairs {
+        sip.word(u64::from(second) << 32 | u64::from(first));
+    }
+    sip.finish(rest.first().copied().map_or(0, u64::from), 24 + tokens.len() * 4)
+}
+
+/// What keys depend on besides a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeySettings {
+    pub(crate) secret: ChainSecret,
+    /// Tokens of a match unit.
+    pub(crate) unit: u32,
+    /// A text that differs between geometries.
+    pub(crate) geometry: Box<str>,
+    /// Whether tokens are compared besides their hashes.
+    pub(crate) keeps_tokens: bool,
+}
+
+/// Complete units of a chain: their hashes, and their tokens if these are compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prefix<'a> {
+    pub(crate) hashes: &'a [u128],
+    pub(crate) tokens: Option<&'a [u32]>,
 }
 
 /// The hashes of one sequence's match units, as far as its tokens are known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Chain {
-    secret: ChainSecret,
+    /// The state after the secret.
+    sip: SipState,
     unit: u32,
     seed: u128,
     media: Vec<MediaSpan>,
     hashes: Vec<u128>,
     /// Tokens after the last complete unit.
     tail: Vec<u32>,
+    /// The tokens of the complete units, if they are kept for comparison.
+    tokens: Option<Vec<u32>>,
     /// Scratch memory for the fields of a unit.
     unit_fields: Fields,
 }
 
 impl Chain {
-    /// Starts a chain without tokens. `geometry` is a text that differs between geometries.
-    pub(crate) fn new(secret: &ChainSecret, unit: u32, geometry: &str, fields: &ChainFields<'_>) -> Self {
+    /// Starts a chain without tokens.
+    pub(crate) fn new(settings: &KeySettings, fields: &ChainFields<'_>) -> Self {
+        let KeySettings { secret, unit, geometry, keeps_tokens } = settings;
+        let (unit, keeps_tokens) = (*unit, *keeps_tokens);
         let mut start = Fields::default();
         start.field(FieldTag::Geometry, geometry.as_bytes());
         match fields.tenant {
@@ -149,7 +180,9 @@ impl Chain {
         }
         start.field(FieldTag::Salt, fields.salt);
         let (media, seed) = (fields.media.to_vec(), start.hash(secret));
-        Self { secret: *secret, unit, seed, media, hashes: Vec::new(), tail: Vec::new(), unit_fields: start }
+        let sip = SipState::new(secret);
+        let (hashes, tail, tokens) = (Vec::new(), Vec::new(), keeps_tokens.then(Vec::new));
+        Self { sip, unit, seed, media, hashes, tail, tokens, unit_fields: start }
     }
 
     /// Appends known tokens.
@@ -174,21 +207,29 @@ impl Chain {
     }
 
     fn push_unit(&mut self, tokens: &[u32]) {
+        if let Some(kept) = &mut self.tokens {
+            kept.extend_from_slice(tokens);
+        }
         let parent = self.hashes.last().copied().unwrap_or(self.seed);
+        let start = self.hashes.len() as u64 * u64::from(self.unit);
+        let end = start + u64::from(self.unit);
+        let is_inside = |span: &&MediaSpan| {
+            u64::from(span.position) < end && u64::from(span.position) + u64::from(span.tokens) > start
+        };
+        let mut media = self.media.iter().filter(is_inside).peekable();
+        if media.peek().is_none() {
+            self.hashes.push(hash_tokens(self.sip, parent, tokens));
+            return;
+        }
         self.unit_fields.clear();
         // The key before has a fixed length and needs no tag.
         self.unit_fields.0.extend_from_slice(&parent.to_le_bytes());
         self.unit_fields.tokens(tokens);
-        let start = self.hashes.len() as u64 * u64::from(self.unit);
-        let end = start + u64::from(self.unit);
-        for span in &self.media {
-            let first = u64::from(span.position);
-            if first < end && first + u64::from(span.tokens) > start {
-                self.unit_fields.field(FieldTag::MediaPosition, &first.to_le_bytes());
-                self.unit_fields.field(FieldTag::MediaDigest, &span.digest);
-            }
+        for span in media {
+            self.unit_fields.field(FieldTag::MediaPosition, &u64::from(span.position).to_le_bytes());
+            self.unit_fields.field(FieldTag::MediaDigest, &span.digest);
         }
-        self.hashes.push(self.unit_fields.hash(&self.secret));
+        self.hashes.push(self.sip.bytes(&self.unit_fields.0));
     }
 
     /// Forgets the tokens from `len` on. Returns `false` if `len` is inside a hashed unit, whose tokens are
@@ -201,6 +242,9 @@ impl Chain {
             return true;
         }
         self.hashes.truncate((len / self.unit) as usize);
+        if let Some(kept) = &mut self.tokens {
+            kept.truncate(self.hashes.len() * self.unit as usize);
+        }
         self.tail.clear();
         len.is_multiple_of(self.unit)
     }
@@ -208,6 +252,21 @@ impl Chain {
     /// Returns the hashes of the complete units.
     pub(crate) fn hashes(&self) -> &[u128] {
         &self.hashes
+    }
+
+    /// Returns the first `units` complete units, of which there are enough.
+    pub(crate) fn prefix(&self, units: usize) -> Prefix<'_> {
+        let tokens = self.tokens.as_deref().map(|tokens| &tokens[..units * self.unit as usize]);
+        Prefix { hashes: &self.hashes[..units], tokens }
+    }
+
+    /// Returns all complete units.
+    pub(crate) fn units(&self) -> Prefix<'_> {
+        self.prefix(self.hashes.len())
+    }
+
+    pub(crate) fn into_hashes(self) -> Vec<u128> {
+        self.hashes
     }
 
     /// Returns the number of known tokens.
@@ -232,9 +291,13 @@ mod tests {
     }
 
     fn hashes_with(secret: &ChainSecret, fields: &ChainFields<'_>, tokens: &[u32]) -> Vec<u128> {
-        let mut chain = Chain::new(secret, 16, "geometry", fields);
+        let mut chain = Chain::new(&settings(secret), fields);
         chain.push(tokens);
         chain.hashes().to_vec()
+    }
+
+    fn settings(secret: &ChainSecret) -> KeySettings {
+        KeySettings { secret: *secret, unit: 16, geometry: "geometry".into(), keeps_tokens: true }
     }
 
     fn tokens(count: u32) -> Vec<u32> {
@@ -298,17 +361,28 @@ mod tests {
     }
 
     #[test]
+    fn tokens_without_media_are_hashed_as_their_fields() {
+        for count in [1, 2, 7, 16, 33] {
+            let (parent, tokens) = (0x1234_5678_9abc_def0_0fed_cba9_8765_4321_u128, tokens(count));
+            let mut fields = Fields(parent.to_le_bytes().to_vec());
+            fields.tokens(&tokens);
+            assert_eq!(hash_tokens(SipState::new(&[7; 16]), parent, &tokens), fields.hash(&[7; 16]));
+        }
+    }
+
+    #[test]
     fn pieces_and_the_whole_have_the_same_hashes() {
         let fields = ChainFields::new(Tenant::Shared, "w", "bf16");
         let all = tokens(100);
         for piece in [1, 3, 16, 17, 40] {
-            let mut chain = Chain::new(&[7; 16], 16, "geometry", &fields);
+            let mut chain = Chain::new(&settings(&[7; 16]), &fields);
             all.chunks(piece).for_each(|tokens| chain.push(tokens));
             assert_eq!(chain.hashes(), hashes(&fields, &all));
             assert_eq!(chain.known(), 100);
             assert!(chain.truncate(97));
             assert!(!chain.truncate(90));
             assert_eq!(chain.known(), 80);
+            assert_eq!(chain.units().tokens, Some(&all[..80]));
             chain.push(&all[80..]);
             assert_eq!(chain.hashes(), hashes(&fields, &all));
         }

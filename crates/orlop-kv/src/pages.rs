@@ -160,14 +160,20 @@ impl LargePages {
 
     /// Returns `true` if a page of this class may be taken from a large page without a live page: the need
     /// for the class, of which the page is part, counts on one, or one is to spare.
-    pub(crate) fn may_occupy(&self, class: u32, needs: &[u64]) -> bool {
+    fn may_occupy(&self, class: u32, needs: &[u64]) -> bool {
         needs[class as usize] > self.classes[class as usize].slack || self.shortage(needs).spare() > 0
     }
 
     /// Takes a page for `owner`, without evicting: from a large page of the owner, from an empty one, from
-    /// one of another owner. The page is live.
-    pub(crate) fn take(&mut self, class: u32, owner: u32, may_occupy: bool) -> Option<u32> {
-        let own = self.usable_in(self.list(owner, class), may_occupy);
+    /// one of another owner. The page is live. `needs` as for [`Self::may_occupy`].
+    pub(crate) fn take(&mut self, class: u32, owner: u32, needs: &[u64]) -> Option<u32> {
+        let list = self.list(owner, class);
+        let head = self.heads[list];
+        if head != NULL && self.large[head as usize].live > 0 {
+            return Some(self.take_from(head));
+        }
+        let may_occupy = self.may_occupy(class, needs);
+        let own = self.usable_in(list, may_occupy);
         let large = match own {
             Some(own) => own,
             None if may_occupy && !self.empty.is_empty() => self.divide(class, owner)?,

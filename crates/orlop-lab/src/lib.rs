@@ -6,6 +6,7 @@
 //! | what happened, which setting helps, what to do next? | [`verdict`] |
 //! | what does the message of a failed request mean? | [`oom_message`] |
 //! | where is memory used, what does fragmentation cost, why did a request fail? | [`analyze`] |
+//! | what is the memory: parameters, gradients, activations? | [`category`] |
 //! | what would an allocator have done with the same requests? | [`simulate`] |
 //! | which settings would have been better, and what would have fitted? | [`what_if`] |
 //! | what grew between two runs, and is it more than allowed? | [`compare`] |
@@ -36,6 +37,7 @@
 struct Readme;
 
 pub mod analyze;
+pub mod category;
 pub mod compare;
 pub mod cpu_bench;
 mod error;

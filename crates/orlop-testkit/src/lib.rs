@@ -19,6 +19,7 @@
 //! | `stepping` | counts the locked instructions of a path, by single steps |
 //! | [`recording_mock`] | an adaptor that records its calls |
 //! | [`bfc`] | a reference implementation of TensorFlow's BFC |
+//! | [`subscriber`] | a subscriber of traces that is a closure |
 //! | [`views`] | programs of views, with PyTorch's results |
 //! | [`golden`] | readers for the reference data in `testdata/` |
 //! | [`torch`] | programs of PyTorch's caching allocator, with its results |
@@ -72,6 +73,7 @@ pub mod queued_device;
 pub mod recording_mock;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod stepping;
+pub mod subscriber;
 pub mod suite;
 pub mod torch;
 pub mod views;

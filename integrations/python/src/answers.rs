@@ -6,7 +6,6 @@ use crate::task::{self, Stage, TaskProgress};
 use orlop_lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop_lab::compare::{Diff, Gate, SiteMatching, Tolerance};
 use orlop_lab::oom_message::OutOfMemoryMessage;
-use orlop_lab::report::{DeviceVerdict, ReportData, ReportRow};
 use orlop_lab::verdict::{RunVerdict, most_urgent_first};
 use orlop_lab::what_if::{WhatIf, WhatIfReport};
 use orlop_trace::history::{DeviceHistory, History, Workload};
@@ -54,7 +53,7 @@ struct SweepOptions {
 }
 
 impl SweepOptions {
-    /// The fastest sweep of all devices.
+    /// The fastest sweep.
     const QUICK: Self = Self { memory: None, torch: None, device: None, is_quick: true };
 
     fn run(&self, history: &History, device: &DeviceHistory) -> Result<WhatIfReport, AnswerError> {
@@ -140,21 +139,10 @@ pub(crate) fn report(
 ) -> PyResult<Cow<'static, [u8]>> {
     task::run(py, progress, move |progress| {
         let history = recording::history(Source { name: name.clone(), contents }, progress)?;
-        let options = SweepOptions { device, ..SweepOptions::QUICK };
-        let sweeps = sweeps(name.as_deref(), &history, &options, progress)?;
-        let rows: Vec<ReportRow> = sweeps.iter().flat_map(|(_, report)| ReportRow::of(report)).collect();
-        let verdict = |(info, report): &(DeviceInfo, WhatIfReport)| DeviceVerdict {
-            device: info.device,
-            verdict: RunVerdict::of(info, Some(report), name_in_commands(name.as_deref())),
-        };
-        let verdicts: Vec<DeviceVerdict> = sweeps.iter().map(verdict).collect();
-        let mut data = ReportData::new(&history).title(&title).source(name.as_deref().unwrap_or_default());
-        data = data.what_if(&rows).verdicts(&verdicts);
-        if let Some(device) = device {
-            data = data.device(device);
-        }
-        let mut page = Vec::new();
-        data.write(&mut page)?;
+        progress.begin(Stage::Computing, 1);
+        let source = name_in_commands(name.as_deref());
+        let (page, _) = orlop_cli::page(&history, &title, source, device)?;
+        progress.advance(1)?;
         Ok(Cow::Owned(page))
     })
 }
@@ -167,7 +155,7 @@ fn sweeps(
     progress: &TaskProgress,
 ) -> Result<Vec<(DeviceInfo, WhatIfReport)>, AnswerError> {
     let mut infos = SnapshotInfo::of(history, SiteNaming::default()).devices;
-    infos.retain(|info| options.device.is_none_or(|device| info.device == device));
+    infos.retain(|info| orlop_cli::devices(history, options.device).any(|shown| shown.device == info.device));
     if infos.is_empty() {
         let reason = "nothing was recorded on this device".to_owned();
         return Err(AnswerError::NoAnswer { name: name_in_errors(name.map(str::to_owned)), reason });

@@ -52,7 +52,7 @@ impl From<AnswerError> for PyErr {
         match error {
             AnswerError::Open { path, error } => match error.raw_os_error() {
                 // Python finds the class for the number: FileNotFoundError and others.
-                Some(number) => PyOSError::new_err((number, reason(&error), path)),
+                Some(number) => PyOSError::new_err((number, reason(&error), path.into_os_string())),
                 None => PyOSError::new_err(text),
             },
             AnswerError::Option { .. } => PyValueError::new_err(text),

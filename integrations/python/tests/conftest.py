@@ -33,6 +33,7 @@ class StandInCuda:
 
     def __init__(self) -> None:
         self.is_available = lambda: True
+        self.is_initialized = lambda: bool(self.calls)
         self.memory = self
         self.history: dict[str, Any] | None = None
         self.calls: list[dict[str, Any]] = []
@@ -47,6 +48,7 @@ class StandInCuda:
         return snapshot_in(FAILED)
 
     def _cuda_isHistoryEnabled(self) -> bool:
+        assert self.calls, "PyTorch crashes before CUDA is initialized"
         return self.history is not None
 
     def _cuda_attach_out_of_memory_observer(self, observer: Any) -> None:

@@ -79,12 +79,12 @@ def test_diff_and_gate_name_what_grew(tmp_path: Path) -> None:
     assert orlop.gate(COMPLETE, baseline, tolerance="50%").passed
 
 
-def test_a_report_is_a_page(tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    page = orlop.report(FAILED, path, title="a < b")
-    assert path.read_text(encoding="utf-8") == page.html
+def test_a_report_is_the_page_of_the_program(tmp_path: Path) -> None:
+    made, expected = tmp_path / "made.html", tmp_path / "expected.html"
+    page = orlop.report(FAILED, made, title="a < b")
+    program("report", FAILED, "--title", "a < b", "-o", expected)
+    assert page.html == made.read_text(encoding="utf-8") == expected.read_text(encoding="utf-8")
     assert page.html.startswith("<!doctype html>") and "<title>a &lt; b</title>" in page.html
-    assert "expandable_segments:True" in page.html
     frame = page._repr_html_()
     assert frame.startswith("<iframe") and frame.count("<") == 2, "the page is escaped"
 
@@ -98,9 +98,9 @@ def test_tables_have_a_row_for_each_entry() -> None:
     sites = orlop.describe(FAILED).to_pandas()
     assert list(sites.columns) == ["device", "name", "bytes", "blocks", "share"]
     assert (sites["bytes"] > 0).all()
-    other = FAILED.with_name("gpt2-train.default.pickle.gz")
-    diff = orlop.diff(COMPLETE, other).to_pandas()
-    assert diff["is_new"].any() and diff["peak"].iloc[0] > 0
+    other = FAILED.with_name("gpt2-train.limit1.pickle.gz")
+    diff = orlop.diff(FAILED, other).to_pandas()
+    assert diff["is_new"].any() and diff["is_gone"].any() and diff["peak"].iloc[0] > 0
     gate = orlop.gate(COMPLETE, EXPANDABLE).to_pandas()
     assert list(gate["metric"]) == ["peak_live", "peak_reserved", "allocations"]
     message = "RuntimeError: CUDA error: out of memory"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -83,11 +82,10 @@ def test_a_child_of_a_fork_answers_too() -> None:
     assert done.returncode == 7
 
 
-def test_the_module_is_typed() -> None:
-    if shutil.which("mypy", path=os.pathsep.join([str(PROGRAM.parent), os.environ["PATH"]])) is None:
-        pytest.skip("no mypy")
+def test_the_module_is_typed(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
     script = "import orlop\nreveal_type(orlop.what_if('x').devices[0].advice)\n"
     command = [sys.executable, "-m", "mypy", "--strict", "-c", script]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "orlop._results.Advice | None" in done.stdout

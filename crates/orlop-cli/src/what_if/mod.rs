@@ -10,7 +10,7 @@ use crate::{histories, output, table};
 use orlop::lab::analyze::{DeviceInfo, OutOfMemoryReport, SiteNaming, SnapshotInfo};
 use orlop::lab::simulate::{MAX_STREAMS, SimulationOutcome};
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
-use orlop::lab::what_if::{WhatIf, WhatIfReport};
+use orlop::lab::what_if::{AdviceReason, UnreliableReplay, WhatIf, WhatIfReport};
 use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
 use serde::Serialize;
@@ -65,10 +65,17 @@ pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Failures> {
         return Err(format!("{}: nothing was recorded{on}", arguments.file.display()).into());
     }
     if arguments.json {
-        return output::print_json(&entries);
+        output::print_json(&entries)?;
+    } else {
+        let texts: Vec<String> = entries.iter().map(|entry| text::of(arguments, entry)).collect();
+        output::print(&texts.join("\n"))?;
     }
-    let texts: Vec<String> = entries.iter().map(|entry| text::of(arguments, entry)).collect();
-    output::print(&texts.join("\n"))
+    // The verdict says how to record a run; a script needs to know that there was none.
+    let no_history = AdviceReason::Withheld(UnreliableReplay::NoHistory);
+    if entries.iter().all(|entry| entry.report.reason == no_history) {
+        return Err(format!("{}: no allocations were recorded", arguments.file.display()).into());
+    }
+    Ok(())
 }
 
 fn entry(

@@ -17,6 +17,8 @@ pub(crate) const SUCCESS: i32 = 0;
 pub(crate) const OUT_OF_MEMORY: i32 = 2;
 /// `CUDA_ERROR_NO_DEVICE`.
 pub(crate) const NO_DEVICE: i32 = 100;
+/// `CUDA_ERROR_INVALID_CONTEXT`.
+pub(crate) const INVALID_CONTEXT: i32 = 201;
 /// `CUDA_ERROR_NOT_READY`.
 pub(crate) const NOT_READY: i32 = 600;
 

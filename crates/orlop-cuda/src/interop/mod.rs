@@ -5,11 +5,13 @@
 //! | `buffer` | owned elements in device memory |
 //! | `slices` | blocks as cudarc's device memory |
 //! | `foreign` | device memory of other code as blocks |
+//! | `users` | the streams that buffers are used on |
 //! | `value` | plain data as an argument of a kernel |
 
 mod buffer;
 mod foreign;
 mod slices;
+mod users;
 mod value;
 
 pub use self::buffer::{DeviceBuffer, SharedBuffer};

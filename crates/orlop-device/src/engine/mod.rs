@@ -288,6 +288,14 @@ impl<B: DeviceBacking> Engine<B> {
         (chunk.address, chunk.size, chunk.pool)
     }
 
+    /// Returns `true` if a thread may cache a block: it is in a common pool, and its requests are not
+    /// searched for a period.
+    #[inline(always)]
+    pub(crate) fn may_be_cached(&self, block: DeviceBlock) -> bool {
+        let Chunk { pool, stream, .. } = self.chunks[block.0];
+        pool < COMMON && !(self.period.needs_all && pool == LARGE && stream == self.watched_stream)
+    }
+
     /// Unmaps a run of pages. Returns `false` if that failed.
     fn unmap_run(&self, (address, bytes): (usize, usize), page: usize) -> bool {
         // SAFETY: all of it is mapped; the engine is dropped, so there are no blocks; all streams are done.

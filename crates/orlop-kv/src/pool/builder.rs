@@ -6,8 +6,9 @@ use super::step::StepRecord;
 use super::ticket::Tickets;
 use super::{KvPool, StepId};
 use crate::blocks::{Blocks, TenantUse};
+use crate::chain::KeySettings;
 use crate::geometry::{GroupKind, KvGeometry};
-use crate::index::{PrefixIndex, RunGroup};
+use crate::index::{PrefixIndex, RecentHashes, RunGroup};
 use crate::{ChainSecret, KvError, Result};
 use orlop_alloc::{AllocatorRef, Block, Request, Tag};
 use orlop_context::Context;
@@ -60,16 +61,13 @@ impl Default for CheckpointPolicy {
 
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
-    pub(super) unit: u32,
-    pub(super) secret: ChainSecret,
+    pub(super) keys: Arc<KeySettings>,
     pub(super) visibility: Visibility,
     pub(super) checkpoints: CheckpointPolicy,
     pub(super) hits_protect: bool,
     pub(super) lag: u32,
     /// Whether prefixes can be reused at all.
     pub(super) reuses: bool,
-    /// A text that differs between geometries, hashed into every chain.
-    pub(super) fingerprint: Box<str>,
 }
 
 /// The construction of a [`KvPool`].
@@ -78,24 +76,23 @@ pub(super) struct Settings {
 pub struct KvPoolBuilder {
     geometry: KvGeometry,
     bytes: u64,
-    unit: u32,
+    keys: KeySettings,
     events: bool,
     settings: Settings,
 }
 
 impl KvPoolBuilder {
     pub(super) fn new(geometry: KvGeometry) -> Self {
+        let keys = KeySettings { secret: [0; 16], unit: 16, geometry: Box::default(), keeps_tokens: false };
         let settings = Settings {
-            unit: 16,
-            secret: [0; 16],
+            keys: Arc::new(keys.clone()),
             visibility: Visibility::default(),
             checkpoints: CheckpointPolicy::default(),
             hits_protect: false,
             lag: 1,
             reuses: true,
-            fingerprint: Box::default(),
         };
-        Self { geometry, bytes: 0, unit: 16, events: false, settings }
+        Self { geometry, bytes: 0, keys, events: false, settings }
     }
 
     /// Sets the budget in bytes. What does not fill a large page is left out.
@@ -113,14 +110,21 @@ impl KvPoolBuilder {
     /// Sets the tokens of a match unit; 16 by default. It is raised to a multiple of the ratios of compressed
     /// groups. It need not divide a block: a hit that ends inside a block copies it on the first write.
     pub fn match_unit(mut self, tokens: u32) -> Self {
-        self.unit = tokens.max(1);
+        self.keys.unit = tokens.max(1);
         self
     }
 
     /// Sets the secret key of the hashes. Without one the keys are the same in every process, and a tenant
     /// could search for collisions.
     pub fn secret(mut self, secret: ChainSecret) -> Self {
-        self.settings.secret = secret;
+        self.keys.secret = secret;
+        self
+    }
+
+    /// Compares the tokens of prefixes, too, not only their hashes: 4 B of metadata for each cached token.
+    /// Media and the other fields are compared by their hashes in any case.
+    pub fn compare_tokens(mut self, is_on: bool) -> Self {
+        self.keys.keeps_tokens = is_on;
         self
     }
 
@@ -214,7 +218,7 @@ impl KvPoolBuilder {
         let groups = self.geometry.groups();
         let (mut runs, mut tail_groups, mut state_groups, mut reuses) =
             (vec![], vec![], vec![], self.settings.reuses);
-        let mut unit = self.unit;
+        let mut unit = self.keys.unit;
         for (index, group) in groups.iter().enumerate() {
             if self.geometry.parts(index) == 0 {
                 continue;
@@ -239,14 +243,15 @@ impl KvPoolBuilder {
                 GroupKind::Cross => {}
             }
         }
-        self.settings.unit = unit;
+        self.keys.unit = unit;
         self.settings.reuses = reuses && !(runs.is_empty() && tail_groups.is_empty());
-        self.settings.fingerprint = format!("{groups:?}").into();
+        self.keys.geometry = format!("{groups:?}").into();
+        self.settings.keys = Arc::new(self.keys);
         let classes = self.geometry.classes().len();
         let mut blocks = Blocks::new(&self.geometry, count);
-        blocks.tenants.push(TenantUse { live: 0, quota: u64::MAX });
+        blocks.tenants.push(TenantUse::UNLIMITED);
         let mut index = PrefixIndex::new(unit, runs, !tail_groups.is_empty());
-        index.events = self.events.then(Vec::new);
+        index.record_events(self.events, &self.geometry);
         Ok(KvPool {
             geometry: Arc::new(self.geometry),
             settings: self.settings,
@@ -263,7 +268,9 @@ impl KvPoolBuilder {
             in_flight: VecDeque::new(),
             spare_steps: Vec::new(),
             tickets: Tickets::default(),
+            tiers: None,
             counters: Counters::default(),
+            failed_loads: RecentHashes::default(),
             now: 0,
             new_blocks: Vec::new(),
             pages_needed: vec![0; classes],

@@ -10,16 +10,21 @@ mod builder;
 mod capacity;
 mod export;
 mod lengths;
+mod miss;
+mod prefix;
 mod register;
+mod request;
 mod rewind;
 mod sequence;
 mod stats;
 mod step;
 mod ticket;
+mod tiers;
 
-pub use self::admit::{Admission, AdmissionRequest, AdmissionVerdict};
 pub use self::builder::{CheckpointPolicy, KvPoolBuilder, Visibility};
 pub use self::capacity::LengthMix;
+pub use self::prefix::{HashedRequest, PrefixHasher, PrefixPin};
+pub use self::request::{Admission, AdmissionRequest, AdmissionVerdict};
 pub use self::rewind::Truncation;
 pub use self::sequence::Sequence;
 pub use self::stats::{KvStats, MissCause};
@@ -34,7 +39,8 @@ use self::step::StepRecord;
 use self::ticket::Tickets;
 use crate::blocks::Blocks;
 use crate::geometry::{GroupKind, KvGeometry};
-use crate::index::{PrefixIndex, Tail};
+use crate::index::{PrefixIndex, RecentHashes, Tail};
+use crate::tier::KvTiers;
 use crate::{KvError, KvEvent, Result};
 use orlop_alloc::Block;
 use std::collections::{HashMap, VecDeque};
@@ -62,7 +68,10 @@ pub struct KvPool {
     in_flight: VecDeque<StepRecord>,
     spare_steps: Vec<StepRecord>,
     tickets: Tickets,
+    tiers: Option<Box<KvTiers>>,
     counters: Counters,
+    /// Units whose load failed lately.
+    failed_loads: RecentHashes,
     now: u64,
     // Scratch memory, kept so that a step allocates none.
     new_blocks: Vec<NewBlock>,
@@ -92,7 +101,7 @@ impl KvPool {
     /// Returns the tokens of a match unit: hits end on multiples of it.
     #[must_use]
     pub fn match_unit(&self) -> u32 {
-        self.settings.unit
+        self.settings.keys.unit
     }
 
     /// Returns the number of page ids of a group: every id in its tables is below.
@@ -111,7 +120,10 @@ impl KvPool {
 
     /// Takes the events since the last call. Empty unless [`KvPoolBuilder::events`] is on.
     pub fn take_events(&mut self) -> Vec<KvEvent> {
-        self.index.events.as_mut().map(std::mem::take).unwrap_or_default()
+        let Some(mut events) = self.index.take_events() else { return Vec::new() };
+        self.name_demotions(&mut events);
+        self.take_tier_events(&mut events);
+        events
     }
 
     /// Forgets every cached prefix. Sequences keep their blocks.
@@ -133,6 +145,15 @@ impl KvPool {
         self.blocks.tenants[tenant as usize].quota = bytes;
     }
 
+    /// Gives a tenant a share of the cache: when pages are needed, those are evicted first whose tenant has
+    /// the most cached bytes for its weight. All tenants without a weight have one share of weight 1
+    /// together; within a share the order is as without weights. `tenant` as in
+    /// [`Tenant::Named`](crate::Tenant); a weight of 0 counts as 1.
+    pub fn set_weight(&mut self, tenant: &str, weight: u32) {
+        let tenant = self.tenant(crate::Tenant::Named(tenant));
+        self.index.set_weight(tenant, weight);
+    }
+
     /// Returns a tenant's number; for one that is new, that of the shared tenant, which has no quota either.
     fn known_tenant(&self, tenant: crate::Tenant<'_>) -> u32 {
         match tenant {
@@ -151,7 +172,7 @@ impl KvPool {
             return known;
         }
         let index = u32::try_from(self.blocks.tenants.len()).unwrap_or(0);
-        self.blocks.tenants.push(crate::blocks::TenantUse { live: 0, quota: u64::MAX });
+        self.blocks.tenants.push(crate::blocks::TenantUse::UNLIMITED);
         self.tenants.insert(name.into(), index);
         index
     }

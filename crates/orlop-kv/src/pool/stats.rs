@@ -19,12 +19,27 @@ pub enum MissCause {
     NoReuse,
     /// A longer cached prefix was not reused: the request fits only if its blocks can be evicted.
     NoRoom,
+    /// The next unit is cached for another tenant. What a miss may cost limits the search.
+    OtherTenant,
+    /// A load of the next unit has failed, or its lease has ended.
+    FailedLoad,
+    /// Another sequence computes or loads the next unit at this moment: it is not visible yet.
+    Late,
 }
 
 impl MissCause {
     /// All causes.
-    pub const ALL: [Self; 6] =
-        [Self::BelowUnit, Self::NeverSeen, Self::Evicted, Self::NoCheckpoint, Self::NoReuse, Self::NoRoom];
+    pub const ALL: [Self; 9] = [
+        Self::BelowUnit,
+        Self::NeverSeen,
+        Self::Evicted,
+        Self::NoCheckpoint,
+        Self::NoReuse,
+        Self::NoRoom,
+        Self::OtherTenant,
+        Self::FailedLoad,
+        Self::Late,
+    ];
 }
 
 #[derive(Debug, Default)]
@@ -98,7 +113,7 @@ impl KvPool {
         let pages = &self.blocks.pages;
         let large = self.geometry.large_page_bytes();
         let live: u64 = pages.classes().iter().map(|class| class.live * class.bytes).sum();
-        let idle: u64 = pages.classes().iter().map(|class| class.idle * class.bytes).sum();
+        let idle = self.blocks.idle_bytes();
         let total = u64::from(pages.count()) * large;
         let (_, boundaries, units) = self.index.counts();
         KvStats {
@@ -118,6 +133,16 @@ impl KvPool {
             boundaries: boundaries as u64,
             misses: self.counters.misses,
         }
+    }
+
+    /// Returns the bytes of a group's blocks that the index has, those in use included. It walks the blocks.
+    #[must_use]
+    pub fn cached_bytes(&self, group: usize) -> u64 {
+        if group >= self.blocks.group_count() {
+            return 0;
+        }
+        let cached = self.blocks.allocated(group).filter(|(_, record)| record.cached > 0);
+        cached.count() as u64 * self.blocks.block_bytes(group)
     }
 
     /// Returns the bytes of the metadata of blocks and index. It walks the index.

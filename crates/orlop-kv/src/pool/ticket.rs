@@ -137,7 +137,7 @@ impl KvPool {
     }
 
     /// Refuses what must not run beside a step.
-    fn check_settled(&self, step: StepId) -> Result<()> {
+    pub(super) fn check_settled(&self, step: StepId) -> Result<()> {
         if self.is_unsettled(step) { Err(KvError::StepInFlight { step: step.0 }) } else { Ok(()) }
     }
 
@@ -210,6 +210,11 @@ impl KvPool {
         if is_complete {
             self.settle_sequence(slot, len);
         } else {
+            let state = &self.sequences[slot as usize];
+            let units = |tokens: u32| (tokens / self.settings.keys.unit) as usize;
+            let known = state.chain.hashes();
+            let failed = units(before).min(known.len())..units(len).min(known.len());
+            self.failed_loads.insert(&known[failed]);
             self.take_back_load(slot, before);
             self.end_if_finished(slot);
         }

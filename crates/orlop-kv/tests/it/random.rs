@@ -1,9 +1,13 @@
 //! Random operations under the oracle, for every kind of group.
 
 use crate::mirror::Mirror;
-use crate::oracle::{ENTRY, Oracle};
+use crate::oracle::{ENTRY, Faults, MemoryStore, Oracle};
 use crate::stamps::Random;
-use orlop_kv::{AdmissionRequest, CheckpointPolicy, KvError, KvGeometry, KvPool, LayerGroup, Visibility};
+use orlop_context::Context;
+use orlop_kv::{
+    AdmissionRequest, CheckpointPolicy, KvError, KvGeometry, KvPool, KvTier, KvTiers, LayerGroup, Visibility,
+};
+use std::sync::atomic::Ordering::Relaxed;
 
 fn geometries() -> Vec<(&'static str, Vec<LayerGroup>)> {
     let full = |layers| LayerGroup::full("full", layers, ENTRY).with_block_tokens(4);
@@ -45,13 +49,21 @@ fn prompt(random: &mut Random) -> Vec<u32> {
         .collect()
 }
 
+/// Tokens that were hit and loaded, and evictions.
+#[derive(Debug, Default)]
+struct Played {
+    hits: u64,
+    evictions: u64,
+    loaded: u64,
+}
+
 fn play(
     name: &str,
     groups: Vec<LayerGroup>,
     large_pages: u32,
     seed: u64,
     policy: CheckpointPolicy,
-) -> (u64, u64) {
+) -> Played {
     let geometry = KvGeometry::new(groups).unwrap();
     let mut mirror = Mirror::new(&geometry);
     let builder = KvPool::builder(geometry).large_pages(large_pages).match_unit(4).checkpoints(policy);
@@ -59,6 +71,13 @@ fn play(
     let mut oracle = Oracle::new(
         builder.visibility(visibility).events(true).steps_in_flight(2).scan_resistant(seed.is_multiple_of(3)),
     );
+    if seed % 5 < 2 {
+        let faults = Faults::default();
+        faults.one_in.store(if seed.is_multiple_of(5) { 9 } else { 0 }, Relaxed);
+        let store = MemoryStore { faults: faults.clone(), ..MemoryStore::default() };
+        let tiers = KvTiers::new(&Context::new(), 600, oracle.transfer(faults)).with_store(Box::new(store));
+        oracle.pool.attach_tiers(tiers);
+    }
     let mut random = Random(seed);
     println!("{name}, seed {seed}, {large_pages} large pages, {policy:?}");
     for _ in 0..400 {
@@ -120,12 +139,25 @@ fn play(
                 }
             }
             16..=17 if count > 0 => oracle.push_tokens(pick),
+            18 if count > 0 && oracle.pool.tier_stats().is_some() => {
+                let handle = &oracle.running[pick].handle;
+                let (_, settled) = oracle.pool.len(handle).unwrap();
+                let _ = oracle.pool.store(handle, settled - random.below(settled + 1).min(4));
+                oracle.check();
+            }
+            19 if random.below(8) == 0 => {
+                oracle.pool.discard_cache();
+                oracle.check();
+            }
             15 if count > 0 => oracle.pass_time(u64::from(random.below(20))),
             _ => {
                 oracle.close();
             }
         }
         mirror.apply(oracle.pool.take_events());
+        for group in 0..u32::try_from(oracle.pool.geometry().groups().len()).unwrap() {
+            assert_eq!(mirror.bytes(KvTier::Device, group), oracle.pool.cached_bytes(group as usize));
+        }
         let probe = prompt(&mut random);
         let request = AdmissionRequest::new(Oracle::fields(), &probe, 1);
         let limit = (probe.len() - 1) / oracle.pool.match_unit() as usize;
@@ -147,7 +179,8 @@ fn play(
     oracle.pool.discard_cache();
     let end = oracle.books();
     assert_eq!(end.free_bytes, end.total_bytes, "{name}: leaked");
-    (stats.hit_tokens, stats.evictions)
+    let loaded = oracle.pool.tier_stats().map_or(0, |tiers| tiers.hit_tokens);
+    Played { hits: stats.hit_tokens, evictions: stats.evictions, loaded }
 }
 
 #[test]
@@ -158,14 +191,16 @@ fn every_slot_has_what_its_sequence_wrote() {
         CheckpointPolicy::OFF,
     ];
     for (name, groups) in geometries() {
-        let (mut hits, mut evictions) = (0, 0);
+        let mut sum = Played::default();
         for seed in 0..12 {
             for (at, policy) in policies.into_iter().enumerate() {
                 let large_pages = [12, 30, 80][(seed % 3) as usize];
                 let played = play(name, groups.clone(), large_pages, seed * 3 + at as u64, policy);
-                (hits, evictions) = (hits + played.0, evictions + played.1);
+                sum.hits += played.hits;
+                sum.evictions += played.evictions;
+                sum.loaded += played.loaded;
             }
         }
-        assert!(hits > 0 && evictions > 0, "{name}: {hits} hits, {evictions} evictions: nothing was tried");
+        assert!(sum.hits > 0 && sum.evictions > 0 && sum.loaded > 0, "{name}: {sum:?}: nothing was tried");
     }
 }

@@ -9,6 +9,7 @@ use super::naming::{SiteGroups, SiteNaming};
 use super::out_of_memory::OutOfMemoryReport;
 use super::refusals::RefusalCount;
 use super::site_name::cleaned;
+use crate::category::MemoryCategories;
 use orlop_alloc::RefusalCause;
 use orlop_core::ByteSize;
 use orlop_trace::formats::DeviceLabel;
@@ -81,6 +82,8 @@ pub struct DeviceInfo {
     /// All refused requests by what refused them, those that were served in the end too. Empty if the source
     /// does not record what refused a request.
     pub refusals: Vec<RefusalCount>,
+    /// What the live memory is: parameters, gradients, activations.
+    pub categories: MemoryCategories,
     /// Mapped files and other external memory, if the source records it. No other figure contains it.
     pub external: ExternalMemory,
     /// The number of events that match no segment; 0 if the source does not record segments.
@@ -221,6 +224,7 @@ impl DeviceInfo {
             more_out_of_memory: usize::try_from(more_out_of_memory).unwrap_or(usize::MAX),
             out_of_memory,
             refusals: RefusalCount::of(history, &all.sites),
+            categories: MemoryCategories::of_work(&work, &all.sites),
             external: ExternalMemory::of(history),
             ignored_events: if history.has_segments() { timeline.ignored_events() } else { 0 },
         }

@@ -5,6 +5,7 @@ use super::columns::ColumnPayload;
 use super::device_page::DevicePage;
 use super::stacks::{StackTable, Stacks};
 use super::{DeviceVerdict, ReportData, ReportRow};
+use crate::category::Category;
 use crate::html::PageTemplate;
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
@@ -46,6 +47,7 @@ struct Meta<'a> {
     verdicts: &'a [DeviceVerdict],
     what_if: &'a [ReportRow],
     kinds: [&'static str; MemoryKind::COUNT],
+    categories: [&'static str; Category::ALL.len()],
     devices: Vec<DevicePage>,
     stacks: StackTable<'a>,
 }
@@ -69,6 +71,7 @@ fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Writ
         warning_count: HistoryWarning::count(&history.warnings),
         verdicts: report.verdicts,
         what_if: report.what_if,
+        categories: Category::ALL.map(Category::name),
         kinds: MemoryKind::ALL.map(MemoryKind::name),
         devices,
         stacks: stacks.finish(&mut payload),

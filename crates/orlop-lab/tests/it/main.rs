@@ -4,6 +4,7 @@ mod advice;
 mod analyses;
 #[cfg(unix)] // The browser is driven over inherited descriptors.
 mod browser;
+mod categories;
 mod comparisons;
 mod conditions;
 mod devices;

@@ -18,6 +18,8 @@ pub enum Format {
     Perfetto,
     /// [`snapshot`](super::snapshot).
     Snapshot,
+    /// A zip archive of recordings.
+    Zip,
 }
 
 impl fmt::Display for Format {
@@ -29,6 +31,7 @@ impl fmt::Display for Format {
             Self::Chrome => "a Chrome trace",
             Self::Perfetto => "a Perfetto trace",
             Self::Snapshot => "a memory snapshot",
+            Self::Zip => "a zip archive",
         })
     }
 }

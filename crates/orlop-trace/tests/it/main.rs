@@ -11,6 +11,7 @@ mod recorded_refusals;
 mod recorded_regions;
 mod recorder_writers;
 mod recording_files;
+mod recordings;
 mod snapshot;
 mod steps;
 mod timeline;

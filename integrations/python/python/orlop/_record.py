@@ -180,7 +180,8 @@ def _torch_with_cuda() -> Any:
 def _is_history_enabled(torch: Any) -> bool:
     """Returns whether PyTorch records a history. Releases that do not tell are taken to record none."""
     is_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    return is_enabled is not None and bool(is_enabled())
+    # Before CUDA is initialized there is no history, and PyTorch 2.15 crashes when it is asked.
+    return is_enabled is not None and torch.cuda.is_initialized() and bool(is_enabled())
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,12 +1,14 @@
 //! Bugs that managers of KV memory had, as cases: each test names the public report that it retells.
 
 mod admission;
+mod contract;
 mod drafts;
 mod hits;
 mod hybrid;
 mod lifetimes;
 mod numbers;
 mod quotas;
+mod tiers;
 mod transfers;
 
 use crate::oracle::{ENTRY, Oracle};

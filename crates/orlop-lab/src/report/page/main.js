@@ -24,7 +24,7 @@ class App {
     $("go-oom").hidden = !this.device.meta.out_of_memory.length;
     // Groups by the first property that has more than one value.
     const differs = (by) => new Groups(this.device, this.report, by).list.length > 1;
-    this.group(["site", "text", "kind", "stream", "size"].find(differs) ?? "site");
+    this.group(["site", "text", "kind", "category", "stream", "size"].find(differs) ?? "site");
     $("grouping").value = this.by;
     document.querySelector("[data-axis=time]").disabled = !this.device.timed;
     showVerdict(this);

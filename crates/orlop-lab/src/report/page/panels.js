@@ -97,6 +97,7 @@ function showDetails(app) {
     ...row("address", device.addressText(device.address[block])),
     ...row("call site", device.siteOf(block, stacks)),
     ...(device.text[block] ? row("tag", stacks.texts[device.text[block]]) : []),
+    ...row("category", meta.categories[device.category[block]]),
     ...(device.kind[block] ? row("kind", meta.kinds[device.kind[block]]) : []),
     ...(device.stream[block] ? row("stream", device.meta.streams[device.stream[block]]) : []),
     ...row("allocated", born[block] ? `event ${count(born[block])}${device.clock(device.timeOf(born[block]))}` : "before the first event"),

@@ -26,6 +26,7 @@ impl SnapshotRecord for SnapshotFields {
         value: V,
         builder: &mut SnapshotBuilder,
     ) -> Result<(), V::Error> {
+        builder.releases.key(key);
         match key {
             Word::Segments => {
                 builder.found = true;
@@ -59,9 +60,10 @@ impl SnapshotRecord for SettingsFields {
         value: V,
         builder: &mut SnapshotBuilder,
     ) -> Result<(), V::Error> {
+        builder.releases.key(key);
         match key {
             // Read once: a text that many keys share would be copied for each of them.
-            Word::Configuration if builder.settings.is_none() => {
+            Word::Configuration | Word::AnyConfiguration if builder.settings.is_none() => {
                 builder.settings = value.string()?.map(Into::into);
                 Ok(())
             }
@@ -176,6 +178,7 @@ impl SnapshotRecord for EventFields {
         value: V,
         builder: &mut SnapshotBuilder,
     ) -> Result<(), V::Error> {
+        builder.releases.key(key);
         match key {
             Word::Action => self.action = Some(value.scalar()?.word()),
             Word::Addr => self.address = value.scalar()?.number(),

@@ -14,8 +14,14 @@
 //! logs of Spark, the columns are in this order. A log is of one device, named only by its file name: the
 //! history has device 0.
 //!
+//! The tables of events that versions before 0.13 wrote have other columns (`Event Type`, `Device ID`,
+//! `Address`, …, `Location`). They are read, too, with their devices and call sites.
+//!
 //! The log has the requests to the adaptor's upstream; `free` is logged before the upstream is called.
 
+mod event_table;
+
+use self::event_table::EventTable;
 use super::event_collector::{EventCollector, check};
 use super::table_rows::{Rows, TableRow, first_cells, number};
 use super::{EventField, Format};
@@ -43,7 +49,7 @@ const DAY: u64 = 24 * 60 * 60 * SECOND;
 pub fn sniff(head: &[u8]) -> bool {
     let cells = first_cells(head);
     let named = |name: &str| cells.contains(&name.as_bytes());
-    if ["Action", "Pointer", "Size"].into_iter().all(named) {
+    if ["Action", "Pointer", "Size"].into_iter().all(named) || event_table::is_header(&cells) {
         return true;
     }
     // Without names, the action and the time identify the format.
@@ -80,14 +86,28 @@ pub fn sniff(head: &[u8]) -> bool {
 pub fn read_rmm(reader: impl Read) -> Result<History> {
     let mut rows = Rows::open(reader, Format::Rmm)?;
     let mut log = RmmLog::default();
+    let mut table = None;
     let mut first = true;
     while let Some(row) = rows.next()? {
-        if std::mem::take(&mut first) && log.header(row)? {
-            continue;
+        if std::mem::take(&mut first) {
+            let cells: Vec<&[u8]> = row.cells().collect();
+            if event_table::is_header(&cells) {
+                table = Some(EventTable::new(row)?);
+                continue;
+            }
+            if log.header(row)? {
+                continue;
+            }
         }
-        log.event(row)?;
+        match &mut table {
+            Some(table) => table.event(row)?,
+            None => log.event(row)?,
+        }
     }
-    let mut history = History { devices: log.collector.finish(), ..History::default() };
+    let mut history = match table {
+        Some(table) => table.finish(),
+        None => History { devices: log.collector.finish(), ..History::default() },
+    };
     for device in &history.devices {
         for unknown in check(device, &mut history.warnings) {
             let (event, address) = (unknown.event, unknown.address);
@@ -299,6 +319,30 @@ mod tests {
             assert!(error.starts_with(&format!("line 2: {place} cannot be ")), "{error}");
         }
         assert!(read_rmm(&b""[..]).unwrap().devices.is_empty());
+    }
+
+    #[test]
+    fn tables_of_events_have_devices_sizes_and_sites() {
+        let text = "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,\
+                    Start,End,Elapsed,Location\n\
+                    Alloc,0,0x7f613be00000,0,720984,0,0,1,41.7014,41.7016,0.000156924,rmm_alloc.cu:85\n\
+                    Alloc,1,0x7f613be00000,0x2,5056,9,16000,2,41.7185,41.7187,0.000202607,column.cpp:7\n\
+                    Realloc,0,0x7f613be00000,0,1000,0,0,1,42,42,0,rmm_alloc.cu:90\n\
+                    Free,0,0x7f613be00000,0,0,0,0,0,42.5,42.5,0,\n";
+        assert!(sniff(text.as_bytes()));
+        let history = History::parse(text.as_bytes()).unwrap();
+        assert_eq!(history.warnings, []);
+        let [first, second] = &history.devices[..] else { panic!("two devices") };
+        let events: Vec<_> = first.events.iter().map(|event| (event.action, event.bytes)).collect();
+        let (allocate, free) = (EventAction::Allocate, EventAction::FreeRequested);
+        assert_eq!(events, [(allocate, 720_984), (free, 720_984), (allocate, 1000), (free, 1000)]);
+        assert_eq!(first.events[1].time - first.events[0].time, 298_600_000);
+        assert_eq!((second.memory, second.events[0].stream), (Some(16_000), StreamId::from_raw(2)));
+        let frame = history.sites.frames(second.events[0].site).next().unwrap();
+        assert_eq!((history.sites.name(frame.file), frame.line), ("column.cpp", 7));
+        assert_eq!(first.events[3].site, SiteId::UNKNOWN);
+        let error = read_rmm(text.replace("Realloc", "Copy").as_bytes()).unwrap_err();
+        assert!(error.to_string().starts_with("line 4: the action cannot be \"Copy\""), "{error}");
     }
 
     #[test]
