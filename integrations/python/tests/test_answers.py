@@ -104,7 +104,15 @@ def test_tables_have_a_row_for_each_entry() -> None:
     gate = orlop.gate(COMPLETE, EXPANDABLE).to_pandas()
     assert list(gate["metric"]) == ["peak_live", "peak_reserved", "allocations"]
     message = "RuntimeError: CUDA error: out of memory"
-    assert orlop.why_oom(message).to_pandas().shape == (1, 11)
+    assert orlop.why_oom(message).to_pandas().shape == (1, 10)
+
+
+def test_answers_print_what_matters() -> None:
+    answer = orlop.describe(FAILED)
+    assert repr(answer) == f"<Description>\n{answer.verdict}"
+    assert answer._repr_html_().startswith("<p>device 0 ran out of memory") and "&lt;" in answer._repr_html_()
+    diff = str(orlop.diff(COMPLETE, FAILED.with_name("gpt2-train.limit1.pickle.gz")))
+    assert diff.startswith("device 0: peak live 4,867,706,512 to ") and "run.py" in diff
 
 
 def test_answers_are_frozen() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import html
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """A self-contained page."""
 
-    html: str = field(repr=False)
+    html: str
+
+    def __repr__(self) -> str:
+        return f"<Report of {len(self.html):,} characters: save(path) writes it, notebooks show it>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the page to a file.

@@ -60,6 +60,9 @@ class Answer:
         """Returns the whole answer as JSON has it: more than the fields of this class."""
         return copy.deepcopy(self._json)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>\n{self}"
+
 
 def _frame(rows: list[dict[str, Any]], kind: type, drop: str = "") -> pandas.DataFrame:
     """Makes a table whose columns are the device and the fields of a class, without one."""
@@ -91,6 +94,25 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         return "".join(f"<p>{html.escape(line)}</p>" for line in str(self).splitlines())
+
+
+class JudgedAnswer(Answer):
+    """An answer with verdicts, of which the first is the most urgent."""
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Returns all verdicts."""
+        raise NotImplementedError
+
+    @property
+    def verdict(self) -> Verdict:
+        """The first verdict."""
+        return self.verdicts()[0]
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.verdicts()))
+
+    def _repr_html_(self) -> str:
+        return "<hr>".join(verdict._repr_html_() for verdict in self.verdicts())
 
 
 @dataclass(frozen=True)
@@ -165,16 +187,15 @@ class DeviceSettings:
     settings: tuple[Setting, ...] = at("rows")
 
 
-@dataclass(frozen=True)
-class WhatIf(Answer):
+@dataclass(frozen=True, repr=False)
+class WhatIf(JudgedAnswer):
     """The settings that were tried, by device: the most urgent first."""
 
     devices: tuple[DeviceSettings, ...]
 
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict on the first device."""
-        return self.devices[0].verdict
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Returns the verdicts on the devices."""
+        return tuple(device.verdict for device in self.devices)
 
     @property
     def advice(self) -> Advice | None:
@@ -191,12 +212,6 @@ class WhatIf(Answer):
                 row["smallest"] = setting.smallest and setting.smallest.runs
                 rows.append(row)
         return _frame(rows, Setting)
-
-    def __str__(self) -> str:
-        return "\n\n".join(str(device.verdict) for device in self.devices)
-
-    def _repr_html_(self) -> str:
-        return "<hr>".join(device.verdict._repr_html_() for device in self.devices)
 
 
 @dataclass(frozen=True)
@@ -244,8 +259,8 @@ class DeviceDescription:
     failed: tuple[FailedRequest, ...] = at("out_of_memory")
 
 
-@dataclass(frozen=True)
-class Description(Answer):
+@dataclass(frozen=True, repr=False)
+class Description(JudgedAnswer):
     """The memory of a run by device: the most urgent first."""
 
     settings: str | None
@@ -253,21 +268,14 @@ class Description(Answer):
     warnings: tuple[str, ...]
     devices: tuple[DeviceDescription, ...]
 
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict on the first device."""
-        return self.devices[0].verdict
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Returns the verdicts on the devices."""
+        return tuple(device.verdict for device in self.devices)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns a table of the call sites at the peak of each device."""
         rows = [_row(device.device, site) for device in self.devices for site in device.sites]
         return _frame(rows, Site)
-
-    def __str__(self) -> str:
-        return "\n\n".join(str(device.verdict) for device in self.devices)
-
-    def _repr_html_(self) -> str:
-        return "<hr>".join(device.verdict._repr_html_() for device in self.devices)
 
 
 @dataclass(frozen=True)
@@ -289,27 +297,20 @@ class OomMessage:
     """The number of equal messages."""
 
 
-@dataclass(frozen=True)
-class OomMessages(Answer):
+@dataclass(frozen=True, repr=False)
+class OomMessages(JudgedAnswer):
     """The messages of a log, in its order."""
 
     messages: tuple[OomMessage, ...]
 
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict on the first message."""
-        return self.messages[0].verdict
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Returns the verdicts on the messages."""
+        return tuple(message.verdict for message in self.messages)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns a table of the numbers, without the verdicts."""
         rows = [_row(message.device, message) for message in self.messages]
         return _frame(rows, OomMessage, drop="verdict")
-
-    def __str__(self) -> str:
-        return "\n\n".join(str(message.verdict) for message in self.messages)
-
-    def _repr_html_(self) -> str:
-        return "<hr>".join(message.verdict._repr_html_() for message in self.messages)
 
 
 @dataclass(frozen=True)
@@ -323,6 +324,9 @@ class Change:
     def growth(self) -> int:
         """The difference; negative if the second is smaller."""
         return self.after - self.before
+
+    def __str__(self) -> str:
+        return f"{self.before:,} to {self.after:,} ({self.growth:+,})"
 
 
 @dataclass(frozen=True)
@@ -349,8 +353,15 @@ class DeviceDiff:
     sites: tuple[SiteDiff, ...]
     """By call site, most growth at the peak first."""
 
+    def __str__(self) -> str:
+        figures = [f"peak live {self.peak_live}", f"live at the end {self.end_live}"]
+        if self.peak_reserved is not None:
+            figures.insert(1, f"peak reserved {self.peak_reserved}")
+        grown = [f"  {site.name}: {site.peak}" for site in self.sites[:5] if site.peak.growth > 0]
+        return "\n".join([f"device {self.device}: {'; '.join(figures)}; bytes", *grown])
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Diff(Answer):
     """The differences of the second run from the first."""
 
@@ -364,6 +375,9 @@ class Diff(Answer):
                 row = _row(device.device, site)
                 rows.append(row | {name: row[name].growth for name in ("peak", "end", "allocations")})
         return _frame(rows, SiteDiff)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.devices))
 
 
 @dataclass(frozen=True)
@@ -398,7 +412,7 @@ class GateCheck:
         return ": ".join([text, ", ".join(reasons)]) if reasons else text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gate(Answer):
     """The comparison of a run with its baseline."""
 
