@@ -1,12 +1,16 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
+use crate::convert::ConvertArguments;
+use crate::fit_arguments::FitArguments;
+use crate::gate::GateArguments;
+use crate::kv::KvArguments;
 use crate::plan_arguments::PlanArguments;
-use crate::recording_format::RecordingFormat;
+use crate::ranks::RanksArguments;
+use crate::why_oom::WhyOomArguments;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use orlop::lab::compare::Tolerance;
 use orlop::lab::cpu_bench::TouchPattern;
 use orlop::memory::backing;
 use orlop::trace::formats::device_number;
@@ -55,6 +59,11 @@ pub(crate) enum Command {
     /// Buffers whose lifetimes do not overlap share memory. The plan comes with a lower bound of all plans,
     /// and with what the same buffers take without a plan.
     Plan(PlanArguments),
+    /// Shows what a pool of KV memory would have held, reused and refused for the requests of a service
+    ///
+    /// Replays the requests of a trace against a pool of pages: all at their times, to see how many fit, and
+    /// one after the other, to see how much of their prompts is reused and why the rest is not.
+    Kv(KvArguments),
     /// Creates an HTML page that shows memory use over time, block by block
     Report(ReportArguments),
     /// Describes traces, which are lists of allocations and frees
@@ -81,6 +90,10 @@ pub(crate) enum Command {
     /// Exits with 0 if no figure exceeds its limit, with 1 if one does, or if a file cannot be read or is cut
     /// off, and with 2 if the command line is invalid.
     Gate(GateArguments),
+    /// Predicts what a larger batch needs, from recordings of the program at two or more sizes
+    Fit(FitArguments),
+    /// Compares the recordings of a program's ranks: the worst, the outliers, and their call sites
+    Ranks(RanksArguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -202,17 +215,6 @@ pub(crate) struct WhatIfArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct WhyOomArguments {
-    /// A text file with the message, or - for the standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// Prints JSON, an array of objects, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
     /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
     /// directories, for all *.csv and *.csv.gz in them
@@ -282,33 +284,6 @@ pub(crate) struct DiffArguments {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "what", required = true, multiple = false, args = ["baseline", "write_baseline"])]
-pub(crate) struct GateArguments {
-    /// The run: a snapshot, or another recording
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// The baseline: a file that --write-baseline wrote, or another run
-    #[arg(long, value_name = "FILE")]
-    pub(crate) baseline: Option<PathBuf>,
-
-    /// Writes a baseline for later runs, and compares nothing
-    #[arg(long, value_name = "FILE")]
-    pub(crate) write_baseline: Option<PathBuf>,
-
-    /// The allowed excess over the baseline, like 2.5%
-    #[arg(long, value_name = "PERCENT", default_value = "1%")]
-    pub(crate) tolerance: Tolerance,
-
-    #[command(flatten)]
-    pub(crate) naming: NamingArguments,
-
-    /// Prints JSON, an object, instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
     /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
     #[arg(value_name = "FILE")]
@@ -331,29 +306,8 @@ pub(crate) struct ReportArguments {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct ConvertArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other
-    /// recording, plain or gzip
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// The file to write; it is not compressed
-    #[arg(value_name = "OUTPUT")]
-    pub(crate) output: PathBuf,
-
-    /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
-    /// .trace.json (for Perfetto), .csv, .orlop]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) to: Option<RecordingFormat>,
-
-    /// Prints JSON, an object, instead of a sentence
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// Parses bytes with or without a unit: `80GiB`, `24 GB`, `1048576`.
-fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
+pub(crate) fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
     text.parse().map(|ByteSize(bytes)| bytes)
 }
 

@@ -5,7 +5,7 @@ use crate::{output, table};
 use orlop::lab::compare::Profile;
 use orlop::lab::what_if::{UnreliableReplay, check_recording};
 use orlop::trace::formats::{DeviceLabel, numbered_device};
-use orlop::trace::history::{DeviceHistory, History, HistoryWarning};
+use orlop::trace::history::{DeviceHistory, EventAction, History, HistoryEvent, HistoryWarning};
 use orlop::types::Device;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
@@ -99,6 +99,20 @@ pub(crate) fn read_profile(path: &Path, depth: usize, source: ProfileSource) -> 
 /// Returns an error if no run was recorded, which a gate would pass.
 pub(crate) fn require_run(path: &Path, history: &History) -> Result<(), String> {
     check_recording(history).map_or(Ok(()), |reason| Err(format!("{}: {reason}", path.display())))
+}
+
+/// Returns an error if a recording has no memory at all: neither blocks nor segments nor requests.
+pub(crate) fn require_memory(path: &Path, history: &History) -> Result<(), String> {
+    let has_memory = |device: &DeviceHistory| {
+        let is_known = !(device.start.is_empty() && device.end.is_empty() && device.unplaced.is_empty());
+        let is_mark =
+            |event: &HistoryEvent| matches!(event.action, EventAction::Snapshot | EventAction::Annotation);
+        is_known || !device.events.iter().all(is_mark)
+    };
+    if history.devices.iter().any(has_memory) {
+        return Ok(());
+    }
+    Err(format!("{}: {}", path.display(), UnreliableReplay::NoHistory))
 }
 
 fn open(path: &Path) -> Result<File, String> {

@@ -10,11 +10,14 @@ mod arguments;
 mod categories;
 mod convert;
 mod diff;
+mod fit;
+mod fit_arguments;
 mod gate;
 mod histories;
 mod info;
 mod inputs;
 mod isolated;
+mod kv;
 mod output;
 mod plan;
 mod plan_arguments;
@@ -22,6 +25,7 @@ mod plan_input;
 mod plan_model;
 mod plan_verify;
 mod progress;
+mod ranks;
 mod recording_format;
 mod replay;
 mod report;
@@ -68,6 +72,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, program: &ProgramComma
         Command::Plan(arguments) => plan::run(&arguments),
         Command::WhatIf(arguments) => what_if::run(&arguments),
         Command::WhyOom(arguments) => why_oom::run(&arguments),
+        Command::Kv(arguments) => kv::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
         Command::Info(arguments) | Command::Snapshot(SnapshotCommand::Info(arguments)) => {
@@ -76,6 +81,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, program: &ProgramComma
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments),
+        Command::Ranks(arguments) => ranks::run(&arguments),
     };
     match done {
         Ok(()) => 0,

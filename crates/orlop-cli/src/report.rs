@@ -15,6 +15,7 @@ use serde::Serialize;
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failures> {
     let history = histories::read(&arguments.file)?;
+    histories::require_memory(&arguments.file, &history)?;
     let source = arguments.file.display().to_string();
     let name = arguments.file.file_name().unwrap_or(arguments.file.as_os_str()).to_string_lossy();
     let title = arguments.title.as_deref().unwrap_or(&name);

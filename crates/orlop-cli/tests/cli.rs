@@ -2,6 +2,8 @@
 
 #[path = "cli/advice.rs"]
 mod advice;
+#[path = "cli/answers.rs"]
+mod answers;
 #[path = "cli/convert.rs"]
 mod convert;
 #[path = "cli/failures.rs"]

@@ -16,6 +16,8 @@ mod register;
 mod request;
 mod rewind;
 mod sequence;
+mod shrink;
+mod sleep;
 mod stats;
 mod step;
 mod ticket;
@@ -34,12 +36,14 @@ pub use self::ticket::{StorePage, TicketId};
 use self::append::NewBlock;
 use self::builder::Settings;
 use self::sequence::{DropQueue, SequenceState};
+use self::sleep::SleepRecord;
 use self::stats::Counters;
 use self::step::StepRecord;
 use self::ticket::Tickets;
 use crate::blocks::Blocks;
 use crate::geometry::{GroupKind, KvGeometry};
 use crate::index::{PrefixIndex, RecentHashes, Tail};
+use crate::memory::PoolMemory;
 use crate::tier::KvTiers;
 use crate::{KvError, KvEvent, Result};
 use orlop_alloc::Block;
@@ -51,7 +55,8 @@ use std::sync::Arc;
 pub struct KvPool {
     geometry: Arc<KvGeometry>,
     settings: Settings,
-    memory: Option<Block>,
+    memory: PoolMemory,
+    sleep: Option<SleepRecord>,
     blocks: Blocks,
     index: PrefixIndex,
     /// Groups of the index that do not keep every token.
@@ -92,10 +97,17 @@ impl KvPool {
         &self.geometry
     }
 
-    /// Returns the memory of the pages; `None` if the pool was built without.
+    /// Returns the memory of the pages; `None` if the pool was built without, has several
+    /// [segments](KvPoolBuilder::segment), or sleeps.
     #[must_use]
     pub fn memory(&self) -> Option<&Block> {
-        self.memory.as_ref()
+        self.memory.segment(0).filter(|_| self.memory.segments() == 1)
+    }
+
+    /// Returns the segments of the pages' memory.
+    #[must_use]
+    pub fn segments(&self) -> &PoolMemory {
+        &self.memory
     }
 
     /// Returns the tokens of a match unit: hits end on multiples of it.

@@ -6,3 +6,4 @@ mod mirror;
 mod oracle;
 mod random;
 mod stamps;
+mod suite;

@@ -74,8 +74,8 @@ fn play(
     if seed % 5 < 2 {
         let faults = Faults::default();
         faults.one_in.store(if seed.is_multiple_of(5) { 9 } else { 0 }, Relaxed);
-        let store = MemoryStore { faults: faults.clone(), ..MemoryStore::default() };
-        let tiers = KvTiers::new(&Context::new(), 600, oracle.transfer(faults)).with_store(Box::new(store));
+        let store = MemoryStore::failing(faults.clone());
+        let tiers = KvTiers::new(&Context::new(), 2_000, oracle.transfer(faults)).with_store(Box::new(store));
         oracle.pool.attach_tiers(tiers);
     }
     let mut random = Random(seed);
@@ -129,7 +129,12 @@ fn play(
                     let _ = oracle.fork(pick, len + random.below(10));
                 }
             }
-            12 if count > 0 => oracle.finish(pick),
+            12 if count > 0 => {
+                let handle = &oracle.running[pick].handle;
+                let (_, settled) = oracle.pool.len(handle).unwrap();
+                let _ = oracle.pool.store(handle, settled);
+                oracle.finish(pick);
+            }
             13 if count > 0 => oracle.drop_sequence(pick),
             14 if count > 0 => {
                 oracle.end_load(pick, random.below(3) > 0);

@@ -9,6 +9,7 @@ mod comparisons;
 mod conditions;
 mod devices;
 mod external;
+mod fit;
 #[path = "../../../orlop-trace/tests/it/histories.rs"]
 #[expect(dead_code, reason = "orlop-trace's own tests use the rest")]
 mod histories;

@@ -6,6 +6,7 @@ mod drafts;
 mod hits;
 mod hybrid;
 mod lifetimes;
+mod memory;
 mod numbers;
 mod quotas;
 mod tiers;

@@ -8,7 +8,10 @@
 //! the live pages of partly live large pages are counted, so that [`LargePages::shortage`] says exactly what
 //! could be allocated if the whole cache were evicted, before anything is.
 
+mod verify;
+
 use crate::geometry::KvGeometry;
+use std::ops::Range;
 
 /// No page, no block, no node: the null id.
 pub(crate) const NULL: u32 = u32::MAX;
@@ -72,6 +75,9 @@ pub(crate) struct LargePages {
     heads: Vec<u32>,
     /// Large pages with a live page.
     occupied: u32,
+    /// Large pages whose memory was returned: they are neither empty nor divided.
+    absent: Vec<bool>,
+    absent_count: u32,
 }
 
 impl LargePages {
@@ -97,6 +103,8 @@ impl LargePages {
             classes,
             heads,
             occupied: 0,
+            absent: vec![false; count as usize],
+            absent_count: 0,
         }
     }
 
@@ -112,8 +120,46 @@ impl LargePages {
         u32::try_from(self.empty.len()).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn occupied(&self) -> u32 {
-        self.occupied
+    /// Returns the large pages that are empty, or could become so by evictions.
+    pub(crate) fn available(&self) -> u32 {
+        self.count() - self.absent_count - self.occupied
+    }
+
+    /// Returns the large pages that have memory.
+    pub(crate) fn present(&self) -> u32 {
+        self.count() - self.absent_count
+    }
+
+    /// Returns `true` if the memory of a large page was returned.
+    pub(crate) fn is_absent(&self, large: u32) -> bool {
+        self.absent[large as usize]
+    }
+
+    /// Returns `true` if a large page has pages that are not free.
+    pub(crate) fn is_divided(&self, large: u32) -> bool {
+        self.large[large as usize].class != NULL
+    }
+
+    /// Returns `true` if these large pages are empty, and have memory.
+    pub(crate) fn are_empty(&self, range: Range<u32>) -> bool {
+        range
+            .into_iter()
+            .all(|large| self.large[large as usize].class == NULL && !self.absent[large as usize])
+    }
+
+    /// Takes empty large pages away, whose memory is returned.
+    pub(crate) fn take_away(&mut self, range: Range<u32>) {
+        self.empty.retain(|large| !range.contains(large));
+        self.absent_count += range.end - range.start;
+        self.absent[range.start as usize..range.end as usize].fill(true);
+    }
+
+    /// Gives large pages back, whose memory is there again.
+    pub(crate) fn give_back(&mut self, range: Range<u32>) {
+        self.absent_count -= range.end - range.start;
+        self.absent[range.start as usize..range.end as usize].fill(false);
+        // Pages at the start are used first.
+        self.empty.extend(range.rev());
     }
 
     /// Returns the live pages of a large page.
@@ -142,10 +188,7 @@ impl LargePages {
             .iter()
             .zip(needs)
             .map(|(class, &need)| need.saturating_sub(class.slack).div_ceil(u64::from(class.per_large)));
-        Shortage {
-            needed: each.fold(0, u64::saturating_add),
-            available: u64::from(self.count() - self.occupied),
-        }
+        Shortage { needed: each.fold(0, u64::saturating_add), available: u64::from(self.available()) }
     }
 
     /// Returns `true` if these pages, by class, are free now.
@@ -328,54 +371,5 @@ impl LargePages {
         if next != NULL {
             self.large[next as usize].prev = prev;
         }
-    }
-
-    /// Recomputes every count. Returns the first difference.
-    pub(crate) fn verify(&self) -> Result<(), &'static str> {
-        let mut free = vec![0; self.classes.len()];
-        let mut slack = vec![0; self.classes.len()];
-        let (mut occupied, mut empty) = (0, 0);
-        for (index, page) in self.large.iter().enumerate() {
-            if page.class == NULL {
-                empty += 1;
-                continue;
-            }
-            let class = &self.classes[page.class as usize];
-            let bits = &self.bits[index * self.words..(index + 1) * self.words];
-            let set: u32 = bits.iter().map(|word| word.count_ones()).sum();
-            if set != page.free || page.free == class.per_large {
-                return Err("the free pages of a large page");
-            }
-            free[page.class as usize] += u64::from(page.free);
-            if page.live > 0 {
-                occupied += 1;
-                slack[page.class as usize] += u64::from(class.per_large - page.live);
-            }
-        }
-        let sums_agree = self
-            .classes
-            .iter()
-            .zip(free.iter().zip(&slack))
-            .all(|(class, (&free, &slack))| (class.free, class.slack) == (free, slack));
-        if !sums_agree {
-            return Err("the free and slack pages of a class");
-        }
-        let mut listed = vec![0; self.classes.len()];
-        for (list, &head) in self.heads.iter().enumerate() {
-            let mut at = head;
-            while at != NULL {
-                let page = &self.large[at as usize];
-                if self.list(page.owner, page.class) != list {
-                    return Err("a large page is in another owner's list");
-                }
-                listed[page.class as usize] += u64::from(page.free);
-                at = page.next;
-            }
-        }
-        if listed != free {
-            return Err("large pages with free pages are not listed once");
-        }
-        let agree = occupied == self.occupied && empty == self.empty.len();
-        if agree { Ok(()) } else { Err("the number of occupied or empty large pages") }
     }
 }
