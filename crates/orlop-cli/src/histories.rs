@@ -199,7 +199,7 @@ pub(crate) fn require_complete(path: &Path, warnings: &[HistoryWarning]) -> Resu
 
 /// Returns the device with this number, or all; the host's memory only if there is no other device, because
 /// settings of PyTorch do not apply to it.
-pub(crate) fn devices(history: &History, only: Option<u32>) -> impl Iterator<Item = &DeviceHistory> {
+pub fn devices(history: &History, only: Option<u32>) -> impl Iterator<Item = &DeviceHistory> {
     let others = history.devices.iter().any(|device| !is_host(device));
     history.devices.iter().filter(move |device| match only {
         Some(only) => only == device.device,
