@@ -9,6 +9,7 @@ mod allocators;
 mod arguments;
 mod convert;
 mod diff;
+mod dry_run;
 mod gate;
 mod histories;
 mod info;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
             snapshot::run(&arguments)
         }
         Command::Convert(arguments) => convert::run(&arguments),
+        Command::DryRun(arguments) => dry_run::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
     };
