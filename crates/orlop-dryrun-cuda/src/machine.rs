@@ -11,6 +11,7 @@ use crate::state::memory::DeviceMemory;
 use crate::state::work::Work;
 use orlop_dryrun::gpu::GpuModel;
 use orlop_dryrun::settings::DryRunSettings;
+use std::collections::HashMap;
 
 /// The state of a dry run.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Machine {
     pub(crate) counters: Counters,
     pub(crate) descriptors: Descriptors,
     pub(crate) workspaces: Workspaces,
+    /// The streams of handles of cuBLAS and cuDNN.
+    pub(crate) streams_of_handles: HashMap<usize, usize>,
     next_handle: usize,
 }
 
@@ -50,6 +53,7 @@ impl Machine {
             counters: Counters::default(),
             descriptors: Descriptors::default(),
             workspaces,
+            streams_of_handles: HashMap::new(),
             next_handle: 0x1000,
             settings,
         }

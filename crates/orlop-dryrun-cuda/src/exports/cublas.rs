@@ -47,6 +47,15 @@ library_calls! {
         found.set(wanted.min(1))
     }
 
+    fn cublasSetStream_v2(handle: usize, stream: usize) |machine| {
+        machine.streams_of_handles.insert(handle, stream);
+        Ok(())
+    }
+
+    fn cublasGetStream_v2(handle: usize, stream: Out<usize>) |machine| {
+        stream.set(machine.streams_of_handles.get(&handle).copied().unwrap_or(0))
+    }
+
     fn cublasGetMathMode(_handle: usize, mode: Out<i32>) |_machine| { mode.set(0) }
 
     fn cublasGetPointerMode_v2(_handle: usize, mode: Out<i32>) |_machine| { mode.set(0) }

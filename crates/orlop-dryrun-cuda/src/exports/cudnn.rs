@@ -59,6 +59,15 @@ library_calls! {
         Ok(())
     }
 
+    fn cudnnSetStream(handle: usize, stream: usize) |machine| {
+        machine.streams_of_handles.insert(handle, stream);
+        Ok(())
+    }
+
+    fn cudnnGetStream(handle: usize, stream: Out<usize>) |machine| {
+        stream.set(machine.streams_of_handles.get(&handle).copied().unwrap_or(0))
+    }
+
     fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
         _handle: usize,
         _mode: i32,
