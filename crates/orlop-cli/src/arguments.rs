@@ -299,6 +299,10 @@ pub(crate) struct DryRunArguments {
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) python: Option<PathBuf>,
 
+    /// Faster: tries no other settings
+    #[arg(long)]
+    pub(crate) quick: bool,
+
     /// liborlop_dryrun_cuda.so [default: beside this program, or in ../lib]
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Option<PathBuf>,

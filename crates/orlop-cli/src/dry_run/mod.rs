@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &DryRunArguments) -> Result<(), Failures> {
         .envs(injection.variables(&settings))
         .status()
         .map_err(|error| format!("{}: cannot be started: {error}", Path::new(program).display()))?;
-    let result = DryRunResult::read(&arguments.output, &settings, status.success())?;
+    let result = DryRunResult::read(&arguments.output, &settings, status.success(), arguments.quick)?;
     if arguments.json {
         output::print_json(&result)?;
     } else {

@@ -54,9 +54,15 @@ impl RunResult {
         self.lacking.is_none()
     }
 
-    fn of(snapshot: &Path, history: &History, info: &DeviceInfo, settings: &DryRunSettings) -> Self {
+    fn of(
+        snapshot: &Path,
+        history: &History,
+        info: &DeviceInfo,
+        settings: &DryRunSettings,
+        is_quick: bool,
+    ) -> Self {
         let device = history.devices.iter().find(|device| device.device == info.device);
-        let short = device.filter(|device| device.events.len() <= MAX_SWEPT_EVENTS);
+        let short = device.filter(|device| !is_quick && device.events.len() <= MAX_SWEPT_EVENTS);
         let sweep = short.map(|device| {
             let memory = Some(settings.gpu.usable());
             WhatIf::recorded(&Workload::of(device), history, device).memory(memory).run()
@@ -81,6 +87,7 @@ impl DryRunResult {
         folder: &Path,
         settings: &DryRunSettings,
         has_succeeded: bool,
+        is_quick: bool,
     ) -> Result<Self, String> {
         let snapshots = files(folder, SNAPSHOT, "pickle")?;
         if snapshots.is_empty() {
@@ -93,7 +100,9 @@ impl DryRunResult {
             let history = histories::read_silently(&snapshot)?;
             let mut devices = SnapshotInfo::of(&history, SiteNaming::default()).devices;
             most_urgent_first(&mut devices);
-            runs.extend(devices.iter().map(|info| RunResult::of(&snapshot, &history, info, settings)));
+            runs.extend(
+                devices.iter().map(|info| RunResult::of(&snapshot, &history, info, settings, is_quick)),
+            );
         }
         runs.sort_by_key(|run| (run.fits(), run.spare));
         let answers = files(folder, ANSWERS, "json")?;

@@ -1,4 +1,6 @@
 //! [`LibraryFile`]: the names that a library needs, imports and exports.
+//!
+//! They are read from the tables that the loader uses: sections can be missing or wrong in a file that loads.
 
 use crate::error::{DryRunError, Result};
 use std::collections::BTreeMap;
@@ -6,13 +8,24 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-const SECTION_DYNAMIC: u32 = 6;
-const SECTION_SYMBOLS: u32 = 11;
-const SECTION_VERSIONS_NEEDED: u32 = 0x6fff_fffe;
-const SECTION_VERSION_OF_SYMBOL: u32 = 0x6fff_ffff;
+const LOADED_SEGMENT: u32 = 1;
+const DYNAMIC_SEGMENT: u32 = 2;
 
-/// The maximum number of bytes of a section of names: larger ones are refused.
-const MAX_SECTION: u64 = 1 << 30;
+const NEEDED: u64 = 1;
+const HASH: u64 = 4;
+const STRINGS: u64 = 5;
+const SYMBOLS: u64 = 6;
+const STRING_BYTES: u64 = 10;
+const GNU_HASH: u64 = 0x6fff_fef5;
+const VERSION_OF_SYMBOL: u64 = 0x6fff_fff0;
+const VERSIONS_NEEDED: u64 = 0x6fff_fffe;
+const VERSIONS_NEEDED_COUNT: u64 = 0x6fff_ffff;
+
+/// The maximum number of bytes of a table: larger ones are refused.
+const MAX_TABLE: u64 = 1 << 30;
+
+/// The maximum number of bytes of the table of needed versions, whose size is stored nowhere.
+const MAX_VERSIONS: u64 = 1 << 20;
 
 /// A symbol that a library imports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,105 +57,122 @@ impl LibraryFile {
     /// [`DryRunError::Read`], and [`DryRunError::NotALibrary`] if it is another kind of file.
     pub fn read(path: &Path) -> Result<Self> {
         let mut reader = Reader::open(path)?;
-        let sections = reader.sections()?;
-        let mut library = Self::default();
-        if let Some(dynamic) = sections.iter().find(|section| section.kind == SECTION_DYNAMIC) {
-            library.needed = reader.needed(dynamic, &sections)?;
-        }
-        if let Some(symbols) = sections.iter().find(|section| section.kind == SECTION_SYMBOLS) {
-            reader.symbols(symbols, &sections, &mut library)?;
-        }
+        let names = reader.names()?;
+        let mut library = Self { needed: reader.needed(&names), ..Self::default() };
+        reader.symbols(&names, &mut library)?;
         Ok(library)
     }
 }
 
+/// A part of the file that is loaded: its address, its place in the file, its bytes there.
 #[derive(Debug, Clone, Copy)]
-struct Section {
-    kind: u32,
+struct Segment {
+    address: u64,
     offset: u64,
     bytes: u64,
-    link: usize,
-    info: u32,
 }
 
 struct Reader {
     file: File,
     path: PathBuf,
+    segments: Vec<Segment>,
+    /// Tags and values of the dynamic section.
+    dynamic: Vec<(u64, u64)>,
 }
 
 impl Reader {
     fn open(path: &Path) -> Result<Self> {
         let path = path.to_owned();
-        match File::open(&path) {
-            Ok(file) => Ok(Self { file, path }),
-            Err(error) => Err(DryRunError::Read { path, error }),
-        }
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) => return Err(DryRunError::Read { path, error }),
+        };
+        let mut reader = Self { file, path, segments: Vec::new(), dynamic: Vec::new() };
+        reader.headers()?;
+        Ok(reader)
     }
 
     fn fault(&self, fault: &'static str) -> DryRunError {
         DryRunError::NotALibrary { path: self.path.clone(), fault }
     }
 
-    fn bytes(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
-        if bytes > MAX_SECTION {
-            return Err(self.fault("a table of names is too large"));
-        }
+    /// Reads bytes of the file; fewer if it ends before.
+    fn up_to(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         let mut read = Vec::new();
         let done = self
             .file
             .seek(SeekFrom::Start(offset))
             .and_then(|_| (&mut self.file).take(bytes).read_to_end(&mut read));
-        match done {
-            Ok(found) if found as u64 == bytes => Ok(read),
-            Ok(_) => Err(self.fault("it is cut off")),
-            Err(error) => Err(DryRunError::Read { path: self.path.clone(), error }),
-        }
+        done.map_err(|error| DryRunError::Read { path: self.path.clone(), error })?;
+        Ok(read)
     }
 
-    fn sections(&mut self) -> Result<Vec<Section>> {
-        let header = self.bytes(0, 64)?;
-        if header[..6] != *b"\x7fELF\x02\x01" {
+    fn bytes(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        if bytes > MAX_TABLE {
+            return Err(self.fault("a table of names is too large"));
+        }
+        let read = self.up_to(offset, bytes)?;
+        if read.len() as u64 == bytes { Ok(read) } else { Err(self.fault("it is cut off")) }
+    }
+
+    fn headers(&mut self) -> Result<()> {
+        let header = self.up_to(0, 64)?;
+        if !header.starts_with(b"\x7fELF\x02\x01") || header.len() < 64 {
             return Err(self.fault("its first bytes are others"));
         }
-        let (offset, each, count) = (u64_at(&header, 40), u16_at(&header, 58), u16_at(&header, 60));
-        if count > 0 && each != 64 {
-            return Err(self.fault("its sections have another size"));
+        let (offset, each, count) = (u64_at(&header, 32), u16_at(&header, 54), u16_at(&header, 56));
+        if each != 56 {
+            return Err(self.fault("its segments are described in another form"));
         }
-        let table = self.bytes(offset, u64::from(each) * u64::from(count))?;
-        let section = |entry: &[u8]| Section {
-            kind: u32_at(entry, 4),
-            offset: u64_at(entry, 24),
-            bytes: u64_at(entry, 32),
-            link: u32_at(entry, 40) as usize,
-            info: u32_at(entry, 44),
+        let table = self.bytes(offset, 56 * u64::from(count))?;
+        let mut dynamic = None;
+        for entry in table.chunks_exact(56) {
+            let segment =
+                Segment { address: u64_at(entry, 16), offset: u64_at(entry, 8), bytes: u64_at(entry, 32) };
+            match u32_at(entry, 0) {
+                LOADED_SEGMENT => self.segments.push(segment),
+                DYNAMIC_SEGMENT => dynamic = Some(segment),
+                _ => {}
+            }
+        }
+        let dynamic = dynamic.ok_or_else(|| self.fault("it is not loaded dynamically"))?;
+        let table = self.bytes(dynamic.offset, dynamic.bytes)?;
+        let entries = table.chunks_exact(16).map(|entry| (u64_at(entry, 0), u64_at(entry, 8)));
+        self.dynamic = entries.take_while(|&(tag, _)| tag != 0).collect();
+        Ok(())
+    }
+
+    fn value(&self, wanted: u64) -> Option<u64> {
+        self.dynamic.iter().find(|(tag, _)| *tag == wanted).map(|&(_, value)| value)
+    }
+
+    /// Returns the place in the file of the table with this tag.
+    fn place(&self, tag: u64) -> Option<u64> {
+        let address = self.value(tag)?;
+        let inside = |segment: &&Segment| address.wrapping_sub(segment.address) < segment.bytes;
+        self.segments.iter().find(inside).map(|segment| address - segment.address + segment.offset)
+    }
+
+    fn names(&mut self) -> Result<Names> {
+        let (Some(at), Some(bytes)) = (self.place(STRINGS), self.value(STRING_BYTES)) else {
+            return Err(self.fault("it has no names"));
         };
-        Ok(table.chunks_exact(64).map(section).collect())
+        self.bytes(at, bytes).map(Names)
     }
 
-    /// Returns the names that a section refers to.
-    fn names(&mut self, section: &Section, sections: &[Section]) -> Result<Names> {
-        let names = sections.get(section.link).ok_or_else(|| self.fault("a table has no names"))?;
-        self.bytes(names.offset, names.bytes).map(Names)
+    fn needed(&self, names: &Names) -> Vec<String> {
+        self.dynamic.iter().filter(|(tag, _)| *tag == NEEDED).map(|&(_, name)| names.at(name)).collect()
     }
 
-    fn needed(&mut self, dynamic: &Section, sections: &[Section]) -> Result<Vec<String>> {
-        let names = self.names(dynamic, sections)?;
-        let entries = self.bytes(dynamic.offset, dynamic.bytes)?;
-        let needed = entries.chunks_exact(16).filter(|entry| u64_at(entry, 0) == 1);
-        Ok(needed.map(|entry| names.at(u64_at(entry, 8))).collect())
-    }
-
-    fn symbols(&mut self, symbols: &Section, sections: &[Section], library: &mut LibraryFile) -> Result<()> {
-        let names = self.names(symbols, sections)?;
-        let table = self.bytes(symbols.offset, symbols.bytes)?;
-        let version_of = match sections.iter().find(|section| section.kind == SECTION_VERSION_OF_SYMBOL) {
-            Some(section) => self.bytes(section.offset, section.bytes)?,
+    fn symbols(&mut self, names: &Names, library: &mut LibraryFile) -> Result<()> {
+        let Some(symbols_at) = self.place(SYMBOLS) else { return Ok(()) };
+        let count = self.symbol_count()?;
+        let table = self.bytes(symbols_at, 24 * count)?;
+        let version_of = match self.place(VERSION_OF_SYMBOL) {
+            Some(at) => self.bytes(at, 2 * count)?,
             None => Vec::new(),
         };
-        let versions = match sections.iter().find(|section| section.kind == SECTION_VERSIONS_NEEDED) {
-            Some(section) => self.versions(section, sections)?,
-            None => BTreeMap::new(),
-        };
+        let versions = self.versions(names)?;
         for (index, entry) in table.chunks_exact(24).enumerate().skip(1) {
             let name = names.at(u32_at(entry, 0).into());
             if u16_at(entry, 6) == 0 {
@@ -156,18 +186,38 @@ impl Reader {
         Ok(())
     }
 
+    /// Returns the number of symbols, which only the hash tables know.
+    fn symbol_count(&mut self) -> Result<u64> {
+        if let Some(at) = self.place(HASH) {
+            return Ok(u32_at(&self.bytes(at, 8)?, 4).into());
+        }
+        let Some(at) = self.place(GNU_HASH) else { return Ok(0) };
+        let header = self.bytes(at, 16)?;
+        let [buckets, first, filters] = [0, 4, 8].map(|field| u64::from(u32_at(&header, field)));
+        let buckets_at = at + 16 + 8 * filters;
+        let table = self.bytes(buckets_at, 4 * buckets)?;
+        let last = table.chunks_exact(4).map(|bucket| u64::from(u32_at(bucket, 0))).max().unwrap_or(0);
+        if last < first {
+            return Ok(first);
+        }
+        // The chain of the last bucket ends with the last symbol, whose lowest bit is set.
+        let mut symbol = last;
+        let chains_at = buckets_at + 4 * buckets;
+        while u32_at(&self.bytes(chains_at + 4 * (symbol - first), 4)?, 0) & 1 == 0 {
+            symbol += 1;
+        }
+        Ok(symbol + 1)
+    }
+
     /// Returns the versions that the library needs, by the number that its symbols use.
-    fn versions(
-        &mut self,
-        section: &Section,
-        sections: &[Section],
-    ) -> Result<BTreeMap<u16, (String, String)>> {
-        let names = self.names(section, sections)?;
-        let table = self.bytes(section.offset, section.bytes)?;
-        let entry = |at: usize| table.get(at..).filter(|rest| rest.len() >= 16);
+    fn versions(&mut self, names: &Names) -> Result<BTreeMap<u16, (String, String)>> {
         let mut versions = BTreeMap::new();
+        let Some(at) = self.place(VERSIONS_NEEDED) else { return Ok(versions) };
+        let files = self.value(VERSIONS_NEEDED_COUNT).unwrap_or(0);
+        let table = self.up_to(at, MAX_VERSIONS)?;
+        let entry = |at: usize| table.get(at..).filter(|rest| rest.len() >= 16);
         let mut file_at = 0;
-        for _ in 0..section.info {
+        for _ in 0..files {
             let Some(file) = entry(file_at) else { break };
             let mut at = file_at + u32_at(file, 8) as usize;
             for _ in 0..u16_at(file, 2) {
