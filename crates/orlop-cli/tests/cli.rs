@@ -4,6 +4,8 @@
 mod advice;
 #[path = "cli/convert.rs"]
 mod convert;
+#[path = "cli/dry_run.rs"]
+mod dry_run;
 #[path = "cli/failures.rs"]
 mod failures;
 #[path = "cli/histories.rs"]
