@@ -11,6 +11,7 @@ mod categories;
 mod completions;
 mod convert;
 mod diff;
+mod dry_run;
 mod fit;
 mod fit_arguments;
 mod gate;
@@ -86,6 +87,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, program: &ProgramComma
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Ranks(arguments) => ranks::run(&arguments),
+        Command::DryRun(arguments) => dry_run::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Mcp => mcp::run(program),
     };

@@ -6,6 +6,8 @@ mod advice;
 mod answers;
 #[path = "cli/convert.rs"]
 mod convert;
+#[path = "cli/dry_run.rs"]
+mod dry_run;
 #[path = "cli/failures.rs"]
 mod failures;
 #[path = "cli/histories.rs"]
