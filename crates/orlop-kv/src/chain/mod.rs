@@ -79,8 +79,8 @@ fn absorb<const UNITS: usize>(sip: SipState, units: [&[u32]; UNITS]) -> [SipStat
 
 /// Returns the hash of a unit without media, of an even number of tokens: of the same bytes as its fields.
 fn close(mut state: SipState, parent: u128, tokens: usize) -> u128 {
-    state.word((parent & u128::from(u64::MAX)) as u64);
-    state.word((parent >> 64) as u64);
+    let words = parent.to_le_bytes();
+    words.as_chunks::<8>().0.iter().for_each(|word| state.word(u64::from_le_bytes(*word)));
     state.finish(0, 24 + tokens * 4)
 }
 
