@@ -353,7 +353,7 @@ pub(crate) struct ConvertArguments {
 }
 
 /// Parses bytes with or without a unit: `80GiB`, `24 GB`, `1048576`.
-fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
+pub(crate) fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
     text.parse().map(|ByteSize(bytes)| bytes)
 }
 

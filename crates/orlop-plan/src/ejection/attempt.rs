@@ -7,14 +7,14 @@ use orlop_core::SplitMix64;
 use std::sync::Arc;
 
 /// The part of the distance to the bound by which the first attempt goes below the best height.
-const FIRST_PART: f64 = 0.16;
+const FIRST_PART: f64 = 0.3;
 
-/// The maximum of this part, and the part below which attempts become longer instead.
+/// The maximum of this part, and the part below which it is large again, with longer attempts.
 const MAX_PART: f64 = 0.75;
 const MIN_PART: f64 = 0.02;
 
 /// The number of steps for each span after which the first attempts are given up, and the maximum.
-const STEPS: usize = 5;
+const STEPS: usize = 10;
 const MAX_STEPS: usize = 400;
 
 /// The factors of the part after a success, and after a failure.
@@ -103,18 +103,13 @@ impl<'a> Attempt<'a> {
                 has_failed = true;
             }
         }
-        let ends = |offsets: &Vec<u64>| {
-            let ends = data.normal.spans.iter().zip(offsets).map(|(span, offset)| offset + span.size);
-            ends.max().unwrap_or(0)
-        };
-        if let Some(offsets) = offsets {
-            let height = ends(&offsets);
-            if height <= best.height {
-                *best = Placement { height, offsets };
-            }
+        let reached = offsets.map(|offsets| data.normal.placed(offsets));
+        if let Some(reached) = reached.filter(|reached| reached.height <= best.height) {
+            *best = reached;
         }
         if has_failed && self.part < MIN_PART {
             self.steps = (2 * self.steps).min(MAX_STEPS);
+            self.part = FIRST_PART;
         } else {
             let factor = if has_failed { FAILURE } else { SUCCESS };
             self.part = (self.part * factor).min(MAX_PART);

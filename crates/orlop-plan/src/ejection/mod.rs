@@ -51,8 +51,8 @@ impl<'a> EjectionSearch<'a> {
         Self { data, attempts }
     }
 
-    /// Continues the search for one round. Returns `true` if the height of `best` is lower now.
-    pub(crate) fn round(&mut self, best: &mut Placement, budget: &mut RemainingBudget<'_>) -> bool {
+    /// Continues the search for one round.
+    pub(crate) fn round(&mut self, best: &mut Placement, budget: &mut RemainingBudget<'_>) {
         for attempt in &mut self.attempts {
             attempt.start_if_idle(&self.data, best);
         }
@@ -63,10 +63,8 @@ impl<'a> EjectionSearch<'a> {
         let data = &self.data;
         let done = rounds::run(budget.threads(), jobs, |repack| repack.run(data, work, &stop), |_| false);
         budget.spend(done.into_iter().flatten().sum());
-        let before = best.height;
         for attempt in &mut self.attempts {
             attempt.finish(&self.data, best);
         }
-        best.height < before
     }
 }

@@ -179,7 +179,7 @@ fn problems_with_hundreds_of_neighbors_are_improved() {
         Buffer::unaligned(start..start + 1 + random(750), 1 + random(1000))
     });
     let problem = Problem::new(buffers).unwrap();
-    let budgets = [SearchBudget::HEURISTICS, SearchBudget::iterations(300)];
+    let budgets = [SearchBudget::HEURISTICS, SearchBudget::iterations(1000)];
     let [orders, improved] = budgets.map(|budget| {
         let plan = Planner::new().budget(budget).plan(&problem);
         check(&problem, &plan);
