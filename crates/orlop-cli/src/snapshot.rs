@@ -62,6 +62,7 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
                 continue;
             }
         };
+        let _progress = histories::reading(file);
         // One history is in memory at a time.
         for recording in recordings {
             let path = recording.path.clone();
