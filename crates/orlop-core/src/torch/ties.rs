@@ -13,8 +13,8 @@ pub enum TieRule {
     /// driver puts segments makes no difference.
     #[default]
     OldestSegment,
-    /// That which was made first, with its segment or by a split: PyTorch 2.12. A split makes the block that is
-    /// handed out; the rest stays the block that was split.
+    /// That which was made first, with its segment or by a split: PyTorch 2.12. A split makes the block
+    /// that is handed out; the rest stays the block that was split.
     OldestBlock,
     /// The lowest: PyTorch until 2.11.
     LowestAddress,
