@@ -8,7 +8,7 @@ use orlop::exec::PlanBuilder;
 use orlop::lab::simulate::{AllocatorRules, Simulation, StreamedReplay};
 use orlop::memory::Context;
 use orlop::onnx::{InputSize, OnnxFile, OnnxModel, OnnxReader};
-use orlop::plan::{MinPeak, NodeId, Problem, SearchBudget, Skyline, verify};
+use orlop::plan::{MinPeak, NodeId, Planner, Problem, SearchBudget, verify};
 use orlop::tensor::Tensor;
 use orlop::tensor::interchange::npy::{ReadOptions, npz};
 use orlop::tensor::interchange::safetensors::{SafeTensors, ShardIndex};
@@ -200,7 +200,7 @@ fn onnx(bytes: &[u8]) {
     let bound = |order: &[NodeId]| {
         let lifetimes = model.graph.lifetimes(order).ok()?;
         let problem = lifetimes.problem();
-        let plan = Skyline::new().budget(SearchBudget::iterations(10)).plan(problem);
+        let plan = Planner::new().budget(SearchBudget::iterations(10)).plan(problem);
         verify(problem, &plan).expect("plans are valid");
         Some(plan.lower_bound())
     };

@@ -6,7 +6,7 @@ use crate::{output, table};
 use orlop::lab::compare::Profile;
 use orlop::lab::what_if::{UnreliableReplay, check_recording};
 use orlop::trace::formats::{DeviceLabel, numbered_device};
-use orlop::trace::history::{DeviceHistory, History, HistoryWarning};
+use orlop::trace::history::{DeviceHistory, EventAction, History, HistoryEvent, HistoryWarning};
 use orlop::trace::{Recording, Recordings, TraceError};
 use orlop::types::Device;
 use std::io::{self, BufReader, Cursor, Read};
@@ -139,6 +139,20 @@ pub(crate) fn require_run(path: &Path, history: &History) -> Result<(), String> 
     check_recording(history).map_or(Ok(()), |reason| Err(format!("{}: {reason}", path.display())))
 }
 
+/// Returns an error if a recording has no memory at all: neither blocks nor segments nor requests.
+pub(crate) fn require_memory(path: &Path, history: &History) -> Result<(), String> {
+    let has_memory = |device: &DeviceHistory| {
+        let is_known = !(device.start.is_empty() && device.end.is_empty() && device.unplaced.is_empty());
+        let is_mark =
+            |event: &HistoryEvent| matches!(event.action, EventAction::Snapshot | EventAction::Annotation);
+        is_known || !device.events.iter().all(is_mark)
+    };
+    if history.devices.iter().any(has_memory) {
+        return Ok(());
+    }
+    Err(format!("{}: {}", path.display(), UnreliableReplay::NoHistory))
+}
+
 /// Returns `true` for files and the standard input, and `false` for folders and members of archives.
 pub(crate) fn is_stream(path: &Path) -> bool {
     path == Path::new(DASH) || path.exists() && !path.is_dir()
@@ -185,7 +199,7 @@ pub(crate) fn require_complete(path: &Path, warnings: &[HistoryWarning]) -> Resu
 
 /// Returns the device with this number, or all; the host's memory only if there is no other device, because
 /// settings of PyTorch do not apply to it.
-pub(crate) fn devices(history: &History, only: Option<u32>) -> impl Iterator<Item = &DeviceHistory> {
+pub fn devices(history: &History, only: Option<u32>) -> impl Iterator<Item = &DeviceHistory> {
     let others = history.devices.iter().any(|device| !is_host(device));
     history.devices.iter().filter(move |device| match only {
         Some(only) => only == device.device,

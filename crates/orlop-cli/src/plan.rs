@@ -10,7 +10,7 @@ use crate::table::{self, bytes, count};
 use crate::target;
 use orlop::lab::plan::{PlanFile, PlanPage, Unplanned};
 use orlop::onnx::{ModelPlan, OnnxFile, OnnxModel};
-use orlop::plan::{Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Problem, SearchBudget, Skyline};
+use orlop::plan::{Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, SearchBudget};
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -271,7 +271,7 @@ fn plan(arguments: &PlanArguments, problem: Problem, begin: Instant) -> Planned 
         Some(time) => SearchBudget::iterations(u64::MAX).within(time),
         None => SearchBudget::short(problem.len()),
     };
-    let plan = Skyline::new().budget(budget).plan(&problem);
+    let plan = Planner::new().budget(budget).plan(&problem);
     Planned { problem, plan, time: begin.elapsed() }
 }
 

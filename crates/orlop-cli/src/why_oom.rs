@@ -1,13 +1,24 @@
 //! `orlop why-oom`.
 
-use crate::arguments::WhyOomArguments;
 use crate::inputs;
 use crate::output::{self, Failures};
+use clap::Args;
 use orlop::lab::oom_message::OutOfMemoryMessage;
 use orlop::lab::verdict::RunVerdict;
 use serde::Serialize;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyOomArguments {
+    /// A text file with the message, or - for the standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Prints JSON, an array of objects, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// The maximum number of bytes of a log that are read.
 const MAX_LOG: u64 = 256 << 20;

@@ -2,12 +2,18 @@
 
 #[path = "cli/advice.rs"]
 mod advice;
+#[path = "cli/answers.rs"]
+mod answers;
 #[path = "cli/convert.rs"]
 mod convert;
+#[path = "cli/dry_run.rs"]
+mod dry_run;
 #[path = "cli/failures.rs"]
 mod failures;
 #[path = "cli/histories.rs"]
 mod histories;
+#[path = "cli/kv.rs"]
+mod kv;
 #[path = "cli/mcp.rs"]
 mod mcp;
 #[path = "cli/plan.rs"]

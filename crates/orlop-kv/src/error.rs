@@ -153,6 +153,15 @@ pub enum KvError {
         /// The position.
         position: u32,
     },
+    /// The pool sleeps: wake it first.
+    #[error("the pool sleeps")]
+    Asleep,
+    /// The pool cannot sleep or wake at this moment.
+    #[error("the pool has {what}")]
+    NotQuiet {
+        /// What is in the way.
+        what: &'static str,
+    },
     /// The pool has no tiers.
     #[error("the pool has no tiers")]
     NoTiers,

@@ -139,10 +139,10 @@ impl Plan {
     /// a [lower bound](Problem::lower_bound) above the capacity that no plan does.
     ///
     /// ```
-    /// use orlop_plan::{Buffer, CapacityVerdict, Problem, Skyline};
+    /// use orlop_plan::{Buffer, CapacityVerdict, Problem, Planner};
     ///
     /// let problem = Problem::new([Buffer::unaligned(0..2, 8), Buffer::unaligned(1..3, 4)])?;
-    /// let plan = Skyline::new().plan(&problem);
+    /// let plan = Planner::new().plan(&problem);
     /// assert_eq!(plan.verdict_in(12), CapacityVerdict::Fits);
     /// assert_eq!(plan.verdict_in(10), CapacityVerdict::Infeasible { missing: 2 });
     /// # Ok::<(), orlop_plan::ProblemError>(())

@@ -5,6 +5,7 @@
 //! | [`suite`] | [`conformance`] and [`conformance_over`]: one suite for all allocators |
 //! | [`suite::hostile`] | [`hostile()`] and [`hostile_over`]: hostile user code in callbacks |
 //! | [`planned`] | [`planned_conformance`]: one suite for engines that lend tensors at planned places |
+//! | [`kv`] | [`kv_conformance`](kv::kv_conformance): one suite for managers of paged KV memory |
 //! | [`profile`] | guarantees of an allocator beyond the trait |
 //! | [`model`] | the expected live blocks, compared with the allocator after each step |
 //! | [`program`] | random programs that shrink |
@@ -64,6 +65,7 @@ pub mod fake_device;
 pub mod fault;
 pub mod forwarding;
 pub mod golden;
+pub mod kv;
 pub mod model;
 pub mod pattern;
 pub mod planned;

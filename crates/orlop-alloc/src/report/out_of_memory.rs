@@ -17,6 +17,11 @@ pub enum Refusal {
     Limit,
     /// The backing (operating system, driver) has no memory left.
     Backing,
+    /// The device has no addresses left to map memory at.
+    Addresses {
+        /// The bytes of addresses that the allocator has reserved.
+        reserved: u64,
+    },
     /// It would exceed a hard budget of the kind.
     Budget,
     /// The arena or fixed pool is full and may not grow.
@@ -30,7 +35,7 @@ impl Refusal {
     #[must_use]
     pub const fn cause(self) -> RefusalCause {
         match self {
-            Self::Backing | Self::Injected => RefusalCause::Device,
+            Self::Backing | Self::Addresses { .. } | Self::Injected => RefusalCause::Device,
             Self::Limit | Self::Full => RefusalCause::Limit,
             Self::Budget => RefusalCause::Budget,
         }
@@ -216,6 +221,13 @@ impl OutOfMemory {
         if self.refusal == Refusal::Injected {
             return "the failure was injected: run without failure injection".into();
         }
+        if let Refusal::Addresses { reserved } = self.refusal {
+            return format!(
+                "{} of addresses are reserved: fewer streams that allocate, or a policy whose ranges grow, would \
+                 reserve less",
+                ByteSize(reserved)
+            );
+        }
         if self.free >= rounded && self.largest_free < rounded {
             return format!(
                 "{} are free but the largest chunk is {}, due to fragmentation: a memory plan, expandable \
@@ -326,6 +338,9 @@ impl fmt::Display for OutOfMemory {
         match self.refusal {
             Refusal::Limit => write!(f, ", which would exceed the limit")?,
             Refusal::Backing => write!(f, ", the backing has no memory left")?,
+            Refusal::Addresses { reserved } => {
+                write!(f, ", no addresses are left ({} are reserved)", ByteSize(reserved))?;
+            }
             Refusal::Budget => write!(f, ", which would exceed the budget of this kind")?,
             Refusal::Full => write!(f, ", the fixed pool is full")?,
             Refusal::Injected => write!(f, ", by failure injection")?,

@@ -8,6 +8,7 @@
 
 mod tools;
 
+use crate::isolated::ProgramCommand;
 use crate::output::Failures;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -47,12 +48,12 @@ impl RpcError {
 }
 
 /// Runs `orlop mcp`.
-pub(crate) fn run() -> Result<(), Failures> {
-    let served = serve(&mut io::stdin().lock(), &mut io::stdout().lock());
+pub(crate) fn run(program: &ProgramCommand) -> Result<(), Failures> {
+    let served = serve(&mut io::stdin().lock(), &mut io::stdout().lock(), program);
     served.map_err(|error| format!("the client cannot be reached: {error}").into())
 }
 
-fn serve(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<()> {
+fn serve(input: &mut impl BufRead, output: &mut impl Write, program: &ProgramCommand) -> io::Result<()> {
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -66,7 +67,7 @@ fn serve(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<()> {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        if let Some(answer) = answer(&line) {
+        if let Some(answer) = answer(&line, program) {
             writeln!(output, "{answer}")?;
             output.flush()?;
         }
@@ -74,12 +75,12 @@ fn serve(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<()> {
 }
 
 /// Returns the answer to a message; `None` for a notification.
-fn answer(line: &[u8]) -> Option<Value> {
+fn answer(line: &[u8], program: &ProgramCommand) -> Option<Value> {
     let (id, result) = match serde_json::from_slice::<Value>(line) {
         Err(error) => (Value::Null, Err(RpcError::new(PARSE_ERROR, error.to_string()))),
         Ok(message) => match serde_json::from_value::<RpcRequest>(message) {
             Err(error) => (Value::Null, Err(RpcError::new(INVALID_REQUEST, error.to_string()))),
-            Ok(request) => (request.id?, result(&request.method, &request.params)),
+            Ok(request) => (request.id?, result(&request.method, &request.params, program)),
         },
     };
     Some(match result {
@@ -90,7 +91,7 @@ fn answer(line: &[u8]) -> Option<Value> {
     })
 }
 
-fn result(method: &str, params: &Value) -> Result<Value, RpcError> {
+fn result(method: &str, params: &Value, program: &ProgramCommand) -> Result<Value, RpcError> {
     match method {
         "initialize" => {
             let known = params["protocolVersion"].as_str().filter(|version| VERSIONS.contains(version));
@@ -106,7 +107,8 @@ fn result(method: &str, params: &Value) -> Result<Value, RpcError> {
         "tools/list" => Ok(json!({"tools": tools::list()})),
         "tools/call" => {
             let name = params["name"].as_str().unwrap_or_default();
-            tools::call(name, &params["arguments"]).map_err(|message| RpcError::new(INVALID_PARAMS, message))
+            let called = tools::call(name, &params["arguments"], program);
+            called.map_err(|message| RpcError::new(INVALID_PARAMS, message))
         }
         _ => Err(RpcError::new(METHOD_NOT_FOUND, format!("no method {method:?}"))),
     }
@@ -118,7 +120,8 @@ mod tests {
 
     fn answers(input: &str) -> Vec<Value> {
         let mut output = Vec::new();
-        serve(&mut input.as_bytes(), &mut output).expect("a vector takes all");
+        serve(&mut input.as_bytes(), &mut output, &ProgramCommand::CurrentExecutable)
+            .expect("a vector takes all");
         let lines = String::from_utf8(output).expect("JSON is UTF-8");
         lines.lines().map(|line| serde_json::from_str(line).expect("a line is a message")).collect()
     }

@@ -1,10 +1,10 @@
 //! The tools of the server. Each is a command of this program with `--json`, which runs in a process of its
 //! own: its memory is released after each answer, and a crash ends one call.
 
+use crate::isolated::ProgramCommand;
 use serde_json::{Map, Value, json};
-use std::env;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// A tool: a command with its arguments.
 struct Tool {
@@ -125,10 +125,10 @@ pub(super) fn list() -> Value {
 }
 
 /// Calls a tool. Returns a message if there is no such tool, or if its arguments are invalid.
-pub(super) fn call(name: &str, arguments: &Value) -> Result<Value, String> {
+pub(super) fn call(name: &str, arguments: &Value, program: &ProgramCommand) -> Result<Value, String> {
     let tool = TOOLS.iter().find(|tool| tool.name == name).ok_or_else(|| format!("no tool {name:?}"))?;
     let (words, input) = command_line(tool, arguments)?;
-    Ok(match run(&words, input) {
+    Ok(match run(&words, input, program) {
         Ok((answer, warnings)) => {
             let mut content = vec![json!({"type": "text", "text": answer.to_string()})];
             if !warnings.is_empty() {
@@ -175,9 +175,8 @@ fn command_line(tool: &Tool, arguments: &Value) -> Result<(Vec<String>, String),
 }
 
 /// Runs this program. Returns its answer and its warnings, or its failures.
-fn run(words: &[String], input: String) -> Result<(Value, String), String> {
-    let program = env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-    let mut command = Command::new(program);
+fn run(words: &[String], input: String, program: &ProgramCommand) -> Result<(Value, String), String> {
+    let mut command = program.command().map_err(|error| format!("cannot find this program: {error}"))?;
     command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let failed = |error| format!("cannot start this program again: {error}");
     let mut child = command.spawn().map_err(failed)?;

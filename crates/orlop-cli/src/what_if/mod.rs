@@ -29,6 +29,8 @@ struct WhatIfEntry {
     /// Bytes that were live when the recording began, in no known segment.
     #[serde(rename = "held_before")]
     unplaced: Option<UnplacedMemory>,
+    /// The memory of `--memory`, and what others had of the recorded device, which is subtracted.
+    given: Option<GivenMemory>,
     /// Whether the source records segments, or only counts reserved bytes.
     has_segments: bool,
     /// Reserved bytes at the end of the recorded run.
@@ -37,6 +39,14 @@ struct WhatIfEntry {
     failed: Vec<OutOfMemoryReport>,
     #[serde(flatten)]
     report: WhatIfReport,
+}
+
+/// The memory that was given for a device.
+#[derive(Clone, Copy, Serialize)]
+struct GivenMemory {
+    device: u64,
+    /// Bytes of the context, libraries and other processes; 0 if the recording does not show them.
+    foreign: u64,
 }
 
 /// Memory that was live when the recording began, and the blocks as which it is replayed.
@@ -89,8 +99,12 @@ fn entry(
     let (_, unknown) = history.torch_conf();
     let mut sweep =
         WhatIf::recorded(&work, history, device).smallest(!arguments.quick).plan(!arguments.quick);
-    if arguments.memory.is_some() {
-        sweep = sweep.memory(arguments.memory);
+    let given = arguments.memory.map(|device| {
+        let foreign = info.foreign.and_then(|foreign| foreign.taken_of(device)).unwrap_or(0);
+        GivenMemory { device, foreign }
+    });
+    if let Some(given) = given {
+        sweep = sweep.memory(Some(given.device.saturating_sub(given.foreign)));
     }
     if let Some(version) = arguments.torch {
         sweep = sweep.torch(version);
@@ -109,6 +123,7 @@ fn entry(
         unknown_settings: unknown.iter().map(ToString::to_string).collect(),
         unplaced: (!device.unplaced.is_empty())
             .then_some(UnplacedMemory { bytes: before, blocks: device.unplaced.len() as u64 }),
+        given,
         has_segments: info.has_segments,
         recorded_reserved: (!device.end.is_empty()).then_some(reserved),
         failed: info.out_of_memory,

@@ -1,6 +1,6 @@
 //! The text of `orlop what-if`.
 
-use super::{UnplacedMemory, WhatIfEntry};
+use super::{GivenMemory, UnplacedMemory, WhatIfEntry};
 use crate::arguments::WhatIfArguments;
 use crate::{snapshot, table};
 use orlop::lab::simulate::{MemoryLimit, SimulationOutcome};
@@ -99,6 +99,18 @@ fn write_run(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
         writeln!(out, "  calls of empty_cache()       {}, also made by the replays", table::count(calls))?;
     }
     let Some(memory) = report.memory else { return Ok(()) };
+    if let Some(GivenMemory { device, foreign }) = entry.given {
+        write!(out, "  memory of the device         {}", table::bytes(device))?;
+        return match foreign {
+            0 => writeln!(out, "; nothing is subtracted for the context and libraries"),
+            _ => writeln!(
+                out,
+                ", less {} that others had: {} for PyTorch",
+                table::bytes(foreign),
+                table::bytes(memory)
+            ),
+        };
+    }
     match report.conditions.limit.filter(|limit| limit.bytes == memory) {
         Some(MemoryLimit { of_process: true, .. }) => writeln!(
             out,

@@ -1,7 +1,8 @@
 //! Device memory in pages, by the driver's virtual memory management.
 //!
 //! A page is a handle of physical memory (`cuMemCreate`) and the address where it is mapped. The table holds
-//! the handle of every mapped page; to move a page is to unmap it and to map its handle elsewhere.
+//! the handle of every mapped page; to move a page is to unmap it and to map its handle elsewhere. Pages of
+//! one reservation can have several sizes: large growth takes fewer calls in large pages.
 //!
 //! # Why no page has two addresses, and none is lost
 //!
@@ -172,10 +173,11 @@ impl DevicePages {
         // SAFETY: as in `map`.
         unsafe { remove(&scope, &mut mapped, to, bytes) }?;
         let result = (|| {
-            for offset in (0..bytes).step_by(page) {
+            let mut offset = 0;
+            while offset < bytes {
                 let (from, to) = (from + offset, to + offset);
                 let Some(&MappedPage { bytes, handle: Some(handle) }) = mapped.get(&from) else {
-                    let what = "moving pages of other sizes";
+                    let what = "moving what is not mapped";
                     return Err(CudaError::Unsupported { device: device.device(), what });
                 };
                 // SAFETY: mapped as a whole; no stream uses it (guaranteed by the caller).
@@ -183,6 +185,7 @@ impl DevicePages {
                 mapped.insert(from, MappedPage { bytes, handle: None });
                 // SAFETY: reserved addresses without a page (guaranteed by the caller); an unmapped handle.
                 unsafe { place(&scope, &mut mapped, to, bytes, handle) }?;
+                offset += bytes;
             }
             // SAFETY: all of it was mapped above.
             unsafe { give_access(&scope, device.number(), to, bytes) }

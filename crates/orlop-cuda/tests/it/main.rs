@@ -25,6 +25,7 @@ mod install;
 mod interop;
 mod interop_order;
 mod kernels;
+mod large_pages;
 mod linked;
 mod lost;
 mod lost_streams;

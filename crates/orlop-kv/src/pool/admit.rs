@@ -14,6 +14,9 @@ impl KvPool {
     /// Returns whether a request would be admitted. It changes nothing.
     pub fn can_admit(&mut self, request: &AdmissionRequest<'_>) -> AdmissionVerdict {
         self.collect_drops();
+        if self.is_asleep() {
+            return AdmissionVerdict::Asleep;
+        }
         let chain = self.chain(request);
         let tenant = self.known_tenant(request.fields.tenant);
         self.judge(request, &chain, tenant).1
@@ -36,12 +39,13 @@ impl KvPool {
         mut chain: Chain,
     ) -> Result<Admission> {
         self.collect_drops();
+        self.check_awake()?;
         let tenant = self.known_tenant(request.fields.tenant);
         let (found, verdict) = self.judge(request, &chain, tenant);
         match verdict {
             AdmissionVerdict::Now { .. } => {}
             AdmissionVerdict::Later { missing, group, .. } => {
-                let available = u64::from(self.blocks.pages.count() - self.blocks.pages.occupied());
+                let available = u64::from(self.blocks.pages.available());
                 return Err(KvError::OutOfPages { group, needed: available + missing, available });
             }
             AdmissionVerdict::OverQuota { missing } => {
@@ -51,6 +55,7 @@ impl KvPool {
             AdmissionVerdict::AboveQuota { need, quota } => {
                 return Err(KvError::AboveQuota { quota, needed: need });
             }
+            AdmissionVerdict::Asleep => return Err(KvError::Asleep),
             AdmissionVerdict::Never { need, pool } => return Err(KvError::NeverFits { need, pool }),
         }
         let slot = self.new_sequence()?;

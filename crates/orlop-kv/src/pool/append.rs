@@ -126,6 +126,7 @@ impl KvPool {
 
     /// Appends without scheduling. `may_unseal` lets a checkpoint at the present end be given up for it.
     pub(super) fn append_to(&mut self, slot: u32, tokens: u32, may_unseal: bool) -> Result<()> {
+        self.check_awake()?;
         let state = self.state(slot);
         let len = state.len;
         if state.loads > 0 {
@@ -138,7 +139,7 @@ impl KvPool {
                 // The step does not end at a checkpoint after all.
                 self.unseal(slot);
             }
-            self.grow(slot, end, may_unseal)?;
+            self.extend_tables(slot, end, may_unseal)?;
         }
         self.state_mut(slot).len = end;
         // At a checkpoint the state is saved: the next append writes to a copy.
@@ -149,7 +150,7 @@ impl KvPool {
     }
 
     /// Allocates the blocks for tokens up to `end`.
-    fn grow(&mut self, slot: u32, end: u32, may_unseal: bool) -> Result<()> {
+    fn extend_tables(&mut self, slot: u32, end: u32, may_unseal: bool) -> Result<()> {
         let mut new_blocks = std::mem::take(&mut self.new_blocks);
         new_blocks.clear();
         self.plan_growth(slot, end, &mut new_blocks);

@@ -1,6 +1,6 @@
 //! [`KvPoolBuilder`]: the settings of a pool.
 
-use super::sequence::DropQueue;
+use super::sequence::DroppedSequences;
 use super::stats::Counters;
 use super::step::StepRecord;
 use super::ticket::Tickets;
@@ -9,10 +9,11 @@ use crate::blocks::{Blocks, TenantUse};
 use crate::chain::KeySettings;
 use crate::geometry::{GroupKind, KvGeometry};
 use crate::index::{PrefixIndex, RecentHashes, RunGroup};
+use crate::memory::{MemorySource, PoolMemory};
 use crate::{ChainSecret, KvError, Result};
-use orlop_alloc::{AllocatorRef, Block, Request, Tag};
+use orlop_alloc::AllocatorRef;
 use orlop_context::Context;
-use orlop_core::{Device, MemoryKind};
+use orlop_core::Device;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -76,6 +77,7 @@ pub(super) struct Settings {
 pub struct KvPoolBuilder {
     geometry: KvGeometry,
     bytes: u64,
+    segment: Option<u32>,
     keys: KeySettings,
     events: bool,
     settings: Settings,
@@ -92,7 +94,7 @@ impl KvPoolBuilder {
             lag: 1,
             reuses: true,
         };
-        Self { geometry, bytes: 0, keys, events: false, settings }
+        Self { geometry, bytes: 0, segment: None, keys, events: false, settings }
     }
 
     /// Sets the budget in bytes. What does not fill a large page is left out.
@@ -104,6 +106,13 @@ impl KvPoolBuilder {
     /// Sets the budget in large pages, of which a pool has 2^26 at most.
     pub fn large_pages(mut self, count: u32) -> Self {
         self.bytes = self.geometry.large_page_bytes().saturating_mul(u64::from(count));
+        self
+    }
+
+    /// Divides the memory into segments of this number of large pages: blocks of their own, which
+    /// [`KvPool::shrink`] can return. Without segments, the pool is one block at one address.
+    pub fn segment(mut self, large_pages: u32) -> Self {
+        self.segment = Some(large_pages);
         self
     }
 
@@ -165,24 +174,20 @@ impl KvPoolBuilder {
         self
     }
 
-    /// Makes the pool, with one block of a context's memory of kind [`MemoryKind::KvCache`].
+    /// Makes the pool, with a context's memory of kind `KvCache`.
     ///
     /// # Errors
     /// If the budget is smaller than a large page, or the allocation fails.
     pub fn build(self, context: &Context, device: Device) -> Result<KvPool> {
-        let request = self.request()?;
-        let memory = context.allocate(device, &request)?;
-        self.finish(Some(memory))
+        self.finish(MemorySource::Context(context.clone(), device))
     }
 
-    /// Makes the pool, with one block of an allocator.
+    /// Makes the pool, with memory of an allocator.
     ///
     /// # Errors
     /// If the budget is smaller than a large page, or the allocation fails.
     pub fn build_in(self, allocator: &AllocatorRef) -> Result<KvPool> {
-        let request = self.request()?;
-        let memory = allocator.allocate(&request)?;
-        self.finish(Some(memory))
+        self.finish(MemorySource::Allocator(allocator.clone()))
     }
 
     /// Makes a pool without memory: for replays, and for engines with arenas of their own.
@@ -190,7 +195,7 @@ impl KvPoolBuilder {
     /// # Errors
     /// If the budget is smaller than a large page.
     pub fn build_detached(self) -> Result<KvPool> {
-        self.finish(None)
+        self.finish(MemorySource::Detached)
     }
 
     fn count(&self) -> Result<u32> {
@@ -206,15 +211,11 @@ impl KvPoolBuilder {
         u32::try_from(count).ok().filter(|&count| fits && count <= MAX_LARGE_PAGES).ok_or(out_of_range)
     }
 
-    fn request(&self) -> Result<Request> {
-        let bytes = u64::from(self.count()?) * self.geometry.large_page_bytes();
-        let too_large = |_| KvError::OutOfRange { what: "the bytes of the pool" };
-        let bytes = usize::try_from(bytes).map_err(too_large)?;
-        Ok(Request::new(bytes).kind(MemoryKind::KvCache).tag(Tag::new("kv pool")))
-    }
-
-    fn finish(mut self, memory: Option<Block>) -> Result<KvPool> {
+    fn finish(mut self, source: MemorySource) -> Result<KvPool> {
         let count = self.count()?;
+        let large_page = self.geometry.large_page_bytes();
+        let segment = self.segment.unwrap_or(count).clamp(1, count);
+        let memory = PoolMemory::new(source, u64::from(segment) * large_page, u64::from(count) * large_page)?;
         let groups = self.geometry.groups();
         let (mut runs, mut tail_groups, mut state_groups, mut reuses) =
             (vec![], vec![], vec![], self.settings.reuses);
@@ -256,13 +257,14 @@ impl KvPoolBuilder {
             geometry: Arc::new(self.geometry),
             settings: self.settings,
             memory,
+            sleep: None,
             blocks,
             index,
             tail_groups,
             state_groups,
             sequences: Vec::new(),
             unused_sequences: Vec::new(),
-            drops: Arc::new(DropQueue::default()),
+            drops: Arc::new(DroppedSequences::default()),
             tenants: HashMap::new(),
             open: StepRecord::new(StepId(1)),
             in_flight: VecDeque::new(),
@@ -272,6 +274,7 @@ impl KvPoolBuilder {
             counters: Counters::default(),
             failed_loads: RecentHashes::default(),
             now: 0,
+            dropped: Vec::new(),
             new_blocks: Vec::new(),
             pages_needed: vec![0; classes],
             demand: Vec::new(),

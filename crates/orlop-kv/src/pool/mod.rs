@@ -16,6 +16,8 @@ mod register;
 mod request;
 mod rewind;
 mod sequence;
+mod shrink;
+mod sleep;
 mod stats;
 mod step;
 mod ticket;
@@ -33,13 +35,15 @@ pub use self::ticket::{StorePage, TicketId};
 
 use self::append::NewBlock;
 use self::builder::Settings;
-use self::sequence::{DropQueue, SequenceState};
+use self::sequence::{DroppedSequences, SequenceState};
+use self::sleep::SleepRecord;
 use self::stats::Counters;
 use self::step::StepRecord;
 use self::ticket::Tickets;
 use crate::blocks::Blocks;
 use crate::geometry::{GroupKind, KvGeometry};
 use crate::index::{PrefixIndex, RecentHashes, Tail};
+use crate::memory::PoolMemory;
 use crate::tier::KvTiers;
 use crate::{KvError, KvEvent, Result};
 use orlop_alloc::Block;
@@ -51,7 +55,8 @@ use std::sync::Arc;
 pub struct KvPool {
     geometry: Arc<KvGeometry>,
     settings: Settings,
-    memory: Option<Block>,
+    memory: PoolMemory,
+    sleep: Option<SleepRecord>,
     blocks: Blocks,
     index: PrefixIndex,
     /// Groups of the index that do not keep every token.
@@ -60,7 +65,7 @@ pub struct KvPool {
     state_groups: Vec<usize>,
     sequences: Vec<SequenceState>,
     unused_sequences: Vec<u32>,
-    drops: Arc<DropQueue>,
+    drops: Arc<DroppedSequences>,
     tenants: HashMap<Box<str>, u32>,
     /// The step that is being scheduled.
     open: StepRecord,
@@ -74,6 +79,7 @@ pub struct KvPool {
     failed_loads: RecentHashes,
     now: u64,
     // Scratch memory, kept so that a step allocates none.
+    dropped: Vec<(u32, u32)>,
     new_blocks: Vec<NewBlock>,
     pages_needed: Vec<u64>,
     demand: Vec<u64>,
@@ -92,10 +98,17 @@ impl KvPool {
         &self.geometry
     }
 
-    /// Returns the memory of the pages; `None` if the pool was built without.
+    /// Returns the memory of the pages; `None` if the pool was built without, has several
+    /// [segments](KvPoolBuilder::segment), or sleeps.
     #[must_use]
     pub fn memory(&self) -> Option<&Block> {
-        self.memory.as_ref()
+        self.memory.segment(0).filter(|_| self.memory.segments() == 1)
+    }
+
+    /// Returns the segments of the pages' memory.
+    #[must_use]
+    pub fn segments(&self) -> &PoolMemory {
+        &self.memory
     }
 
     /// Returns the tokens of a match unit: hits end on multiples of it.

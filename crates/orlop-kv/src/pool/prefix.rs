@@ -101,6 +101,7 @@ impl KvPool {
     /// pages, or the tenant's quota is exhausted.
     pub fn pin(&mut self, request: &AdmissionRequest<'_>) -> Result<PrefixPin> {
         self.collect_drops();
+        self.check_awake()?;
         let chain = self.chain(request);
         let longest = u32::try_from(chain.hashes().len()).unwrap_or(u32::MAX);
         let found =

@@ -88,6 +88,8 @@ pub enum AdmissionVerdict {
         /// The quota in bytes.
         quota: u64,
     },
+    /// The pool sleeps.
+    Asleep,
     /// It can never fit.
     Never {
         /// Large pages needed.

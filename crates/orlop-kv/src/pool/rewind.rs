@@ -199,6 +199,7 @@ impl KvPool {
     /// pool is then unchanged.
     pub fn fork(&mut self, sequence: &Sequence, max_tokens: u32) -> Result<Sequence> {
         self.collect_drops();
+        self.check_awake()?;
         let parent = self.slot(sequence)?;
         self.check_not_in_open_step(parent)?;
         if self.state(parent).loads > 0 {

@@ -67,7 +67,7 @@ impl Counters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct KvStats {
-    /// Bytes of the pool.
+    /// Bytes of the pool, without segments that were returned.
     pub total_bytes: u64,
     /// Bytes of pages that are free.
     pub free_bytes: u64,
@@ -114,7 +114,7 @@ impl KvPool {
         let large = self.geometry.large_page_bytes();
         let live: u64 = pages.classes().iter().map(|class| class.live * class.bytes).sum();
         let idle = self.blocks.idle_bytes();
-        let total = u64::from(pages.count()) * large;
+        let total = u64::from(pages.present()) * large;
         let (_, boundaries, units) = self.index.counts();
         KvStats {
             total_bytes: total,
@@ -122,7 +122,7 @@ impl KvPool {
             used_bytes: self.blocks.used_bytes,
             cached_bytes: idle,
             in_flight_bytes: live - self.blocks.used_bytes,
-            held_bytes: u64::from(pages.count() - pages.empty()) * large,
+            held_bytes: u64::from(pages.present() - pages.empty()) * large,
             requests: self.counters.requests,
             query_tokens: self.counters.queries,
             hit_tokens: self.counters.hits,
@@ -154,7 +154,7 @@ impl KvPool {
     /// Returns the large pages that are empty, or can be emptied by evicting cached blocks, at this moment.
     pub fn reclaimable_now(&mut self) -> u64 {
         self.collect_drops();
-        u64::from(self.blocks.pages.count() - self.blocks.pages.occupied())
+        u64::from(self.blocks.pages.available())
     }
 
     /// Returns what [`reclaimable_now`](Self::reclaimable_now) will be when a step has settled, if nothing is

@@ -56,6 +56,10 @@ impl Tickets {
         id
     }
 
+    pub(super) fn is_any_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     fn take(&mut self, id: TicketId) -> Option<Ticket> {
         let at = self.open.iter().position(|ticket| ticket.id == id)?;
         Some(self.open.swap_remove(at))
@@ -121,6 +125,7 @@ impl KvPool {
         lease: u64,
     ) -> Result<(TicketId, Vec<StorePage>)> {
         self.collect_drops();
+        self.check_awake()?;
         let slot = self.slot(sequence)?;
         let settled = self.state(slot).settled;
         if tokens > settled || self.state(slot).loads > 0 {

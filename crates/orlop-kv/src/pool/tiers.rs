@@ -79,6 +79,7 @@ impl KvPool {
     /// What was copied until then stays.
     pub fn store(&mut self, sequence: &Sequence, tokens: u32) -> Result<u64> {
         self.collect_drops();
+        self.check_awake()?;
         let slot = self.slot(sequence)?;
         let state = self.state(slot);
         if tokens > state.settled || state.loads > 0 {
@@ -99,7 +100,7 @@ impl KvPool {
         let mut stored = Ok(0);
         for &(block, at) in &blocks {
             let ranges = self.ranges(block.group, at, block.key.tokens);
-            match tiers.save(self.memory.as_ref(), block.key, &ranges) {
+            match tiers.save(&self.memory, block.key, &ranges) {
                 Ok(bytes) => stored = stored.map(|sum: u64| sum + bytes),
                 Err(error) => {
                     stored = Err(error.into());
@@ -254,7 +255,7 @@ impl KvPool {
         let loaded = loaded.and_then(|()| {
             for (block, new) in plan.loaded.iter().zip(&new_blocks) {
                 let ranges = self.ranges(block.group, new.block, block.key.tokens);
-                let is_there = tiers.load(self.memory.as_mut(), block.key, &ranges);
+                let is_there = tiers.load(&mut self.memory, block.key, &ranges);
                 if !matches!(is_there, Ok(true)) {
                     for new in &new_blocks {
                         self.blocks.remove_user(new.group, new.block, me);

@@ -2,7 +2,7 @@
 
 use super::frame::{decode, encode};
 use super::{BlockFault, BlockKey, BlockStore, KvTier, PageTransfer};
-use crate::RemovalReason;
+use crate::{PoolMemory, RemovalReason};
 use orlop_alloc::{Block, Request, Tag};
 use orlop_context::Context;
 use orlop_core::{Device, MemoryKind};
@@ -127,7 +127,7 @@ impl KvTiers {
     /// already.
     pub(crate) fn save(
         &mut self,
-        pool: Option<&Block>,
+        pool: &PoolMemory,
         key: BlockKey,
         ranges: &[Range<u64>],
     ) -> orlop_alloc::Result<u64> {
@@ -180,7 +180,7 @@ impl KvTiers {
     /// Copies a block that was fetched to ranges of the pool.
     pub(crate) fn load(
         &mut self,
-        pool: Option<&mut Block>,
+        pool: &mut PoolMemory,
         key: BlockKey,
         ranges: &[Range<u64>],
     ) -> orlop_alloc::Result<bool> {

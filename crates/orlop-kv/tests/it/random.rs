@@ -63,6 +63,7 @@ fn play(
     large_pages: u32,
     seed: u64,
     policy: CheckpointPolicy,
+    operations: u32,
 ) -> Played {
     let geometry = KvGeometry::new(groups).unwrap();
     let mut mirror = Mirror::new(&geometry);
@@ -74,13 +75,13 @@ fn play(
     if seed % 5 < 2 {
         let faults = Faults::default();
         faults.one_in.store(if seed.is_multiple_of(5) { 9 } else { 0 }, Relaxed);
-        let store = MemoryStore { faults: faults.clone(), ..MemoryStore::default() };
-        let tiers = KvTiers::new(&Context::new(), 600, oracle.transfer(faults)).with_store(Box::new(store));
+        let store = MemoryStore::failing(faults.clone());
+        let tiers = KvTiers::new(&Context::new(), 2_000, oracle.transfer(faults)).with_store(Box::new(store));
         oracle.pool.attach_tiers(tiers);
     }
     let mut random = Random(seed);
     println!("{name}, seed {seed}, {large_pages} large pages, {policy:?}");
-    for _ in 0..400 {
+    for _ in 0..operations {
         let count = u32::try_from(oracle.running.len()).unwrap();
         let pick = if count == 0 { 0 } else { random.below(count) as usize };
         match random.below(20) {
@@ -129,7 +130,12 @@ fn play(
                     let _ = oracle.fork(pick, len + random.below(10));
                 }
             }
-            12 if count > 0 => oracle.finish(pick),
+            12 if count > 0 => {
+                let handle = &oracle.running[pick].handle;
+                let (_, settled) = oracle.pool.len(handle).unwrap();
+                let _ = oracle.pool.store(handle, settled);
+                oracle.finish(pick);
+            }
             13 if count > 0 => oracle.drop_sequence(pick),
             14 if count > 0 => {
                 oracle.end_load(pick, random.below(3) > 0);
@@ -195,12 +201,30 @@ fn every_slot_has_what_its_sequence_wrote() {
         for seed in 0..12 {
             for (at, policy) in policies.into_iter().enumerate() {
                 let large_pages = [12, 30, 80][(seed % 3) as usize];
-                let played = play(name, groups.clone(), large_pages, seed * 3 + at as u64, policy);
+                let played = play(name, groups.clone(), large_pages, seed * 3 + at as u64, policy, 400);
                 sum.hits += played.hits;
                 sum.evictions += played.evictions;
                 sum.loaded += played.loaded;
             }
         }
         assert!(sum.hits > 0 && sum.evictions > 0 && sum.loaded > 0, "{name}: {sum:?}: nothing was tried");
+    }
+}
+
+/// The long version: 10 million operations, in about six hours of a debug build and one of a release build.
+#[test]
+#[ignore = "10 million operations: cargo test --release -p orlop-kv --test it -- --ignored ten_million"]
+fn ten_million_operations_leak_nothing() {
+    let geometries = geometries();
+    let policies =
+        [CheckpointPolicy { every: Some(8), ..CheckpointPolicy::default() }, CheckpointPolicy::OFF];
+    let rounds = u32::try_from(10_000_000 / 2_000 / geometries.len() / policies.len()).unwrap();
+    for round in 0..=rounds {
+        for (name, groups) in &geometries {
+            for policy in policies {
+                let large_pages = [12, 30, 80][(round % 3) as usize];
+                play(name, groups.clone(), large_pages, 1_000 + u64::from(round), policy, 2_000);
+            }
+        }
     }
 }

@@ -134,12 +134,12 @@ impl PlanFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orlop_plan::Skyline;
+    use orlop_plan::Planner;
 
     #[test]
     fn what_is_wrong_with_a_file_is_said() {
         let problem = Problem::new([Buffer::new(0..2, 256), Buffer::new(1..3, 256)]).unwrap();
-        let good = PlanFile::new(&problem, &Skyline::new().plan(&problem));
+        let good = PlanFile::new(&problem, &Planner::new().plan(&problem));
         let text = serde_json::to_string(&good).unwrap();
         assert_eq!(serde_json::from_str::<PlanFile>(&text).unwrap(), good);
         assert_eq!((good.verify(), good.gap, &*good.verdict), (Ok(()), 0.0, "optimal"));

@@ -6,6 +6,7 @@ mod drafts;
 mod hits;
 mod hybrid;
 mod lifetimes;
+mod memory;
 mod numbers;
 mod quotas;
 mod tiers;
@@ -37,7 +38,7 @@ fn oracle(groups: Vec<LayerGroup>, large_pages: u32) -> Oracle {
 }
 
 /// Different tokens for each family.
-fn tokens(family: u32, count: u32) -> Vec<u32> {
+pub(crate) fn tokens(family: u32, count: u32) -> Vec<u32> {
     (0..count).map(|at| family * 100_000 + at).collect()
 }
 

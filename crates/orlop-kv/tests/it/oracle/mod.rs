@@ -326,6 +326,11 @@ impl Oracle {
         self.check();
     }
 
+    /// Overwrites the device's memory.
+    pub(crate) fn forget_memory(&self) {
+        self.memory.iter().for_each(|word| word.store(POISON, Relaxed));
+    }
+
     fn word(&self, slot: u64) -> u64 {
         self.memory[usize::try_from(slot).unwrap()].load(Relaxed)
     }

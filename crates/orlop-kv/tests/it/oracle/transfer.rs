@@ -2,7 +2,7 @@
 
 use super::Oracle;
 use orlop_alloc::{Block, Error};
-use orlop_kv::{BlockKey, BlockStore, PageTransfer};
+use orlop_kv::{BlockKey, BlockStore, PageTransfer, PoolMemory};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -40,7 +40,7 @@ impl OracleTransfer {
 }
 
 impl PageTransfer for OracleTransfer {
-    fn read(&mut self, _: Option<&Block>, ranges: &[Range<u64>], host: &mut Block) -> Result<(), Error> {
+    fn read(&mut self, _: &PoolMemory, ranges: &[Range<u64>], host: &mut Block) -> Result<(), Error> {
         let (words, _) = host.bytes_mut()?.as_chunks_mut::<8>();
         assert_eq!(words.len(), Self::words(ranges).count());
         for (to, word) in words.iter_mut().zip(Self::words(ranges)) {
@@ -49,7 +49,7 @@ impl PageTransfer for OracleTransfer {
         self.faults.check().map_err(|error| Error::Backend(Box::new(error)))
     }
 
-    fn write(&mut self, _: Option<&mut Block>, ranges: &[Range<u64>], host: &Block) -> Result<(), Error> {
+    fn write(&mut self, _: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<(), Error> {
         let (words, _) = host.bytes()?.as_chunks::<8>();
         assert_eq!(words.len(), Self::words(ranges).count());
         for (from, word) in words.iter().zip(Self::words(ranges)) {
@@ -69,6 +69,10 @@ pub(crate) struct MemoryStore {
 }
 
 impl MemoryStore {
+    pub(crate) fn failing(faults: Faults) -> Self {
+        Self { faults, ..Self::default() }
+    }
+
     pub(crate) fn with<R>(&self, run: impl FnOnce(&mut HashMap<BlockKey, Vec<u8>>) -> R) -> R {
         run(&mut self.blocks.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -54,3 +54,44 @@ impl ReleaseEvidence {
         TorchReleases { since, before: before.filter(|&before| before > since) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::formats::binary::{read_binary, write_binary};
+    use crate::history::History;
+
+    fn history(settings: &str, event: &str, more: &str) -> History {
+        let json = format!(
+            r#"{{"segments": [], "device_traces": [[{{"action": "alloc", "addr": 512, "size": 100{event}}}]],
+                "allocator_settings": {{{settings}}}{more}}}"#
+        );
+        History::parse(json.as_bytes()).expect("a snapshot")
+    }
+
+    #[test]
+    fn releases_follow_from_keys() {
+        let old = r#""pinned_use_cuda_host_register": false"#;
+        let reuse = r#""pinned_use_cuda_host_register": false, "graph_capture_record_stream_reuse": false"#;
+        let newest = format!(r#"{reuse}, "max_round_threshold": -1, "max_cached_size": -1"#);
+        let (metadata, context) = (r#", "user_metadata": """#, r#", "compile_context": "N/A""#);
+        for (settings, event, more, releases) in [
+            ("", "", "", "2.1 or newer"),
+            ("", context, "", "2.5 or newer"),
+            (old, "", "", "2.1 to 2.8"),
+            (old, context, "", "2.5 to 2.8"),
+            (r#""PYTORCH_ALLOC_CONF": """#, "", "", "2.9 or newer"),
+            (reuse, "", "", "2.9 to 2.12"),
+            (reuse, metadata, r#", "external_annotations": []"#, "2.10 to 2.12"),
+            (&newest, metadata, "", "2.13 or newer"),
+            (&newest, metadata, r#", "host_traces": []"#, "2.14 or newer"),
+            // Put together by another program.
+            (old, metadata, "", "2.10 or newer"),
+        ] {
+            let history = history(settings, event, more);
+            assert_eq!(history.releases.to_string(), releases, "{settings} {event} {more}");
+            let mut file = Vec::new();
+            write_binary(&history, &mut file).expect("it is written");
+            assert_eq!(read_binary(&file[..]).expect("it is read").releases, history.releases);
+        }
+    }
+}
