@@ -32,6 +32,8 @@ struct NewBlock {
     /// The mark of its stream.
     mark: u32,
     pool: u16,
+    /// Whether a thread may cache it, if all its bytes are the request's.
+    may_be_cached: bool,
 }
 
 impl<B: DeviceBacking> Inner<B> {
@@ -40,7 +42,8 @@ impl<B: DeviceBacking> Inner<B> {
     fn describe(&mut self, block: DeviceBlock, sized: &DeviceRequest) -> NewBlock {
         let (start, size, pool) = self.engine.extent(block);
         let raw = self.records.take(self.engine.chunks.address(), block.0);
-        NewBlock { raw, block, start, size, mark: self.mark.of(sized.stream), pool }
+        let may_be_cached = self.engine.may_be_cached(block);
+        NewBlock { raw, block, start, size, mark: self.mark.of(sized.stream), pool, may_be_cached }
     }
 }
 
@@ -109,7 +112,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Makes a new block of the engine the block of a request. The engine is unlocked.
     #[inline(always)]
     fn hand_out(&self, new: NewBlock, request: &Request, sized: &DeviceRequest) -> Result<RawBlock> {
-        let NewBlock { mut raw, block, start, size, mark, pool } = new;
+        let NewBlock { mut raw, block, start, size, mark, pool, may_be_cached } = new;
         let address =
             if sized.bytes == request.bytes { start } else { self.alignment(request).round_up(start)? };
         if request.zeroed {
@@ -123,7 +126,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let record = unsafe { raw.record_mut() };
         let has_stream = Token::from_bits(record.token).mark() == mark && mark != StreamMark::NONE;
         (record.ptr, record.granted) = (ptr, size - (address - start));
-        record.token = Token::new(block.0, mark, pool, sized.bytes == request.bytes).bits();
+        record.token = Token::new(block.0, mark, pool, may_be_cached && sized.bytes == request.bytes).bits();
         record.assign_but_stream(request);
         record.align = self.alignment(request);
         if !has_stream {
@@ -292,12 +295,25 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         }
         let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
         report.align = self.alignment(request);
-        if let DeviceError::OutOfMemory { rounded, largest_free, reserved, cached, live, limit, .. } = error {
+        report.caches = self.backing.caches();
+        if let DeviceError::OutOfMemory {
+            rounded,
+            largest_free,
+            reserved,
+            cached,
+            live,
+            limit,
+            addresses,
+            ..
+        } = error
+        {
             (report.largest_free, report.free, report.live) = (largest_free, cached, live);
             (report.reserved, report.limit) = (reserved, Some(limit));
             report.rounded = usize::try_from(rounded).unwrap_or(usize::MAX);
             if reserved.saturating_add(rounded) > limit {
                 report.refusal = Refusal::Limit;
+            } else if let Some(reserved) = addresses {
+                report.refusal = Refusal::Addresses { reserved };
             }
         }
         Error::OutOfMemory(Box::new(report))

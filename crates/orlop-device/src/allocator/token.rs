@@ -1,6 +1,6 @@
 //! The token of a block's record: where the engine's metadata of the block is, and what a cache of it needs.
 
-use crate::engine::{COMMON, Index, is_small};
+use crate::engine::{Index, is_small};
 use orlop_alloc::engine_support::RawBlock;
 
 /// The bit of blocks of the small pools.
@@ -18,12 +18,11 @@ pub(super) const MARK_BITS: u32 = 30;
 pub(super) struct Token(u64);
 
 impl Token {
-    /// Returns the token of a block in a chunk of this pool. A cache may have it if all its bytes are a
-    /// request's, in a common pool.
+    /// Returns the token of a block in a chunk of this pool.
     #[inline(always)]
-    pub(super) fn new(index: Index, mark: u32, pool: u16, is_whole: bool) -> Self {
+    pub(super) fn new(index: Index, mark: u32, pool: u16, may_be_cached: bool) -> Self {
         let small = if is_small(pool) { SMALL } else { 0 };
-        let cached = if is_whole && pool < COMMON { CACHED } else { 0 };
+        let cached = if may_be_cached { CACHED } else { 0 };
         Self(small | cached | u64::from(mark) << u32::BITS | u64::from(index))
     }
 

@@ -139,6 +139,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.period = self.period.cleared();
         }
         self.period.has_moved = true;
+        self.period.needs_all |= pool == LARGE && stream == self.watched_stream;
     }
 
     /// Searches for a period, and plans it.

@@ -18,6 +18,8 @@ pub(crate) struct StreamPeriod {
     plan: Option<PeriodPlan>,
     /// Whether pages were moved for the last request.
     pub(crate) has_moved: bool,
+    /// Whether pages were ever moved for this stream: from then on every request has to be logged.
+    pub(crate) needs_all: bool,
     /// The bytes that may be reserved for the plan.
     pub(crate) allowed: u64,
     /// The pages that the plan needs, in order of address.

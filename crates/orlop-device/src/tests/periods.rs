@@ -153,6 +153,50 @@ proptest! {
     }
 }
 
+/// Thread caches hide none of the requests that a plan is made of: what the engine alone would plan is
+/// planned through an allocator, or moves no pages without a plan.
+#[test]
+fn programs_of_a_thread_with_a_cache_are_planned() {
+    let config = ProptestConfig {
+        cases: 60,
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let planned = Cell::new([0, 0]);
+    let outcome = TestRunner::new(config).run(&(program(), 0_usize..20_000), |(program, weights)| {
+        let mut bare = Run::new(weights);
+        let device = NullDevice::new(Device::cuda(0), 1 << 40);
+        let allocator = DeviceAllocator::new(device, Policy::orlop()).into_ref();
+        let allocate = |bytes| allocator.allocate(&Request::new(bytes)).expect("the device has memory");
+        let _weights = (weights > 0).then(|| allocate(weights * MIB));
+        let mut blocks = HashMap::new();
+        let mut moved = Vec::new();
+        for _ in 0..16 {
+            bare.period(&program);
+            let before = allocator.device_stats().remapped_bytes;
+            for &(number, allocates) in &program.events {
+                if allocates {
+                    blocks.insert(number, allocate(program.sizes[number]));
+                } else {
+                    blocks.remove(&number);
+                }
+            }
+            moved.push(allocator.device_stats().remapped_bytes - before);
+        }
+        let is_planned =
+            [bare.engine.period.is_planned(), allocator.with_engine(|engine| engine.period.is_planned())];
+        planned.set(std::array::from_fn(|which| planned.get()[which] + usize::from(is_planned[which])));
+        if is_planned.contains(&true) {
+            prop_assert_eq!(moved.last(), Some(&0), "{:?}", moved);
+        }
+        Ok(())
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+    let [bare, cached] = planned.get();
+    assert!(cached > 3, "{cached} were planned, {bare} without a cache");
+}
+
 /// A request that takes the slow path of an allocator is one request of the log.
 #[test]
 fn requests_of_an_allocator_are_logged_once() {
