@@ -2,6 +2,8 @@
 
 use crate::torch_runs::{device, recordings};
 use orlop_lab::category::{Category, Evidence, MemoryCategories};
+use orlop_trace::history::History;
+use std::path::Path;
 
 /// Bytes of float32.
 const FLOAT: u64 = 4;
@@ -76,4 +78,30 @@ fn without_call_sites_lifetimes_tell_them_apart() {
             assert!(found.abs_diff(truth) * 1000 <= truth * 11, "{name}: {found} of {truth}");
         }
     }
+}
+
+/// A recording that begins in the middle of a run: an optimizer replaces its state, two values for each
+/// parameter, in each step.
+#[test]
+fn what_was_live_before_the_recording_has_categories() {
+    let file = "../../testdata/torch-snapshots/gpt-medium_512_training.pickle.gz";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let history = History::read(path).expect("it is shipped");
+    let categories = MemoryCategories::of(&history.devices[0], &history.sites);
+    let at_end = |category: Category| {
+        let usage = categories.at_end.iter().find(|usage| usage.category == category);
+        usage.map_or(0, |usage| usage.bytes)
+    };
+    let parameters = at_end(Category::Parameters);
+    // About 425 million parameters, as its source says.
+    assert!(parameters.abs_diff(425_000_000 * FLOAT) < parameters / 200, "{parameters}");
+    assert_eq!(categories.bytes_at_peak(Category::Parameters), parameters);
+    for (found, times) in [
+        (at_end(Category::Gradients), 1),
+        (at_end(Category::OptimizerState), 2),
+        (categories.bytes_at_peak(Category::OptimizerState), 2),
+    ] {
+        assert!(found.abs_diff(times * parameters) * 200 < found, "{found} of {times} x {parameters}");
+    }
+    assert!(categories.bytes_at_peak(Category::Unknown) < parameters / 50, "{:?}", categories.at_peak);
 }
