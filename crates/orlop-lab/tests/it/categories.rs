@@ -1,6 +1,6 @@
 //! The categories of shipped runs, against what their programs allocate.
 
-use crate::torch_runs::{device, recordings};
+use crate::torch_runs::{device, recording};
 use orlop_lab::category::{Category, Evidence, MemoryCategories};
 use orlop_trace::history::History;
 use std::path::Path;
@@ -37,8 +37,8 @@ fn truth(name: &str) -> [u64; 3] {
 }
 
 fn found(name: &str) -> (Evidence, [u64; 3]) {
-    let history = &recordings()[name];
-    let categories = MemoryCategories::of(device(history), &history.sites);
+    let history = recording(name);
+    let categories = MemoryCategories::of(device(&history), &history.sites);
     let max = |category: Category| {
         let samples = categories.over_time.iter().map(|sample| sample.bytes[category as usize]);
         samples.max().unwrap_or(0)
