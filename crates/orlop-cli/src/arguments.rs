@@ -133,9 +133,9 @@ pub(crate) enum TraceCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed
-    /// (gzip, zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy,
-    /// recordings of any format, as for what-if
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings
+    /// of any format, as for what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 

@@ -55,7 +55,9 @@ impl From<AnswerError> for PyErr {
                 Some(number) => PyOSError::new_err((number, reason(&error), path.into_os_string())),
                 None => PyOSError::new_err(text),
             },
-            AnswerError::Option { .. } => PyValueError::new_err(text),
+            AnswerError::Option { .. } | AnswerError::Lab(LabError::FitSizes { .. }) => {
+                PyValueError::new_err(text)
+            }
             AnswerError::Json(_) | AnswerError::Panic(_) => InternalError::new_err(text),
             AnswerError::Threads(_) => OrlopError::new_err(text),
             AnswerError::Cancelled => PyKeyboardInterrupt::new_err(()),

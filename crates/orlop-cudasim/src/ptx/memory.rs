@@ -41,8 +41,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Returns two accesses of threads that nothing orders, of which one is a write. Addresses of shared memory
-    /// are small numbers.
+    /// Returns two accesses of threads that nothing orders, of which one is a write. Addresses of shared
+    /// memory are small numbers.
     pub(crate) fn race(&mut self) -> Option<(MemoryAccess, MemoryAccess)> {
         self.end_block();
         self.race.or_else(|| race(std::mem::take(&mut self.by_thread)))

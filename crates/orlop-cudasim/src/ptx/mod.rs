@@ -1,9 +1,10 @@
 //! The code of kernels in PTX: read when a module is loaded, and executed thread by thread.
 //!
 //! It is what compilers write for kernels without calls, atomics and warp functions: integers, `f32` and
-//! `f64`, predicates, branches, parameters, global and shared memory, barriers of whole blocks. What each instruction does is taken from NVIDIA's *Parallel Thread
-//! Execution ISA*, where it leaves a choice (a NaN's payload) the most inconvenient one. An instruction, a
-//! modifier or a type that is not known is an error when the module is loaded, not at its first use.
+//! `f64`, predicates, branches, parameters, global and shared memory, barriers of whole blocks. What each
+//! instruction does is taken from NVIDIA's *Parallel Thread Execution ISA*, where it leaves a choice (a NaN's
+//! payload) the most inconvenient one. An instruction, a modifier or a type that is not known is an error
+//! when the module is loaded, not at its first use.
 //!
 //! A launch is executed twice: when it is submitted, to learn which memory it accesses, without any data; and
 //! when its time comes. So addresses and branches must not depend on data in global memory:

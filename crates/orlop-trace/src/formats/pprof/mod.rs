@@ -46,7 +46,4 @@ pub enum PprofFault {
     /// The sum of the bytes exceeds 2^64.
     #[error("its bytes exceed 2^64")]
     Overflow,
-    /// The samples have too many blocks.
-    #[error("it has more than 2^24 blocks")]
-    TooManyBlocks,
 }
