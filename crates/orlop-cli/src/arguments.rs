@@ -3,8 +3,10 @@
 use crate::allocators::{self, NULL};
 use crate::completions::CompletionsArguments;
 use crate::convert::ConvertArguments;
+use crate::diff::DiffArguments;
 use crate::fit_arguments::FitArguments;
 use crate::gate::GateArguments;
+use crate::info::InfoArguments;
 use crate::kv::KvArguments;
 use crate::plan_arguments::PlanArguments;
 use crate::ranks::RanksArguments;
@@ -231,18 +233,6 @@ pub(crate) struct WhatIfArguments {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
-    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
-    #[arg(required = true, value_name = "TRACE")]
-    pub(crate) traces: Vec<PathBuf>,
-
-    /// Prints JSON, an array of objects, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// Options for naming and listing call sites.
 #[derive(Debug, Args)]
 pub(crate) struct NamingArguments {
@@ -326,28 +316,6 @@ pub(crate) struct DryRunArguments {
     /// The program and its arguments, like python train.py
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DiffArguments {
-    /// The first run: a snapshot, another recording, or a baseline that `orlop gate` wrote
-    #[arg(value_name = "BEFORE")]
-    pub(crate) before: PathBuf,
-
-    /// The second run: any of these
-    #[arg(value_name = "AFTER")]
-    pub(crate) after: PathBuf,
-
-    #[command(flatten)]
-    pub(crate) naming: NamingArguments,
-
-    /// Counts two lines of one function as two call sites, to compare runs of the same version of a program
-    #[arg(long)]
-    pub(crate) lines: bool,
-
-    /// Prints JSON, an object, instead of tables
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
