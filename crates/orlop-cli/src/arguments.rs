@@ -88,8 +88,8 @@ pub(crate) enum Command {
     /// Runs a PyTorch program for CUDA without a GPU, and says whether it fits
     ///
     /// PyTorch's own allocator runs against a GPU that is only described: its allocations are those of a real
-    /// run, kernels do nothing, and values are noise. Nothing is installed; only this process is affected. The
-    /// program finds ORLOP_DRY_RUN=1 in its environment. Exits with 1 if the program fails or does not fit.
+    /// run, kernels do nothing, and values are noise. Nothing is installed; only this process is affected.
+    /// The program finds ORLOP_DRY_RUN=1 in its environment. Exits with 1 if the program fails or does not fit.
     DryRun(DryRunArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
@@ -136,8 +136,8 @@ pub(crate) enum TraceCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
     /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
-    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings of any format, as for
-    /// what-if
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings
+    /// of any format, as for what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
