@@ -6,6 +6,7 @@
 mod beside;
 mod checks;
 mod ci;
+mod dry_run;
 mod error;
 mod fuzz;
 mod golden;
@@ -31,6 +32,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::checks::CudaCheck;
+use crate::dry_run::DryRunOptions;
 use crate::loom::SearchDepth;
 use crate::paired::Comparison;
 use crate::report::Report;
@@ -152,6 +154,15 @@ enum Task {
     Deny,
     /// Type-check for the other supported systems
     Targets,
+    /// Run the recorded PyTorch programs without a GPU, and compare with what the GPU counted
+    DryRun {
+        /// A Python with PyTorch 2.11 for CUDA; without it, one is installed below the target folder
+        #[arg(long)]
+        python: Option<PathBuf>,
+        /// Only this model, such as gpt2-train
+        #[arg(long)]
+        model: Option<String>,
+    },
     /// Compare with reference data
     Golden {
         /// The folder of the reference data
@@ -222,6 +233,7 @@ fn main() -> ExitCode {
         Task::Powerset => powerset::run(shell, report),
         Task::Deny => checks::deny(shell, report),
         Task::Targets => checks::targets(shell, report),
+        Task::DryRun { python, model } => dry_run::run(shell, report, &DryRunOptions { python, model }),
         Task::Golden { data } => {
             golden::run(shell, report, &data);
             // Not in `ci`: the tests compare the repository's data.

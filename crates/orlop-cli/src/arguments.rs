@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
+use crate::completions::CompletionsArguments;
 use crate::convert::ConvertArguments;
 use crate::fit_arguments::FitArguments;
 use crate::gate::GateArguments;
@@ -16,6 +17,8 @@ use orlop::memory::backing;
 use orlop::trace::formats::device_number;
 use orlop::types::torch::TorchVersion;
 use orlop::types::{ByteSize, Device};
+use orlop_dryrun::gpu::GpuModel;
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -23,7 +26,8 @@ use std::path::PathBuf;
 ///
 /// Reads recordings of a program's allocations: PyTorch's memory snapshots (pickle or JSON), traces of
 /// torch.profiler, logs of RMM, plain traces, tables of events, and orlop's own files. The format is detected
-/// from the first bytes. No GPU is needed.
+/// from the first bytes. Files may be compressed by gzip, zstd or xz, or be in a zip archive; a path like
+/// runs.zip/rank0.pickle names a member. No GPU is needed.
 #[derive(Debug, Parser)]
 #[command(name = "orlop", version, after_help = EXITS)]
 pub(crate) struct Arguments {
@@ -72,13 +76,19 @@ pub(crate) enum Command {
     /// Describes memory snapshots and other recordings of a device's memory
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Converts a recording for PyTorch's viewer, for Perfetto, or to a table
+    /// Converts a recording for PyTorch's viewer, for Perfetto, for pprof, or to a table
     ///
     /// Facts that a format cannot represent are omitted. Snapshots have no threads, no memory kinds, and no
     /// uses by other streams. Tables have no segments, and no blocks from before the first event. A recording
-    /// without segments becomes a snapshot without segments and without those blocks. Only orlop's own format
-    /// is lossless.
+    /// without segments becomes a snapshot without segments and without those blocks. A profile for pprof has
+    /// the blocks at the peak and at the end, by call site. Only orlop's own format is lossless.
     Convert(ConvertArguments),
+    /// Runs a PyTorch program for CUDA without a GPU, and says whether it fits
+    ///
+    /// PyTorch's own allocator runs against a GPU that is only described: its allocations are those of a real
+    /// run, kernels do nothing, and values are noise. Nothing is installed; only this process is affected. The
+    /// program finds ORLOP_DRY_RUN=1 in its environment. Exits with 1 if the program fails or does not fit.
+    DryRun(DryRunArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
     /// Fails if a run needs more memory than its baseline, and names the call site
@@ -94,6 +104,12 @@ pub(crate) enum Command {
     Fit(FitArguments),
     /// Compares the recordings of a program's ranks: the worst, the outliers, and their call sites
     Ranks(RanksArguments),
+    /// Prints the completions of a shell, or the manual page
+    Completions(CompletionsArguments),
+    /// Serves info, what-if, why-oom and diff to agents, over the Model Context Protocol
+    ///
+    /// Reads and writes messages on the standard input and output.
+    Mcp,
 }
 
 #[derive(Debug, Subcommand)]
@@ -117,9 +133,9 @@ pub(crate) enum TraceCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them. With --policy, recordings of any format, as for
-    /// what-if
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings
+    /// of any format, as for what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -181,7 +197,8 @@ pub(crate) enum AllocatorChoice {
 
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -216,8 +233,8 @@ pub(crate) struct WhatIfArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -241,7 +258,8 @@ pub(crate) struct NamingArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotInfoArguments {
-    /// PyTorch memory snapshots, or any other recordings, plain or gzip
+    /// PyTorch memory snapshots, or any other recordings; folders and zip archives of them; - for the
+    /// standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -259,6 +277,55 @@ pub(crate) struct SnapshotInfoArguments {
     /// Prints JSON, an array of objects, instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DryRunArguments {
+    /// The GPU, like h100
+    #[arg(long, value_name = "GPU", default_value = "h100", value_parser = GpuModel::named)]
+    pub(crate) device: GpuModel,
+
+    /// Total memory of the GPU, like 24GiB [default: as the GPU has]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) memory: Option<u64>,
+
+    /// The number of GPUs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) devices: u32,
+
+    /// Work completes only when the program waits for it, instead of at once: a real run of a program with
+    /// several streams is between the two
+    #[arg(long)]
+    pub(crate) late: bool,
+
+    /// A table of the workspaces of cuDNN's convolutions: lines of a convolution and its bytes [default: none
+    /// has a workspace]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) convolutions: Option<PathBuf>,
+
+    /// The folder for the snapshot and what else the run writes
+    #[arg(long, short, value_name = "FOLDER", default_value = "orlop-dry-run")]
+    pub(crate) output: PathBuf,
+
+    /// The Python whose PyTorch is used [default: PROGRAM, if that is a Python, or else python3]
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) python: Option<PathBuf>,
+
+    /// Faster: tries no other settings
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// liborlop_dryrun_cuda.so [default: beside this program, or in ../lib]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) library: Option<PathBuf>,
+
+    /// Prints JSON, an object, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The program and its arguments, like python train.py
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -285,7 +352,8 @@ pub(crate) struct DiffArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 

@@ -27,7 +27,8 @@ pub enum ProgramCommand {
 }
 
 impl ProgramCommand {
-    fn command(&self) -> io::Result<Command> {
+    /// Returns a command that starts this program.
+    pub(crate) fn command(&self) -> io::Result<Command> {
         Ok(match self {
             Self::CurrentExecutable => Command::new(env::current_exe()?),
             Self::Module { interpreter, module } => {

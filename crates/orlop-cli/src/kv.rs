@@ -48,7 +48,7 @@ fn text(arguments: &KvArguments, report: &KvReport) -> String {
     // Writing to a string cannot fail.
     let _ = write_load(&mut out, arguments, report);
     if !report.rows.is_empty() {
-        let _ = write!(out, "\n{}\n", reuse_table(arguments.wide, report));
+        let _ = write!(out, "\n{}\n", reuse_table(arguments.wide, report).trim_fmt());
     }
     out
 }

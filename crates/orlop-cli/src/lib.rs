@@ -8,8 +8,10 @@
 mod allocators;
 mod arguments;
 mod categories;
+mod completions;
 mod convert;
 mod diff;
+mod dry_run;
 mod fit;
 mod fit_arguments;
 mod gate;
@@ -18,6 +20,7 @@ mod info;
 mod inputs;
 mod isolated;
 mod kv;
+mod mcp;
 mod output;
 mod plan;
 mod plan_arguments;
@@ -33,6 +36,7 @@ mod simulated;
 mod snapshot;
 mod table;
 mod target;
+mod task_progress;
 mod what_if;
 mod why_oom;
 
@@ -83,6 +87,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, program: &ProgramComma
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Ranks(arguments) => ranks::run(&arguments),
+        Command::DryRun(arguments) => dry_run::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Mcp => mcp::run(program),
     };
     match done {
         Ok(()) => 0,

@@ -3,6 +3,7 @@
 use crate::arguments::ReportArguments;
 use crate::output::Failures;
 use crate::table::bytes;
+use crate::task_progress::TaskProgress;
 use crate::{histories, output, target};
 use orlop::lab::LabError;
 use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
@@ -20,9 +21,11 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failures> {
     let name = arguments.file.file_name().unwrap_or(arguments.file.as_os_str()).to_string_lossy();
     let title = arguments.title.as_deref().unwrap_or(&name);
     histories::report_omitted(&arguments.file, &history, arguments.device);
+    let progress = TaskProgress::start(format!("replaying {source}"));
     // Rendered in memory first: a failure leaves no file behind.
     let (page, settings) =
         page(&history, title, &source, arguments.device).map_err(|error| format!("{source}: {error}"))?;
+    drop(progress);
     let size = target::put_bytes(&arguments.output, &arguments.file, &page)?;
     let output = arguments.output.display().to_string();
     if arguments.json {

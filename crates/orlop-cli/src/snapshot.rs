@@ -55,13 +55,24 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
     let mut entries = Vec::new();
     let mut failures = Vec::new();
     for file in &arguments.files {
-        // One history is in memory at a time.
-        match histories::read_silently(file) {
-            Ok(history) => {
-                failures.extend(histories::require_memory(file, &history).err());
-                entries.push(SnapshotEntry::of(file, &history, naming));
+        let recordings = match histories::recordings(file) {
+            Ok(recordings) => recordings,
+            Err(failure) => {
+                failures.push(failure);
+                continue;
             }
-            Err(failure) => failures.push(failure),
+        };
+        let _progress = histories::reading(file);
+        // One history is in memory at a time.
+        for recording in recordings {
+            let path = recording.path.clone();
+            match histories::used(recording) {
+                Ok(history) => {
+                    failures.extend(histories::require_memory(&path, &history).err());
+                    entries.push(SnapshotEntry::of(&path, &history, naming));
+                }
+                Err(failure) => failures.push(failure),
+            }
         }
     }
     if arguments.json {
@@ -170,10 +181,10 @@ fn foreign_text(foreign: &ForeignMemory) -> String {
         (Some(taken), Some(device)) => format!("{} of {}", bytes(taken), bytes(device)),
         _ => format!("all but {} of the device", bytes(foreign.max_available)),
     };
-    text += " when a request failed: context, libraries, other processes";
+    text += " when a request failed:\n                 context, libraries, other processes";
     let more = foreign.max_available.saturating_sub(foreign.min_available);
     if more > 0 {
-        let _ = write!(text, ";\n                 at times {} more", bytes(more));
+        let _ = write!(text, "; at times {} more", bytes(more));
     }
     text
 }

@@ -1,13 +1,12 @@
 //! `orlop why-oom`.
 
-use crate::inputs::{DASH, cannot_open};
+use crate::inputs;
 use crate::output::{self, Failures};
 use clap::Args;
 use orlop::lab::oom_message::OutOfMemoryMessage;
 use orlop::lab::verdict::RunVerdict;
 use serde::Serialize;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -33,7 +32,7 @@ struct OomEntry<'a> {
 
 /// Runs `orlop why-oom`.
 pub(crate) fn run(arguments: &WhyOomArguments) -> Result<(), Failures> {
-    let log = read(&arguments.file).map_err(|error| cannot_open(&arguments.file, error))?;
+    let log = read(&arguments.file)?;
     let messages = OutOfMemoryMessage::find_all(&String::from_utf8_lossy(&log));
     if messages.is_empty() {
         return Err(format!(
@@ -50,12 +49,9 @@ pub(crate) fn run(arguments: &WhyOomArguments) -> Result<(), Failures> {
     output::print(&texts.join("\n"))
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read(path: &Path) -> Result<Vec<u8>, String> {
     let mut log = Vec::new();
-    if path == Path::new(DASH) {
-        io::stdin().lock().take(MAX_LOG).read_to_end(&mut log)?;
-    } else {
-        File::open(path)?.take(MAX_LOG).read_to_end(&mut log)?;
-    }
+    let read = inputs::open(path)?.take(MAX_LOG).read_to_end(&mut log);
+    read.map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
     Ok(log)
 }

@@ -1,7 +1,7 @@
 //! The error of this crate.
 
-use crate::kv::{LineProblem, ModelProblem};
 use crate::fit::SequenceDifference;
+use crate::kv::{LineProblem, ModelProblem};
 use orlop_trace::TraceError;
 use orlop_trace::formats::DeviceLabel;
 use std::io;

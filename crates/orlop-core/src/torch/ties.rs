@@ -13,6 +13,9 @@ pub enum TieRule {
     /// driver puts segments makes no difference.
     #[default]
     OldestSegment,
+    /// That which was made first, with its segment or by a split: PyTorch 2.12. A split makes the block
+    /// that is handed out; the rest stays the block that was split.
+    OldestBlock,
     /// The lowest: PyTorch until 2.11.
     LowestAddress,
 }
@@ -27,11 +30,36 @@ impl TorchReleases {
     /// Returns the rules of these releases, that of the newest first.
     #[must_use]
     pub fn tie_rules(&self) -> &'static [TieRule] {
-        use TieRule::{LowestAddress, OldestSegment};
-        match (self.can_be_since(BY_SEGMENT), self.can_be_before(BY_CREATION)) {
-            (true, true) => &[OldestSegment, LowestAddress],
-            (false, true) => &[LowestAddress],
-            (_, false) => &[OldestSegment],
-        }
+        const ALL: [TieRule; 3] = [TieRule::OldestSegment, TieRule::OldestBlock, TieRule::LowestAddress];
+        let first = match (self.can_be_since(BY_SEGMENT), self.can_be_since(BY_CREATION)) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => 2,
+        };
+        let end = match (self.can_be_before(BY_CREATION), self.can_be_before(BY_SEGMENT)) {
+            (true, _) => 3,
+            (false, true) => 2,
+            (false, false) => 1,
+        };
+        ALL.get(first..end).unwrap_or(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_have_the_rules_of_their_range() {
+        use TieRule::{LowestAddress, OldestBlock, OldestSegment};
+        let rules = |since: u16, before: Option<u16>| {
+            let before = before.map(|minor| TorchVersion::new(2, minor));
+            TorchReleases { since: TorchVersion::new(2, since), before }.tie_rules()
+        };
+        assert_eq!(TorchReleases::ALL.tie_rules(), [OldestSegment, OldestBlock, LowestAddress]);
+        assert_eq!(rules(5, Some(9)), [LowestAddress]);
+        assert_eq!(rules(10, Some(13)), [OldestBlock, LowestAddress]);
+        assert_eq!(rules(12, Some(13)), [OldestBlock]);
+        assert_eq!(rules(14, None), [OldestSegment]);
     }
 }

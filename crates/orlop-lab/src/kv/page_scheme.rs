@@ -99,14 +99,16 @@ fn all_full(bucket: &Bucket) -> Cut {
     Cut { kind: GroupKind::Full, groups: 1, tokens: BLOCK * bucket.ratio, page_bytes: BLOCK * all_entries }
 }
 
-/// Returns the bytes of a layer in a block: entries, in multiples of 16, that a state fits into.
-fn layer_share(buckets: &[Bucket]) -> u64 {
+/// Returns the entries of the largest kind in a block: a multiple of 16, such that a state fits into a layer's
+/// share; and the bytes of that share.
+fn block_of_largest(buckets: &[Bucket]) -> (u64, u64) {
     let largest = |is_state: bool| {
         let buckets = buckets.iter().filter(|bucket| (bucket.ratio == 0) == is_state);
         buckets.map(|bucket| bucket.entry).max().unwrap_or(0)
     };
     let (entry, state) = (largest(false).max(1), largest(true));
-    entry * state.div_ceil(entry).max(1).next_multiple_of(BLOCK)
+    let entries = state.div_ceil(entry).max(1).next_multiple_of(BLOCK);
+    (entries, entries * entry)
 }
 
 /// Returns the size that others are cut by: the smallest, or the largest if it is not much larger.
@@ -116,7 +118,8 @@ fn unit_of(sizes: impl Iterator<Item = u64> + Clone) -> Option<u64> {
 }
 
 fn unified(buckets: &[Bucket]) -> Option<Vec<Cut>> {
-    let (share, layers) = (layer_share(buckets), unit_of(buckets.iter().map(|bucket| bucket.layers))?);
+    let (_, share) = block_of_largest(buckets);
+    let layers = unit_of(buckets.iter().map(|bucket| bucket.layers))?;
     let cut = |bucket: &Bucket| Cut {
         kind: bucket.kind,
         groups: bucket.layers.div_ceil(layers),
@@ -127,7 +130,7 @@ fn unified(buckets: &[Bucket]) -> Option<Vec<Cut>> {
 }
 
 fn packed(mut buckets: Vec<Bucket>) -> Option<Vec<Cut>> {
-    let tokens = layer_share(&buckets) / buckets.iter().map(|b| b.entry).max()?.max(1) / BLOCK * BLOCK;
+    let (entries, _) = block_of_largest(&buckets);
     // Layers of different sizes that keep the same tokens are one kind.
     let mut merged: Vec<Bucket> = Vec::new();
     for bucket in buckets.drain(..) {
@@ -141,7 +144,7 @@ fn packed(mut buckets: Vec<Bucket>) -> Option<Vec<Cut>> {
     }
     let block = |bucket: &Bucket| match bucket.ratio {
         0 => bucket.all_entries,
-        _ => bucket.all_entries * tokens.max(BLOCK),
+        _ => bucket.all_entries * entries,
     };
     let unit = unit_of(merged.iter().map(block))?.max(1);
     let groups = |bucket: &Bucket| block(bucket).div_ceil(unit).clamp(1, bucket.layers);
@@ -151,7 +154,7 @@ fn packed(mut buckets: Vec<Bucket>) -> Option<Vec<Cut>> {
     let cut = |bucket: &Bucket| Cut {
         kind: bucket.kind,
         groups: groups(bucket),
-        tokens: tokens.max(BLOCK) * bucket.ratio,
+        tokens: entries * bucket.ratio,
         page_bytes,
     };
     Some(merged.iter().map(cut).collect())
@@ -211,6 +214,7 @@ mod tests {
         // 80 tokens for Jamba, 544 for Qwen3-Next; seven groups of states, three with 12 layers.
         let jamba = 4 * 80 * 4096;
         assert_eq!(bytes(PageScheme::UnifiedPages, "jamba-v0.1", 80), Some((1 + 7) * jamba));
+        assert_eq!(bytes(PageScheme::PackedOverlays, "jamba-v0.1", 80), Some((1 + 7) * jamba));
         let qwen = 12 * 544 * 2048;
         assert_eq!(bytes(PageScheme::UnifiedPages, "qwen3-next-80b", 545), Some((2 + 3) * qwen));
     }

@@ -6,6 +6,7 @@
 //! | [`csv`] | a line for each event, for scripts and spreadsheets | yes | yes |
 //! | [`rmm`] | logs of the RAPIDS memory manager | yes | |
 //! | [`chrome`] | traces of `torch.profiler` with `profile_memory=True` | yes | |
+//! | [`pprof`] | profiles of pprof: JAX's `device_memory_profile` | yes | yes |
 //! | [`snapshot`] | PyTorch's memory snapshots, as pickle and as JSON | yes | yes |
 //! | [`text`] | one line for each allocation and free: sizes and their order | yes | |
 //! | [`perfetto`] | counters, and profiles of steps, for ui.perfetto.dev and chrome://tracing | | yes |
@@ -23,6 +24,7 @@ mod device_numbers;
 mod error_fields;
 mod event_collector;
 pub mod perfetto;
+pub mod pprof;
 pub mod rmm;
 pub mod snapshot;
 mod table_rows;

@@ -49,11 +49,15 @@ pub(crate) struct Decoder<'a> {
     /// Texts that wait for memory.
     waiting: Vec<usize>,
     running: Vec<Running>,
+    /// The requests of this round that have arrived, and the step in which the round began.
     arrived: usize,
+    first_step: u64,
     pub(crate) steps: u64,
     pub(crate) preemptions: usize,
     /// Texts that arrived, started or ended.
     changes: usize,
+    /// The changes until which no waiting text fits.
+    refused_at: Option<usize>,
     // The rows of a step.
     tokens: Vec<u32>,
     parts: Vec<BatchPart>,
@@ -79,14 +83,21 @@ impl<'a> Decoder<'a> {
             waiting: Vec::new(),
             running: Vec::new(),
             arrived: 0,
+            first_step: 0,
             steps: 0,
             preemptions: 0,
             changes: 0,
+            refused_at: None,
             tokens: Vec::with_capacity(ROWS),
             parts: Vec::with_capacity(SAMPLES),
             samples: Vec::with_capacity(SAMPLES),
             logits: Vec::with_capacity(SAMPLES * VOCABULARY),
         })
+    }
+
+    /// Lets all requests arrive once more.
+    pub(crate) fn begin_round(&mut self) {
+        (self.arrived, self.first_step) = (0, self.steps);
     }
 
     /// Returns `true` if texts are left to generate.
@@ -104,15 +115,18 @@ impl<'a> Decoder<'a> {
         self.pages.run_copies(&self.pool)?;
         self.forward()?;
         let step = self.pool.close_step();
-        self.pool.settle(step)?;
+        // Rejected drafts are taken back before the step settles: until then their states are kept.
         let sampled = self.sample()?;
+        self.pool.settle(step)?;
+        self.conclude()?;
         self.steps += 1;
         let is_steady = is_generating && changes == self.changes;
         Ok(StepReport { sampled, is_steady })
     }
 
     fn arrive(&mut self) {
-        while let Some(request) = self.requests.get(self.arrived).filter(|next| next.arrives <= self.steps) {
+        let step = self.steps - self.first_step;
+        while let Some(request) = self.requests.get(self.arrived).filter(|next| next.arrives <= step) {
             self.waiting.push(self.texts.len());
             self.texts.push(Text::new(self.arrived, request, 0));
             self.arrived += 1;
@@ -120,9 +134,10 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Starts the waiting texts, the most urgent first, as long as there is memory.
+    /// Starts the waiting texts, the most urgent first, as long as there is memory. One that did not fit is
+    /// tried again when another has ended.
     fn admit(&mut self) -> Result<()> {
-        loop {
+        while self.refused_at != Some(self.changes) {
             let by_priority = |&at: &usize| (self.priority(self.waiting[at]), std::cmp::Reverse(at));
             let Some(next) = (0..self.waiting.len()).max_by_key(by_priority) else { return Ok(()) };
             let text = &self.texts[self.waiting[next]];
@@ -142,10 +157,13 @@ impl<'a> Decoder<'a> {
                     self.changes += 1;
                 }
                 Err(KvError::OutOfPages { .. }) if self.preempt(self.waiting[next])? => {}
-                Err(KvError::OutOfPages { .. }) if !self.running.is_empty() => return Ok(()),
+                Err(KvError::OutOfPages { .. }) if !self.running.is_empty() => {
+                    self.refused_at = Some(self.changes);
+                }
                 Err(error) => return Err(error.into()),
             }
         }
+        Ok(())
     }
 
     fn priority(&self, text: usize) -> u8 {
@@ -225,7 +243,7 @@ impl<'a> Decoder<'a> {
         self.activations.forward(self.model, &self.tokens, &self.samples, &mut self.logits, mix)
     }
 
-    /// Chooses the next tokens, ends the texts that are complete, and forks those of two samples.
+    /// Chooses the next tokens, and forks the texts of two samples. Returns the number of tokens.
     fn sample(&mut self) -> Result<usize> {
         let (mut row, mut sampled) = (0, 0);
         for at in 0..self.parts.len() {
@@ -241,6 +259,11 @@ impl<'a> Decoder<'a> {
                 self.fork(index, row - rows)?;
             }
         }
+        Ok(sampled)
+    }
+
+    /// Gives the pool the sampled tokens, and ends the texts that are complete.
+    fn conclude(&mut self) -> Result<()> {
         for running in &mut self.running {
             running.tell(&mut self.pool, &self.texts[running.text])?;
         }
@@ -249,7 +272,7 @@ impl<'a> Decoder<'a> {
             self.pool.finish(ended.sequence)?;
             self.changes += 1;
         }
-        Ok(sampled)
+        Ok(())
     }
 
     fn is_complete(&self, text: usize) -> bool {

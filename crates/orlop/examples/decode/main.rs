@@ -66,13 +66,17 @@ pub(crate) fn run(report: Option<&Path>) -> Result<Summary> {
     let mut decoder = Decoder::new(&context, &model, pool, &requests)?;
 
     let mut summary = Summary::new(device, &decoder, std::fs::metadata(&weights)?.len());
-    while decoder.is_busy() {
-        let (before, start) = (allocations(), Instant::now());
-        let step = decoder.step()?;
-        let (time, allocated) = (start.elapsed(), allocations() - before);
-        summary.add(step, time, allocated);
-        if report.is_some() {
-            recorder.annotate(&format!("step {}: {} tokens", decoder.steps, step.sampled));
+    // All requests twice: in the first round, tables and lists get their sizes.
+    for is_warm in [false, true] {
+        decoder.begin_round();
+        while decoder.is_busy() {
+            let (before, start) = (allocations(), Instant::now());
+            let step = decoder.step()?;
+            let (time, allocated) = (start.elapsed(), allocations() - before);
+            summary.add(step, time, is_warm.then_some(allocated));
+            if report.is_some() {
+                recorder.annotate(&format!("step {}: {} tokens", decoder.steps, step.sampled));
+            }
         }
     }
     summary.end(&context, &mut decoder);

@@ -168,7 +168,7 @@ fn what_is_early_stale_foreign_or_lost_is_a_miss() {
     };
     let first = |store: &MemoryStore, change: &dyn Fn(&mut Vec<u8>)| {
         store.with(|blocks| {
-            blocks.iter_mut().filter(|(key, _)| key.index == 0).for_each(|(_, bytes)| change(bytes))
+            blocks.iter_mut().filter(|(key, _)| key.index == 0).for_each(|(_, bytes)| change(bytes));
         });
     };
     again(&|store| store.is_early.store(1, Relaxed), BlockFault::Torn);

@@ -110,9 +110,9 @@ fn reused_in_flight<M: KvManager>(serving: &mut Serving<M>) -> Result<(), KvRefu
         serving.append(at, 20)?;
         serving.step();
         if round % 2 == 0 {
-            serving.abort(at)
+            serving.abort(at);
         } else {
-            serving.finish(at)
+            serving.finish(at);
         }
         let next = serving.admit(&tokens(100 + round, 17), 1)?;
         serving.append(next, 17)?;

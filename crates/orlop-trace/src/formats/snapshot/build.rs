@@ -76,6 +76,12 @@ impl SnapshotBuilder {
         Ok(())
     }
 
+    /// Takes all events of a device that has none yet, with their details.
+    pub(super) fn events(&mut self, events: Vec<HistoryEvent>, details: Vec<EventDetail>) {
+        self.next_event = events.len();
+        (self.trace.events, self.trace.details) = (events, details);
+    }
+
     /// Skips an event of an unknown kind.
     pub(super) fn unknown_action(&mut self) {
         let unknown = HistoryWarning::UnknownAction { device: self.trace.device, event: self.next_event };

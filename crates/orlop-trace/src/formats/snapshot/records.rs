@@ -156,7 +156,7 @@ impl SnapshotRecord for BlockFields {
 }
 
 #[derive(Default)]
-struct EventFields {
+pub(super) struct EventFields {
     action: Option<Word>,
     address: Option<u64>,
     free: Option<u64>,
@@ -200,6 +200,19 @@ impl SnapshotRecord for EventFields {
     }
 
     fn done(self, builder: &mut SnapshotBuilder) -> Result<()> {
+        match self.finish()? {
+            Some((event, detail)) => builder.event(event, detail),
+            None => {
+                builder.unknown_action();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl EventFields {
+    /// Returns the event with its detail; `None` if its action is unknown.
+    pub(super) fn finish(self) -> Result<Option<(HistoryEvent, EventDetail)>> {
         let action = match self.action {
             Some(Word::Alloc) => EventAction::Allocate,
             Some(Word::FreeRequested) => EventAction::FreeRequested,
@@ -211,16 +224,16 @@ impl SnapshotRecord for EventFields {
             Some(Word::Snapshot) => EventAction::Snapshot,
             Some(Word::Oom) => EventAction::OutOfMemory,
             Some(Word::UserDefined) => EventAction::Annotation,
-            _ => {
-                builder.unknown_action();
-                return Ok(());
-            }
+            _ => return Ok(None),
         };
         let without_memory = matches!(action, EventAction::Snapshot | EventAction::Annotation);
         let required = |value: Option<u64>, field: Word| match value {
             Some(value) => Ok(value),
             None if without_memory => Ok(0),
-            None => Err(TraceError::MissingField { record: Self::NAME, field: field.text() }),
+            None => {
+                let record = <Self as SnapshotRecord>::NAME;
+                Err(TraceError::MissingField { record, field: field.text() })
+            }
         };
         let address = if action == EventAction::OutOfMemory {
             self.free.or(self.address).unwrap_or(0)
@@ -238,7 +251,7 @@ impl SnapshotRecord for EventFields {
             action,
             kind: MemoryKind::Default,
         };
-        builder.event(event, EventDetail { event: 0, context: self.context, pool: self.pool })
+        Ok(Some((event, EventDetail { event: 0, context: self.context, pool: self.pool })))
     }
 }
 
