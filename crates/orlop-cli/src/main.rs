@@ -10,6 +10,7 @@ mod arguments;
 mod convert;
 mod diff;
 mod dry_run;
+mod dry_run_arguments;
 mod gate;
 mod histories;
 mod info;
