@@ -22,6 +22,7 @@ mod setup;
 mod shell;
 mod source;
 mod tidy;
+mod wheel;
 mod workspace;
 
 use std::num::NonZero;
@@ -132,6 +133,15 @@ enum Task {
         #[arg(long, default_value_t = 10)]
         minutes: u32,
     },
+    /// Build the Python package, install it into a fresh environment, and test it there
+    Wheel {
+        /// The Python to use
+        #[arg(long, default_value = "python3")]
+        python: PathBuf,
+        /// Install the newest PyTorch, Lightning and Transformers, too: several gigabytes
+        #[arg(long)]
+        frameworks: bool,
+    },
     /// Check what the compiler does not: layers, unsafe, file lengths, docs, reasons, words
     Tidy,
     /// Make the packages of all published crates, without building them
@@ -216,6 +226,7 @@ fn main() -> ExitCode {
             report.step("fuzz", || fuzz::run(shell, target.as_deref(), seconds.unwrap_or(60)));
         }
         Task::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
+        Task::Wheel { python, frameworks } => wheel::run(shell, report, &python, frameworks),
         Task::Tidy => report.step("tidy", || tidy::run(shell)),
         Task::Package => report.step("package", || checks::package(shell)),
         Task::Msrv => report.step("msrv", || checks::msrv(shell)),

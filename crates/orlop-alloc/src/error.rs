@@ -122,6 +122,16 @@ pub enum Error {
     /// The allocator cannot free a bare pointer: it needs the block's record.
     #[error("this allocator has no raw deleter: it cannot free a bare pointer")]
     NoRawDeleter,
+    /// A range is not inside its block.
+    #[error("{bytes} bytes from {offset} on are not inside a block of {len} bytes")]
+    OutsideBlock {
+        /// The first byte of the range.
+        offset: usize,
+        /// The bytes of the range.
+        bytes: usize,
+        /// The bytes of the block.
+        len: usize,
+    },
     /// The sizes of two blocks differ where they must be equal.
     #[error("cannot copy {source_bytes} bytes to a block of {destination_bytes} bytes")]
     SizeMismatch {

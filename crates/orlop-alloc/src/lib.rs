@@ -43,7 +43,7 @@ mod observer;
 mod report;
 
 pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
-pub use self::block::{Block, Deleter, MemoryBlock, Request, SharedElements, Tag, TypedBlock};
+pub use self::block::{Block, CopyRange, Deleter, MemoryBlock, Request, SharedElements, Tag, TypedBlock};
 pub use self::device_ops::{DeviceOps, DevicePtr, HostOps};
 pub use self::error::{Error, Result};
 pub use self::handle::{AllocatorRef, ExternalAccount};

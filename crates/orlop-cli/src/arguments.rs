@@ -1,13 +1,21 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
+<<<<<<< HEAD
 use crate::dry_run_arguments::DryRunArguments;
+=======
+use crate::completions::CompletionsArguments;
+use crate::convert::ConvertArguments;
+use crate::fit_arguments::FitArguments;
+use crate::gate::GateArguments;
+use crate::kv::KvArguments;
+>>>>>>> main
 use crate::plan_arguments::PlanArguments;
-use crate::recording_format::RecordingFormat;
+use crate::ranks::RanksArguments;
+use crate::why_oom::WhyOomArguments;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use orlop::lab::compare::Tolerance;
 use orlop::lab::cpu_bench::TouchPattern;
 use orlop::memory::backing;
 use orlop::trace::formats::device_number;
@@ -20,7 +28,8 @@ use std::path::PathBuf;
 ///
 /// Reads recordings of a program's allocations: PyTorch's memory snapshots (pickle or JSON), traces of
 /// torch.profiler, logs of RMM, plain traces, tables of events, and orlop's own files. The format is detected
-/// from the first bytes. No GPU is needed.
+/// from the first bytes. Files may be compressed by gzip, zstd or xz, or be in a zip archive; a path like
+/// runs.zip/rank0.pickle names a member. No GPU is needed.
 #[derive(Debug, Parser)]
 #[command(name = "orlop", version, after_help = EXITS)]
 pub(crate) struct Arguments {
@@ -56,6 +65,11 @@ pub(crate) enum Command {
     /// Buffers whose lifetimes do not overlap share memory. The plan comes with a lower bound of all plans,
     /// and with what the same buffers take without a plan.
     Plan(PlanArguments),
+    /// Shows what a pool of KV memory would have held, reused and refused for the requests of a service
+    ///
+    /// Replays the requests of a trace against a pool of pages: all at their times, to see how many fit, and
+    /// one after the other, to see how much of their prompts is reused and why the rest is not.
+    Kv(KvArguments),
     /// Creates an HTML page that shows memory use over time, block by block
     Report(ReportArguments),
     /// Describes traces, which are lists of allocations and frees
@@ -64,12 +78,12 @@ pub(crate) enum Command {
     /// Describes memory snapshots and other recordings of a device's memory
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Converts a recording for PyTorch's viewer, for Perfetto, or to a table
+    /// Converts a recording for PyTorch's viewer, for Perfetto, for pprof, or to a table
     ///
     /// Facts that a format cannot represent are omitted. Snapshots have no threads, no memory kinds, and no
     /// uses by other streams. Tables have no segments, and no blocks from before the first event. A recording
-    /// without segments becomes a snapshot without segments and without those blocks. Only orlop's own format
-    /// is lossless.
+    /// without segments becomes a snapshot without segments and without those blocks. A profile for pprof has
+    /// the blocks at the peak and at the end, by call site. Only orlop's own format is lossless.
     Convert(ConvertArguments),
     /// Runs a PyTorch program for CUDA without a GPU, and says whether it fits
     ///
@@ -89,6 +103,16 @@ pub(crate) enum Command {
     /// Exits with 0 if no figure exceeds its limit, with 1 if one does, or if a file cannot be read or is cut
     /// off, and with 2 if the command line is invalid.
     Gate(GateArguments),
+    /// Predicts what a larger batch needs, from recordings of the program at two or more sizes
+    Fit(FitArguments),
+    /// Compares the recordings of a program's ranks: the worst, the outliers, and their call sites
+    Ranks(RanksArguments),
+    /// Prints the completions of a shell, or the manual page
+    Completions(CompletionsArguments),
+    /// Serves info, what-if, why-oom and diff to agents, over the Model Context Protocol
+    ///
+    /// Reads and writes messages on the standard input and output.
+    Mcp,
 }
 
 #[derive(Debug, Subcommand)]
@@ -112,9 +136,9 @@ pub(crate) enum TraceCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them. With --policy, recordings of any format, as for
-    /// what-if
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings
+    /// of any format, as for what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -176,7 +200,8 @@ pub(crate) enum AllocatorChoice {
 
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -210,20 +235,9 @@ pub(crate) struct WhatIfArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct WhyOomArguments {
-    /// A text file with the message, or - for the standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// Prints JSON, an array of objects, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or
-    /// directories, for all *.csv and *.csv.gz in them
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -247,7 +261,8 @@ pub(crate) struct NamingArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotInfoArguments {
-    /// PyTorch memory snapshots, or any other recordings, plain or gzip
+    /// PyTorch memory snapshots, or any other recordings; folders and zip archives of them; - for the
+    /// standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -290,35 +305,9 @@ pub(crate) struct DiffArguments {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "what", required = true, multiple = false, args = ["baseline", "write_baseline"])]
-pub(crate) struct GateArguments {
-    /// The run: a snapshot, or another recording
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// The baseline: a file that --write-baseline wrote, or another run
-    #[arg(long, value_name = "FILE")]
-    pub(crate) baseline: Option<PathBuf>,
-
-    /// Writes a baseline for later runs, and compares nothing
-    #[arg(long, value_name = "FILE")]
-    pub(crate) write_baseline: Option<PathBuf>,
-
-    /// The allowed excess over the baseline, like 2.5%
-    #[arg(long, value_name = "PERCENT", default_value = "1%")]
-    pub(crate) tolerance: Tolerance,
-
-    #[command(flatten)]
-    pub(crate) naming: NamingArguments,
-
-    /// Prints JSON, an object, instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -333,27 +322,6 @@ pub(crate) struct ReportArguments {
     /// Only this device: the number of a GPU, or cpu [default: all]
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<u32>,
-
-    /// Prints JSON, an object, instead of a sentence
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ConvertArguments {
-    /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other
-    /// recording, plain or gzip
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
-    /// The file to write; it is not compressed
-    #[arg(value_name = "OUTPUT")]
-    pub(crate) output: PathBuf,
-
-    /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
-    /// .trace.json (for Perfetto), .csv, .orlop]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) to: Option<RecordingFormat>,
 
     /// Prints JSON, an object, instead of a sentence
     #[arg(long)]

@@ -1,15 +1,36 @@
 //! `orlop convert`.
 
-use crate::arguments::{self, ConvertArguments};
+use crate::arguments;
 use crate::output::Failures;
 use crate::recording_format::RecordingFormat;
 use crate::{histories, output, table, target};
-use orlop::trace::formats::snapshot;
-use orlop::trace::formats::{binary, csv, perfetto};
+use clap::Args;
+use orlop::trace::formats::{binary, csv, perfetto, pprof, snapshot};
 use orlop::trace::history::{History, HistoryWarning};
 use serde::Serialize;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArguments {
+    /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other
+    /// recording; - for the standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// The file to write; it is not compressed, except for pprof
+    #[arg(value_name = "OUTPUT")]
+    pub(crate) output: PathBuf,
+
+    /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
+    /// .trace.json (for Perfetto), .pb.gz or .pprof (for pprof), .csv, .orlop]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: Option<RecordingFormat>,
+
+    /// Prints JSON, an object, instead of a sentence
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Runs `orlop convert`.
 pub(crate) fn run(arguments: &ConvertArguments) -> Result<(), Failures> {
@@ -61,6 +82,7 @@ fn write(history: &History, format: RecordingFormat, file: &mut impl Write) -> R
         RecordingFormat::Pickle => snapshot::write_pickle(history, file),
         RecordingFormat::Json => snapshot::write_json(history, file),
         RecordingFormat::Perfetto => perfetto::write_perfetto(history, file),
+        RecordingFormat::Pprof => pprof::write_pprof(history, file),
         RecordingFormat::Csv => csv::write_csv(history, file),
         RecordingFormat::Orlop => binary::write_binary(history, file),
     };

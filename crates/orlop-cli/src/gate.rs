@@ -1,15 +1,43 @@
 //! `orlop gate`.
 
-use crate::arguments::GateArguments;
+use crate::arguments::NamingArguments;
 use crate::diff::{changes, name, sites};
 use crate::histories::{self, ProfileSource};
 use crate::output::{self, Failures};
 use crate::table::{self, bytes, count, more};
 use crate::target;
+use clap::Args;
 use orlop::lab::compare::{Gate, GateMetric, MetricCheck, Profile, SiteDiff, Tolerance};
 use orlop::trace::formats::DeviceLabel;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+#[group(id = "what", required = true, multiple = false, args = ["baseline", "write_baseline"])]
+pub(crate) struct GateArguments {
+    /// The run: a snapshot, or another recording
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// The baseline: a file that --write-baseline wrote, or another run
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
+
+    /// Writes a baseline for later runs, and compares nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write_baseline: Option<PathBuf>,
+
+    /// The allowed excess over the baseline, like 2.5%
+    #[arg(long, value_name = "PERCENT", default_value = "1%")]
+    pub(crate) tolerance: Tolerance,
+
+    #[command(flatten)]
+    pub(crate) naming: NamingArguments,
+
+    /// Prints JSON, an object, instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// The maximum number of call sites in a failure, which is one line of a build log.
 const MAX_SITES: usize = 3;

@@ -1,14 +1,15 @@
 //! Reading histories and profiles.
 
-use crate::inputs::cannot_open;
+use crate::inputs::{self, DASH};
+use crate::task_progress::TaskProgress;
 use crate::{output, table};
 use orlop::lab::compare::Profile;
 use orlop::lab::what_if::{UnreliableReplay, check_recording};
 use orlop::trace::formats::{DeviceLabel, numbered_device};
-use orlop::trace::history::{DeviceHistory, History, HistoryWarning};
+use orlop::trace::history::{DeviceHistory, EventAction, History, HistoryEvent, HistoryWarning};
+use orlop::trace::{Recording, Recordings, TraceError};
 use orlop::types::Device;
-use std::fs::File;
-use std::io::{BufReader, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read};
 use std::path::Path;
 
 /// The number of bytes in which the mark of a profile is searched: it is the first field.
@@ -37,7 +38,46 @@ pub(crate) fn read_whole(path: &Path) -> Result<History, String> {
 
 /// Reads a history without printing its warnings.
 pub(crate) fn read_silently(path: &Path) -> Result<History, String> {
-    open(path).and_then(|file| parse(path, file))
+    let only = |recordings: Recordings| {
+        let _progress = reading(path);
+        recordings.only().map_err(|error| error.in_file(path).to_string())
+    };
+    recordings(path).and_then(only).and_then(used)
+}
+
+/// Finds the recordings of a file, an archive or a folder, or in the standard input. Files that are not
+/// recordings are counted on the standard error.
+pub(crate) fn recordings(path: &Path) -> Result<Recordings, String> {
+    let recordings = match path == Path::new(DASH) {
+        true => Recordings::from_reader(DASH, io::stdin()),
+        false => Recordings::open(path),
+    };
+    let recordings = recordings.map_err(|error| error.to_string())?;
+    let is_named =
+        |error: &&TraceError| !matches!(cause(error), TraceError::UnknownFormat | TraceError::Empty);
+    for error in recordings.skipped().iter().filter(is_named).take(MAX_WARNINGS) {
+        output::report(&format!("left out: {error}"));
+    }
+    Ok(recordings)
+}
+
+/// Shows that a file is being read.
+pub(crate) fn reading(path: &Path) -> TaskProgress {
+    TaskProgress::start(format!("reading {}", path.display()))
+}
+
+/// Returns the error without the paths of files.
+fn cause(error: &TraceError) -> &TraceError {
+    match error {
+        TraceError::InFile { error, .. } => cause(error),
+        error => error,
+    }
+}
+
+/// Returns the history of a recording, unless it has no devices.
+pub(crate) fn used(recording: Recording) -> Result<History, String> {
+    let Recording { path, history, .. } = recording;
+    require_used(&path, history.map_err(|error| error.to_string())?)
 }
 
 /// Prints the warnings of a file.
@@ -68,7 +108,11 @@ pub(crate) enum ProfileSource {
 /// because it may be a pipe.
 pub(crate) fn read_profile(path: &Path, depth: usize, source: ProfileSource) -> Result<Profile, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let mut file = open(path)?;
+    if !is_stream(path) {
+        let history = read_silently(path)?;
+        return profile_of(path, &history, depth, source);
+    }
+    let mut file = inputs::open(path)?;
     let mut head = Vec::new();
     file.by_ref()
         .take(HEAD)
@@ -77,13 +121,7 @@ pub(crate) fn read_profile(path: &Path, depth: usize, source: ProfileSource) -> 
     let is_profile = String::from_utf8_lossy(&head).contains(MARK);
     let whole = Cursor::new(head).chain(file);
     if !is_profile {
-        let history = parse(path, whole)?;
-        if source == ProfileSource::Whole {
-            require_complete(path, &history.warnings)?;
-            require_run(path, &history)?;
-        }
-        report_warnings(path, &history.warnings);
-        return Ok(Profile::of(&history, depth));
+        return profile_of(path, &parse(path, whole)?, depth, source);
     }
     let profile: Profile = serde_json::from_reader(BufReader::new(whole))
         .map_err(|error| wrong(&format!("not a baseline: {error}")))?;
@@ -101,16 +139,48 @@ pub(crate) fn require_run(path: &Path, history: &History) -> Result<(), String> 
     check_recording(history).map_or(Ok(()), |reason| Err(format!("{}: {reason}", path.display())))
 }
 
-fn open(path: &Path) -> Result<File, String> {
-    if path.is_dir() {
-        return Err(format!("{}: this is a directory, not a recording", path.display()));
+/// Returns an error if a recording has no memory at all: neither blocks nor segments nor requests.
+pub(crate) fn require_memory(path: &Path, history: &History) -> Result<(), String> {
+    let has_memory = |device: &DeviceHistory| {
+        let is_known = !(device.start.is_empty() && device.end.is_empty() && device.unplaced.is_empty());
+        let is_mark =
+            |event: &HistoryEvent| matches!(event.action, EventAction::Snapshot | EventAction::Annotation);
+        is_known || !device.events.iter().all(is_mark)
+    };
+    if history.devices.iter().any(has_memory) {
+        return Ok(());
     }
-    File::open(path).map_err(|error| cannot_open(path, error))
+    Err(format!("{}: {}", path.display(), UnreliableReplay::NoHistory))
+}
+
+/// Returns `true` for files and the standard input, and `false` for folders and members of archives.
+pub(crate) fn is_stream(path: &Path) -> bool {
+    path == Path::new(DASH) || path.exists() && !path.is_dir()
+}
+
+fn profile_of(
+    path: &Path,
+    history: &History,
+    depth: usize,
+    source: ProfileSource,
+) -> Result<Profile, String> {
+    if source == ProfileSource::Whole {
+        require_complete(path, &history.warnings)?;
+        require_run(path, history)?;
+    }
+    report_warnings(path, &history.warnings);
+    Ok(Profile::of(history, depth))
 }
 
 /// Reads a history from an open file.
 pub(crate) fn parse(path: &Path, file: impl Read) -> Result<History, String> {
+    let progress = reading(path);
     let history = History::parse(file).map_err(|error| error.in_file(path).to_string())?;
+    drop(progress);
+    require_used(path, history)
+}
+
+fn require_used(path: &Path, history: History) -> Result<History, String> {
     if history.devices.is_empty() {
         require_complete(path, &history.warnings)?;
         return Err(format!("{}: nothing was recorded", path.display()));
@@ -129,7 +199,7 @@ pub(crate) fn require_complete(path: &Path, warnings: &[HistoryWarning]) -> Resu
 
 /// Returns the device with this number, or all; the host's memory only if there is no other device, because
 /// settings of PyTorch do not apply to it.
-pub(crate) fn devices(history: &History, only: Option<u32>) -> impl Iterator<Item = &DeviceHistory> {
+pub fn devices(history: &History, only: Option<u32>) -> impl Iterator<Item = &DeviceHistory> {
     let others = history.devices.iter().any(|device| !is_host(device));
     history.devices.iter().filter(move |device| match only {
         Some(only) => only == device.device,

@@ -1,11 +1,12 @@
-//! Reading plain traces.
+//! Opening files, and reading plain traces.
 
 use crate::output::Failures;
 use orlop::trace::TraceError;
 use orlop::trace::formats::EventField;
 use orlop::trace::formats::text::Trace;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// A trace with its file, and the file's name without extensions.
 pub(crate) struct NamedTrace {
@@ -14,11 +15,27 @@ pub(crate) struct NamedTrace {
     pub(crate) trace: Trace,
 }
 
-/// The name of the standard input or output in many programs; here only `why-oom` takes it.
+/// The name of the standard input.
 pub(crate) const DASH: &str = "-";
 
 /// The extensions of traces in a directory, longest first.
-const EXTENSIONS: [&str; 2] = [".csv.gz", ".csv"];
+const EXTENSIONS: [&str; 4] = [".csv.gz", ".csv.zst", ".csv.xz", ".csv"];
+
+/// Opens a file, or the standard input.
+pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, String> {
+    if path == Path::new(DASH) {
+        return Ok(Box::new(io::stdin()));
+    }
+    let file = File::open(path).map_err(|error| cannot_open(path, error))?;
+    Ok(Box::new(file))
+}
+
+fn read_trace(path: &Path) -> Result<Trace, TraceError> {
+    if path == Path::new(DASH) {
+        return Trace::parse(io::stdin()).map_err(|error| error.in_file(path));
+    }
+    Trace::read(path)
+}
 
 /// Reads all traces before anything runs. Returns the failures of all files.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<NamedTrace>, Failures> {
@@ -27,11 +44,11 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<NamedTrace>, Failures> {
     for path in paths {
         match files(path) {
             Ok(files) if files.is_empty() => {
-                failures.push(format!("{}: no *.csv or *.csv.gz in this directory", path.display()));
+                failures.push(format!("{}: no *.csv in this directory, plain or compressed", path.display()));
             }
             Ok(files) => {
                 for file in files {
-                    match Trace::read(&file) {
+                    match read_trace(&file) {
                         // An empty trace is more likely a failed recording than one of a program without
                         // allocations.
                         Ok(trace) if trace.is_empty() => {
@@ -62,15 +79,9 @@ fn is_other(error: &TraceError) -> bool {
     }
 }
 
-/// Formats the error of opening a file. Many programs accept `-` for the standard input; the message names
-/// its path.
+/// Formats the error of opening a file.
 pub(crate) fn cannot_open(path: &Path, error: io::Error) -> String {
-    let message = TraceError::Open { path: path.to_owned(), error }.to_string();
-    if path == Path::new(DASH) {
-        format!("{message}; write /dev/stdin for the standard input")
-    } else {
-        message
-    }
+    TraceError::Open { path: path.to_owned(), error }.to_string()
 }
 
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
@@ -102,9 +113,14 @@ mod tests {
 
     #[test]
     fn names_have_no_extensions() {
-        for (path, expected) in
-            [("a/b.csv.gz", "b"), ("b.csv", "b"), ("b.txt", "b.txt"), ("b.x.csv", "b.x"), (".csv", ".csv")]
-        {
+        for (path, expected) in [
+            ("a/b.csv.gz", "b"),
+            ("b.csv.zst", "b"),
+            ("b.csv", "b"),
+            ("b.txt", "b.txt"),
+            ("b.x.csv", "b.x"),
+            (".csv", ".csv"),
+        ] {
             assert_eq!(name(Path::new(path)), expected);
         }
     }

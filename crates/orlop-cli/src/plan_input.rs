@@ -1,6 +1,6 @@
 //! The inputs of `orlop plan`: graphs, planning problems and recordings.
 
-use crate::inputs::cannot_open;
+use crate::inputs;
 use crate::plan_arguments::PlanArguments;
 use crate::{histories, table};
 use flate2::read::MultiGzDecoder;
@@ -9,7 +9,6 @@ use orlop::onnx::OnnxFile;
 use orlop::plan::{CsvError, Problem};
 use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History};
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -34,11 +33,12 @@ impl PlanInput {
     pub(crate) fn read(arguments: &PlanArguments) -> Result<Self, String> {
         let path = &arguments.file;
         let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        if path.is_dir() {
-            return Err(wrong(&"this is a directory"));
-        }
         if is_onnx(path) {
             return read_model(path).map(|file| Self::Graph(Box::new(file)));
+        }
+        if !histories::is_stream(path) {
+            let history = histories::read_silently(path)?;
+            return Self::recording(arguments, &history);
         }
         let bytes = read_file(path)?;
         let table = match bytes.starts_with(&GZIP) {
@@ -51,10 +51,15 @@ impl PlanInput {
             Err(error) if is_problem(&error) => return Err(wrong(&error)),
             Err(_) => {}
         }
-        let history = histories::parse(path, &bytes[..])?;
+        Self::recording(arguments, &histories::parse(path, &bytes[..])?)
+    }
+
+    fn recording(arguments: &PlanArguments, history: &History) -> Result<Self, String> {
+        let path = &arguments.file;
+        let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         histories::report_warnings(path, &history.warnings);
-        let device = device(&history, arguments.device).map_err(|error| wrong(&error))?;
-        let problem = recorded_problem(&history, device).map_err(|error| wrong(&error))?;
+        let device = device(history, arguments.device).map_err(|error| wrong(&error))?;
+        let problem = recorded_problem(history, device).map_err(|error| wrong(&error))?;
         if problem.is_empty() {
             return Err(wrong(&"nothing was recorded"));
         }
@@ -64,8 +69,7 @@ impl PlanInput {
 
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let mut file = File::open(path).map_err(|error| cannot_open(path, error))?;
-    let read = file.read_to_end(&mut bytes);
+    let read = inputs::open(path)?.read_to_end(&mut bytes);
     read.map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
     Ok(bytes)
 }

@@ -3,10 +3,10 @@
 use crate::arguments::SnapshotInfoArguments;
 use crate::output::Failures;
 use crate::table::{self, bytes, count, counted, duration, percent, plain};
-use crate::{histories, output};
+use crate::{categories, histories, output};
 use orlop::lab::analyze::{
-    BlockUsage, DeviceInfo, Fragmentation, InstantInfo, LiveMemory, OutOfMemoryReport, RefusalCount,
-    ReleaseMethod, ReleaseOption, SegmentsInfo, SiteNaming, SnapshotInfo, UsageRanking,
+    BlockUsage, DeviceInfo, ForeignMemory, Fragmentation, InstantInfo, LiveMemory, OutOfMemoryReport,
+    RefusalCount, ReleaseMethod, ReleaseOption, SegmentsInfo, SiteNaming, SnapshotInfo, UsageRanking,
 };
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
 use orlop::lab::what_if::WhatIf;
@@ -55,10 +55,24 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
     let mut entries = Vec::new();
     let mut failures = Vec::new();
     for file in &arguments.files {
+        let recordings = match histories::recordings(file) {
+            Ok(recordings) => recordings,
+            Err(failure) => {
+                failures.push(failure);
+                continue;
+            }
+        };
+        let _progress = histories::reading(file);
         // One history is in memory at a time.
-        match histories::read_silently(file) {
-            Ok(history) => entries.push(SnapshotEntry::of(file, &history, naming)),
-            Err(failure) => failures.push(failure),
+        for recording in recordings {
+            let path = recording.path.clone();
+            match histories::used(recording) {
+                Ok(history) => {
+                    failures.extend(histories::require_memory(&path, &history).err());
+                    entries.push(SnapshotEntry::of(&path, &history, naming));
+                }
+                Err(failure) => failures.push(failure),
+            }
         }
     }
     if arguments.json {
@@ -139,6 +153,9 @@ fn device_text(text: &mut String, device: &DeviceInfo, width: Option<u16>) {
         let peak = bytes(external.peak_bytes);
         say("external", format!("{peak} at the peak, {end} at the end: mapped files, foreign memory"));
     }
+    if let Some(foreign) = &device.foreign {
+        say("not its own", foreign_text(foreign));
+    }
     for refusals in &device.refusals {
         say("refused", refusal_text(refusals));
     }
@@ -147,6 +164,7 @@ fn device_text(text: &mut String, device: &DeviceInfo, width: Option<u16>) {
         "live at end",
         format!("{}, {}", bytes(device.end.live.bytes), counted(device.end.live.blocks, "block")),
     );
+    categories::text(text, &device.categories, inner_width(width));
     for (when, instant) in [("at the peak", peak), ("at the end", &device.end)] {
         instant_text(text, when, instant, width);
     }
@@ -156,6 +174,19 @@ fn device_text(text: &mut String, device: &DeviceInfo, width: Option<u16>) {
     if device.more_out_of_memory > 0 {
         let _ = writeln!(text, "\n{} failed", counted(device.more_out_of_memory as u64, "more request"));
     }
+}
+
+fn foreign_text(foreign: &ForeignMemory) -> String {
+    let mut text = match (foreign.taken(), foreign.device) {
+        (Some(taken), Some(device)) => format!("{} of {}", bytes(taken), bytes(device)),
+        _ => format!("all but {} of the device", bytes(foreign.max_available)),
+    };
+    text += " when a request failed:\n                 context, libraries, other processes";
+    let more = foreign.max_available.saturating_sub(foreign.min_available);
+    if more > 0 {
+        let _ = write!(text, "; at times {} more", bytes(more));
+    }
+    text
 }
 
 fn refusal_text(refusals: &RefusalCount) -> String {

@@ -1,14 +1,24 @@
 //! `orlop why-oom`.
 
-use crate::arguments::WhyOomArguments;
-use crate::inputs::{DASH, cannot_open};
+use crate::inputs;
 use crate::output::{self, Failures};
+use clap::Args;
 use orlop::lab::oom_message::OutOfMemoryMessage;
 use orlop::lab::verdict::RunVerdict;
 use serde::Serialize;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyOomArguments {
+    /// A text file with the message, or - for the standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Prints JSON, an array of objects, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// The maximum number of bytes of a log that are read.
 const MAX_LOG: u64 = 256 << 20;
@@ -22,7 +32,7 @@ struct OomEntry<'a> {
 
 /// Runs `orlop why-oom`.
 pub(crate) fn run(arguments: &WhyOomArguments) -> Result<(), Failures> {
-    let log = read(&arguments.file).map_err(|error| cannot_open(&arguments.file, error))?;
+    let log = read(&arguments.file)?;
     let messages = OutOfMemoryMessage::find_all(&String::from_utf8_lossy(&log));
     if messages.is_empty() {
         return Err(format!(
@@ -39,12 +49,9 @@ pub(crate) fn run(arguments: &WhyOomArguments) -> Result<(), Failures> {
     output::print(&texts.join("\n"))
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read(path: &Path) -> Result<Vec<u8>, String> {
     let mut log = Vec::new();
-    if path == Path::new(DASH) {
-        io::stdin().lock().take(MAX_LOG).read_to_end(&mut log)?;
-    } else {
-        File::open(path)?.take(MAX_LOG).read_to_end(&mut log)?;
-    }
+    let read = inputs::open(path)?.take(MAX_LOG).read_to_end(&mut log);
+    read.map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
     Ok(log)
 }

@@ -2,6 +2,8 @@
 
 #[path = "cli/advice.rs"]
 mod advice;
+#[path = "cli/answers.rs"]
+mod answers;
 #[path = "cli/convert.rs"]
 mod convert;
 #[path = "cli/dry_run.rs"]
@@ -10,10 +12,18 @@ mod dry_run;
 mod failures;
 #[path = "cli/histories.rs"]
 mod histories;
+#[path = "cli/kv.rs"]
+mod kv;
+#[path = "cli/mcp.rs"]
+mod mcp;
 #[path = "cli/plan.rs"]
 mod plan;
 #[path = "cli/plan_models.rs"]
 mod plan_models;
+#[path = "cli/schemas.rs"]
+mod schemas;
+#[path = "cli/sources.rs"]
+mod sources;
 #[path = "cli/what_if.rs"]
 mod what_if;
 
@@ -228,7 +238,7 @@ fn damaged_and_missing_files_are_reported() {
     assert!(told.contains("none.csv: cannot be opened: "), "{told}");
     let nothing = tempfile::tempdir().expect("a directory");
     let told = complaint(&orlop(&["replay", &nothing.path().display().to_string()]), 1);
-    assert!(told.contains("no *.csv or *.csv.gz in this directory"), "{told}");
+    assert!(told.contains("no *.csv in this directory"), "{told}");
     let told = complaint(&orlop(&["replay", "--repeat", "2", &folder.path("empty.csv")]), 1);
     assert!(told.contains("empty.csv: this trace has no operations"), "{told}");
 }

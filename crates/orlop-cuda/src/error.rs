@@ -64,6 +64,14 @@ pub enum CudaError {
         /// The address.
         address: usize,
     },
+    /// Two devices cannot access each other's memory.
+    #[error("{device} cannot access the memory of {peer}")]
+    NoPeerAccess {
+        /// The device whose kernels would access it.
+        device: Device,
+        /// The device of the memory.
+        peer: Device,
+    },
     /// The device, or this version of orlop, does not support it.
     #[error("{device} does not support {what}")]
     Unsupported {
@@ -136,6 +144,12 @@ impl From<CudaError> for BackingError {
 /// Creates the description of a failed call.
 pub(crate) fn failure(call: &'static str, code: i32, name: &'static str) -> DriverFailure {
     DriverFailure { call, code, name }
+}
+
+/// Returns `true` if a call can have failed because of the context that was current: there was none, or it is
+/// lost.
+pub(crate) fn can_be_of_the_context(failure: DriverFailure) -> bool {
+    failure.code == abi::INVALID_CONTEXT || meaning(failure.code) == Meaning::Lost
 }
 
 /// The meaning of a result code for a user of memory.

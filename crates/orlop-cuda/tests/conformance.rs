@@ -11,13 +11,13 @@ use orlop_cuda::{
 };
 use orlop_cudasim_control::{SimulatedDriver, SimulationConfig};
 use orlop_device::{DeviceAllocator, Policy, TorchConf};
+use orlop_testkit::subscriber::EventSubscriber;
 use orlop_testkit::{SuiteProfile, conformance};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tracing::field::Field;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Event, Level};
 
 /// Collects what is traced as an error: calls of the driver that failed, memory that leaked.
 #[derive(Debug, Clone, Default)]
@@ -27,30 +27,14 @@ impl TracedErrors {
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
 
-impl Subscriber for TracedErrors {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::ERROR
+    fn collect(&self, event: &Event<'_>) {
+        if *event.metadata().level() == Level::ERROR {
+            let mut text = String::new();
+            event.record(&mut |field: &Field, value: &dyn Debug| text += &format!("{field}={value:?} "));
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        }
     }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = String::new();
-        event.record(&mut |field: &Field, value: &dyn Debug| text += &format!("{field}={value:?} "));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 /// Lets the suite read and write device memory, which is the host's on the simulated driver: otherwise it
@@ -100,7 +84,9 @@ fn every_allocator() {
     let driver = SimulatedDriver::exclusive(&config).expect("the simulated driver is built");
     let device = CudaDevice::new(0).expect("a device");
     let traced = TracedErrors::default();
-    tracing::subscriber::set_global_default(traced.clone()).expect("the only one");
+    let collected = traced.clone();
+    let subscriber = EventSubscriber(move |event: &Event<'_>| collected.collect(event));
+    tracing::subscriber::set_global_default(subscriber).expect("the only one");
     let streams = [(); 9].map(|()| device.create_stream().expect("a stream"));
     let profile = SuiteProfile::strict().streams(streams.each_ref().map(DeviceStream::id));
 

@@ -3,6 +3,7 @@
 use crate::backing::BackingError;
 use crate::engine::PoolId;
 use orlop_core::{ByteSize, StreamId};
+use std::fmt;
 use std::io::ErrorKind;
 
 /// Every failure of a device engine.
@@ -12,9 +13,9 @@ pub enum DeviceError {
     /// There is no memory for a request.
     #[error(
         "out of memory: {} requested, {} live, {} pending, {} cached of {} reserved (largest free block {}), \
-         limit {}",
+         limit {}{}",
         ByteSize(*requested), ByteSize(*live), ByteSize(*pending), ByteSize(*cached), ByteSize(*reserved),
-        ByteSize(*largest_free), ByteSize(*limit)
+        ByteSize(*largest_free), ByteSize(*limit), NoAddresses(*addresses)
     )]
     OutOfMemory {
         /// Requested bytes.
@@ -33,6 +34,8 @@ pub enum DeviceError {
         largest_free: u64,
         /// The limit of reserved bytes.
         limit: u64,
+        /// If the device had no addresses left to map pages at: the bytes of addresses that are reserved.
+        addresses: Option<u64>,
     },
     /// A call of the device failed. If the device is lost, so is all further use of the engine, except that
     /// its blocks can be freed.
@@ -109,5 +112,15 @@ impl DeviceError {
 impl From<DeviceError> for orlop_alloc::Error {
     fn from(error: DeviceError) -> Self {
         if error.is_out_of_memory() { Self::backend_out_of_memory(error) } else { Self::backend(error) }
+    }
+}
+
+/// The last part of an out-of-memory message.
+struct NoAddresses(Option<u64>);
+
+impl fmt::Display for NoAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(reserved) = self.0 else { return Ok(()) };
+        write!(f, "; no addresses are left, {} are reserved", ByteSize(reserved))
     }
 }

@@ -147,6 +147,30 @@ pub enum KvError {
         /// The missing part.
         what: &'static str,
     },
+    /// The sequence does not have the blocks of windows and states that a prefix of this length needs.
+    #[error("the sequence has no checkpoint at token {position}")]
+    NoCheckpoint {
+        /// The position.
+        position: u32,
+    },
+    /// The pool sleeps: wake it first.
+    #[error("the pool sleeps")]
+    Asleep,
+    /// The pool cannot sleep or wake at this moment.
+    #[error("the pool has {what}")]
+    NotQuiet {
+        /// What is in the way.
+        what: &'static str,
+    },
+    /// The pool has no tiers.
+    #[error("the pool has no tiers")]
+    NoTiers,
+    /// Nothing of the prompt is cached.
+    #[error("nothing of the prompt is cached")]
+    NotCached,
+    /// The keys were computed for a pool with another secret, match unit or geometry.
+    #[error("the keys were computed for a pool with other settings")]
+    ForeignKeys,
     /// The ticket was completed, cancelled, or its lease has ended.
     #[error("ticket {0:?} is not open")]
     TicketClosed(TicketId),

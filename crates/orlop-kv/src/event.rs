@@ -4,12 +4,20 @@
 //! and ends the hit at the last boundary inside; in a model whose groups all keep every token, at the last
 //! unit.
 
+use crate::{BlockKey, KvTier};
+
 /// Why something left the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RemovalReason {
     /// Its pages were needed, or no hit could reach it any more.
     Evicted,
+    /// As [`Evicted`](Self::Evicted), and a lower tier has it.
+    Demoted,
+    /// A block that was partial has more tokens, under another name.
+    Extended,
+    /// It could not be used: it was torn, stale or foreign.
+    Invalidated,
     /// The cache was discarded.
     Discarded,
 }
@@ -29,6 +37,31 @@ pub enum KvEvent {
     UnitsRemoved {
         /// The hashes, in the order of the chain.
         hashes: Box<[u128]>,
+        /// The reason.
+        reason: RemovalReason,
+    },
+    /// A tier has a block. The blocks stored and not removed are what the tier holds; on the device the blocks
+    /// of running sequences come besides.
+    BlockStored {
+        /// The tier.
+        tier: KvTier,
+        /// The name of the content, with the group.
+        key: BlockKey,
+        /// Tokens of a block of this group.
+        block_tokens: u32,
+        /// Bytes of the block in this tier.
+        bytes: u64,
+    },
+    /// A tier does not have a block any more.
+    BlockRemoved {
+        /// The tier.
+        tier: KvTier,
+        /// The name of the content, with the group.
+        key: BlockKey,
+        /// Tokens of a block of this group.
+        block_tokens: u32,
+        /// Bytes of the block in this tier.
+        bytes: u64,
         /// The reason.
         reason: RemovalReason,
     },

@@ -7,6 +7,7 @@
 //! | pool | one budget of large pages; sequences; steps | [`KvPool`], [`Sequence`], [`StepId`] |
 //! | reuse | keys, what a hit needs, eviction, checkpoints | [`ChainFields`], [`CheckpointPolicy`] |
 //! | admission | what fits, pledges, quotas | [`AdmissionRequest`], [`AdmissionVerdict`] |
+//! | tiers | host memory and a store below the device | [`KvTiers`], [`BlockStore`], [`PageTransfer`] |
 //! | numbers | statistics, causes of misses, events | [`KvStats`], [`MissCause`], [`KvEvent`] |
 //!
 //! The crate manages bytes and ids. Attention, and the copies that a pool asks for, are the engine's.
@@ -23,18 +24,26 @@ mod error;
 mod event;
 mod geometry;
 mod index;
+mod memory;
 mod models;
 mod pages;
 mod pool;
+mod sip;
+mod tier;
 
 pub use self::chain::{Adapter, ChainFields, ChainSecret, MediaSpan, Tenant};
 pub use self::error::{GroupProblem, KvError, Result};
 pub use self::event::{KvEvent, RemovalReason};
 pub use self::geometry::{ArenaSpec, ArenaView, GroupKind, KvGeometry, LayerGroup};
+pub use self::memory::PoolMemory;
 pub use self::models::{MODELS, model_groups};
 pub use self::pool::{
-    Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, KvPool, KvPoolBuilder,
-    KvStats, LengthMix, MissCause, PageCopy, Sequence, StepId, StorePage, TicketId, Truncation, Visibility,
+    Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, HashedRequest, KvPool,
+    KvPoolBuilder, KvStats, LengthMix, MissCause, PageCopy, PrefixHasher, PrefixPin, Sequence, StepId,
+    StorePage, TicketId, Truncation, Visibility,
+};
+pub use self::tier::{
+    BlockFault, BlockKey, BlockStore, DeviceTransfer, FileStore, KvTier, KvTiers, PageTransfer, TierStats,
 };
 
 /// The priority of cached blocks without one of their own, between 0 and 100.

@@ -1,5 +1,7 @@
 //! The error of this crate.
 
+use crate::fit::SequenceDifference;
+use crate::kv::{LineProblem, ModelProblem};
 use orlop_trace::TraceError;
 use orlop_trace::formats::DeviceLabel;
 use std::io;
@@ -66,6 +68,46 @@ pub enum LabError {
         largest: usize,
         /// Its size as a multiple of the live peak.
         times: usize,
+    },
+    /// A file cannot be read.
+    #[error("cannot be read: {error}")]
+    Read {
+        /// The cause.
+        error: io::Error,
+    },
+    /// A line of a request trace is not a request.
+    #[error("line {line}: {problem}")]
+    RequestLine {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        problem: LineProblem,
+    },
+    /// A request trace has no request.
+    #[error("no requests")]
+    NoRequests,
+    /// A model is unknown, or its file cannot be understood.
+    #[error("model {model}: {problem}")]
+    Model {
+        /// The name or the file.
+        model: Box<str>,
+        /// What is wrong.
+        problem: ModelProblem,
+    },
+    /// A pool of KV memory cannot be made, or a replay in one failed.
+    #[error(transparent)]
+    Kv(#[from] orlop_kv::KvError),
+    /// Recordings of one program are not of the same sequence of requests.
+    #[error("the recordings are not of the same sequence of requests: {difference}")]
+    SequencesDiffer {
+        /// The first difference.
+        difference: Box<SequenceDifference>,
+    },
+    /// A fit needs at least two different sizes above 0.
+    #[error("the sizes {sizes:?} are not two or more different numbers above 0")]
+    FitSizes {
+        /// The sizes, in order.
+        sizes: Vec<u64>,
     },
     /// The history does not have this device.
     #[error("nothing was recorded on {}", DeviceLabel(*.device))]

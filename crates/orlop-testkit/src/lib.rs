@@ -5,6 +5,7 @@
 //! | [`suite`] | [`conformance`] and [`conformance_over`]: one suite for all allocators |
 //! | [`suite::hostile`] | [`hostile()`] and [`hostile_over`]: hostile user code in callbacks |
 //! | [`planned`] | [`planned_conformance`]: one suite for engines that lend tensors at planned places |
+//! | [`kv`] | [`kv_conformance`](kv::kv_conformance): one suite for managers of paged KV memory |
 //! | [`profile`] | guarantees of an allocator beyond the trait |
 //! | [`model`] | the expected live blocks, compared with the allocator after each step |
 //! | [`program`] | random programs that shrink |
@@ -19,6 +20,7 @@
 //! | `stepping` | counts the locked instructions of a path, by single steps |
 //! | [`recording_mock`] | an adaptor that records its calls |
 //! | [`bfc`] | a reference implementation of TensorFlow's BFC |
+//! | [`subscriber`] | a subscriber of traces that is a closure |
 //! | [`views`] | programs of views, with PyTorch's results |
 //! | [`golden`] | readers for the reference data in `testdata/` |
 //! | [`torch`] | programs of PyTorch's caching allocator, with its results |
@@ -63,6 +65,7 @@ pub mod fake_device;
 pub mod fault;
 pub mod forwarding;
 pub mod golden;
+pub mod kv;
 pub mod model;
 pub mod pattern;
 pub mod planned;
@@ -72,6 +75,7 @@ pub mod queued_device;
 pub mod recording_mock;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod stepping;
+pub mod subscriber;
 pub mod suite;
 pub mod torch;
 pub mod views;

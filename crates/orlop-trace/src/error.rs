@@ -1,5 +1,6 @@
 //! The error of this crate: typed, with the position in the file.
 
+use crate::formats::pprof::PprofFault;
 use crate::formats::{BlockFault, EventField, Format, OtherFile};
 use crate::input::is_bomb;
 use std::io;
@@ -88,6 +89,46 @@ pub enum TraceError {
         /// The kind, with what to do.
         file: OtherFile,
     },
+    /// A folder or an archive has no recordings.
+    #[error(
+        "no recording is in it, in files: {files}{}",
+        first.as_ref().map_or_else(String::new, |first| format!("; {first}"))
+    )]
+    NoRecordings {
+        /// The number of files.
+        files: usize,
+        /// The error of reading the first of them.
+        first: Option<Box<TraceError>>,
+    },
+    /// A folder or an archive has several recordings where one is expected.
+    #[error("{count} recordings are in it: name one of them, like {}", first.display())]
+    SeveralRecordings {
+        /// The first recording.
+        first: PathBuf,
+        /// The number of recordings.
+        count: usize,
+    },
+    /// An archive from a pipe is too long to be kept in memory.
+    #[error("an archive that is not a file has at most {limit} bytes: save it to a file")]
+    ArchiveTooLong {
+        /// The maximum length in bytes.
+        limit: u64,
+    },
+    /// An archive has too many members.
+    #[error("an archive of recordings has at most {limit} members")]
+    TooManyMembers {
+        /// The maximum number.
+        limit: usize,
+    },
+    /// A member of an archive is compressed by an unsupported method.
+    #[error("method {method} of compression in zip archives is not supported: unzip it, and read the folder")]
+    ArchiveMethod {
+        /// The number of the method.
+        method: u16,
+    },
+    /// A member of an archive is encrypted.
+    #[error("it is encrypted: unzip it, and read the folder")]
+    ArchiveEncrypted,
     /// A trace of a profiler that did not record memory.
     #[error("the trace has no memory events: record it with torch.profiler.profile(profile_memory=True)")]
     NoMemoryEvents,
@@ -294,6 +335,13 @@ pub enum TraceError {
         device: u64,
         /// The smallest invalid number.
         limit: u32,
+    },
+    /// A profile of pprof is malformed, or not one of memory.
+    #[error("not a profile of memory: {fault}")]
+    Pprof {
+        /// The cause.
+        #[from]
+        fault: PprofFault,
     },
     /// The pickle or JSON is well-formed, but not a snapshot.
     #[error("neither segments nor device_traces: this is not a memory snapshot")]

@@ -3,6 +3,7 @@
 //! | task | with |
 //! |---|---|
 //! | read any recording | [`History::read`](history::History::read) |
+//! | read the recordings of a folder or archive | [`Recordings`] |
 //! | read and write one format | [`formats`] |
 //! | record what an allocator does now | [`recorder`] |
 //! | look at events, segments, blocks and call sites | [`history`] |
@@ -32,6 +33,8 @@ pub mod formats;
 pub mod history;
 mod input;
 pub mod recorder;
+mod recordings;
 
 pub use self::error::{Result, TraceError};
 pub use self::files::check_output;
+pub use self::recordings::{Recording, Recordings};

@@ -56,7 +56,7 @@
 //! ```
 //!
 //! The crate's `examples/` show a small engine, budgets, arenas, plans, a backing of your own, weight files,
-//! out-of-memory reports and recordings: `cargo run -p orlop --example engine`.
+//! out-of-memory reports and recordings: `cargo run --release -p orlop --example decode`.
 #![forbid(unsafe_code)]
 
 /// The program on the project's first page is a test.

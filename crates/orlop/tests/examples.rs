@@ -1,16 +1,20 @@
-//! Runs every program of `examples/` and checks what it prints.
+//! Runs the programs of `examples/` and checks what it prints.
 //!
 //! Each is a module of this binary, so that what runs here is what was compiled just now. Its test starts
 //! this binary again, for that one test, and there calls `main`: an example has a process, and an output, of
-//! its own.
+//! its own. (`decode` has a binary of its own, `tests/decode.rs`.)
 #![cfg(not(any(miri, loom)))]
 
 #[path = "../examples/arena.rs"]
 mod arena;
 #[path = "../examples/budgets.rs"]
 mod budgets;
-#[path = "../examples/engine.rs"]
-mod engine;
+#[cfg(feature = "kv")]
+#[path = "../examples/kv_flashinfer.rs"]
+mod kv_flashinfer;
+#[cfg(feature = "kv")]
+#[path = "../examples/kv_own_arenas.rs"]
+mod kv_own_arenas;
 #[cfg(feature = "cuda")]
 #[path = "../examples/matmul.rs"]
 mod matmul;
@@ -80,26 +84,25 @@ fn budgets() {
     check_output("budgets", budgets::main, &expected);
 }
 
-/// The recording opens as the page of `orlop report`.
 #[test]
-fn engine() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+#[cfg(feature = "kv")]
+fn kv_flashinfer() {
     let expected = [
-        "one token: 1.25 KiB in one arena, optimal",
-        "KV cache: at most 80.0 KiB, 13 preemptions",
-        "the texts are identical: true",
-        " events, 0 lost: orlop report ",
+        "step 0: 135 new tokens, 10 pages, lengths [40, 25, 70]",
+        "step 3: 3 new tokens, 10 pages, lengths [43, 28, 73]",
     ];
-    check("engine", folder.path(), engine::main, &expected);
-    if std::env::var_os(CHILD).is_none() {
-        let file = folder.path().join("orlop-engine.orlop");
-        let history = orlop::trace::history::History::read(file).expect("the example wrote a recording");
-        let texts = history.devices[0].events.iter().map(|event| history.sites.name(event.text));
-        assert!(texts.into_iter().any(|text| text == "end of a turn of sequence 3"));
-        let mut page = Vec::new();
-        orlop::lab::report::ReportData::new(&history).write(&mut page).expect("a page");
-        assert!(page.starts_with(b"<!doctype html>"));
-    }
+    check_output("kv_flashinfer", kv_flashinfer::main, &expected);
+}
+
+#[test]
+#[cfg(feature = "kv")]
+fn kv_own_arenas() {
+    let expected = [
+        "128 pages: 65536 B in arrays, 65536 B in the pool's books",
+        "first: [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0], the same in every layer: true",
+        "second: [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0], the same in every layer: true",
+    ];
+    check_output("kv_own_arenas", kv_own_arenas::main, &expected);
 }
 
 #[test]

@@ -10,6 +10,17 @@ use orlop_host::shield::report;
 /// the host would wait for the stream anyway.
 const READ_IN_PLACE: usize = 2 << 20;
 
+/// Bytes of one block that are copied to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyRange {
+    /// The first byte in the destination.
+    pub to: usize,
+    /// The first byte in the source.
+    pub from: usize,
+    /// The number of bytes.
+    pub bytes: usize,
+}
+
 impl Block {
     /// Overwrites this block's bytes with those of `source`, which must have the same length. Both blocks
     /// must be accessible from the host.
@@ -47,6 +58,26 @@ impl Block {
         if self.len() != source.len() {
             return Err(Error::SizeMismatch { source_bytes: source.len(), destination_bytes: self.len() });
         }
+        self.copy_ranges_by(ops, source, &[CopyRange { to: 0, from: 0, bytes: source.len() }], stream)
+    }
+
+    /// Copies ranges of `source` into this block, in this order, as [`Block::copy_by`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutsideBlock`] for a range that is not inside its block: nothing is then copied. Otherwise
+    /// as for [`Block::copy_by`].
+    pub fn copy_ranges_by(
+        &mut self,
+        ops: &dyn DeviceOps,
+        source: &Self,
+        ranges: &[CopyRange],
+        stream: StreamId,
+    ) -> Result<()> {
+        for range in ranges {
+            source.check_inside(range.from, range.bytes)?;
+            self.check_inside(range.to, range.bytes)?;
+        }
         source.check_reachable()?;
         self.check_worker(ops, source)?;
         let is_kept = self.is_kept_for(ops, stream)?;
@@ -57,9 +88,15 @@ impl Block {
             false => source.is_kept_for(ops, stream)?,
         };
         let from = if is_read_in_place { DevicePtr::kept(source.as_ptr()) } else { source.device_ptr() };
-        // SAFETY: two different blocks of `len` bytes each: valid, disjoint, one borrowed exclusively and the
-        // other shared until the stream was synchronized, or kept: by their allocators, or as unfinished.
-        let submitted = unsafe { ops.copy(self.device_ptr(), from, source.len(), stream) };
+        let submitted = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
+            // SAFETY: inside this block, as checked above.
+            let to = unsafe { self.device_ptr().add(range.to) };
+            // SAFETY: inside the source, as checked above.
+            let from = unsafe { from.add(range.from) };
+            // SAFETY: ranges of two different blocks: valid, disjoint, one borrowed exclusively and the other
+            // shared until the stream was synchronized, or kept: by their allocators, or as unfinished.
+            unsafe { ops.copy(to, from, range.bytes, stream) }
+        });
         let blocks = [&*self, source];
         let unkept = match (is_kept, is_source_kept) {
             (true, true) => &[],
@@ -85,6 +122,12 @@ impl Block {
         let submitted = unsafe { ops.zero(self.device_ptr(), self.len(), stream) };
         let unkept = [&*self];
         finish(ops, stream, submitted, if is_kept { &[] } else { &unkept })
+    }
+
+    /// Returns an error unless the range is inside this block.
+    fn check_inside(&self, offset: usize, bytes: usize) -> Result<()> {
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.len());
+        if is_inside { Ok(()) } else { Err(Error::OutsideBlock { offset, bytes, len: self.len() }) }
     }
 
     /// Returns an error unless `ops` can copy between the two blocks: they are those of one of the devices,
@@ -282,6 +325,22 @@ mod tests {
         let mut block = unsafe { Block::foreign(record, deleter) };
         assert!(block.zero_by(&LostOps, StreamId::from_raw(7)).is_err());
         drop(block.into_foreign().unwrap_err());
+    }
+
+    #[test]
+    fn ranges_are_copied_in_order_and_stay_inside() {
+        let host = Direct::new(System::new()).into_ref();
+        let source = host.allocate_copy(&Request::new(0), &[1, 2, 3, 4, 5, 6]).unwrap();
+        let mut target = host.allocate_copy(&Request::new(0), &[0; 5]).unwrap();
+        let range = |to, from, bytes| CopyRange { to, from, bytes };
+        let mut copy =
+            |ranges: &[CopyRange]| target.copy_ranges_by(&HostOps, &source, ranges, StreamId::HOST).err();
+        for outside in [range(4, 0, 2), range(0, 5, 2), range(0, usize::MAX, 2), range(6, 0, 0)] {
+            let error = copy(&[range(0, 0, 1), outside]);
+            assert!(matches!(error, Some(Error::OutsideBlock { .. })), "{outside:?}: {error:?}");
+        }
+        assert!(copy(&[range(3, 0, 2), range(0, 4, 2), range(1, 2, 1), range(5, 6, 0)]).is_none());
+        assert_eq!(target.bytes().unwrap(), [5, 3, 0, 1, 2]);
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod streams;
 mod tag;
 mod typed;
 
+pub use self::copying::CopyRange;
 pub(crate) use self::copying::leak_unfinished;
 pub use self::deleter::Deleter;
 pub use self::memory_block::MemoryBlock;

@@ -17,6 +17,11 @@ pub enum Refusal {
     Limit,
     /// The backing (operating system, driver) has no memory left.
     Backing,
+    /// The device has no addresses left to map memory at.
+    Addresses {
+        /// The bytes of addresses that the allocator has reserved.
+        reserved: u64,
+    },
     /// It would exceed a hard budget of the kind.
     Budget,
     /// The arena or fixed pool is full and may not grow.
@@ -30,7 +35,7 @@ impl Refusal {
     #[must_use]
     pub const fn cause(self) -> RefusalCause {
         match self {
-            Self::Backing | Self::Injected => RefusalCause::Device,
+            Self::Backing | Self::Addresses { .. } | Self::Injected => RefusalCause::Device,
             Self::Limit | Self::Full => RefusalCause::Limit,
             Self::Budget => RefusalCause::Budget,
         }
@@ -138,6 +143,9 @@ pub struct OutOfMemory {
     /// The reclaim steps that were tried, with the bytes that each one freed or, for [`LadderStep::Borrow`],
     /// was lent.
     pub tried: Vec<(LadderStep, u64)>,
+    /// Bytes in free chunks of the allocators that share the device's memory, this one included, by name,
+    /// without zeros; empty if the allocator does not know of others.
+    pub caches: Vec<(Box<str>, u64)>,
     /// The device's memory when the request was refused, if the allocator can tell. `None` for
     /// [`Refusal::Budget`].
     pub device_memory: Option<DeviceMemory>,
@@ -170,6 +178,7 @@ impl OutOfMemory {
             by_tag: Vec::new(),
             bins: Vec::new(),
             tried: Vec::new(),
+            caches: Vec::new(),
             device_memory: None,
         }
     }
@@ -215,6 +224,13 @@ impl OutOfMemory {
         let rounded = self.rounded as u64;
         if self.refusal == Refusal::Injected {
             return "the failure was injected: run without failure injection".into();
+        }
+        if let Refusal::Addresses { reserved } = self.refusal {
+            return format!(
+                "{} of addresses are reserved: fewer streams that allocate, or a policy whose ranges grow, \
+                 would reserve less",
+                ByteSize(reserved)
+            );
         }
         if self.free >= rounded && self.largest_free < rounded {
             return format!(
@@ -305,6 +321,9 @@ impl OutOfMemory {
         for (step, bytes) in &self.tried {
             writeln!(out, "  tried {step}: {} {}", ByteSize(*bytes), step.effect())?;
         }
+        for (name, bytes) in &self.caches {
+            writeln!(out, "  cached by {name}: {}", ByteSize(*bytes))?;
+        }
         if let (Some(memory), Some(elsewhere)) = (self.device_memory, self.held_elsewhere()) {
             writeln!(out, "  device: {memory}; {} held outside of this allocator", ByteSize(elsewhere))?;
         }
@@ -326,6 +345,9 @@ impl fmt::Display for OutOfMemory {
         match self.refusal {
             Refusal::Limit => write!(f, ", which would exceed the limit")?,
             Refusal::Backing => write!(f, ", the backing has no memory left")?,
+            Refusal::Addresses { reserved } => {
+                write!(f, ", no addresses are left ({} are reserved)", ByteSize(reserved))?;
+            }
             Refusal::Budget => write!(f, ", which would exceed the budget of this kind")?,
             Refusal::Full => write!(f, ", the fixed pool is full")?,
             Refusal::Injected => write!(f, ", by failure injection")?,

@@ -6,11 +6,12 @@ pub(crate) use self::text::nanoseconds_each;
 
 use crate::arguments::WhatIfArguments;
 use crate::output::Failures;
+use crate::task_progress::TaskProgress;
 use crate::{histories, output, table};
 use orlop::lab::analyze::{DeviceInfo, OutOfMemoryReport, SiteNaming, SnapshotInfo};
 use orlop::lab::simulate::{MAX_STREAMS, SimulationOutcome};
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
-use orlop::lab::what_if::{WhatIf, WhatIfReport};
+use orlop::lab::what_if::{AdviceReason, UnreliableReplay, WhatIf, WhatIfReport};
 use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
 use serde::Serialize;
@@ -28,6 +29,8 @@ struct WhatIfEntry {
     /// Bytes that were live when the recording began, in no known segment.
     #[serde(rename = "held_before")]
     unplaced: Option<UnplacedMemory>,
+    /// The memory of `--memory`, and what others had of the recorded device, which is subtracted.
+    given: Option<GivenMemory>,
     /// Whether the source records segments, or only counts reserved bytes.
     has_segments: bool,
     /// Reserved bytes at the end of the recorded run.
@@ -36,6 +39,14 @@ struct WhatIfEntry {
     failed: Vec<OutOfMemoryReport>,
     #[serde(flatten)]
     report: WhatIfReport,
+}
+
+/// The memory that was given for a device.
+#[derive(Clone, Copy, Serialize)]
+struct GivenMemory {
+    device: u64,
+    /// Bytes of the context, libraries and other processes; 0 if the recording does not show them.
+    foreign: u64,
 }
 
 /// Memory that was live when the recording began, and the blocks as which it is replayed.
@@ -65,10 +76,17 @@ pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Failures> {
         return Err(format!("{}: nothing was recorded{on}", arguments.file.display()).into());
     }
     if arguments.json {
-        return output::print_json(&entries);
+        output::print_json(&entries)?;
+    } else {
+        let texts: Vec<String> = entries.iter().map(|entry| text::of(arguments, entry)).collect();
+        output::print(&texts.join("\n"))?;
     }
-    let texts: Vec<String> = entries.iter().map(|entry| text::of(arguments, entry)).collect();
-    output::print(&texts.join("\n"))
+    // The verdict says how to record a run; a script needs to know that there was none.
+    let no_history = AdviceReason::Withheld(UnreliableReplay::NoHistory);
+    if entries.iter().all(|entry| entry.report.reason == no_history) {
+        return Err(format!("{}: no allocations were recorded", arguments.file.display()).into());
+    }
+    Ok(())
 }
 
 fn entry(
@@ -81,13 +99,19 @@ fn entry(
     let (_, unknown) = history.torch_conf();
     let mut sweep =
         WhatIf::recorded(&work, history, device).smallest(!arguments.quick).plan(!arguments.quick);
-    if arguments.memory.is_some() {
-        sweep = sweep.memory(arguments.memory);
+    let given = arguments.memory.map(|device| {
+        let foreign = info.foreign.and_then(|foreign| foreign.taken_of(device)).unwrap_or(0);
+        GivenMemory { device, foreign }
+    });
+    if let Some(given) = given {
+        sweep = sweep.memory(Some(given.device.saturating_sub(given.foreign)));
     }
     if let Some(version) = arguments.torch {
         sweep = sweep.torch(version);
     }
+    let progress = TaskProgress::start(format!("replaying {}", arguments.file.display()));
     let report = sweep.run();
+    drop(progress);
     let file = arguments.file.display().to_string();
     let before = device.unplaced.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
     let reserved = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
@@ -99,6 +123,7 @@ fn entry(
         unknown_settings: unknown.iter().map(ToString::to_string).collect(),
         unplaced: (!device.unplaced.is_empty())
             .then_some(UnplacedMemory { bytes: before, blocks: device.unplaced.len() as u64 }),
+        given,
         has_segments: info.has_segments,
         recorded_reserved: (!device.end.is_empty()).then_some(reserved),
         failed: info.out_of_memory,

@@ -1,11 +1,12 @@
 //! The text of `orlop what-if`.
 
-use super::{UnplacedMemory, WhatIfEntry};
+use super::{GivenMemory, UnplacedMemory, WhatIfEntry};
 use crate::arguments::WhatIfArguments;
 use crate::{snapshot, table};
 use orlop::lab::simulate::{MemoryLimit, SimulationOutcome};
 use orlop::lab::what_if::{AdviceReason, SmallestMemory, UnreliableReplay, WhatIfReport, WhatIfRow};
 use orlop::trace::formats::DeviceLabel;
+use orlop::types::torch::TorchReleases;
 use std::fmt::Write as _;
 
 /// Formats the verdict on a device, the facts that it rests on, the table of settings, and failed requests.
@@ -37,11 +38,11 @@ pub(super) fn of(arguments: &WhatIfArguments, entry: &WhatIfEntry) -> String {
 fn write_head(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
     let report = &entry.report;
     writeln!(out, "{}, {}", entry.file, DeviceLabel(entry.device))?;
-    writeln!(
-        out,
-        "  peak of live bytes           {}: a lower bound for any allocator",
-        table::bytes(report.peak_live)
-    )?;
+    write!(out, "  peak of live bytes           {}", table::bytes(report.peak_live))?;
+    if report.needed > report.peak_live {
+        write!(out, "; {} with what failed", table::bytes(report.needed))?;
+    }
+    writeln!(out, ": a lower bound for any allocator")?;
     if let Some(perfect) = report.perfect {
         let proof = if perfect.optimal { ", proven optimal" } else { "" };
         writeln!(out, "  perfect plan                 {}{proof}", table::bytes(perfect.bytes))?;
@@ -65,6 +66,9 @@ fn write_head(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
             let blocks = table::counted(fidelity.unrequested, "block");
             writeln!(out, "  freed without a request      {blocks}, freed at the recorded completion")?;
         }
+    }
+    if report.releases != TorchReleases::ALL {
+        writeln!(out, "  PyTorch                      {}, by what the recording contains", report.releases)?;
     }
     if !report.baseline_is_recorded {
         writeln!(out, "  settings of the run          not recorded: compared with PyTorch's defaults")?;
@@ -95,6 +99,18 @@ fn write_run(out: &mut String, entry: &WhatIfEntry) -> std::fmt::Result {
         writeln!(out, "  calls of empty_cache()       {}, also made by the replays", table::count(calls))?;
     }
     let Some(memory) = report.memory else { return Ok(()) };
+    if let Some(GivenMemory { device, foreign }) = entry.given {
+        write!(out, "  memory of the device         {}", table::bytes(device))?;
+        return match foreign {
+            0 => writeln!(out, "; nothing is subtracted for the context and libraries"),
+            _ => writeln!(
+                out,
+                ", less {} that others had: {} for PyTorch",
+                table::bytes(foreign),
+                table::bytes(memory)
+            ),
+        };
+    }
     match report.conditions.limit.filter(|limit| limit.bytes == memory) {
         Some(MemoryLimit { of_process: true, .. }) => writeln!(
             out,

@@ -177,7 +177,7 @@ fn what_cannot_be_planned_is_said_in_one_line() {
         ("empty.csv", "this problem has no buffers"),
         ("bad.csv", "line 2"),
         ("missing.onnx", "cannot be opened"),
-        ("", "this is a directory"),
+        ("", "no recording is in it"),
     ] {
         let message = complaint(&orlop(&["plan", &folder.path(name)]), 1);
         assert!(message.contains(expected) && message.lines().count() == 1, "{name}: {message}");

@@ -231,7 +231,7 @@ fn other_files_are_named_by_their_kind() {
     let folder = Folder::with(&[]);
     let replay = |file: &str| complaint(&orlop(&["replay", "--policy", "torch", file]), 1);
     let told = replay(&folder.all());
-    assert!(told.contains("this is a directory"), "{told}");
+    assert!(told.contains("no recording is in it"), "{told}");
     let damaged = folder.path("damaged.pickle.gz");
     fs::write(&damaged, b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xff\xff\xff\xff").expect("room");
     let told = replay(&damaged);

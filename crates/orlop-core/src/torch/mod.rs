@@ -15,4 +15,4 @@ pub use self::sizes::{
     kept_rest, round_size, segment_size,
 };
 pub use self::ties::TieRule;
-pub use self::version::{TorchVersion, TorchVersionError};
+pub use self::version::{TorchReleases, TorchVersion, TorchVersionError};

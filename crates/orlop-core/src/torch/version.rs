@@ -21,6 +21,66 @@ pub struct TorchVersion {
     minor: u16,
 }
 
+/// The releases of PyTorch that a recording can be of, by what it contains.
+///
+/// ```
+/// use orlop_core::torch::{TorchReleases, TorchVersion};
+///
+/// let releases = TorchReleases { since: TorchVersion::new(2, 10), before: Some(TorchVersion::new(2, 13)) };
+/// assert_eq!(releases.to_string(), "2.10 to 2.12");
+/// assert!(releases.can_be_before(TorchVersion::new(2, 11)));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TorchReleases {
+    /// The oldest of them.
+    pub since: TorchVersion,
+    /// The first release that would have recorded more; `None` if it can be the newest one.
+    pub before: Option<TorchVersion>,
+}
+
+impl TorchReleases {
+    /// All releases: the recording says nothing about its own.
+    pub const ALL: Self = Self { since: TorchVersion::OLDEST, before: None };
+
+    /// Returns one release alone.
+    #[must_use]
+    pub const fn of(release: TorchVersion) -> Self {
+        let next = TorchVersion { major: release.major, minor: release.minor.saturating_add(1) };
+        Self { since: release, before: Some(next) }
+    }
+
+    /// Returns `true` if one of the releases is older than `version`.
+    #[must_use]
+    pub fn can_be_before(&self, version: TorchVersion) -> bool {
+        self.since < version
+    }
+
+    /// Returns `true` if one of the releases is `version` or newer.
+    #[must_use]
+    pub fn can_be_since(&self, version: TorchVersion) -> bool {
+        self.before.is_none_or(|before| before > version)
+    }
+}
+
+impl Default for TorchReleases {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+impl fmt::Display for TorchReleases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.before {
+            None => write!(f, "{} or newer", self.since),
+            // No release is known by another major number.
+            Some(TorchVersion { major, minor }) => {
+                let last = TorchVersion { major, minor: minor.saturating_sub(1) };
+                if last <= self.since { self.since.fmt(f) } else { write!(f, "{} to {last}", self.since) }
+            }
+        }
+    }
+}
+
 /// A text that is not a release of PyTorch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a release of PyTorch: write 2.6, for example")]
@@ -36,6 +96,18 @@ impl TorchVersion {
     #[must_use]
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
+    }
+
+    /// Returns the major number.
+    #[must_use]
+    pub const fn major(self) -> u16 {
+        self.major
+    }
+
+    /// Returns the minor number.
+    #[must_use]
+    pub const fn minor(self) -> u16 {
+        self.minor
     }
 }
 
@@ -79,6 +151,7 @@ impl fmt::Display for TorchVersion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString as _;
 
     fn version(text: &str) -> Option<TorchVersion> {
         text.parse().ok()
@@ -93,6 +166,21 @@ mod tests {
             assert_eq!(version(text), None, "{text}");
         }
         assert!(TorchVersion::new(2, 9) < TorchVersion::new(2, 10));
+    }
+
+    #[test]
+    fn releases_are_named_by_the_first_and_the_last() {
+        let since = TorchVersion::new(2, 5);
+        let releases = |before: Option<u16>| TorchReleases {
+            since,
+            before: before.map(|minor| TorchVersion::new(2, minor)),
+        };
+        assert_eq!(releases(None).to_string(), "2.5 or newer");
+        assert_eq!(releases(Some(9)).to_string(), "2.5 to 2.8");
+        assert_eq!(releases(Some(6)).to_string(), "2.5");
+        let old = releases(Some(9));
+        assert!(old.can_be_before(TorchVersion::new(2, 6)) && !old.can_be_before(since));
+        assert!(old.can_be_since(TorchVersion::new(2, 8)) && !old.can_be_since(TorchVersion::new(2, 9)));
     }
 
     #[test]

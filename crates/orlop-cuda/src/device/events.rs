@@ -10,7 +10,7 @@ use crate::driver::{abi, call};
 use crate::error::{CudaError, failure};
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::StreamId;
-use orlop_device::EventId;
+use orlop_device::{DriverFailure, EventId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The event of work that is complete: the host's own, and that of streams that are gone.
@@ -62,14 +62,18 @@ impl EventPool {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an unused event, or creates one.
-    fn take(&self, scope: &DriverScope<'_>, device: u16) -> Result<(EventId, abi::Handle), CudaError> {
+    /// Takes an unused event.
+    fn take(&self, device: u16) -> Option<(EventId, abi::Handle)> {
         let mut slots = self.slots();
-        if let Some(slot) = slots.unused.pop() {
-            let of = &mut slots.slots[slot as usize];
-            of.users = 1;
-            return Ok((id_of(device, of.generation, slot), of.handle()));
-        }
+        let slot = slots.unused.pop()?;
+        let of = &mut slots.slots[slot as usize];
+        of.users = 1;
+        Some((id_of(device, of.generation, slot), of.handle()))
+    }
+
+    /// Creates an event.
+    fn create(&self, scope: &DriverScope<'_>, device: u16) -> Result<(EventId, abi::Handle), CudaError> {
+        let mut slots = self.slots();
         let slot = u32::try_from(slots.slots.len()).map_err(|_| CudaError::OutOfMemory { call: "events" })?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: it writes one handle.
@@ -141,26 +145,26 @@ impl DeviceState {
     ///
     /// The stream exists during the call, and is this device's.
     pub(crate) unsafe fn record(&self, stream: abi::Handle) -> Result<EventId, CudaError> {
-        let scope = self.enter()?;
         // It would be an event of the graph.
-        scope.refuse_capturing(stream, "cuEventRecord")?;
+        self.refuse_capturing(stream, "cuEventRecord")?;
         // SAFETY: guaranteed by the caller.
-        unsafe { self.record_in(&scope, stream) }
+        unsafe { self.record_anyway(stream) }
     }
 
-    /// As [`DeviceState::record`], in the current context, also in a stream that captures.
+    /// As [`DeviceState::record`], also in a stream that captures.
     ///
     /// # Safety
     ///
     /// As there.
-    unsafe fn record_in(&self, scope: &DriverScope<'_>, stream: abi::Handle) -> Result<EventId, CudaError> {
-        let (event, handle) = self.events.take(scope, self.key)?;
-        // SAFETY: both exist, and are of the current context: guaranteed by the caller, and by the pool.
-        let result = unsafe { call!(scope.driver(), cuEventRecord(handle, stream)) };
-        if let Err(failure) = result {
-            self.events.forget(event);
-            return Err(failure.into());
-        }
+    unsafe fn record_anyway(&self, stream: abi::Handle) -> Result<EventId, CudaError> {
+        let (event, handle) = match self.events.take(self.key) {
+            Some(unused) => unused,
+            None => self.events.create(&self.enter()?, self.key)?,
+        };
+        // SAFETY: both exist, and are of this device: guaranteed by the caller, and by the pool.
+        let recorded =
+            self.on_stream(stream, |driver| unsafe { call!(driver, cuEventRecord(handle, stream)) });
+        recorded.inspect_err(|_| self.events.forget(event))?;
         Ok(event)
     }
 }
@@ -280,14 +284,13 @@ pub(crate) fn is_complete(event: EventId) -> Result<bool, CudaError> {
         EventState::Never | EventState::Closing => return Ok(false),
         EventState::Recorded(device, handle) => (device, handle),
     };
-    let scope = device.enter()?;
-    // SAFETY: the pool destroys no event before its device ends.
-    let code = unsafe { (scope.driver().symbols.cuEventQuery)(handle) };
-    if code == abi::NOT_READY {
-        return Ok(false);
-    }
-    scope.driver().check("cuEventQuery", code)?;
-    Ok(true)
+    device.beside_captures(|driver| {
+        // SAFETY: the pool destroys no event before its device ends.
+        match unsafe { call!(driver, cuEventQuery(handle)) } {
+            Err(DriverFailure { code: abi::NOT_READY, .. }) => Ok(false),
+            queried => queried.map(|()| true),
+        }
+    })
 }
 
 /// Waits on the host for an event, and forgets it.
@@ -318,11 +321,12 @@ pub(crate) fn wait(stream: StreamId, event: EventId) -> Result<(), CudaError> {
                 // The thread that closes its device waits for it, and so does this one.
                 _ => return synchronize(event),
             };
-            let scope = device.enter()?;
             // What a capture records cannot wait for work outside of it.
-            scope.refuse_capturing(stream, "cuStreamWaitEvent")?;
-            // SAFETY: the target keeps the stream, and the pool the event.
-            unsafe { call!(scope.driver(), cuStreamWaitEvent(stream, handle, 0)) }?;
+            device.refuse_capturing(stream, "cuStreamWaitEvent")?;
+            device.on_stream(stream, |driver| {
+                // SAFETY: the target keeps the stream, and the pool the event.
+                unsafe { call!(driver, cuStreamWaitEvent(stream, handle, 0)) }
+            })?;
             of.events.forget(event);
             Ok(())
         }
@@ -359,11 +363,8 @@ fn order_in_capture(stream: StreamId, earlier: StreamId, refused: CudaError) -> 
     {
         return Err(refused);
     }
-    let event = {
-        let scope = earlier.enter()?;
-        // SAFETY: the target keeps the stream.
-        unsafe { earlier.record_in(&scope, captured) }?
-    };
+    // SAFETY: the target keeps the stream.
+    let event = unsafe { earlier.record_anyway(captured) }?;
     let waited = match earlier.events.handle(event) {
         // SAFETY: the target keeps the stream, and the pool the event.
         Some(event) => unsafe { call!(scope.driver(), cuStreamWaitEvent(handle, event, 0)) },

@@ -5,7 +5,6 @@
 //! use is kept.
 
 use super::DeviceState;
-use super::scope::this_thread;
 use crate::error::CudaError;
 use orlop_core::Device;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,7 +26,7 @@ enum DevicePhase {
     /// In use; or closed by another thread, which has not noted it yet.
     Open,
     /// A thread waits for the work.
-    Closing(usize),
+    Closing,
     Finished,
     /// The wait for the work failed.
     Unfinished,
@@ -48,9 +47,7 @@ impl KnownDevice {
     fn found(&self) -> DeviceUse {
         match (self.state.upgrade(), self.phase) {
             (Some(state), _) => DeviceUse::Open(state),
-            // What closing reports can come back here.
-            (None, DevicePhase::Closing(thread)) if thread == this_thread() => DeviceUse::Unfinished,
-            (None, DevicePhase::Open | DevicePhase::Closing(_)) => DeviceUse::Closing,
+            (None, DevicePhase::Open | DevicePhase::Closing) => DeviceUse::Closing,
             (None, DevicePhase::Finished) => DeviceUse::Finished,
             (None, DevicePhase::Unfinished) => DeviceUse::Unfinished,
         }
@@ -118,7 +115,7 @@ pub(super) fn publish(mut state: DeviceState) -> Result<Arc<DeviceState>, CudaEr
 
 /// Notes that this thread waits for the work of a device, which is being closed.
 pub(super) fn begin_closing(key: u16) {
-    known().set_phase(key, DevicePhase::Closing(this_thread()));
+    known().set_phase(key, DevicePhase::Closing);
 }
 
 /// Notes that a device is closed.

@@ -2,19 +2,25 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `capture_state` | whether a stream captures, and what a capture refuses |
 //! | `captures` | captures, marked for all allocators; what is freed after them |
 //! | `known` | the devices in use, and how the use of others ended |
+//! | `peers` | access of kernels to the memory of other devices |
 //! | `scope` | the context of the calling thread, switched for a call and restored |
 //! | `events` | events, reused |
 //! | `stream_table` | the streams of all devices, by their ids |
 //! | `streams` | the streams that programs create, adopt and borrow |
 
+mod capture_state;
 mod captures;
 mod events;
 mod known;
+mod peers;
 mod scope;
 mod stream_table;
 mod streams;
+
+use self::peers::PeerAccess;
 
 pub use self::captures::CaptureScope;
 pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
@@ -31,7 +37,7 @@ use cudarc::driver::CudaContext;
 use orlop_alloc::DeviceMemory;
 use orlop_alloc::engine_support::{WeakAllocator, trace_guarded};
 use orlop_core::{Device, StreamId};
-use orlop_device::{CaptureCount, DriverFailure};
+use orlop_device::CaptureCount;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
@@ -62,6 +68,8 @@ pub(crate) struct DeviceState {
     current_pools: Mutex<Vec<MadeCurrent>>,
     /// The allocators that trim each other.
     linked: Mutex<Vec<WeakAllocator>>,
+    /// The other devices that can access the memory.
+    access: PeerAccess,
     /// The captures that are marked, for all engines.
     pub(crate) captures: CaptureCount,
 }
@@ -116,6 +124,7 @@ impl CudaDevice {
             events: EventPool::default(),
             current_pools: Mutex::default(),
             linked: Mutex::default(),
+            access: PeerAccess::default(),
             captures: CaptureCount::new(),
         };
         let found = state.enter().and_then(|scope| Ok((scope.memory()?, scope.context_id()?)));
@@ -210,7 +219,8 @@ impl DeviceState {
         }
     }
 
-    /// Waits, on the host, for the work of all known streams that do not capture.
+    /// Waits, on the host, for the work of all known streams that do not capture. A stream that is lost
+    /// meanwhile has no event to wait for: what it used is never reused.
     ///
     /// # Errors
     ///
@@ -221,6 +231,7 @@ impl DeviceState {
             let waited = record(stream).and_then(|event| synchronize(event).inspect_err(|_| forget(event)));
             match waited {
                 Err(error @ CudaError::Capturing { .. }) => finished = Err(error),
+                Err(CudaError::UnknownStream { .. }) => {}
                 waited => waited?,
             }
         }
@@ -279,9 +290,12 @@ impl Drop for DeviceState {
         if self.key == known::UNPUBLISHED {
             return;
         }
-        known::begin_closing(self.key);
-        let finished = self.finish();
-        known::end_closing(self.key, finished.is_ok());
+        let finished = scope::report_afterwards(|| {
+            known::begin_closing(self.key);
+            let finished = self.finish();
+            known::end_closing(self.key, finished.is_ok());
+            finished
+        });
         if let Err(error) = finished {
             let device = self.device();
             trace_guarded(|| {
@@ -320,60 +334,5 @@ impl DriverScope<'_> {
         let code = unsafe { function(ptr::null_mut(), &raw mut id) };
         self.driver().check("cuCtxGetId", code)?;
         Ok(Some(id))
-    }
-
-    /// Returns `true` if a stream captures, or if it is the default stream and one that it waits for does.
-    /// The query ends no capture.
-    pub(crate) fn is_capturing(&self, stream: abi::Handle) -> Result<bool, CudaError> {
-        let mut status = abi::CAPTURE_STATUS_NONE;
-        // SAFETY: the stream exists (`StreamTarget`); it writes one number.
-        let known = unsafe { call!(self.driver(), cuStreamIsCapturing(stream, &raw mut status)) };
-        match known {
-            Err(DriverFailure { code: abi::CAPTURE_IMPLICIT, .. }) => Ok(true),
-            known => Ok(known.map(|()| status != abi::CAPTURE_STATUS_NONE)?),
-        }
-    }
-
-    /// Returns the driver's id of the capture of a stream; `None` if it does not capture.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Capturing`] if it captures, and the driver has no ids (before CUDA 11.3).
-    pub(crate) fn capture_id(&self, stream: abi::Handle) -> Result<Option<u64>, CudaError> {
-        if !self.is_capturing(stream)? {
-            return Ok(None);
-        }
-        const CALL: &str = "cuStreamGetCaptureInfo_v2";
-        let function = self.driver().symbols.cuStreamGetCaptureInfo_v2;
-        let function = function.ok_or(CudaError::Capturing { call: CALL })?;
-        let (mut status, mut id, none) = (abi::CAPTURE_STATUS_NONE, 0, ptr::null_mut());
-        // SAFETY: the stream exists (`StreamTarget`); it writes two numbers, and nothing where it gets null.
-        let code = unsafe { function(stream, &raw mut status, &raw mut id, none, none.cast(), none.cast()) };
-        self.driver().check(CALL, code)?;
-        Ok((status != abi::CAPTURE_STATUS_NONE).then_some(id))
-    }
-
-    /// Refuses a call on a stream that captures, which would end the capture or become a part of it.
-    pub(crate) fn refuse_capturing(&self, stream: abi::Handle, call: &'static str) -> Result<(), CudaError> {
-        if self.is_capturing(stream)? { Err(CudaError::Capturing { call }) } else { Ok(()) }
-    }
-
-    /// Refuses work on the default stream while a stream captures that it waits for: it would end the
-    /// capture.
-    pub(crate) fn refuse_implicit(&self, stream: abi::Handle, call: &'static str) -> Result<(), CudaError> {
-        if stream.is_null() { self.refuse_capturing(stream, call) } else { Ok(()) }
-    }
-
-    /// Refuses a copy of pageable memory on a stream that captures: the graph would repeat it with memory
-    /// that is gone.
-    pub(crate) fn refuse_pageable(&self, stream: abi::Handle) -> Result<(), CudaError> {
-        self.refuse_capturing(stream, "a copy of pageable host memory")
-    }
-
-    /// Waits, on the host, for all work of a stream of the current device.
-    pub(crate) fn finish_stream(&self, stream: abi::Handle) -> Result<(), CudaError> {
-        self.refuse_capturing(stream, "cuStreamSynchronize")?;
-        // SAFETY: the stream exists (`StreamTarget`).
-        Ok(unsafe { call!(self.driver(), cuStreamSynchronize(stream)) }?)
     }
 }

@@ -14,7 +14,7 @@ use super::DeviceState;
 use super::captures::run_deferred_frees;
 use super::events::{self, COMPLETE, NEVER};
 use super::known::{DeviceUse, by_ordinal};
-use super::scope::this_thread;
+use super::scope::report_afterwards;
 use crate::driver::abi;
 use crate::error::CudaError;
 use cudarc::driver::CudaStream;
@@ -69,8 +69,6 @@ struct LiveStream {
     /// The address of cudarc's stream.
     place: usize,
     entry: Weak<StreamEntry>,
-    /// The thread that drops the last handle.
-    ending: Option<usize>,
 }
 
 static STREAMS: Mutex<Option<StreamTable>> = Mutex::new(None);
@@ -170,17 +168,14 @@ pub(crate) fn resolve(id: StreamId) -> Result<StreamTarget, CudaError> {
     loop {
         let mut table = table();
         let table = table.get();
-        match table.live.get(&id).map(|live| (live.entry.upgrade(), live.ending)) {
-            Some((Some(entry), _)) => {
+        match table.live.get(&id).map(|live| live.entry.upgrade()) {
+            Some(Some(entry)) => {
                 let (device, handle) = (Arc::clone(&entry.device), entry.handle());
                 return Ok(StreamTarget::Stream { device, handle, _entry: Some(entry) });
             }
-            // What the drop of its last handle reports comes back here.
-            Some((None, Some(thread))) if thread == this_thread() => {
-                return Err(CudaError::UnknownStream { stream: id });
-            }
-            // Its last handle is being dropped by another thread, which is about to put it among the ended.
-            Some((None, _)) => {}
+            // Its last handle is being dropped by another thread, which is about to put it among the ended,
+            // and runs no code of the user before.
+            Some(None) => {}
             None if table.complete.contains(id) => return Ok(StreamTarget::Ended(COMPLETE)),
             None => {
                 let ended = table.ended.get(&id).copied();
@@ -239,9 +234,7 @@ pub(crate) fn is_known(id: StreamId) -> bool {
 /// Returns `true` if a stream captures, or if the driver does not say.
 pub(crate) fn is_capturing(id: StreamId) -> bool {
     match resolve(id) {
-        Ok(StreamTarget::Stream { device, handle, _entry }) => {
-            device.enter().and_then(|scope| scope.is_capturing(handle)).unwrap_or(true)
-        }
+        Ok(StreamTarget::Stream { device, handle, _entry }) => device.is_capturing(handle).unwrap_or(true),
         Ok(StreamTarget::Host | StreamTarget::Ended(_)) => false,
         Err(_) => true,
     }
@@ -278,7 +271,7 @@ pub(super) fn known_entry(device: &Arc<DeviceState>, stream: Arc<CudaStream>) ->
     }
     let id = StreamId::unique();
     let entry = Arc::new(StreamEntry { id, device: Arc::clone(device), stream });
-    table.get().live.insert(id, LiveStream { place, entry: Arc::downgrade(&entry), ending: None });
+    table.get().live.insert(id, LiveStream { place, entry: Arc::downgrade(&entry) });
     entry
 }
 
@@ -301,8 +294,7 @@ impl StreamEntry {
 
     /// Returns `true` if the stream captures, as far as the driver says.
     fn is_capturing(&self) -> bool {
-        let capturing = self.device.enter().and_then(|scope| scope.is_capturing(self.handle()));
-        matches!(capturing, Ok(true))
+        matches!(self.device.is_capturing(self.handle()), Ok(true))
     }
 
     /// Returns an event that completes after all work of the stream. If none can be recorded, waits.
@@ -319,20 +311,17 @@ impl StreamEntry {
         let (device, stream) = (Arc::clone(&self.device), Arc::clone(&self.stream));
         let kept = Arc::new(Self { id: self.id, device, stream });
         let place = Arc::as_ptr(&self.stream).addr();
-        let live = LiveStream { place, entry: Arc::downgrade(&kept), ending: None };
+        let live = LiveStream { place, entry: Arc::downgrade(&kept) };
         let mut table = table();
         let streams = table.get();
         streams.live.insert(self.id, live);
         streams.kept.push(kept);
     }
 
-    /// Puts the stream among those that are gone.
-    fn end(&self) {
+    /// Puts the stream among those that are gone. If its work cannot be waited for, it is lost: the id is
+    /// unknown from then on, and a block that the stream used is never reused.
+    fn end(&self) -> Result<(), CudaError> {
         let last = self.last_event();
-        // The id is unknown from here on: a block that the stream used is never reused.
-        if let Err(error) = &last {
-            trace_guarded(|| tracing::error!(stream = %self.id, %error, "a stream was lost"));
-        }
         let mut table = table();
         let streams = table.get();
         streams.live.remove(&self.id);
@@ -347,18 +336,21 @@ impl StreamEntry {
                 streams.lost.insert(self.id);
             }
         }
+        last.map(|_event| ())
     }
 }
 
 impl Drop for StreamEntry {
     fn drop(&mut self) {
-        if let Some(live) = table().get().live.get_mut(&self.id) {
-            live.ending = Some(this_thread());
-        }
-        if self.is_capturing() {
-            self.keep();
-        } else {
-            self.end();
+        let ended = report_afterwards(|| {
+            if self.is_capturing() {
+                self.keep();
+                return Ok(());
+            }
+            self.end()
+        });
+        if let Err(error) = ended {
+            trace_guarded(|| tracing::error!(stream = %self.id, %error, "a stream was lost"));
         }
         sweep();
     }

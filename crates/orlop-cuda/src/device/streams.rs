@@ -8,6 +8,7 @@ use cudarc::driver::CudaStream;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::StreamId;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::{fmt, ptr};
 
 /// `CU_STREAM_PER_THREAD`.
@@ -110,6 +111,15 @@ impl DeviceStream {
 
     pub(crate) fn device(&self) -> &Arc<DeviceState> {
         self.entry.device()
+    }
+
+    /// Returns `true` if nothing else can give the stream work by cudarc: this is the last handle, and
+    /// cudarc's stream has no other owner.
+    pub(crate) fn is_only_owner(&self) -> bool {
+        let is_last = Arc::strong_count(&self.entry) == 1;
+        // Partner: the release of another handle's drop, before which it may have cloned cudarc's stream.
+        fence(Ordering::Acquire);
+        is_last && Arc::strong_count(self.entry.cudarc()) == 1
     }
 
     /// Returns the id, for requests, recorded uses, and operations.

@@ -5,6 +5,7 @@
 //! host, except where a stream is not known to this crate.
 
 use super::slices::{NO_ADDRESS, join};
+use super::users::BufferUsers;
 use super::{BlockSlice, BlockView, KernelMemory, acquire};
 use crate::device::DeviceStream;
 use bytemuck::AnyBitPattern;
@@ -41,6 +42,7 @@ pub struct DeviceBuffer<T> {
     block: Block,
     len: usize,
     stream: DeviceStream,
+    users: BufferUsers,
     of: PhantomData<T>,
 }
 
@@ -50,6 +52,7 @@ pub struct SharedBuffer<T> {
     block: MemoryBlock,
     range: Range<usize>,
     stream: DeviceStream,
+    users: BufferUsers,
     of: PhantomData<T>,
 }
 
@@ -129,7 +132,8 @@ impl<T: AnyBitPattern> DeviceBuffer<T> {
             return Err((block, error));
         }
         let len = block.len().checked_div(size_of::<T>()).unwrap_or(0);
-        Ok(Self { block, len, stream: stream.clone(), of: PhantomData })
+        let (stream, users) = (stream.clone(), BufferUsers::default());
+        Ok(Self { block, len, stream, users, of: PhantomData })
     }
 
     /// Returns a range of the elements, to read, used on the buffer's stream: several inputs of one call may
@@ -196,8 +200,8 @@ impl<T> DeviceBuffer<T> {
     /// Makes it one of several owners, which read.
     #[must_use]
     pub fn share(self) -> SharedBuffer<T> {
-        let Self { block, len, stream, of } = self;
-        SharedBuffer { block: block.share(), range: 0..len, stream, of }
+        let Self { block, len, stream, users, of } = self;
+        SharedBuffer { block: block.share(), range: 0..len, stream, users, of }
     }
 
     fn failure(&self, call: &'static str, error: cudarc::driver::DriverError) -> Error {
@@ -238,13 +242,13 @@ impl<T> SharedBuffer<T> {
     ///
     /// The buffer itself if it has other owners.
     pub fn try_unshare(self) -> std::result::Result<DeviceBuffer<T>, Self> {
-        let Self { block, range, stream, of } = self;
+        let Self { block, range, stream, users, of } = self;
         match block.try_into_block() {
             Ok(block) => {
                 let len = block.len().checked_div(size_of::<T>()).unwrap_or(range.end);
-                Ok(DeviceBuffer { block, len, stream, of })
+                Ok(DeviceBuffer { block, len, stream, users, of })
             }
-            Err(block) => Err(Self { block, range, stream, of }),
+            Err(block) => Err(Self { block, range, stream, users, of }),
         }
     }
 
@@ -264,7 +268,8 @@ impl<T> SharedBuffer<T> {
 impl<T> Clone for SharedBuffer<T> {
     fn clone(&self) -> Self {
         let (block, stream) = (self.block.clone(), self.stream.clone());
-        Self { block, range: self.range.clone(), stream, of: PhantomData }
+        let (range, users) = (self.range.clone(), BufferUsers::default());
+        Self { block, range, stream, users, of: PhantomData }
     }
 }
 
@@ -283,17 +288,22 @@ fn read<T: AnyBitPattern + DeviceRepr>(from: &impl DevicePtr<T>, stream: &Device
 fn place<'s, T>(
     memory: &impl KernelMemory,
     first: usize,
-    own: &DeviceStream,
+    (own, users): (&DeviceStream, &BufferUsers),
     stream: &'s CudaStream,
 ) -> (sys::CUdeviceptr, SyncOnDrop<'s>) {
-    let known = if own.is(stream) { Some(own.clone()) } else { DeviceStream::known(stream) };
-    let placed = match known {
-        Some(user) => acquire(memory, &user).map(|address| (address, SyncOnDrop::Record(None))),
+    let on_device = |address| (address, SyncOnDrop::Record(None));
+    let placed = if own.is(stream) {
+        acquire(memory, own).map(on_device)
+    } else if let Some(user) = DeviceStream::known(stream) {
+        let placed = acquire(memory, &user).map(on_device);
+        users.keep(user);
+        placed
+    } else {
         // Nothing else knows that it uses the block: the host waits for its work.
-        None => acquire(memory, own).and_then(|address| {
+        acquire(memory, own).and_then(|address| {
             join(own, stream)?;
             Ok((address, SyncOnDrop::Sync(Some(stream))))
-        }),
+        })
     };
     match placed {
         Ok((address, sync)) => (address as sys::CUdeviceptr + (first * size_of::<T>()) as u64, sync),
@@ -317,13 +327,13 @@ impl<T> DeviceSlice<T> for DeviceBuffer<T> {
 
 impl<T> DevicePtr<T> for DeviceBuffer<T> {
     fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'a>) {
-        place::<T>(&self.block, 0, &self.stream, stream)
+        place::<T>(&self.block, 0, (&self.stream, &self.users), stream)
     }
 }
 
 impl<T> DevicePtrMut<T> for DeviceBuffer<T> {
     fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'a>) {
-        place::<T>(&self.block, 0, &self.stream, stream)
+        place::<T>(&self.block, 0, (&self.stream, &self.users), stream)
     }
 }
 
@@ -339,7 +349,7 @@ impl<T> DeviceSlice<T> for SharedBuffer<T> {
 
 impl<T> DevicePtr<T> for SharedBuffer<T> {
     fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'a>) {
-        place::<T>(&self.block, self.range.start, &self.stream, stream)
+        place::<T>(&self.block, self.range.start, (&self.stream, &self.users), stream)
     }
 }
 

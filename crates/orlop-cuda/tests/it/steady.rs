@@ -3,9 +3,10 @@
 use crate::machine::Machine;
 use orlop_alloc::{Allocator, Request};
 use orlop_core::StreamId;
-use orlop_cuda::{PinnedAllocator, caching_allocator};
+use orlop_cuda::{KernelPointer, PinnedAllocator, caching_allocator, caching_allocator_with};
 use orlop_cudasim_control::SimulationConfig;
 use orlop_device::Policy;
+use std::time::Duration;
 
 #[test]
 fn a_warmed_step_calls_nothing() {
@@ -45,6 +46,69 @@ fn a_hand_over_between_streams_takes_one_event_and_no_wait() {
     let of = |name: &str| calls.get(name).copied().unwrap_or(0);
     assert_eq!((machine.counts().waits, of("cuEventCreate"), of("cuMemCreate")), (waits, 0, 0), "{calls:?}");
     assert!(of("cuEventRecord") <= 100 && of("cuEventQuery") <= 100, "{calls:?}");
+}
+
+/// Two streams use each other's blocks. Beside the events, a query relaxes the thread's capture mode and
+/// restores it; nothing else is looked up or switched.
+#[test]
+fn events_cost_few_other_calls() {
+    let machine = Machine::new(&SimulationConfig::new());
+    machine.device.context().bind_to_thread().unwrap();
+    let streams = [0, 1].map(|_| machine.device.create_stream().unwrap());
+    let torch = Policy::torch(&orlop_device::TorchConf::default());
+    let steps = 100;
+    for policy in [Policy::orlop(), torch] {
+        let allocator = caching_allocator_with(&machine.device, policy).unwrap().into_ref();
+        let step = || {
+            for (own, other) in [(&streams[0], &streams[1]), (&streams[1], &streams[0])] {
+                let block = allocator.allocate(&Request::new(1 << 20).stream(own.id())).unwrap();
+                machine.write(own, &block);
+                KernelPointer::<u8>::of(&block, other).unwrap();
+                machine.write(other, &block);
+            }
+            machine.advance(Duration::from_millis(1));
+        };
+        (0..20).for_each(|_| step());
+        drop(machine.take_calls());
+        (0..steps).for_each(|_| step());
+        let calls = machine.take_calls();
+        let of = |names: &[&str]| -> u64 { names.iter().filter_map(|&name| calls.get(name)).sum() };
+        let events = of(&["cuEventRecord", "cuEventQuery", "cuStreamWaitEvent"]);
+        let queries = of(&["cuEventQuery"]);
+        let others = of(&["cuCtxGetCurrent", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode"]);
+        assert!(events >= 4 * steps, "{calls:?}");
+        assert!(others <= 2 * queries && others <= events, "{calls:?}");
+    }
+    assert_eq!(machine.races(), []);
+}
+
+/// A thread without a context, and one with another device's: the calls are made in the device's own.
+#[test]
+fn events_are_recorded_whatever_context_is_current() {
+    let machine = Machine::new(&SimulationConfig::new().devices([1 << 30, 1 << 30]));
+    let far = orlop_cuda::CudaDevice::new(1).unwrap();
+    let streams = [0, 1].map(|_| machine.device.create_stream().unwrap());
+    let allocator = caching_allocator(&machine.device).unwrap().into_ref();
+    let request = Request::new(1 << 20).stream(streams[0].id());
+    let program = || {
+        for _ in 0..20 {
+            let block = allocator.allocate(&request).unwrap();
+            KernelPointer::<u8>::of(&block, &streams[1]).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(program).join().unwrap();
+        scope.spawn(|| {
+            far.context().bind_to_thread().unwrap();
+            program();
+            // Its context is lost, which is no failure of this device.
+            machine.poison(1, 700).unwrap();
+            program();
+        });
+    });
+    machine.poison(1, 0).unwrap();
+    assert_eq!(allocator.device_stats().num_failed_calls, 0);
+    assert_eq!(machine.races(), []);
 }
 
 /// Log-uniform sizes from 4 KiB to 64 MiB.

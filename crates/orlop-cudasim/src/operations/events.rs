@@ -86,7 +86,9 @@ impl Driver {
 
     /// Returns whether the last record of an event has completed; then the host comes after it.
     pub(crate) fn query_event(&mut self, handle: u64) -> Outcome {
-        match self.event(handle)?.recorded.clone() {
+        let event = self.event(handle)?;
+        self.check_usable(event.device)?;
+        match event.recorded.clone() {
             Recorded::Never => Ok(()),
             Recorded::InCapture { .. } => Err(Failure::CAPTURED_EVENT),
             Recorded::InStream { stream, position, clock } => {

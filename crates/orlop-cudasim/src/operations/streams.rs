@@ -23,10 +23,18 @@ impl Driver {
                 Ok(stream)
             }
             handle => match self.streams.get(&handle) {
-                Some(stream) if !stream.is_destroyed && !stream.is_legacy => Ok(handle),
+                Some(stream) if !stream.is_destroyed && !stream.is_legacy => {
+                    self.check_usable(stream.device)?;
+                    Ok(handle)
+                }
                 _ => Err(Failure::INVALID_HANDLE),
             },
         }
+    }
+
+    /// Checks that the context of a device is usable, whichever is current.
+    pub(crate) fn check_usable(&self, device: usize) -> Outcome {
+        self.devices[device].sticky.map_or(Ok(()), Err)
     }
 
     /// Submits an operation to a stream, or adds it to the capture of the stream.

@@ -30,7 +30,7 @@ impl DriverGuard {
         self.wait_until(|driver| driver.is_done(id, position))?;
         self.order.wait(HOST_QUEUE, &clock);
         self.trim_pools(device);
-        self.devices[device].sticky.map_or(Ok(()), Err)
+        self.check_usable(device)
     }
 
     /// Before memory is freed: waits for the device if frees do. Otherwise the free is an access of the host.
@@ -57,7 +57,7 @@ impl DriverGuard {
             self.order.wait(HOST_QUEUE, clock);
         }
         self.trim_pools(device);
-        self.devices[device].sticky.map_or(Ok(()), Err)
+        self.check_usable(device)
     }
 
     /// Waits until the last record of an event has completed.
@@ -72,6 +72,6 @@ impl DriverGuard {
             }
         }
         self.trim_pools(device);
-        self.devices[device].sticky.map_or(Ok(()), Err)
+        self.check_usable(device)
     }
 }

@@ -295,12 +295,25 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         }
         let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
         report.align = self.alignment(request);
-        if let DeviceError::OutOfMemory { rounded, largest_free, reserved, cached, live, limit, .. } = error {
+        report.caches = self.backing.caches();
+        if let DeviceError::OutOfMemory {
+            rounded,
+            largest_free,
+            reserved,
+            cached,
+            live,
+            limit,
+            addresses,
+            ..
+        } = error
+        {
             (report.largest_free, report.free, report.live) = (largest_free, cached, live);
             (report.reserved, report.limit) = (reserved, Some(limit));
             report.rounded = usize::try_from(rounded).unwrap_or(usize::MAX);
             if reserved.saturating_add(rounded) > limit {
                 report.refusal = Refusal::Limit;
+            } else if let Some(reserved) = addresses {
+                report.refusal = Refusal::Addresses { reserved };
             }
         }
         Error::OutOfMemory(Box::new(report))

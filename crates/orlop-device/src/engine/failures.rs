@@ -17,6 +17,8 @@ pub(crate) struct CallFailures {
     first: Option<CallFailure>,
     /// Whether memory could not be allocated because a call failed.
     is_final: bool,
+    /// Whether no addresses were left.
+    pub(crate) lacks_addresses: bool,
     /// Whether the slow path is in a call, with the engine unlocked: what fails meanwhile are calls of other
     /// threads, for other requests.
     pub(crate) are_others: bool,
@@ -25,7 +27,7 @@ pub(crate) struct CallFailures {
 impl CallFailures {
     /// Begins a request, or a release of memory.
     pub(crate) fn begin(&mut self) {
-        (self.first, self.is_final) = (None, false);
+        (self.first, self.is_final, self.lacks_addresses) = (None, false, false);
     }
 
     /// Returns the first failure since the beginning.

@@ -10,6 +10,12 @@ use crate::policy::Growth;
 use orlop_alloc::RegionAction;
 use orlop_core::torch::SEGMENT_STEP_BYTES;
 
+/// The first range of addresses of a stream is for this share of the device's memory.
+const MIN_RANGE_SHARE: usize = 64;
+
+/// The least bytes of a range of addresses.
+const MIN_RANGE_BYTES: usize = 256 << 20;
+
 impl<B: DeviceBacking> SlowPath<'_, B> {
     /// Grows for a request: returns a chunk of new memory, or of moved pages, in no index.
     ///
@@ -108,14 +114,15 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         Some(claim.chunk)
     }
 
-    /// Reserves a new range of addresses: an eighth more than the memory of the device, so that pages can
-    /// move to its end.
+    /// Reserves a new range of addresses.
     pub(crate) fn add_range(&mut self, request: &PoolRequest) -> Option<Index> {
-        let memory = usize::try_from(self.backing.memory()).ok()?;
         let page = self.page(request.pool);
-        let bytes = memory.checked_add(memory / 8)?.max(request.size).checked_next_multiple_of(page)?;
+        let bytes = self.range_bytes(request)?.checked_next_multiple_of(page)?;
         let address = self.call(|backing| backing.reserve_addresses(bytes));
-        let address = self.allocated(address)?;
+        let Some(address) = self.allocated(address) else {
+            self.failures.lacks_addresses = !self.failures.is_final();
+            return None;
+        };
         let Some(index) = self.add_region(request, address, bytes, Some(page), ChunkState::Unmapped) else {
             // SAFETY: they were reserved above, and are used nowhere.
             let released = self.call(|backing| unsafe { backing.release_addresses(address, bytes) });
@@ -128,6 +135,28 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
 }
 
 impl<B: DeviceBacking> Engine<B> {
+    /// Returns the bytes of addresses that are reserved for pages.
+    pub(crate) fn reserved_addresses(&self) -> u64 {
+        self.ranges_of_pages().map(|range| range.bytes as u64).sum()
+    }
+
+    fn ranges_of_pages(&self) -> impl Iterator<Item = &Region> + '_ {
+        self.regions.iter().map(|(_, region)| region).filter(|region| region.page.is_some())
+    }
+
+    /// Returns the bytes of addresses of a new range for a request: an eighth more than the memory of the
+    /// device, so that pages can move to its end; or fewer, if ranges grow.
+    fn range_bytes(&self, request: &PoolRequest) -> Option<usize> {
+        let memory = usize::try_from(self.backing.memory()).ok()?;
+        let all = memory.checked_add(memory / 8)?;
+        if !self.policy.extensions.grow_ranges {
+            return Some(all.max(request.size));
+        }
+        let is_same = |range: &&Region| (range.stream, range.pool) == (request.stream, request.pool);
+        let own: usize = self.ranges_of_pages().filter(is_same).map(|range| range.bytes).sum();
+        Some(own.max(all / MIN_RANGE_SHARE).max(MIN_RANGE_BYTES).min(all).max(request.size))
+    }
+
     /// Returns `true` if the limit allows `bytes` bytes more.
     pub(crate) fn is_within_limit(&self, bytes: usize) -> bool {
         self.limit.is_none_or(|limit| {

@@ -141,7 +141,12 @@ impl<B: DeviceBacking> Engine<B> {
     #[must_use]
     pub fn metadata(&self) -> usize {
         let places = self.free_by_address.len() * size_of::<(usize, Index)>();
-        self.chunks.bytes() + self.streams.bytes() + self.borders.bytes() + self.period.bytes() + places
+        self.chunks.bytes()
+            + self.streams.bytes()
+            + self.borders.bytes()
+            + self.period.bytes()
+            + self.large_pages.bytes()
+            + places
     }
 
     /// Verifies the invariants of the crate by walking all metadata.

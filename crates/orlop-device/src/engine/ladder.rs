@@ -222,6 +222,7 @@ impl<B: DeviceBacking> Engine<B> {
             cached: reserved.saturating_sub(active).saturating_sub(self.stats.leaked_bytes),
             largest_free: self.largest_free(),
             limit: self.limit.unwrap_or(u64::MAX).min(self.backing.memory()),
+            addresses: self.failures.lacks_addresses.then(|| self.reserved_addresses()),
         }
     }
 }

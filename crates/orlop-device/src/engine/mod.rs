@@ -67,11 +67,13 @@ use self::stream_table::StreamTable;
 use self::waste::WasteBound;
 use self::whole_regions::WholeRegions;
 use crate::backing::{DeviceBacking, GuardedDevice};
+use crate::pages::LargePages;
 use crate::period::StreamPeriod;
 use crate::policy::{Growth, IndexKind, Policy};
 use crate::stats::DeviceStats;
 use orlop_alloc::engine_support::RegionWatches;
 use orlop_core::StreamId;
+use orlop_core::torch::TieRule;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -154,6 +156,7 @@ pub struct Engine<B: DeviceBacking> {
     pub(crate) period: StreamPeriod,
     /// The free chunks of the watched stream by address, while there is a period plan.
     pub(crate) free_by_address: BTreeMap<usize, Index>,
+    pub(crate) large_pages: LargePages,
     pub(crate) whole_regions: WholeRegions,
     pub(crate) waste: WasteBound,
     /// The chunk that was freed last and is in no index, or `NONE`.
@@ -201,6 +204,7 @@ impl<B: DeviceBacking> Engine<B> {
             watched_stream,
             period: StreamPeriod::default(),
             free_by_address: BTreeMap::new(),
+            large_pages: LargePages::default(),
             whole_regions: WholeRegions::new(keeps_whole_regions),
             waste: WasteBound::new(bounds_waste),
             last_freed: NONE,
@@ -210,6 +214,9 @@ impl<B: DeviceBacking> Engine<B> {
             callbacks: Vec::new(),
             watches: RegionWatches::default(),
         };
+        if engine.policy.ties == TieRule::OldestBlock {
+            engine.chunks.number_chunks();
+        }
         if let Some(fraction) = fraction {
             engine.set_memory_fraction(fraction);
         }

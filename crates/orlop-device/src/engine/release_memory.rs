@@ -58,10 +58,10 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     /// Returns the chunk without pages, if there were any.
     pub(crate) fn unmap_free(&mut self, index: Index, bytes: usize) -> Option<Index> {
         let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
-        let whole = *self.regions.get(region)?;
-        let (page, Range { start, end }) = (whole.page?, whole.whole_pages(address..address + size)?);
+        let page = self.regions.get(region)?.page?;
+        let Range { start, end } = self.whole_pages(region, address..address + size)?;
         let bytes = bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX);
-        let begin = start.max(end.saturating_sub(bytes));
+        let begin = self.large_pages.start_of(start.max(end.saturating_sub(bytes)));
         let carved = self.carve(index, begin, end)?;
         if !self.finish(stream) {
             self.insert_free(carved);
@@ -76,6 +76,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
                 self.stats.reserved_bytes.sub(small, (end - begin) as u64);
                 self.count_release(pool);
                 self.note(RegionAction::Unmapped, region, begin, end - begin);
+                self.large_pages.remove(begin..end);
                 self.make_unmapped(carved);
                 Some(carved)
             }

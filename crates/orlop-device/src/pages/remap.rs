@@ -6,16 +6,18 @@
 //! the engine first maps new pages, until reserved bytes reach the peak of active bytes. From then on, only
 //! fragmentation can keep a request from finding a block, and free pages move.
 
+use super::large::page_for_growth;
 use crate::backing::DeviceBacking;
 use crate::engine::{Chunk, ChunkState, Index};
-use crate::engine::{Engine, PoolRequest, SlowPath, is_small};
+use crate::engine::{Engine, PoolRequest, SlowPath};
 use orlop_alloc::RegionAction;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// A range of addresses without pages, to be filled, or of pages to fill it with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hole {
-    address: usize,
+    pub(super) address: usize,
     pub(crate) bytes: usize,
 }
 
@@ -32,7 +34,7 @@ pub(crate) enum PagePurpose {
 #[derive(Debug)]
 pub(crate) struct PageClaim {
     pub(crate) chunk: Index,
-    page: usize,
+    pub(super) page: usize,
     /// The parts without pages, in order of address.
     pub(crate) holes: Vec<Hole>,
 }
@@ -42,8 +44,17 @@ impl PageClaim {
         self.holes.is_empty()
     }
 
-    fn missing(&self) -> usize {
+    pub(super) fn missing(&self) -> usize {
         self.holes.iter().map(|hole| hole.bytes).sum()
+    }
+
+    /// Notes that the first bytes of a hole have pages.
+    pub(super) fn fill_start(&mut self, place: usize, bytes: usize) {
+        let hole = &mut self.holes[place];
+        *hole = Hole { address: hole.address + bytes, bytes: hole.bytes - bytes };
+        if hole.bytes == 0 {
+            self.holes.remove(place);
+        }
     }
 }
 
@@ -87,28 +98,34 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         if claim.holes.is_empty() {
             return Some(());
         }
-        let may_map = match purpose {
-            // A page of rounding is not fragmentation.
-            PagePurpose::Request => !self.is_beyond_peak(request, claim.missing().saturating_sub(claim.page)),
-            PagePurpose::Plan => {
-                let reserved = self.stats.reserved_bytes.all.current.saturating_add(claim.missing() as u64);
-                reserved <= self.period.allowed
-            }
-        };
-        if !may_map || !self.fill_with_new(claim) {
+        if !self.may_map(request, claim, purpose) || !self.fill_with_new(claim) {
             // If a call failed, no page moves in place of new ones. A move waits for streams, which would end
             // a capture.
             if !self.failures.is_final() && !self.is_capturing() {
                 self.fill_by_remap(claim);
             }
-            let may_exceed = purpose == PagePurpose::Request && !self.failures.is_final();
-            let complete = claim.holes.is_empty() || (may_exceed && self.fill_with_new(claim));
+            // Pages that fit into no hole were given back: new ones may take their place.
+            let may_map = purpose == PagePurpose::Request || self.may_map(request, claim, purpose);
+            let may_map = may_map && !self.failures.is_final();
+            let complete = claim.holes.is_empty() || (may_map && self.fill_with_new(claim));
             if !complete {
                 self.abandon(claim);
                 return None;
             }
         }
         Some(())
+    }
+
+    /// Returns `true` if new pages may fill the holes of a claim.
+    fn may_map(&self, request: &PoolRequest, claim: &PageClaim, purpose: PagePurpose) -> bool {
+        match purpose {
+            // A page of rounding is not fragmentation.
+            PagePurpose::Request => !self.is_beyond_peak(request, claim.missing().saturating_sub(claim.page)),
+            PagePurpose::Plan => {
+                let reserved = self.stats.reserved_bytes.all.current.saturating_add(claim.missing() as u64);
+                reserved <= self.period.allowed
+            }
+        }
     }
 
     /// Fills all holes with new pages. Returns `false` if there is no memory; filled holes stay filled.
@@ -121,20 +138,26 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         true
     }
 
-    /// Maps new pages in the first hole of a claim. Returns `false` if there is no memory.
+    /// Maps new pages in the first hole of a claim, or in as much of it as large pages fill. Returns `false`
+    /// if there is no memory.
     pub(crate) fn map_hole(&mut self, claim: &mut PageClaim) -> bool {
         let Chunk { pool, region, .. } = self.chunks[claim.chunk];
         let Some(&Hole { address, bytes }) = claim.holes.first() else { return true };
-        let page = claim.page;
+        let large = self.policy.extensions.large_pages;
+        let page = if large { page_for_growth(bytes, claim.page) } else { claim.page };
+        let bytes = bytes - bytes % page;
         // SAFETY: nothing is mapped in a hole of the claim, and nothing else can map there; its ends are
-        // multiples of the page.
+        // multiples of the claim's page.
         let mapped = self.call(|backing| unsafe { backing.map(address, bytes, page) });
         if self.allocated(mapped).is_none() {
             return false;
         }
         self.count_mapped(pool, bytes);
         self.note(RegionAction::Mapped, region, address, bytes);
-        claim.holes.remove(0);
+        if page > claim.page {
+            self.large_pages.insert(address..address + bytes, page);
+        }
+        claim.fill_start(0, bytes);
         true
     }
 
@@ -162,7 +185,8 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             if bytes == 0 {
                 break;
             }
-            if let Some(source) = self.carve(index, pages.address, pages.address + bytes) {
+            let end = self.large_pages.end_of(pages.address + bytes);
+            if let Some(source) = self.carve(index, pages.address, end) {
                 missing -= bytes;
                 carved.push(source);
             }
@@ -174,72 +198,6 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
                 self.insert_free(source);
             } else {
                 self.move_pages(claim, source);
-            }
-        }
-    }
-
-    /// Moves the pages of a chunk that is in no index into the first holes, which have room for them.
-    fn move_pages(&mut self, claim: &mut PageClaim, source: Index) {
-        let Chunk { address, size, region: of, pool: source_pool, .. } = self.chunks[source];
-        let Chunk { pool, region: to, .. } = self.chunks[claim.chunk];
-        let [from_small, small] = [source_pool, pool].map(is_small);
-        let mut pages = Hole { address, bytes: size };
-        while pages.bytes > 0
-            && let Some(hole) = claim.holes.first_mut()
-        {
-            let Hole { address, bytes } = *hole;
-            let bytes = bytes.min(pages.bytes);
-            let (from, page) = (pages.address, claim.page);
-            // SAFETY: the pages were in a free chunk whose stream was waited for; nothing is mapped in the
-            // hole.
-            let moved = self.call(|backing| unsafe { backing.remap(from, address, bytes, page) });
-            if self.noted(moved).is_err() {
-                return self.drop_pages(source, pages, claim.page);
-            }
-            let hole = &mut claim.holes[0];
-            *hole = Hole { address: hole.address + bytes, bytes: hole.bytes - bytes };
-            if hole.bytes == 0 {
-                claim.holes.remove(0);
-            }
-            if from_small != small {
-                self.stats.reserved_bytes.transfer(from_small, bytes as u64);
-            }
-            self.stats.remapped_bytes = self.stats.remapped_bytes.saturating_add(bytes as u64);
-            self.note_move(claim.chunk);
-            self.note(RegionAction::Unmapped, of, pages.address, bytes);
-            self.note(RegionAction::Mapped, to, address, bytes);
-            pages = Hole { address: pages.address + bytes, bytes: pages.bytes - bytes };
-        }
-        self.make_unmapped(source);
-    }
-
-    /// Returns pages to the device that cannot move: the last ones of a chunk that is in no index. New ones
-    /// are mapped in their place.
-    fn drop_pages(&mut self, source: Index, pages: Hole, page: usize) {
-        let Chunk { address, pool, region, .. } = self.chunks[source];
-        let small = is_small(pool);
-        // SAFETY: they were in a free chunk whose stream was waited for, and could not be moved.
-        let unmapped = self.call(|backing| unsafe { backing.unmap(pages.address, pages.bytes, page) });
-        if self.noted(unmapped).is_ok() {
-            self.stats.reserved_bytes.sub(small, pages.bytes as u64);
-            self.stats.num_device_free += 1;
-            self.note(RegionAction::Unmapped, region, pages.address, pages.bytes);
-            return self.make_unmapped(source);
-        }
-        // Their contents may be lost, so that even pages that were certainly not unmapped cannot be used.
-        let moved = pages.address - address;
-        if moved == 0 {
-            return self.leak(source);
-        }
-        match self.cut_back(source, moved, ChunkState::Live) {
-            Some(rest) => {
-                self.leak(rest);
-                self.make_unmapped(source);
-            }
-            None => {
-                // There are 2^32 chunks: the addresses of pages that moved are leaked with the others.
-                self.stats.reserved_bytes.add(small, moved as u64);
-                self.leak(source);
             }
         }
     }
@@ -316,8 +274,13 @@ impl<B: DeviceBacking> Engine<B> {
     fn unplanned(&self, (index, pages): (Index, Hole)) -> Option<(Index, Hole)> {
         let part = self.period.outside(pages.address..pages.address + pages.bytes);
         // A plan counts pages from address zero, a region from its start.
-        let part = self.regions.get(self.chunks[index].region)?.whole_pages(part)?;
+        let part = self.whole_pages(self.chunks[index].region, part)?;
         Some((index, Hole { address: part.start, bytes: part.len() }))
+    }
+
+    /// Returns the pages that lie wholly in a part of a region, if there are any.
+    pub(crate) fn whole_pages(&self, region: Index, part: Range<usize>) -> Option<Range<usize>> {
+        self.large_pages.whole(self.regions.get(region)?.whole_pages(part)?)
     }
 
     /// Returns the free chunks with whole pages in them, and these pages.
@@ -326,8 +289,8 @@ impl<B: DeviceBacking> Engine<B> {
         let free = common.flat_map(|pool| pool.at_least(&self.chunks, page));
         free.filter_map(|index| {
             let chunk = &self.chunks[index];
-            let region = self.regions.get(chunk.region).filter(|region| region.page == Some(page))?;
-            let pages = region.whole_pages(chunk.address..chunk.address + chunk.size)?;
+            self.regions.get(chunk.region).filter(|region| region.page == Some(page))?;
+            let pages = self.whole_pages(chunk.region, chunk.address..chunk.address + chunk.size)?;
             Some((index, Hole { address: pages.start, bytes: pages.len() }))
         })
         .collect()

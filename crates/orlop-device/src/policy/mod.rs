@@ -107,6 +107,12 @@ pub struct Extensions {
     /// Keep the blocks that a thread frees in a cache of its own, where it gets them again without a lock: in
     /// a [`DeviceAllocator`](crate::DeviceAllocator), not in a bare engine.
     pub thread_caches: bool,
+    /// Map growth by 128 MiB and more in pages of 4 to 32 MiB, which takes fewer calls of the driver.
+    pub large_pages: bool,
+    /// Reserve addresses for pages as they are used: a stream's first range for a 64th of the device's memory
+    /// and at least 256 MiB, and each further one for as much as it has. Otherwise for all of the device's
+    /// memory at once.
+    pub grow_ranges: bool,
     /// When pages had to move, look for a period in the requests, and plan its blocks so that none will.
     pub plan_periods: bool,
 }
@@ -161,6 +167,8 @@ impl Policy {
                 bound_waste: false,
                 quiet_captures: true,
                 thread_caches: true,
+                large_pages: true,
+                grow_ranges: true,
                 plan_periods: true,
             },
             ..Self::torch(&TorchConf::default())

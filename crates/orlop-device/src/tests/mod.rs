@@ -1,5 +1,6 @@
 //! Tests of the whole engine. Random programs under any policy are in `orlop-testkit`.
 
+mod address_space;
 mod captures;
 mod closed_caches;
 mod drift;

@@ -4,6 +4,7 @@
 //! index. Its pages are live as long as it is pinned, idle while only the index has it, and free afterwards.
 
 mod pledges;
+mod verify;
 
 use crate::geometry::{GroupKind, KvGeometry};
 use crate::pages::{LargePages, NO_OWNER, NULL};
@@ -49,11 +50,20 @@ impl GroupBlocks {
     }
 }
 
-/// The bytes that a tenant's blocks hold while they are pinned.
+/// The bytes of a tenant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TenantUse {
+    /// Bytes of its blocks that are pinned.
     pub(crate) live: u64,
+    /// Bytes that its sequences are still pledged.
+    pub(crate) pledged: u64,
+    /// Bytes of its blocks that only the cache has.
+    pub(crate) idle: u64,
     pub(crate) quota: u64,
+}
+
+impl TenantUse {
+    pub(crate) const UNLIMITED: Self = Self { live: 0, pledged: 0, idle: 0, quota: u64::MAX };
 }
 
 /// The blocks of all groups and their pages.
@@ -68,6 +78,8 @@ pub(crate) struct Blocks {
     pledges: Vec<u64>,
     /// The sequences that had each owner's number before.
     generations: Vec<u32>,
+    /// The tenant of each owner.
+    owner_tenants: Vec<u32>,
     /// Pages by class: pledged, and of orphans.
     pledged: Vec<u64>,
     orphans: Vec<u64>,
@@ -94,6 +106,7 @@ impl Blocks {
             used_bytes: 0,
             pledges: vec![0; classes],
             generations: vec![0],
+            owner_tenants: vec![0],
             pledged: vec![0; classes],
             orphans: vec![0; classes],
         }
@@ -156,6 +169,11 @@ impl Blocks {
         (self.groups[group].class as usize, self.groups[group].parts as u64)
     }
 
+    /// Returns the bytes of pages that only the cache has.
+    pub(crate) fn idle_bytes(&self) -> u64 {
+        self.pages.classes().iter().map(|class| class.idle * class.bytes).sum()
+    }
+
     /// Returns the bytes of a block.
     pub(crate) fn block_bytes(&self, group: usize) -> u64 {
         let (class, parts) = self.class_and_parts(group);
@@ -181,8 +199,7 @@ impl Blocks {
         });
         let start = id as usize * blocks.parts;
         for part in 0..blocks.parts {
-            let may_occupy = self.pages.may_occupy(class, needs);
-            let Some(page) = self.pages.take(class, owner, may_occupy) else {
+            let Some(page) = self.pages.take(class, owner, needs) else {
                 for &page in &blocks.pages[start..start + part] {
                     self.pages.set_idle(class, page);
                     self.pages.free(class, page);
@@ -271,7 +288,9 @@ impl Blocks {
             for &page in blocks.pages(block) {
                 self.pages.set_live(blocks.class, page);
             }
-            self.tenants[tenant].live += self.block_bytes(group);
+            let bytes = self.block_bytes(group);
+            self.tenants[tenant].live += bytes;
+            self.tenants[tenant].idle -= bytes;
         }
     }
 
@@ -300,6 +319,7 @@ impl Blocks {
         let former = *record;
         record.owner = NO_OWNER;
         self.tenants[record.tenant as usize].live -= bytes;
+        self.tenants[record.tenant as usize].idle += if is_free { 0 } else { bytes };
         for &page in blocks.pages(block) {
             self.pages.set_idle(blocks.class, page);
         }
@@ -325,6 +345,8 @@ impl Blocks {
         let record = &mut self.groups[group].records[block as usize];
         record.cached -= 1;
         if record.cached == 0 && record.pins == 0 {
+            let tenant = record.tenant as usize;
+            self.tenants[tenant].idle -= self.block_bytes(group);
             self.free(group, block);
         }
     }
@@ -350,39 +372,5 @@ impl Blocks {
                 + (group.pages.capacity() + group.unused.capacity()) * size_of::<u32>()
         };
         self.groups.iter().map(group).sum()
-    }
-
-    /// Checks that every page is in one place, and the sums. Returns the first violation.
-    pub(crate) fn verify(&self) -> Result<(), &'static str> {
-        self.pages.verify()?;
-        let classes = self.pages.classes().len();
-        let (mut live, mut idle, mut orphans) = (vec![0; classes], vec![0; classes], vec![0; classes]);
-        let (mut used, mut tenants) = (0, vec![0; self.tenants.len()]);
-        for (index, group) in self.groups.iter().enumerate() {
-            let (class, parts) = (group.class as usize, group.parts as u64);
-            for (_, record) in self.allocated(index) {
-                if record.pins < record.users {
-                    return Err("a used block is not pinned");
-                }
-                let count = if record.pins > 0 { &mut live[class] } else { &mut idle[class] };
-                *count += parts;
-                used += if record.users > 0 { self.block_bytes(index) } else { 0 };
-                if record.pins > 0 {
-                    tenants[record.tenant as usize] += self.block_bytes(index);
-                }
-                orphans[class] += if record.owner == ORPHAN { parts } else { 0 };
-            }
-        }
-        for (class, (&live, &idle)) in self.pages.classes().iter().zip(live.iter().zip(&idle)) {
-            if (class.live, class.idle) != (live, idle) {
-                return Err("the live or idle pages of a class");
-            }
-        }
-        let by_class = |class| self.pledges.iter().skip(class).step_by(classes).sum::<u64>();
-        if (0..classes).any(|class| by_class(class) != self.pledged[class]) || orphans != self.orphans {
-            return Err("the sum of the pledges");
-        }
-        let lives_agree = self.tenants.iter().map(|tenant| tenant.live).eq(tenants);
-        if used == self.used_bytes && lives_agree { Ok(()) } else { Err("the bytes in use") }
     }
 }

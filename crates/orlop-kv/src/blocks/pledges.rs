@@ -17,12 +17,15 @@ impl Blocks {
         if self.pledges.len() < needed {
             self.pledges.resize(needed, 0);
             self.generations.resize(owner as usize + 1, 0);
+            self.owner_tenants.resize(owner as usize + 1, 0);
         }
     }
 
-    /// Pledges pages by class.
-    pub(crate) fn pledge(&mut self, owner: u32, pages: &[u64]) {
+    /// Pledges pages by class to a sequence of a tenant.
+    pub(crate) fn pledge(&mut self, owner: u32, tenant: u32, pages: &[u64]) {
         let start = owner as usize * self.pledged.len();
+        self.owner_tenants[owner as usize] = tenant;
+        self.tenants[tenant as usize].pledged += self.pages.bytes_of(pages);
         for (class, &pages) in pages.iter().enumerate() {
             self.pledges[start + class] += pages;
             self.pledged[class] += pages;
@@ -33,6 +36,8 @@ impl Blocks {
     pub(crate) fn end_pledge(&mut self, owner: u32) {
         let generation = &mut self.generations[owner as usize];
         *generation = generation.wrapping_add(1);
+        let tenant = self.owner_tenants[owner as usize] as usize;
+        self.tenants[tenant].pledged -= self.pledged_bytes(owner);
         let start = owner as usize * self.pledged.len();
         for (pledge, total) in self.pledges[start..].iter_mut().zip(&mut self.pledged) {
             *total -= std::mem::take(pledge);
@@ -50,9 +55,19 @@ impl Blocks {
     }
 
     /// Returns the bytes that an owner is still pledged.
-    pub(crate) fn pledged_bytes(&self, owner: u32) -> u64 {
+    fn pledged_bytes(&self, owner: u32) -> u64 {
         let pledges = &self.pledges[owner as usize * self.pledged.len()..];
         self.pages.bytes_of(&pledges[..self.pledged.len()])
+    }
+
+    /// Returns `true` if an owner's pledge has these pages, by class, so that they are there: no other pledge
+    /// counts on them.
+    pub(crate) fn is_within_pledge(&self, owner: u32, pages: &[u64]) -> bool {
+        let pledges = &self.pledges[owner as usize * self.pledged.len()..];
+        let others = self.pledged.iter().zip(&self.orphans);
+        pages.iter().zip(pledges).zip(others).all(|((&pages, &pledge), (&pledged, &orphans))| {
+            pages == 0 || (pages <= pledge && pledged - pages >= orphans)
+        })
     }
 
     /// Returns the bytes of pages, by class, beyond what an owner is pledged.
@@ -62,17 +77,23 @@ impl Blocks {
         self.pages.classes().iter().zip(beyond).map(|(class, pages)| class.bytes * pages).sum()
     }
 
-    pub(super) fn credit(&mut self, group: usize, owner: u32) {
+    /// Gives an owner the pages of a block back.
+    pub(crate) fn credit(&mut self, group: usize, owner: u32) {
         let (class, parts) = self.class_and_parts(group);
         self.pledges[owner as usize * self.pledged.len() + class] += parts;
         self.pledged[class] += parts;
+        let bytes = self.pages.classes()[class].bytes * parts;
+        self.tenants[self.owner_tenants[owner as usize] as usize].pledged += bytes;
     }
 
-    pub(super) fn charge(&mut self, group: usize, owner: u32) {
+    /// Takes the pages of a block from an owner's pledge.
+    pub(crate) fn charge(&mut self, group: usize, owner: u32) {
         let (class, parts) = self.class_and_parts(group);
         let pledge = &mut self.pledges[owner as usize * self.pledged.len() + class];
         let taken = parts.min(*pledge);
         *pledge -= taken;
         self.pledged[class] -= taken;
+        let bytes = self.pages.classes()[class].bytes * taken;
+        self.tenants[self.owner_tenants[owner as usize] as usize].pledged -= bytes;
     }
 }

@@ -219,6 +219,13 @@ impl LayerGroup {
         (arena.bytes / u64::from(self.tensor_shards)).checked_mul(self.block_entries())
     }
 
+    /// Returns the bytes of the first `tokens` tokens of a block in one arena of one layer.
+    pub(super) fn arena_bytes_of(&self, arena: usize, tokens: u32) -> u64 {
+        let ratio = if let GroupKind::Compressed { ratio } = self.kind { ratio } else { 1 };
+        let entries = u64::from(tokens.div_ceil(self.context_shards) / ratio);
+        self.arenas[arena].bytes / u64::from(self.tensor_shards) * entries
+    }
+
     /// Returns the bytes of all arenas of one layer in a block; `None` on overflow.
     pub(super) fn layer_block_bytes(&self) -> Option<u64> {
         (0..self.arenas.len()).try_fold(0_u64, |sum, arena| sum.checked_add(self.arena_block_bytes(arena)?))

@@ -12,6 +12,7 @@ pub use self::group::{ArenaSpec, GroupKind, LayerGroup};
 pub(crate) use self::page_sizes::GroupPages;
 
 use crate::{GroupProblem, KvError, Result};
+use std::ops::Range;
 
 /// The maximum number of groups of a model.
 const MAX_GROUPS: usize = 64;
@@ -122,6 +123,34 @@ impl KvGeometry {
     pub fn needed_bytes(&self, tokens: u32, in_flight: u32) -> u64 {
         let groups = self.groups.iter().map(|group| group.needed_bytes(tokens, in_flight));
         groups.fold(0, u64::saturating_add)
+    }
+
+    /// Returns the ranges of the pool with the first `tokens` tokens of a block: whole pages if it is full.
+    pub(crate) fn content_ranges(&self, group: usize, pages: &[u32], tokens: u32) -> Vec<Range<u64>> {
+        let (spec, bytes) = (&self.groups[group], self.page_bytes(group));
+        if tokens >= spec.span() {
+            let page = |&page: &u32| u64::from(page) * bytes..(u64::from(page) + 1) * bytes;
+            return pages.iter().map(page).collect();
+        }
+        let mut ranges = Vec::new();
+        for layer in 0..spec.layers {
+            for arena in 0..spec.arenas.len() {
+                let Some(view) = self.arena(group, layer, arena) else { continue };
+                let start = view.base + u64::from(pages[view.part as usize]) * view.stride;
+                ranges.push(start..start + spec.arena_bytes_of(arena, tokens));
+            }
+        }
+        ranges
+    }
+
+    /// Returns the bytes of the first `tokens` tokens of a block.
+    pub(crate) fn content_bytes(&self, group: usize, tokens: u32) -> u64 {
+        let spec = &self.groups[group];
+        if tokens >= spec.span() {
+            return self.page_bytes(group) * u64::from(self.parts(group));
+        }
+        let arenas = (0..spec.arenas.len()).map(|arena| spec.arena_bytes_of(arena, tokens));
+        arenas.sum::<u64>() * u64::from(spec.layers)
     }
 
     pub(crate) fn pages(&self) -> &[GroupPages] {

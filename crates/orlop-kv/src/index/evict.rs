@@ -39,11 +39,15 @@ pub(super) struct Candidate {
     class: u8,
     is_protected: bool,
     tick: u64,
-    id: u32,
-    generation: u32,
+    pub(super) id: u32,
+    pub(super) generation: u32,
 }
 
 impl Candidate {
+    pub(super) fn is_filler(self) -> bool {
+        self.class == 0
+    }
+
     pub(super) fn of(id: u32, boundary: &Boundary) -> Self {
         let Rank { class, is_protected, .. } = boundary.rank;
         Self { class, is_protected, tick: boundary.tick, id, generation: boundary.generation }
@@ -62,14 +66,20 @@ impl PrefixIndex {
     /// Evicts the next candidate that frees a page. If there is none, it evicts a parked one, whose blocks
     /// stay with their sequences. Returns `false` if the index is empty.
     pub(crate) fn evict(&mut self, blocks: &mut Blocks) -> bool {
-        while let Some(Reverse(candidate)) = self.candidates.pop() {
+        while let Some(candidate) = self.candidates.pop(blocks) {
             let boundary = &mut self.boundaries[candidate.id as usize];
             if boundary.generation != candidate.generation || boundary.is_parked {
                 continue;
             }
             let current = Candidate::of(candidate.id, boundary);
             if current != candidate {
-                self.candidates.push(Reverse(current));
+                let tenant = self.nodes[boundary.node as usize].tenant;
+                self.candidates.push(tenant, current);
+                continue;
+            }
+            if self.is_pinned(candidate.id) {
+                self.boundaries[candidate.id as usize].is_parked = true;
+                self.held.push((candidate.id, candidate.generation));
                 continue;
             }
             if self.frees_pages(blocks, candidate.id) {
@@ -82,6 +92,10 @@ impl PrefixIndex {
         while let Some((id, generation)) = self.parked.pop() {
             let boundary = &self.boundaries[id as usize];
             if boundary.is_parked && boundary.generation == generation {
+                if self.is_pinned(id) {
+                    self.held.push((id, generation));
+                    continue;
+                }
                 self.evict_boundary(blocks, id);
                 return true;
             }
@@ -91,7 +105,7 @@ impl PrefixIndex {
 
     /// Returns `true` if the next candidate is a filler, or evicting is not needed for one.
     pub(crate) fn has_filler(&self) -> bool {
-        self.candidates.peek().is_some_and(|Reverse(candidate)| candidate.class == 0)
+        self.candidates.has_filler()
     }
 
     /// Makes parked boundaries candidates again: a sequence has ended.
@@ -101,7 +115,8 @@ impl PrefixIndex {
             if boundary.generation != generation || !std::mem::take(&mut boundary.is_parked) {
                 continue;
             }
-            self.candidates.push(Reverse(Candidate::of(id, boundary)));
+            let tenant = self.nodes[boundary.node as usize].tenant;
+            self.candidates.push(tenant, Candidate::of(id, boundary));
         }
     }
 
@@ -118,7 +133,8 @@ impl PrefixIndex {
                 boundary.rank.normal = boundary.rank.normal.min(normal);
                 boundary.rank.expires = None;
                 if !boundary.is_parked {
-                    self.candidates.push(Reverse(Candidate::of(id, boundary)));
+                    let tenant = self.nodes[boundary.node as usize].tenant;
+                    self.candidates.push(tenant, Candidate::of(id, boundary));
                 }
             }
         }
@@ -129,10 +145,12 @@ impl PrefixIndex {
         while blocks.record(group, block).cached > 0 {
             let nodes = self.heads.values().map(|&node| &self.nodes[node as usize]);
             let mut boundaries = nodes.flat_map(|node| node.boundaries.iter().copied());
-            let Some(id) = boundaries.find(|&id| self.has_block(id, group, block)) else { return false };
+            let is_evictable = |id: &u32| self.has_block(*id, group, block) && !self.is_pinned(*id);
+            let Some(id) = boundaries.find(is_evictable) else { return false };
             let Boundary { generation, .. } = self.boundaries[id as usize];
             while blocks.record(group, block).cached > 0
                 && self.boundaries[id as usize].generation == generation
+                && !self.is_pinned(id)
             {
                 self.evict_boundary(blocks, id);
             }
@@ -150,7 +168,9 @@ impl PrefixIndex {
     /// Removes everything. Blocks in use stay with their sequences.
     pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
         self.removal = RemovalReason::Discarded;
+        self.nodes.iter_mut().for_each(|node| node.pins.clear());
         self.unpark();
+        self.release_held();
         while self.evict(blocks) {}
         self.removal = RemovalReason::Evicted;
     }
@@ -175,20 +195,25 @@ impl PrefixIndex {
             self.prune(blocks, node);
             return;
         }
-        // A leaf loses the last block of the group with the longest blocks.
-        let span = self.runs.iter().map(|run| run.span).max().unwrap_or(1).max(self.unit);
-        let kept = (end * self.unit - 1) / span * span / self.unit;
+        let kept = self.units_kept(end);
         if kept > self.nodes[node as usize].start {
             self.boundaries[id as usize].end = kept;
             self.truncate(blocks, node, kept);
             let boundary = &mut self.boundaries[id as usize];
             boundary.is_parked = false;
             let candidate = Candidate::of(id, boundary);
-            self.candidates.push(Reverse(candidate));
+            self.candidates.push(self.nodes[node as usize].tenant, candidate);
         } else {
             self.remove_boundary(blocks, id);
             self.prune(blocks, node);
         }
+    }
+
+    /// Returns the units that are left when a leaf that ends here loses the last block of the group with the
+    /// longest blocks.
+    pub(super) fn units_kept(&self, end: u32) -> u32 {
+        let span = self.runs.iter().map(|run| run.span).max().unwrap_or(1).max(self.unit);
+        (end * self.unit - 1) / span * span / self.unit
     }
 
     pub(super) fn remove_boundary(&mut self, blocks: &mut Blocks, id: u32) {
@@ -196,12 +221,15 @@ impl PrefixIndex {
         if self.has_tails {
             let hash = self.hash_before(node, end);
             if let (Some(events), Some(hash)) = (&mut self.events, hash) {
-                events.push(KvEvent::BoundaryRemoved { hash, reason: self.removal });
+                events.events.push(KvEvent::BoundaryRemoved { hash, reason: self.removal });
             }
         }
         let boundary = &mut self.boundaries[id as usize];
         for tail in boundary.tails.drain(..) {
             blocks.uncache(tail.group as usize, tail.block);
+            if let Some(announcer) = &mut self.events {
+                announcer.removed(blocks, tail.group as usize, tail.block, self.removal);
+            }
         }
         boundary.generation = boundary.generation.wrapping_add(1);
         boundary.is_parked = false;
@@ -240,11 +268,16 @@ impl PrefixIndex {
         if end >= node.end() {
             return;
         }
-        let removed = node.hashes.split_off((end - node.start) as usize);
+        let kept_units = (end - node.start) as usize;
+        let removed = &node.hashes[kept_units..];
         self.units -= removed.len();
-        if end == node.start {
+        self.evicted.insert(removed);
+        if kept_units == 0 {
             self.heads.remove(&removed[0]);
         }
+        let removed = self.events.is_some().then(|| Box::from(removed));
+        node.hashes.truncate(kept_units);
+        node.tokens.truncate(kept_units * self.unit as usize);
         for (run, list) in self.runs.iter().zip(&mut node.runs) {
             let kept = if end == node.start {
                 0
@@ -253,12 +286,13 @@ impl PrefixIndex {
             };
             for block in list.drain(kept as usize..) {
                 blocks.uncache(run.group, block);
+                if let Some(announcer) = &mut self.events {
+                    announcer.removed(blocks, run.group, block, self.removal);
+                }
             }
         }
-        self.remember_evicted(&removed);
-        if let Some(events) = &mut self.events {
-            let reason = self.removal;
-            events.push(KvEvent::UnitsRemoved { hashes: removed.into(), reason });
+        if let (Some(announcer), Some(hashes)) = (&mut self.events, removed) {
+            announcer.events.push(KvEvent::UnitsRemoved { hashes, reason: self.removal });
         }
     }
 }

@@ -14,31 +14,32 @@
 //! * a leaf ends with a boundary: nothing is cached that no hit can reach;
 //! * a boundary is in the heap of candidates, or parked because its blocks are in use.
 
+mod announce;
 mod evict;
 mod node;
+mod pins;
+mod recent;
 mod register;
+mod shares;
 
+use self::announce::Announcer;
 pub(crate) use self::evict::Rank;
 use self::evict::{Candidate, Expiry};
 pub(crate) use self::node::Tail;
 use self::node::{Boundary, Node, UnitHasher};
+pub(crate) use self::recent::RecentHashes;
+use self::shares::Shares;
 
 use crate::blocks::Blocks;
+use crate::chain::Prefix;
 use crate::pages::NULL;
-use crate::{KvEvent, RemovalReason};
+use crate::{KvEvent, KvGeometry, RemovalReason};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasherDefault;
 
 /// The node without units, which every path begins with.
 const ROOT: u32 = 0;
-
-/// Hashes of evicted units that are remembered.
-const EVICTED_PLACES: usize = 1 << 14;
-
-fn evicted_place(hash: u128) -> usize {
-    usize::try_from(hash % EVICTED_PLACES as u128).unwrap_or(0)
-}
 
 /// Returns the number of units with which two runs begin alike. A hash covers its whole prefix, so units that
 /// are equal follow equal ones, and the last of these is found by bisection.
@@ -91,7 +92,9 @@ pub(crate) struct PrefixIndex {
     heads: HashMap<u128, u32, BuildHasherDefault<UnitHasher>>,
     boundaries: Vec<Boundary>,
     unused_boundaries: Vec<u32>,
-    candidates: BinaryHeap<Reverse<Candidate>>,
+    candidates: Shares,
+    /// Candidates that a pin of the user keeps, with their generations.
+    held: Vec<(u32, u32)>,
     /// Boundaries whose blocks are in use, with their generations: those that were removed are still listed.
     parked: Vec<(u32, u32)>,
     expiries: BinaryHeap<Reverse<Expiry>>,
@@ -99,12 +102,12 @@ pub(crate) struct PrefixIndex {
     /// Units in the tree.
     units: usize,
     pub(crate) evicted_boundaries: u64,
-    /// Hashes of units that were evicted, each in one place: the last ones, approximately.
-    evicted: Vec<u128>,
+    /// Units that were evicted lately.
+    evicted: RecentHashes,
     /// The reason of removals at present.
     removal: RemovalReason,
     /// Events, if they are wanted.
-    pub(crate) events: Option<Vec<KvEvent>>,
+    events: Option<Box<Announcer>>,
 }
 
 impl PrefixIndex {
@@ -119,37 +122,68 @@ impl PrefixIndex {
             heads: HashMap::default(),
             boundaries: Vec::new(),
             unused_boundaries: Vec::new(),
-            candidates: BinaryHeap::new(),
+            candidates: Shares::default(),
+            held: Vec::new(),
             parked: Vec::new(),
             expiries: BinaryHeap::new(),
             clock: 0,
             units: 0,
             evicted_boundaries: 0,
-            evicted: Vec::new(),
+            evicted: RecentHashes::default(),
             removal: RemovalReason::Evicted,
             events: None,
         }
     }
 
-    /// Returns the deepest node on the path of these hashes, and the number of units on it.
-    fn walk(&self, hashes: &[u128]) -> (u32, u32) {
+    /// Records events, or does not.
+    pub(crate) fn record_events(&mut self, is_on: bool, geometry: &KvGeometry) {
+        self.events = is_on.then(|| Box::new(Announcer::new(geometry, self.unit)));
+    }
+
+    /// Takes the events so far; `None` if they are not recorded.
+    pub(crate) fn take_events(&mut self) -> Option<Vec<KvEvent>> {
+        self.events.as_mut().map(|announcer| std::mem::take(&mut announcer.events))
+    }
+
+    /// Returns the deepest node on the path of a prefix, and the number of units on it. The path ends where
+    /// tokens differ although their hashes are equal.
+    fn walk(&self, prefix: Prefix<'_>) -> (u32, u32) {
         let (mut node, mut matched) = (ROOT, 0);
-        while let Some(&next) = hashes.get(matched).and_then(|hash| self.heads.get(hash)) {
-            let run = &self.nodes[next as usize].hashes;
-            let equal = equal_units(run, &hashes[matched..]);
+        while let Some(&next) = prefix.hashes.get(matched).and_then(|hash| self.heads.get(hash)) {
+            let run = &self.nodes[next as usize];
+            let mut equal = equal_units(&run.hashes, &prefix.hashes[matched..]);
+            if let Some(tokens) = prefix.tokens {
+                equal = equal.min(self.equal_tokens(&run.tokens, &tokens[matched * self.unit as usize..]));
+            }
+            if equal == 0 {
+                break;
+            }
             node = next;
             matched += equal;
-            if equal < run.len() {
+            if equal < run.hashes.len() {
                 break;
             }
         }
         (node, u32::try_from(matched).unwrap_or(u32::MAX))
     }
 
+    /// Returns the number of units with which two runs of tokens begin alike.
+    fn equal_tokens(&self, a: &[u32], b: &[u32]) -> usize {
+        let both = a.len().min(b.len());
+        let equal =
+            if a[..both] == b[..both] { both } else { a.iter().zip(b).take_while(|(a, b)| a == b).count() };
+        equal / self.unit as usize
+    }
+
+    /// Returns the number of units of a prefix that the index knows.
+    pub(crate) fn find_units(&self, prefix: Prefix<'_>) -> u32 {
+        self.walk(prefix).1
+    }
+
     /// Looks for the longest prefix of at most `limit` units that every group can serve. It changes nothing,
     /// so that a probe keeps nothing in the cache.
-    pub(crate) fn find(&self, hashes: &[u128], limit: u32) -> PrefixMatch {
-        let (mut node, matched) = self.walk(hashes);
+    pub(crate) fn find(&self, prefix: Prefix<'_>, limit: u32) -> PrefixMatch {
+        let (mut node, matched) = self.walk(prefix);
         let limit = limit.min(matched);
         loop {
             let at = &self.nodes[node as usize];
@@ -196,16 +230,15 @@ impl PrefixIndex {
         }
     }
 
-    /// Returns `true` if the unit was in the index, as far as that is remembered.
-    pub(crate) fn was_evicted(&self, hash: u128) -> bool {
-        self.evicted.get(evicted_place(hash)) == Some(&hash)
+    /// Gives the blocks of the groups that keep every token to `take`, as far as a prefix is known.
+    pub(crate) fn run_blocks(&self, prefix: Prefix<'_>, take: impl FnMut(usize, u32, u32)) {
+        let (node, matched) = self.walk(prefix);
+        self.blocks_of(&PrefixMatch { matched, hit: matched, node, boundary: NULL }, take);
     }
 
-    fn remember_evicted(&mut self, hashes: &[u128]) {
-        self.evicted.resize(EVICTED_PLACES, 0);
-        for &hash in hashes {
-            self.evicted[evicted_place(hash)] = hash;
-        }
+    /// Returns `true` if the unit was in the index, as far as that is remembered.
+    pub(crate) fn was_evicted(&self, hash: u128) -> bool {
+        self.evicted.contains(hash)
     }
 
     /// Records the use of a hit.
@@ -238,7 +271,8 @@ impl PrefixIndex {
     pub(crate) fn metadata_bytes(&self) -> usize {
         let runs = |node: &Node| node.runs.iter().map(|run| run.capacity() * 4).sum::<usize>();
         let nodes = self.nodes.iter().map(|node| {
-            size_of::<Node>() + node.hashes.capacity() * 16 + runs(node) + node.boundaries.capacity() * 4
+            let words = node.boundaries.capacity() + node.tokens.capacity() + node.pins.capacity();
+            size_of::<Node>() + node.hashes.capacity() * 16 + runs(node) + words * 4
         });
         let boundaries = self
             .boundaries
@@ -304,7 +338,36 @@ impl PrefixIndex {
 
 #[cfg(test)]
 mod tests {
-    use super::equal_units;
+    use super::{Prefix, PrefixIndex, Rank, RunGroup, equal_units};
+    use crate::blocks::{Blocks, TenantUse};
+    use crate::{KvGeometry, LayerGroup};
+
+    /// Different tokens with equal hashes: an index that compares tokens matches only those it has, and keeps
+    /// no second chain under the same hashes.
+    #[test]
+    fn a_collision_of_hashes_is_not_a_hit() {
+        let geometry = KvGeometry::new(vec![LayerGroup::full("full", 1, 8).with_block_tokens(4)]).unwrap();
+        let mut blocks = Blocks::new(&geometry, 8);
+        blocks.tenants.push(TenantUse::UNLIMITED);
+        let table: Vec<u32> = (0..4).map(|_| blocks.allocate(0, 0, 0, &mut [8]).unwrap()).collect();
+        let mut index = PrefixIndex::new(4, vec![RunGroup { group: 0, span: 4 }], false);
+        let tokens: Vec<u32> = (0..16).collect();
+        let mut others = tokens.clone();
+        others[9] = 100;
+        let rank = Rank { class: 1, is_protected: false, expires: None, normal: 1, protects: false };
+        let block_at = |_, at: u32| table[at as usize];
+        fn prefix<'a>(tokens: &'a [u32]) -> Prefix<'a> {
+            Prefix { hashes: &[1, 2, 3, 4], tokens: Some(tokens) }
+        }
+        assert!(index.register(&mut blocks, prefix(&tokens), 0, &block_at, &[], rank));
+        assert_eq!(index.find(prefix(&tokens), 4).hit, 4);
+        assert_eq!(index.find(prefix(&others), 4).hit, 2, "the third unit differs");
+        assert!(!index.register(&mut blocks, prefix(&others), 0, &block_at, &[], rank));
+        others[0] = 100;
+        assert_eq!(index.find(prefix(&others), 4).hit, 0);
+        assert!(!index.register(&mut blocks, prefix(&others), 0, &block_at, &[], rank));
+        assert_eq!((index.find(prefix(&tokens), 4).hit, index.verify(&blocks)), (4, Ok(())));
+    }
 
     #[test]
     fn runs_are_compared_by_their_ends() {

@@ -17,6 +17,11 @@ pub(super) struct Node {
     pub(super) runs: Vec<Vec<u32>>,
     /// Boundaries by position.
     pub(super) boundaries: Vec<u32>,
+    /// The tokens of the units, if they are compared.
+    pub(super) tokens: Vec<u32>,
+    /// Positions up to which the user has pinned the prefix, one for each pin.
+    pub(super) pins: Vec<u32>,
+    pub(super) tenant: u32,
 }
 
 impl Node {

@@ -3,9 +3,10 @@
 use super::evict::{Candidate, Expiry};
 use super::node::{Boundary, Node, Tail};
 use super::{PrefixIndex, ROOT, Rank};
-use crate::KvEvent;
 use crate::blocks::Blocks;
+use crate::chain::Prefix;
 use crate::pages::NULL;
+use crate::{KvEvent, RemovalReason};
 use std::cmp::Reverse;
 
 impl PrefixIndex {
@@ -15,30 +16,48 @@ impl PrefixIndex {
     pub(crate) fn register(
         &mut self,
         blocks: &mut Blocks,
-        hashes: &[u128],
+        prefix: Prefix<'_>,
+        tenant: u32,
         block_at: &dyn Fn(usize, u32) -> u32,
         tails: &[Tail],
         rank: Rank,
     ) -> bool {
-        let Ok(end) = u32::try_from(hashes.len()) else { return false };
+        let Ok(end) = u32::try_from(prefix.hashes.len()) else { return false };
         if end == 0 {
             return false;
         }
         self.clock += 1;
-        let (mut node, matched) = self.walk(hashes);
+        let (mut node, matched) = self.walk(prefix);
         if matched < end {
+            if self.is_known(node, matched, prefix.hashes[matched as usize]) {
+                // The hashes are equal and the tokens are not: there is no place for both.
+                return false;
+            }
             if matched < self.nodes[node as usize].end() {
                 node = self.split(blocks, node, matched);
             }
             let at = &self.nodes[node as usize];
-            node = if node != ROOT && at.children == 0 { node } else { self.add_child(blocks, node) };
-            self.extend(blocks, node, hashes, block_at);
+            node = if node != ROOT && at.children == 0 { node } else { self.add_child(blocks, node, tenant) };
+            self.extend(blocks, node, prefix, block_at);
         }
-        self.add_boundary(blocks, node, end, tails, rank)
+        let is_new = self.add_boundary(blocks, node, end, tails, rank);
+        if let Some(announcer) = self.events.as_mut().filter(|_| is_new) {
+            for tail in tails {
+                announcer.stored(prefix.hashes, tail.group as usize, tail.index, tail.block);
+            }
+        }
+        is_new
+    }
+
+    /// Returns `true` if the unit behind the first `matched` ones of a path has this hash.
+    fn is_known(&self, node: u32, matched: u32, hash: u128) -> bool {
+        let at = &self.nodes[node as usize];
+        let inside = at.hashes.get(matched.saturating_sub(at.start) as usize);
+        inside == Some(&hash) || self.heads.contains_key(&hash)
     }
 
     /// Adds a node without units behind `parent`. Its first block is partial if the parent's last one is.
-    fn add_child(&mut self, blocks: &mut Blocks, parent: u32) -> u32 {
+    fn add_child(&mut self, blocks: &mut Blocks, parent: u32, tenant: u32) -> u32 {
         if !self.has_tails {
             // The parent is no leaf any more: its children's boundaries stand for it.
             while let Some(&boundary) = self.nodes[parent as usize].boundaries.last() {
@@ -47,7 +66,7 @@ impl PrefixIndex {
         }
         let start = self.nodes[parent as usize].end();
         let runs = vec![Vec::new(); self.runs.len()];
-        let node = Node { parent, start, tick: self.clock, runs, ..Node::default() };
+        let node = Node { parent, start, tick: self.clock, runs, tenant, ..Node::default() };
         self.nodes[parent as usize].children += 1;
         self.insert_node(node)
     }
@@ -66,10 +85,10 @@ impl PrefixIndex {
         &mut self,
         blocks: &mut Blocks,
         id: u32,
-        hashes: &[u128],
+        prefix: Prefix<'_>,
         block_at: &dyn Fn(usize, u32) -> u32,
     ) {
-        let unit = self.unit;
+        let (unit, hashes) = (self.unit, prefix.hashes);
         let node = &mut self.nodes[id as usize];
         let from = node.end();
         let end = u32::try_from(hashes.len()).unwrap_or(u32::MAX);
@@ -83,7 +102,13 @@ impl PrefixIndex {
                 blocks.cache(run.group, block, valid);
                 match list.get_mut((index - start) as usize) {
                     // The partial block at the end is replaced by one with more tokens.
-                    Some(partial) => blocks.uncache(run.group, std::mem::replace(partial, block)),
+                    Some(partial) => {
+                        let former = std::mem::replace(partial, block);
+                        blocks.uncache(run.group, former);
+                        if let Some(announcer) = &mut self.events {
+                            announcer.removed(blocks, run.group, former, RemovalReason::Extended);
+                        }
+                    }
                     None => list.push(block),
                 }
             }
@@ -91,11 +116,19 @@ impl PrefixIndex {
         if node.hashes.is_empty() {
             self.heads.insert(hashes[from as usize], id);
         }
-        if let Some(events) = &mut self.events {
+        if let Some(announcer) = &mut self.events {
             let parent = (from > 0).then(|| hashes[from as usize - 1]);
-            events.push(KvEvent::UnitsStored { parent, hashes: hashes[from as usize..].into() });
+            announcer.events.push(KvEvent::UnitsStored { parent, hashes: hashes[from as usize..].into() });
+            for run in &self.runs {
+                for index in from * unit / run.span..(end * unit).div_ceil(run.span) {
+                    announcer.stored(hashes, run.group, index, block_at(run.group, index));
+                }
+            }
         }
         node.hashes.extend_from_slice(&hashes[from as usize..]);
+        if let Some(tokens) = prefix.tokens {
+            node.tokens.extend_from_slice(&tokens[(from * unit) as usize..]);
+        }
         self.units += (end - from) as usize;
         if let (false, Some(&boundary)) = (self.has_tails, node.boundaries.last()) {
             self.boundaries[boundary as usize].end = end;
@@ -127,9 +160,16 @@ impl PrefixIndex {
         let inside = node.boundaries.partition_point(|&id| self.boundaries[id as usize].end <= at);
         let rest = node.boundaries.split_off(inside);
         let boundaries = std::mem::replace(&mut node.boundaries, rest);
+        let kept_tokens = ((at - start) * unit) as usize;
+        let rest = node.tokens.split_off(kept_tokens.min(node.tokens.len()));
+        let tokens = std::mem::replace(&mut node.tokens, rest);
+        let (pins, rest) = std::mem::take(&mut node.pins).into_iter().partition(|&pin| pin <= at);
+        node.pins = rest;
         node.start = at;
+        let tenant = node.tenant;
         let (first_hash, rest_hash) = (first[0], node.hashes[0]);
-        let upper = Node { parent, children: 1, start, tick, hashes: first, runs, boundaries };
+        let upper =
+            Node { parent, children: 1, start, tick, hashes: first, runs, boundaries, tokens, pins, tenant };
         let upper_id = self.insert_node(upper);
         self.nodes[id as usize].parent = upper_id;
         self.heads.insert(first_hash, upper_id);
@@ -195,12 +235,12 @@ impl PrefixIndex {
         let list = &mut self.nodes[node as usize].boundaries;
         let place = list.partition_point(|&id| self.boundaries[id as usize].end < end);
         list.insert(place, id);
-        self.candidates.push(Reverse(candidate));
+        self.candidates.push(self.nodes[node as usize].tenant, candidate);
         self.expire_at(id, rank);
         if self.has_tails {
             let hash = self.hash_before(node, end);
             if let (Some(events), Some(hash)) = (&mut self.events, hash) {
-                events.push(KvEvent::BoundaryStored { hash });
+                events.events.push(KvEvent::BoundaryStored { hash });
             }
         }
     }

@@ -3,9 +3,13 @@
 use super::sequence::{SealedState, owner};
 use super::step::StepEntry;
 use super::{FreshPage, KvPool, PageCopy, Sequence};
+use crate::blocks::TenantUse;
 use crate::geometry::GroupKind;
 use crate::pages::NULL;
 use crate::{KvError, Result};
+
+/// The maximum length of a sequence.
+const MAX_TOKENS: u32 = u32::MAX / 2 - 1;
 
 /// A block that an append needs.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +34,13 @@ impl KvPool {
     pub fn append(&mut self, sequence: &Sequence, tokens: u32) -> Result<()> {
         self.collect_drops();
         let slot = self.slot(sequence)?;
-        self.append_to(slot, tokens, true)?;
+        let has_states = !self.state_groups.is_empty();
+        let state = self.state_mut(slot);
+        match state.len.checked_add(tokens) {
+            // Inside of blocks that are there, and no state to save.
+            Some(end) if end <= state.room && state.loads == 0 && !has_states => state.len = end,
+            _ => self.append_to(slot, tokens, true)?,
+        }
         self.schedule(slot);
         Ok(())
     }
@@ -101,10 +111,11 @@ impl KvPool {
     }
 
     /// Puts the sequence into the open step, with its present length.
+    #[inline]
     fn schedule(&mut self, slot: u32) {
-        let (generation, step) = (self.generation(slot), self.open.id);
+        let step = self.open.id;
         let state = &mut self.sequences[slot as usize];
-        let entry = StepEntry { slot, generation, len: state.len };
+        let entry = StepEntry { slot, generation: state.generation(), len: state.len };
         if state.last_step == step && state.entry < self.open.entries.len() {
             self.open.entries[state.entry] = entry;
         } else {
@@ -115,19 +126,20 @@ impl KvPool {
 
     /// Appends without scheduling. `may_unseal` lets a checkpoint at the present end be given up for it.
     pub(super) fn append_to(&mut self, slot: u32, tokens: u32, may_unseal: bool) -> Result<()> {
+        self.check_awake()?;
         let state = self.state(slot);
         let len = state.len;
         if state.loads > 0 {
             return Err(KvError::BeyondEnd { position: len, end: state.settled });
         }
         let out_of_range = KvError::OutOfRange { what: "the tokens of a sequence" };
-        let end = len.checked_add(tokens).filter(|&end| end < u32::MAX / 2).ok_or(out_of_range)?;
+        let end = len.checked_add(tokens).filter(|&end| end <= MAX_TOKENS).ok_or(out_of_range)?;
         if end > state.room {
             if state.last_step == self.open.id && tokens > 0 {
                 // The step does not end at a checkpoint after all.
                 self.unseal(slot);
             }
-            self.grow(slot, end, may_unseal)?;
+            self.extend_tables(slot, end, may_unseal)?;
         }
         self.state_mut(slot).len = end;
         // At a checkpoint the state is saved: the next append writes to a copy.
@@ -138,7 +150,7 @@ impl KvPool {
     }
 
     /// Allocates the blocks for tokens up to `end`.
-    fn grow(&mut self, slot: u32, end: u32, may_unseal: bool) -> Result<()> {
+    fn extend_tables(&mut self, slot: u32, end: u32, may_unseal: bool) -> Result<()> {
         let mut new_blocks = std::mem::take(&mut self.new_blocks);
         new_blocks.clear();
         self.plan_growth(slot, end, &mut new_blocks);
@@ -224,6 +236,9 @@ impl KvPool {
             largest = largest.max((self.pages_needed[class], new.group));
         }
         self.blocks.demand(owner(slot), &self.pages_needed, &mut self.demand);
+        if self.blocks.is_within_pledge(owner(slot), &self.pages_needed) {
+            return Ok(());
+        }
         let shortage = self.blocks.pages.shortage(&self.demand);
         if !shortage.fits() {
             return Err(self.out_of_pages(shortage, largest.1));
@@ -234,14 +249,11 @@ impl KvPool {
 
     /// Checks whether a tenant may have `bytes` bytes besides those that it has and is pledged.
     pub(super) fn check_quota(&self, tenant: u32, bytes: u64) -> Result<()> {
-        let quota = self.blocks.tenants[tenant as usize].quota;
+        let TenantUse { live, pledged, quota, .. } = self.blocks.tenants[tenant as usize];
         if quota == u64::MAX || bytes == 0 {
             return Ok(());
         }
-        let slots = 0..u32::try_from(self.sequences.len()).unwrap_or(0);
-        let of_tenant = slots.filter(|&slot| self.state(slot).is_alive && self.state(slot).tenant == tenant);
-        let pledged: u64 = of_tenant.map(|slot| self.blocks.pledged_bytes(owner(slot))).sum();
-        let used = self.blocks.tenants[tenant as usize].live + pledged;
+        let used = live.saturating_add(pledged);
         if bytes <= quota.saturating_sub(used) {
             return Ok(());
         }
@@ -304,9 +316,11 @@ impl KvPool {
         let paged = self.geometry.groups().iter().enumerate().filter_map(|(group, spec)| match spec.kind {
             GroupKind::State | GroupKind::Cross => None,
             _ if self.geometry.parts(group) == 0 => None,
-            _ => Some((state.tables[group].blocks.len() as u64 * u64::from(spec.span())).min(NULL.into())),
+            _ => Some(
+                (state.tables[group].blocks.len() as u64 * u64::from(spec.span())).min(MAX_TOKENS.into()),
+            ),
         });
-        let room = paged.min().unwrap_or(u64::from(u32::MAX / 2));
+        let room = paged.min().unwrap_or(MAX_TOKENS.into());
         u32::try_from(room).unwrap_or(end).max(end)
     }
 

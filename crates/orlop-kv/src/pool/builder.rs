@@ -1,17 +1,19 @@
 //! [`KvPoolBuilder`]: the settings of a pool.
 
-use super::sequence::DropQueue;
+use super::sequence::DroppedSequences;
 use super::stats::Counters;
 use super::step::StepRecord;
 use super::ticket::Tickets;
 use super::{KvPool, StepId};
 use crate::blocks::{Blocks, TenantUse};
+use crate::chain::KeySettings;
 use crate::geometry::{GroupKind, KvGeometry};
-use crate::index::{PrefixIndex, RunGroup};
+use crate::index::{PrefixIndex, RecentHashes, RunGroup};
+use crate::memory::{MemorySource, PoolMemory};
 use crate::{ChainSecret, KvError, Result};
-use orlop_alloc::{AllocatorRef, Block, Request, Tag};
+use orlop_alloc::AllocatorRef;
 use orlop_context::Context;
-use orlop_core::{Device, MemoryKind};
+use orlop_core::Device;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -60,16 +62,13 @@ impl Default for CheckpointPolicy {
 
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
-    pub(super) unit: u32,
-    pub(super) secret: ChainSecret,
+    pub(super) keys: Arc<KeySettings>,
     pub(super) visibility: Visibility,
     pub(super) checkpoints: CheckpointPolicy,
     pub(super) hits_protect: bool,
     pub(super) lag: u32,
     /// Whether prefixes can be reused at all.
     pub(super) reuses: bool,
-    /// A text that differs between geometries, hashed into every chain.
-    pub(super) fingerprint: Box<str>,
 }
 
 /// The construction of a [`KvPool`].
@@ -78,24 +77,24 @@ pub(super) struct Settings {
 pub struct KvPoolBuilder {
     geometry: KvGeometry,
     bytes: u64,
-    unit: u32,
+    segment: Option<u32>,
+    keys: KeySettings,
     events: bool,
     settings: Settings,
 }
 
 impl KvPoolBuilder {
     pub(super) fn new(geometry: KvGeometry) -> Self {
+        let keys = KeySettings { secret: [0; 16], unit: 16, geometry: Box::default(), keeps_tokens: false };
         let settings = Settings {
-            unit: 16,
-            secret: [0; 16],
+            keys: Arc::new(keys.clone()),
             visibility: Visibility::default(),
             checkpoints: CheckpointPolicy::default(),
             hits_protect: false,
             lag: 1,
             reuses: true,
-            fingerprint: Box::default(),
         };
-        Self { geometry, bytes: 0, unit: 16, events: false, settings }
+        Self { geometry, bytes: 0, segment: None, keys, events: false, settings }
     }
 
     /// Sets the budget in bytes. What does not fill a large page is left out.
@@ -110,17 +109,31 @@ impl KvPoolBuilder {
         self
     }
 
+    /// Divides the memory into segments of this number of large pages: blocks of their own, which
+    /// [`KvPool::shrink`] can return. Without segments, the pool is one block at one address.
+    pub fn segment(mut self, large_pages: u32) -> Self {
+        self.segment = Some(large_pages);
+        self
+    }
+
     /// Sets the tokens of a match unit; 16 by default. It is raised to a multiple of the ratios of compressed
     /// groups. It need not divide a block: a hit that ends inside a block copies it on the first write.
     pub fn match_unit(mut self, tokens: u32) -> Self {
-        self.unit = tokens.max(1);
+        self.keys.unit = tokens.max(1);
         self
     }
 
     /// Sets the secret key of the hashes. Without one the keys are the same in every process, and a tenant
     /// could search for collisions.
     pub fn secret(mut self, secret: ChainSecret) -> Self {
-        self.settings.secret = secret;
+        self.keys.secret = secret;
+        self
+    }
+
+    /// Compares the tokens of prefixes, too, not only their hashes: 4 B of metadata for each cached token.
+    /// Media and the other fields are compared by their hashes in any case.
+    pub fn compare_tokens(mut self, is_on: bool) -> Self {
+        self.keys.keeps_tokens = is_on;
         self
     }
 
@@ -161,24 +174,20 @@ impl KvPoolBuilder {
         self
     }
 
-    /// Makes the pool, with one block of a context's memory of kind [`MemoryKind::KvCache`].
+    /// Makes the pool, with a context's memory of kind `KvCache`.
     ///
     /// # Errors
     /// If the budget is smaller than a large page, or the allocation fails.
     pub fn build(self, context: &Context, device: Device) -> Result<KvPool> {
-        let request = self.request()?;
-        let memory = context.allocate(device, &request)?;
-        self.finish(Some(memory))
+        self.finish(MemorySource::Context(context.clone(), device))
     }
 
-    /// Makes the pool, with one block of an allocator.
+    /// Makes the pool, with memory of an allocator.
     ///
     /// # Errors
     /// If the budget is smaller than a large page, or the allocation fails.
     pub fn build_in(self, allocator: &AllocatorRef) -> Result<KvPool> {
-        let request = self.request()?;
-        let memory = allocator.allocate(&request)?;
-        self.finish(Some(memory))
+        self.finish(MemorySource::Allocator(allocator.clone()))
     }
 
     /// Makes a pool without memory: for replays, and for engines with arenas of their own.
@@ -186,7 +195,7 @@ impl KvPoolBuilder {
     /// # Errors
     /// If the budget is smaller than a large page.
     pub fn build_detached(self) -> Result<KvPool> {
-        self.finish(None)
+        self.finish(MemorySource::Detached)
     }
 
     fn count(&self) -> Result<u32> {
@@ -202,19 +211,15 @@ impl KvPoolBuilder {
         u32::try_from(count).ok().filter(|&count| fits && count <= MAX_LARGE_PAGES).ok_or(out_of_range)
     }
 
-    fn request(&self) -> Result<Request> {
-        let bytes = u64::from(self.count()?) * self.geometry.large_page_bytes();
-        let too_large = |_| KvError::OutOfRange { what: "the bytes of the pool" };
-        let bytes = usize::try_from(bytes).map_err(too_large)?;
-        Ok(Request::new(bytes).kind(MemoryKind::KvCache).tag(Tag::new("kv pool")))
-    }
-
-    fn finish(mut self, memory: Option<Block>) -> Result<KvPool> {
+    fn finish(mut self, source: MemorySource) -> Result<KvPool> {
         let count = self.count()?;
+        let large_page = self.geometry.large_page_bytes();
+        let segment = self.segment.unwrap_or(count).clamp(1, count);
+        let memory = PoolMemory::new(source, u64::from(segment) * large_page, u64::from(count) * large_page)?;
         let groups = self.geometry.groups();
         let (mut runs, mut tail_groups, mut state_groups, mut reuses) =
             (vec![], vec![], vec![], self.settings.reuses);
-        let mut unit = self.unit;
+        let mut unit = self.keys.unit;
         for (index, group) in groups.iter().enumerate() {
             if self.geometry.parts(index) == 0 {
                 continue;
@@ -239,32 +244,37 @@ impl KvPoolBuilder {
                 GroupKind::Cross => {}
             }
         }
-        self.settings.unit = unit;
+        self.keys.unit = unit;
         self.settings.reuses = reuses && !(runs.is_empty() && tail_groups.is_empty());
-        self.settings.fingerprint = format!("{groups:?}").into();
+        self.keys.geometry = format!("{groups:?}").into();
+        self.settings.keys = Arc::new(self.keys);
         let classes = self.geometry.classes().len();
         let mut blocks = Blocks::new(&self.geometry, count);
-        blocks.tenants.push(TenantUse { live: 0, quota: u64::MAX });
+        blocks.tenants.push(TenantUse::UNLIMITED);
         let mut index = PrefixIndex::new(unit, runs, !tail_groups.is_empty());
-        index.events = self.events.then(Vec::new);
+        index.record_events(self.events, &self.geometry);
         Ok(KvPool {
             geometry: Arc::new(self.geometry),
             settings: self.settings,
             memory,
+            sleep: None,
             blocks,
             index,
             tail_groups,
             state_groups,
             sequences: Vec::new(),
             unused_sequences: Vec::new(),
-            drops: Arc::new(DropQueue::default()),
+            drops: Arc::new(DroppedSequences::default()),
             tenants: HashMap::new(),
             open: StepRecord::new(StepId(1)),
             in_flight: VecDeque::new(),
             spare_steps: Vec::new(),
             tickets: Tickets::default(),
+            tiers: None,
             counters: Counters::default(),
+            failed_loads: RecentHashes::default(),
             now: 0,
+            dropped: Vec::new(),
             new_blocks: Vec::new(),
             pages_needed: vec![0; classes],
             demand: Vec::new(),

@@ -163,6 +163,24 @@ impl KvPool {
         Ok(std::mem::take(&mut self.state_mut(slot).changed))
     }
 
+    /// Returns the rows of a batch that [`take_changed`](Self::take_changed) would be `true` for, from the
+    /// first to the last one, and takes these changes. `None` if there is none.
+    ///
+    /// # Errors
+    /// If a sequence is not one of this pool: no change is then taken.
+    pub fn take_changed_rows(&mut self, sequences: &[&Sequence]) -> Result<Option<Range<usize>>> {
+        for sequence in sequences {
+            self.slot(sequence)?;
+        }
+        let mut rows: Option<Range<usize>> = None;
+        for (row, sequence) in sequences.iter().enumerate() {
+            if self.take_changed(sequence)? {
+                rows = Some(rows.map_or(row, |rows| rows.start)..row + 1);
+            }
+        }
+        Ok(rows)
+    }
+
     /// Returns the number of entries of a row, and checks that it exists.
     fn entries(&self, slot: u32, group: usize, part: u32) -> Result<usize> {
         if part >= self.geometry.parts(group) {

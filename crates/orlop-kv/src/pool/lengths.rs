@@ -47,7 +47,7 @@ impl KvPool {
         let step = request.chunk.unwrap_or(request.prompt).min(request.prompt.saturating_sub(hit));
         let step = step.max(request.drafts.saturating_add(1));
         // Steps in flight, and the tokens since the last boundary.
-        let back = if self.settings.reuses { self.settings.unit } else { 0 };
+        let back = if self.settings.reuses { self.settings.keys.unit } else { 0 };
         let in_flight = step.saturating_mul(self.settings.lag.saturating_add(1)).saturating_add(back);
         let saves_states = self.settings.reuses && self.settings.checkpoints.is_on();
         let states = 1 + u32::from(saves_states || request.drafts > 0);

@@ -10,16 +10,23 @@ mod builder;
 mod capacity;
 mod export;
 mod lengths;
+mod miss;
+mod prefix;
 mod register;
+mod request;
 mod rewind;
 mod sequence;
+mod shrink;
+mod sleep;
 mod stats;
 mod step;
 mod ticket;
+mod tiers;
 
-pub use self::admit::{Admission, AdmissionRequest, AdmissionVerdict};
 pub use self::builder::{CheckpointPolicy, KvPoolBuilder, Visibility};
 pub use self::capacity::LengthMix;
+pub use self::prefix::{HashedRequest, PrefixHasher, PrefixPin};
+pub use self::request::{Admission, AdmissionRequest, AdmissionVerdict};
 pub use self::rewind::Truncation;
 pub use self::sequence::Sequence;
 pub use self::stats::{KvStats, MissCause};
@@ -28,13 +35,16 @@ pub use self::ticket::{StorePage, TicketId};
 
 use self::append::NewBlock;
 use self::builder::Settings;
-use self::sequence::{DropQueue, SequenceState};
+use self::sequence::{DroppedSequences, SequenceState};
+use self::sleep::SleepRecord;
 use self::stats::Counters;
 use self::step::StepRecord;
 use self::ticket::Tickets;
 use crate::blocks::Blocks;
 use crate::geometry::{GroupKind, KvGeometry};
-use crate::index::{PrefixIndex, Tail};
+use crate::index::{PrefixIndex, RecentHashes, Tail};
+use crate::memory::PoolMemory;
+use crate::tier::KvTiers;
 use crate::{KvError, KvEvent, Result};
 use orlop_alloc::Block;
 use std::collections::{HashMap, VecDeque};
@@ -45,7 +55,8 @@ use std::sync::Arc;
 pub struct KvPool {
     geometry: Arc<KvGeometry>,
     settings: Settings,
-    memory: Option<Block>,
+    memory: PoolMemory,
+    sleep: Option<SleepRecord>,
     blocks: Blocks,
     index: PrefixIndex,
     /// Groups of the index that do not keep every token.
@@ -54,7 +65,7 @@ pub struct KvPool {
     state_groups: Vec<usize>,
     sequences: Vec<SequenceState>,
     unused_sequences: Vec<u32>,
-    drops: Arc<DropQueue>,
+    drops: Arc<DroppedSequences>,
     tenants: HashMap<Box<str>, u32>,
     /// The step that is being scheduled.
     open: StepRecord,
@@ -62,9 +73,13 @@ pub struct KvPool {
     in_flight: VecDeque<StepRecord>,
     spare_steps: Vec<StepRecord>,
     tickets: Tickets,
+    tiers: Option<Box<KvTiers>>,
     counters: Counters,
+    /// Units whose load failed lately.
+    failed_loads: RecentHashes,
     now: u64,
     // Scratch memory, kept so that a step allocates none.
+    dropped: Vec<(u32, u32)>,
     new_blocks: Vec<NewBlock>,
     pages_needed: Vec<u64>,
     demand: Vec<u64>,
@@ -83,16 +98,23 @@ impl KvPool {
         &self.geometry
     }
 
-    /// Returns the memory of the pages; `None` if the pool was built without.
+    /// Returns the memory of the pages; `None` if the pool was built without, has several
+    /// [segments](KvPoolBuilder::segment), or sleeps.
     #[must_use]
     pub fn memory(&self) -> Option<&Block> {
-        self.memory.as_ref()
+        self.memory.segment(0).filter(|_| self.memory.segments() == 1)
+    }
+
+    /// Returns the segments of the pages' memory.
+    #[must_use]
+    pub fn segments(&self) -> &PoolMemory {
+        &self.memory
     }
 
     /// Returns the tokens of a match unit: hits end on multiples of it.
     #[must_use]
     pub fn match_unit(&self) -> u32 {
-        self.settings.unit
+        self.settings.keys.unit
     }
 
     /// Returns the number of page ids of a group: every id in its tables is below.
@@ -111,7 +133,10 @@ impl KvPool {
 
     /// Takes the events since the last call. Empty unless [`KvPoolBuilder::events`] is on.
     pub fn take_events(&mut self) -> Vec<KvEvent> {
-        self.index.events.as_mut().map(std::mem::take).unwrap_or_default()
+        let Some(mut events) = self.index.take_events() else { return Vec::new() };
+        self.name_demotions(&mut events);
+        self.take_tier_events(&mut events);
+        events
     }
 
     /// Forgets every cached prefix. Sequences keep their blocks.
@@ -133,6 +158,15 @@ impl KvPool {
         self.blocks.tenants[tenant as usize].quota = bytes;
     }
 
+    /// Gives a tenant a share of the cache: when pages are needed, those are evicted first whose tenant has
+    /// the most cached bytes for its weight. All tenants without a weight have one share of weight 1
+    /// together; within a share the order is as without weights. `tenant` as in
+    /// [`Tenant::Named`](crate::Tenant); a weight of 0 counts as 1.
+    pub fn set_weight(&mut self, tenant: &str, weight: u32) {
+        let tenant = self.tenant(crate::Tenant::Named(tenant));
+        self.index.set_weight(tenant, weight);
+    }
+
     /// Returns a tenant's number; for one that is new, that of the shared tenant, which has no quota either.
     fn known_tenant(&self, tenant: crate::Tenant<'_>) -> u32 {
         match tenant {
@@ -151,7 +185,7 @@ impl KvPool {
             return known;
         }
         let index = u32::try_from(self.blocks.tenants.len()).unwrap_or(0);
-        self.blocks.tenants.push(crate::blocks::TenantUse { live: 0, quota: u64::MAX });
+        self.blocks.tenants.push(crate::blocks::TenantUse::UNLIMITED);
         self.tenants.insert(name.into(), index);
         index
     }

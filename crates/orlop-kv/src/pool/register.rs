@@ -25,7 +25,7 @@ impl KvPool {
             return None;
         }
         let state = self.state(slot);
-        let unit = self.settings.unit;
+        let unit = self.settings.keys.unit;
         let filler = self.settings.checkpoints.every.map(|every| {
             let every = every.max(1).div_ceil(unit).saturating_mul(unit);
             (after / every).saturating_add(1).saturating_mul(every)
@@ -52,7 +52,7 @@ impl KvPool {
         if !self.settings.reuses || self.state(slot).loads > 0 {
             return;
         }
-        let unit = self.settings.unit;
+        let unit = self.settings.keys.unit;
         let state = self.state(slot);
         let known = u32::try_from(state.chain.hashes().len()).unwrap_or(u32::MAX).saturating_mul(unit);
         let end = end.min(known);
@@ -77,7 +77,7 @@ impl KvPool {
     /// Registers the end of a finished sequence.
     pub(super) fn register_end(&mut self, slot: u32) {
         let state = self.state(slot);
-        let unit = self.settings.unit;
+        let unit = self.settings.keys.unit;
         let known = u32::try_from(state.chain.hashes().len()).unwrap_or(u32::MAX).saturating_mul(unit);
         let position = (state.settled / unit * unit).min(known);
         if self.settings.reuses && position > state.registered && position > 0 {
@@ -86,7 +86,7 @@ impl KvPool {
     }
 
     /// Registers a boundary, unless the sequence has returned blocks that it needs.
-    fn register(&mut self, slot: u32, position: u32, class: u8) {
+    pub(super) fn register(&mut self, slot: u32, position: u32, class: u8) {
         let mut tails = std::mem::take(&mut self.tails);
         tails.clear();
         if self.list_tails(slot, position, &mut tails).is_some() {
@@ -98,10 +98,10 @@ impl KvPool {
     fn add_to_index(&mut self, slot: u32, position: u32, tails: &[Tail], class: u8) {
         let rank = self.rank(slot, class);
         let state = &self.sequences[slot as usize];
-        let units = (position / self.settings.unit) as usize;
-        let hashes = &state.chain.hashes()[..units];
+        let units = (position / self.settings.keys.unit) as usize;
+        let prefix = state.chain.prefix(units);
         let block_at = |group: usize, index: u32| state.tables[group].blocks[index as usize];
-        let is_new = self.index.register(&mut self.blocks, hashes, &block_at, tails, rank);
+        let is_new = self.index.register(&mut self.blocks, prefix, state.tenant, &block_at, tails, rank);
         for tail in tails.iter().filter(|_| is_new) {
             let group = tail.group as usize;
             let span = self.geometry.groups()[group].span();
@@ -117,7 +117,7 @@ impl KvPool {
     }
 
     /// Lists the blocks that a boundary keeps; `None` if the sequence has not got one of them.
-    fn list_tails(&self, slot: u32, position: u32, tails: &mut Vec<Tail>) -> Option<()> {
+    pub(super) fn list_tails(&self, slot: u32, position: u32, tails: &mut Vec<Tail>) -> Option<()> {
         let state = self.state(slot);
         for &group in &self.tail_groups {
             let spec = &self.geometry.groups()[group];

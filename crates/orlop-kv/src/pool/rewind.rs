@@ -140,10 +140,12 @@ impl KvPool {
 
     /// Replaces the sequence's blocks by those of the longest cached prefix within `len`.
     fn return_to_cached(&mut self, slot: u32, len: u32) -> Option<()> {
-        let unit = self.settings.unit;
+        let unit = self.settings.keys.unit;
         let state = self.state(slot);
-        let hashes = state.chain.hashes().get(..(len / unit) as usize)?;
-        let found: PrefixMatch = self.index.find(hashes, len / unit);
+        if ((len / unit) as usize) > state.chain.hashes().len() {
+            return None;
+        }
+        let found: PrefixMatch = self.index.find(state.chain.prefix((len / unit) as usize), len / unit);
         if found.hit == 0 || !self.settings.reuses {
             return None;
         }
@@ -153,9 +155,7 @@ impl KvPool {
             self.blocks.pin(group, block);
         }
         // Cached blocks that come into use cannot be evicted for what others were pledged.
-        self.pages_needed.fill(0);
-        self.blocks.demand(crate::pages::NO_OWNER, &self.pages_needed, &mut self.demand);
-        if !self.blocks.pages.shortage(&self.demand).fits() {
+        if self.check_pledges().is_err() {
             for &(group, block) in &held {
                 self.blocks.unpin(group, block);
             }
@@ -199,6 +199,7 @@ impl KvPool {
     /// pool is then unchanged.
     pub fn fork(&mut self, sequence: &Sequence, max_tokens: u32) -> Result<Sequence> {
         self.collect_drops();
+        self.check_awake()?;
         let parent = self.slot(sequence)?;
         self.check_not_in_open_step(parent)?;
         if self.state(parent).loads > 0 {
@@ -223,7 +224,7 @@ impl KvPool {
             Err(self.out_of_pages(shortage, self.largest_need(needed, len)))
         };
         if let Ok(slot) = slot {
-            self.blocks.pledge(owner(slot), &pledge);
+            self.blocks.pledge(owner(slot), tenant, &pledge);
         }
         self.pages_needed = pledge;
         let slot = slot?;

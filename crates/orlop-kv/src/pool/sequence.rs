@@ -5,9 +5,8 @@ use super::{KvPool, StepId};
 use crate::chain::Chain;
 use crate::pages::NULL;
 use crate::{KvError, Result};
-use orlop_sync::Mutex;
+use orlop_sync::DropQueue;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A sequence of a pool. Dropping it, on any thread, returns its blocks when the pool is used next: at once
 /// those that no step in flight may access, the others when the last such step has settled.
@@ -15,22 +14,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Sequence {
     slot: u32,
     generation: u32,
-    drops: Arc<DropQueue>,
+    drops: Arc<DroppedSequences>,
 }
 
-/// Sequences that were dropped and not collected.
-#[derive(Debug, Default)]
-pub(super) struct DropQueue {
-    /// Read without the lock: an operation only looks whether there is something to collect.
-    count: AtomicUsize,
-    dropped: Mutex<Vec<(u32, u32)>>,
-}
+/// The slots and generations of sequences that were dropped and not collected.
+pub(super) type DroppedSequences = DropQueue<(u32, u32)>;
 
 impl Drop for Sequence {
     fn drop(&mut self) {
-        self.drops.dropped.lock().push((self.slot, self.generation));
-        // Pairs with the load in `collect_drops`; the lock orders the entries themselves.
-        self.drops.count.fetch_add(1, Ordering::Release);
+        self.drops.leave((self.slot, self.generation));
     }
 }
 
@@ -51,42 +43,51 @@ pub(super) struct SealedState {
     pub(super) block: u32,
 }
 
+/// What the pool knows of a sequence. An append inside a block touches the first cache line only.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(super) struct SequenceState {
     generation: u32,
     pub(super) is_alive: bool,
     pub(super) is_finishing: bool,
-    pub(super) tenant: u32,
+    pub(super) class: u8,
+    /// Whether rows of its tables changed since the last export.
+    pub(super) changed: bool,
     /// Tokens scheduled, drafts included.
     pub(super) len: u32,
-    pub(super) settled: u32,
     /// Up to this length, appending needs no block.
     pub(super) room: u32,
+    /// Tickets for loads into this sequence.
+    pub(super) loads: u32,
+    pub(super) settled: u32,
+    /// The position up to which boundaries have been registered or left out.
+    pub(super) registered: u32,
+    pub(super) tenant: u32,
+    /// The entry of the open step, if that is the last step.
+    pub(super) entry: usize,
     /// The last step that accesses the blocks.
     pub(super) last_step: StepId,
     /// The last step that writes settled tokens into the blocks: by a copy, or for another sequence.
     pub(super) written_by: StepId,
-    /// The entry of the open step, if that is the last step.
-    pub(super) entry: usize,
     pub(super) chain: Chain,
     pub(super) tables: Vec<BlockTable>,
     pub(super) sealed: Vec<SealedState>,
     /// Positions at which the prompt ends and at which it leaves a cached one; 0 if there is none.
     pub(super) prompt_end: u32,
     pub(super) junction: u32,
-    /// The position up to which boundaries have been registered or left out.
-    pub(super) registered: u32,
     /// The lengths that it was admitted with.
     pub(super) lengths: RequestLengths,
-    pub(super) class: u8,
     pub(super) lifetime: Option<u64>,
-    /// Tickets for loads into this sequence.
-    pub(super) loads: u32,
-    /// Whether rows of its tables changed since the last export.
-    pub(super) changed: bool,
+    /// Units of the prefix that it pins, if it is the user's pin.
+    pub(super) pinned: u32,
 }
 
 impl SequenceState {
+    #[inline]
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// Prepares an unused state for a sequence; its memory is kept.
     fn reset(&mut self, groups: usize) {
         let (generation, mut tables) = (self.generation, std::mem::take(&mut self.tables));
@@ -108,6 +109,7 @@ pub(super) fn owner(slot: u32) -> u32 {
 
 impl KvPool {
     /// Returns the slot of a handle.
+    #[inline]
     pub(super) fn slot(&self, sequence: &Sequence) -> Result<u32> {
         let is_ours = Arc::ptr_eq(&sequence.drops, &self.drops);
         let state = self.sequences.get(sequence.slot as usize);
@@ -115,10 +117,12 @@ impl KvPool {
         if is_ours && known { Ok(sequence.slot) } else { Err(KvError::UnknownSequence) }
     }
 
+    #[inline]
     pub(super) fn state(&self, slot: u32) -> &SequenceState {
         &self.sequences[slot as usize]
     }
 
+    #[inline]
     pub(super) fn state_mut(&mut self, slot: u32) -> &mut SequenceState {
         &mut self.sequences[slot as usize]
     }
@@ -149,19 +153,24 @@ impl KvPool {
     }
 
     /// Ends the sequences that were dropped since the last call.
+    #[inline]
     pub(super) fn collect_drops(&mut self) {
-        if self.drops.count.load(Ordering::Acquire) == 0 {
-            return;
+        if self.drops.has_values() {
+            self.end_dropped();
         }
-        let drops = Arc::clone(&self.drops);
-        let mut dropped = drops.dropped.lock();
-        drops.count.fetch_sub(dropped.len(), Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn end_dropped(&mut self) {
+        let mut dropped = std::mem::take(&mut self.dropped);
+        self.drops.collect(&mut dropped);
         for (slot, generation) in dropped.drain(..) {
             let state = self.state(slot);
             if state.is_alive && state.generation == generation && !state.is_finishing {
                 self.end(slot);
             }
         }
+        self.dropped = dropped;
     }
 
     /// Returns a sequence's blocks, and its slot.
@@ -177,6 +186,9 @@ impl KvPool {
         }
         for sealed in state.sealed.drain(..) {
             self.release(sealed.group, sealed.block, me, last_step);
+        }
+        if state.pinned > 0 {
+            self.index.unpin(state.chain.prefix(state.pinned as usize));
         }
         self.blocks.end_pledge(me);
         self.blocks.pages.disown(me);

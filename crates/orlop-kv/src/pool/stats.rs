@@ -19,12 +19,27 @@ pub enum MissCause {
     NoReuse,
     /// A longer cached prefix was not reused: the request fits only if its blocks can be evicted.
     NoRoom,
+    /// The next unit is cached for another tenant. What a miss may cost limits the search.
+    OtherTenant,
+    /// A load of the next unit has failed, or its lease has ended.
+    FailedLoad,
+    /// Another sequence computes or loads the next unit at this moment: it is not visible yet.
+    Late,
 }
 
 impl MissCause {
     /// All causes.
-    pub const ALL: [Self; 6] =
-        [Self::BelowUnit, Self::NeverSeen, Self::Evicted, Self::NoCheckpoint, Self::NoReuse, Self::NoRoom];
+    pub const ALL: [Self; 9] = [
+        Self::BelowUnit,
+        Self::NeverSeen,
+        Self::Evicted,
+        Self::NoCheckpoint,
+        Self::NoReuse,
+        Self::NoRoom,
+        Self::OtherTenant,
+        Self::FailedLoad,
+        Self::Late,
+    ];
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +67,7 @@ impl Counters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct KvStats {
-    /// Bytes of the pool.
+    /// Bytes of the pool, without segments that were returned.
     pub total_bytes: u64,
     /// Bytes of pages that are free.
     pub free_bytes: u64,
@@ -98,8 +113,8 @@ impl KvPool {
         let pages = &self.blocks.pages;
         let large = self.geometry.large_page_bytes();
         let live: u64 = pages.classes().iter().map(|class| class.live * class.bytes).sum();
-        let idle: u64 = pages.classes().iter().map(|class| class.idle * class.bytes).sum();
-        let total = u64::from(pages.count()) * large;
+        let idle = self.blocks.idle_bytes();
+        let total = u64::from(pages.present()) * large;
         let (_, boundaries, units) = self.index.counts();
         KvStats {
             total_bytes: total,
@@ -107,7 +122,7 @@ impl KvPool {
             used_bytes: self.blocks.used_bytes,
             cached_bytes: idle,
             in_flight_bytes: live - self.blocks.used_bytes,
-            held_bytes: u64::from(pages.count() - pages.empty()) * large,
+            held_bytes: u64::from(pages.present() - pages.empty()) * large,
             requests: self.counters.requests,
             query_tokens: self.counters.queries,
             hit_tokens: self.counters.hits,
@@ -120,6 +135,16 @@ impl KvPool {
         }
     }
 
+    /// Returns the bytes of a group's blocks that the index has, those in use included. It walks the blocks.
+    #[must_use]
+    pub fn cached_bytes(&self, group: usize) -> u64 {
+        if group >= self.blocks.group_count() {
+            return 0;
+        }
+        let cached = self.blocks.allocated(group).filter(|(_, record)| record.cached > 0);
+        cached.count() as u64 * self.blocks.block_bytes(group)
+    }
+
     /// Returns the bytes of the metadata of blocks and index. It walks the index.
     #[must_use]
     pub fn metadata_bytes(&self) -> u64 {
@@ -129,7 +154,7 @@ impl KvPool {
     /// Returns the large pages that are empty, or can be emptied by evicting cached blocks, at this moment.
     pub fn reclaimable_now(&mut self) -> u64 {
         self.collect_drops();
-        u64::from(self.blocks.pages.count() - self.blocks.pages.occupied())
+        u64::from(self.blocks.pages.available())
     }
 
     /// Returns what [`reclaimable_now`](Self::reclaimable_now) will be when a step has settled, if nothing is

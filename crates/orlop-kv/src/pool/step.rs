@@ -179,7 +179,7 @@ impl KvPool {
     /// Returns the position from which the sequence may go on: its settled tokens, or the boundary just
     /// before at which a hit could end.
     fn last_boundary(&self, slot: u32) -> u32 {
-        let (state, unit) = (self.state(slot), self.settings.unit);
+        let (state, unit) = (self.state(slot), self.settings.keys.unit);
         let boundary = state.settled.min(state.chain.known()) / unit * unit;
         let is_near = self.settings.reuses && state.settled - boundary <= unit;
         if is_near { boundary } else { state.settled }

@@ -56,6 +56,10 @@ impl Tickets {
         id
     }
 
+    pub(super) fn is_any_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     fn take(&mut self, id: TicketId) -> Option<Ticket> {
         let at = self.open.iter().position(|ticket| ticket.id == id)?;
         Some(self.open.swap_remove(at))
@@ -121,6 +125,7 @@ impl KvPool {
         lease: u64,
     ) -> Result<(TicketId, Vec<StorePage>)> {
         self.collect_drops();
+        self.check_awake()?;
         let slot = self.slot(sequence)?;
         let settled = self.state(slot).settled;
         if tokens > settled || self.state(slot).loads > 0 {
@@ -137,7 +142,7 @@ impl KvPool {
     }
 
     /// Refuses what must not run beside a step.
-    fn check_settled(&self, step: StepId) -> Result<()> {
+    pub(super) fn check_settled(&self, step: StepId) -> Result<()> {
         if self.is_unsettled(step) { Err(KvError::StepInFlight { step: step.0 }) } else { Ok(()) }
     }
 
@@ -210,6 +215,11 @@ impl KvPool {
         if is_complete {
             self.settle_sequence(slot, len);
         } else {
+            let state = &self.sequences[slot as usize];
+            let units = |tokens: u32| (tokens / self.settings.keys.unit) as usize;
+            let known = state.chain.hashes();
+            let failed = units(before).min(known.len())..units(len).min(known.len());
+            self.failed_loads.insert(&known[failed]);
             self.take_back_load(slot, before);
             self.end_if_finished(slot);
         }

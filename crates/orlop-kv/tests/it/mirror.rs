@@ -1,13 +1,17 @@
-//! A mirror of the index that knows only its events.
+//! A mirror of the index that knows only its events: sglang#25351, #28931, dynamo#8197.
 
-use orlop_kv::{GroupKind, KvEvent, KvGeometry};
-use std::collections::HashSet;
+use orlop_kv::{BlockKey, GroupKind, KvEvent, KvGeometry, KvTier};
+use std::collections::{HashMap, HashSet};
 
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
     has_boundaries: bool,
     units: HashSet<u128>,
     boundaries: HashSet<u128>,
+    /// The number of blocks with this content, and the bytes of one.
+    blocks: HashMap<(KvTier, BlockKey), (u64, u64)>,
+    /// Tokens of a block, by group.
+    spans: Vec<u32>,
 }
 
 impl Mirror {
@@ -16,7 +20,8 @@ impl Mirror {
             |kind| matches!(kind, GroupKind::Full | GroupKind::Compressed { .. } | GroupKind::Cross);
         let groups = geometry.groups().iter().filter(|group| !group.optional && group.layers > 0);
         let has_boundaries = groups.clone().any(|group| !ends_anywhere(group.kind));
-        Self { has_boundaries, ..Self::default() }
+        let spans = geometry.groups().iter().map(|group| group.span()).collect();
+        Self { has_boundaries, spans, ..Self::default() }
     }
 
     pub(crate) fn apply(&mut self, events: Vec<KvEvent>) {
@@ -35,9 +40,31 @@ impl Mirror {
                 }
                 KvEvent::BoundaryStored { hash } => assert!(self.boundaries.insert(hash)),
                 KvEvent::BoundaryRemoved { hash, .. } => assert!(self.boundaries.remove(&hash)),
+                KvEvent::BlockStored { tier, key, block_tokens, bytes } => {
+                    assert!(block_tokens == self.spans[key.group as usize] && key.tokens <= block_tokens);
+                    let (count, of_one) = self.blocks.entry((tier, key)).or_insert((0, bytes));
+                    *count += 1;
+                    assert_eq!(*of_one, bytes);
+                }
+                KvEvent::BlockRemoved { tier, key, bytes, .. } => {
+                    let (count, of_one) = self.blocks.get_mut(&(tier, key)).expect("it was stored");
+                    *count = count.checked_sub(1).expect("stored as often as removed");
+                    assert_eq!(*of_one, bytes);
+                }
                 _ => panic!("an unknown event"),
             }
         }
+    }
+
+    /// Returns the bytes that a tier holds for a group.
+    pub(crate) fn bytes(&self, tier: KvTier, group: u32) -> u64 {
+        let of_group = self.blocks.iter().filter(|&(&(of, key), _)| (of, key.group) == (tier, group));
+        of_group.map(|(_, &(count, bytes))| count * bytes).sum()
+    }
+
+    /// Returns `true` if a tier has a block.
+    pub(crate) fn has(&self, tier: KvTier, key: BlockKey) -> bool {
+        self.blocks.get(&(tier, key)).is_some_and(|&(count, _)| count > 0)
     }
 
     /// Returns the units of a chain that would be hit.

@@ -1,9 +1,13 @@
 //! Random operations under the oracle, for every kind of group.
 
 use crate::mirror::Mirror;
-use crate::oracle::{ENTRY, Oracle};
+use crate::oracle::{ENTRY, Faults, MemoryStore, Oracle};
 use crate::stamps::Random;
-use orlop_kv::{AdmissionRequest, CheckpointPolicy, KvError, KvGeometry, KvPool, LayerGroup, Visibility};
+use orlop_context::Context;
+use orlop_kv::{
+    AdmissionRequest, CheckpointPolicy, KvError, KvGeometry, KvPool, KvTier, KvTiers, LayerGroup, Visibility,
+};
+use std::sync::atomic::Ordering::Relaxed;
 
 fn geometries() -> Vec<(&'static str, Vec<LayerGroup>)> {
     let full = |layers| LayerGroup::full("full", layers, ENTRY).with_block_tokens(4);
@@ -45,13 +49,22 @@ fn prompt(random: &mut Random) -> Vec<u32> {
         .collect()
 }
 
+/// Tokens that were hit and loaded, and evictions.
+#[derive(Debug, Default)]
+struct Played {
+    hits: u64,
+    evictions: u64,
+    loaded: u64,
+}
+
 fn play(
     name: &str,
     groups: Vec<LayerGroup>,
     large_pages: u32,
     seed: u64,
     policy: CheckpointPolicy,
-) -> (u64, u64) {
+    operations: u32,
+) -> Played {
     let geometry = KvGeometry::new(groups).unwrap();
     let mut mirror = Mirror::new(&geometry);
     let builder = KvPool::builder(geometry).large_pages(large_pages).match_unit(4).checkpoints(policy);
@@ -59,9 +72,16 @@ fn play(
     let mut oracle = Oracle::new(
         builder.visibility(visibility).events(true).steps_in_flight(2).scan_resistant(seed.is_multiple_of(3)),
     );
+    if seed % 5 < 2 {
+        let faults = Faults::default();
+        faults.one_in.store(if seed.is_multiple_of(5) { 9 } else { 0 }, Relaxed);
+        let store = MemoryStore::failing(faults.clone());
+        let tiers = KvTiers::new(&Context::new(), 2_000, oracle.transfer(faults)).with_store(Box::new(store));
+        oracle.pool.attach_tiers(tiers);
+    }
     let mut random = Random(seed);
     println!("{name}, seed {seed}, {large_pages} large pages, {policy:?}");
-    for _ in 0..400 {
+    for _ in 0..operations {
         let count = u32::try_from(oracle.running.len()).unwrap();
         let pick = if count == 0 { 0 } else { random.below(count) as usize };
         match random.below(20) {
@@ -110,7 +130,12 @@ fn play(
                     let _ = oracle.fork(pick, len + random.below(10));
                 }
             }
-            12 if count > 0 => oracle.finish(pick),
+            12 if count > 0 => {
+                let handle = &oracle.running[pick].handle;
+                let (_, settled) = oracle.pool.len(handle).unwrap();
+                let _ = oracle.pool.store(handle, settled);
+                oracle.finish(pick);
+            }
             13 if count > 0 => oracle.drop_sequence(pick),
             14 if count > 0 => {
                 oracle.end_load(pick, random.below(3) > 0);
@@ -120,12 +145,25 @@ fn play(
                 }
             }
             16..=17 if count > 0 => oracle.push_tokens(pick),
+            18 if count > 0 && oracle.pool.tier_stats().is_some() => {
+                let handle = &oracle.running[pick].handle;
+                let (_, settled) = oracle.pool.len(handle).unwrap();
+                let _ = oracle.pool.store(handle, settled - random.below(settled + 1).min(4));
+                oracle.check();
+            }
+            19 if random.below(8) == 0 => {
+                oracle.pool.discard_cache();
+                oracle.check();
+            }
             15 if count > 0 => oracle.pass_time(u64::from(random.below(20))),
             _ => {
                 oracle.close();
             }
         }
         mirror.apply(oracle.pool.take_events());
+        for group in 0..u32::try_from(oracle.pool.geometry().groups().len()).unwrap() {
+            assert_eq!(mirror.bytes(KvTier::Device, group), oracle.pool.cached_bytes(group as usize));
+        }
         let probe = prompt(&mut random);
         let request = AdmissionRequest::new(Oracle::fields(), &probe, 1);
         let limit = (probe.len() - 1) / oracle.pool.match_unit() as usize;
@@ -147,7 +185,8 @@ fn play(
     oracle.pool.discard_cache();
     let end = oracle.books();
     assert_eq!(end.free_bytes, end.total_bytes, "{name}: leaked");
-    (stats.hit_tokens, stats.evictions)
+    let loaded = oracle.pool.tier_stats().map_or(0, |tiers| tiers.hit_tokens);
+    Played { hits: stats.hit_tokens, evictions: stats.evictions, loaded }
 }
 
 #[test]
@@ -158,14 +197,34 @@ fn every_slot_has_what_its_sequence_wrote() {
         CheckpointPolicy::OFF,
     ];
     for (name, groups) in geometries() {
-        let (mut hits, mut evictions) = (0, 0);
+        let mut sum = Played::default();
         for seed in 0..12 {
             for (at, policy) in policies.into_iter().enumerate() {
                 let large_pages = [12, 30, 80][(seed % 3) as usize];
-                let played = play(name, groups.clone(), large_pages, seed * 3 + at as u64, policy);
-                (hits, evictions) = (hits + played.0, evictions + played.1);
+                let played = play(name, groups.clone(), large_pages, seed * 3 + at as u64, policy, 400);
+                sum.hits += played.hits;
+                sum.evictions += played.evictions;
+                sum.loaded += played.loaded;
             }
         }
-        assert!(hits > 0 && evictions > 0, "{name}: {hits} hits, {evictions} evictions: nothing was tried");
+        assert!(sum.hits > 0 && sum.evictions > 0 && sum.loaded > 0, "{name}: {sum:?}: nothing was tried");
+    }
+}
+
+/// The long version: 10 million operations, in about six hours of a debug build and one of a release build.
+#[test]
+#[ignore = "10 million operations: cargo test --release -p orlop-kv --test it -- --ignored ten_million"]
+fn ten_million_operations_leak_nothing() {
+    let geometries = geometries();
+    let policies =
+        [CheckpointPolicy { every: Some(8), ..CheckpointPolicy::default() }, CheckpointPolicy::OFF];
+    let rounds = u32::try_from(10_000_000 / 2_000 / geometries.len() / policies.len()).unwrap();
+    for round in 0..=rounds {
+        for (name, groups) in &geometries {
+            for policy in policies {
+                let large_pages = [12, 30, 80][(round % 3) as usize];
+                play(name, groups.clone(), large_pages, 1_000 + u64::from(round), policy, 2_000);
+            }
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! | what does fragmentation cost? | [`Fragmentation`], [`SegmentsInfo`] |
 //! | why did a request fail, and what is the least to release for it? | [`OutOfMemoryReport`] |
 //! | which mapped files and foreign memory are there beside the allocators'? | [`ExternalMemory`] |
+//! | what did the context, libraries and other processes take? | [`ForeignMemory`] |
 //! | what refused requests, and were they served in the end? | [`RefusalCount`] |
 //! | what are the sizes and lifetimes of a plain trace? | [`TraceInfo`] |
 //!
@@ -14,6 +15,7 @@
 
 mod external;
 mod failures;
+mod foreign_memory;
 mod fragmentation;
 mod least_cover;
 mod live_memory;
@@ -27,6 +29,7 @@ mod snapshot_info;
 mod trace_info;
 
 pub use self::external::ExternalMemory;
+pub use self::foreign_memory::ForeignMemory;
 pub use self::fragmentation::{Fragmentation, PoolUse, SegmentPool, SegmentsInfo};
 pub use self::live_memory::{BlockUsage, GroupUsage, LiveMemory, UsageRanking};
 pub(crate) use self::naming::SiteGroups;

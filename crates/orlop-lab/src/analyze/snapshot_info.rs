@@ -3,12 +3,14 @@
 
 use super::external::ExternalMemory;
 use super::failures;
+use super::foreign_memory::ForeignMemory;
 use super::fragmentation::{SegmentsInfo, peak_of_segments};
 use super::live_memory::{LiveMemory, events_after};
 use super::naming::{SiteGroups, SiteNaming};
 use super::out_of_memory::OutOfMemoryReport;
 use super::refusals::RefusalCount;
 use super::site_name::cleaned;
+use crate::category::MemoryCategories;
 use orlop_alloc::RefusalCause;
 use orlop_core::ByteSize;
 use orlop_trace::formats::DeviceLabel;
@@ -81,6 +83,11 @@ pub struct DeviceInfo {
     /// All refused requests by what refused them, those that were served in the end too. Empty if the source
     /// does not record what refused a request.
     pub refusals: Vec<RefusalCount>,
+    /// What the allocator could have had of its device; `None` if no request failed for lack of device
+    /// memory.
+    pub foreign: Option<ForeignMemory>,
+    /// What the live memory is: parameters, gradients, activations.
+    pub categories: MemoryCategories,
     /// Mapped files and other external memory, if the source records it. No other figure contains it.
     pub external: ExternalMemory,
     /// The number of events that match no segment; 0 if the source does not record segments.
@@ -200,7 +207,7 @@ impl DeviceInfo {
         let end = instant(work.steps.len(), history.events.len());
         let groups = failures::groups(history);
         let (analyzed, others) = groups.split_at(groups.len().min(MAX_FAILURES));
-        let out_of_memory = analyzed
+        let out_of_memory: Vec<OutOfMemoryReport> = analyzed
             .iter()
             .filter_map(|&group| OutOfMemoryReport::of(group, history, &work, &timeline, &mut names, naming))
             .collect();
@@ -219,8 +226,10 @@ impl DeviceInfo {
             peak,
             end,
             more_out_of_memory: usize::try_from(more_out_of_memory).unwrap_or(usize::MAX),
+            foreign: ForeignMemory::of(history.memory, &out_of_memory),
             out_of_memory,
             refusals: RefusalCount::of(history, &all.sites),
+            categories: MemoryCategories::of_work(&work, &all.sites),
             external: ExternalMemory::of(history),
             ignored_events: if history.has_segments() { timeline.ignored_events() } else { 0 },
         }

@@ -6,9 +6,10 @@ use super::columns::{ColumnPayload, Columns};
 use super::extents::{Extent, ExtentClass, Extents};
 use super::refusal_marks::{RefusalMark, refusal_marks};
 use super::stacks::Stacks;
+use crate::category::{self, Category};
 use orlop_core::StreamId;
 use orlop_trace::formats::numbered_device;
-use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent};
+use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, Workload};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -81,6 +82,7 @@ impl DevicePage {
         streams.number(StreamId::from_raw(0));
         let mut columns = Columns::default();
         events(&history.events, payload, &mut columns);
+        categories(history, all, lifetimes.len(), payload, &mut columns);
         blocks(&lifetimes, base, stacks, &mut streams, payload, &mut columns);
         regions(&extents.list, base, stacks, &mut streams, payload, &mut columns);
         let of = |action| instants(&history.events, action);
@@ -126,6 +128,20 @@ fn events(events: &[HistoryEvent], payload: &mut ColumnPayload, columns: &mut Co
     let start = events.iter().map(|event| event.time).min().unwrap_or(0);
     payload.deltas(columns, "time", events.iter().map(|event| event.time - start));
     payload.plain(columns, "action", events.iter().map(|event| u64::from(event.action.code())));
+}
+
+/// Writes the category of each block, by its index in the names. Blocks that are pending at the start come
+/// first.
+fn categories(
+    history: &DeviceHistory,
+    all: &History,
+    count: usize,
+    payload: &mut ColumnPayload,
+    columns: &mut Columns,
+) {
+    let (categories, _) = category::categories(&Workload::of(history), &all.sites);
+    let pending = std::iter::repeat_n(Category::Unknown, count.saturating_sub(categories.len()));
+    payload.plain(columns, "category", pending.chain(categories).map(|category| category as u64));
 }
 
 fn blocks(

@@ -5,6 +5,7 @@ use super::columns::ColumnPayload;
 use super::device_page::DevicePage;
 use super::stacks::{StackTable, Stacks};
 use super::{DeviceVerdict, ReportData, ReportRow};
+use crate::category::Category;
 use crate::html::PageTemplate;
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
@@ -26,11 +27,13 @@ const PAGE: PageTemplate = PageTemplate {
         include_str!("page/view.js"),
         include_str!("page/raster.js"),
         include_str!("page/refusals.js"),
+        include_str!("page/segments.js"),
         include_str!("page/timeline.js"),
         include_str!("page/pointer.js"),
         include_str!("page/regions.js"),
         include_str!("page/panels.js"),
         include_str!("page/bench.js"),
+        include_str!("page/drop.js"),
         include_str!("page/main.js"),
     ],
 };
@@ -46,6 +49,7 @@ struct Meta<'a> {
     verdicts: &'a [DeviceVerdict],
     what_if: &'a [ReportRow],
     kinds: [&'static str; MemoryKind::COUNT],
+    categories: [&'static str; Category::ALL.len()],
     devices: Vec<DevicePage>,
     stacks: StackTable<'a>,
 }
@@ -69,6 +73,7 @@ fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Writ
         warning_count: HistoryWarning::count(&history.warnings),
         verdicts: report.verdicts,
         what_if: report.what_if,
+        categories: Category::ALL.map(Category::name),
         kinds: MemoryKind::ALL.map(MemoryKind::name),
         devices,
         stacks: stacks.finish(&mut payload),

@@ -4,7 +4,7 @@
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
 use super::simulator::allocate_from;
-use orlop_core::torch::{TieRule, TorchConf};
+use orlop_core::torch::{TieRule, TorchConf, TorchReleases};
 use orlop_core::{Device, StreamId};
 use orlop_device::{
     DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, NullDevice, Policy,
@@ -48,17 +48,21 @@ impl Fidelity {
     /// depend on the rest of the device: the addresses of new segments, when a segment is released, and when
     /// a pending free completes.
     ///
-    /// The settings do not say which [`TieRule`] the recorded version of PyTorch had: the newest is tried
-    /// first, and then the other one if addresses differ.
+    /// The settings do not say which [`TieRule`] the recorded release of PyTorch had: those of all `releases`
+    /// are tried, the newest first, until one reproduces all addresses.
     #[must_use]
-    pub fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
-        let by = |ties| Self::by_rule(history, &conf.clone().with_ties(ties));
-        let newest = by(TieRule::OldestSegment);
-        if newest.same == newest.allocations {
-            return newest;
+    pub fn of(history: &DeviceHistory, conf: &TorchConf, releases: TorchReleases) -> Self {
+        let mut best: Option<Self> = None;
+        for &ties in releases.tie_rules() {
+            let fidelity = Self::by_rule(history, &conf.clone().with_ties(ties));
+            if best.is_none_or(|best| fidelity.same > best.same) {
+                best = Some(fidelity);
+            }
+            if fidelity.same == fidelity.allocations {
+                break;
+            }
         }
-        let older = by(TieRule::LowestAddress);
-        if older.same > newest.same { older } else { newest }
+        best.unwrap_or_default()
     }
 
     fn by_rule(history: &DeviceHistory, conf: &TorchConf) -> Self {
@@ -269,7 +273,7 @@ mod tests {
             .collect();
         let history = DeviceHistory::from_events(events);
         assert!(Fidelity::applies_to(&history));
-        Fidelity::of(&history, &conf.parse().unwrap())
+        Fidelity::of(&history, &conf.parse().unwrap(), TorchReleases::ALL)
     }
 
     /// All pages are unmapped, and the ranges swap: small blocks use the range of large ones.

@@ -21,7 +21,7 @@ mod remedy;
 #[cfg(test)]
 mod tests;
 
-use crate::analyze::{DeviceInfo, OutOfMemoryReport};
+use crate::analyze::{DeviceInfo, OutOfMemoryReport, SegmentPool};
 use crate::what_if::WhatIfReport;
 use orlop_trace::formats::numbered_device;
 use serde::Serialize;
@@ -86,6 +86,16 @@ fn failure(info: &DeviceInfo) -> Option<&OutOfMemoryReport> {
 /// Returns the bytes that have to go before any allocator could serve the failed request in `memory` bytes.
 /// `None` if an allocator without fragmentation could.
 fn bytes_too_many(failed: &OutOfMemoryReport, memory: Option<u64>) -> Option<u64> {
-    let needed = failed.live.bytes.saturating_add(failed.requested);
+    let used = failed.live.bytes.saturating_add(private_bytes(failed));
+    let needed = used.saturating_add(failed.requested);
     needed.checked_sub(memory?).filter(|&bytes| bytes > 0)
+}
+
+/// Returns the bytes that private pools hold without need: no other request can have them.
+fn private_bytes(failed: &OutOfMemoryReport) -> u64 {
+    let pools = failed.segments.iter().flat_map(|segments| &segments.pools);
+    let private = pools.filter(|pool| pool.pool == SegmentPool::Private);
+    private.fold(0, |sum: u64, pool| {
+        sum.saturating_add(pool.bytes.reserved.saturating_sub(pool.bytes.requested))
+    })
 }

@@ -1,10 +1,9 @@
 //! Which setting helps, with its gain and its price.
 
-use super::{bytes_too_many, failure};
+use super::{bytes_too_many, failure, private_bytes};
 use crate::analyze::{DeviceInfo, OutOfMemoryReport};
 use crate::what_if::{Advice, AdviceReason, UnreliableReplay, WhatIfReport};
 use orlop_core::ByteSize;
-use orlop_core::torch::TorchVersion;
 
 /// The setting against fragmentation.
 const EXPANDABLE: &str = "expandable_segments:True";
@@ -48,9 +47,13 @@ fn price(advice: &Advice, sweep: &WhatIfReport) -> String {
         1 => "; once all cached memory is released for it".to_owned(),
         retries => format!("; {retries} times all cached memory is released for it"),
     };
-    if advice.since > TorchVersion::OLDEST {
+    let recorded = sweep.releases;
+    if recorded.can_be_before(advice.since) {
         price += &format!("; needs PyTorch {}", advice.since);
-        price += &match sweep.advice_before(advice.since) {
+        if !recorded.can_be_since(advice.since) {
+            price += &format!(" (recorded: {recorded})");
+        }
+        price += &match sweep.advice_for(recorded.since) {
             Some(older) => format!(", before that {}", older.conf),
             None => ", before that nothing is better".to_owned(),
         };
@@ -81,9 +84,10 @@ fn nothing_runs(info: &DeviceInfo, sweep: &WhatIfReport) -> String {
     if let Some(failed) = failure(info)
         && let Some(bytes) = bytes_too_many(failed, sweep.memory.or(failed.memory()))
     {
-        return format!("No allocator could have served it: at least {} must go.", ByteSize(bytes));
+        let example = least_release(failed).map_or_else(String::new, |release| format!(", {release}"));
+        return format!("No allocator could have served it: at least {} must go{example}.", ByteSize(bytes));
     }
-    let beyond = sweep.memory.and_then(|memory| sweep.peak_live.checked_sub(memory));
+    let beyond = sweep.memory.and_then(|memory| sweep.needed.checked_sub(memory));
     if let Some(bytes) = beyond.filter(|&bytes| bytes > 0) {
         return format!("No allocator could run it there: at least {} must go.", ByteSize(bytes));
     }
@@ -96,4 +100,19 @@ fn nothing_runs(info: &DeviceInfo, sweep: &WhatIfReport) -> String {
         ),
         None => "No setting helps: none of the allocators tried runs in this memory.".to_owned(),
     }
+}
+
+/// Describes what to release for a failed request: the free memory of private pools, or the least live
+/// memory.
+fn least_release(failed: &OutOfMemoryReport) -> Option<String> {
+    let unusable = private_bytes(failed);
+    if unusable > 0 && failed.releases.is_empty() {
+        return Some(format!(
+            "for example of the {} that private pools (CUDA graphs) hold free",
+            ByteSize(unusable)
+        ));
+    }
+    let release = failed.releases.first()?;
+    let site = release.by_site.top.first()?;
+    Some(format!("for example {} by {}", ByteSize(site.bytes), site.name))
 }

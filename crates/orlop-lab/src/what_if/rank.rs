@@ -18,7 +18,7 @@ const SIGNIFICANT: u128 = 100;
 pub(super) struct SettingCost {
     failed: bool,
     reserved: u64,
-    /// The memory that it needs to run without a retry, if that was searched.
+    /// The memory that it needs to run without a retry, if that was searched; the maximum if there is none.
     without_retry: Option<u64>,
     retries: u64,
 }
@@ -37,7 +37,7 @@ impl SettingCost {
         Self {
             failed: row.outcome.out_of_memory.is_some(),
             reserved: row.outcome.peak_reserved,
-            without_retry: row.smallest.map(|smallest| smallest.without_retry.unwrap_or(u64::MAX)),
+            without_retry: row.without_retry,
             retries: row.outcome.retries,
         }
     }
@@ -94,11 +94,14 @@ pub(super) fn sort(rows: Vec<WhatIfRow>) -> Vec<WhatIfRow> {
 /// Returns the index of the best row.
 fn best(rows: &[(SettingCost, WhatIfRow)]) -> Option<usize> {
     let mut left: Vec<usize> = (0..rows.len()).collect();
-    let figures: [fn(&SettingCost) -> u64; 3] =
-        [|cost| cost.failed.into(), |cost| cost.reserved, |cost| cost.without_retry.unwrap_or(0)];
+    let figures: [fn(&SettingCost) -> Option<u64>; 3] =
+        [|cost| Some(cost.failed.into()), |cost| Some(cost.reserved), |cost| cost.without_retry];
     for figure in figures {
-        let min = left.iter().map(|&index| figure(&rows[index].0)).min()?;
-        left.retain(|&index| is_same(figure(&rows[index].0), min));
+        // A figure that was not searched for all of them does not decide.
+        let known: Option<Vec<u64>> = left.iter().map(|&index| figure(&rows[index].0)).collect();
+        if let Some(min) = known.and_then(|known| known.into_iter().min()) {
+            left.retain(|&index| figure(&rows[index].0).is_some_and(|figure| is_same(figure, min)));
+        }
     }
     let min = left.iter().map(|&index| rows[index].0.retries).min()?;
     left.retain(|&index| rows[index].0.retries == min);
@@ -128,6 +131,7 @@ mod tests {
         WhatIfRow {
             outcome,
             saves: None,
+            without_retry,
             smallest: Some(SmallestMemory { runs: runs * MIB, retries, fails, without_retry, tried: 1 }),
             is_baseline: conf.is_empty(),
             settings: rules.settings(),
@@ -185,9 +189,7 @@ mod tests {
             row("", 1005, 900, 0),
             row("max_split_size_mb:20", 1012, 900, 0),
         ];
-        if let Some(smallest) = rows[2].smallest.as_mut() {
-            smallest.without_retry = Some(900 * MIB);
-        }
+        rows[2].without_retry = Some(900 * MIB);
         let history = DeviceHistory::default();
         let mut report = super::super::WhatIf::new(&Workload::of(&history)).rules(Vec::new()).run();
         report.rows = sort(rows);
@@ -212,9 +214,7 @@ mod tests {
             |row: &WhatIfRow, over: &WhatIfRow| SettingCost::of(row).advantage(&SettingCost::of(over));
         assert_eq!((advantage(&base, &failed), advantage(&failed, &base)), (Some(Advantage::Runs), None));
         assert_eq!(advantage(&row("", 900, 10, 0), &base), Some(Advantage::ReservesLess));
-        if let Some(smallest) = late.smallest.as_mut() {
-            smallest.without_retry = None;
-        }
+        late.without_retry = Some(u64::MAX);
         assert_eq!((advantage(&base, &late), advantage(&late, &base)), (Some(Advantage::NeedsLess), None));
         let mut retries = base.clone();
         retries.outcome.retries = 1;

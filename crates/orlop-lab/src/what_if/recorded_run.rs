@@ -3,7 +3,7 @@
 use super::rank::is_same;
 use crate::analyze::peak_reserved;
 use crate::simulate::{Fidelity, MemoryLimit, RunConditions, SimulationOutcome};
-use orlop_core::torch::TieRule;
+use orlop_core::torch::{TieRule, TorchReleases};
 use orlop_trace::history::{DeviceHistory, EventAction, History};
 
 /// The facts of a recording with which a replay is compared.
@@ -11,6 +11,7 @@ use orlop_trace::history::{DeviceHistory, EventAction, History};
 pub(super) struct RecordedRun<'a> {
     history: &'a DeviceHistory,
     pub(super) conditions: RunConditions,
+    pub(super) releases: TorchReleases,
     pub(super) fidelity: Option<Fidelity>,
     pub(super) peak_reserved: Option<u64>,
     /// Whether there were allocations in the recording.
@@ -59,7 +60,7 @@ pub fn check_recording(history: &History) -> Option<UnreliableReplay> {
     let (conf, _) = history.torch_conf();
     let of_pytorch = history.settings.is_some();
     let mut snapshots = history.devices.iter().filter(|device| of_pytorch && Fidelity::applies_to(device));
-    snapshots.find_map(|device| no_address(Fidelity::of(device, &conf)))
+    snapshots.find_map(|device| no_address(Fidelity::of(device, &conf, history.releases)))
 }
 
 fn has_history(history: &DeviceHistory) -> bool {
@@ -71,21 +72,23 @@ fn no_address(fidelity: Fidelity) -> Option<UnreliableReplay> {
     (allocations > 0 && same == 0).then_some(UnreliableReplay::NoAddress { allocations })
 }
 
-fn ties(fidelity: Option<Fidelity>) -> TieRule {
-    fidelity.map(|fidelity| fidelity.ties).unwrap_or_default()
+fn ties(fidelity: Option<Fidelity>, releases: TorchReleases) -> TieRule {
+    fidelity
+        .map_or_else(|| releases.tie_rules().first().copied().unwrap_or_default(), |fidelity| fidelity.ties)
 }
 
 impl<'a> RecordedRun<'a> {
     pub(super) fn of(all: &History, history: &'a DeviceHistory) -> Self {
         let (conf, _) = all.torch_conf();
         let failed = history.events.iter().position(|event| event.action == EventAction::OutOfMemory);
-        let fidelity = Fidelity::applies_to(history).then(|| Fidelity::of(history, &conf));
-        let mut conditions = RunConditions::of(history, &conf.with_ties(ties(fidelity)));
+        let fidelity = Fidelity::applies_to(history).then(|| Fidelity::of(history, &conf, all.releases));
+        let mut conditions = RunConditions::of(history, &conf.with_ties(ties(fidelity, all.releases)));
         let device = |bytes| MemoryLimit { bytes, below: None, of_process: false };
         conditions.limit = conditions.limit.or(history.memory.map(device));
         Self {
             history,
             conditions,
+            releases: all.releases,
             fidelity,
             peak_reserved: peak_reserved(history, history.events.len()),
             has_history: has_history(history),
@@ -95,7 +98,7 @@ impl<'a> RecordedRun<'a> {
 
     /// Returns the rule of the recorded version of PyTorch.
     pub(super) fn ties(&self) -> TieRule {
-        ties(self.fidelity)
+        ties(self.fidelity, self.releases)
     }
 
     /// Checks whether this replay, with the recorded settings and under the conditions of the run, reproduces

@@ -40,37 +40,16 @@ impl SmallestMemory {
         rules: &AllocatorRules,
         plenty: &SimulationOutcome,
     ) -> Option<Self> {
-        let mut tried = 0;
-        let mut retries_in = |memory: u64| {
-            tried += 1;
-            simulation.retries_in(rules, memory)
-        };
-        let min = steps(plenty.peak_live).max(STEP);
-        let enough = steps(plenty.peak_reserved).max(min);
-        let fine = STEP.max(plenty.peak_live / SEARCH_FRACTION);
-        let mut good = enough;
-        // In exactly the peak of the replay nothing changes, except limits that are fractions of the memory.
-        let mut retries = match retries_in(good) {
-            Some(retries) => retries,
-            None => {
-                good += steps(good / 8);
-                retries_in(good)?
-            }
-        };
-        let mut without_retry = (retries == 0).then_some(good);
-        if without_retry.is_none() {
-            // A limit of the process counts a request as a whole, even if a part of it is reserved already.
-            let double = good.saturating_mul(2);
-            if retries_in(double) == Some(0) {
-                without_retry = Some(bisect(good, double, fine, |bytes| retries_in(bytes) == Some(0)).1);
-            }
-        }
+        let mut search = MemorySearch::new(simulation, rules, plenty);
+        let (mut good, mut retries) = search.enough(plenty.peak_reserved)?;
+        let mut without_retry = search.without_retry(good, retries);
+        let (min, fine) = (search.min, search.fine);
         let mut fails = None;
-        if let Some(retries_in_min) = retries_in(min) {
+        if let Some(retries_in_min) = search.retries_in(min) {
             (good, retries) = (min, retries_in_min);
         } else {
             let (bad, smallest) = bisect(min, good, fine, |bytes| {
-                let found = retries_in(bytes);
+                let found = search.retries_in(bytes);
                 retries = found.unwrap_or(retries);
                 found.is_some()
             });
@@ -79,9 +58,69 @@ impl SmallestMemory {
         if retries == 0 {
             without_retry = Some(good);
         } else if let Some(bytes) = without_retry.filter(|_| !rules.keeps_cache()) {
-            without_retry = Some(bisect(good, bytes, fine, |bytes| retries_in(bytes) == Some(0)).1);
+            without_retry = Some(bisect(good, bytes, fine, |bytes| search.retries_in(bytes) == Some(0)).1);
         }
-        Some(Self { runs: good, retries, fails, without_retry, tried })
+        Some(Self { runs: good, retries, fails, without_retry, tried: search.tried })
+    }
+
+    /// Finds [`without_retry`](Self::without_retry) alone. An allocator that keeps its cache needs its peak
+    /// of reserved bytes; of others the smallest memory bounds the search.
+    pub(super) fn search_without_retry(
+        simulation: &Simulation<'_>,
+        rules: &AllocatorRules,
+        plenty: &SimulationOutcome,
+    ) -> Option<u64> {
+        if !rules.keeps_cache() {
+            return Self::search(simulation, rules, plenty)?.without_retry;
+        }
+        let mut search = MemorySearch::new(simulation, rules, plenty);
+        let (enough, retries) = search.enough(plenty.peak_reserved)?;
+        search.without_retry(enough, retries)
+    }
+}
+
+/// A search over sizes of memory.
+struct MemorySearch<'a> {
+    simulation: &'a Simulation<'a>,
+    rules: &'a AllocatorRules,
+    /// The smallest size that can work.
+    min: u64,
+    /// The granularity of the search.
+    fine: u64,
+    tried: u32,
+}
+
+impl<'a> MemorySearch<'a> {
+    fn new(simulation: &'a Simulation<'a>, rules: &'a AllocatorRules, plenty: &SimulationOutcome) -> Self {
+        let fine = STEP.max(plenty.peak_live / SEARCH_FRACTION);
+        Self { simulation, rules, min: steps(plenty.peak_live).max(STEP), fine, tried: 0 }
+    }
+
+    fn retries_in(&mut self, memory: u64) -> Option<u64> {
+        self.tried += 1;
+        self.simulation.retries_in(self.rules, memory)
+    }
+
+    /// Returns a size that works, with the retries there.
+    fn enough(&mut self, peak_reserved: u64) -> Option<(u64, u64)> {
+        let enough = steps(peak_reserved).max(self.min);
+        // In exactly the peak of the replay nothing changes, except limits that are fractions of the memory.
+        if let Some(retries) = self.retries_in(enough) {
+            return Some((enough, retries));
+        }
+        let more = enough + steps(enough / 8);
+        self.retries_in(more).map(|retries| (more, retries))
+    }
+
+    /// Returns a size that works without a retry, from one that works with `retries` retries.
+    fn without_retry(&mut self, good: u64, retries: u64) -> Option<u64> {
+        if retries == 0 {
+            return Some(good);
+        }
+        // A limit of the process counts a request as a whole, even if a part of it is reserved already.
+        let (double, fine) = (good.saturating_mul(2), self.fine);
+        let fits = self.retries_in(double) == Some(0);
+        fits.then(|| bisect(good, double, fine, |bytes| self.retries_in(bytes) == Some(0)).1)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The sweep: a recording with all settings, side by side.
 
-use super::advice::{Advice, AdviceReason};
+use super::advice::{Advice, AdviceReason, as_text};
 use super::perfect::PerfectPlan;
 use super::rank::{self, Advantage, SettingCost};
 use super::recorded_run::RecordedRun;
@@ -10,8 +10,8 @@ use crate::simulate::{
     AllocatorRules, Fidelity, MemoryCapacity, MemoryLimit, RunConditions, Simulation, SimulationOutcome,
     UNLIMITED,
 };
-use orlop_core::torch::{TorchConf, TorchVersion};
-use orlop_trace::history::{DeviceHistory, History, Workload};
+use orlop_core::torch::{TorchConf, TorchReleases, TorchVersion};
+use orlop_trace::history::{DeviceHistory, History, WorkStep, Workload};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -43,8 +43,11 @@ pub struct WhatIf<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WhatIfReport {
-    /// The peak of live bytes, as requested: a lower bound for any allocator.
+    /// The peak of live bytes, as requested.
     pub peak_live: u64,
+    /// The same with the requests that failed in the recording, which replays make, too: a lower bound for
+    /// any allocator.
+    pub needed: u64,
     /// The memory of the device, or the limit of the process; `None` if unlimited.
     pub memory: Option<u64>,
     /// The smallest plan of an allocator that knows the future.
@@ -53,6 +56,9 @@ pub struct WhatIfReport {
     pub baseline: String,
     /// Whether these are the recorded settings; otherwise they are PyTorch's defaults.
     pub baseline_is_recorded: bool,
+    /// The releases of PyTorch that the recording can be of.
+    #[serde(serialize_with = "as_text")]
+    pub releases: TorchReleases,
     /// The fidelity of replays by PyTorch's rules, if it can be determined.
     pub fidelity: Option<Fidelity>,
     /// The conditions of the recorded run, which also apply to the replays.
@@ -84,6 +90,10 @@ pub struct WhatIfRow {
     pub saves: Option<i64>,
     /// The smallest memory in which it runs, if that was requested and exists.
     pub smallest: Option<SmallestMemory>,
+    /// The memory in which it runs without a retry, by which settings with the same peak are ranked; the
+    /// maximum if there is none. `None` if no other row has this peak, and none was requested.
+    #[serde(skip)]
+    pub(super) without_retry: Option<u64>,
     /// Whether these are the settings of the baseline.
     pub is_baseline: bool,
     /// The number of settings that differ from PyTorch's defaults.
@@ -189,11 +199,10 @@ impl<'a> WhatIf<'a> {
         if !rules.contains(&self.baseline) {
             rules.insert(0, self.baseline.clone());
         }
-        let (rows, perfect) = rayon::join(
-            || rules.par_iter().map(|rules| self.row(rules, limit)).collect::<Vec<_>>(),
+        let (mut rows, perfect) = rayon::join(
+            || self.rows(&rules, limit),
             || if self.plan { PerfectPlan::of(self.work) } else { None },
         );
-        let mut rows: Vec<WhatIfRow> = rows;
         let baseline = rows.iter().find(|row| row.is_baseline).and_then(peak_reserved);
         for row in &mut rows {
             let peaks = baseline.zip(peak_reserved(row));
@@ -202,10 +211,12 @@ impl<'a> WhatIf<'a> {
         }
         let mut report = WhatIfReport {
             peak_live: self.work.peak().0,
+            needed: needed(self.work),
             memory: limit.map(|limit| limit.bytes),
             perfect,
             baseline: self.baseline.to_string(),
             baseline_is_recorded: self.baseline_is_recorded,
+            releases: self.run.as_ref().map(|run| run.releases).unwrap_or_default(),
             fidelity: self.run.as_ref().and_then(|run| run.fidelity),
             conditions: self.run.as_ref().map(|run| run.conditions.clone()).unwrap_or_default(),
             recorded_peak_reserved: self.run.as_ref().and_then(|run| run.peak_reserved),
@@ -271,23 +282,39 @@ impl<'a> WhatIf<'a> {
         };
     }
 
+    /// Replays with all settings.
+    fn rows(&self, rules: &[AllocatorRules], limit: Option<MemoryLimit>) -> Vec<WhatIfRow> {
+        let mut rows: Vec<WhatIfRow> = rules.par_iter().map(|rules| self.row(rules, limit)).collect();
+        if self.smallest {
+            return rows;
+        }
+        // Settings with the least peak differ in the memory that they need without a retry: the advice then
+        // is that of a search for all rows.
+        let runs = |row: &WhatIfRow| row.outcome.out_of_memory.is_none();
+        let of_torch = rows.iter().filter(|row| runs(row) && row.outcome.conf.is_some());
+        let Some(least) = of_torch.map(|row| row.outcome.peak_reserved).min() else { return rows };
+        let tied = |row: &WhatIfRow| runs(row) && rank::is_same(row.outcome.peak_reserved, least);
+        rows.par_iter_mut().zip(rules).filter(|(row, _)| tied(row)).for_each(|(row, rules)| {
+            let (plenty, enough) = self.plenty(rules, limit, &row.outcome);
+            let found = SmallestMemory::search_without_retry(&plenty, rules, &enough);
+            row.without_retry = Some(found.unwrap_or(u64::MAX));
+        });
+        rows
+    }
+
     fn row(&self, rules: &AllocatorRules, limit: Option<MemoryLimit>) -> WhatIfRow {
-        let simulation = Simulation::new(self.work);
-        let simulation = self.run.as_ref().map_or(simulation, |run| simulation.under(&run.conditions));
-        let in_bytes = |bytes: u64| {
-            let of_process = limit.is_some_and(|limit| limit.of_process);
-            simulation.with_capacity(MemoryCapacity { bytes, of_process })
-        };
-        let plenty = in_bytes(UNLIMITED);
-        let outcome = limit.map_or(plenty, |limit| in_bytes(limit.bytes.min(UNLIMITED))).run(rules);
+        let bytes = limit.map_or(UNLIMITED, |limit| limit.bytes.min(UNLIMITED));
+        let outcome = self.simulation(bytes, limit).run(rules);
         let smallest = self.smallest.then(|| {
-            // The reserved bytes of an unlimited run are enough; a run that fails there fails in any memory.
-            let enough = if limit.is_none() { outcome.clone() } else { plenty.run(rules) };
+            let (plenty, enough) = self.plenty(rules, limit, &outcome);
+            // A run that fails with plenty of memory fails with less.
             enough.out_of_memory.is_none().then(|| SmallestMemory::search(&plenty, rules, &enough)).flatten()
         });
         WhatIfRow {
             outcome,
             saves: None,
+            without_retry: smallest
+                .map(|smallest| smallest.and_then(|smallest| smallest.without_retry).unwrap_or(u64::MAX)),
             smallest: smallest.flatten(),
             is_baseline: *rules == self.baseline,
             settings: rules.settings(),
@@ -295,6 +322,35 @@ impl<'a> WhatIf<'a> {
             needs_device: self.memory.is_none() && rules.memory_fraction() != self.baseline.memory_fraction(),
         }
     }
+
+    /// Creates a simulation in `bytes` bytes, under the conditions of the recorded run.
+    fn simulation(&self, bytes: u64, limit: Option<MemoryLimit>) -> Simulation<'_> {
+        let simulation = Simulation::new(self.work);
+        let simulation = self.run.as_ref().map_or(simulation, |run| simulation.under(&run.conditions));
+        let of_process = limit.is_some_and(|limit| limit.of_process);
+        simulation.with_capacity(MemoryCapacity { bytes, of_process })
+    }
+
+    /// Creates a simulation with plenty of memory, and its outcome: `outcome` itself if nothing limited it.
+    fn plenty(
+        &self,
+        rules: &AllocatorRules,
+        limit: Option<MemoryLimit>,
+        outcome: &SimulationOutcome,
+    ) -> (Simulation<'_>, SimulationOutcome) {
+        let plenty = self.simulation(UNLIMITED, limit);
+        let enough = if limit.is_none() { outcome.clone() } else { plenty.run(rules) };
+        (plenty, enough)
+    }
+}
+
+/// Returns the peak of live bytes with requests that failed.
+fn needed(work: &Workload) -> u64 {
+    let failed = work.steps.iter().enumerate().filter_map(|(step, action)| match *action {
+        WorkStep::Failed(bytes, _) => Some(work.live_before(step).saturating_add(bytes)),
+        _ => None,
+    });
+    failed.fold(work.peak().0, u64::max)
 }
 
 /// Returns the peak of reserved bytes of a replay that does not run out of memory.
@@ -314,11 +370,11 @@ impl WhatIfReport {
         better.filter_map(move |row| Some((row, SettingCost::of(row).advantage(&baseline?)?)))
     }
 
-    /// Returns the best settings of PyTorch that are better than the baseline, and that releases before
-    /// `version` have, too; `None` without [advice](Self::advice).
+    /// Returns the best settings of PyTorch that are better than the baseline and that the release `version`
+    /// has; `None` without [advice](Self::advice).
     #[must_use]
-    pub fn advice_before(&self, version: TorchVersion) -> Option<Advice> {
-        let found = self.better_rows().find(|(row, _)| row.since < version);
+    pub fn advice_for(&self, version: TorchVersion) -> Option<Advice> {
+        let found = self.better_rows().find(|(row, _)| row.since <= version);
         self.advice.as_ref().and(found).and_then(|(row, _)| Advice::of(row))
     }
 

@@ -220,3 +220,16 @@ fn a_call_before_a_request_that_raises_the_peak_looks_like_a_limit() {
     device.events[4].site = Sites::default().stack(&[1]);
     assert_eq!(limit(&device), None, "the call sites differ");
 }
+
+/// A sweep without a search for the smallest memory gives the same advice as one with it.
+#[test]
+fn the_quick_sweep_agrees_with_the_full_one() {
+    let recordings = recordings();
+    for name in ["llama-decode.limit1", "resnet-train.gc1", "streams.roundup4", "gpt2-train.limit1"] {
+        let history = &recordings[name];
+        let (device, work) = (device(history), Workload::of(device(history)));
+        let sweep = WhatIf::recorded(&work, history, device).rules(settings(true));
+        let (quick, full) = (sweep.run(), sweep.clone().smallest(true).run());
+        assert_eq!((&quick.advice, quick.reason), (&full.advice, full.reason), "{name}");
+    }
+}

@@ -4,15 +4,19 @@ mod advice;
 mod analyses;
 #[cfg(unix)] // The browser is driven over inherited descriptors.
 mod browser;
+mod categories;
 mod comparisons;
 mod conditions;
 mod devices;
 mod external;
+mod fit;
 #[path = "../../../orlop-trace/tests/it/histories.rs"]
 #[expect(dead_code, reason = "orlop-trace's own tests use the rest")]
 mod histories;
 #[path = "../../../orlop-trace/tests/it/mock_allocator.rs"]
 mod mock_allocator;
+#[cfg(unix)]
+mod narrow_page;
 #[cfg(unix)]
 mod page_verdict;
 mod pages;

@@ -2,6 +2,7 @@
 
 use crate::histories;
 use orlop_core::StreamId;
+use orlop_core::torch::TorchReleases;
 use orlop_lab::simulate::{
     AllocatorRules, Fidelity, MAX_STREAMS, Simulation, SimulationOutcome, StreamedReplay,
 };
@@ -38,7 +39,7 @@ fn torch(conf: &str) -> AllocatorRules {
 #[test]
 fn from_the_recorded_state_every_recorded_address_is_reproduced() {
     for (name, allocations) in RUNS {
-        let fidelity = Fidelity::of(&device(name), &"".parse().unwrap());
+        let fidelity = Fidelity::of(&device(name), &"".parse().unwrap(), TorchReleases::ALL);
         assert_eq!((fidelity.allocations, fidelity.same), (allocations, allocations), "{name}");
         assert_eq!(fidelity.first_difference, None);
     }
@@ -47,7 +48,7 @@ fn from_the_recorded_state_every_recorded_address_is_reproduced() {
 #[test]
 fn other_settings_lead_to_other_addresses() {
     let conf = "roundup_power2_divisions:2".parse().unwrap();
-    let fidelity = Fidelity::of(&device(RUNS[0].0), &conf);
+    let fidelity = Fidelity::of(&device(RUNS[0].0), &conf, TorchReleases::ALL);
     assert!(fidelity.same < fidelity.allocations);
 }
 
@@ -236,11 +237,15 @@ fn a_completion_without_a_request_frees_its_block_and_is_counted() {
         HistoryEvent::new(FreeCompleted, REGION, 512),
         HistoryEvent::new(Allocate, REGION, 512),
     ];
-    let fidelity = Fidelity::of(&device, &"".parse().unwrap());
+    let fidelity = Fidelity::of(&device, &"".parse().unwrap(), TorchReleases::ALL);
     assert_eq!((fidelity.allocations, fidelity.same, fidelity.first_difference), (3, 3, None));
     assert_eq!(fidelity.unrequested, 1);
     for (name, _) in RUNS {
-        assert_eq!(Fidelity::of(&self::device(name), &"".parse().unwrap()).unrequested, 0, "{name}");
+        assert_eq!(
+            Fidelity::of(&self::device(name), &"".parse().unwrap(), TorchReleases::ALL).unrequested,
+            0,
+            "{name}"
+        );
     }
 }
 
@@ -259,7 +264,7 @@ fn a_stream_in_each_event_costs_no_more_than_the_event() {
         let outcome = Simulation::new(&work).run(&rules);
         assert_eq!((outcome.operations, outcome.folded), (50_000, 50_000 - 1 - MAX_STREAMS as u64));
     }
-    assert_eq!(Fidelity::of(&device, &"".parse().unwrap()).allocations, 50_000);
+    assert_eq!(Fidelity::of(&device, &"".parse().unwrap(), TorchReleases::ALL).allocations, 50_000);
 }
 
 proptest! {
@@ -300,7 +305,7 @@ proptest! {
         }
         let (conf, _) = history.torch_conf();
         for device in &history.devices {
-            let fidelity = Fidelity::of(device, &conf);
+            let fidelity = Fidelity::of(device, &conf, TorchReleases::ALL);
             prop_assert!(fidelity.same <= fidelity.allocations);
             let work = Workload::of(device);
             let sweep = WhatIf::recorded(&work, &history, device).memory(memory).smallest(true).plan(true);

@@ -31,8 +31,6 @@ struct PhysicalMemory {
 #[derive(Debug)]
 struct MockReservation {
     bytes: usize,
-    /// The size of its pages, once there are some.
-    page: Option<usize>,
     /// Whether its release failed.
     is_leaked: bool,
 }
@@ -128,7 +126,7 @@ impl MockMemory {
 
     pub(super) fn reserve(&mut self, bytes: usize) -> Option<usize> {
         let address = if bytes <= MAX_RANGE { self.addresses(bytes)? } else { return None };
-        self.ranges.insert(address, MockReservation { bytes, page: None, is_leaked: false });
+        self.ranges.insert(address, MockReservation { bytes, is_leaked: false });
         Some(address)
     }
 
@@ -155,12 +153,12 @@ impl MockMemory {
         let range = self.ranges.range_mut(..=address).next_back();
         let has = |range: &MockReservation, start| !range.is_leaked && address - start + bytes <= range.bytes;
         let range = range.filter(|(start, range)| has(range, **start));
-        let Some((&start, range)) = range else { return Err(DeviceFault::NotHeld { call, address, bytes }) };
+        let Some((&start, _)) = range else { return Err(DeviceFault::NotHeld { call, address, bytes }) };
         let is_whole = bytes > 0
             && page.is_multiple_of(GRANULARITY)
-            && (address - start).is_multiple_of(page)
+            && (address - start).is_multiple_of(GRANULARITY)
             && bytes.is_multiple_of(page);
-        if !is_whole || *range.page.get_or_insert(page) != page {
+        if !is_whole {
             return Err(DeviceFault::NotWholePages { call, address, bytes, page });
         }
         match self.pages.range(address..address + bytes).next() {
@@ -181,18 +179,19 @@ impl MockMemory {
         Ok(has_memory)
     }
 
+    /// Takes a page out that has at most `left` bytes: a multiple of `page`.
     fn take_page(
         &mut self,
         call: &'static str,
         address: usize,
-        page: usize,
+        (left, page): (usize, usize),
     ) -> Result<PhysicalMemory, DeviceFault> {
         let memory = self.pages.remove(&address).ok_or(DeviceFault::NotMapped { call, address })?;
         if memory.is_leaked {
             return Err(DeviceFault::NotMapped { call, address });
         }
         let bytes = memory.bytes;
-        if bytes == page {
+        if bytes.is_multiple_of(page) && bytes <= left {
             Ok(memory)
         } else {
             Err(DeviceFault::NotWholePages { call, address, bytes, page })
@@ -206,10 +205,12 @@ impl MockMemory {
         page: usize,
         timeline: &Timeline,
     ) -> Result<(), DeviceFault> {
-        for at in (address..address + bytes).step_by(page) {
-            let memory = self.take_page("unmap", at, page)?;
-            self.used -= page as u64;
+        let mut at = address;
+        while at < address + bytes {
+            let memory = self.take_page("unmap", at, (address + bytes - at, page))?;
+            self.used -= memory.bytes as u64;
             memory.is_quiet("unmap", at, timeline)?;
+            at += memory.bytes;
         }
         Ok(())
     }
@@ -224,14 +225,17 @@ impl MockMemory {
         mut loses: impl FnMut() -> bool,
     ) -> Result<(), DeviceFault> {
         self.check_hole("remap", to, bytes, page)?;
-        for offset in (0..bytes).step_by(page) {
-            let mut memory = self.take_page("remap", from + offset, page)?;
+        let mut offset = 0;
+        while offset < bytes {
+            let mut memory = self.take_page("remap", from + offset, (bytes - offset, page))?;
             if memory.is_lost {
                 return Err(DeviceFault::NotMapped { call: "remap", address: from + offset });
             }
             memory.is_quiet("remap", from + offset, timeline)?;
             memory.is_lost = fails && loses();
-            self.pages.insert(if fails { from + offset } else { to + offset }, memory);
+            let at = if fails { from + offset } else { to + offset };
+            offset += memory.bytes;
+            self.pages.insert(at, memory);
         }
         Ok(())
     }

@@ -4,10 +4,10 @@
 //! reader to [`History::parse`].
 
 use super::text::Trace;
-use super::{binary, chrome, csv, rmm, snapshot};
-use crate::files::read_file;
+use super::{binary, chrome, csv, pprof, rmm, snapshot};
 use crate::history::History;
 use crate::input::{Input, peek};
+use crate::recordings::{self, is_zip};
 use crate::{Result, TraceError};
 use std::fmt;
 use std::io::{BufReader, Cursor, Read};
@@ -32,6 +32,8 @@ enum HistoryFormat {
     Rmm,
     /// A trace of `torch.profiler`: [`chrome`].
     Chrome,
+    /// A profile: [`pprof`].
+    Pprof,
 }
 
 impl HistoryFormat {
@@ -55,12 +57,47 @@ impl HistoryFormat {
             }
             _ => match text.first()? {
                 b'{' | b'[' => Some(Self::Json),
-                b'a' | b'f' if text.get(1) == Some(&b',') => Some(Self::Lines),
-                b'#' => Some(Self::Lines),
-                _ => None,
+                _ if has_operations(text) => Some(Self::Lines),
+                _ => pprof::sniff(head).then_some(Self::Pprof),
             },
         }
     }
+
+    fn detect(head: &[u8]) -> Result<Self> {
+        if head.is_empty() {
+            return Err(TraceError::Empty);
+        }
+        Self::of(head).ok_or_else(|| match OtherFile::of(head) {
+            Some(file) => TraceError::NotARecording { file },
+            None => TraceError::UnknownFormat,
+        })
+    }
+}
+
+/// Returns `true` if the first line that is neither blank nor a comment is an operation of a [`Trace`], or if
+/// the beginning has only comments.
+fn has_operations(head: &[u8]) -> bool {
+    let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_start);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with(b"#"));
+    match first {
+        Some(line) => matches!(line, [b'a' | b'f', b',', ..]),
+        None => head.contains(&b'#'),
+    }
+}
+
+/// Returns an error if the first bytes are not those of a recording. Of JSON, it requires a key of snapshots:
+/// folders have other files of JSON.
+pub(crate) fn probe(reader: impl Read) -> Result<()> {
+    const KEYS: [&str; 5] =
+        ["\"segments\"", "\"device_traces\"", "\"allocator_settings\"", "\"total_size\"", "\"blocks\""];
+    let read = |error| TraceError::read_line(1, error);
+    let mut input = Input::new(reader).map_err(read)?;
+    let head = peek(&mut input, HEAD).map_err(read)?;
+    let is_other = match HistoryFormat::detect(&head)? {
+        HistoryFormat::Json => !KEYS.iter().any(|key| String::from_utf8_lossy(&head).contains(key)),
+        _ => false,
+    };
+    if is_other { Err(TraceError::UnknownFormat) } else { Ok(()) }
 }
 
 /// A file that people take for a recording.
@@ -69,14 +106,24 @@ impl HistoryFormat {
 pub enum OtherFile {
     /// A pointer of Git LFS, which stands for the file.
     LfsPointer,
-    /// A file compressed by zstd.
-    Zstd,
-    /// A file compressed by xz.
-    Xz,
+    /// A file that is compressed twice.
+    CompressedTwice,
     /// A file compressed by bzip2.
     Bzip2,
-    /// An archive of several files, or a model that `torch.save` wrote.
+    /// A file compressed by lz4.
+    Lz4,
+    /// A file compressed by `compress`.
+    Compress,
+    /// A file compressed in Snappy's framing format.
+    Snappy,
+    /// An archive of 7-Zip.
+    SevenZip,
+    /// An archive of tar.
+    Tar,
+    /// A zip archive in another archive, in a folder, or compressed.
     Zip,
+    /// A model that `torch.save` wrote.
+    TorchModel,
     /// The log or message of a program that ran out of memory.
     OutOfMemoryMessage,
     /// A page of a web site.
@@ -85,19 +132,28 @@ pub enum OtherFile {
 
 impl OtherFile {
     fn of(head: &[u8]) -> Option<Self> {
-        const STARTS: [(&[u8], OtherFile); 5] = [
+        const STARTS: [(&[u8], OtherFile); 10] = [
             (b"version https://git-lfs", OtherFile::LfsPointer),
-            (b"\x28\xb5\x2f\xfd", OtherFile::Zstd),
-            (b"\xfd7zXZ\0", OtherFile::Xz),
+            (b"\x1f\x8b", OtherFile::CompressedTwice),
+            (b"\x28\xb5\x2f\xfd", OtherFile::CompressedTwice),
+            (b"\xfd7zXZ\0", OtherFile::CompressedTwice),
             (b"BZh", OtherFile::Bzip2),
+            (b"\x04\x22\x4d\x18", OtherFile::Lz4),
+            (b"\x1f\x9d", OtherFile::Compress),
+            (b"\xff\x06\0\0sNaPpY", OtherFile::Snappy),
+            (b"7z\xbc\xaf\x27\x1c", OtherFile::SevenZip),
             (b"PK\x03\x04", OtherFile::Zip),
         ];
+        /// The place of tar's magic number.
+        const TAR: usize = 257;
         const MESSAGES: [&[u8]; 4] =
             [b"out of memory", b"RESOURCE_EXHAUSTED", b"ran out of memory", b"OutOfMemoryError"];
         let has = |words: &[u8]| head.windows(words.len()).any(|window| window == words);
         let known = STARTS.iter().find(|(start, _)| head.starts_with(start)).map(|&(_, file)| file);
+        let is_tar = || head.get(TAR..).is_some_and(|rest| rest.starts_with(b"ustar"));
         let is_page = || head.trim_ascii_start().first() == Some(&b'<');
         known
+            .or_else(|| is_tar().then_some(Self::Tar))
             .or_else(|| is_page().then_some(Self::Html))
             .or_else(|| MESSAGES.iter().any(|words| has(words)).then_some(Self::OutOfMemoryMessage))
     }
@@ -107,10 +163,17 @@ impl fmt::Display for OtherFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LfsPointer => "a pointer of Git LFS, not the file itself: git lfs pull fetches it",
-            Self::Zstd => "compressed by zstd: zstd -d unpacks it",
-            Self::Xz => "compressed by xz: xz -d unpacks it",
+            Self::CompressedTwice => "compressed twice: decompress it once",
             Self::Bzip2 => "compressed by bzip2: bzip2 -d unpacks it",
-            Self::Zip => "a zip archive: unzip it; a model of torch.save is no recording",
+            Self::Lz4 => "compressed by lz4: lz4 -d unpacks it",
+            Self::Compress => "compressed by compress: uncompress unpacks it",
+            Self::Snappy => "compressed in Snappy's framing format: snzip -d unpacks it",
+            Self::SevenZip => "an archive of 7-Zip: 7z x unpacks it",
+            Self::Tar => "an archive of tar: tar -xf unpacks it, and the folder can be read",
+            Self::Zip => "a zip archive inside of something else: read the archive itself",
+            Self::TorchModel => {
+                "a model that torch.save wrote, not a recording: torch.cuda.memory._dump_snapshot writes one"
+            }
             Self::OutOfMemoryMessage => "a message or log, not a recording: orlop why-oom explains it",
             Self::Html => "a page of a web site, not the file itself",
         })
@@ -118,9 +181,11 @@ impl fmt::Display for OtherFile {
 }
 
 impl History {
-    /// Reads the file at a path, plain or gzip: a PyTorch memory snapshot (pickle or JSON), a trace of
-    /// `torch.profiler`, a log of RMM, a file of [`binary`] or [`csv`], or a plain [`Trace`].
-    /// [`History::parse`] does the same with any reader.
+    /// Reads the recording at a path: a PyTorch memory snapshot (pickle or JSON), a trace of
+    /// `torch.profiler`, a log of RMM, a file of [`binary`] or [`csv`], a plain [`Trace`], or a profile of
+    /// [`pprof`]. The file may be
+    /// compressed by gzip, zstd or xz. A zip archive or a folder must have one recording;
+    /// [`Recordings`](crate::Recordings) reads several.
     ///
     /// ```no_run
     /// let history = orlop_trace::history::History::read("snapshot.pickle")?;
@@ -134,12 +199,13 @@ impl History {
     ///
     /// The errors of [`History::parse`], with the file's path.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        read_file(path.as_ref(), Self::parse)
+        recordings::read_path(path.as_ref())
     }
 
-    /// Reads bytes, plain or gzip, in the format that their beginning indicates.
+    /// Reads bytes in the format that their beginning indicates, with the same compressions and formats as
+    /// [`History::read`].
     ///
-    /// A gzip file may decompress to at most 16 MiB plus 256 times its own length.
+    /// A compressed file may decompress to at most 16 MiB plus 256 times its own length.
     ///
     /// ```
     /// use orlop_trace::history::{EventAction, History};
@@ -154,18 +220,21 @@ impl History {
     ///
     /// [`TraceError::Empty`]; [`TraceError::UnknownFormat`], or [`TraceError::NotARecording`] if the file can
     /// be made a recording; the errors of the format's reader;
-    /// [`TraceError::Bomb`] if the file decompresses to more than is allowed.
-    pub fn parse(reader: impl Read) -> Result<Self> {
+    /// [`TraceError::Bomb`] if the file decompresses to more than is allowed;
+    /// [`TraceError::SeveralRecordings`] and [`TraceError::NoRecordings`] for archives.
+    pub fn parse(mut reader: impl Read) -> Result<Self> {
+        let head = peek(&mut reader, HEAD).map_err(|error| TraceError::read_line(1, error))?;
+        let is_archive = is_zip(&head);
+        let whole = Cursor::new(head).chain(reader);
+        if is_archive { recordings::read_archive(whole) } else { Self::parse_single(whole) }
+    }
+
+    /// Reads bytes that are not a zip archive.
+    pub(crate) fn parse_single(reader: impl Read) -> Result<Self> {
         let read = |error| TraceError::read_line(1, error);
         let mut input = Input::new(reader).map_err(read)?;
         let head = peek(&mut input, HEAD).map_err(read)?;
-        if head.is_empty() {
-            return Err(TraceError::Empty);
-        }
-        let format = HistoryFormat::of(&head).ok_or_else(|| match OtherFile::of(&head) {
-            Some(file) => TraceError::NotARecording { file },
-            None => TraceError::UnknownFormat,
-        })?;
+        let format = HistoryFormat::detect(&head)?;
         // JSON does not allow a byte order mark.
         let skipped = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let mut head = Cursor::new(head);
@@ -179,6 +248,7 @@ impl History {
             HistoryFormat::Csv => csv::read_csv(whole),
             HistoryFormat::Rmm => rmm::read_rmm(whole),
             HistoryFormat::Chrome => chrome::read_chrome(whole),
+            HistoryFormat::Pprof => pprof::read_pprof(whole),
         }
     }
 }
@@ -197,10 +267,12 @@ mod tests {
     fn files_that_are_taken_for_recordings_are_named() {
         for (head, file) in [
             (&b"version https://git-lfs.github.com/spec/v1\noid"[..], OtherFile::LfsPointer),
-            (b"\x28\xb5\x2f\xfd\x04", OtherFile::Zstd),
-            (b"\xfd7zXZ\0\0", OtherFile::Xz),
             (b"BZh9", OtherFile::Bzip2),
-            (b"PK\x03\x04\x14", OtherFile::Zip),
+            (b"\x04\x22\x4d\x18\x60", OtherFile::Lz4),
+            (b"\x1f\x9d\x90", OtherFile::Compress),
+            (b"\xff\x06\0\0sNaPpY\0", OtherFile::Snappy),
+            (b"7z\xbc\xaf\x27\x1c\0\x04", OtherFile::SevenZip),
+            (&[&[b'x'; 257][..], b"ustar\0"].concat(), OtherFile::Tar),
             (b"RuntimeError: CUDA out of memory. Tried", OtherFile::OutOfMemoryMessage),
             (b"\n<!DOCTYPE html>", OtherFile::Html),
         ] {
@@ -225,6 +297,8 @@ mod tests {
             (b"1,0:0:1:0,allocate,0x10,256,0\n", Some(HistoryFormat::Rmm)),
             (b"]q\x00(", Some(HistoryFormat::Pickle)),
             (b"[{\"device\": 0", Some(HistoryFormat::Json)),
+            (b"\n\x04\x08\x01\x10\x02\x12", Some(HistoryFormat::Pprof)),
+            (b"# a page\n\nText\n", None),
             (b"abc", None),
             (b"\x80", None),
             (b"", None),

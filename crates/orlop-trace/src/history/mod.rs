@@ -25,7 +25,7 @@ mod timeline;
 mod warning;
 mod workload;
 
-use orlop_core::torch::{ConfError, TorchConf};
+use orlop_core::torch::{ConfError, TorchConf, TorchReleases};
 use orlop_core::{MemoryKind, StreamId};
 
 pub use self::action::EventAction;
@@ -46,8 +46,8 @@ pub use self::workload::{WorkBlock, WorkStep, Workload};
 
 /// The recording of a process, on all devices.
 ///
-/// Two histories are equal if their contents are: ids of sites and texts may differ, and warnings are not
-/// compared.
+/// Two histories are equal if their contents are: ids of sites and texts may differ, and warnings and
+/// releases are not compared.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct History {
@@ -57,6 +57,9 @@ pub struct History {
     pub sites: Sites,
     /// The settings of the allocator, as the source has them (PyTorch: `PYTORCH_CUDA_ALLOC_CONF`).
     pub settings: Option<String>,
+    /// The releases of PyTorch that can have written the source, by what it contains; all, if it is not
+    /// PyTorch's.
+    pub releases: TorchReleases,
     /// The annotations that the program set, in the order of the source (PyTorch: `external_annotations`).
     pub annotations: Vec<Annotation>,
     /// Inconsistencies of the source. The rest of it is used.

@@ -2,7 +2,9 @@
 
 use super::{builder, full, oracle, state, tokens, window};
 use crate::oracle::Oracle;
-use orlop_kv::{Adapter, AdmissionRequest, ChainFields, KvEvent, MissCause, Tenant, Visibility};
+use orlop_kv::{
+    Adapter, AdmissionRequest, ChainFields, KvEvent, MissCause, RemovalReason, Tenant, Visibility,
+};
 use std::collections::HashSet;
 
 fn probe(oracle: &Oracle, fields: ChainFields<'_>, prompt: &[u32]) -> u32 {
@@ -67,13 +69,24 @@ fn a_partial_block_is_announced_once_and_behind_a_known_parent() {
     }
     oracle.finish(at);
     let (mut seen, mut last) = (HashSet::new(), None);
+    let mut blocks = Vec::new();
     for event in oracle.pool.take_events() {
-        let KvEvent::UnitsStored { parent, hashes } = event else { panic!("{event:?}") };
-        assert_eq!(parent, last);
-        assert!(hashes.iter().all(|hash| seen.insert(*hash)));
-        last = hashes.last().copied();
+        match event {
+            KvEvent::UnitsStored { parent, hashes } => {
+                assert_eq!(parent, last);
+                assert!(hashes.iter().all(|hash| seen.insert(*hash)));
+                last = hashes.last().copied();
+            }
+            KvEvent::BlockStored { key, .. } => blocks.push(key),
+            KvEvent::BlockRemoved { key, reason: RemovalReason::Extended, .. } => {
+                assert_eq!(blocks.pop(), Some(key));
+            }
+            event => panic!("{event:?}"),
+        }
     }
     assert_eq!(seen.len(), 36);
+    let tokens: Vec<u32> = blocks.iter().map(|key| key.tokens).collect();
+    assert_eq!(tokens, [16, 16, 4]);
 }
 
 /// sglang#31486.

@@ -188,7 +188,12 @@ fn a_discarded_cache_is_not_hit_and_says_so() {
     let removed = oracle.pool.take_events();
     let is_discarded = |event: &orlop_kv::KvEvent| {
         use orlop_kv::{KvEvent::*, RemovalReason::Discarded};
-        matches!(event, UnitsRemoved { reason: Discarded, .. } | BoundaryRemoved { reason: Discarded, .. })
+        matches!(
+            event,
+            UnitsRemoved { reason: Discarded, .. }
+                | BoundaryRemoved { reason: Discarded, .. }
+                | BlockRemoved { reason: Discarded, .. }
+        )
     };
     assert!(removed.iter().all(is_discarded) && removed.len() >= 2, "{removed:?}");
     assert_eq!(free(&mut oracle), 16);

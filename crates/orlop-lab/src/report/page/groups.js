@@ -1,7 +1,8 @@
-// Blocks by call site, kind, tag, stream or size: names, an order, and colours.
+// Blocks by call site, category, kind, tag, stream or size: names, an order, and colours.
 
 const GROUPINGS = {
   site: { title: "Call sites", one: "call site" },
+  category: { title: "Categories", one: "category" },
   kind: { title: "Kinds", one: "kind" },
   text: { title: "Tags", one: "tag" },
   stream: { title: "Streams", one: "stream" },
@@ -20,6 +21,7 @@ class Groups {
   /** A key for each block, and the name of each key. */
   keys(device, stacks, meta) {
     switch (this.by) {
+      case "category": return { of: device.category, name: (key) => meta.categories[key] };
       case "kind": return { of: device.kind, name: (key) => meta.kinds[key] };
       case "text": return { of: device.text, name: (key) => stacks.texts[key] || "no tag" };
       case "stream": return { of: device.stream, name: (key) => "stream " + device.meta.streams[key] };

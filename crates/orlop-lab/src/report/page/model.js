@@ -32,6 +32,7 @@ class Device {
     this.address = get("address", Float64Array);
     for (const name of ["stream", "site", "freed_by", "text"]) this[name] = get(name);
     this.kind = get("kind", Uint8Array);
+    this.category = get("category", Uint8Array);
     this.blocks = this.born.length;
     this.extents = Object.fromEntries(["born", "lost", "address", "bytes", "stream", "site", "pool", "class"]
       .map((name) => [name, get("extent_" + name, Float64Array)]));

@@ -3,6 +3,7 @@
 use super::backing::HostileBacking;
 use super::setup::{HostileFactory, HostileSetup};
 use super::state::{HostileState, InjectedPanic};
+use crate::subscriber::EventSubscriber;
 use orlop_alloc::adaptor::{Decision, Limit, Retry};
 use orlop_alloc::backing::{Region, RegionChange, Visited, Visitor};
 use orlop_alloc::{Allocator, AllocatorRef, Event, Observer};
@@ -15,8 +16,6 @@ use std::io::{self, Write};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Metadata, Subscriber};
 
 /// The name of a callback, for messages, and the function that creates an allocator with it: `None` if it
 /// cannot have the callback.
@@ -148,30 +147,6 @@ fn log_writer(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<Hos
     observed(factory.plain(), Logging::to_writer(writer))
 }
 
-struct TraceEverything(Arc<HostileState>);
-
-impl Subscriber for TraceEverything {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &tracing::Event<'_>) {
-        self.0.strike();
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 /// A writer that is always full.
 struct FullWriter;
 
@@ -198,7 +173,9 @@ fn subscriber(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<Hos
     };
     let over = factory.with(|backing| Arc::new(Visited::new(backing, vec![Arc::new(bad)])));
     let mut setup = observed(observed(over, warn().build())?, Logging::to_writer(FullWriter))?;
-    let guard: Box<dyn Any> = Box::new(tracing::subscriber::set_default(TraceEverything(Arc::clone(state))));
+    let state = Arc::clone(state);
+    let strike = EventSubscriber(move |_: &tracing::Event<'_>| state.strike());
+    let guard: Box<dyn Any> = Box::new(tracing::subscriber::set_default(strike));
     setup.kept.push(guard);
     Some(setup)
 }

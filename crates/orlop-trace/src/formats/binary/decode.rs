@@ -7,7 +7,8 @@ use super::side_records::warning;
 use super::tables::RecordTables;
 use super::{
     ANNOTATION, AT_END, CHUNK, COUNTED_RESERVED, DETAIL, DEVICE, EXPANDABLE, FRAME, MEMORY, OTHER, REFUSAL,
-    SAME_BLOCK, SEGMENT, SETTINGS, SITE, SMALL, TEXT, UNPLACED, WARNING, WITH_SITE, WITH_STREAM, WITH_THREAD,
+    RELEASES, SAME_BLOCK, SEGMENT, SETTINGS, SITE, SMALL, TEXT, UNPLACED, WARNING, WITH_SITE, WITH_STREAM,
+    WITH_THREAD,
 };
 use crate::history::{BlockState, EventAction, Frame, HistoryEvent, Segment, SegmentBlock};
 use orlop_core::{MemoryKind, StreamId};
@@ -53,6 +54,7 @@ impl RecordTables {
                 Ok(Some(BinaryRecord::Device(device)))
             }
             SETTINGS => Ok(Some(BinaryRecord::Settings(self.text(cursor)?))),
+            RELEASES => self.releases(cursor).map(Some),
             WARNING => {
                 let code = cursor.byte()?;
                 let numbers = [cursor.varint()?, cursor.varint()?, cursor.varint()?];

@@ -7,6 +7,7 @@ use super::writer::{BinaryWriter, EventOrder};
 use crate::Result;
 use crate::formats::event_collector::EventCollector;
 use crate::history::{DeviceHistory, History, Segment};
+use orlop_core::torch::TorchReleases;
 use std::io::{Read, Write};
 
 /// Writes a complete history: segments at the start and the end, settings, annotations, warnings.
@@ -30,6 +31,9 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
     let mut file = BinaryWriter::new(writer, EventOrder::Exact)?;
     if let Some(settings) = &history.settings {
         file.settings(settings)?;
+    }
+    if history.releases != TorchReleases::ALL {
+        file.releases(history.releases)?;
     }
     for &warning in &history.warnings {
         file.warning(warning)?;
@@ -84,6 +88,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
                 collector.device(number);
             }
             BinaryRecord::Settings(text) => history.settings = Some(reader.sites().name(text).to_owned()),
+            BinaryRecord::Releases(releases) => history.releases = releases,
             BinaryRecord::Warning(warning) => warning.add_to(&mut history.warnings),
             BinaryRecord::Segment { at_end: end, segment } => {
                 at_end = end;

@@ -61,6 +61,8 @@
 //! | `AF` | detail of an event | varint index of the event, varint context (a text), varints pool (two) |
 //! | `BF` | unplaced block of the start | varints address, bytes, requested, site |
 //! | `CF` | peak of reserved bytes, as counted | varint bytes |
+//! | `EF` | releases of PyTorch | varints major and minor of the first, |
+//! | | | and of the first newer one (0, 0: none) |
 //!
 //! The segments and blocks of a device come before its events.
 //!
@@ -126,6 +128,7 @@ const DETAIL: u8 = 0xaf;
 const UNPLACED: u8 = 0xbf;
 const COUNTED_RESERVED: u8 = 0xcf;
 const REFUSAL: u8 = 0xdf;
+const RELEASES: u8 = 0xef;
 
 /// Flags of an event.
 const WITH_STREAM: u8 = 0x10;

@@ -3,6 +3,7 @@
 use crate::history::{
     Annotation, EventDetail, HistoryEvent, HistoryWarning, RefusalDetail, Segment, SegmentBlock, TextId,
 };
+use orlop_core::torch::TorchReleases;
 
 /// A record of a binary file.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub enum BinaryRecord {
     Device(u32),
     /// [`History::settings`](crate::history::History::settings).
     Settings(TextId),
+    /// [`History::releases`](crate::history::History::releases).
+    Releases(TorchReleases),
     /// A warning of the history that was written.
     Warning(HistoryWarning),
     /// A segment without its blocks, which follow as [`BinaryRecord::Chunk`].

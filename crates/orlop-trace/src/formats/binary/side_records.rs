@@ -5,14 +5,18 @@ use super::payload::{PayloadCursor, PayloadResult, put};
 use super::record::BinaryRecord;
 use super::tables::RecordTables;
 use super::writer::BinaryWriter;
-use super::{ANNOTATION, COUNTED_RESERVED, DETAIL, REFUSAL, UNPLACED, WARNING};
+use super::{ANNOTATION, COUNTED_RESERVED, DETAIL, REFUSAL, RELEASES, UNPLACED, WARNING};
 use crate::Result;
 use crate::history::{
     Annotation, AnnotationStage, BlockState, DeviceHistory, EventDetail, HistoryWarning, RefusalDetail,
     RefusalOutcome, SegmentBlock, Sites,
 };
 use orlop_alloc::RefusalCause;
+use orlop_core::torch::{TorchReleases, TorchVersion};
 use std::io::Write;
+
+/// Stands for no release.
+const NO_RELEASE: TorchVersion = TorchVersion::new(0, 0);
 
 impl<W: Write> BinaryWriter<W> {
     pub(crate) fn warning(&mut self, warning: HistoryWarning) -> Result<()> {
@@ -21,6 +25,17 @@ impl<W: Write> BinaryWriter<W> {
         payload.extend([WARNING, code]);
         for number in numbers {
             put(payload, number);
+        }
+        self.end_of_record()
+    }
+
+    pub(super) fn releases(&mut self, releases: TorchReleases) -> Result<()> {
+        let before = releases.before.unwrap_or(NO_RELEASE);
+        let payload = self.payload();
+        payload.push(RELEASES);
+        for version in [releases.since, before] {
+            put(payload, version.major().into());
+            put(payload, version.minor().into());
         }
         self.end_of_record()
     }
@@ -88,6 +103,16 @@ impl<W: Write> BinaryWriter<W> {
 }
 
 impl RecordTables {
+    pub(super) fn releases(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
+        let mut version = || {
+            let mut number = || u16::try_from(cursor.varint()?).map_err(|_| BlockFault::Number);
+            Ok(TorchVersion::new(number()?, number()?))
+        };
+        let (since, before) = (version()?, version()?);
+        let before = (before != NO_RELEASE).then_some(before);
+        Ok(BinaryRecord::Releases(TorchReleases { since, before }))
+    }
+
     pub(super) fn unplaced(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         let (address, bytes, requested) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
         let (state, site) = (BlockState::Live, self.site(cursor)?);

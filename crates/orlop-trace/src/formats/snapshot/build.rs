@@ -5,6 +5,7 @@
 //! reported as [`HistoryWarning::BrokenSegment`].
 
 use super::pools;
+use super::releases::ReleaseEvidence;
 use crate::history::{
     Annotation, DeviceHistory, EventDetail, History, HistoryEvent, HistoryWarning, Segment, SegmentBlock,
     SiteId, Sites, TextId,
@@ -41,6 +42,7 @@ pub(super) struct SnapshotBuilder {
     pub(super) sites: Sites,
     pub(super) settings: Option<String>,
     pub(super) annotations: Vec<Annotation>,
+    pub(super) releases: ReleaseEvidence,
     /// Whether there were lists of segments or events, even empty ones.
     pub(super) found: bool,
     /// The frames of the stack that is being read.
@@ -72,6 +74,12 @@ impl SnapshotBuilder {
         self.trace.events.push(event);
         self.next_event += 1;
         Ok(())
+    }
+
+    /// Takes all events of a device that has none yet, with their details.
+    pub(super) fn events(&mut self, events: Vec<HistoryEvent>, details: Vec<EventDetail>) {
+        self.next_event = events.len();
+        (self.trace.events, self.trace.details) = (events, details);
     }
 
     /// Skips an event of an unknown kind.
@@ -188,6 +196,7 @@ impl SnapshotBuilder {
             sites: self.sites,
             settings: self.settings,
             annotations: self.annotations,
+            releases: self.releases.releases(),
             warnings,
         };
         history.find_start();

@@ -10,6 +10,7 @@
 //! | `value`, `records`, `words` | the contents of a snapshot, shared by both formats |
 //! | `build` | building a history from records |
 //! | `pools` | the private pools of events |
+//! | `releases` | the releases of PyTorch that a snapshot can be of |
 //! | `write` | writing a history, shared by both formats |
 //!
 //! A snapshot is a dict of `segments` (each with its `blocks`), `device_traces` (a list of events for each
@@ -23,6 +24,7 @@ mod json;
 mod pickle;
 mod pools;
 mod records;
+mod releases;
 mod value;
 mod words;
 mod write;

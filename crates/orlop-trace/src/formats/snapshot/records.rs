@@ -26,6 +26,7 @@ impl SnapshotRecord for SnapshotFields {
         value: V,
         builder: &mut SnapshotBuilder,
     ) -> Result<(), V::Error> {
+        builder.releases.key(key);
         match key {
             Word::Segments => {
                 builder.found = true;
@@ -59,9 +60,10 @@ impl SnapshotRecord for SettingsFields {
         value: V,
         builder: &mut SnapshotBuilder,
     ) -> Result<(), V::Error> {
+        builder.releases.key(key);
         match key {
             // Read once: a text that many keys share would be copied for each of them.
-            Word::Configuration if builder.settings.is_none() => {
+            Word::Configuration | Word::AnyConfiguration if builder.settings.is_none() => {
                 builder.settings = value.string()?.map(Into::into);
                 Ok(())
             }
@@ -154,7 +156,7 @@ impl SnapshotRecord for BlockFields {
 }
 
 #[derive(Default)]
-struct EventFields {
+pub(super) struct EventFields {
     action: Option<Word>,
     address: Option<u64>,
     free: Option<u64>,
@@ -176,6 +178,7 @@ impl SnapshotRecord for EventFields {
         value: V,
         builder: &mut SnapshotBuilder,
     ) -> Result<(), V::Error> {
+        builder.releases.key(key);
         match key {
             Word::Action => self.action = Some(value.scalar()?.word()),
             Word::Addr => self.address = value.scalar()?.number(),
@@ -197,6 +200,19 @@ impl SnapshotRecord for EventFields {
     }
 
     fn done(self, builder: &mut SnapshotBuilder) -> Result<()> {
+        match self.finish()? {
+            Some((event, detail)) => builder.event(event, detail),
+            None => {
+                builder.unknown_action();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl EventFields {
+    /// Returns the event with its detail; `None` if its action is unknown.
+    pub(super) fn finish(self) -> Result<Option<(HistoryEvent, EventDetail)>> {
         let action = match self.action {
             Some(Word::Alloc) => EventAction::Allocate,
             Some(Word::FreeRequested) => EventAction::FreeRequested,
@@ -208,16 +224,16 @@ impl SnapshotRecord for EventFields {
             Some(Word::Snapshot) => EventAction::Snapshot,
             Some(Word::Oom) => EventAction::OutOfMemory,
             Some(Word::UserDefined) => EventAction::Annotation,
-            _ => {
-                builder.unknown_action();
-                return Ok(());
-            }
+            _ => return Ok(None),
         };
         let without_memory = matches!(action, EventAction::Snapshot | EventAction::Annotation);
         let required = |value: Option<u64>, field: Word| match value {
             Some(value) => Ok(value),
             None if without_memory => Ok(0),
-            None => Err(TraceError::MissingField { record: Self::NAME, field: field.text() }),
+            None => {
+                let record = <Self as SnapshotRecord>::NAME;
+                Err(TraceError::MissingField { record, field: field.text() })
+            }
         };
         let address = if action == EventAction::OutOfMemory {
             self.free.or(self.address).unwrap_or(0)
@@ -235,7 +251,7 @@ impl SnapshotRecord for EventFields {
             action,
             kind: MemoryKind::Default,
         };
-        builder.event(event, EventDetail { event: 0, context: self.context, pool: self.pool })
+        Ok(Some((event, EventDetail { event: 0, context: self.context, pool: self.pool })))
     }
 }
 

@@ -38,6 +38,15 @@ pub(super) enum PickleNode {
     List(Chain),
     Dict(Chain),
     Tuple(Chain),
+    /// A dict that was an event, by its index in [`StoredEvents`](super::stored_events::StoredEvents).
+    Event(u32),
+}
+
+/// A value on the stack. Numbers become nodes only if something refers to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PickleValue {
+    Node(NodeId),
+    Number(u64),
 }
 
 /// The first and the last run of a list.
@@ -80,13 +89,38 @@ impl PickleArena {
         Self { nodes, items: Vec::new(), runs: Vec::new(), texts: Vec::new() }
     }
 
-    /// Returns the node of a number of one byte.
-    pub(super) fn byte(byte: u8) -> NodeId {
-        BYTES + NodeId::from(byte)
+    /// Returns the node of a value.
+    pub(super) fn id(&mut self, value: PickleValue, offset: u64) -> Result<NodeId> {
+        match value {
+            PickleValue::Node(id) => Ok(id),
+            PickleValue::Number(number) => match u8::try_from(number) {
+                Ok(byte) => Ok(BYTES + NodeId::from(byte)),
+                Err(_) => self.push(PickleNode::Number(number), offset),
+            },
+        }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.nodes.len()
+    /// Returns what a value is.
+    #[inline]
+    pub(super) fn of(&self, value: PickleValue) -> PickleNode {
+        match value {
+            PickleValue::Node(id) => self.node(id),
+            PickleValue::Number(number) => PickleNode::Number(number),
+        }
+    }
+
+    /// Returns `true` if the value is a dict without items.
+    pub(super) fn is_empty_dict(&self, value: PickleValue) -> bool {
+        matches!(self.of(value), PickleNode::Dict(chain) if chain.first == NONE)
+    }
+
+    /// Replaces the node of a dict by an event.
+    pub(super) fn set_event(&mut self, value: PickleValue, event: u32) {
+        if let PickleValue::Node(id) = value {
+            if let Some(node) = self.nodes.get_mut(id as usize) {
+                *node = PickleNode::Event(event);
+            }
+        }
     }
 
     pub(super) fn node(&self, id: NodeId) -> PickleNode {
@@ -102,7 +136,14 @@ impl PickleArena {
     }
 
     /// Appends items to a list or dict. Returns `false` if the node is neither.
-    pub(super) fn extend(&mut self, id: NodeId, dict: bool, items: &[NodeId], offset: u64) -> Result<bool> {
+    pub(super) fn extend(
+        &mut self,
+        target: PickleValue,
+        dict: bool,
+        items: &[PickleValue],
+        offset: u64,
+    ) -> Result<bool> {
+        let PickleValue::Node(id) = target else { return Ok(false) };
         let chain = match self.nodes.get(id as usize) {
             Some(&PickleNode::List(chain)) if !dict => chain,
             Some(&PickleNode::Dict(chain)) if dict => chain,
@@ -114,7 +155,7 @@ impl PickleArena {
     }
 
     /// Appends items to a chain.
-    pub(super) fn append(&mut self, chain: Chain, items: &[NodeId], offset: u64) -> Result<Chain> {
+    pub(super) fn append(&mut self, chain: Chain, items: &[PickleValue], offset: u64) -> Result<Chain> {
         let too_many = TraceError::TooManyValues { offset, limit: MAX_ITEMS as u64 };
         if items.is_empty() {
             return Ok(chain);
@@ -125,7 +166,10 @@ impl PickleArena {
         let (Ok(at), Ok(length)) = (u32::try_from(self.items.len()), u32::try_from(items.len())) else {
             return Err(too_many);
         };
-        self.items.extend_from_slice(items);
+        for &item in items {
+            let id = self.id(item, offset)?;
+            self.items.push(id);
+        }
         let next = u32::try_from(self.runs.len()).unwrap_or(NONE);
         if let Some(last) = self.runs.get_mut(chain.last as usize) {
             if last.at + last.length == at {
@@ -179,6 +223,7 @@ impl PickleArena {
 
 #[cfg(test)]
 mod tests {
+    use super::PickleValue::Node;
     use super::*;
 
     fn all(arena: &PickleArena, id: NodeId) -> Vec<NodeId> {
@@ -198,11 +243,13 @@ mod tests {
         for (list, items) in
             [(one, &[5, 6][..]), (one, &[7]), (two, &[8]), (one, &[9]), (two, &[]), (two, &[1])]
         {
-            assert!(arena.extend(list, false, items, 0).unwrap());
+            let items: Vec<PickleValue> = items.iter().map(|&item| Node(item)).collect();
+            assert!(arena.extend(Node(list), false, &items, 0).unwrap());
         }
         assert_eq!((all(&arena, one), all(&arena, two)), (vec![5, 6, 7, 9], vec![8, 1]));
-        assert!(!arena.extend(one, true, &[1, 2], 0).unwrap());
-        assert!(!arena.extend(ODD, false, &[1], 0).unwrap());
+        assert!(!arena.extend(Node(one), true, &[Node(1), Node(2)], 0).unwrap());
+        assert!(!arena.extend(Node(ODD), false, &[Node(1)], 0).unwrap());
+        assert!(!arena.extend(PickleValue::Number(3), false, &[Node(1)], 0).unwrap());
         assert_eq!(size_of::<PickleNode>(), 16);
     }
 
@@ -210,7 +257,7 @@ mod tests {
     fn a_list_may_contain_itself() {
         let mut arena = PickleArena::new();
         let list = arena.push(PickleNode::List(Chain::EMPTY), 0).unwrap();
-        assert!(arena.extend(list, false, &[list, list], 0).unwrap());
+        assert!(arena.extend(Node(list), false, &[Node(list), Node(list)], 0).unwrap());
         assert_eq!(all(&arena, list), [list, list]);
     }
 }

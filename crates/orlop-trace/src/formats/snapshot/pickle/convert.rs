@@ -1,8 +1,9 @@
 //! Converting nodes to records.
 
-use super::arena::{Chain, ItemCursor, NodeId, PickleArena, PickleNode};
+use super::arena::{Chain, ItemCursor, NodeId, ODD, PickleArena, PickleNode, PickleValue};
+use super::stored_events::StoredEvents;
 use crate::formats::snapshot::build::SnapshotBuilder;
-use crate::formats::snapshot::records::FrameFields;
+use crate::formats::snapshot::records::{EventFields, FrameFields};
 use crate::formats::snapshot::value::{RecordValue, ScalarValue, SnapshotRecord};
 use crate::formats::snapshot::words::Word;
 use crate::history::{SiteId, TextId};
@@ -17,24 +18,71 @@ const UNSEEN: u32 = u32::MAX;
 
 /// The values of a pickle, with the results of those that were converted.
 pub(super) struct NodeConverter {
-    arena: PickleArena,
-    /// For each node, the index of its text, frame or site in the lists below.
+    pub(super) arena: PickleArena,
+    events: StoredEvents,
+    /// For each node, the index of its text, frame or site in the lists below. It grows when it is needed.
     seen: Vec<u32>,
     texts: Vec<TextId>,
     frames: Vec<u32>,
     sites: Vec<SiteId>,
+    /// The bytes of the file that were read.
     bytes: u64,
     steps: u64,
 }
 
 impl NodeConverter {
-    pub(super) fn new(arena: PickleArena, bytes: u64) -> Self {
-        let seen = vec![UNSEEN; arena.len()];
-        Self { arena, seen, texts: Vec::new(), frames: Vec::new(), sites: Vec::new(), bytes, steps: 0 }
+    pub(super) fn new() -> Self {
+        Self {
+            arena: PickleArena::new(),
+            events: StoredEvents::default(),
+            seen: Vec::new(),
+            texts: Vec::new(),
+            frames: Vec::new(),
+            sites: Vec::new(),
+            bytes: 0,
+            steps: 0,
+        }
     }
 
     pub(super) fn at(&mut self, node: NodeId) -> NodeRef<'_> {
-        NodeRef { converter: self, node }
+        self.of(PickleValue::Node(node))
+    }
+
+    fn of(&mut self, value: PickleValue) -> NodeRef<'_> {
+        NodeRef { converter: self, value }
+    }
+
+    pub(super) fn set_bytes(&mut self, bytes: u64) {
+        self.bytes = bytes;
+    }
+
+    /// Stores a dict with these items as an event. Returns `false` if they are not those of an event, or if
+    /// something is wrong with them, which is an error only where an event is expected.
+    pub(super) fn store_event(
+        &mut self,
+        dict: PickleValue,
+        items: &[PickleValue],
+        builder: &mut SnapshotBuilder,
+    ) -> bool {
+        let word = |arena: &PickleArena, key| match arena.of(key) {
+            PickleNode::Text { word, .. } => word,
+            _ => Word::Other,
+        };
+        let keys = || items.iter().step_by(2);
+        if !self.arena.is_empty_dict(dict) || keys().all(|&key| word(&self.arena, key) != Word::Action) {
+            return false;
+        }
+        let mut fields = EventFields::default();
+        for pair in items.chunks_exact(2) {
+            let key = word(&self.arena, pair[0]);
+            if self.step().and_then(|()| fields.set(key, self.of(pair[1]), builder)).is_err() {
+                return false;
+            }
+        }
+        let Ok(Some((event, detail))) = fields.finish() else { return false };
+        let Some(index) = self.events.push(event, detail) else { return false };
+        self.arena.set_event(dict, index);
+        true
     }
 
     /// Returns `true` if the node is a list.
@@ -76,9 +124,36 @@ impl NodeConverter {
         let mut cursor = PickleArena::cursor(chain);
         while let Some(key) = self.next(&mut cursor)? {
             let Some(value) = self.arena.next(&mut cursor) else { break };
-            record.set(self.word(key), NodeRef { converter: self, node: value }, builder)?;
+            record.set(self.word(key), self.at(value), builder)?;
         }
         record.done(builder)
+    }
+
+    /// Reads the events of a device.
+    fn trace<R: SnapshotRecord>(&mut self, node: NodeId, builder: &mut SnapshotBuilder) -> Result<()> {
+        let chain = self.list(node, "a list of records")?;
+        let mut cursor = PickleArena::cursor(chain);
+        let arena = &self.arena;
+        let indices = std::iter::from_fn(|| arena.next(&mut cursor));
+        let indices = indices.map(|item| match arena.node(item) {
+            PickleNode::Event(index) => Some(index),
+            _ => None,
+        });
+        if let Some((events, details)) = self.events.take(indices) {
+            builder.events(events, details);
+            return Ok(());
+        }
+        let mut cursor = PickleArena::cursor(chain);
+        while let Some(record) = self.next(&mut cursor)? {
+            match self.arena.node(record) {
+                PickleNode::Event(index) => {
+                    let stored = self.events.get(index).ok_or(TraceError::WrongType { expected: R::NAME })?;
+                    builder.event(stored.0, stored.1)?;
+                }
+                _ => self.fields::<R>(record, builder)?,
+            }
+        }
+        Ok(())
     }
 
     fn word(&self, node: NodeId) -> Word {
@@ -91,7 +166,10 @@ impl NodeConverter {
     }
 
     /// Stores the result of converting a node. A node has one type, so its index refers to one list.
-    fn keep<T>(seen: &mut [u32], node: NodeId, kept: &mut Vec<T>, value: T) {
+    fn keep<T>(seen: &mut Vec<u32>, node: NodeId, kept: &mut Vec<T>, value: T) {
+        if node as usize >= seen.len() {
+            seen.resize(node as usize + 1, UNSEEN);
+        }
         if let (Some(place), Ok(next)) = (seen.get_mut(node as usize), u32::try_from(kept.len())) {
             *place = next;
             kept.push(value);
@@ -116,7 +194,17 @@ impl NodeConverter {
 /// A value of a pickle.
 pub(super) struct NodeRef<'d> {
     converter: &'d mut NodeConverter,
-    node: NodeId,
+    value: PickleValue,
+}
+
+impl NodeRef<'_> {
+    /// Returns what the value is, and its id: texts, lists and dicts are always nodes.
+    fn node(&self) -> (PickleNode, NodeId) {
+        match self.value {
+            PickleValue::Node(id) => (self.converter.arena.node(id), id),
+            PickleValue::Number(number) => (PickleNode::Number(number), ODD),
+        }
+    }
 }
 
 impl RecordValue for NodeRef<'_> {
@@ -124,7 +212,7 @@ impl RecordValue for NodeRef<'_> {
 
     fn scalar(self) -> Result<ScalarValue> {
         let arena = &self.converter.arena;
-        Ok(match arena.node(self.node) {
+        Ok(match self.node().0 {
             PickleNode::Number(number) => ScalarValue::Number(number),
             PickleNode::Flag(flag) => ScalarValue::Flag(flag),
             PickleNode::Text { word, .. } => ScalarValue::Word(word),
@@ -139,36 +227,36 @@ impl RecordValue for NodeRef<'_> {
                     _ => ScalarValue::Odd,
                 }
             }
-            PickleNode::Odd | PickleNode::Dict(_) => ScalarValue::Odd,
+            PickleNode::Odd | PickleNode::Dict(_) | PickleNode::Event(_) => ScalarValue::Odd,
         })
     }
 
     fn text(self, builder: &mut SnapshotBuilder) -> Result<TextId> {
-        let converter = self.converter;
-        let PickleNode::Text { at, length, .. } = converter.arena.node(self.node) else {
+        let (PickleNode::Text { at, length, .. }, node) = self.node() else {
             return Ok(TextId::NONE);
         };
-        if let Some(text) = converter.known(self.node, &converter.texts) {
+        let converter = self.converter;
+        if let Some(text) = converter.known(node, &converter.texts) {
             return Ok(text);
         }
         let text = builder.sites.text(&String::from_utf8_lossy(converter.arena.bytes(at, length)));
-        NodeConverter::keep(&mut converter.seen, self.node, &mut converter.texts, text);
+        NodeConverter::keep(&mut converter.seen, node, &mut converter.texts, text);
         Ok(text)
     }
 
     fn string(self) -> Result<Option<Box<str>>> {
-        let PickleNode::Text { at, length, .. } = self.converter.arena.node(self.node) else {
+        let (PickleNode::Text { at, length, .. }, _) = self.node() else {
             return Ok(None);
         };
         Ok(Some(String::from_utf8_lossy(self.converter.arena.bytes(at, length)).into()))
     }
 
     fn site(self, builder: &mut SnapshotBuilder) -> Result<SiteId> {
-        let converter = self.converter;
-        let (PickleNode::List(chain) | PickleNode::Tuple(chain)) = converter.arena.node(self.node) else {
+        let (PickleNode::List(chain) | PickleNode::Tuple(chain), node) = self.node() else {
             return Ok(SiteId::UNKNOWN);
         };
-        if let Some(site) = converter.known(self.node, &converter.sites) {
+        let converter = self.converter;
+        if let Some(site) = converter.known(node, &converter.sites) {
             return Ok(site);
         }
         builder.stack.clear();
@@ -177,16 +265,18 @@ impl RecordValue for NodeRef<'_> {
             converter.frame(frame, builder)?;
         }
         let site = builder.take_stack();
-        NodeConverter::keep(&mut converter.seen, self.node, &mut converter.sites, site);
+        NodeConverter::keep(&mut converter.seen, node, &mut converter.sites, site);
         Ok(site)
     }
 
     fn record<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<()> {
-        self.converter.fields::<R>(self.node, builder)
+        let node = self.node().1;
+        self.converter.fields::<R>(node, builder)
     }
 
     fn records<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<()> {
-        let mut cursor = PickleArena::cursor(self.converter.list(self.node, "a list of records")?);
+        let node = self.node().1;
+        let mut cursor = PickleArena::cursor(self.converter.list(node, "a list of records")?);
         while let Some(record) = self.converter.next(&mut cursor)? {
             self.converter.fields::<R>(record, builder)?;
         }
@@ -194,12 +284,13 @@ impl RecordValue for NodeRef<'_> {
     }
 
     fn traces<R: SnapshotRecord>(self, builder: &mut SnapshotBuilder) -> Result<()> {
-        let mut cursor =
-            PickleArena::cursor(self.converter.list(self.node, "a list of events for each device")?);
+        let node = self.node().1;
+        let converter = self.converter;
+        let mut cursor = PickleArena::cursor(converter.list(node, "a list of events for each device")?);
         for device in 0.. {
-            let Some(trace) = self.converter.next(&mut cursor)? else { break };
+            let Some(trace) = converter.next(&mut cursor)? else { break };
             builder.begin_trace(device);
-            self.converter.at(trace).records::<R>(builder)?;
+            converter.trace::<R>(trace, builder)?;
             builder.end_trace()?;
         }
         Ok(())

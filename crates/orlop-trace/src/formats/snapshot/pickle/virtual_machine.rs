@@ -1,7 +1,9 @@
 //! The pickle virtual machine, without the opcodes that run code.
 
-use super::arena::{Chain, FALSE, NodeId, ODD, PickleArena, PickleNode, TRUE};
+use super::arena::{Chain, FALSE, NodeId, ODD, PickleNode, PickleValue, TRUE};
+use super::convert::NodeConverter;
 use super::source::PickleSource;
+use crate::formats::snapshot::build::SnapshotBuilder;
 use crate::{Result, TraceError};
 use std::io::Read;
 
@@ -11,10 +13,11 @@ const LAST_PROTOCOL: u8 = 5;
 /// A memo that was not stored.
 const UNSET: NodeId = NodeId::MAX;
 
-pub(super) struct PickleMachine<R> {
+pub(super) struct PickleMachine<'b, R> {
     source: PickleSource<R>,
-    arena: PickleArena,
-    stack: Vec<NodeId>,
+    values: NodeConverter,
+    builder: &'b mut SnapshotBuilder,
+    stack: Vec<PickleValue>,
     /// The heights of the stack at the marks.
     marks: Vec<usize>,
     memo: Vec<NodeId>,
@@ -24,11 +27,12 @@ pub(super) struct PickleMachine<R> {
     offset: u64,
 }
 
-impl<R: Read> PickleMachine<R> {
-    pub(super) fn new(reader: R) -> Self {
+impl<'b, R: Read> PickleMachine<'b, R> {
+    pub(super) fn new(reader: R, builder: &'b mut SnapshotBuilder) -> Self {
         Self {
             source: PickleSource::new(reader),
-            arena: PickleArena::new(),
+            values: NodeConverter::new(),
+            builder,
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Vec::new(),
@@ -38,14 +42,16 @@ impl<R: Read> PickleMachine<R> {
         }
     }
 
-    /// Runs the pickle. Returns the values, the result, and the number of bytes.
-    pub(super) fn run(mut self) -> Result<(PickleArena, NodeId, u64)> {
+    /// Runs the pickle. Returns the values, and which of them is the result.
+    pub(super) fn run(mut self) -> Result<(NodeConverter, NodeId)> {
         loop {
             self.offset = self.source.offset();
             self.opcode = self.source.byte()?;
             if self.opcode == b'.' {
                 let root = self.pop()?;
-                return Ok((self.arena, root, self.source.offset()));
+                self.values.set_bytes(self.source.offset());
+                let root = self.values.arena.id(root, self.offset)?;
+                return Ok((self.values, root));
             }
             self.step()?;
         }
@@ -92,9 +98,9 @@ impl<R: Read> PickleMachine<R> {
             b'K' | b'M' | b'J' | 0x8a | 0x8b | b'I' | b'L' => self.number(),
             0x8c | b'X' | 0x8d | b'U' | b'T' | b'V' => self.text(),
             // NONE, NEWTRUE, NEWFALSE
-            b'N' => self.push(ODD),
-            0x88 => self.push(TRUE),
-            0x89 => self.push(FALSE),
+            b'N' => self.push(PickleValue::Node(ODD)),
+            0x88 => self.push(PickleValue::Node(TRUE)),
+            0x89 => self.push(PickleValue::Node(FALSE)),
             // PROTO, FRAME
             0x80 => match self.source.byte()? {
                 0..=LAST_PROTOCOL => Ok(()),
@@ -156,7 +162,9 @@ impl<R: Read> PickleMachine<R> {
             return Err(self.operands());
         };
         let pairs = !dict || items.len() % 2 == 0;
-        if !pairs || !self.arena.extend(target, dict, items, self.offset)? {
+        self.values.set_bytes(self.source.offset());
+        let is_event = self.opcode == b'u' && pairs && self.values.store_event(target, items, self.builder);
+        if !is_event && (!pairs || !self.values.arena.extend(target, dict, items, self.offset)?) {
             return Err(self.operands());
         }
         self.stack.truncate(from);
@@ -169,7 +177,7 @@ impl<R: Read> PickleMachine<R> {
         if self.opcode == b'd' && items.len() % 2 != 0 {
             return Err(self.operands());
         }
-        let chain = self.arena.append(Chain::EMPTY, items, self.offset)?;
+        let chain = self.values.arena.append(Chain::EMPTY, items, self.offset)?;
         self.stack.truncate(from);
         self.push_node(match self.opcode {
             b'l' => PickleNode::List(chain),
@@ -183,7 +191,7 @@ impl<R: Read> PickleMachine<R> {
             // BININT1, BININT2, BININT
             b'K' => {
                 let byte = self.source.byte()?;
-                return self.push(PickleArena::byte(byte));
+                Some(byte.into())
             }
             b'M' => Some(u16::from_le_bytes(self.source.array()?).into()),
             b'J' => u64::try_from(i32::from_le_bytes(self.source.array()?)).ok(),
@@ -200,8 +208,8 @@ impl<R: Read> PickleMachine<R> {
             _ => {
                 self.source.line(&mut self.line)?;
                 match (self.opcode, self.line.as_slice()) {
-                    (b'I', b"00") => return self.push(FALSE),
-                    (b'I', b"01") => return self.push(TRUE),
+                    (b'I', b"00") => return self.push(PickleValue::Node(FALSE)),
+                    (b'I', b"01") => return self.push(PickleValue::Node(TRUE)),
                     (_, line) => {
                         let digits = line.strip_suffix(b"L").unwrap_or(line);
                         str::from_utf8(digits).ok().and_then(|digits| digits.trim().parse().ok())
@@ -209,10 +217,7 @@ impl<R: Read> PickleMachine<R> {
                 }
             }
         };
-        match number {
-            Some(number) => self.push_node(PickleNode::Number(number)),
-            None => self.push(ODD),
-        }
+        self.push(number.map_or(PickleValue::Node(ODD), PickleValue::Number))
     }
 
     /// Reads a little-endian number of `length` bytes in two's complement.
@@ -246,13 +251,14 @@ impl<R: Read> PickleMachine<R> {
             // UNICODE. Its escapes are not decoded: no word has any.
             _ => {
                 self.source.line(&mut self.line)?;
-                let at = self.arena.texts().len();
-                self.arena.texts().extend_from_slice(&self.line);
-                let id = self.arena.text_from(at, self.offset)?;
-                return self.push(id);
+                let arena = &mut self.values.arena;
+                let at = arena.texts().len();
+                arena.texts().extend_from_slice(&self.line);
+                let id = arena.text_from(at, self.offset)?;
+                return self.push(PickleValue::Node(id));
             }
         };
-        let texts = self.arena.texts();
+        let texts = self.values.arena.texts();
         let at = texts.len();
         let limit = u64::from(u32::MAX);
         let offset = self.offset;
@@ -260,8 +266,8 @@ impl<R: Read> PickleMachine<R> {
             texts.extend_from_slice(part);
             if texts.len() as u64 > limit { Err(TraceError::TooManyValues { offset, limit }) } else { Ok(()) }
         })?;
-        let id = self.arena.text_from(at, self.offset)?;
-        self.push(id)
+        let id = self.values.arena.text_from(at, self.offset)?;
+        self.push(PickleValue::Node(id))
     }
 
     /// Skips values that snapshots do not use.
@@ -280,19 +286,18 @@ impl<R: Read> PickleMachine<R> {
             }
         };
         self.source.read_parts(length, |_| Ok(()))?;
-        self.push(ODD)
+        self.push(PickleValue::Node(ODD))
     }
 
     fn get(&mut self, index: u64) -> Result<()> {
         let node = usize::try_from(index).ok().and_then(|index| self.memo.get(index));
         match node {
-            Some(&node) if node != UNSET => self.push(node),
+            Some(&node) if node != UNSET => self.push(PickleValue::Node(node)),
             _ => Err(TraceError::Memo { index, offset: self.offset }),
         }
     }
 
     fn put(&mut self, index: u64) -> Result<()> {
-        let top = self.top()?;
         // Each put takes a byte: a larger index is invalid, and would cost memory.
         if index > self.offset {
             return Err(TraceError::Memo { index, offset: self.offset });
@@ -300,10 +305,13 @@ impl<R: Read> PickleMachine<R> {
         let Ok(index) = usize::try_from(index) else {
             return Err(TraceError::Memo { index, offset: self.offset });
         };
+        let top = self.stack.pop().ok_or(self.operands())?;
+        let node = self.values.arena.id(top, self.offset)?;
+        self.stack.push(PickleValue::Node(node));
         if index >= self.memo.len() {
             self.memo.resize(index + 1, UNSET);
         }
-        self.memo[index] = top;
+        self.memo[index] = node;
         Ok(())
     }
 
@@ -314,21 +322,21 @@ impl<R: Read> PickleMachine<R> {
     }
 
     #[inline]
-    fn push(&mut self, node: NodeId) -> Result<()> {
-        self.stack.push(node);
+    fn push(&mut self, value: PickleValue) -> Result<()> {
+        self.stack.push(value);
         Ok(())
     }
 
     fn push_node(&mut self, node: PickleNode) -> Result<()> {
-        let id = self.arena.push(node, self.offset)?;
-        self.push(id)
+        let id = self.values.arena.push(node, self.offset)?;
+        self.push(PickleValue::Node(id))
     }
 
-    fn pop(&mut self) -> Result<NodeId> {
+    fn pop(&mut self) -> Result<PickleValue> {
         self.stack.pop().ok_or(self.operands())
     }
 
-    fn top(&self) -> Result<NodeId> {
+    fn top(&self) -> Result<PickleValue> {
         self.stack.last().copied().ok_or(self.operands())
     }
 

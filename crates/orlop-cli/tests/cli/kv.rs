@@ -1,0 +1,86 @@
+//! `orlop kv`.
+
+use super::{Folder, complaint, orlop, stdout, testdata};
+use serde_json::Value;
+
+fn trace(name: &str) -> String {
+    testdata().join("kv-traces").join(name).display().to_string()
+}
+
+fn report(arguments: &[&str]) -> Value {
+    let output = orlop(&[&["kv", "--json"], arguments].concat());
+    serde_json::from_str(&stdout(&output)).expect("an object")
+}
+
+/// Returns the reused share of a row, in percent.
+fn reused(report: &Value, row: &str) -> f64 {
+    let rows = report["rows"].as_array().expect("rows");
+    let row = rows.iter().find(|found| found["name"] == row).expect("the row");
+    let number = |name: &str| row["reuse"][name].as_f64().expect("a number");
+    100.0 * number("reused") / number("prompt_tokens")
+}
+
+#[test]
+fn the_verdict_comes_first_and_tables_fit_the_terminal() {
+    let file = trace("mooncake_conversation.jsonl.gz");
+    let text = stdout(&orlop(&["kv", &file, "--model", "jamba-v0.1", "--pool", "8GiB"]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("8.00 GiB hold ") && lines[0].ends_with("never fit."), "{text}");
+    assert!(
+        lines[1].contains("of the prompt tokens are reused, of 1") && lines[1].contains("evict"),
+        "{text}"
+    );
+    assert!(lines[2].contains("would be reused"), "{text}");
+    assert!(lines[3].is_empty() && lines[4].ends_with(", jamba-v0.1"), "{text}");
+    assert!(text.contains("unified pages") && !text.contains("all layers full"), "{text}");
+    let tables = lines[5..].iter().filter(|line| !line.is_empty());
+    let widest = tables.map(|line| line.chars().count()).max().unwrap_or(0);
+    assert!(widest <= 80, "{widest} columns:\n{text}");
+    let wide = stdout(&orlop(&["kv", &file, "--model", "jamba-v0.1", "--pool", "8GiB", "--wide"]));
+    assert!(wide.contains("requests refused"), "{wide}");
+}
+
+/// Larger pools reuse more, until all that repeats is reused; states need checkpoints for it.
+#[test]
+fn the_figures_agree_with_each_other() {
+    let file = trace("mooncake_conversation.jsonl.gz");
+    let report = report(&[&file, "--model", "qwen3-next-80b", "--pool", "20GiB"]);
+    let share = |name: &str| reused(&report, name);
+    let repeated = report["repeated_tokens"].as_f64().expect("a number");
+    let repeated = 100.0 * repeated / report["prompt_tokens"].as_f64().expect("a number");
+    let [asked, four, sixteen] = ["as asked", "a pool of 80.0 GiB", "a pool of 320 GiB"].map(share);
+    assert!(asked < four && four <= sixteen && sixteen <= repeated, "{asked} {four} {sixteen} {repeated}");
+    assert!(repeated - sixteen < 0.1, "everything fits: {sixteen} {repeated}");
+    assert!(share("pages of 4,096 tokens") < asked);
+    let occupancy = &report["occupancy"];
+    let [held, needed] = ["peak_held", "peak_needed"].map(|name| occupancy[name].as_f64().expect("bytes"));
+    assert!(held >= needed && held <= 1.03 * needed, "{held} of {needed}");
+    let scheme = &occupancy["schemes"][0];
+    assert!(scheme["scheme"] == "unified pages" && scheme["bytes"].as_f64() > Some(needed));
+}
+
+#[test]
+fn a_table_of_lengths_and_a_model_from_a_file() {
+    let folder = Folder::with(&[
+        (
+            "config.json",
+            r#"{"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+                "num_key_value_heads": 8, "torch_dtype": "bfloat16"}"#,
+        ),
+        ("bad.json", r#"{"groups": [{"kind": "ring", "layers": 1, "bytes": 1}]}"#),
+        ("bad.csv", "input_tokens,output_tokens\n1,x\n"),
+    ]);
+    let file = trace("azure_conv_2023.csv.gz");
+    let config = folder.path("config.json");
+    let (own, known) = (report(&[&file, "--model", &config]), report(&[&file, "--model", "llama-3-8b"]));
+    assert!(own["occupancy"] == known["occupancy"] && own["rows"].as_array().is_some_and(Vec::is_empty));
+    let text = stdout(&orlop(&["kv", &file, "--model", &config]));
+    assert!(text.contains("The trace does not say what prompts share"), "{text}");
+
+    let fails = |arguments: &[&str]| complaint(&orlop(&[&["kv"], arguments].concat()), 1);
+    assert!(fails(&[&file, "--model", "no-such-model"]).contains("llama-3-8b"));
+    assert!(fails(&[&file, "--model", &folder.path("bad.json")]).contains("\"ring\" are unknown"));
+    assert!(fails(&[&folder.path("bad.csv"), "--model", "llama-3-8b"]).contains("line 2"));
+    assert!(fails(&[&folder.path("none.csv"), "--model", "llama-3-8b"]).contains("cannot be read"));
+    assert!(fails(&[&file, "--model", "llama-3-8b", "--pool", "1KiB"]).contains("large page"));
+}

@@ -1,0 +1,160 @@
+//! [`PoolMemory`]: the memory of a pool's pages, in segments that can be returned and allocated again.
+
+use crate::{KvError, Result};
+use orlop_alloc::{AllocatorRef, Block, CopyRange, DeviceOps, Error, Request, Tag};
+use orlop_context::Context;
+use orlop_core::{Device, MemoryKind, StreamId};
+use std::io;
+use std::ops::Range;
+
+/// Where segments come from.
+#[derive(Debug)]
+pub(crate) enum MemorySource {
+    Context(Context, Device),
+    Allocator(AllocatorRef),
+    /// The engine has arenas of its own.
+    Detached,
+}
+
+/// The memory of a pool's pages. It consists of segments of equal size, one by default: byte `at` of the pool
+/// is byte `at % segment_bytes` of segment `at / segment_bytes`. No page is in two segments.
+#[derive(Debug)]
+pub struct PoolMemory {
+    source: MemorySource,
+    segments: Vec<Option<Block>>,
+    /// Bytes of a segment; the last one may have fewer.
+    segment_bytes: u64,
+    total_bytes: u64,
+}
+
+impl PoolMemory {
+    /// Allocates all segments.
+    pub(crate) fn new(source: MemorySource, segment_bytes: u64, total_bytes: u64) -> Result<Self> {
+        let mut memory = Self { source, segments: Vec::new(), segment_bytes, total_bytes };
+        if memory.is_detached() {
+            return Ok(memory);
+        }
+        let count = usize::try_from(total_bytes.div_ceil(segment_bytes));
+        let count = count.map_err(|_| KvError::OutOfRange { what: "the segments of the pool" })?;
+        for index in 0..count {
+            let segment = memory.allocate(index)?;
+            memory.segments.push(Some(segment));
+        }
+        Ok(memory)
+    }
+
+    fn is_detached(&self) -> bool {
+        matches!(self.source, MemorySource::Detached)
+    }
+
+    /// Returns the bytes of a segment; the last one may have fewer.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Returns a segment; `None` if it was returned, or the pool has no memory of its own.
+    #[must_use]
+    pub fn segment(&self, index: usize) -> Option<&Block> {
+        self.segments.get(index)?.as_ref()
+    }
+
+    /// Returns the segments, those that were returned included.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Copies ranges of the pool to the consecutive bytes of `host`, by `ops` on `stream`.
+    ///
+    /// # Errors
+    /// If a range is not inside a segment that is there, and as for [`Block::copy_ranges_by`].
+    pub fn copy_to(
+        &self,
+        ops: &dyn DeviceOps,
+        ranges: &[Range<u64>],
+        host: &mut Block,
+        stream: StreamId,
+    ) -> orlop_alloc::Result<()> {
+        for (segment, copies) in self.by_segment(ranges, true)? {
+            host.copy_ranges_by(ops, self.segment(segment).ok_or_else(no_memory)?, &copies, stream)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the consecutive bytes of `host` to ranges of the pool, by `ops` on `stream`.
+    ///
+    /// # Errors
+    /// As for [`copy_to`](Self::copy_to).
+    pub fn copy_from(
+        &mut self,
+        ops: &dyn DeviceOps,
+        ranges: &[Range<u64>],
+        host: &Block,
+        stream: StreamId,
+    ) -> orlop_alloc::Result<()> {
+        for (segment, copies) in self.by_segment(ranges, false)? {
+            let segment = self.segments.get_mut(segment).and_then(Option::as_mut).ok_or_else(no_memory)?;
+            segment.copy_ranges_by(ops, host, &copies, stream)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the copies of each run of ranges in one segment.
+    fn by_segment(
+        &self,
+        ranges: &[Range<u64>],
+        is_read: bool,
+    ) -> orlop_alloc::Result<Vec<(usize, Vec<CopyRange>)>> {
+        let size = |bytes: u64| usize::try_from(bytes).map_err(|error| Error::Backend(Box::new(error)));
+        let (mut copies, mut at): (Vec<(usize, Vec<CopyRange>)>, usize) = (Vec::new(), 0);
+        for range in ranges {
+            let (segment, start) =
+                (size(range.start / self.segment_bytes)?, size(range.start % self.segment_bytes)?);
+            let bytes = size(range.end - range.start)?;
+            let (to, from) = if is_read { (at, start) } else { (start, at) };
+            at += bytes;
+            let copy = CopyRange { to, from, bytes };
+            match copies.last_mut() {
+                Some((last, list)) if *last == segment => list.push(copy),
+                _ => copies.push((segment, vec![copy])),
+            }
+        }
+        Ok(copies)
+    }
+
+    fn allocate(&self, index: usize) -> Result<Block> {
+        let start = index as u64 * self.segment_bytes;
+        let bytes = self.segment_bytes.min(self.total_bytes - start);
+        let too_large = |_| KvError::OutOfRange { what: "the bytes of the pool" };
+        let bytes = usize::try_from(bytes).map_err(too_large)?;
+        let request = Request::new(bytes).kind(MemoryKind::KvCache).tag(Tag::new("kv pool"));
+        match &self.source {
+            MemorySource::Context(context, device) => Ok(context.allocate(*device, &request)?),
+            MemorySource::Allocator(allocator) => Ok(allocator.allocate(&request)?),
+            MemorySource::Detached => Err(no_memory().into()),
+        }
+    }
+
+    /// Returns a segment to its allocator.
+    pub(crate) fn release(&mut self, index: usize) {
+        if let Some(segment) = self.segments.get_mut(index) {
+            *segment = None;
+        }
+    }
+
+    /// Allocates a segment again, if it was returned.
+    pub(crate) fn acquire(&mut self, index: usize) -> Result<()> {
+        if self.is_detached() || self.segment(index).is_some() {
+            return Ok(());
+        }
+        let segment = self.allocate(index)?;
+        self.segments[index] = Some(segment);
+        Ok(())
+    }
+}
+
+/// The error of memory that is not there.
+fn no_memory() -> Error {
+    Error::Backend(Box::new(io::Error::from(io::ErrorKind::Unsupported)))
+}

@@ -1,0 +1,380 @@
+//! Large pages and the pages inside them: who owns which, and what can be freed.
+//!
+//! A large page is empty, or divided into pages of one size (a *class*). It belongs to the sequence that
+//! divided it, and that sequence takes its free pages first: so the pages of a sequence are freed together,
+//! and an empty large page returns at once.
+//!
+//! A page in use is *live*, or *idle* if only the cache has it: an idle page can be evicted. For each class
+//! the live pages of partly live large pages are counted, so that [`LargePages::shortage`] says exactly what
+//! could be allocated if the whole cache were evicted, before anything is.
+
+mod verify;
+
+use crate::geometry::KvGeometry;
+use std::ops::Range;
+
+/// No page, no block, no node: the null id.
+pub(crate) const NULL: u32 = u32::MAX;
+
+/// The owner of large pages whose sequence has ended.
+pub(crate) const NO_OWNER: u32 = 0;
+
+#[derive(Debug, Clone, Copy)]
+struct LargePage {
+    class: u32,
+    owner: u32,
+    /// Free pages inside.
+    free: u32,
+    live: u32,
+    /// Neighbours in the owner's list of large pages with free pages.
+    prev: u32,
+    next: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct PageClass {
+    pub(crate) bytes: u64,
+    /// Pages of a large page.
+    pub(crate) per_large: u32,
+    /// Free pages in divided large pages.
+    free: u64,
+    /// Pages that are not live, in large pages with a live one.
+    slack: u64,
+    pub(crate) live: u64,
+    pub(crate) idle: u64,
+}
+
+/// What is missing for a list of needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    /// Large pages needed, and large pages that are empty or could become so.
+    pub(crate) needed: u64,
+    pub(crate) available: u64,
+}
+
+impl Shortage {
+    pub(crate) fn fits(self) -> bool {
+        self.needed <= self.available
+    }
+
+    /// Large pages that remain.
+    pub(crate) fn spare(self) -> u64 {
+        self.available.saturating_sub(self.needed)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct LargePages {
+    large: Vec<LargePage>,
+    empty: Vec<u32>,
+    /// A bit for each free page; `words` words for each large page.
+    bits: Vec<u64>,
+    words: usize,
+    classes: Vec<PageClass>,
+    /// The heads of lists of large pages with free pages: by owner, then class.
+    heads: Vec<u32>,
+    /// Large pages with a live page.
+    occupied: u32,
+    /// Large pages whose memory was returned: they are neither empty nor divided.
+    absent: Vec<bool>,
+    absent_count: u32,
+}
+
+impl LargePages {
+    pub(crate) fn new(geometry: &KvGeometry, count: u32) -> Self {
+        let large_page = geometry.large_page_bytes();
+        let classes: Vec<PageClass> = geometry
+            .classes()
+            .iter()
+            .map(|&bytes| {
+                let per_large = u32::try_from(large_page / bytes).unwrap_or(u32::MAX);
+                PageClass { bytes, per_large, free: 0, slack: 0, live: 0, idle: 0 }
+            })
+            .collect();
+        let widest = classes.iter().map(|class| class.per_large).max().unwrap_or(0);
+        let words = widest.div_ceil(64) as usize;
+        let page = LargePage { class: NULL, owner: NO_OWNER, free: 0, live: 0, prev: NULL, next: NULL };
+        let heads = vec![NULL; classes.len()];
+        Self {
+            large: vec![page; count as usize],
+            empty: (0..count).rev().collect(),
+            bits: vec![0; words * count as usize],
+            words,
+            classes,
+            heads,
+            occupied: 0,
+            absent: vec![false; count as usize],
+            absent_count: 0,
+        }
+    }
+
+    pub(crate) fn classes(&self) -> &[PageClass] {
+        &self.classes
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.large.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn empty(&self) -> u32 {
+        u32::try_from(self.empty.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the large pages that are empty, or could become so by evictions.
+    pub(crate) fn available(&self) -> u32 {
+        self.count() - self.absent_count - self.occupied
+    }
+
+    /// Returns the large pages that have memory.
+    pub(crate) fn present(&self) -> u32 {
+        self.count() - self.absent_count
+    }
+
+    /// Returns `true` if the memory of a large page was returned.
+    pub(crate) fn is_absent(&self, large: u32) -> bool {
+        self.absent[large as usize]
+    }
+
+    /// Returns `true` if a large page has pages that are not free.
+    pub(crate) fn is_divided(&self, large: u32) -> bool {
+        self.large[large as usize].class != NULL
+    }
+
+    /// Returns `true` if these large pages are empty, and have memory.
+    pub(crate) fn are_empty(&self, range: Range<u32>) -> bool {
+        range
+            .into_iter()
+            .all(|large| self.large[large as usize].class == NULL && !self.absent[large as usize])
+    }
+
+    /// Takes empty large pages away, whose memory is returned.
+    pub(crate) fn take_away(&mut self, range: Range<u32>) {
+        self.empty.retain(|large| !range.contains(large));
+        self.absent_count += range.end - range.start;
+        self.absent[range.start as usize..range.end as usize].fill(true);
+    }
+
+    /// Gives large pages back, whose memory is there again.
+    pub(crate) fn give_back(&mut self, range: Range<u32>) {
+        self.absent_count -= range.end - range.start;
+        self.absent[range.start as usize..range.end as usize].fill(false);
+        // Pages at the start are used first.
+        self.empty.extend(range.rev());
+    }
+
+    /// Returns the live pages of a large page.
+    pub(crate) fn live_in(&self, large: u32) -> u32 {
+        self.large[large as usize].live
+    }
+
+    /// Makes room for the lists of `owner`.
+    pub(crate) fn add_owner(&mut self, owner: u32) {
+        let lists = (owner as usize + 1) * self.classes.len();
+        if self.heads.len() < lists {
+            self.heads.resize(lists, NULL);
+        }
+    }
+
+    /// Returns the bytes of pages by class, at most `u64::MAX`.
+    pub(crate) fn bytes_of(&self, pages: &[u64]) -> u64 {
+        let bytes = self.classes.iter().zip(pages).map(|(class, &pages)| class.bytes.saturating_mul(pages));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Returns what `needs`, pages by class, would need if every idle page were evicted.
+    pub(crate) fn shortage(&self, needs: &[u64]) -> Shortage {
+        let each = self
+            .classes
+            .iter()
+            .zip(needs)
+            .map(|(class, &need)| need.saturating_sub(class.slack).div_ceil(u64::from(class.per_large)));
+        Shortage { needed: each.fold(0, u64::saturating_add), available: u64::from(self.available()) }
+    }
+
+    /// Returns `true` if these pages, by class, are free now.
+    pub(crate) fn has_free(&self, needs: &[u64]) -> bool {
+        let large = self
+            .classes
+            .iter()
+            .zip(needs)
+            .map(|(class, &need)| need.saturating_sub(class.free).div_ceil(u64::from(class.per_large)));
+        large.fold(0, u64::saturating_add) <= u64::from(self.empty())
+    }
+
+    /// Returns `true` if a page of this class may be taken from a large page without a live page: the need
+    /// for the class, of which the page is part, counts on one, or one is to spare.
+    fn may_occupy(&self, class: u32, needs: &[u64]) -> bool {
+        needs[class as usize] > self.classes[class as usize].slack || self.shortage(needs).spare() > 0
+    }
+
+    /// Takes a page for `owner`, without evicting: from a large page of the owner, from an empty one, from
+    /// one of another owner. The page is live. `needs` as for [`Self::may_occupy`].
+    pub(crate) fn take(&mut self, class: u32, owner: u32, needs: &[u64]) -> Option<u32> {
+        let list = self.list(owner, class);
+        let head = self.heads[list];
+        if head != NULL && self.large[head as usize].live > 0 {
+            return Some(self.take_from(head));
+        }
+        let may_occupy = self.may_occupy(class, needs);
+        let own = self.usable_in(list, may_occupy);
+        let large = match own {
+            Some(own) => own,
+            None if may_occupy && !self.empty.is_empty() => self.divide(class, owner)?,
+            None => self.usable_of_others(class, may_occupy)?,
+        };
+        Some(self.take_from(large))
+    }
+
+    /// Returns a large page of a list, which have free pages: one with a live page, if others may not be
+    /// taken.
+    fn usable_in(&self, list: usize, may_occupy: bool) -> Option<u32> {
+        let mut at = self.heads[list];
+        while at != NULL && !may_occupy && self.large[at as usize].live == 0 {
+            at = self.large[at as usize].next;
+        }
+        (at != NULL).then_some(at)
+    }
+
+    /// Returns a large page of any owner with a free page: of ended sequences first.
+    fn usable_of_others(&self, class: u32, may_occupy: bool) -> Option<u32> {
+        if self.classes[class as usize].free == 0 {
+            return None;
+        }
+        let mut lists = (class as usize..self.heads.len()).step_by(self.classes.len());
+        lists.find_map(|list| self.usable_in(list, may_occupy))
+    }
+
+    fn divide(&mut self, class: u32, owner: u32) -> Option<u32> {
+        let large = self.empty.pop()?;
+        let per_large = self.classes[class as usize].per_large;
+        let bits = large as usize * self.words;
+        for (word, bits) in self.bits[bits..bits + self.words].iter_mut().enumerate() {
+            let left = (per_large as usize).saturating_sub(word * 64);
+            *bits = if left >= 64 { u64::MAX } else { (1 << left) - 1 };
+        }
+        let page = &mut self.large[large as usize];
+        (page.class, page.owner, page.free) = (class, owner, per_large);
+        self.classes[class as usize].free += u64::from(per_large);
+        // A large page of one page is in no list: it is taken at once.
+        if per_large > 1 {
+            self.link(large);
+        }
+        Some(large)
+    }
+
+    fn take_from(&mut self, large: u32) -> u32 {
+        let bits = large as usize * self.words;
+        let mut slot = 0;
+        for (word, bits) in (0_u32..).zip(&mut self.bits[bits..bits + self.words]) {
+            if *bits != 0 {
+                slot = word * 64 + bits.trailing_zeros();
+                *bits &= *bits - 1;
+                break;
+            }
+        }
+        let page = &mut self.large[large as usize];
+        page.free -= 1;
+        let (class, is_full) = (page.class, page.free == 0);
+        self.classes[class as usize].free -= 1;
+        if is_full && self.classes[class as usize].per_large > 1 {
+            self.unlink(large);
+        }
+        self.classes[class as usize].idle += 1;
+        let id = large * self.classes[class as usize].per_large + slot;
+        self.set_live(class, id);
+        id
+    }
+
+    /// Marks an idle page as live.
+    pub(crate) fn set_live(&mut self, class: u32, id: u32) {
+        let class = &mut self.classes[class as usize];
+        let page = &mut self.large[(id / class.per_large) as usize];
+        page.live += 1;
+        class.live += 1;
+        class.idle -= 1;
+        if page.live == 1 {
+            self.occupied += 1;
+            class.slack += u64::from(class.per_large);
+        }
+        class.slack -= 1;
+    }
+
+    /// Marks a live page as idle.
+    pub(crate) fn set_idle(&mut self, class: u32, id: u32) {
+        let class = &mut self.classes[class as usize];
+        let page = &mut self.large[(id / class.per_large) as usize];
+        page.live -= 1;
+        class.live -= 1;
+        class.idle += 1;
+        class.slack += 1;
+        if page.live == 0 {
+            self.occupied -= 1;
+            class.slack -= u64::from(class.per_large);
+        }
+    }
+
+    /// Frees an idle page.
+    pub(crate) fn free(&mut self, class: u32, id: u32) {
+        let PageClass { per_large, .. } = self.classes[class as usize];
+        let (large, slot) = (id / per_large, id % per_large);
+        self.bits[large as usize * self.words + slot as usize / 64] |= 1 << (slot % 64);
+        self.classes[class as usize].idle -= 1;
+        self.classes[class as usize].free += 1;
+        let page = &mut self.large[large as usize];
+        page.free += 1;
+        let free = page.free;
+        if free == 1 && per_large > 1 {
+            self.link(large);
+        }
+        if free == per_large {
+            if per_large > 1 {
+                self.unlink(large);
+            }
+            self.large[large as usize].class = NULL;
+            self.classes[class as usize].free -= u64::from(per_large);
+            self.empty.push(large);
+        }
+    }
+
+    /// Gives the large pages of an ended sequence to no owner. Those without free pages keep the owner's
+    /// number, which is harmless: it is a hint, and the next sequence with this number gets their pages
+    /// first.
+    pub(crate) fn disown(&mut self, owner: u32) {
+        for class in 0..u32::try_from(self.classes.len()).unwrap_or(0) {
+            let list = self.list(owner, class);
+            while self.heads[list] != NULL {
+                let large = self.heads[list];
+                self.unlink(large);
+                self.large[large as usize].owner = NO_OWNER;
+                self.link(large);
+            }
+        }
+    }
+
+    fn list(&self, owner: u32, class: u32) -> usize {
+        owner as usize * self.classes.len() + class as usize
+    }
+
+    fn link(&mut self, large: u32) {
+        let LargePage { class, owner, .. } = self.large[large as usize];
+        let list = self.list(owner, class);
+        let next = std::mem::replace(&mut self.heads[list], large);
+        (self.large[large as usize].prev, self.large[large as usize].next) = (NULL, next);
+        if next != NULL {
+            self.large[next as usize].prev = large;
+        }
+    }
+
+    fn unlink(&mut self, large: u32) {
+        let LargePage { class, owner, prev, next, .. } = self.large[large as usize];
+        if prev == NULL {
+            let list = self.list(owner, class);
+            self.heads[list] = next;
+        } else {
+            self.large[prev as usize].next = next;
+        }
+        if next != NULL {
+            self.large[next as usize].prev = prev;
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The tiers of a pool: what is stored below the device, and what a prompt gets back from there.
+//!
+//! A store takes settled tokens, whose kernels are done; steps in flight write behind them, so nothing orders
+//! it with these. A restored block is settled before the next step is scheduled. So no page is accessed by a
+//! transfer and a step at the same time.
+
+use super::append::NewBlock;
+use super::sequence::owner;
+use super::{KvPool, Sequence};
+use crate::chain::Chain;
+use crate::geometry::GroupKind;
+use crate::index::{PrefixMatch, Tail};
+use crate::pages::NULL;
+use crate::sip::SipState;
+use crate::tier::{BlockKey, KvTiers, TierStats};
+use crate::{KvError, KvEvent, RemovalReason, Result};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// A block that a prefix consists of.
+#[derive(Debug, Clone, Copy)]
+struct PrefixBlock {
+    group: usize,
+    index: u32,
+    key: BlockKey,
+}
+
+/// Where a block is.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Device(u32),
+    Tier,
+}
+
+/// Where the blocks of a prefix come from.
+#[derive(Debug, Default)]
+struct RestorePlan {
+    /// Tokens of the prefix.
+    tokens: u32,
+    /// Blocks that the device has: group, index, block.
+    on_device: Vec<(usize, u32, u32)>,
+    /// Blocks that are loaded.
+    loaded: Vec<PrefixBlock>,
+}
+
+impl KvPool {
+    /// Gives the pool tiers below the device: [`store`](Self::store) fills them, and
+    /// [`admit`](Self::admit) restores from them what the device does not have. Returns the tiers that it had
+    /// before.
+    pub fn attach_tiers(&mut self, mut tiers: KvTiers) -> Option<KvTiers> {
+        tiers.set_layout(SipState::default().bytes(self.settings.keys.geometry.as_bytes()));
+        self.tiers.replace(Box::new(tiers)).map(|tiers| *tiers)
+    }
+
+    /// Takes the tiers away.
+    pub fn detach_tiers(&mut self) -> Option<KvTiers> {
+        self.tiers.take().map(|tiers| *tiers)
+    }
+
+    /// Returns the numbers of the tiers; `None` without any.
+    #[must_use]
+    pub fn tier_stats(&self) -> Option<TierStats> {
+        self.tiers.as_ref().map(|tiers| tiers.stats())
+    }
+
+    /// Writes all blocks of host memory to the store behind it. Returns the number of those that it did not
+    /// take.
+    pub fn flush_tiers(&mut self) -> u64 {
+        self.tiers.as_mut().map_or(0, |tiers| tiers.flush())
+    }
+
+    /// Copies the first `tokens` settled tokens of a sequence, rounded down to a match unit, to host memory,
+    /// with the tails of windows and the saved states at that position. Returns the bytes copied; what a tier
+    /// has already is not copied again. The copies are done when this returns.
+    ///
+    /// # Errors
+    /// If there are no tiers, fewer tokens have settled or are known, a step in flight is still to write
+    /// them, the sequence does not have the blocks of windows and states at that position, or a copy fails.
+    /// What was copied until then stays.
+    pub fn store(&mut self, sequence: &Sequence, tokens: u32) -> Result<u64> {
+        self.collect_drops();
+        self.check_awake()?;
+        let slot = self.slot(sequence)?;
+        let state = self.state(slot);
+        if tokens > state.settled || state.loads > 0 {
+            return Err(KvError::BeyondEnd { position: tokens, end: state.settled });
+        }
+        self.check_settled(state.written_by)?;
+        let units = (tokens / self.settings.keys.unit).min(units_of(&state.chain));
+        let tokens = units * self.settings.keys.unit;
+        if tokens == 0 {
+            return Ok(0);
+        }
+        let mut tails = Vec::new();
+        if self.list_tails(slot, tokens, &mut tails).is_none() {
+            return Err(KvError::NoCheckpoint { position: tokens });
+        }
+        let blocks = self.blocks_to_store(slot, tokens, &tails);
+        let Some(mut tiers) = self.tiers.take() else { return Err(KvError::NoTiers) };
+        let mut stored = Ok(0);
+        for &(block, at) in &blocks {
+            let ranges = self.ranges(block.group, at, block.key.tokens);
+            match tiers.save(&self.memory, block.key, &ranges) {
+                Ok(bytes) => stored = stored.map(|sum: u64| sum + bytes),
+                Err(error) => {
+                    stored = Err(error.into());
+                    break;
+                }
+            }
+        }
+        tiers.shrink_to_budget();
+        self.tiers = Some(tiers);
+        stored
+    }
+
+    /// Lists the blocks of a sequence's prefix, and where they are.
+    fn blocks_to_store(&self, slot: u32, tokens: u32, tails: &[Tail]) -> Vec<(PrefixBlock, u32)> {
+        let state = self.state(slot);
+        let groups = 0..self.geometry.groups().len();
+        let named =
+            groups.flat_map(|group| prefix_indices(self, group, tokens).map(move |index| (group, index)));
+        let placed = named.filter_map(|(group, index)| {
+            let mut kept = tails.iter().filter(|tail| (tail.group as usize, tail.index) == (group, index));
+            let own = || state.tables[group].blocks.get(index as usize).copied();
+            let at = kept.next().map(|tail| tail.block).or_else(own)?;
+            Some((prefix_block(self, &state.chain, group, index, tokens), at))
+        });
+        placed.filter(|&(_, at)| at != NULL).collect()
+    }
+
+    /// Puts a longer prefix than the device has into a sequence that was just admitted, from the tiers.
+    /// Returns the hit.
+    pub(super) fn restore(&mut self, slot: u32, found: &PrefixMatch, longest: u32) -> PrefixMatch {
+        let Some(mut tiers) = self.tiers.take() else { return *found };
+        let unit = self.settings.keys.unit;
+        let mut restored = *found;
+        let mut unusable = Vec::new();
+        while let Some(plan) = self.plan(&mut tiers, slot, found, longest, &unusable) {
+            if let Some(failed) = self.fetch(&mut tiers, slot, &plan) {
+                unusable.push(failed);
+                continue;
+            }
+            if self.load(&mut tiers, slot, &plan).is_ok() {
+                let hit = plan.tokens / unit;
+                (restored.matched, restored.hit) = (found.matched.max(hit), hit);
+                let class = self.state(slot).class;
+                self.register(slot, plan.tokens, class);
+            }
+            break;
+        }
+        tiers.stats.query_tokens += u64::from(self.state(slot).lengths.prompt - found.hit * unit);
+        tiers.stats.hit_tokens += u64::from((restored.hit - found.hit) * unit);
+        tiers.shrink_to_budget();
+        self.tiers = Some(tiers);
+        restored
+    }
+
+    /// Looks for the longest prefix that is longer than the hit, and whose blocks the device or a tier has.
+    fn plan(
+        &self,
+        tiers: &mut KvTiers,
+        slot: u32,
+        found: &PrefixMatch,
+        longest: u32,
+        unusable: &[BlockKey],
+    ) -> Option<RestorePlan> {
+        let (unit, chain) = (self.settings.keys.unit, &self.state(slot).chain);
+        let known = found.matched * unit;
+        let mut cached = HashMap::new();
+        self.index.run_blocks(chain.units(), |group, index, block| {
+            cached.insert((group, index), block);
+        });
+        let mut source = |block: PrefixBlock| {
+            let start = block.index * self.geometry.groups()[block.group].span();
+            let own = cached.get(&(block.group, block.index)).filter(|_| start + block.key.tokens <= known);
+            if let Some(&own) = own {
+                return Some(Source::Device(own));
+            }
+            let is_there = !unusable.contains(&block.key) && tiers.contains(block.key);
+            is_there.then_some(Source::Tier)
+        };
+        // Groups that keep every token limit the prefix to the first block that is nowhere.
+        let mut end = longest * unit;
+        for (group, spec) in self.geometry.groups().iter().enumerate() {
+            if self.is_run(group) {
+                let blocks = (0..end / spec.span()).map(|index| prefix_block(self, chain, group, index, end));
+                let there = blocks.into_iter().take_while(|&block| source(block).is_some()).count();
+                let there = u32::try_from(there).unwrap_or(u32::MAX);
+                end = end.min(there.saturating_add(1).saturating_mul(spec.span()).saturating_sub(1));
+            }
+        }
+        (found.hit + 1..=end / unit).rev().find_map(|units| {
+            let mut plan = RestorePlan { tokens: units * unit, ..RestorePlan::default() };
+            // The last blocks, and those of windows and states, decide most often.
+            for group in (0..self.geometry.groups().len()).rev() {
+                for index in prefix_indices(self, group, plan.tokens).rev() {
+                    let block = prefix_block(self, chain, group, index, plan.tokens);
+                    // A block that is full elsewhere serves a prefix that ends inside.
+                    let full = prefix_block(self, chain, group, index, longest * unit);
+                    match source(block) {
+                        Some(Source::Device(own)) => plan.on_device.push((group, index, own)),
+                        Some(Source::Tier) => plan.loaded.push(block),
+                        None if self.is_run(group) && source(full).is_some() => plan.loaded.push(full),
+                        None => return None,
+                    }
+                }
+            }
+            Some(plan)
+        })
+    }
+
+    /// Returns `true` for a group that keeps every token and that hits need.
+    fn is_run(&self, group: usize) -> bool {
+        let spec = &self.geometry.groups()[group];
+        let is_run = matches!(spec.kind, GroupKind::Full | GroupKind::Compressed { .. });
+        is_run && !spec.optional && self.geometry.parts(group) > 0
+    }
+
+    /// Brings the blocks of a plan to host memory. Returns the first one that cannot be used.
+    fn fetch(&mut self, tiers: &mut KvTiers, slot: u32, plan: &RestorePlan) -> Option<BlockKey> {
+        for block in plan.loaded.iter().rev() {
+            let bytes = self.geometry.content_bytes(block.group, block.key.tokens);
+            if tiers.fetch(block.key, bytes).is_err() {
+                let span = self.geometry.groups()[block.group].span();
+                let unit = (block.index * span / self.settings.keys.unit) as usize;
+                let failed = self.state(slot).chain.hashes()[unit];
+                self.failed_loads.insert(&[failed]);
+                return Some(block.key);
+            }
+        }
+        None
+    }
+
+    /// Allocates the blocks of a plan and copies them to the device. After an error the sequence is unchanged.
+    fn load(&mut self, tiers: &mut KvTiers, slot: u32, plan: &RestorePlan) -> Result<()> {
+        let me = owner(slot);
+        let tables = &self.sequences[slot as usize].tables;
+        let is_new = |&&(group, index, block): &&(usize, u32, u32)| {
+            tables[group].blocks.get(index as usize) != Some(&block)
+        };
+        let shared: Vec<(usize, u32, u32)> = plan.on_device.iter().filter(is_new).copied().collect();
+        for &(group, _, block) in &shared {
+            self.blocks.charge(group, me);
+            self.blocks.pin(group, block);
+        }
+        let new = |block: &PrefixBlock| NewBlock {
+            group: block.group,
+            index: block.index,
+            from: NULL,
+            tokens: 0,
+            block: NULL,
+        };
+        let mut new_blocks: Vec<NewBlock> = plan.loaded.iter().map(new).collect();
+        let loaded = self.check_pledges().and_then(|()| self.allocate_all(slot, &mut new_blocks));
+        let loaded = loaded.and_then(|()| {
+            for (block, new) in plan.loaded.iter().zip(&new_blocks) {
+                let ranges = self.ranges(block.group, new.block, block.key.tokens);
+                let is_there = tiers.load(&mut self.memory, block.key, &ranges);
+                if !matches!(is_there, Ok(true)) {
+                    for new in &new_blocks {
+                        self.blocks.remove_user(new.group, new.block, me);
+                        self.blocks.unpin(new.group, new.block);
+                    }
+                    return Err(is_there.map_or_else(KvError::from, |_| KvError::NotCached));
+                }
+            }
+            Ok(())
+        });
+        if loaded.is_ok() {
+            self.replace_tables(slot, plan, &new_blocks);
+        }
+        for &(group, _, block) in &shared {
+            self.blocks.unpin(group, block);
+            if loaded.is_err() {
+                self.blocks.credit(group, me);
+            }
+        }
+        loaded
+    }
+
+    /// Gives the sequence the blocks of a plan instead of those that it has.
+    fn replace_tables(&mut self, slot: u32, plan: &RestorePlan, new_blocks: &[NewBlock]) {
+        let me = owner(slot);
+        let mut before = Vec::new();
+        for (group, spec) in self.geometry.groups().iter().enumerate() {
+            if self.geometry.parts(group) == 0 || spec.kind == GroupKind::Cross {
+                continue;
+            }
+            let table = &mut self.sequences[slot as usize].tables[group];
+            before.extend(table.blocks.drain(..).filter(|&block| block != NULL).map(|block| (group, block)));
+            if spec.kind != GroupKind::State {
+                table.blocks.resize(plan.tokens.div_ceil(spec.span()) as usize, NULL);
+                table.first = spec.first_token(plan.tokens) / spec.span();
+            }
+        }
+        for &(group, index, block) in &plan.on_device {
+            self.blocks.add_user(group, block, me);
+            self.state_mut(slot).tables[group].blocks[index as usize] = block;
+        }
+        for new in new_blocks {
+            let blocks = &mut self.state_mut(slot).tables[new.group].blocks;
+            blocks.resize(blocks.len().max(new.index as usize + 1), NULL);
+            blocks[new.index as usize] = new.block;
+        }
+        for (group, block) in before {
+            self.blocks.remove_user(group, block, me);
+            self.blocks.unpin(group, block);
+        }
+        let state = self.state_mut(slot);
+        (state.len, state.settled, state.room) = (plan.tokens, plan.tokens, plan.tokens);
+        (state.registered, state.changed) = (plan.tokens, true);
+        if state.junction <= plan.tokens {
+            state.junction = 0;
+        }
+    }
+
+    /// Returns the bytes of a block's first tokens: of whole pages if it is full.
+    fn ranges(&self, group: usize, block: u32, tokens: u32) -> Vec<Range<u64>> {
+        self.geometry.content_ranges(group, self.blocks.pages_of(group, block), tokens)
+    }
+
+    /// Says of blocks that were evicted whether a tier below has them.
+    pub(super) fn name_demotions(&mut self, events: &mut [KvEvent]) {
+        let Some(tiers) = &mut self.tiers else { return };
+        for event in events {
+            if let KvEvent::BlockRemoved { key, reason, .. } = event
+                && *reason == RemovalReason::Evicted
+                && tiers.contains(*key)
+            {
+                *reason = RemovalReason::Demoted;
+            }
+        }
+    }
+
+    /// Appends the events of the tiers.
+    pub(super) fn take_tier_events(&mut self, events: &mut Vec<KvEvent>) {
+        let Some(tiers) = &mut self.tiers else { return };
+        for event in tiers.events.drain(..) {
+            let group = event.key.group as usize;
+            let block_tokens = self.geometry.groups().get(group).map_or(0, |spec| spec.span());
+            let (tier, key, bytes) = (event.tier, event.key, event.bytes);
+            events.push(match event.removed {
+                None => KvEvent::BlockStored { tier, key, block_tokens, bytes },
+                Some(reason) => KvEvent::BlockRemoved { tier, key, block_tokens, bytes, reason },
+            });
+        }
+    }
+}
+
+/// Returns the number of complete units of a chain.
+fn units_of(chain: &Chain) -> u32 {
+    u32::try_from(chain.hashes().len()).unwrap_or(u32::MAX)
+}
+
+/// Returns the indices of a group's blocks that a hit at `tokens` tokens needs: of runs from the start, of
+/// windows and states those that are kept.
+fn prefix_indices(pool: &KvPool, group: usize, tokens: u32) -> impl DoubleEndedIterator<Item = u32> {
+    let spec = &pool.geometry.groups()[group];
+    let is_needed = pool.geometry.parts(group) > 0 && !spec.optional && tokens > 0;
+    let last = tokens.div_ceil(spec.span());
+    let first = spec.first_token(tokens);
+    let first = if first == tokens { last } else { first / spec.span() };
+    let (sinks, rest) = match spec.kind {
+        GroupKind::State => (0, 0..1),
+        GroupKind::Window { sinks, .. } => (sinks.min(tokens).div_ceil(spec.span()).min(first), first..last),
+        GroupKind::Cross => (0, 0..0),
+        _ => (0, first..last),
+    };
+    let (sinks, rest) = if is_needed { (sinks, rest) } else { (0, 0..0) };
+    (0..sinks).chain(rest)
+}
+
+/// Returns a block of a prefix of `tokens` tokens, all of whose units are known.
+fn prefix_block(pool: &KvPool, chain: &Chain, group: usize, index: u32, tokens: u32) -> PrefixBlock {
+    let (spec, unit) = (&pool.geometry.groups()[group], pool.settings.keys.unit);
+    let is_state = spec.kind == GroupKind::State;
+    let start = if is_state { 0 } else { index * spec.span() };
+    let end = if is_state { tokens } else { tokens.min(start.saturating_add(spec.span())) };
+    let hash = chain.hashes()[(end.div_ceil(unit) - 1) as usize];
+    let tokens = if is_state { 1 } else { end - start };
+    let key = BlockKey { hash, group: u32::try_from(group).unwrap_or(u32::MAX), index, tokens };
+    PrefixBlock { group, index, key }
+}

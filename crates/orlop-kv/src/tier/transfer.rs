@@ -1,0 +1,52 @@
+//! Copies between a pool's pages and host memory.
+
+use crate::PoolMemory;
+use orlop_alloc::{Block, DeviceOps, Result};
+use orlop_core::StreamId;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Copies between a pool's pages and host memory. Ranges are in bytes from the start of the pool; in `host`
+/// they follow each other. A copy is done when the function returns: it reads what steps that have settled
+/// have written, and what it writes is there for the next step.
+pub trait PageTransfer: Debug + Send {
+    /// Copies ranges of the pool to host memory.
+    ///
+    /// # Errors
+    /// Those of the copy. The content of `host` does not matter then.
+    fn read(&mut self, pool: &PoolMemory, ranges: &[Range<u64>], host: &mut Block) -> Result<()>;
+
+    /// Copies host memory to ranges of the pool.
+    ///
+    /// # Errors
+    /// Those of the copy. The pool gives the pages back then.
+    fn write(&mut self, pool: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<()>;
+}
+
+/// Copies by the operations of a device on a stream of their own, for pools with memory.
+#[derive(Debug, Clone)]
+pub struct DeviceTransfer {
+    ops: Arc<dyn DeviceOps>,
+    stream: StreamId,
+}
+
+impl DeviceTransfer {
+    /// Creates a transfer by these operations on this stream.
+    #[must_use]
+    pub fn new(ops: Arc<dyn DeviceOps>, stream: StreamId) -> Self {
+        Self { ops, stream }
+    }
+}
+
+impl PageTransfer for DeviceTransfer {
+    fn read(&mut self, pool: &PoolMemory, ranges: &[Range<u64>], host: &mut Block) -> Result<()> {
+        // A copy to host memory is done when this returns.
+        pool.copy_to(&*self.ops, ranges, host, self.stream)
+    }
+
+    fn write(&mut self, pool: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<()> {
+        pool.copy_from(&*self.ops, ranges, host, self.stream)?;
+        self.ops.synchronize(self.stream)
+    }
+}

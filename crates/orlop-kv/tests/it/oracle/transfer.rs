@@ -1,0 +1,115 @@
+//! Copies between the oracle's memory and a tier, and stores that fail.
+
+use super::Oracle;
+use orlop_alloc::{Block, Error};
+use orlop_kv::{BlockKey, BlockStore, PageTransfer, PoolMemory};
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Fails one call in `one_in`; 0 for none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults {
+    pub(crate) one_in: Arc<AtomicU32>,
+    calls: Arc<AtomicU32>,
+}
+
+impl Faults {
+    fn check(&self) -> io::Result<()> {
+        let (one_in, call) = (self.one_in.load(Relaxed), self.calls.fetch_add(1, Relaxed));
+        let fails = one_in > 0 && (call.wrapping_mul(2_654_435_761) >> 16).is_multiple_of(one_in);
+        if fails { Err(io::Error::other("an injected fault")) } else { Ok(()) }
+    }
+}
+
+#[derive(Debug)]
+struct OracleTransfer {
+    memory: Arc<[AtomicU64]>,
+    faults: Faults,
+}
+
+impl OracleTransfer {
+    fn words(ranges: &[Range<u64>]) -> impl Iterator<Item = usize> {
+        ranges.iter().flat_map(|range| {
+            assert!(range.start.is_multiple_of(8) && range.end.is_multiple_of(8));
+            (range.start / 8..range.end / 8).map(|word| usize::try_from(word).unwrap())
+        })
+    }
+}
+
+impl PageTransfer for OracleTransfer {
+    fn read(&mut self, _: &PoolMemory, ranges: &[Range<u64>], host: &mut Block) -> Result<(), Error> {
+        let (words, _) = host.bytes_mut()?.as_chunks_mut::<8>();
+        assert_eq!(words.len(), Self::words(ranges).count());
+        for (to, word) in words.iter_mut().zip(Self::words(ranges)) {
+            *to = self.memory[word].load(Relaxed).to_le_bytes();
+        }
+        self.faults.check().map_err(|error| Error::Backend(Box::new(error)))
+    }
+
+    fn write(&mut self, _: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<(), Error> {
+        let (words, _) = host.bytes()?.as_chunks::<8>();
+        assert_eq!(words.len(), Self::words(ranges).count());
+        for (from, word) in words.iter().zip(Self::words(ranges)) {
+            self.memory[word].store(u64::from_le_bytes(*from), Relaxed);
+        }
+        self.faults.check().map_err(|error| Error::Backend(Box::new(error)))
+    }
+}
+
+/// A store in memory, which the test can reach into.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MemoryStore {
+    blocks: Arc<Mutex<HashMap<BlockKey, Vec<u8>>>>,
+    pub(crate) faults: Faults,
+    /// Declares reads done before the bytes are there.
+    pub(crate) is_early: Arc<AtomicU32>,
+}
+
+impl MemoryStore {
+    pub(crate) fn failing(faults: Faults) -> Self {
+        Self { faults, ..Self::default() }
+    }
+
+    pub(crate) fn with<R>(&self, run: impl FnOnce(&mut HashMap<BlockKey, Vec<u8>>) -> R) -> R {
+        run(&mut self.blocks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl BlockStore for MemoryStore {
+    fn put(&mut self, key: BlockKey, bytes: &[u8]) -> io::Result<()> {
+        self.faults.check()?;
+        self.with(|blocks| blocks.insert(key, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn get(&mut self, key: BlockKey, bytes: &mut Vec<u8>) -> io::Result<bool> {
+        self.faults.check()?;
+        let Some(found) = self.with(|blocks| blocks.get(&key).cloned()) else { return Ok(false) };
+        bytes.extend_from_slice(&found);
+        if self.is_early.load(Relaxed) > 0 {
+            let half = bytes.len() / 2;
+            bytes[half..].fill(0);
+        }
+        Ok(true)
+    }
+
+    fn contains(&mut self, key: BlockKey) -> bool {
+        self.with(|blocks| blocks.contains_key(&key))
+    }
+
+    fn remove(&mut self, key: BlockKey) -> io::Result<()> {
+        self.faults.check()?;
+        self.with(|blocks| blocks.remove(&key));
+        Ok(())
+    }
+}
+
+impl Oracle {
+    /// Returns copies between this oracle's memory and a tier.
+    pub(crate) fn transfer(&self, faults: Faults) -> Box<dyn PageTransfer> {
+        Box::new(OracleTransfer { memory: Arc::clone(&self.memory), faults })
+    }
+}
