@@ -15,7 +15,7 @@ use orlop::tensor::interchange::safetensors::{SafeTensors, ShardIndex};
 use orlop::tensor::interchange::{archive, npy};
 use orlop::trace::formats::snapshot::{write_json, write_pickle};
 use orlop::trace::formats::text::Trace;
-use orlop::trace::formats::{binary, chrome, csv, perfetto, rmm};
+use orlop::trace::formats::{binary, chrome, csv, perfetto, pprof, rmm};
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::types::{ByteSize, DType, Device, MemoryFormat, MemoryKind};
 use std::io;
@@ -24,7 +24,7 @@ use std::io;
 pub(crate) type Reader = (&'static str, fn(&[u8]));
 
 /// All readers.
-pub(crate) const READERS: [Reader; 14] = [
+pub(crate) const READERS: [Reader; 15] = [
     ("archive", archive),
     ("npy", npy),
     ("npz", npz),
@@ -37,6 +37,7 @@ pub(crate) const READERS: [Reader; 14] = [
     ("trace_binary", trace_binary),
     ("trace_chrome", trace_chrome),
     ("trace_csv", trace_csv),
+    ("trace_pprof", trace_pprof),
     ("trace_rmm", trace_rmm),
     ("words", words),
 ];
@@ -153,6 +154,13 @@ fn trace_chrome(bytes: &[u8]) {
 fn trace_csv(bytes: &[u8]) {
     if let Ok(history) = csv::read_csv(bytes) {
         write_lines(&history);
+    }
+}
+
+fn trace_pprof(bytes: &[u8]) {
+    if let Ok(history) = pprof::read_pprof(bytes) {
+        write_lines(&history);
+        pprof::write_pprof(&history, io::sink()).expect("what was read can be written");
     }
 }
 

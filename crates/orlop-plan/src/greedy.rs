@@ -7,7 +7,7 @@
 
 use crate::first_fit::first_fit;
 use crate::live::LiveIndex;
-use crate::normal::{Normal, Placement};
+use crate::normal::Normal;
 use crate::planner::{Fit, Stop};
 use crate::{Plan, Problem};
 use std::cmp::Reverse;
@@ -37,13 +37,8 @@ pub fn greedy_by_size(problem: &Problem) -> Plan {
     });
     let live = LiveIndex::new(&normal);
     let placed = first_fit(&normal, &live, &sorted, Fit::Tightest, u64::MAX, &Stop::NEVER);
-    let Placement { height, offsets: placed } =
-        placed.unwrap_or(Placement { height: 0, offsets: Vec::new() });
-    let mut offsets = vec![0; problem.len()];
-    for (span, offset) in normal.spans.iter().zip(placed) {
-        offsets[span.index as usize] = offset;
-    }
-    Plan::of_planner(offsets, height, normal.lower_bound)
+    let placement = placed.unwrap_or_else(|| normal.placed(vec![0; normal.spans.len()]));
+    Plan::of_planner(normal.offsets(&placement, problem.len()), placement.height, normal.lower_bound)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! | lifetimes from a graph; orders with a small peak | [`GraphBuilder`], [`Graph`], [`MinPeak`] |
 //! | compute the live bytes over time, and the bound | [`Problem::load_profile`], [`Problem::lower_bound`] |
 //! | plan | [`Planner`]; for comparison [`greedy_by_size`], the common planner |
+//! | plan again after a change | [`replan`], [`Planner::plan_from`] |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
 //! | check a plan from any source | [`verify`] |
 //! | place buffers in the free memory between live blocks | [`placement`] |
@@ -62,6 +63,7 @@ pub mod placement;
 mod plan;
 mod planner;
 mod problem;
+mod replan;
 mod skyline;
 mod sweep;
 mod verify;
@@ -72,6 +74,7 @@ pub use self::graph::{Graph, GraphBuilder, GraphError, GraphProblem, MinPeak, No
 pub use self::greedy::greedy_by_size;
 pub use self::load::{LoadProfile, LoadStep};
 pub use self::plan::{CapacityVerdict, Plan, Verdict};
-pub use self::planner::{Planner, SearchBudget};
+pub use self::planner::{Planner, SearchBudget, SearchProgress};
 pub use self::problem::{MAX_BUFFERS, Problem, ProblemBuilder};
+pub use self::replan::replan;
 pub use self::verify::verify;

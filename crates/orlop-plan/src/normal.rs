@@ -122,6 +122,27 @@ impl Normal {
         normal
     }
 
+    /// Returns a plan in normal form from offsets by buffer.
+    pub(crate) fn placement(&self, offsets: &[u64]) -> Placement {
+        let offsets: Vec<u64> = self.spans.iter().map(|span| offsets[span.index as usize]).collect();
+        self.placed(offsets)
+    }
+
+    /// Returns a plan with its height from offsets by span.
+    pub(crate) fn placed(&self, offsets: Vec<u64>) -> Placement {
+        let ends = self.spans.iter().zip(&offsets).map(|(span, offset)| offset + span.size);
+        Placement { height: ends.max().unwrap_or(0), offsets }
+    }
+
+    /// Returns the offsets of a plan by buffer, of which there are `buffers`.
+    pub(crate) fn offsets(&self, placement: &Placement, buffers: usize) -> Vec<u64> {
+        let mut offsets = vec![0; buffers];
+        for (span, &offset) in self.spans.iter().zip(&placement.offsets) {
+            offsets[span.index as usize] = offset;
+        }
+        offsets
+    }
+
     /// Returns the number of sections.
     pub(crate) fn sections(&self) -> u32 {
         to_index(self.first_span.len() - 1)

@@ -5,6 +5,7 @@ use crate::recording::{self, Completeness, Contents, Source, name_in_commands, n
 use crate::task::{self, Stage, TaskProgress};
 use orlop_lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop_lab::compare::{Diff, Gate, SiteMatching, Tolerance};
+use orlop_lab::fit::{Fit, FitPrediction, LargestSize};
 use orlop_lab::oom_message::OutOfMemoryMessage;
 use orlop_lab::verdict::{RunVerdict, most_urgent_first};
 use orlop_lab::what_if::{WhatIf, WhatIfReport};
@@ -81,7 +82,8 @@ pub(crate) fn describe(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     task::run(py, progress, move |progress| {
-        let history = recording::history(Source { name: name.clone(), contents }, progress)?;
+        let history =
+            recording::history(Source { name: name.clone(), contents }, Completeness::Any, progress)?;
         let mut info = SnapshotInfo::of(&history, SiteNaming::default().depth(depth).top(top));
         most_urgent_first(&mut info.devices);
         progress.begin(Stage::Computing, info.devices.len() as u64);
@@ -115,7 +117,8 @@ pub(crate) fn what_if(
 ) -> PyResult<String> {
     let options = SweepOptions { memory, torch, device, is_quick: quick };
     task::run(py, progress, move |progress| {
-        let history = recording::history(Source { name: name.clone(), contents }, progress)?;
+        let history =
+            recording::history(Source { name: name.clone(), contents }, Completeness::Any, progress)?;
         let answers: Vec<DeviceAnswer<Sweep>> = sweeps(name.as_deref(), &history, &options, progress)?
             .into_iter()
             .map(|(info, report)| {
@@ -138,7 +141,8 @@ pub(crate) fn report(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Cow<'static, [u8]>> {
     task::run(py, progress, move |progress| {
-        let history = recording::history(Source { name: name.clone(), contents }, progress)?;
+        let history =
+            recording::history(Source { name: name.clone(), contents }, Completeness::Any, progress)?;
         progress.begin(Stage::Computing, 1);
         let source = name_in_commands(name.as_deref());
         let (page, _) = orlop_cli::page(&history, &title, source, device)?;
@@ -211,6 +215,54 @@ pub(crate) fn gate(
         // Names are compared, so they must have the same depth.
         let run = profile(run, baseline.depth)?;
         Ok(serde_json::to_string(&Gate::check(&run, &baseline, tolerance))?)
+    })
+}
+
+/// A prediction, and what it rests on.
+#[derive(Serialize)]
+struct Predicted<'a> {
+    device: u32,
+    recorded: &'a [u64],
+    replay_error: f64,
+    #[serde(flatten)]
+    prediction: FitPrediction,
+    largest: Option<LargestSize>,
+}
+
+/// Predicts a run of another size from recordings at two or more.
+#[pyfunction]
+#[pyo3(signature = (recordings, *, at, memory = None, device = None, progress = None))]
+pub(crate) fn fit(
+    py: Python<'_>,
+    recordings: Vec<(u64, NamedContents)>,
+    at: u64,
+    memory: Option<u64>,
+    device: Option<u32>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<String> {
+    task::run(py, progress, move |progress| {
+        let mut histories = Vec::new();
+        for (size, (name, contents)) in recordings {
+            let source = Source { name, contents };
+            histories.push((size, recording::history(source, Completeness::Whole, progress)?));
+        }
+        let busiest = histories.first().and_then(|(_, history)| {
+            history.devices.iter().max_by_key(|device| device.events.len()).map(|device| device.device)
+        });
+        let device = device.or(busiest).unwrap_or(0);
+        progress.begin(Stage::Computing, 1);
+        let recordings: Vec<(u64, &History)> =
+            histories.iter().map(|(size, history)| (*size, history)).collect();
+        let fit = Fit::new(&recordings, device)?;
+        let predicted = Predicted {
+            device,
+            recorded: fit.sizes(),
+            replay_error: fit.replay_error(),
+            prediction: fit.predict(at),
+            largest: memory.map(|memory| fit.largest(memory)),
+        };
+        progress.advance(1)?;
+        Ok(serde_json::to_string(&predicted)?)
     })
 }
 

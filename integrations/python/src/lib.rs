@@ -27,7 +27,7 @@ mod _native {
     #[pymodule_export]
     use super::run_program;
     #[pymodule_export]
-    use crate::answers::{describe, diff, gate, profile, report, what_if, why_oom};
+    use crate::answers::{describe, diff, fit, gate, profile, report, what_if, why_oom};
     #[pymodule_export]
     use crate::error::{InternalError, OrlopError, RecordingError};
 }

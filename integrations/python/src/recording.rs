@@ -43,19 +43,25 @@ pub(crate) fn name_in_errors(name: Option<String>) -> String {
 }
 
 /// Reads a recording that has at least one device.
-pub(crate) fn history(source: Source, progress: &TaskProgress) -> Result<History, AnswerError> {
+pub(crate) fn history(
+    source: Source,
+    completeness: Completeness,
+    progress: &TaskProgress,
+) -> Result<History, AnswerError> {
     let Source { name, contents } = source;
     let name = name_in_errors(name);
     let history = parse(&name, open(contents, progress)?)?;
     progress.advance(0)?;
-    if history.devices.is_empty() {
+    if completeness == Completeness::Whole || history.devices.is_empty() {
         require_complete(&name, &history)?;
+    }
+    if history.devices.is_empty() {
         return Err(AnswerError::NoAnswer { name, reason: "nothing was recorded".to_owned() });
     }
     Ok(history)
 }
 
-/// Which recordings a profile is made of.
+/// Which recordings are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completeness {
     /// Complete recordings of a run: others might pass for less memory.

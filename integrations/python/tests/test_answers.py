@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orlop
 import pytest
-from conftest import COMPLETE, EXPANDABLE, FAILED
+from conftest import COMPLETE, EXPANDABLE, FAILED, TESTDATA
 
 
 def program(*arguments: object) -> str:
@@ -87,6 +87,21 @@ def test_a_report_is_the_page_of_the_program(tmp_path: Path) -> None:
     assert page.html.startswith("<!doctype html>") and "<title>a &lt; b</title>" in page.html
     frame = page._repr_html_()
     assert frame.startswith("<iframe") and frame.count("<") == 2, "the page is escaped"
+
+
+def test_fit_is_the_answer_of_the_program() -> None:
+    files = {size: TESTDATA / f"fit/transformer-batch{size}.pickle.gz" for size in (8, 16, 24)}
+    answer = orlop.fit(files, at=48, memory=8 << 30)
+    options = ["--at", "batch=48", "--memory", "8GiB", "--json"]
+    expected = json.loads(program("fit", *files.values(), *options))
+    assert answer.to_dict() == {name: value for name, value in expected.items() if name != "name"}
+    assert answer.recorded == (8, 16, 24) and answer.live.min <= answer.live.bytes <= answer.live.max
+    assert answer.largest is not None and answer.largest.size is not None and answer.largest.size >= 24
+    assert "at size 48" in repr(answer)
+    with pytest.raises(ValueError, match="8"):
+        orlop.fit({8: files[8]}, at=16)
+    with pytest.raises(orlop.RecordingError):
+        orlop.fit({8: files[8], 9: COMPLETE}, at=16)
 
 
 def test_tables_have_a_row_for_each_entry() -> None:

@@ -110,7 +110,10 @@ fn a_file_without_memory_is_a_failure() {
 /// 100 MiB are reserved and 900 MiB free when a request fails: the allocator could have had 1,000 MiB.
 #[test]
 fn memory_of_others_is_told_apart_and_subtracted() {
-    let event = |action: &str, key: &str, value: u64, mib: u64| json!({ "action": action, key: value, "size": mib << 20, "stream": 0 });
+    let event = |action: &str, key: &str, value: u64, mib: u64| {
+        let bytes = mib << 20;
+        json!({ "action": action, key: value, "size": bytes, "stream": 0 })
+    };
     let events = [
         event("segment_alloc", "addr", 1 << 32, 100),
         event("alloc", "addr", 1 << 32, 100),

@@ -59,8 +59,8 @@ impl Fields {
     }
 }
 
-/// Returns the state after the tokens of each of these units, of one length. The hash of the unit before comes
-/// last, so that the units of a chain overlap up to there: the rounds of one alone wait for each other.
+/// Returns the state after the tokens of each of these units, of one length. The hash of the unit before
+/// comes last, so that the units of a chain overlap up to there: the rounds of one alone wait for each other.
 fn absorb<const UNITS: usize>(sip: SipState, units: [&[u32]; UNITS]) -> [SipState; UNITS] {
     let mut states = [sip; UNITS];
     let pairs = units.map(|tokens| tokens.as_chunks::<2>().0);
@@ -79,8 +79,8 @@ fn absorb<const UNITS: usize>(sip: SipState, units: [&[u32]; UNITS]) -> [SipStat
 
 /// Returns the hash of a unit without media, of an even number of tokens: of the same bytes as its fields.
 fn close(mut state: SipState, parent: u128, tokens: usize) -> u128 {
-    state.word((parent & u128::from(u64::MAX)) as u64);
-    state.word((parent >> 64) as u64);
+    let words = parent.to_le_bytes();
+    words.as_chunks::<8>().0.iter().for_each(|word| state.word(u64::from_le_bytes(*word)));
     state.finish(0, 24 + tokens * 4)
 }
 
@@ -288,6 +288,7 @@ mod tests {
         (0..count).map(|token| token * 7 + 1).collect()
     }
 
+    /// vllm#44701, #44706, #52655, confidential-model-router#386.
     #[test]
     fn fields_do_not_run_into_each_other() {
         let base = ChainFields::new(Tenant::Shared, "w", "bf16");
@@ -309,6 +310,7 @@ mod tests {
         assert_eq!(keys.len(), all.len());
     }
 
+    /// LMCache#1139, #2136, #1739.
     #[test]
     fn the_secret_decides_and_nothing_else_does() {
         let fields = ChainFields::new(Tenant::Shared, "w", "bf16");
@@ -325,6 +327,7 @@ mod tests {
 
     const FIXED: u128 = 0xf967_272a_83dd_0090_4044_5314_8f04_3f21;
 
+    /// LMCache#3301, and the position of media in mistral.rs.
     #[test]
     fn media_count_from_the_first_unit_that_they_touch() {
         let span = |position, digest: &[u8]| MediaSpan { position, tokens: 8, digest: digest.into() };
@@ -344,7 +347,8 @@ mod tests {
         assert_ne!(with(&[span(16, b"a")])[1], with(&[span(17, b"a")])[1]);
     }
 
-    /// Units without media and of an even number of tokens are hashed word by word, two at once: as their bytes.
+    /// Units without media and of an even number of tokens are hashed word by word, two at once: as their
+    /// bytes.
     #[test]
     fn words_are_hashed_as_their_bytes() {
         for unit in [1, 2, 7, 16, 34] {

@@ -139,11 +139,10 @@ impl<'a> CapacitySearch<'a> {
             let mut is_lower = false;
             match outcome {
                 DescentOutcome::Found(offsets) => {
-                    let ends = normal.spans.iter().zip(&offsets).map(|(span, offset)| offset + span.size);
-                    let height = ends.max().unwrap_or(0);
-                    is_lower = height < best.height;
+                    let found = normal.placed(offsets);
+                    is_lower = found.height < best.height;
                     if is_lower {
-                        *best = Placement { height, offsets };
+                        *best = found;
                     }
                 }
                 // Up to the next multiple there is no plan, either.

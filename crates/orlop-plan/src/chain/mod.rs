@@ -49,7 +49,7 @@ pub(crate) fn pack(
     let noise = if round == 0 { 0.0 } else { f64::from(1_u32 << (round % 6)) / 160.0 };
     let mut links = Links::new(normal, keys);
     let mut skyline = PackingSkyline::new(normal.sections());
-    let mut placement = Placement { height: 0, offsets: vec![0; normal.spans.len()] };
+    let mut offsets = vec![0; normal.spans.len()];
     let (mut frames, mut left, mut dead_ends): (Vec<Frame>, _, _) = (Vec::new(), normal.spans.len(), 0);
     let mut is_strict = true;
     while left > 0 {
@@ -86,7 +86,7 @@ pub(crate) fn pack(
         };
         let span = &normal.spans[number];
         let offset = span.offset_from(valley.level);
-        placement.offsets[number] = offset;
+        offsets[number] = offset;
         let change = skyline.place(index, span.first..span.behind, offset + normal.rounded(span));
         links.remove(number);
         left -= 1;
@@ -96,9 +96,7 @@ pub(crate) fn pack(
             frames.clear();
         }
     }
-    let ends = normal.spans.iter().zip(&placement.offsets).map(|(span, offset)| offset + span.size);
-    placement.height = ends.max().unwrap_or(0);
-    (Some(placement), links.work)
+    (Some(normal.placed(offsets)), links.work)
 }
 
 #[cfg(test)]

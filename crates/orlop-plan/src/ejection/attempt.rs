@@ -6,25 +6,27 @@ use crate::normal::Placement;
 use orlop_core::SplitMix64;
 use std::sync::Arc;
 
-/// The part of the distance to the bound by which the first attempt goes below the best height.
-const FIRST_PART: f64 = 0.16;
+/// The first attempts of the sequences: the part of the distance to the bound by which they go below the best
+/// height, and the number of steps for each span after which they are given up. Short attempts find the
+/// easy improvements, long ones the others.
+const FIRST: [(f64, usize); 2] = [(0.2, 1), (0.5, 25)];
 
-/// The maximum of this part, and the part below which attempts become longer instead.
+/// The maximum of this part, and the part below which it is large again, with longer attempts.
 const MAX_PART: f64 = 0.75;
 const MIN_PART: f64 = 0.02;
 
-/// The number of steps for each span after which the first attempts are given up, and the maximum.
-const STEPS: usize = 5;
+/// The maximum of the steps.
 const MAX_STEPS: usize = 400;
 
 /// The factors of the part after a success, and after a failure.
 const SUCCESS: f64 = 1.5;
-const FAILURE: f64 = 0.6;
+const FAILURE: f64 = 0.5;
 
 /// The attempts of one sequence.
 #[derive(Debug)]
 pub(super) struct Attempt<'a> {
     capacity: u64,
+    first_part: f64,
     part: f64,
     /// The steps of an attempt for each span.
     steps: usize,
@@ -35,10 +37,18 @@ pub(super) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    /// Creates a sequence without an attempt. Those of a larger index begin with smaller steps.
+    /// Creates a sequence without an attempt.
     pub(super) fn new(index: usize, seed: u64) -> Self {
-        let part = (0..index).fold(FIRST_PART, |part, _| part / 2.0);
-        Self { capacity: 0, part, steps: STEPS, count: 0, random: SplitMix64::new(seed), repacks: Vec::new() }
+        let (part, steps) = FIRST[index % FIRST.len()];
+        Self {
+            capacity: 0,
+            first_part: part,
+            part,
+            steps,
+            count: 0,
+            random: SplitMix64::new(seed),
+            repacks: Vec::new(),
+        }
     }
 
     /// Starts the next attempt from the best plan if none is under way.
@@ -103,18 +113,13 @@ impl<'a> Attempt<'a> {
                 has_failed = true;
             }
         }
-        let ends = |offsets: &Vec<u64>| {
-            let ends = data.normal.spans.iter().zip(offsets).map(|(span, offset)| offset + span.size);
-            ends.max().unwrap_or(0)
-        };
-        if let Some(offsets) = offsets {
-            let height = ends(&offsets);
-            if height <= best.height {
-                *best = Placement { height, offsets };
-            }
+        let reached = offsets.map(|offsets| data.normal.placed(offsets));
+        if let Some(reached) = reached.filter(|reached| reached.height <= best.height) {
+            *best = reached;
         }
         if has_failed && self.part < MIN_PART {
             self.steps = (2 * self.steps).min(MAX_STEPS);
+            self.part = self.first_part;
         } else {
             let factor = if has_failed { FAILURE } else { SUCCESS };
             self.part = (self.part * factor).min(MAX_PART);

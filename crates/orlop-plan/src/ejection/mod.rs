@@ -29,6 +29,10 @@ const ROUND: u64 = 1 << 24;
 /// The minimum work of a job in a round.
 const MIN_JOB: u64 = 1 << 17;
 
+/// The number of spans up to which several capacities are tried at a time. With more, there are enough regions
+/// for all threads.
+const MAX_SPANS: usize = 1 << 15;
+
 /// The state of the search.
 #[derive(Debug)]
 pub(crate) struct EjectionSearch<'a> {
@@ -37,7 +41,8 @@ pub(crate) struct EjectionSearch<'a> {
 }
 
 impl<'a> EjectionSearch<'a> {
-    /// Creates a search. A problem that cannot be divided is searched at `width` capacities at a time.
+    /// Creates a search. A problem that is not too large is searched at `width` capacities at a
+    /// time.
     pub(crate) fn new(
         normal: &'a Normal,
         live: &'a LiveIndex,
@@ -46,13 +51,13 @@ impl<'a> EjectionSearch<'a> {
         random: &mut SplitMix64,
     ) -> Self {
         let data = RepackData::new(normal, live, keys);
-        let width = if region::is_divisible(normal) { 1 } else { width.max(1) };
+        let width = if normal.spans.len() > MAX_SPANS { 1 } else { width.max(1) };
         let attempts = (0..width).map(|index| Attempt::new(index, random.next_u64())).collect();
         Self { data, attempts }
     }
 
-    /// Continues the search for one round. Returns `true` if the height of `best` is lower now.
-    pub(crate) fn round(&mut self, best: &mut Placement, budget: &mut RemainingBudget<'_>) -> bool {
+    /// Continues the search for one round.
+    pub(crate) fn round(&mut self, best: &mut Placement, budget: &mut RemainingBudget<'_>) {
         for attempt in &mut self.attempts {
             attempt.start_if_idle(&self.data, best);
         }
@@ -63,10 +68,8 @@ impl<'a> EjectionSearch<'a> {
         let data = &self.data;
         let done = rounds::run(budget.threads(), jobs, |repack| repack.run(data, work, &stop), |_| false);
         budget.spend(done.into_iter().flatten().sum());
-        let before = best.height;
         for attempt in &mut self.attempts {
             attempt.finish(&self.data, best);
         }
-        best.height < before
     }
 }

@@ -165,25 +165,3 @@ fn a_plan_needs_no_iterations() {
     let at_once = SearchBudget::iterations(u64::MAX).within(std::time::Duration::ZERO);
     check(&problem, &Planner::new().budget(at_once).plan(&problem));
 }
-
-#[test]
-fn problems_with_hundreds_of_neighbors_are_improved() {
-    // A linear congruential generator (Knuth's MMIX), of which the upper half is used.
-    let mut state = 1_u64;
-    let mut random = move |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 32) % below
-    };
-    let buffers = (0..1500).map(|_| {
-        let start = random(3000);
-        Buffer::unaligned(start..start + 1 + random(750), 1 + random(1000))
-    });
-    let problem = Problem::new(buffers).unwrap();
-    let budgets = [SearchBudget::HEURISTICS, SearchBudget::iterations(300)];
-    let [orders, improved] = budgets.map(|budget| {
-        let plan = Planner::new().budget(budget).plan(&problem);
-        check(&problem, &plan);
-        plan.height()
-    });
-    assert!(improved < orders, "{improved} bytes and not below {orders}");
-}

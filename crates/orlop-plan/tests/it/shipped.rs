@@ -57,18 +57,18 @@ fn plans_are_no_worse_than_before() {
 
 #[test]
 fn more_iterations_improve_plans_of_hard_problems() {
-    // The maximum ratios after 100 and 300 iterations.
+    // The maximum ratios after 300 and 1000 iterations.
     let ratios = [
         ("minimalloc/A.1048576", 1.0, 1.0),
-        ("minimalloc/B.1048576", 1.04, 1.025),
+        ("minimalloc/B.1048576", 1.08, 1.0),
         ("minimalloc/C.1048576", 1.0, 1.0),
-        ("minimalloc/D.1048576", 1.124, 1.073),
-        ("minimalloc/E.1048576", 1.06, 1.053),
-        ("minimalloc/F.1048576", 1.06, 1.024),
+        ("minimalloc/D.1048576", 1.123, 1.09),
+        ("minimalloc/E.1048576", 1.06, 1.05),
+        ("minimalloc/F.1048576", 1.015, 1.01),
     ];
     for (name, few, more) in ratios {
         let problem = read(name);
-        for (iterations, ratio) in [(100, few), (300, more)] {
+        for (iterations, ratio) in [(300, few), (1000, more)] {
             let plan = Planner::new().budget(SearchBudget::iterations(iterations)).plan(&problem);
             let plan = verified(&problem, plan);
             assert!(plan.ratio() <= ratio, "{name}, {iterations} iterations: {}", plan.verdict());

@@ -135,6 +135,9 @@ fn describe(cause: MissCause) -> &'static str {
         MissCause::NoCheckpoint => "cached, but without a window or state to continue from",
         MissCause::NoReuse => "reuse was excluded",
         MissCause::NoRoom => "cached, but the request fits only without it",
+        MissCause::OtherTenant => "cached for another tenant",
+        MissCause::FailedLoad => "a load failed",
+        MissCause::Late => "another text computed it at that moment",
         _ => "another cause",
     }
 }

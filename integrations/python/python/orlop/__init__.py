@@ -8,6 +8,7 @@ which setting helps?            :func:`what_if`
 what uses the memory?           :func:`describe`
 what does this message mean?    :func:`why_oom`
 what grew between two runs?     :func:`diff`
+what does another size need?    :func:`fit`
 is it more than allowed?        :func:`gate`, :func:`baseline`
 how does it look over time?     :func:`report`
 ==============================  ====================================================================
@@ -16,7 +17,8 @@ A recording is given as a path, as bytes, as an open file, or as the object that
 ``torch.cuda.memory._snapshot()`` returns. No function needs a GPU, except :func:`record`.
 """
 
-from orlop._answers import baseline, describe, diff, gate, report, what_if, why_oom
+from orlop._answer import Verdict
+from orlop._answers import baseline, describe, diff, fit, gate, report, what_if, why_oom
 from orlop._inputs import Progress, RecordingSource
 from orlop._native import InternalError, OrlopError, RecordingError
 from orlop._record import NotRecordedWarning, record
@@ -29,17 +31,20 @@ from orlop._results import (
     DeviceDiff,
     DeviceSettings,
     Diff,
+    Estimate,
     FailedRequest,
+    Fit,
     Gate,
     GateCheck,
+    LargestSize,
     OomMessage,
     OomMessages,
     Setting,
     SettingFailure,
     Site,
     SiteDiff,
+    SiteFit,
     SmallestMemory,
-    Verdict,
     WhatIf,
 )
 
@@ -51,10 +56,13 @@ __all__ = [
     "DeviceDiff",
     "DeviceSettings",
     "Diff",
+    "Estimate",
     "FailedRequest",
+    "Fit",
     "Gate",
     "GateCheck",
     "InternalError",
+    "LargestSize",
     "NotRecordedWarning",
     "OomMessage",
     "OomMessages",
@@ -67,12 +75,14 @@ __all__ = [
     "SettingFailure",
     "Site",
     "SiteDiff",
+    "SiteFit",
     "SmallestMemory",
     "Verdict",
     "WhatIf",
     "baseline",
     "describe",
     "diff",
+    "fit",
     "gate",
     "record",
     "report",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from orlop import _native
+from orlop._answer import from_json
 from orlop._inputs import Progress, RecordingSource, contents_of
 from orlop._report import Report
-from orlop._results import Description, Diff, Gate, OomMessages, WhatIf, from_json
+from orlop._results import Description, Diff, Fit, Gate, OomMessages, WhatIf
 
 
 def what_if(
@@ -122,6 +124,33 @@ def gate(
     """
     answer = _native.gate(contents_of(run), contents_of(baseline), tolerance=tolerance, progress=progress)
     return from_json(Gate, json.loads(answer))
+
+
+def fit(
+    recordings: Mapping[int, RecordingSource],
+    at: int,
+    *,
+    memory: int | None = None,
+    device: int | None = None,
+    progress: Progress | None = None,
+) -> Fit:
+    """Predicts what a run of another size needs, from recordings of the same program at two or more.
+
+    Args:
+        recordings: The recordings by their size: a batch, or the length of sequences.
+        at: The size to predict.
+        memory: Also find the largest size that fits this memory, in bytes.
+        device: The number of the device; default: the one with the most events.
+        progress: Called while it computes.
+
+    Raises:
+        RecordingError: A recording cannot be read or is cut off, or they are not of the same sequence of
+            allocations and frees.
+        OSError: A file cannot be opened.
+    """
+    named = [(size, contents_of(recording)) for size, recording in recordings.items()]
+    answer = _native.fit(named, at=at, memory=memory, device=device, progress=progress)
+    return from_json(Fit, json.loads(answer))
 
 
 def baseline(

@@ -56,6 +56,14 @@ def gate(
     tolerance: str,
     progress: Progress | None = None,
 ) -> str: ...
+def fit(
+    recordings: Sequence[tuple[int, tuple[str | None, bytes | Path]]],
+    *,
+    at: int,
+    memory: int | None = None,
+    device: int | None = None,
+    progress: Progress | None = None,
+) -> str: ...
 def profile(
     name: str | None, contents: bytes | Path, *, depth: int, progress: Progress | None = None
 ) -> str: ...

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from orlop import _answers, _native
-from orlop._results import Verdict
+from orlop._answer import Verdict
 
 MAX_ENTRIES = 100_000
 """The default number of events that PyTorch keeps: the last ones."""

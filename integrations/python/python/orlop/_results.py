@@ -2,117 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import html
-import types
-import typing
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orlop._answer import Answer, JudgedAnswer, Verdict, at, frame, row
 
 if TYPE_CHECKING:
     import pandas
-
-T = TypeVar("T")
-
-
-def at(path: str) -> Any:
-    """Returns a field whose value is at this path of the JSON object, such as ``"peak.held"``."""
-    return field(metadata={"path": path})
-
-
-def from_json(kind: type[T], value: Any) -> T:
-    """Makes a dataclass of a JSON object. Names that it does not have are in :meth:`Answer.to_dict`."""
-    made: T = _convert(kind, value)
-    if isinstance(made, Answer):
-        object.__setattr__(made, "_json", value)
-    return made
-
-
-def _convert(kind: Any, value: Any) -> Any:
-    arguments = typing.get_args(kind)
-    if isinstance(kind, types.UnionType):
-        return None if value is None else _convert(arguments[0], value)
-    if typing.get_origin(kind) is tuple:
-        return tuple(_convert(arguments[0], item) for item in value)
-    if not dataclasses.is_dataclass(kind):
-        return value
-    hints = typing.get_type_hints(kind)
-    values = {
-        each.name: _convert(hints[each.name], _lookup(value, each.metadata.get("path", each.name)))
-        for each in dataclasses.fields(kind)
-    }
-    return kind(**values)  # type: ignore[operator]
-
-
-def _lookup(value: Any, path: str) -> Any:
-    for name in path.split("."):
-        value = value[name]
-    return value
-
-
-class Answer:
-    """The base of all answers."""
-
-    _json: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the whole answer as JSON has it: more than the fields of this class."""
-        return copy.deepcopy(self._json)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}>\n{self}"
-
-
-def _frame(rows: list[dict[str, Any]], kind: type, drop: str = "") -> pandas.DataFrame:
-    """Makes a table whose columns are the device and the fields of a class, without one."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError("to_pandas() needs pandas: pip install pandas") from error
-    fields = [each.name for each in dataclasses.fields(kind) if each.name not in ("device", drop)]
-    return pandas.DataFrame(rows, columns=["device", *fields])
-
-
-def _row(device: int | str | None, value: Any) -> dict[str, Any]:
-    return {"device": device} | {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Three sentences."""
-
-    finding: str
-    """What happened, or what is lost."""
-    remedy: str
-    """The setting to use, with its gain and its price; or why there is none."""
-    next: str
-    """What to do next."""
-
-    def __str__(self) -> str:
-        return f"{self.finding}\n{self.remedy}\n{self.next}"
-
-    def _repr_html_(self) -> str:
-        return "".join(f"<p>{html.escape(line)}</p>" for line in str(self).splitlines())
-
-
-class JudgedAnswer(Answer):
-    """An answer with verdicts, of which the first is the most urgent."""
-
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """Returns all verdicts."""
-        raise NotImplementedError
-
-    @property
-    def verdict(self) -> Verdict:
-        """The first verdict."""
-        return self.verdicts()[0]
-
-    def __str__(self) -> str:
-        return "\n\n".join(map(str, self.verdicts()))
-
-    def _repr_html_(self) -> str:
-        return "<hr>".join(verdict._repr_html_() for verdict in self.verdicts())
 
 
 @dataclass(frozen=True)
@@ -207,11 +103,11 @@ class WhatIf(JudgedAnswer):
         rows = []
         for device in self.devices:
             for setting in device.settings:
-                row = _row(device.device, setting)
-                row["out_of_memory"] = setting.out_of_memory is not None
-                row["smallest"] = setting.smallest and setting.smallest.runs
-                rows.append(row)
-        return _frame(rows, Setting)
+                cells = row(device.device, setting)
+                cells["out_of_memory"] = setting.out_of_memory is not None
+                cells["smallest"] = setting.smallest and setting.smallest.runs
+                rows.append(cells)
+        return frame(rows, Setting)
 
 
 @dataclass(frozen=True)
@@ -274,8 +170,8 @@ class Description(JudgedAnswer):
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns a table of the call sites at the peak of each device."""
-        rows = [_row(device.device, site) for device in self.devices for site in device.sites]
-        return _frame(rows, Site)
+        rows = [row(device.device, site) for device in self.devices for site in device.sites]
+        return frame(rows, Site)
 
 
 @dataclass(frozen=True)
@@ -309,8 +205,8 @@ class OomMessages(JudgedAnswer):
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns a table of the numbers, without the verdicts."""
-        rows = [_row(message.device, message) for message in self.messages]
-        return _frame(rows, OomMessage, drop="verdict")
+        rows = [row(message.device, message) for message in self.messages]
+        return frame(rows, OomMessage, drop="verdict")
 
 
 @dataclass(frozen=True)
@@ -372,9 +268,9 @@ class Diff(Answer):
         rows = []
         for device in self.devices:
             for site in device.sites:
-                row = _row(device.device, site)
-                rows.append(row | {name: row[name].growth for name in ("peak", "end", "allocations")})
-        return _frame(rows, SiteDiff)
+                cells = row(device.device, site)
+                rows.append(cells | {name: cells[name].growth for name in ("peak", "end", "allocations")})
+        return frame(rows, SiteDiff)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.devices))
@@ -422,8 +318,69 @@ class Gate(Answer):
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns a table of the checks."""
-        rows = [_row(check.device, check) for check in self.checks]
-        return _frame(rows, GateCheck, drop="sites")
+        rows = [row(check.device, check) for check in self.checks]
+        return frame(rows, GateCheck, drop="sites")
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.checks))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number of bytes with its bounds."""
+
+    bytes: int
+    min: int
+    max: int
+
+
+@dataclass(frozen=True)
+class SiteFit:
+    """The live bytes of a call site at the predicted peak."""
+
+    name: str
+    bytes: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class LargestSize:
+    """The largest size that fits a memory."""
+
+    memory: int
+    size: int | None
+    """``None`` if not even the smallest recorded one fits."""
+    safe: int | None
+    """The largest that fits even if every request is as large as the recordings allow."""
+
+
+@dataclass(frozen=True, repr=False)
+class Fit(Answer):
+    """What a run of another size needs."""
+
+    device: int
+    recorded: tuple[int, ...]
+    """The sizes of the recordings."""
+    replay_error: float
+    """The largest difference between a recording and its replay, from 0 to 1."""
+    size: int
+    live: Estimate
+    """The peak of live bytes."""
+    reserved: Estimate
+    """The peak of reserved bytes."""
+    largest: LargestSize | None
+    sites: tuple[SiteFit, ...]
+    """The call sites with the most live bytes at the peak."""
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Returns a table of the call sites."""
+        return frame([row(self.device, site) for site in self.sites], SiteFit)
+
+    def __str__(self) -> str:
+        live, reserved = (
+            f"{each.bytes:,} ({each.min:,} to {each.max:,})" for each in (self.live, self.reserved)
+        )
+        text = f"device {self.device} at size {self.size}: {live} bytes live at the peak, {reserved} reserved"
+        if self.largest is not None:
+            text += f"; size {self.largest.size} is the largest that fits {self.largest.memory:,} bytes"
+        return text

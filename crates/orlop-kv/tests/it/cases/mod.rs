@@ -4,6 +4,7 @@ mod admission;
 mod contract;
 mod drafts;
 mod hits;
+mod hostile;
 mod hybrid;
 mod lifetimes;
 mod memory;

@@ -13,8 +13,13 @@ use std::io::Read;
 /// The maximum length of a profile.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// The maximum number of blocks.
-const MAX_BLOCKS: u64 = 1 << 24;
+/// The blocks and the frames of call sites that a profile of any length may have. A longer one may have a
+/// block and [`FRAMES_PER_BYTE`] frames for each of its bytes.
+const MIN_LIMIT: u64 = 1 << 16;
+const FRAMES_PER_BYTE: u64 = 16;
+
+/// The maximum length of the text of a label that is used.
+const MAX_LABEL: usize = 256;
 
 /// The maximum length of a value's description at the beginning of a file.
 const MAX_VALUE_TYPE: usize = 32;
@@ -35,8 +40,8 @@ pub fn sniff(head: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// [`TraceError::Pprof`]; [`TraceError::Read`] and [`TraceError::Bomb`] for bytes that cannot be read;
-/// [`TraceError::TooManyDevices`].
+/// [`TraceError::Pprof`]; [`TraceError::ExcessiveSharing`]; [`TraceError::TooManyDevices`];
+/// [`TraceError::Read`] and [`TraceError::Bomb`] for bytes that cannot be read.
 pub fn read_pprof(reader: impl Read) -> Result<History> {
     let read = TraceError::read(Format::Pprof);
     let mut bytes = Vec::new();
@@ -47,7 +52,8 @@ pub fn read_pprof(reader: impl Read) -> Result<History> {
     }
     let tables = Tables::of(&bytes)?;
     let columns = tables.columns()?;
-    let mut builder = ProfileBuilder { tables, columns, ..ProfileBuilder::default() };
+    let bytes_read = bytes.len() as u64;
+    let mut builder = ProfileBuilder { tables, columns, bytes: bytes_read, ..ProfileBuilder::default() };
     for field in Fields(&bytes) {
         if let (2, FieldValue::Bytes(sample)) = field? {
             builder.sample(sample)?;
@@ -95,19 +101,26 @@ impl<'a> Tables<'a> {
         Ok(tables)
     }
 
-    fn string(&self, index: u64) -> String {
-        let bytes = usize::try_from(index).ok().and_then(|index| self.strings.get(index));
-        String::from_utf8_lossy(bytes.copied().unwrap_or_default()).into_owned()
+    fn string(&self, index: u64) -> &'a [u8] {
+        usize::try_from(index).ok().and_then(|index| self.strings.get(index)).copied().unwrap_or_default()
+    }
+
+    /// Returns the beginning of the text of a label.
+    fn label(&self, index: u64) -> String {
+        let text = self.string(index);
+        String::from_utf8_lossy(text.get(..MAX_LABEL).unwrap_or(text)).into_owned()
     }
 
     /// Returns the places of the number of blocks, if it is known, and of their bytes among the values.
     fn columns(&self) -> Result<ValueColumns> {
-        let named: Vec<(String, String)> =
-            self.value_types.iter().map(|&(kind, unit)| (self.string(kind), self.string(unit))).collect();
+        let has_unit = |at: &(u64, u64), unit: &str| self.string(at.1) == unit.as_bytes();
         let find = |unit: &str, names: [&str; 2]| {
-            let of_unit = |name: &str| named.iter().position(|found| found.0 == name && found.1 == unit);
-            let last = || named.iter().rposition(|found| found.1 == unit);
-            names.iter().find_map(|name| of_unit(name)).or_else(last)
+            let named = |name: &str| {
+                let is_named = |at: &(u64, u64)| self.string(at.0) == name.as_bytes() && has_unit(at, unit);
+                self.value_types.iter().position(is_named)
+            };
+            let last = || self.value_types.iter().rposition(|at| has_unit(at, unit));
+            names.into_iter().find_map(named).or_else(last)
         };
         let bytes = find("bytes", ["space", "inuse_space"]).ok_or(PprofFault::NoBytes)?;
         Ok(ValueColumns { bytes, count: find("count", ["allocations", "inuse_objects"]) })
@@ -142,9 +155,15 @@ struct ProfileBuilder<'a> {
     sites: Sites,
     collector: EventCollector,
     admitted: AdmittedDevices,
+    /// The ids of the frames that were read, by function and line.
+    frames: HashMap<(u64, u64), u32>,
     /// Blocks of samples without a device.
     elsewhere: Vec<SegmentBlock>,
+    /// The length of the profile.
+    bytes: u64,
     blocks: u64,
+    /// The number of frames in all samples.
+    depth: u64,
     next_address: u64,
 }
 
@@ -158,9 +177,9 @@ impl ProfileBuilder<'_> {
                 (2, value) => value.add_to(&mut values)?,
                 (3, label) => {
                     let (key, text) = pair(label, 1, 2)?;
-                    match self.tables.string(key).as_str() {
-                        "device" => device = Some(parse_device(&self.tables.string(text))),
-                        "kind" => kind = Some(self.tables.string(text)),
+                    match self.tables.string(key) {
+                        b"device" => device = Some(parse_device(&self.tables.label(text))),
+                        b"kind" => kind = Some(self.tables.label(text)),
                         _ => {}
                     }
                 }
@@ -176,11 +195,11 @@ impl ProfileBuilder<'_> {
         if bytes == 0 {
             return Ok(());
         }
+        // A few bytes can claim any number of blocks: what exceeds the limit is one block.
+        let is_within = self.blocks.saturating_add(count) <= self.bytes.max(MIN_LIMIT);
+        let count = if is_within { count } else { 1 };
         self.blocks = self.blocks.saturating_add(count);
-        if self.blocks > MAX_BLOCKS {
-            return Err(PprofFault::TooManyBlocks.into());
-        }
-        let site = self.site(&frames, kind);
+        let site = self.site(&frames, kind)?;
         let blocks = match device {
             Some(number) => {
                 self.admitted.admit(number)?;
@@ -198,19 +217,27 @@ impl ProfileBuilder<'_> {
         Ok(())
     }
 
-    fn site(&mut self, locations: &[u64], kind: Option<String>) -> SiteId {
+    fn site(&mut self, locations: &[u64], kind: Option<String>) -> Result<SiteId> {
+        let Self { tables, sites, frames, depth, bytes, .. } = self;
         let mut stack = Vec::new();
         for location in locations {
-            for &(function, line) in self.tables.locations.get(location).map_or(&[][..], |lines| lines) {
-                let (name, file) = self.tables.functions.get(&function).copied().unwrap_or_default();
-                let (name, file) = (self.tables.string(name), self.tables.string(file));
-                stack.push(self.sites.frame(&name, &file, u32::try_from(line).unwrap_or(0)));
+            for &(function, line) in tables.locations.get(location).map_or(&[][..], |lines| lines) {
+                *depth += 1;
+                if *depth > bytes.saturating_mul(FRAMES_PER_BYTE).max(MIN_LIMIT) {
+                    return Err(TraceError::ExcessiveSharing { records: *depth, bytes: *bytes });
+                }
+                let frame = frames.entry((function, line)).or_insert_with(|| {
+                    let (name, file) = tables.functions.get(&function).copied().unwrap_or_default();
+                    let [name, file] = [name, file].map(|text| String::from_utf8_lossy(tables.string(text)));
+                    sites.frame(&name, &file, u32::try_from(line).unwrap_or(0))
+                });
+                stack.push(*frame);
             }
         }
         if let Some(kind) = kind.filter(|_| stack.is_empty()) {
-            stack.push(self.sites.frame(&kind, "", 0));
+            stack.push(sites.frame(&kind, "", 0));
         }
-        self.sites.stack(&stack)
+        Ok(sites.stack(&stack))
     }
 
     fn finish(mut self) -> Result<History> {
