@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The scores of every token are compared, bit for bit, with those of the same model without any of it
-//! (`unplanned.rs`); without optimisation, those of every 16th. With the feature `cuda` the KV memory is on a CUDA device: the simulated one if there is
-//! no driver. The page `docs/engine.md` goes through this program part by part.
+//! (`unplanned.rs`); without optimisation, those of every 16th. With the feature `cuda` the KV memory is on a
+//! CUDA device: the simulated one if there is no driver. The page `docs/engine.md` goes through this program
+//! part by part.
 
 mod activations;
 mod decoder;
@@ -97,8 +98,8 @@ fn allocations() -> u64 {
     GlobalAllocator::stats().totals.all.allocations
 }
 
-/// Computes the scores of the tokens again, each with its whole prefix, and compares them. Returns the time of
-/// a token.
+/// Computes the scores of the tokens again, each with its whole prefix, and compares them. Returns the time
+/// of a token.
 fn check(model: &Model, texts: &[Text]) -> Result<Duration> {
     let context = Context::new();
     let (start, mut count) = (Instant::now(), 0);
