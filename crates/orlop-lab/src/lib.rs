@@ -18,8 +18,8 @@
 //! | how fast does a CPU allocator replay a trace, and in how much memory? | [`cpu_bench`] |
 //!
 //! Every answer comes from a [`History`](orlop_trace::history::History), whichever format it was read from,
-//! except those of [`cpu_bench`], which replays the plain [`Trace`](orlop_trace::formats::text::Trace),
-//! those of [`kv`], which replays requests, and plans of other problems.
+//! except those of [`cpu_bench`], which replays the plain [`Trace`](orlop_trace::formats::text::Trace), those
+//! of [`kv`], which replays requests, and plans of other problems.
 //!
 //! ```
 //! use orlop_lab::simulate::{AllocatorRules, Simulation};

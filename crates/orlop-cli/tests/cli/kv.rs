@@ -26,11 +26,8 @@ fn the_verdict_comes_first_and_tables_fit_the_terminal() {
     let text = stdout(&orlop(&["kv", &file, "--model", "jamba-v0.1", "--pool", "1GiB"]));
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("1.00 GiB hold ") && lines[0].ends_with("never fit."), "{text}");
-    assert!(
-        lines[1].contains("of the prompt tokens are reused, of 1") && lines[1].contains("evict"),
-        "{text}"
-    );
-    assert!(lines[2].contains("would be reused"), "{text}");
+    assert!(lines[1].contains(" of the prompt tokens are reused, of "), "{text}");
+    assert!(lines[2].starts_with("In 4.00 GiB, ") && lines[2].ends_with('.'), "{text}");
     assert!(lines[3].is_empty() && lines[4].ends_with(", jamba-v0.1"), "{text}");
     assert!(text.contains("unified pages") && !text.contains("all layers full"), "{text}");
     let tables = lines[5..].iter().filter(|line| !line.is_empty());

@@ -7,8 +7,8 @@
 //! | all layers full | every layer keeps every token, in blocks of 16 |
 //!
 //! Unified pages have as many layers as the smallest kind has, or the largest if that is less than 1.5 times
-//! the smallest. A page of attention has as many tokens, a multiple of 16, that a state of one layer fits into
-//! its share; entries that are smaller than the largest have more in a block, in multiples of 16. Packed
+//! the smallest. A page of attention has as many tokens, a multiple of 16, that a state of one layer fits
+//! into its share; entries that are smaller than the largest have more in a block, in multiples of 16. Packed
 //! overlays keep exact sizes, and layers of different sizes that keep the same tokens together: each kind is
 //! cut into groups of about the bytes of the smallest. A window gives a block back when the step before has
 //! finished. Where a scheme's rules are not fixed by this, the cheaper choice is taken.
@@ -99,8 +99,8 @@ fn all_full(bucket: &Bucket) -> Cut {
     Cut { kind: GroupKind::Full, groups: 1, tokens: BLOCK * bucket.ratio, page_bytes: BLOCK * all_entries }
 }
 
-/// Returns the entries of the largest kind in a block: a multiple of 16, such that a state fits into a layer's
-/// share; and the bytes of that share.
+/// Returns the entries of the largest kind in a block: a multiple of 16, such that a state fits into a
+/// layer's share; and the bytes of that share.
 fn block_of_largest(buckets: &[Bucket]) -> (u64, u64) {
     let largest = |is_state: bool| {
         let buckets = buckets.iter().filter(|bucket| (bucket.ratio == 0) == is_state);

@@ -50,7 +50,10 @@ impl Activations {
             plan.buffer(spec("last, normed", SAMPLES, WIDTH)?, end..=end)?,
         ];
         let logits = plan.buffer(spec("logits", SAMPLES, VOCABULARY)?, end..=end)?;
-        let execution = plan.finish()?.prepare(context)?;
+        let mut execution = plan.finish()?.prepare(context)?;
+        // Without optimisation it would check each step that buffers are not used after their time, which
+        // allocates.
+        execution.sanitize(false)?;
         Ok(Self { execution, hidden, layers, last, logits })
     }
 

@@ -35,7 +35,8 @@ struct Running {
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct StepReport {
     pub(crate) sampled: usize,
-    /// Whether the step only generated tokens: no text started or ended, and none computed its prompt.
+    /// Whether the step only generated tokens: no text was admitted or refused or ended, and none
+    /// computed its prompt.
     pub(crate) is_steady: bool,
 }
 
@@ -54,7 +55,7 @@ pub(crate) struct Decoder<'a> {
     first_step: u64,
     pub(crate) steps: u64,
     pub(crate) preemptions: usize,
-    /// Texts that arrived, started or ended.
+    /// Texts that arrived, started, ended, or did not fit.
     changes: usize,
     /// The changes until which no waiting text fits.
     refused_at: Option<usize>,
@@ -158,6 +159,7 @@ impl<'a> Decoder<'a> {
                 }
                 Err(KvError::OutOfPages { .. }) if self.preempt(self.waiting[next])? => {}
                 Err(KvError::OutOfPages { .. }) if !self.running.is_empty() => {
+                    self.changes += 1;
                     self.refused_at = Some(self.changes);
                 }
                 Err(error) => return Err(error.into()),

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The scores of every token are compared, bit for bit, with those of the same model without any of it
-//! (`unplanned.rs`); without optimisation, those of every 16th. With the feature `cuda` the KV memory is on a CUDA device: the simulated one if there is
-//! no driver. The page `docs/engine.md` goes through this program part by part.
+//! (`unplanned.rs`); without optimisation, those of every 16th. With the feature `cuda` the KV memory is on a
+//! CUDA device: the simulated one if there is no driver. The page `docs/engine.md` goes through this program
+//! part by part.
 
 mod activations;
 mod decoder;
@@ -69,8 +70,8 @@ pub(crate) fn run(report: Option<&Path>) -> Result<Summary> {
     let mut decoder = Decoder::new(&context, &model, pool, &requests)?;
 
     let mut summary = Summary::new(device, &decoder, std::fs::metadata(&weights)?.len());
-    // All requests twice: in the first round, tables and lists get their sizes.
-    for is_warm in [false, true] {
+    // All requests several times: tables and lists get their sizes before the last round.
+    for is_warm in [false, false, false, true] {
         decoder.begin_round();
         while decoder.is_busy() {
             let (before, start) = (allocations(), Instant::now());
@@ -97,8 +98,8 @@ fn allocations() -> u64 {
     GlobalAllocator::stats().totals.all.allocations
 }
 
-/// Computes the scores of the tokens again, each with its whole prefix, and compares them. Returns the time of
-/// a token.
+/// Computes the scores of the tokens again, each with its whole prefix, and compares them. Returns the time
+/// of a token.
 fn check(model: &Model, texts: &[Text]) -> Result<Duration> {
     let context = Context::new();
     let (start, mut count) = (Instant::now(), 0);
