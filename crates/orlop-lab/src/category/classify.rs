@@ -116,9 +116,9 @@ impl Passes {
     }
 }
 
-/// Names blocks without a call site that were live at the start. What an optimizer frees and has the size of a
-/// gradient is its state, which it replaces. What is never freed are parameters, if there is no backward pass;
-/// with one, as many of each size as gradients are parameters, and the others are optimizer state.
+/// Names blocks without a call site that were live at the start. What an optimizer frees and has the size of
+/// a gradient is its state, which it replaces. What is never freed are parameters, if there is no backward
+/// pass; with one, as many of each size as gradients are parameters, and the others are optimizer state.
 fn name_blocks_at_start(work: &Workload, passes: &Passes, categories: &mut [Category]) {
     let mut gradients = Sizes::of(work, categories, Category::Gradients);
     let are_parameters_known = Sizes::of(work, categories, Category::Parameters).are_known();
