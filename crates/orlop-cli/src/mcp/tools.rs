@@ -186,11 +186,11 @@ fn run(words: &[String], input: String, program: &ProgramCommand) -> Result<(Val
     }
     let output = child.wait_with_output().map_err(failed)?;
     let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
-    match serde_json::from_slice(&output.stdout) {
-        // Of several files, some were read.
-        Ok(answer) => Ok((answer, warnings)),
-        Err(_) if warnings.is_empty() => Err(format!("ended with {}", output.status)),
-        Err(_) => Err(warnings),
+    match serde_json::from_slice::<Value>(&output.stdout) {
+        // After a failure, an answer is about those files that could be read.
+        Ok(answer) if output.status.success() || answer != json!([]) => Ok((answer, warnings)),
+        _ if warnings.is_empty() => Err(format!("ended with {}", output.status)),
+        _ => Err(warnings),
     }
 }
 
