@@ -3,8 +3,11 @@
 use crate::allocators::{self, NULL};
 use crate::completions::CompletionsArguments;
 use crate::convert::ConvertArguments;
+use crate::diff::DiffArguments;
+use crate::dry_run_arguments::DryRunArguments;
 use crate::fit_arguments::FitArguments;
 use crate::gate::GateArguments;
+use crate::info::InfoArguments;
 use crate::kv::KvArguments;
 use crate::plan_arguments::PlanArguments;
 use crate::ranks::RanksArguments;
@@ -17,8 +20,6 @@ use orlop::memory::backing;
 use orlop::trace::formats::device_number;
 use orlop::types::torch::TorchVersion;
 use orlop::types::{ByteSize, Device};
-use orlop_dryrun::gpu::GpuModel;
-use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -85,9 +86,10 @@ pub(crate) enum Command {
     Convert(ConvertArguments),
     /// Runs a PyTorch program for CUDA without a GPU, and says whether it fits
     ///
-    /// PyTorch's own allocator runs against a GPU that is only described: its allocations are those of a real
-    /// run, kernels do nothing, and values are noise. Nothing is installed; only this process is affected. The
-    /// program finds ORLOP_DRY_RUN=1 in its environment. Exits with 1 if the program fails or does not fit.
+    /// PyTorch's own allocator runs against a GPU that is only described: its allocations are those of a
+    /// real run, kernels do nothing, and values are noise. Nothing is installed; only this process is
+    /// affected. The program finds ORLOP_DRY_RUN=1 in its environment. Exits with 1 if the program fails or
+    /// does not fit.
     DryRun(DryRunArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
@@ -231,18 +233,6 @@ pub(crate) struct WhatIfArguments {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
-    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
-    #[arg(required = true, value_name = "TRACE")]
-    pub(crate) traces: Vec<PathBuf>,
-
-    /// Prints JSON, an array of objects, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// Options for naming and listing call sites.
 #[derive(Debug, Args)]
 pub(crate) struct NamingArguments {
@@ -275,77 +265,6 @@ pub(crate) struct SnapshotInfoArguments {
     pub(crate) wide: bool,
 
     /// Prints JSON, an array of objects, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DryRunArguments {
-    /// The GPU, like h100
-    #[arg(long, value_name = "GPU", default_value = "h100", value_parser = GpuModel::named)]
-    pub(crate) device: GpuModel,
-
-    /// Total memory of the GPU, like 24GiB [default: as the GPU has]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) memory: Option<u64>,
-
-    /// The number of GPUs
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=16))]
-    pub(crate) devices: u32,
-
-    /// Work completes only when the program waits for it, instead of at once: a real run of a program with
-    /// several streams is between the two
-    #[arg(long)]
-    pub(crate) late: bool,
-
-    /// A table of the workspaces of cuDNN's convolutions: lines of a convolution and its bytes [default: none
-    /// has a workspace]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) convolutions: Option<PathBuf>,
-
-    /// The folder for the snapshot and what else the run writes
-    #[arg(long, short, value_name = "FOLDER", default_value = "orlop-dry-run")]
-    pub(crate) output: PathBuf,
-
-    /// The Python whose PyTorch is used [default: PROGRAM, if that is a Python, or else python3]
-    #[arg(long, value_name = "PROGRAM")]
-    pub(crate) python: Option<PathBuf>,
-
-    /// Faster: tries no other settings
-    #[arg(long)]
-    pub(crate) quick: bool,
-
-    /// liborlop_dryrun_cuda.so [default: beside this program, or in ../lib]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) library: Option<PathBuf>,
-
-    /// Prints JSON, an object, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// The program and its arguments, like python train.py
-    #[arg(required = true, last = true, value_name = "PROGRAM")]
-    pub(crate) program: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DiffArguments {
-    /// The first run: a snapshot, another recording, or a baseline that `orlop gate` wrote
-    #[arg(value_name = "BEFORE")]
-    pub(crate) before: PathBuf,
-
-    /// The second run: any of these
-    #[arg(value_name = "AFTER")]
-    pub(crate) after: PathBuf,
-
-    #[command(flatten)]
-    pub(crate) naming: NamingArguments,
-
-    /// Counts two lines of one function as two call sites, to compare runs of the same version of a program
-    #[arg(long)]
-    pub(crate) lines: bool,
-
-    /// Prints JSON, an object, instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,5 +1,5 @@
-//! Pointers of callers. [`Out`] and [`In`] can be null and are valid otherwise, by the interface of CUDA; that
-//! is the one assumption they make. Device addresses and handles are plain numbers of the same size.
+//! Pointers of callers. [`Out`] and [`In`] can be null and are valid otherwise, by the interface of CUDA;
+//! that is the one assumption they make. Device addresses and handles are plain numbers of the same size.
 
 use crate::code::{Failure, Outcome};
 use std::ffi::{CStr, c_char};
@@ -7,8 +7,8 @@ use std::ptr;
 
 /// A pointer that a call writes values through.
 ///
-/// Invariant: null, or valid for writes of the number of values that the call documents, while it runs. Only a
-/// caller of the C interface makes one.
+/// Invariant: null, or valid for writes of the number of values that the call documents, while it runs. Only
+/// a caller of the C interface makes one.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);

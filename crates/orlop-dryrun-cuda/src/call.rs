@@ -60,7 +60,9 @@ macro_rules! runtime_calls {
         #[allow(non_snake_case)] // The names are CUDA's.
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($argument: $kind),*) -> i32 {
-            $crate::call::runtime(|$machine: &mut $crate::machine::Machine| -> $crate::code::Outcome { $body })
+            $crate::call::runtime(
+                |$machine: &mut $crate::machine::Machine| -> $crate::code::Outcome { $body },
+            )
         }
     )*};
 }

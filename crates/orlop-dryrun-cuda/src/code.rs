@@ -17,7 +17,8 @@ macro_rules! codes {
         }
 
         /// The names and texts of the codes.
-        const TEXTS: &[(i32, &CStr, &CStr)] = &[(0, c"cudaSuccess", c"no error"), $(($number, $name, $text),)*];
+        const TEXTS: &[(i32, &CStr, &CStr)] =
+            &[(0, c"cudaSuccess", c"no error"), $(($number, $name, $text),)*];
     };
 }
 
@@ -31,9 +32,9 @@ codes! {
     NOT_READY = 600, c"cudaErrorNotReady", c"device not ready";
     ALREADY_ACCESSIBLE = 704, c"cudaErrorPeerAccessAlreadyEnabled", c"peer access is already enabled";
     NOT_SUPPORTED = 801, c"cudaErrorNotSupported", c"operation not supported (by a dry run)";
-    NO_CAPTURE = 901, c"cudaErrorStreamCaptureInvalidated", c"operation failed due to a previous error during capture";
-    ILLEGAL_CAPTURE = 900, c"cudaErrorStreamCaptureUnsupported", c"operation not permitted when stream is capturing";
-    CAPTURED_EVENT = 907, c"cudaErrorCapturedEvent", c"operation not permitted on an event last recorded in a capturing stream";
+    NO_CAPTURE = 901, c"cudaErrorStreamCaptureInvalidated", c"the stream does not capture";
+    ILLEGAL_CAPTURE = 900, c"cudaErrorStreamCaptureUnsupported", c"not permitted while a stream captures";
+    CAPTURED_EVENT = 907, c"cudaErrorCapturedEvent", c"the event is part of a capture";
     UNKNOWN = 999, c"cudaErrorUnknown", c"unknown error";
 }
 

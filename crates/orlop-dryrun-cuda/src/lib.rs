@@ -1,3 +1,5 @@
+//! CUDA's libraries without a GPU: see the README, which follows.
+//!
 #![doc = include_str!("../README.md")]
 //! # Code map
 //!

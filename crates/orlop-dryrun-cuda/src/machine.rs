@@ -31,8 +31,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Creates the machine that the environment describes. A setting that cannot be read is printed and has
-    /// its default: this is code of a library, which has nobody to return it to.
+    /// Creates the machine that the environment describes. An invalid setting is printed and has its default,
+    /// because a call of CUDA has no way to return it.
     pub(crate) fn from_environment() -> Self {
         let settings =
             DryRunSettings::from_variables(|name| std::env::var_os(name)).unwrap_or_else(|error| {

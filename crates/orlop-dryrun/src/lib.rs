@@ -1,3 +1,5 @@
+//! Prepares dry runs of PyTorch programs: see the README, which follows.
+//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 //! # Code map

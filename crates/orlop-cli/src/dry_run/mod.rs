@@ -3,7 +3,7 @@
 mod results;
 
 use self::results::{DryRunResult, RunResult};
-use crate::arguments::DryRunArguments;
+use crate::dry_run_arguments::DryRunArguments;
 use crate::output::{self, Failures};
 use crate::table::bytes;
 use orlop_dryrun::injection::{Injection, LIBRARY};

@@ -20,7 +20,8 @@ def allocate(size):
     address = ctypes.c_void_p()
     code = runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size))
     if code:
-        events.append({"action": "oom", "addr": 0, "size": size, "stream": 0, "device_free": cuda.mem_get_info(0)[0]})
+        free = cuda.mem_get_info(0)[0]
+        events.append({"action": "oom", "addr": 0, "size": size, "stream": 0, "device_free": free})
         raise OutOfMemoryError(code)
     for action in ("segment_alloc", "alloc"):
         events.append({"action": action, "addr": address.value, "size": size, "stream": 0})

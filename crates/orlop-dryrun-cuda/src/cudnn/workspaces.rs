@@ -25,7 +25,8 @@ pub(crate) struct Workspaces {
 }
 
 impl Workspaces {
-    /// Reads a table: lines of a convolution and its bytes. A table that cannot be read is reported and empty.
+    /// Reads a table: lines of a convolution and its bytes. A table that cannot be read is reported and
+    /// empty.
     pub(crate) fn read(path: Option<&Path>) -> Self {
         let Some(path) = path else { return Self::default() };
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| {

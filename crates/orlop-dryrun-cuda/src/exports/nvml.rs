@@ -47,7 +47,8 @@ library_calls! {
     fn nvmlDeviceGetMemoryInfo(device: usize, memory: Out<u64>) |machine| {
         let device = device.saturating_sub(FIRST).min(machine.memory.devices() - 1);
         let (total, free) = (machine.gpu().memory, machine.memory.free_bytes(device));
-        [total, free, total - free].into_iter().enumerate().try_for_each(|(index, it)| memory.set_at(index, it))
+        let sizes = [total, free, total - free];
+        sizes.into_iter().enumerate().try_for_each(|(index, bytes)| memory.set_at(index, bytes))
     }
 
     fn nvmlDeviceGetComputeRunningProcesses(_device: usize, count: Out<u32>, _processes: usize) |_machine| {

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char};
 /// What a function of this name returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// Success: what it computes is on the device, and nobody can tell.
+    /// Success: what it computes would be on the device.
     Success,
     /// A text: functions that name an error.
     Text,

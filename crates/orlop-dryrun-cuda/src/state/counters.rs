@@ -24,13 +24,16 @@ impl Counters {
         let refused =
             self.refused.iter().map(|(name, (caller, count))| (format!("{name} by {caller}"), count));
         let (zero, unknown) = (object(&self.zero), object(&self.unknown_convolutions));
-        format!(
-            "{{\"reads_answered_as_copied\": {}, \"reads_answered_true\": {}, \"reads_answered_zero\": {zero}, \
-             \"refused_functions\": {}, \"convolutions_without_workspace\": {unknown}}}\n",
-            self.kept,
-            self.true_after_and,
-            object(refused),
-        )
+        let (kept, and) = (self.kept, self.true_after_and);
+        let refused = object(refused);
+        [
+            format!("{{\"reads_answered_as_copied\": {kept}"),
+            format!("\"reads_answered_true\": {and}"),
+            format!("\"reads_answered_zero\": {zero}"),
+            format!("\"refused_functions\": {refused}"),
+            format!("\"convolutions_without_workspace\": {unknown}}}\n"),
+        ]
+        .join(", ")
     }
 }
 

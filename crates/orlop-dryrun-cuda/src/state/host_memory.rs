@@ -39,8 +39,8 @@ impl HostMemory {
         let found = self.blocks.get(&address).filter(|(_, kind)| *kind != HostKind::Registered);
         let Some(layout) = found.and_then(|(bytes, _)| layout(*bytes)) else { return false };
         self.blocks.remove(&address);
-        // SAFETY: `allocate` returned this address for this layout; it was in the map until this call, so that
-        // it is freed once.
+        // SAFETY: `allocate` returned this address for this layout; it was in the map until this call, so
+        // that it is freed once.
         unsafe { dealloc(ptr::with_exposed_provenance_mut(address), layout) };
         true
     }

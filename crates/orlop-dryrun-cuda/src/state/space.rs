@@ -5,7 +5,8 @@
 //!
 //! Addresses are given in the order in which CUDA's driver was observed to give them (580, on an H100): the
 //! lowest gap that fits among those in use, else below all of them, in steps of 32 MiB. PyTorch's allocator
-//! breaks ties by address, so that the order decides which block it takes. Reservations are apart, from below.
+//! breaks ties by address, so that the order decides which block it takes. Reservations are apart, from
+//! below.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -19,8 +19,8 @@ impl Process {
         // SAFETY: the name is a terminated string.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, text.as_ptr()) };
         assert!(!found.is_null(), "{name} is not in this process");
-        // SAFETY: the function has this calling convention and takes up to six numbers or pointers; those that
-        // it does not have are in registers that it does not read.
+        // SAFETY: the function has this calling convention and takes up to six numbers or pointers; those
+        // that it does not have are in registers that it does not read.
         let function = unsafe { std::mem::transmute::<*mut c_void, Function>(found) };
         let [a, b, c, d, e, f] = arguments;
         // SAFETY: the tests pass what the function takes.
@@ -76,8 +76,8 @@ impl Process {
         assert_eq!(self.call4("cudaMemcpy", to, from, bytes.len(), 2), 0);
     }
 
-    /// Launches a kernel on the default stream: grid and block take two registers each, and the rest is on the
-    /// stack, where the arguments are.
+    /// Launches a kernel on the default stream: grid and block take two registers each, and the rest is on
+    /// the stack, where the arguments are.
     pub(crate) fn launch(&self, stub: usize) {
         #[repr(C)]
         struct Dimensions(u32, u32, u32);

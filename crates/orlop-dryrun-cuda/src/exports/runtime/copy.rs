@@ -6,7 +6,8 @@ use crate::code::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::state::kernels::is_and_reduction;
 
-/// Copies bytes. Which side is a device's follows from the addresses, not from the kind that the caller names.
+/// Copies bytes. Which side is a device's follows from the addresses, not from the kind that the caller
+/// names.
 pub(in crate::exports) fn copy(machine: &mut Machine, to: usize, from: usize, bytes: usize) {
     match (machine.memory.is_device(to), machine.memory.is_device(from)) {
         (false, false) => move_bytes(to, from, bytes),
@@ -120,7 +121,5 @@ runtime_calls! {
         Ok(())
     }
 
-    fn cudaMemcpyToSymbol(_symbol: usize, _from: usize, _bytes: usize, _offset: usize, _kind: i32) |_machine| {
-        Ok(())
-    }
+    fn cudaMemcpyToSymbol(_symbol: usize, _from: usize, _bytes: usize, _offset: usize) |_machine| { Ok(()) }
 }

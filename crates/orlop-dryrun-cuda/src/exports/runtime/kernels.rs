@@ -46,7 +46,12 @@ runtime_calls! {
 
     fn __cudaGetKernel(kernel: Out<usize>, stub: usize) |_machine| { kernel.set(stub) }
 
-    fn __cudaPushCallConfiguration(grid: Dimensions, block: Dimensions, shared: usize, stream: usize) |_machine| {
+    fn __cudaPushCallConfiguration(
+        grid: Dimensions,
+        block: Dimensions,
+        shared: usize,
+        stream: usize,
+    ) |_machine| {
         CONFIGURATIONS.with_borrow_mut(|all| all.push((grid, block, shared, stream)));
         Ok(())
     }

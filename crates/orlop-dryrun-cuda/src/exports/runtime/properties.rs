@@ -24,7 +24,7 @@ pub(in crate::exports) fn attribute(gpu: &GpuModel, device: usize, number: i32) 
         12 | 82 => 65_536,
         14 => 512,
         16 => gpu.multiprocessors,
-        34 => device as u64 as u32,
+        34 => u32::try_from(device).unwrap_or(u32::MAX),
         38 => gpu.l2_cache,
         39 => limits.threads,
         40 => 3,
