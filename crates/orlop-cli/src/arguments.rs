@@ -1,15 +1,14 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
-<<<<<<< HEAD
-use crate::dry_run_arguments::DryRunArguments;
-=======
 use crate::completions::CompletionsArguments;
 use crate::convert::ConvertArguments;
+use crate::diff::DiffArguments;
+use crate::dry_run_arguments::DryRunArguments;
 use crate::fit_arguments::FitArguments;
 use crate::gate::GateArguments;
+use crate::info::InfoArguments;
 use crate::kv::KvArguments;
->>>>>>> main
 use crate::plan_arguments::PlanArguments;
 use crate::ranks::RanksArguments;
 use crate::why_oom::WhyOomArguments;
@@ -87,10 +86,10 @@ pub(crate) enum Command {
     Convert(ConvertArguments),
     /// Runs a PyTorch program for CUDA without a GPU, and says whether it fits
     ///
-    /// PyTorch's own allocator runs against a GPU that is only described: its allocations are those of a
-    /// real run, kernels do nothing, and values are noise. Nothing is installed; only this process is
-    /// affected. The program finds ORLOP_DRY_RUN=1 in its environment. Exits with 1 if the program fails or
-    /// does not fit.
+    /// PyTorch's own allocator runs against a GPU that is only described: its allocations are those of a real
+    /// run, kernels do nothing, and values are noise. Nothing is installed; only this process is affected.
+    /// The program finds ORLOP_DRY_RUN=1 in its environment. Exits with 1 if the program fails, or does not
+    /// fit.
     DryRun(DryRunArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
@@ -234,18 +233,6 @@ pub(crate) struct WhatIfArguments {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
-    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
-    #[arg(required = true, value_name = "TRACE")]
-    pub(crate) traces: Vec<PathBuf>,
-
-    /// Prints JSON, an array of objects, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// Options for naming and listing call sites.
 #[derive(Debug, Args)]
 pub(crate) struct NamingArguments {
@@ -278,28 +265,6 @@ pub(crate) struct SnapshotInfoArguments {
     pub(crate) wide: bool,
 
     /// Prints JSON, an array of objects, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DiffArguments {
-    /// The first run: a snapshot, another recording, or a baseline that `orlop gate` wrote
-    #[arg(value_name = "BEFORE")]
-    pub(crate) before: PathBuf,
-
-    /// The second run: any of these
-    #[arg(value_name = "AFTER")]
-    pub(crate) after: PathBuf,
-
-    #[command(flatten)]
-    pub(crate) naming: NamingArguments,
-
-    /// Counts two lines of one function as two call sites, to compare runs of the same version of a program
-    #[arg(long)]
-    pub(crate) lines: bool,
-
-    /// Prints JSON, an object, instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -56,7 +56,8 @@ fn step() -> Result<()> {
     Ok(())
 }
 
-/// Returns the medians of an append inside a block, and with a new one, in ns for a group, and of a step in us.
+/// Returns the medians of an append inside a block, and with a new one, in ns for a group, and of a step in
+/// us.
 fn decode(pool: &mut KvPool) -> Result<(f64, f64, f64)> {
     let mut sequences: Vec<Sequence> = Vec::new();
     for family in 0..256 {

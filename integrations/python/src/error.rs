@@ -2,7 +2,7 @@
 
 use orlop_lab::LabError;
 use orlop_trace::TraceError;
-use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyOSError, PyValueError};
+use pyo3::exceptions::{PyException, PyIsADirectoryError, PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::{PyErr, create_exception};
 use std::io;
 use std::path::PathBuf;
@@ -53,6 +53,7 @@ impl From<AnswerError> for PyErr {
             AnswerError::Open { path, error } => match error.raw_os_error() {
                 // Python finds the class for the number: FileNotFoundError and others.
                 Some(number) => PyOSError::new_err((number, reason(&error), path.into_os_string())),
+                None if error.kind() == io::ErrorKind::IsADirectory => PyIsADirectoryError::new_err(text),
                 None => PyOSError::new_err(text),
             },
             AnswerError::Option { .. } | AnswerError::Lab(LabError::FitSizes { .. }) => {

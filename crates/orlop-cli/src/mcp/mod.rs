@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn requests_are_answered_and_notifications_are_not() {
         let found = answers(
-            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-03-26\"}}\n\
+            "{\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-03-26\"}}\n\
              \n\
              {\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n\
              {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"ping\"}",
@@ -149,7 +149,7 @@ mod tests {
              [1]\n\
              {\"id\":3,\"method\":\"resources/list\"}\n\
              {\"id\":4,\"method\":\"tools/call\",\"params\":{\"name\":\"none\"}}\n\
-             {\"id\":5,\"method\":\"tools/call\",\"params\":{\"name\":\"info\",\"arguments\":{\"path\":7}}}\n",
+             {\"id\":5,\"method\":\"tools/call\",\"params\":{\"name\":\"info\",\"arguments\":{}}}\n",
         );
         let codes: Vec<_> = found.iter().map(|answer| answer["error"]["code"].as_i64()).collect();
         let expected = [PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INVALID_PARAMS];

@@ -41,16 +41,16 @@ const fn option(name: &'static str, kind: ArgumentKind, description: &'static st
     Argument { name, kind, is_required: false, description }
 }
 
-const RECORDING: &str = "The path of a recording: a PyTorch memory snapshot, another trace, a zip archive or a \
-                         folder of them, or a member of an archive such as runs.zip/rank0.pickle";
+const RECORDING: &str = "The path of a recording: a PyTorch memory snapshot, another trace, a zip archive \
+                         or a folder of them, or a member of an archive such as runs.zip/rank0.pickle";
 
 const TOOLS: [Tool; 4] = [
     Tool {
         name: "info",
         command: "info",
-        description: "Shows what happened in a recorded run, which setting helps, and what uses the memory: a \
-                      verdict, live memory at the peak and at the end by call site, fragmentation, and failed \
-                      requests",
+        description: "Shows what happened in a recorded run, which setting helps, and what uses the memory: \
+                      a verdict, live memory at the peak and at the end by call site, fragmentation, and \
+                      failed requests",
         arguments: &[
             path("path", RECORDING),
             option("top", ArgumentKind::Count, "The maximum number of entries in lists of call sites"),

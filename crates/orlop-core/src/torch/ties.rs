@@ -27,21 +27,21 @@ const BY_CREATION: TorchVersion = TorchVersion::new(2, 12);
 const BY_SEGMENT: TorchVersion = TorchVersion::new(2, 13);
 
 impl TorchReleases {
-    /// Returns the rules of these releases, that of the newest first.
+    /// Returns the rules of these releases: that of the newest first, and that of 2.12 alone last.
     #[must_use]
     pub fn tie_rules(&self) -> &'static [TieRule] {
-        const ALL: [TieRule; 3] = [TieRule::OldestSegment, TieRule::OldestBlock, TieRule::LowestAddress];
-        let first = match (self.can_be_since(BY_SEGMENT), self.can_be_since(BY_CREATION)) {
-            (true, _) => 0,
-            (false, true) => 1,
-            (false, false) => 2,
-        };
-        let end = match (self.can_be_before(BY_CREATION), self.can_be_before(BY_SEGMENT)) {
-            (true, _) => 3,
-            (false, true) => 2,
-            (false, false) => 1,
-        };
-        ALL.get(first..end).unwrap_or(&[])
+        use TieRule::{LowestAddress, OldestBlock, OldestSegment};
+        let newest = self.can_be_since(BY_SEGMENT);
+        let oldest = self.can_be_before(BY_CREATION);
+        let between = self.can_be_since(BY_CREATION) && self.can_be_before(BY_SEGMENT);
+        match (newest, oldest, between) {
+            (true, true, _) => &[OldestSegment, LowestAddress, OldestBlock],
+            (true, false, true) => &[OldestSegment, OldestBlock],
+            (true, false, false) => &[OldestSegment],
+            (false, true, true) => &[LowestAddress, OldestBlock],
+            (false, true, false) => &[LowestAddress],
+            (false, false, _) => &[OldestBlock],
+        }
     }
 }
 
@@ -56,9 +56,10 @@ mod tests {
             let before = before.map(|minor| TorchVersion::new(2, minor));
             TorchReleases { since: TorchVersion::new(2, since), before }.tie_rules()
         };
-        assert_eq!(TorchReleases::ALL.tie_rules(), [OldestSegment, OldestBlock, LowestAddress]);
+        assert_eq!(TorchReleases::ALL.tie_rules(), [OldestSegment, LowestAddress, OldestBlock]);
         assert_eq!(rules(5, Some(9)), [LowestAddress]);
-        assert_eq!(rules(10, Some(13)), [OldestBlock, LowestAddress]);
+        assert_eq!(rules(10, Some(13)), [LowestAddress, OldestBlock]);
+        assert_eq!(rules(12, None), [OldestSegment, OldestBlock]);
         assert_eq!(rules(12, Some(13)), [OldestBlock]);
         assert_eq!(rules(14, None), [OldestSegment]);
     }

@@ -59,8 +59,8 @@ impl Fields {
     }
 }
 
-/// Returns the state after the tokens of each of these units, of one length. The hash of the unit before comes
-/// last, so that the units of a chain overlap up to there: the rounds of one alone wait for each other.
+/// Returns the state after the tokens of each of these units, of one length. The hash of the unit before
+/// comes last, so that the units of a chain overlap up to there: the rounds of one alone wait for each other.
 fn absorb<const UNITS: usize>(sip: SipState, units: [&[u32]; UNITS]) -> [SipState; UNITS] {
     let mut states = [sip; UNITS];
     let pairs = units.map(|tokens| tokens.as_chunks::<2>().0);
@@ -347,7 +347,8 @@ mod tests {
         assert_ne!(with(&[span(16, b"a")])[1], with(&[span(17, b"a")])[1]);
     }
 
-    /// Units without media and of an even number of tokens are hashed word by word, two at once: as their bytes.
+    /// Units without media and of an even number of tokens are hashed word by word, two at once: as their
+    /// bytes.
     #[test]
     fn words_are_hashed_as_their_bytes() {
         for unit in [1, 2, 7, 16, 34] {

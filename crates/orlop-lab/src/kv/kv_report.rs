@@ -242,7 +242,7 @@ mod tests {
         assert!(fits.starts_with("1.00 GiB hold 8,1"), "{fits}");
         assert!(fits.contains("2 ran at once, 0 waited for memory, 0 never fit"), "{fits}");
         assert!(reused.contains("does not say"), "{reused}");
-        assert!(helps.starts_with("At the peak, running requests held 37"), "{helps}");
+        assert!(helps.starts_with("At the peak, running requests held 380 MiB"), "{helps}");
         assert!(report.rows.is_empty() && thousands(1_234_567) == "1,234,567");
     }
 }

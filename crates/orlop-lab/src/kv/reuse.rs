@@ -159,7 +159,8 @@ mod tests {
     /// A larger unit finds less, and a model with states needs checkpoints.
     #[test]
     fn pages_and_cadence() {
-        let trace = requests(&[&[1, 2, 3], &[1, 2, 4]]);
+        // The first prompt ends at three units, and the second leaves it after two.
+        let trace = requests(&[&[1, 2, 3, 5], &[1, 2, 4, 6]]);
         let model = KvModel::find("qwen3-next-80b").unwrap();
         let settings = PoolSettings::new(10 << 30);
         let reused = |settings: &PoolSettings| Reuse::of(&trace, &model, settings).unwrap().reused;

@@ -244,7 +244,7 @@ impl<'a> Repack<'a> {
         let mut ends = std::mem::take(&mut self.scratch.ends);
         ends.clear();
         ends.extend(placed.iter().map(|other| (other.end, self.cost(data, other.span as usize))));
-        ends.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        ends.sort_unstable_by_key(|&(end, _)| end);
         self.work += 16 * placed.len() as u64;
         // The offsets at which the span rests on another one, and those at which another one rests on it: both
         // are in order.

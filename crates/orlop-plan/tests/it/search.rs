@@ -128,7 +128,7 @@ fn a_search_begins_with_an_earlier_plan() {
 #[test]
 fn ejection_lowers_plans_the_same_way_with_any_number_of_threads() {
     // Too many buffers for backtracking.
-    let mut random = SplitMix64::new(9);
+    let mut random = SplitMix64::new(10);
     let buffers = (0..1100).map(|_| {
         let start = random.below(5000) as u64;
         Buffer::unaligned(start..start + 1 + random.below(150) as u64, 1 + random.below(1000) as u64)

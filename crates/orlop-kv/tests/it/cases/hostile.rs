@@ -3,7 +3,7 @@
 use super::{builder, full, oracle, tokens, window};
 use crate::oracle::{Faults, Oracle};
 use orlop_context::Context;
-use orlop_kv::{AdmissionRequest, BlockFault, KvError, KvGeometry, KvPool, KvTiers, LayerGroup, StepId};
+use orlop_kv::{AdmissionRequest, KvError, KvGeometry, KvPool, KvTiers, LayerGroup, StepId, TierFault};
 
 /// Handles that are forgotten keep their blocks, and nothing else is harmed.
 #[test]
@@ -135,6 +135,6 @@ fn a_store_that_lies_costs_no_more_than_a_miss() {
         KvTiers::new(&Context::new(), 0, oracle.transfer(Faults::default())).with_store(Box::new(Liar));
     oracle.pool.attach_tiers(tiers);
     assert_eq!(oracle.serve(&tokens(1, 100)), 0);
-    assert!(oracle.pool.tier_stats().unwrap().faults(BlockFault::Foreign) > 0);
+    assert!(oracle.pool.tier_stats().unwrap().faults(TierFault::Foreign) > 0);
     oracle.check();
 }

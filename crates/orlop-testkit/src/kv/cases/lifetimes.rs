@@ -103,7 +103,7 @@ fn forks_write_apart<M: KvManager>(serving: &mut Serving<M>) -> Result<(), KvRef
     Ok(())
 }
 
-/// Steps that still run read what they were given, whoever is admitted meanwhile.
+/// Steps that still run read what they were given, whatever is admitted meanwhile.
 fn reused_in_flight<M: KvManager>(serving: &mut Serving<M>) -> Result<(), KvRefusal> {
     for round in 0..6 {
         let at = serving.admit(&tokens(round, 20), 2)?;

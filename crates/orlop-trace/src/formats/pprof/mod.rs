@@ -6,7 +6,7 @@
 //! | read | as |
 //! |---|---|
 //! | value `space`, else `inuse_space`, else the last one in bytes | the bytes of the sample's blocks |
-//! | value `allocations`, else `inuse_objects`, else the last `count` | their number; the bytes are split evenly |
+//! | value `allocations`, else `inuse_objects`, else the last `count` | their number, of equal sizes |
 //! | label `device` (`cuda:1`, `TFRT_CPU_0`) | the device; without it, the first of the profile, or 0 |
 //! | label `kind` (`executable`) | the call site of a sample without frames |
 //!

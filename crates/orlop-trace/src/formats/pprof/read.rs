@@ -13,8 +13,8 @@ use std::io::Read;
 /// The maximum length of a profile.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// The blocks and the frames of call sites that a profile of any length may have. A longer one may have as many
-/// blocks, and [`FRAMES_PER_BYTE`] as many frames, as it has bytes.
+/// The blocks and the frames of call sites that a profile of any length may have. A longer one may have a
+/// block and [`FRAMES_PER_BYTE`] frames for each of its bytes.
 const MIN_LIMIT: u64 = 1 << 16;
 const FRAMES_PER_BYTE: u64 = 16;
 
@@ -40,8 +40,8 @@ pub fn sniff(head: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// [`TraceError::Pprof`]; [`TraceError::ExcessiveSharing`]; [`TraceError::Read`] and [`TraceError::Bomb`] for bytes that cannot be read;
-/// [`TraceError::TooManyDevices`].
+/// [`TraceError::Pprof`]; [`TraceError::ExcessiveSharing`]; [`TraceError::TooManyDevices`];
+/// [`TraceError::Read`] and [`TraceError::Bomb`] for bytes that cannot be read.
 pub fn read_pprof(reader: impl Read) -> Result<History> {
     let read = TraceError::read(Format::Pprof);
     let mut bytes = Vec::new();
