@@ -86,10 +86,10 @@ pub(crate) enum Command {
     Convert(ConvertArguments),
     /// Runs a PyTorch program for CUDA without a GPU, and says whether it fits
     ///
-    /// PyTorch's own allocator runs against a GPU that is only described: its allocations are those of a real
-    /// run, kernels do nothing, and values are noise. Nothing is installed; only this process is affected.
-    /// The program finds ORLOP_DRY_RUN=1 in its environment. Exits with 1 if the program fails, or does not
-    /// fit.
+    /// PyTorch's own allocator runs against a GPU that is only described: its allocations are those of a
+    /// real run, kernels do nothing, and values are noise. Nothing is installed; only this process is
+    /// affected. The program finds ORLOP_DRY_RUN=1 in its environment. Exits with 1 if the program fails or
+    /// does not fit.
     DryRun(DryRunArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),

@@ -12,6 +12,7 @@ mod completions;
 mod convert;
 mod diff;
 mod dry_run;
+mod dry_run_arguments;
 mod fit;
 mod fit_arguments;
 mod gate;

@@ -19,7 +19,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
     ("orlop-exec", &["orlop-tensor", "orlop-plan"]),
     ("orlop-kv", &["orlop-context"]),
     ("orlop-trace", &["orlop-context"]),
-    ("orlop-lab", &["orlop-trace", "orlop-device", "orlop-plan"]),
+    ("orlop-lab", &["orlop-trace", "orlop-device", "orlop-plan", "orlop-kv"]),
     ("orlop-onnx", &["orlop-plan", "orlop-exec"]),
     ("orlop-torch", &["orlop-cuda"]),
     ("orlop", &["orlop-cuda", "orlop-exec", "orlop-kv", "orlop-lab", "orlop-onnx"]),
