@@ -42,7 +42,8 @@ const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Models whose counters must all be those of the GPU.
 const EXACT: [&str; 2] = ["gpt2-train", "llama-decode"];
 
-/// The run of these models that differs: the GPU allocated one segment more, and freed one more. Why is not known.
+/// The run of these models that differs: the GPU allocated one segment more, and freed one more. Why is not
+/// known.
 const DIFFERENT: &str = "llama-decode \"garbage_collection_threshold:0.7\" limit 1436568832";
 
 /// What the runs are done with.
