@@ -274,9 +274,12 @@ impl<'a> Assembly<'a> {
         Ok(size)
     }
 
-    /// Returns the names of the graph's inputs from whose elements a node's sizes may be computed: the first
-    /// small ones of integers, that the node depends on.
+    /// Returns the names of the model's inputs from whose elements a node's sizes may be computed: the first
+    /// small ones of integers, that the node depends on. Nobody can give those of a body.
     fn undecided_inputs(&mut self, node: &Node) -> Vec<String> {
+        if self.place == Place::Body {
+            return Vec::new();
+        }
         let scope = self.scope;
         let undecided = self.undecided.get_or_insert_with(|| UndecidedInputs::of(scope, self.facts));
         undecided.read_by(node).map(|input| scope.name(input).to_owned()).collect()

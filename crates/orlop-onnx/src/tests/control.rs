@@ -252,3 +252,32 @@ fn iterations_that_contradict_the_state_are_not_executed() {
     let error = resolved("yes").expect_err("ten iterations");
     assert!(matches!(error, OnnxError::Contradiction { .. }), "{error}");
 }
+
+/// Elements can be given for inputs of the model, not for those of a body.
+#[test]
+fn a_body_asks_for_no_elements() {
+    let body_graph = GraphProto {
+        input: ["i", "go_on", "state"].map(untyped).to_vec(),
+        initializer: vec![integers("zero", &[0]), integers("one", &[1])],
+        node: vec![
+            node("Identity", &["go_on"], &["goes_on"]),
+            node("Add", &["state", "state"], &["next"]),
+            node("Squeeze", &["zero"], &["from"]),
+            node("Squeeze", &["one"], &["by"]),
+            node("Range", &["from", "state", "by"], &["row"]),
+        ],
+        output: ["goes_on", "next"].map(untyped).to_vec(),
+        ..GraphProto::default()
+    };
+    let nodes = vec![with(node("Loop", &["count", "yes", "start"], &["y"]), vec![body("body", body_graph)])];
+    let mut graph = graph(info("x", FLOAT, vec![size(1)]), nodes);
+    graph.input.extend([
+        info("count", INT64, vec![]),
+        info("yes", BOOL, vec![]),
+        info("start", INT64, vec![]),
+    ]);
+    let error = OnnxReader::new().resolve(&file(graph)).expect_err("a range of any length");
+    let OnnxError::UnknownSizes { values } = &error else { panic!("{error}") };
+    let row = values.iter().find(|value| value.value == "row").expect("it has no bound");
+    assert!(row.inputs.is_empty(), "{:?}", row.inputs);
+}
