@@ -8,14 +8,14 @@ use orlop::exec::PlanBuilder;
 use orlop::lab::simulate::{AllocatorRules, Simulation, StreamedReplay};
 use orlop::memory::Context;
 use orlop::onnx::{InputSize, OnnxFile, OnnxModel, OnnxReader};
-use orlop::plan::{MinPeak, NodeId, Problem, SearchBudget, Skyline, verify};
+use orlop::plan::{MinPeak, NodeId, Planner, Problem, SearchBudget, verify};
 use orlop::tensor::Tensor;
 use orlop::tensor::interchange::npy::{ReadOptions, npz};
 use orlop::tensor::interchange::safetensors::{SafeTensors, ShardIndex};
 use orlop::tensor::interchange::{archive, npy};
 use orlop::trace::formats::snapshot::{write_json, write_pickle};
 use orlop::trace::formats::text::Trace;
-use orlop::trace::formats::{binary, chrome, csv, perfetto, rmm};
+use orlop::trace::formats::{binary, chrome, csv, perfetto, pprof, rmm};
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::types::{ByteSize, DType, Device, MemoryFormat, MemoryKind};
 use std::io;
@@ -24,7 +24,7 @@ use std::io;
 pub(crate) type Reader = (&'static str, fn(&[u8]));
 
 /// All readers.
-pub(crate) const READERS: [Reader; 14] = [
+pub(crate) const READERS: [Reader; 15] = [
     ("archive", archive),
     ("npy", npy),
     ("npz", npz),
@@ -37,6 +37,7 @@ pub(crate) const READERS: [Reader; 14] = [
     ("trace_binary", trace_binary),
     ("trace_chrome", trace_chrome),
     ("trace_csv", trace_csv),
+    ("trace_pprof", trace_pprof),
     ("trace_rmm", trace_rmm),
     ("words", words),
 ];
@@ -156,6 +157,13 @@ fn trace_csv(bytes: &[u8]) {
     }
 }
 
+fn trace_pprof(bytes: &[u8]) {
+    if let Ok(history) = pprof::read_pprof(bytes) {
+        write_lines(&history);
+        pprof::write_pprof(&history, io::sink()).expect("what was read can be written");
+    }
+}
+
 fn trace_rmm(bytes: &[u8]) {
     if let Ok(history) = rmm::read_rmm(bytes) {
         write_lines(&history);
@@ -192,7 +200,7 @@ fn onnx(bytes: &[u8]) {
     let bound = |order: &[NodeId]| {
         let lifetimes = model.graph.lifetimes(order).ok()?;
         let problem = lifetimes.problem();
-        let plan = Skyline::new().budget(SearchBudget::iterations(10)).plan(problem);
+        let plan = Planner::new().budget(SearchBudget::iterations(10)).plan(problem);
         verify(problem, &plan).expect("plans are valid");
         Some(plan.lower_bound())
     };

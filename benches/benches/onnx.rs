@@ -5,7 +5,7 @@
 use criterion::{BenchmarkId, Criterion};
 use flate2::read::GzDecoder;
 use orlop_onnx::{OnnxModel, OnnxReader};
-use orlop_plan::{MinPeak, Plan, Problem, SearchBudget, Skyline, verify};
+use orlop_plan::{MinPeak, Plan, Planner, Problem, SearchBudget, verify};
 use std::fs::File;
 use std::hint::black_box;
 use std::io::Read as _;
@@ -34,7 +34,7 @@ fn given(model: &OnnxModel) -> Problem {
 }
 
 fn plan(problem: &Problem) -> Plan {
-    Skyline::new().budget(SearchBudget::short(problem.len())).plan(problem)
+    Planner::new().budget(SearchBudget::short(problem.len())).plan(problem)
 }
 
 fn main() {

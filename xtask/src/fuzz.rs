@@ -14,7 +14,7 @@ use crate::san::host;
 use crate::setup::has_nightly;
 use crate::shell::Shell;
 
-const TARGETS: [&str; 14] = [
+const TARGETS: [&str; 15] = [
     "archive",
     "npy",
     "npz",
@@ -27,6 +27,7 @@ const TARGETS: [&str; 14] = [
     "trace_binary",
     "trace_chrome",
     "trace_csv",
+    "trace_pprof",
     "trace_rmm",
     "words",
 ];

@@ -6,6 +6,7 @@
 mod beside;
 mod checks;
 mod ci;
+mod dry_run;
 mod error;
 mod fuzz;
 mod golden;
@@ -21,6 +22,7 @@ mod setup;
 mod shell;
 mod source;
 mod tidy;
+mod wheel;
 mod workspace;
 
 use std::num::NonZero;
@@ -30,6 +32,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::checks::CudaCheck;
+use crate::dry_run::DryRunOptions;
 use crate::loom::SearchDepth;
 use crate::paired::Comparison;
 use crate::report::Report;
@@ -130,6 +133,15 @@ enum Task {
         #[arg(long, default_value_t = 10)]
         minutes: u32,
     },
+    /// Build the Python package, install it into a fresh environment, and test it there
+    Wheel {
+        /// The Python to use
+        #[arg(long, default_value = "python3")]
+        python: PathBuf,
+        /// Install the newest PyTorch, Lightning and Transformers, too: several gigabytes
+        #[arg(long)]
+        frameworks: bool,
+    },
     /// Check what the compiler does not: layers, unsafe, file lengths, docs, reasons, words
     Tidy,
     /// Make the packages of all published crates, without building them
@@ -142,6 +154,15 @@ enum Task {
     Deny,
     /// Type-check for the other supported systems
     Targets,
+    /// Run the recorded PyTorch programs without a GPU, and compare with what the GPU counted
+    DryRun {
+        /// A Python with PyTorch 2.11 for CUDA; without it, one is installed below the target folder
+        #[arg(long)]
+        python: Option<PathBuf>,
+        /// Only this model, such as gpt2-train
+        #[arg(long)]
+        model: Option<String>,
+    },
     /// Compare with reference data
     Golden {
         /// The folder of the reference data
@@ -205,12 +226,14 @@ fn main() -> ExitCode {
             report.step("fuzz", || fuzz::run(shell, target.as_deref(), seconds.unwrap_or(60)));
         }
         Task::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
+        Task::Wheel { python, frameworks } => wheel::run(shell, report, &python, frameworks),
         Task::Tidy => report.step("tidy", || tidy::run(shell)),
         Task::Package => report.step("package", || checks::package(shell)),
         Task::Msrv => report.step("msrv", || checks::msrv(shell)),
         Task::Powerset => powerset::run(shell, report),
         Task::Deny => checks::deny(shell, report),
         Task::Targets => checks::targets(shell, report),
+        Task::DryRun { python, model } => dry_run::run(shell, report, &DryRunOptions { python, model }),
         Task::Golden { data } => {
             golden::run(shell, report, &data);
             // Not in `ci`: the tests compare the repository's data.

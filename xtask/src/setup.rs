@@ -34,7 +34,7 @@ pub(crate) const BARE_METAL: &str = "thumbv7em-none-eabihf";
 const CHROMIUM: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// The time limit of a download.
-const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
+pub(crate) const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs every installation.
 pub(crate) fn run(shell: &Shell, report: &mut Report) {

@@ -1,9 +1,13 @@
 //! The command line.
 
 use crate::allocators::{self, NULL};
+use crate::completions::CompletionsArguments;
 use crate::convert::ConvertArguments;
+use crate::diff::DiffArguments;
+use crate::dry_run_arguments::DryRunArguments;
 use crate::fit_arguments::FitArguments;
 use crate::gate::GateArguments;
+use crate::info::InfoArguments;
 use crate::kv::KvArguments;
 use crate::plan_arguments::PlanArguments;
 use crate::ranks::RanksArguments;
@@ -73,13 +77,20 @@ pub(crate) enum Command {
     /// Describes memory snapshots and other recordings of a device's memory
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Converts a recording for PyTorch's viewer, for Perfetto, or to a table
+    /// Converts a recording for PyTorch's viewer, for Perfetto, for pprof, or to a table
     ///
     /// Facts that a format cannot represent are omitted. Snapshots have no threads, no memory kinds, and no
     /// uses by other streams. Tables have no segments, and no blocks from before the first event. A recording
-    /// without segments becomes a snapshot without segments and without those blocks. Only orlop's own format
-    /// is lossless.
+    /// without segments becomes a snapshot without segments and without those blocks. A profile for pprof has
+    /// the blocks at the peak and at the end, by call site. Only orlop's own format is lossless.
     Convert(ConvertArguments),
+    /// Runs a PyTorch program for CUDA without a GPU, and says whether it fits
+    ///
+    /// PyTorch's own allocator runs against a GPU that is only described: its allocations are those of a
+    /// real run, kernels do nothing, and values are noise. Nothing is installed; only this process is
+    /// affected. The program finds ORLOP_DRY_RUN=1 in its environment. Exits with 1 if the program fails or
+    /// does not fit.
+    DryRun(DryRunArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
     /// Fails if a run needs more memory than its baseline, and names the call site
@@ -95,6 +106,12 @@ pub(crate) enum Command {
     Fit(FitArguments),
     /// Compares the recordings of a program's ranks: the worst, the outliers, and their call sites
     Ranks(RanksArguments),
+    /// Prints the completions of a shell, or the manual page
+    Completions(CompletionsArguments),
+    /// Serves info, what-if, why-oom and diff to agents, over the Model Context Protocol
+    ///
+    /// Reads and writes messages on the standard input and output.
+    Mcp,
 }
 
 #[derive(Debug, Subcommand)]
@@ -119,8 +136,8 @@ pub(crate) enum TraceCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
     /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
-    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings of any format, as for
-    /// what-if
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them. With --policy, recordings
+    /// of any format, as for what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -216,18 +233,6 @@ pub(crate) struct WhatIfArguments {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct InfoArguments {
-    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
-    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
-    #[arg(required = true, value_name = "TRACE")]
-    pub(crate) traces: Vec<PathBuf>,
-
-    /// Prints JSON, an array of objects, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// Options for naming and listing call sites.
 #[derive(Debug, Args)]
 pub(crate) struct NamingArguments {
@@ -260,28 +265,6 @@ pub(crate) struct SnapshotInfoArguments {
     pub(crate) wide: bool,
 
     /// Prints JSON, an array of objects, instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DiffArguments {
-    /// The first run: a snapshot, another recording, or a baseline that `orlop gate` wrote
-    #[arg(value_name = "BEFORE")]
-    pub(crate) before: PathBuf,
-
-    /// The second run: any of these
-    #[arg(value_name = "AFTER")]
-    pub(crate) after: PathBuf,
-
-    #[command(flatten)]
-    pub(crate) naming: NamingArguments,
-
-    /// Counts two lines of one function as two call sites, to compare runs of the same version of a program
-    #[arg(long)]
-    pub(crate) lines: bool,
-
-    /// Prints JSON, an object, instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -5,8 +5,7 @@ use crate::output::Failures;
 use crate::recording_format::RecordingFormat;
 use crate::{histories, output, table, target};
 use clap::Args;
-use orlop::trace::formats::snapshot;
-use orlop::trace::formats::{binary, csv, perfetto};
+use orlop::trace::formats::{binary, csv, perfetto, pprof, snapshot};
 use orlop::trace::history::{History, HistoryWarning};
 use serde::Serialize;
 use std::io::Write;
@@ -19,12 +18,12 @@ pub(crate) struct ConvertArguments {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// The file to write; it is not compressed
+    /// The file to write; it is not compressed, except for pprof
     #[arg(value_name = "OUTPUT")]
     pub(crate) output: PathBuf,
 
     /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
-    /// .trace.json (for Perfetto), .csv, .orlop]
+    /// .trace.json (for Perfetto), .pb.gz or .pprof (for pprof), .csv, .orlop]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<RecordingFormat>,
 
@@ -83,6 +82,7 @@ fn write(history: &History, format: RecordingFormat, file: &mut impl Write) -> R
         RecordingFormat::Pickle => snapshot::write_pickle(history, file),
         RecordingFormat::Json => snapshot::write_json(history, file),
         RecordingFormat::Perfetto => perfetto::write_perfetto(history, file),
+        RecordingFormat::Pprof => pprof::write_pprof(history, file),
         RecordingFormat::Csv => csv::write_csv(history, file),
         RecordingFormat::Orlop => binary::write_binary(history, file),
     };

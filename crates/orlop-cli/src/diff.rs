@@ -1,13 +1,37 @@
 //! `orlop diff`.
 
-use crate::arguments::DiffArguments;
+use crate::arguments::NamingArguments;
 use crate::histories::{self, ProfileSource};
 use crate::output::{self, Failures};
 use crate::table::{self, bytes, count, counted, more, plain};
+use clap::Args;
 use orlop::lab::compare::{DeviceDiff, Diff, MetricChange, SiteDiff, SiteMatching};
 use orlop::trace::formats::DeviceLabel;
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArguments {
+    /// The first run: a snapshot, another recording, or a baseline that `orlop gate` wrote
+    #[arg(value_name = "BEFORE")]
+    pub(crate) before: PathBuf,
+
+    /// The second run: any of these
+    #[arg(value_name = "AFTER")]
+    pub(crate) after: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) naming: NamingArguments,
+
+    /// Counts two lines of one function as two call sites, to compare runs of the same version of a program
+    #[arg(long)]
+    pub(crate) lines: bool,
+
+    /// Prints JSON, an object, instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 #[derive(Serialize)]
 struct DiffEntry {

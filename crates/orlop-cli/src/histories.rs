@@ -1,6 +1,7 @@
 //! Reading histories and profiles.
 
 use crate::inputs::{self, DASH};
+use crate::task_progress::TaskProgress;
 use crate::{output, table};
 use orlop::lab::compare::Profile;
 use orlop::lab::what_if::{UnreliableReplay, check_recording};
@@ -37,7 +38,10 @@ pub(crate) fn read_whole(path: &Path) -> Result<History, String> {
 
 /// Reads a history without printing its warnings.
 pub(crate) fn read_silently(path: &Path) -> Result<History, String> {
-    let only = |recordings: Recordings| recordings.only().map_err(|error| error.in_file(path).to_string());
+    let only = |recordings: Recordings| {
+        let _progress = reading(path);
+        recordings.only().map_err(|error| error.in_file(path).to_string())
+    };
     recordings(path).and_then(only).and_then(used)
 }
 
@@ -55,6 +59,11 @@ pub(crate) fn recordings(path: &Path) -> Result<Recordings, String> {
         output::report(&format!("left out: {error}"));
     }
     Ok(recordings)
+}
+
+/// Shows that a file is being read.
+pub(crate) fn reading(path: &Path) -> TaskProgress {
+    TaskProgress::start(format!("reading {}", path.display()))
 }
 
 /// Returns the error without the paths of files.
@@ -165,7 +174,9 @@ fn profile_of(
 
 /// Reads a history from an open file.
 pub(crate) fn parse(path: &Path, file: impl Read) -> Result<History, String> {
+    let progress = reading(path);
     let history = History::parse(file).map_err(|error| error.in_file(path).to_string())?;
+    drop(progress);
     require_used(path, history)
 }
 
@@ -188,7 +199,7 @@ pub(crate) fn require_complete(path: &Path, warnings: &[HistoryWarning]) -> Resu
 
 /// Returns the device with this number, or all; the host's memory only if there is no other device, because
 /// settings of PyTorch do not apply to it.
-pub(crate) fn devices(history: &History, only: Option<u32>) -> impl Iterator<Item = &DeviceHistory> {
+pub fn devices(history: &History, only: Option<u32>) -> impl Iterator<Item = &DeviceHistory> {
     let others = history.devices.iter().any(|device| !is_host(device));
     history.devices.iter().filter(move |device| match only {
         Some(only) => only == device.device,

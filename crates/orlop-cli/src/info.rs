@@ -1,13 +1,26 @@
 //! `orlop trace info`.
 
-use crate::arguments::InfoArguments;
 use crate::inputs::{self, NamedTrace};
 use crate::output::{self, Failures};
 use crate::table::{self, bytes, count, counted};
+use clap::Args;
 use comfy_table::Table;
 use orlop::lab::analyze::{Lifetimes, SizeBucket, TraceInfo};
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct InfoArguments {
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or compressed (gzip,
+    /// zstd, xz); - for the standard input; or directories, for all *.csv in them
+    #[arg(required = true, value_name = "TRACE")]
+    pub(crate) traces: Vec<PathBuf>,
+
+    /// Prints JSON, an array of objects, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// The maximum length of a bar of the histogram, in characters.
 const MAX_BAR: usize = 32;

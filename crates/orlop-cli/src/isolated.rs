@@ -8,20 +8,48 @@
 use crate::arguments::ReplayArguments;
 use crate::output::{Failures, PREFIX};
 use orlop::lab::cpu_bench::ReplayReport;
-use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{env, io};
+
+/// The command that starts this program.
+#[derive(Debug, Clone)]
+pub enum ProgramCommand {
+    /// The executable of this process.
+    CurrentExecutable,
+    /// An interpreter that runs a module, as in `python -m orlop`.
+    Module {
+        /// The interpreter.
+        interpreter: PathBuf,
+        /// The name of the module.
+        module: &'static str,
+    },
+}
+
+impl ProgramCommand {
+    /// Returns a command that starts this program.
+    pub(crate) fn command(&self) -> io::Result<Command> {
+        Ok(match self {
+            Self::CurrentExecutable => Command::new(env::current_exe()?),
+            Self::Module { interpreter, module } => {
+                let mut command = Command::new(interpreter);
+                command.args(["-m", module]);
+                command
+            }
+        })
+    }
+}
 
 /// Replays the trace in `file` through `allocator` in a new process.
 pub(crate) fn replay(
     arguments: &ReplayArguments,
     file: &Path,
     allocator: &str,
+    program: &ProgramCommand,
 ) -> Result<ReplayReport, Failures> {
     let failure = |what: String| Failures::from(format!("{}: {}: {what}", file.display(), allocator));
-    let program =
-        env::current_exe().map_err(|error| failure(format!("cannot find this program: {error}")))?;
-    let mut command = Command::new(program);
+    let mut command =
+        program.command().map_err(|error| failure(format!("cannot find this program: {error}")))?;
     command.arg("replay").args(["--json", "--allocator", allocator]);
     command.args(["--threads", &arguments.threads.to_string()]);
     if let Some(backing) = &arguments.backing {

@@ -10,7 +10,7 @@ use crate::table::{self, bytes, count};
 use crate::target;
 use orlop::lab::plan::{PlanFile, PlanPage, Unplanned};
 use orlop::onnx::{ModelPlan, OnnxFile, OnnxModel};
-use orlop::plan::{Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Problem, SearchBudget, Skyline};
+use orlop::plan::{Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, SearchBudget};
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -46,6 +46,9 @@ struct PlanEntry {
     without_plan: Unplanned,
     /// The plan with the given order, if another was searched.
     given: Option<GivenOrder>,
+    /// Whether the plan fits in `--capacity`, with the bytes that are missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacity: Option<CapacityEntry>,
     /// The bytes of a model's weights, which are not planned.
     weights: Option<u64>,
     /// The values and the nodes of a model.
@@ -60,6 +63,21 @@ struct PlanEntries {
     /// The bytes that are enough for each of the plans.
     peak: u64,
     plans: Vec<PlanEntry>,
+}
+
+/// Whether a plan fits in a memory.
+#[derive(Serialize)]
+struct CapacityEntry {
+    bytes: u64,
+    /// `fits`, `infeasible` or `unproven`, and why.
+    verdict: String,
+}
+
+impl CapacityEntry {
+    fn new(arguments: &PlanArguments, plan: &Plan) -> Option<Self> {
+        let bytes = arguments.capacity?;
+        Some(Self { bytes, verdict: plan.verdict_in(bytes).to_string() })
+    }
 }
 
 /// The plan with the given order.
@@ -162,7 +180,10 @@ fn print_several(
         let numbers = [
             bytes(plan.peak),
             bytes(plan.bound),
-            format!("{} for this order", plan.verdict),
+            match &answer.entry.capacity {
+                Some(capacity) => format!("{} for this order", capacity.verdict),
+                None => format!("{} for this order", plan.verdict),
+            },
             times(plan.peak, peak),
         ];
         rows.add_row(table::row([&*answer.label], numbers));
@@ -195,6 +216,7 @@ fn of_problem(arguments: &PlanArguments, source: &'static str, problem: Problem,
         source,
         order: "given",
         plan: PlanFile::new(&given.problem, &given.plan),
+        capacity: CapacityEntry::new(arguments, &given.plan),
         ms: milliseconds(read + given.time),
         read_ms: milliseconds(read),
         without_plan: Unplanned::of(&given.problem),
@@ -237,6 +259,7 @@ fn of_model(arguments: &PlanArguments, sized: SizedModel, read: Duration) -> Res
         source: "onnx",
         order: if better.is_some() { "min-peak" } else { "given" },
         plan: PlanFile::new(&best.planned.problem, &best.planned.plan),
+        capacity: CapacityEntry::new(arguments, &best.planned.plan),
         ms: milliseconds(time),
         read_ms: milliseconds(read),
         without_plan,
@@ -271,7 +294,7 @@ fn plan(arguments: &PlanArguments, problem: Problem, begin: Instant) -> Planned 
         Some(time) => SearchBudget::iterations(u64::MAX).within(time),
         None => SearchBudget::short(problem.len()),
     };
-    let plan = Skyline::new().budget(budget).plan(&problem);
+    let plan = Planner::new().budget(budget).capacity(arguments.capacity.unwrap_or(0)).plan(&problem);
     Planned { problem, plan, time: begin.elapsed() }
 }
 
@@ -345,6 +368,9 @@ fn text(answer: &Answer) -> String {
     }
     without("no plan: nothing shares memory", entry.without_plan.sum);
     let mut text = format!("\n{}\nRead in {}.\n", rows.trim_fmt(), nanoseconds(answer.read));
+    if let Some(capacity) = &entry.capacity {
+        text += &format!("In {}: {}{order}.\n", bytes(capacity.bytes), capacity.verdict);
+    }
     if let Some(given) = &entry.given {
         text += &match given.saved {
             0 => "No order was found with a smaller plan than the given one.\n".to_owned(),

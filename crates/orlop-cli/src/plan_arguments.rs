@@ -44,6 +44,10 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) budget: Option<Duration>,
 
+    /// Says whether the plan fits in a memory, like 1MiB; the search ends when it does, or when it cannot
+    #[arg(long, value_name = "BYTES", value_parser = crate::arguments::bytes)]
+    pub(crate) capacity: Option<u64>,
+
     /// Writes the plan as JSON: offsets, lifetimes and sizes
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<PathBuf>,
@@ -57,7 +61,7 @@ pub(crate) struct PlanArguments {
     pub(crate) device: Option<u32>,
 
     /// Checks a plan that --output wrote, and plans nothing
-    #[arg(long, conflicts_with_all = ["order", "inputs", "bindings", "values", "bounds", "budget", "output",
+    #[arg(long, conflicts_with_all = ["order", "inputs", "bindings", "values", "bounds", "budget", "capacity", "output",
         "report", "device", "json"])]
     pub(crate) verify: bool,
 

@@ -13,6 +13,8 @@ pub(crate) enum RecordingFormat {
     Json,
     /// A timeline with counters by kind, for Perfetto and chrome://tracing
     Perfetto,
+    /// A profile of the live memory by call site, for pprof
+    Pprof,
     /// A table of events
     Csv,
     /// orlop's own format, which is lossless
@@ -28,6 +30,8 @@ impl RecordingFormat {
             (".pkl", Self::Pickle),
             (".trace.json", Self::Perfetto),
             (".json", Self::Json),
+            (".pb.gz", Self::Pprof),
+            (".pprof", Self::Pprof),
             (".csv", Self::Csv),
             (".orlop", Self::Orlop),
         ];
@@ -46,6 +50,7 @@ impl fmt::Display for RecordingFormat {
             Self::Pickle => "a PyTorch snapshot (pickle)",
             Self::Json => "a PyTorch snapshot (JSON)",
             Self::Perfetto => "a timeline for Perfetto",
+            Self::Pprof => "a profile for pprof",
             Self::Csv => "a table",
             Self::Orlop => "an orlop recording",
         })

@@ -3,7 +3,7 @@
 use crate::allocators::{self, NULL};
 use crate::arguments::ReplayArguments;
 use crate::inputs::{self, NamedTrace};
-use crate::isolated;
+use crate::isolated::{self, ProgramCommand};
 use crate::output::{self, Failures};
 use crate::progress::Progress;
 use crate::table;
@@ -18,12 +18,12 @@ const TIME: Duration = Duration::from_millis(250);
 /// The number of passes if it is not given: more than fit into [`TIME`].
 const MAX_PASSES: usize = 10_000;
 
-pub(crate) fn run(arguments: &ReplayArguments) -> Result<(), Failures> {
+pub(crate) fn run(arguments: &ReplayArguments, program: &ProgramCommand) -> Result<(), Failures> {
     let backing = allocators::backing(arguments.backing.as_deref()).map_err(|error| error.to_string())?;
     let traces = inputs::read(&arguments.traces)?;
     let choices = choices(arguments);
     Failures::check(unrepeatable(&traces, &choices))?;
-    let (reports, failures) = reports(arguments, &traces, &choices, &backing);
+    let (reports, failures) = reports(arguments, &traces, &choices, &backing, program);
     if arguments.json {
         output::print_json(&reports)?;
     } else {
@@ -77,6 +77,7 @@ fn reports(
     traces: &[NamedTrace],
     choices: &[String],
     backing: &BackingRef,
+    program: &ProgramCommand,
 ) -> (Vec<ReplayReport>, Vec<String>) {
     let progress = Progress::new(traces.len() * choices.len());
     let mut reports = Vec::new();
@@ -89,7 +90,7 @@ fn reports(
             let watcher = |pass| progress.pass(run, pass);
             here(&prepared(arguments, named).watched(&watcher), choice, backing)
         } else {
-            isolated::replay(arguments, &named.file, choice)
+            isolated::replay(arguments, &named.file, choice, program)
         };
         match report {
             Ok(report) => reports.push(report),

@@ -3,7 +3,9 @@
 use crate::arguments::ReportArguments;
 use crate::output::Failures;
 use crate::table::bytes;
+use crate::task_progress::TaskProgress;
 use crate::{histories, output, target};
+use orlop::lab::LabError;
 use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop::lab::report::{DeviceVerdict, ReportData, ReportRow};
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
@@ -17,22 +19,17 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failures> {
     histories::require_memory(&arguments.file, &history)?;
     let source = arguments.file.display().to_string();
     let name = arguments.file.file_name().unwrap_or(arguments.file.as_os_str()).to_string_lossy();
-    let mut report =
-        ReportData::new(&history).title(arguments.title.as_deref().unwrap_or(&name)).source(&source);
+    let title = arguments.title.as_deref().unwrap_or(&name);
     histories::report_omitted(&arguments.file, &history, arguments.device);
-    let sweeps = sweeps(&history, arguments.device);
-    let (rows, verdicts) = (rows(&sweeps), verdicts(&history, &sweeps, &source));
-    report = report.what_if(&rows).verdicts(&verdicts);
-    if let Some(device) = arguments.device {
-        report = report.device(device);
-    }
+    let progress = TaskProgress::start(format!("replaying {source}"));
     // Rendered in memory first: a failure leaves no file behind.
-    let mut page = Vec::new();
-    report.write(&mut page).map_err(|error| format!("{source}: {error}"))?;
+    let (page, settings) =
+        page(&history, title, &source, arguments.device).map_err(|error| format!("{source}: {error}"))?;
+    drop(progress);
     let size = target::put_bytes(&arguments.output, &arguments.file, &page)?;
     let output = arguments.output.display().to_string();
     if arguments.json {
-        return output::print_json(&WrittenReport { output, bytes: size, settings: rows.len() });
+        return output::print_json(&WrittenReport { output, bytes: size, settings });
     }
     let Some(size) = size else { return Ok(()) };
     output::print(&format!("{output}: {}, open it in a browser\n", bytes(size)))
@@ -46,6 +43,30 @@ struct WrittenReport {
     bytes: Option<u64>,
     /// The number of settings and allocators on the page.
     settings: usize,
+}
+
+/// Renders the page of a history with the verdicts on its devices, or on one of them, and the costs of other
+/// settings. Returns it with the number of settings. `source` is the recording, as commands name it.
+///
+/// # Errors
+///
+/// [`LabError::NoSuchDevice`] if the history does not have the device.
+pub fn page(
+    history: &History,
+    title: &str,
+    source: &str,
+    device: Option<u32>,
+) -> Result<(Vec<u8>, usize), LabError> {
+    let mut report = ReportData::new(history).title(title).source(source);
+    let sweeps = sweeps(history, device);
+    let (rows, verdicts) = (rows(&sweeps), verdicts(history, &sweeps, source));
+    report = report.what_if(&rows).verdicts(&verdicts);
+    if let Some(device) = device {
+        report = report.device(device);
+    }
+    let mut page = Vec::new();
+    report.write(&mut page)?;
+    Ok((page, rows.len()))
 }
 
 /// Tries other settings on the shown devices.

@@ -62,6 +62,7 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
                 continue;
             }
         };
+        let _progress = histories::reading(file);
         // One history is in memory at a time.
         for recording in recordings {
             let path = recording.path.clone();
@@ -180,10 +181,10 @@ fn foreign_text(foreign: &ForeignMemory) -> String {
         (Some(taken), Some(device)) => format!("{} of {}", bytes(taken), bytes(device)),
         _ => format!("all but {} of the device", bytes(foreign.max_available)),
     };
-    text += " when a request failed: context, libraries, other processes";
+    text += " when a request failed:\n                 context, libraries, other processes";
     let more = foreign.max_available.saturating_sub(foreign.min_available);
     if more > 0 {
-        let _ = write!(text, ";\n                 at times {} more", bytes(more));
+        let _ = write!(text, "; at times {} more", bytes(more));
     }
     text
 }

@@ -6,16 +6,24 @@ mod advice;
 mod answers;
 #[path = "cli/convert.rs"]
 mod convert;
+#[path = "cli/dry_run.rs"]
+mod dry_run;
 #[path = "cli/failures.rs"]
 mod failures;
 #[path = "cli/histories.rs"]
 mod histories;
 #[path = "cli/kv.rs"]
 mod kv;
+#[path = "cli/mcp.rs"]
+mod mcp;
 #[path = "cli/plan.rs"]
 mod plan;
 #[path = "cli/plan_models.rs"]
 mod plan_models;
+#[path = "cli/schemas.rs"]
+mod schemas;
+#[path = "cli/sources.rs"]
+mod sources;
 #[path = "cli/what_if.rs"]
 mod what_if;
 

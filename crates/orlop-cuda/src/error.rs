@@ -64,6 +64,14 @@ pub enum CudaError {
         /// The address.
         address: usize,
     },
+    /// Two devices cannot access each other's memory.
+    #[error("{device} cannot access the memory of {peer}")]
+    NoPeerAccess {
+        /// The device whose kernels would access it.
+        device: Device,
+        /// The device of the memory.
+        peer: Device,
+    },
     /// The device, or this version of orlop, does not support it.
     #[error("{device} does not support {what}")]
     Unsupported {

@@ -20,6 +20,7 @@ pub struct SimulationConfig {
     pub(crate) has_poison: bool,
     pub(crate) has_pools: bool,
     pub(crate) has_virtual_memory: bool,
+    pub(crate) has_rdma: bool,
     pub(crate) has_peer_access: bool,
     pub(crate) frees_wait: bool,
     pub(crate) pools_wait: bool,
@@ -51,6 +52,7 @@ impl SimulationConfig {
             has_poison: true,
             has_pools: true,
             has_virtual_memory: true,
+            has_rdma: true,
             has_peer_access: false,
             frees_wait: is_lenient,
             pools_wait: is_lenient,
@@ -187,6 +189,13 @@ impl SimulationConfig {
     #[must_use]
     pub fn virtual_memory(mut self, has_virtual_memory: bool) -> Self {
         self.has_virtual_memory = has_virtual_memory;
+        self
+    }
+
+    /// Sets whether pages can be flagged for other hardware (GPUDirect RDMA).
+    #[must_use]
+    pub fn rdma(mut self, has_rdma: bool) -> Self {
+        self.has_rdma = has_rdma;
         self
     }
 

@@ -100,6 +100,7 @@ impl SimulatedDriver {
             has_poison: config.has_poison,
             has_pools: config.has_pools,
             has_vmm: config.has_virtual_memory,
+            has_rdma: config.has_rdma,
             has_peer_access: config.has_peer_access,
             frees_wait: config.frees_wait,
             pools_wait: config.pools_wait,
@@ -288,6 +289,7 @@ impl SimulatedDriver {
             modules: raw.modules,
             queues: raw.queues,
             ranges: raw.ranges,
+            rdma_pages: raw.rdma_pages,
         }
     }
 

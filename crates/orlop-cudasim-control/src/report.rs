@@ -106,4 +106,6 @@ pub struct DriverCounts {
     pub queues: u64,
     /// Ranges that the race check keeps accesses of.
     pub ranges: u64,
+    /// Pages so far that were flagged for other hardware (GPUDirect RDMA).
+    pub rdma_pages: u64,
 }

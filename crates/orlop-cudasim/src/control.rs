@@ -33,6 +33,8 @@ pub struct SimConfiguration {
     pub has_pools: bool,
     /// Whether the devices have virtual memory management.
     pub has_vmm: bool,
+    /// Whether physical memory can be flagged for other hardware.
+    pub has_rdma: bool,
     /// Whether devices can access each other's memory.
     pub has_peer_access: bool,
     /// Whether `cuMemFree` and `cuMemFreeHost` wait for the device.
@@ -171,4 +173,6 @@ pub struct SimCounts {
     pub queues: u64,
     /// Separately kept ranges of past accesses.
     pub ranges: u64,
+    /// Physical allocations so far that were flagged for other hardware.
+    pub rdma_pages: u64,
 }

@@ -53,6 +53,8 @@ pub(crate) struct Driver {
     /// Time that the host spent waiting for streams, in nanoseconds, and how often it waited.
     pub(crate) waited_ns: u64,
     pub(crate) waits: u64,
+    /// Physical allocations so far that were flagged for other hardware.
+    pub(crate) rdma_pages: u64,
 }
 
 impl Default for Driver {
@@ -89,6 +91,7 @@ impl Driver {
             modules,
             waited_ns: 0,
             waits: 0,
+            rdma_pages: 0,
             config,
         };
         for (device, total) in driver.config.devices.clone().into_iter().enumerate() {

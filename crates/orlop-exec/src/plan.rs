@@ -3,7 +3,7 @@
 use crate::{BufferId, BufferSpec, ExecError, Execution, Result};
 use orlop_context::Context;
 use orlop_core::{Alignment, Device, Layout, MemoryKind};
-use orlop_plan::{Buffer, Plan, Problem, ProblemBuilder, SearchBudget, Skyline};
+use orlop_plan::{Buffer, Plan, Planner, Problem, ProblemBuilder, SearchBudget};
 use orlop_tensor::planned::{PlannedPart, PlannedTensor};
 use std::ops::Range;
 use std::sync::Arc;
@@ -283,7 +283,7 @@ fn plan_arena(
     // What is live all the time leaves nothing to search.
     let default =
         if is_persistent { SearchBudget::default() } else { SearchBudget::short(arena.problem.len()) };
-    arena.plan = Skyline::new().budget(budget.unwrap_or(default)).plan(&arena.problem);
+    arena.plan = Planner::new().budget(budget.unwrap_or(default)).plan(&arena.problem);
     let too_large = ExecError::TooLarge { bytes: arena.plan.height() };
     arena.bytes = usize::try_from(arena.plan.height()).map_err(|_| too_large)?;
     for ((_, members), (&offset, buffer)) in

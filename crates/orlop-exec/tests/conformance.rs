@@ -6,7 +6,7 @@ use orlop_alloc::{Error as AllocError, Request};
 use orlop_context::Context;
 use orlop_core::{Alignment, Device, Layout, MemoryKind, Shape};
 use orlop_exec::{BufferId, BufferSpec, ExecError, Execution, ExecutionPlan, PlanBuilder, Result};
-use orlop_plan::{Buffer, ProblemBuilder, SearchBudget, Skyline};
+use orlop_plan::{Buffer, Planner, ProblemBuilder, SearchBudget};
 use orlop_tensor::Tensor;
 use orlop_tensor::planned::{PlannedError, PlannedMemory, PlannedPart, PlannedTensor};
 use orlop_testkit::planned::{
@@ -113,7 +113,7 @@ fn divide(
         align = align.max(needed);
     }
     let problem = problem.finish();
-    let plan = Skyline::new().plan(&problem);
+    let plan = Planner::new().plan(&problem);
     let mut numbers = Vec::new();
     let parts: Vec<PlannedPart> = memories
         .iter()

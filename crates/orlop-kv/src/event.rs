@@ -40,8 +40,8 @@ pub enum KvEvent {
         /// The reason.
         reason: RemovalReason,
     },
-    /// A tier has a block. The blocks stored and not removed are what the tier holds; on the device the blocks
-    /// of running sequences come besides.
+    /// A tier has a block. The blocks stored and not removed are what the tier holds; on the device the
+    /// blocks of running sequences come besides.
     BlockStored {
         /// The tier.
         tier: KvTier,

@@ -43,7 +43,7 @@ pub use self::pool::{
     StorePage, TicketId, Truncation, Visibility,
 };
 pub use self::tier::{
-    BlockFault, BlockKey, BlockStore, DeviceTransfer, FileStore, KvTier, KvTiers, PageTransfer, TierStats,
+    BlockKey, BlockStore, DeviceTransfer, FileStore, KvTier, KvTiers, PageTransfer, TierFault, TierStats,
 };
 
 /// The priority of cached blocks without one of their own, between 0 and 100.

@@ -9,7 +9,7 @@ use crate::shapes::TensorSize;
 use crate::undecided::UndecidedInputs;
 use crate::{OnnxError, UnknownSize};
 use orlop_core::Alignment;
-use orlop_plan::{GraphBuilder, NodeId, SearchBudget, Skyline, ValueId};
+use orlop_plan::{GraphBuilder, NodeId, Planner, SearchBudget, ValueId};
 use std::collections::HashMap;
 
 /// Makes the model of a whole file.
@@ -207,7 +207,7 @@ impl<'a> Assembly<'a> {
             let order = model.graph.given_order();
             let lifetimes = model.graph.lifetimes(&order)?;
             let budget = SearchBudget::short(lifetimes.problem().len());
-            let plan = Skyline::new().budget(budget).plan(lifetimes.problem());
+            let plan = Planner::new().budget(budget).plan(lifetimes.problem());
             self.weight_bytes = self.weight_bytes.saturating_add(model.weight_bytes);
             self.unplanned_values += model.unplanned_values;
             bodies.push(OnnxBody { attribute: body.attribute.clone(), model, lifetimes, plan });

@@ -47,6 +47,8 @@ pub enum ProblemColumn {
     Alignment,
     /// Times within its lifetime at which it is not live.
     Gaps,
+    /// The offset that the buffer must have.
+    Offset,
 }
 
 impl ProblemColumn {
@@ -60,6 +62,7 @@ impl ProblemColumn {
             Self::Size => "`size`",
             Self::Alignment => "`alignment`",
             Self::Gaps => "`gaps`",
+            Self::Offset => "`offset`",
         }
     }
 
@@ -71,6 +74,7 @@ impl ProblemColumn {
             Self::Start | Self::End | Self::Size => "a whole number below 2^64",
             Self::Alignment => "a power of two",
             Self::Gaps => "nothing: lifetimes with gaps are not supported",
+            Self::Offset => "nothing: buffers at fixed offsets are not supported",
         }
     }
 }
@@ -84,6 +88,7 @@ impl fmt::Display for ProblemColumn {
             Self::Size => "the size",
             Self::Alignment => "the alignment",
             Self::Gaps => "the gaps",
+            Self::Offset => "the offset",
         })
     }
 }
@@ -123,6 +128,14 @@ pub enum CsvError {
         line: u64,
         /// The column.
         column: ProblemColumn,
+    },
+    /// The header has a column that is unknown. To ignore it could give a wrong plan.
+    #[error("line {line}: the column {name:?} is unknown: remove it if the plan does not depend on it")]
+    UnknownColumn {
+        /// The number of the line.
+        line: u64,
+        /// The name, or its beginning.
+        name: Box<str>,
     },
     /// A line has more or fewer fields than the header.
     #[error("line {line}: {found} fields, but the header has {expected}")]

@@ -1,21 +1,21 @@
 //! The common simple planner, for comparison: the largest buffer first, each in the smallest gap that fits.
 //!
-//! [`placement`](crate::placement) is its counterpart for allocators and uses the same list of placed
-//! buffers.
+//! [`placement`](crate::placement) is its counterpart for allocators.
 //!
 //! Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020; TensorFlow Lite's
 //! planner.
 
+use crate::first_fit::first_fit;
+use crate::live::LiveIndex;
 use crate::normal::Normal;
-use crate::placement::PlacedSpans;
+use crate::planner::{Fit, Stop};
 use crate::{Plan, Problem};
 use std::cmp::Reverse;
 
 /// Places the buffers in order of descending size, each in the smallest gap between the buffers that are live
 /// at the same time, or above them.
 ///
-/// Takes O(n²) time: for comparison, and for small problems. [`Skyline`](crate::Skyline) is faster and finds
-/// lower plans.
+/// For comparison: [`Planner`](crate::Planner) finds lower plans.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem, greedy_by_size, verify};
@@ -30,16 +30,15 @@ use std::cmp::Reverse;
 #[must_use]
 pub fn greedy_by_size(problem: &Problem) -> Plan {
     let normal = Normal::new(problem);
-    let mut spans = normal.spans;
-    spans.sort_unstable_by_key(|span| (Reverse(span.size), span.index));
-    let (mut offsets, mut height) = (vec![0; problem.len()], 0);
-    let mut placed = PlacedSpans::new(std::slice::from_ref(&(0..u64::MAX)), spans.len());
-    for span in &spans {
-        let offset = placed.insert(span, placed.tightest_gap(span));
-        offsets[span.index as usize] = offset;
-        height = height.max(offset + span.size);
-    }
-    Plan::of_planner(offsets, height, normal.lower_bound)
+    let mut sorted: Vec<u32> = (0..).take(normal.spans.len()).collect();
+    sorted.sort_unstable_by_key(|&number| {
+        let span = &normal.spans[number as usize];
+        (Reverse(span.size), span.index)
+    });
+    let live = LiveIndex::new(&normal);
+    let placed = first_fit(&normal, &live, &sorted, Fit::Tightest, u64::MAX, &Stop::NEVER);
+    let placement = placed.unwrap_or_else(|| normal.placed(vec![0; normal.spans.len()]));
+    Plan::of_planner(normal.offsets(&placement, problem.len()), placement.height, normal.lower_bound)
 }
 
 #[cfg(test)]

@@ -12,14 +12,15 @@
 //! | describe the buffers and their lifetimes | [`Problem`], [`ProblemBuilder`], [`Buffer`]; files: [`csv`] |
 //! | lifetimes from a graph; orders with a small peak | [`GraphBuilder`], [`Graph`], [`MinPeak`] |
 //! | compute the live bytes over time, and the bound | [`Problem::load_profile`], [`Problem::lower_bound`] |
-//! | plan | [`Skyline`]; for comparison [`greedy_by_size`], the common planner |
+//! | plan | [`Planner`]; for comparison [`greedy_by_size`], the common planner |
+//! | plan again after a change | [`replan`], [`Planner::plan_from`] |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
 //! | check a plan from any source | [`verify`] |
 //! | place buffers in the free memory between live blocks | [`placement`] |
 //! | detect that a workload repeats, and predict its requests | [`period`] |
 //!
 //! ```
-//! use orlop_plan::{Buffer, ProblemBuilder, Skyline, Verdict, verify};
+//! use orlop_plan::{Buffer, ProblemBuilder, Planner, Verdict, verify};
 //!
 //! let mut builder = ProblemBuilder::new();
 //! let input = builder.push_named("input", Buffer::new(0..2, 1000))?;
@@ -27,7 +28,7 @@
 //! let output = builder.push_named("output", Buffer::new(3..5, 1000))?;
 //! let problem = builder.finish();
 //!
-//! let plan = Skyline::new().plan(&problem);
+//! let plan = Planner::new().plan(&problem);
 //! verify(&problem, &plan)?;
 //! // Input and output share their bytes.
 //! assert_eq!([input, hidden, output].map(|buffer| plan.offset(buffer)), [Some(3072), Some(0), Some(3072)]);
@@ -47,17 +48,24 @@ struct Readme;
 
 mod buffer;
 mod capacity;
+mod chain;
 pub mod csv;
+mod ejection;
 mod error;
+mod first_fit;
 mod graph;
 mod greedy;
+mod live;
 mod load;
 mod normal;
 pub mod period;
 pub mod placement;
 mod plan;
+mod planner;
 mod problem;
+mod replan;
 mod skyline;
+mod sweep;
 mod verify;
 
 pub use self::buffer::Buffer;
@@ -66,6 +74,7 @@ pub use self::graph::{Graph, GraphBuilder, GraphError, GraphProblem, MinPeak, No
 pub use self::greedy::greedy_by_size;
 pub use self::load::{LoadProfile, LoadStep};
 pub use self::plan::{CapacityVerdict, Plan, Verdict};
+pub use self::planner::{Planner, SearchBudget, SearchProgress};
 pub use self::problem::{MAX_BUFFERS, Problem, ProblemBuilder};
-pub use self::skyline::{BufferOrder, ORDERS, OrderKey, SearchBudget, Skyline};
+pub use self::replan::replan;
 pub use self::verify::verify;

@@ -40,11 +40,24 @@ impl SectionSpan {
         key(self) == key(other)
     }
 
-    /// Does the same for any level. `None` if the offset does not fit into 64 bits.
+    /// Returns its highest offset at or below `level`.
+    pub(crate) fn offset_below(&self, level: u64) -> u64 {
+        level & !((1 << self.alignment_log2) - 1)
+    }
+
+    /// Returns its lowest offset at or above any `level`. `None` if the offset does not fit into 64 bits.
     pub(crate) fn checked_offset_from(&self, level: u64) -> Option<u64> {
         let below = (1_u64 << self.alignment_log2) - 1;
         Some(level.checked_add(below)? & !below)
     }
+}
+
+/// A plan in normal form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    pub(crate) height: u64,
+    /// By span.
+    pub(crate) offsets: Vec<u64>,
 }
 
 /// A problem in normal form.
@@ -63,7 +76,7 @@ pub(crate) struct Normal {
 }
 
 /// Returns an index of a buffer or a section. A problem is checked to have no more than fit.
-fn number(value: usize) -> u32 {
+pub(crate) fn to_index(value: usize) -> u32 {
     debug_assert!(value <= MAX_BUFFERS);
     u32::try_from(value).unwrap_or(u32::MAX)
 }
@@ -90,28 +103,49 @@ impl Normal {
                 closed = true;
             }
             if closed {
-                first_span.push(number(spans.len()));
+                first_span.push(to_index(spans.len()));
                 closed = false;
             }
             let buffer = &buffers[index as usize];
-            place_of[index as usize] = number(spans.len());
-            let first = number(first_span.len() - 1);
+            place_of[index as usize] = to_index(spans.len());
+            let first = to_index(first_span.len() - 1);
             let alignment_log2 = buffer.alignment.log2();
             spans.push(SectionSpan { first, behind: first, index, alignment_log2, size: buffer.size });
         }
         for (_, ended) in ends {
             close(&mut spans, &place_of, ended, first_span.len());
         }
-        first_span.push(number(spans.len()));
+        first_span.push(to_index(spans.len()));
         let mut normal = Self { spans, first_span, load: Vec::new(), lower_bound: 0, granule };
         normal.load = normal.sum();
         normal.lower_bound = normal.bound();
         normal
     }
 
+    /// Returns a plan in normal form from offsets by buffer.
+    pub(crate) fn placement(&self, offsets: &[u64]) -> Placement {
+        let offsets: Vec<u64> = self.spans.iter().map(|span| offsets[span.index as usize]).collect();
+        self.placed(offsets)
+    }
+
+    /// Returns a plan with its height from offsets by span.
+    pub(crate) fn placed(&self, offsets: Vec<u64>) -> Placement {
+        let ends = self.spans.iter().zip(&offsets).map(|(span, offset)| offset + span.size);
+        Placement { height: ends.max().unwrap_or(0), offsets }
+    }
+
+    /// Returns the offsets of a plan by buffer, of which there are `buffers`.
+    pub(crate) fn offsets(&self, placement: &Placement, buffers: usize) -> Vec<u64> {
+        let mut offsets = vec![0; buffers];
+        for (span, &offset) in self.spans.iter().zip(&placement.offsets) {
+            offsets[span.index as usize] = offset;
+        }
+        offsets
+    }
+
     /// Returns the number of sections.
     pub(crate) fn sections(&self) -> u32 {
-        number(self.first_span.len() - 1)
+        to_index(self.first_span.len() - 1)
     }
 
     /// Returns the size of a span with its rounding, which spans above it cannot use.
@@ -122,6 +156,27 @@ impl Normal {
     /// Rounds a height up to granules.
     pub(crate) fn rounded_up(&self, height: u64) -> u64 {
         round_up(height, self.granule)
+    }
+
+    /// Returns the number of pairs of spans that are live together.
+    pub(crate) fn pairs(&self) -> u64 {
+        let begun = |section: u32| u64::from(self.first_span[section as usize]);
+        let later = self.spans.iter().zip(1..).map(|(span, next)| begun(span.behind) - next);
+        later.sum()
+    }
+
+    /// Returns a number of which all offsets are multiples where no span can be moved down.
+    pub(crate) fn unit(&self) -> u64 {
+        let wider = |span: &&SectionSpan| 1 << span.alignment_log2 > self.granule;
+        let alignments = self.spans.iter().filter(wider).map(|span| 1 << span.alignment_log2);
+        let sizes = self.spans.iter().map(|span| self.rounded(span));
+        sizes.chain(alignments).fold(0, greatest_common_divisor).max(1)
+    }
+
+    /// Returns a number of which the height of a plan is a multiple if no span can be moved down.
+    pub(crate) fn exact_unit(&self) -> u64 {
+        // The topmost spans can end between two granules.
+        if self.granule == 1 { self.unit() } else { 1 }
     }
 
     /// Returns the load of each section.
@@ -168,8 +223,15 @@ impl Normal {
     }
 }
 
+fn greatest_common_divisor(mut one: u64, mut other: u64) -> u64 {
+    while other > 0 {
+        (one, other) = (other, one % other);
+    }
+    one
+}
+
 fn close(spans: &mut [SectionSpan], place_of: &[u32], ended: u32, sections: usize) {
-    spans[place_of[ended as usize] as usize].behind = number(sections);
+    spans[place_of[ended as usize] as usize].behind = to_index(sections);
 }
 
 #[cfg(test)]

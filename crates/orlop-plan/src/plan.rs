@@ -24,6 +24,16 @@ pub enum Verdict {
     Within(f64),
 }
 
+impl Verdict {
+    /// Returns the verdict on a plan of `height` bytes where no plan is below `lower_bound` bytes.
+    #[must_use]
+    pub fn of(height: u64, lower_bound: u64) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for display; the verdict compares exactly")]
+        let ratio = height as f64 / lower_bound.max(1) as f64;
+        if height == lower_bound { Self::Optimal } else { Self::Within(ratio) }
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -115,7 +125,8 @@ impl Plan {
         self.height
     }
 
-    /// Returns the lower bound of the height of all plans, in bytes.
+    /// Returns the lower bound of the height of all plans, in bytes: that of the load
+    /// ([`Problem::lower_bound`]), or a larger one that a complete search has proven.
     #[must_use]
     pub fn lower_bound(&self) -> u64 {
         self.lower_bound
@@ -132,17 +143,17 @@ impl Plan {
     /// Returns the verdict. [`Optimal`](Verdict::Optimal) compares bytes, not the ratio.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        if self.height == self.lower_bound { Verdict::Optimal } else { Verdict::Within(self.ratio()) }
+        Verdict::of(self.height, self.lower_bound)
     }
 
     /// Returns whether the problem fits in `capacity` bytes: a plan that fits is the proof that it does, and
-    /// a [lower bound](Problem::lower_bound) above the capacity that no plan does.
+    /// a [lower bound](Self::lower_bound) above the capacity that no plan does.
     ///
     /// ```
-    /// use orlop_plan::{Buffer, CapacityVerdict, Problem, Skyline};
+    /// use orlop_plan::{Buffer, CapacityVerdict, Problem, Planner};
     ///
     /// let problem = Problem::new([Buffer::unaligned(0..2, 8), Buffer::unaligned(1..3, 4)])?;
-    /// let plan = Skyline::new().plan(&problem);
+    /// let plan = Planner::new().plan(&problem);
     /// assert_eq!(plan.verdict_in(12), CapacityVerdict::Fits);
     /// assert_eq!(plan.verdict_in(10), CapacityVerdict::Infeasible { missing: 2 });
     /// # Ok::<(), orlop_plan::ProblemError>(())

@@ -9,6 +9,7 @@
 //! | [`RetainingCell`] | a value that is read in one load: a replaced one stays until the cell is dropped |
 //! | [`ScopedRef`] | a reference lent to a thread-local for the duration of a call |
 //! | [`RemoteFreeList`] | a lock-free list: any thread pushes, one swap takes the whole list |
+//! | [`DropQueue`] | what any thread dropped, for an owner that looks without a lock and collects it |
 //! | [`GrowableHeap`] | a central heap: threads that find it empty at the same time add one region |
 //! | [`AllocationId`] | a number for each allocation, unique in the process, drawn without a shared counter |
 //!
@@ -26,6 +27,7 @@ struct Readme;
 
 mod allocation_id;
 mod counters;
+mod drop_queue;
 mod growable_heap;
 mod handles;
 #[cfg(not(loom))]
@@ -43,6 +45,7 @@ pub use self::allocation_id::AllocationId;
 pub use self::counters::{
     Account, BlockCounter, FastGuard, OwnerState, QuiescedCounters, ShardedCounters, SlotCounts, Totals,
 };
+pub use self::drop_queue::DropQueue;
 pub use self::growable_heap::{CentralHeap, GrowableHeap, HeapGrowth};
 pub use self::handles::Handles;
 pub use self::primitives::{

@@ -5,6 +5,7 @@
 //! address and every statistic.
 
 use crate::golden::{GoldenError, gz_text};
+use orlop_core::torch::TorchReleases;
 use orlop_core::{Device, StreamId};
 use orlop_device::{
     DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice, Policy, PoolId, StreamFilter,
@@ -68,9 +69,9 @@ impl TorchProgram {
     #[must_use]
     pub fn addresses(&self, memory: u64) -> NullDevice {
         let order = self.operations.lines().next().and_then(|line| line.split_once(ORDER));
-        match order {
-            Some((_, "down")) => NullDevice::descending(Device::cuda(0), memory),
-            Some((_, "reuse")) => NullDevice::lowest_hole(Device::cuda(0), memory),
+        match order.and_then(|(_, order)| order.split_whitespace().next()) {
+            Some("down") => NullDevice::descending(Device::cuda(0), memory),
+            Some("reuse") => NullDevice::lowest_hole(Device::cuda(0), memory),
             _ => NullDevice::new(Device::cuda(0), memory),
         }
     }
@@ -121,12 +122,21 @@ impl TorchProgram {
 /// What follows is the order of the device's regions; without it they ascend.
 const ORDER: &str = " order=";
 
-/// Parses `# settings=<settings, or -> mem=<bytes>`, and perhaps an order.
+/// What follows is the release of PyTorch that answered, if it is not the newest.
+const RELEASE: &str = " release=";
+
+/// Parses `# settings=<settings, or -> mem=<bytes>`, and perhaps an order and a release.
 fn settings(line: &str) -> Option<(TorchConf, u64)> {
     let (conf, memory) = line.strip_prefix("# settings=")?.split_once(" mem=")?;
+    let (memory, release) =
+        memory.split_once(RELEASE).map_or((memory, None), |(memory, release)| (memory, Some(release)));
     let memory = memory.split_once(ORDER).map_or(memory, |(memory, _)| memory);
-    let conf = if conf == "-" { "" } else { conf };
-    Some((conf.parse().ok()?, memory.parse().ok()?))
+    let conf: TorchConf = if conf == "-" { "" } else { conf }.parse().ok()?;
+    let ties = match release {
+        None => conf.ties,
+        Some(release) => *TorchReleases::of(release.parse().ok()?).tie_rules().first()?,
+    };
+    Some((conf.with_ties(ties), memory.parse().ok()?))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

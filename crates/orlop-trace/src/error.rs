@@ -1,5 +1,6 @@
 //! The error of this crate: typed, with the position in the file.
 
+use crate::formats::pprof::PprofFault;
 use crate::formats::{BlockFault, EventField, Format, OtherFile};
 use crate::input::is_bomb;
 use std::io;
@@ -334,6 +335,13 @@ pub enum TraceError {
         device: u64,
         /// The smallest invalid number.
         limit: u32,
+    },
+    /// A profile of pprof is malformed, or not one of memory.
+    #[error("not a profile of memory: {fault}")]
+    Pprof {
+        /// The cause.
+        #[from]
+        fault: PprofFault,
     },
     /// The pickle or JSON is well-formed, but not a snapshot.
     #[error("neither segments nor device_traces: this is not a memory snapshot")]

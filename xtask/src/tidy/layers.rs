@@ -6,7 +6,7 @@ use super::Violation;
 use crate::workspace::Member;
 
 /// Each crate with its direct layers. It may use those, and everything below them.
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
     ("orlop-host", &["orlop-core"]),
@@ -23,7 +23,9 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("orlop-onnx", &["orlop-plan", "orlop-exec"]),
     ("orlop-torch", &["orlop-cuda"]),
     ("orlop", &["orlop-cuda", "orlop-exec", "orlop-kv", "orlop-lab", "orlop-onnx"]),
-    ("orlop-cli", &["orlop"]),
+    ("orlop-dryrun", &[]),
+    ("orlop-dryrun-cuda", &["orlop-dryrun"]),
+    ("orlop-cli", &["orlop", "orlop-dryrun"]),
     ("orlop-race", &[]),
     ("orlop-testkit", &["orlop-tensor", "orlop-device", "orlop-race"]),
     ("orlop-cudasim", &["orlop-race"]),

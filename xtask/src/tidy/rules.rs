@@ -4,7 +4,7 @@ use super::Violation;
 use crate::source::SourceText;
 
 /// The path prefixes, relative to the root, of files that may use `unsafe`.
-const UNSAFE: [&str; 13] = [
+const UNSAFE: [&str; 14] = [
     "crates/orlop-sync/",
     "crates/orlop-host/",
     "crates/orlop-alloc/",
@@ -14,6 +14,7 @@ const UNSAFE: [&str; 13] = [
     "crates/orlop-cuda/",
     "crates/orlop-torch/",
     "crates/orlop-cudasim/",
+    "crates/orlop-dryrun-cuda/",     // CUDA's C interface.
     "crates/orlop-cudasim-control/", // It calls the functions of the loaded library.
     "crates/orlop/examples/",        // They show how a backing is implemented and a file is mapped.
     "crates/orlop-testkit/",         // Its mocks and its faulty allocators implement an unsafe trait.

@@ -89,8 +89,10 @@ impl Block {
         };
         let from = if is_read_in_place { DevicePtr::kept(source.as_ptr()) } else { source.device_ptr() };
         let submitted = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
-            // SAFETY: inside its block, as checked above.
-            let (to, from) = unsafe { (self.device_ptr().add(range.to), from.add(range.from)) };
+            // SAFETY: inside this block, as checked above.
+            let to = unsafe { self.device_ptr().add(range.to) };
+            // SAFETY: inside the source, as checked above.
+            let from = unsafe { from.add(range.from) };
             // SAFETY: ranges of two different blocks: valid, disjoint, one borrowed exclusively and the other
             // shared until the stream was synchronized, or kept: by their allocators, or as unfinished.
             unsafe { ops.copy(to, from, range.bytes, stream) }

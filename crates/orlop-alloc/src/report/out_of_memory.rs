@@ -143,6 +143,9 @@ pub struct OutOfMemory {
     /// The reclaim steps that were tried, with the bytes that each one freed or, for [`LadderStep::Borrow`],
     /// was lent.
     pub tried: Vec<(LadderStep, u64)>,
+    /// Bytes in free chunks of the allocators that share the device's memory, this one included, by name,
+    /// without zeros; empty if the allocator does not know of others.
+    pub caches: Vec<(Box<str>, u64)>,
     /// The device's memory when the request was refused, if the allocator can tell. `None` for
     /// [`Refusal::Budget`].
     pub device_memory: Option<DeviceMemory>,
@@ -175,6 +178,7 @@ impl OutOfMemory {
             by_tag: Vec::new(),
             bins: Vec::new(),
             tried: Vec::new(),
+            caches: Vec::new(),
             device_memory: None,
         }
     }
@@ -223,8 +227,8 @@ impl OutOfMemory {
         }
         if let Refusal::Addresses { reserved } = self.refusal {
             return format!(
-                "{} of addresses are reserved: fewer streams that allocate, or a policy whose ranges grow, would \
-                 reserve less",
+                "{} of addresses are reserved: fewer streams that allocate, or a policy whose ranges grow, \
+                 would reserve less",
                 ByteSize(reserved)
             );
         }
@@ -316,6 +320,9 @@ impl OutOfMemory {
         }
         for (step, bytes) in &self.tried {
             writeln!(out, "  tried {step}: {} {}", ByteSize(*bytes), step.effect())?;
+        }
+        for (name, bytes) in &self.caches {
+            writeln!(out, "  cached by {name}: {}", ByteSize(*bytes))?;
         }
         if let (Some(memory), Some(elsewhere)) = (self.device_memory, self.held_elsewhere()) {
             writeln!(out, "  device: {memory}; {} held outside of this allocator", ByteSize(elsewhere))?;

@@ -6,6 +6,7 @@ pub(crate) use self::text::nanoseconds_each;
 
 use crate::arguments::WhatIfArguments;
 use crate::output::Failures;
+use crate::task_progress::TaskProgress;
 use crate::{histories, output, table};
 use orlop::lab::analyze::{DeviceInfo, OutOfMemoryReport, SiteNaming, SnapshotInfo};
 use orlop::lab::simulate::{MAX_STREAMS, SimulationOutcome};
@@ -108,7 +109,9 @@ fn entry(
     if let Some(version) = arguments.torch {
         sweep = sweep.torch(version);
     }
+    let progress = TaskProgress::start(format!("replaying {}", arguments.file.display()));
     let report = sweep.run();
+    drop(progress);
     let file = arguments.file.display().to_string();
     let before = device.unplaced.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
     let reserved = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));

@@ -106,3 +106,31 @@ fn a_file_without_memory_is_a_failure() {
     }
     assert!(!std::path::Path::new(&page).exists());
 }
+
+/// 100 MiB are reserved and 900 MiB free when a request fails: the allocator could have had 1,000 MiB.
+#[test]
+fn memory_of_others_is_told_apart_and_subtracted() {
+    let event = |action: &str, key: &str, value: u64, mib: u64| {
+        let bytes = mib << 20;
+        json!({ "action": action, key: value, "size": bytes, "stream": 0 })
+    };
+    let events = [
+        event("segment_alloc", "addr", 1 << 32, 100),
+        event("alloc", "addr", 1 << 32, 100),
+        event("oom", "device_free", 900 << 20, 1200),
+    ];
+    let text = json!({ "segments": [], "device_traces": [events], "allocator_settings": {} }).to_string();
+    let folder = Folder::with(&[("oom.json", &text)]);
+    let run = folder.path("oom.json");
+    let told = stdout(&orlop(&["info", &run]));
+    assert!(told.contains("all but 1000 MiB of the device when a request failed"), "{told}");
+    for (memory, words, used) in [
+        ("1050MiB", "1.03 GiB, less 50.0 MiB that others had: 1000 MiB for PyTorch", 1000_u64),
+        ("2GiB", "2.00 GiB; nothing is subtracted for the context and libraries", 2048),
+    ] {
+        let told = stdout(&orlop(&["what-if", "--quick", "--memory", memory, &run]));
+        assert!(told.contains(words), "{told}");
+        let answer = json(&orlop(&["what-if", "--quick", "--memory", memory, "--json", &run]));
+        assert_eq!(answer[0]["memory"], used << 20, "{memory}");
+    }
+}

@@ -13,6 +13,9 @@ pub enum TieRule {
     /// driver puts segments makes no difference.
     #[default]
     OldestSegment,
+    /// That which was made first, with its segment or by a split: PyTorch 2.12. A split makes the block
+    /// that is handed out; the rest stays the block that was split.
+    OldestBlock,
     /// The lowest: PyTorch until 2.11.
     LowestAddress,
 }
@@ -24,14 +27,40 @@ const BY_CREATION: TorchVersion = TorchVersion::new(2, 12);
 const BY_SEGMENT: TorchVersion = TorchVersion::new(2, 13);
 
 impl TorchReleases {
-    /// Returns the rules of these releases, that of the newest first.
+    /// Returns the rules of these releases: that of the newest first, and that of 2.12 alone last.
     #[must_use]
     pub fn tie_rules(&self) -> &'static [TieRule] {
-        use TieRule::{LowestAddress, OldestSegment};
-        match (self.can_be_since(BY_SEGMENT), self.can_be_before(BY_CREATION)) {
-            (true, true) => &[OldestSegment, LowestAddress],
-            (false, true) => &[LowestAddress],
-            (_, false) => &[OldestSegment],
+        use TieRule::{LowestAddress, OldestBlock, OldestSegment};
+        let newest = self.can_be_since(BY_SEGMENT);
+        let oldest = self.can_be_before(BY_CREATION);
+        let between = self.can_be_since(BY_CREATION) && self.can_be_before(BY_SEGMENT);
+        match (newest, oldest, between) {
+            (true, true, _) => &[OldestSegment, LowestAddress, OldestBlock],
+            (true, false, true) => &[OldestSegment, OldestBlock],
+            (true, false, false) => &[OldestSegment],
+            (false, true, true) => &[LowestAddress, OldestBlock],
+            (false, true, false) => &[LowestAddress],
+            (false, false, _) => &[OldestBlock],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_have_the_rules_of_their_range() {
+        use TieRule::{LowestAddress, OldestBlock, OldestSegment};
+        let rules = |since: u16, before: Option<u16>| {
+            let before = before.map(|minor| TorchVersion::new(2, minor));
+            TorchReleases { since: TorchVersion::new(2, since), before }.tie_rules()
+        };
+        assert_eq!(TorchReleases::ALL.tie_rules(), [OldestSegment, LowestAddress, OldestBlock]);
+        assert_eq!(rules(5, Some(9)), [LowestAddress]);
+        assert_eq!(rules(10, Some(13)), [LowestAddress, OldestBlock]);
+        assert_eq!(rules(12, None), [OldestSegment, OldestBlock]);
+        assert_eq!(rules(12, Some(13)), [OldestBlock]);
+        assert_eq!(rules(14, None), [OldestSegment]);
     }
 }

@@ -42,6 +42,13 @@ impl TorchReleases {
     /// All releases: the recording says nothing about its own.
     pub const ALL: Self = Self { since: TorchVersion::OLDEST, before: None };
 
+    /// Returns one release alone.
+    #[must_use]
+    pub const fn of(release: TorchVersion) -> Self {
+        let next = TorchVersion { major: release.major, minor: release.minor.saturating_add(1) };
+        Self { since: release, before: Some(next) }
+    }
+
     /// Returns `true` if one of the releases is older than `version`.
     #[must_use]
     pub fn can_be_before(&self, version: TorchVersion) -> bool {

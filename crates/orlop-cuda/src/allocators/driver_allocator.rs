@@ -169,6 +169,7 @@ impl DriverAllocator {
         let mut report = OutOfMemory::new(Refusal::Backing, self.name(), self.device(), request);
         report.live = self.figures.reserved.load(Ordering::Relaxed);
         report.reserved = self.usage().reserved;
+        report.caches = self.device.state().linked_caches();
         report.into()
     }
 }

@@ -81,7 +81,8 @@ impl fmt::Display for MemoryUse {
 
 impl CudaDevice {
     /// Links an allocator of this device's memory with the others that are: before a request to an allocator
-    /// of this crate fails for want of memory, the caches of all linked ones are trimmed. Allocators that
+    /// of this crate fails for want of memory, the caches of all linked ones are trimmed, and its error says
+    /// what they still have ([`OutOfMemory::caches`](orlop_alloc::OutOfMemory::caches)). Allocators that
     /// [`install`](crate::install) and [`register`](crate::register) create are linked. It is linked as long
     /// as it has handles.
     pub fn link<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) {
@@ -112,6 +113,16 @@ impl DeviceState {
         // Used with the list unlocked: an allocator that is dropped can run anything.
         let linked = self.linked().clone();
         linked.iter().filter_map(WeakAllocator::upgrade).collect()
+    }
+
+    /// Returns the cached bytes of all linked allocators, without zeros.
+    pub(crate) fn linked_caches(&self) -> Vec<(Box<str>, u64)> {
+        let allocators = self.linked_allocators();
+        let cached = allocators.iter().map(|allocator| {
+            let cached = allocator.usage().reserved.saturating_sub(allocator.stats().live());
+            (allocator.name().into(), cached)
+        });
+        cached.filter(|&(_, bytes)| bytes > 0).collect()
     }
 
     /// Trims the caches of all linked allocators. Returns the bytes that went back to the device.

@@ -140,6 +140,18 @@ impl MemoryPool {
         Ok(CurrentPool { pool: Arc::clone(self), number })
     }
 
+    /// Lets kernels of another device access the memory of the pool.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the driver, if the devices have no path.
+    pub fn allow(&self, peer: &CudaDevice) -> Result<(), CudaError> {
+        let access = abi::AccessDescriptor::read_write(peer.state().number());
+        let scope = self.device.state().enter()?;
+        // SAFETY: the pool exists; it reads one descriptor.
+        Ok(unsafe { call!(scope.driver(), cuMemPoolSetAccess(self.handle, &raw const access, 1)) }?)
+    }
+
     fn attribute(&self, name: i32) -> Result<u64, CudaError> {
         let mut value = 0_u64;
         let scope = self.device.state().enter()?;

@@ -5,6 +5,7 @@
 //! | `capture_state` | whether a stream captures, and what a capture refuses |
 //! | `captures` | captures, marked for all allocators; what is freed after them |
 //! | `known` | the devices in use, and how the use of others ended |
+//! | `peers` | access of kernels to the memory of other devices |
 //! | `scope` | the context of the calling thread, switched for a call and restored |
 //! | `events` | events, reused |
 //! | `stream_table` | the streams of all devices, by their ids |
@@ -14,9 +15,12 @@ mod capture_state;
 mod captures;
 mod events;
 mod known;
+mod peers;
 mod scope;
 mod stream_table;
 mod streams;
+
+use self::peers::PeerAccess;
 
 pub use self::captures::CaptureScope;
 pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
@@ -64,6 +68,8 @@ pub(crate) struct DeviceState {
     current_pools: Mutex<Vec<MadeCurrent>>,
     /// The allocators that trim each other.
     linked: Mutex<Vec<WeakAllocator>>,
+    /// The other devices that can access the memory.
+    access: PeerAccess,
     /// The captures that are marked, for all engines.
     pub(crate) captures: CaptureCount,
 }
@@ -118,6 +124,7 @@ impl CudaDevice {
             events: EventPool::default(),
             current_pools: Mutex::default(),
             linked: Mutex::default(),
+            access: PeerAccess::default(),
             captures: CaptureCount::new(),
         };
         let found = state.enter().and_then(|scope| Ok((scope.memory()?, scope.context_id()?)));

@@ -113,8 +113,8 @@ impl DeviceStream {
         self.entry.device()
     }
 
-    /// Returns `true` if nothing else can give the stream work by cudarc: this is the last handle, and cudarc's
-    /// stream has no other owner.
+    /// Returns `true` if nothing else can give the stream work by cudarc: this is the last handle, and
+    /// cudarc's stream has no other owner.
     pub(crate) fn is_only_owner(&self) -> bool {
         let is_last = Arc::strong_count(&self.entry) == 1;
         // Partner: the release of another handle's drop, before which it may have cloned cudarc's stream.

@@ -25,6 +25,9 @@ pub(crate) const NOT_READY: i32 = 600;
 /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
 pub(crate) const CAPTURE_IMPLICIT: i32 = 906;
 
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+pub(crate) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
+
 /// `CU_EVENT_DISABLE_TIMING`.
 pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
@@ -40,6 +43,8 @@ pub(crate) const CAPTURE_STATUS_NONE: i32 = 0;
 pub(crate) const ATTRIBUTE_MANAGED_MEMORY: i32 = 83;
 /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
 pub(crate) const ATTRIBUTE_VIRTUAL_MEMORY: i32 = 102;
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`.
+pub(crate) const ATTRIBUTE_RDMA_PAGES: i32 = 110;
 /// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`.
 pub(crate) const ATTRIBUTE_MEMORY_POOLS: i32 = 115;
 
@@ -86,10 +91,13 @@ pub(crate) struct AllocationProperties {
 }
 
 impl AllocationProperties {
-    /// Returns the properties of memory on a device that is not exported.
-    pub(crate) fn on_device(ordinal: i32) -> Self {
+    /// Returns the properties of memory on a device that is not exported, which other hardware can access if
+    /// `is_rdma`.
+    pub(crate) fn on_device(ordinal: i32, is_rdma: bool) -> Self {
         let location = MemoryLocation { kind: 1, id: ordinal };
-        Self { kind: 1, handle_types: 0, location, win32: std::ptr::null_mut(), flags: [0; 8] }
+        // The second one is `gpuDirectRDMACapable`.
+        let flags = [0, u8::from(is_rdma), 0, 0, 0, 0, 0, 0];
+        Self { kind: 1, handle_types: 0, location, win32: std::ptr::null_mut(), flags }
     }
 }
 

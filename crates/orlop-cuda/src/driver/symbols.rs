@@ -66,6 +66,8 @@ symbols! {
     cuCtxGetCurrent(*mut Handle);
     cuCtxSetCurrent(Handle);
     cuCtxSynchronize();
+    cuDeviceCanAccessPeer(*mut i32, i32, i32);
+    cuCtxEnablePeerAccess(Handle, u32);
     cuThreadExchangeStreamCaptureMode(*mut i32);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemAlloc_v2(*mut DeviceAddress, usize);
@@ -76,6 +78,7 @@ symbols! {
     cuMemPoolCreate(*mut Handle, *const PoolProperties);
     cuMemPoolDestroy(Handle);
     cuMemPoolTrimTo(Handle, usize);
+    cuMemPoolSetAccess(Handle, *const AccessDescriptor, usize);
     cuMemPoolGetAttribute(Handle, i32, *mut c_void);
     cuMemPoolSetAttribute(Handle, i32, *mut c_void);
     cuDeviceGetMemPool(*mut Handle, i32);

@@ -89,7 +89,7 @@ impl KernelMemory for MemoryBlock {
 /// all other users were given so far. That may write the block, so this is needed at every acquisition.
 fn acquire(block: &impl KernelMemory, stream: &DeviceStream) -> Result<usize> {
     let (device, address, _) = block.place();
-    if device != stream.device().device() {
+    if !stream.device().can_access(device) {
         return Err(CudaError::NotOnDevice { device: stream.device().device(), address }.into());
     }
     let own = match block.own_stream() {

@@ -10,12 +10,14 @@ mod pinned;
 
 pub use self::pinned::PinnedMemory;
 
-use self::pages::DevicePages;
+pub(crate) use self::pages::DevicePages;
+
 use crate::device::{self, CudaDevice, DeviceState, StreamTarget, resolve};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
 use orlop_core::{Device, StreamId};
 use orlop_device::{BackingError, CaptureCount, DeviceBacking, EventId};
+use std::sync::Arc;
 
 /// The memory of a CUDA device, for a [`DeviceAllocator`](orlop_device::DeviceAllocator).
 ///
@@ -27,7 +29,7 @@ use orlop_device::{BackingError, CaptureCount, DeviceBacking, EventId};
 pub struct CudaMemory {
     device: CudaDevice,
     source: RegionKind,
-    pages: Option<DevicePages>,
+    pages: Option<Arc<DevicePages>>,
 }
 
 /// The memory that regions are made of.
@@ -44,7 +46,27 @@ impl CudaMemory {
     ///
     /// Failures of the driver.
     pub fn new(device: &CudaDevice) -> Result<Self, CudaError> {
-        let pages = DevicePages::new(device.state())?;
+        Self::in_pages(device, false)
+    }
+
+    /// Returns the memory of a device that network cards and other hardware can access (GPUDirect RDMA), for
+    /// buffers that NCCL, UCX or a driver of the card registers: in pages that are flagged so, if the device
+    /// can map pages, and otherwise in regions, which always can be registered.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Unsupported`] if the pages of the device cannot have the flag:
+    /// [`CudaMemory::in_regions`] can be registered there; failures of the driver.
+    pub fn for_rdma(device: &CudaDevice) -> Result<Self, CudaError> {
+        if device.state().attribute(abi::ATTRIBUTE_VIRTUAL_MEMORY)? != 0 {
+            device.state().require(abi::ATTRIBUTE_RDMA_PAGES, "pages for other hardware (GPUDirect RDMA)")?;
+        }
+        Self::in_pages(device, true)
+    }
+
+    fn in_pages(device: &CudaDevice, is_rdma: bool) -> Result<Self, CudaError> {
+        let pages = DevicePages::new(device.state(), is_rdma)?.map(Arc::new);
+        pages.iter().for_each(|pages| device.state().follow_access(pages));
         Ok(Self { pages, ..Self::in_regions(device) })
     }
 
@@ -91,7 +113,7 @@ impl CudaMemory {
     }
 
     fn pages(&self) -> Result<&DevicePages, BackingError> {
-        self.pages.as_ref().ok_or(BackingError::Unsupported)
+        self.pages.as_deref().ok_or(BackingError::Unsupported)
     }
 }
 
@@ -138,7 +160,7 @@ unsafe impl DeviceBacking for CudaMemory {
     }
 
     fn page_granularity(&self) -> Option<usize> {
-        self.pages.as_ref().map(DevicePages::granularity)
+        self.pages.as_deref().map(DevicePages::granularity)
     }
 
     fn reserve_addresses(&self, bytes: usize) -> Result<usize, BackingError> {
@@ -214,6 +236,10 @@ unsafe impl DeviceBacking for CudaMemory {
 
     fn free_memory(&self) -> Option<u64> {
         self.device.memory().ok().map(|memory| memory.free)
+    }
+
+    fn caches(&self) -> Vec<(Box<str>, u64)> {
+        self.state().linked_caches()
     }
 
     fn device(&self) -> Device {

@@ -26,7 +26,9 @@ use std::collections::BTreeMap;
 
 /// The pages of a device that one backing has mapped.
 #[derive(Debug)]
-pub(super) struct DevicePages {
+pub(crate) struct DevicePages {
+    /// Whether other hardware can access them.
+    is_rdma: bool,
     granularity: usize,
     mapped: Mutex<BTreeMap<usize, MappedPage>>,
 }
@@ -41,11 +43,11 @@ struct MappedPage {
 
 impl DevicePages {
     /// Returns `None` if the device cannot map pages.
-    pub(super) fn new(device: &DeviceState) -> Result<Option<Self>, CudaError> {
+    pub(super) fn new(device: &DeviceState, is_rdma: bool) -> Result<Option<Self>, CudaError> {
         if device.attribute(abi::ATTRIBUTE_VIRTUAL_MEMORY)? == 0 {
             return Ok(None);
         }
-        let properties = AllocationProperties::on_device(device.number());
+        let properties = AllocationProperties::on_device(device.number(), is_rdma);
         let mut granularity = 0;
         let scope = device.enter()?;
         // SAFETY: it reads the properties, and writes one number. (0: the minimum.)
@@ -57,7 +59,18 @@ impl DevicePages {
         }?;
         // A granularity that is no power of two would be a bug of the driver.
         let usable = granularity.is_power_of_two();
-        Ok(usable.then(|| Self { granularity, mapped: Mutex::default() }))
+        Ok(usable.then(|| Self { is_rdma, granularity, mapped: Mutex::default() }))
+    }
+
+    /// Allows all devices that were enabled to access the pages that are mapped.
+    pub(crate) fn give_access_again(&self, device: &DeviceState) -> Result<(), CudaError> {
+        let mapped = self.mapped.lock();
+        let scope = device.enter()?;
+        for (&address, page) in mapped.iter().filter(|(_, page)| page.handle.is_some()) {
+            // SAFETY: all of it is mapped.
+            unsafe { give_access(&scope, device, address, page.bytes) }?;
+        }
+        Ok(())
     }
 
     pub(super) fn granularity(&self) -> usize {
@@ -113,7 +126,7 @@ impl DevicePages {
         page: usize,
     ) -> Result<(), CudaError> {
         self.check_page(device, page)?;
-        let properties = AllocationProperties::on_device(device.number());
+        let properties = AllocationProperties::on_device(device.number(), self.is_rdma);
         let mut mapped = self.mapped.lock();
         let scope = device.enter()?;
         // SAFETY: pages that the driver refused to unmap before; the addresses are not in use.
@@ -129,7 +142,7 @@ impl DevicePages {
                 unsafe { place(&scope, &mut mapped, at, page, handle) }?;
             }
             // SAFETY: all of it was mapped above.
-            unsafe { give_access(&scope, device.number(), address, bytes) }
+            unsafe { give_access(&scope, device, address, bytes) }
         })();
         if result.is_err() {
             // SAFETY: mapped in this call, and used nowhere.
@@ -188,7 +201,7 @@ impl DevicePages {
                 offset += bytes;
             }
             // SAFETY: all of it was mapped above.
-            unsafe { give_access(&scope, device.number(), to, bytes) }
+            unsafe { give_access(&scope, device, to, bytes) }
         })();
         if result.is_err() {
             // SAFETY: moved in this call, and used nowhere.
@@ -243,20 +256,21 @@ unsafe fn place(
     Ok(())
 }
 
-/// Allows the device to access mapped pages.
+/// Allows the device, and those that were enabled, to access mapped pages.
 ///
 /// # Safety
 ///
 /// All of the range is mapped.
 unsafe fn give_access(
     scope: &DriverScope<'_>,
-    device: i32,
+    device: &DeviceState,
     address: usize,
     bytes: usize,
 ) -> Result<(), CudaError> {
-    let access = AccessDescriptor::read_write(device);
-    // SAFETY: guaranteed by the caller; it reads one descriptor.
-    Ok(unsafe { call!(scope.driver(), cuMemSetAccess(address as u64, bytes, &raw const access, 1)) }?)
+    let access: Vec<_> = device.accessors().into_iter().map(AccessDescriptor::read_write).collect();
+    let (list, count) = (access.as_ptr(), access.len());
+    // SAFETY: guaranteed by the caller; it reads the descriptors.
+    Ok(unsafe { call!(scope.driver(), cuMemSetAccess(address as u64, bytes, list, count)) }?)
 }
 
 /// Unmaps the pages in a range, and releases their memory. Stops at the first that the driver does not unmap;

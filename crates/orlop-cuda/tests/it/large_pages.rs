@@ -34,7 +34,8 @@ fn one_gibibyte_takes_few_calls() {
     }
 }
 
-/// Two free halves become one block: the pages of one move behind the other. `--nocapture` prints the figures of docs/cuda.md.
+/// Two free halves become one block: the pages of one move behind the other. `--nocapture` prints the figures
+/// of docs/cuda.md.
 #[test]
 fn one_gibibyte_is_moved_in_few_calls() {
     let machine = machine();

@@ -1,7 +1,7 @@
 //! Allocators of one device that are linked: the cache of one is no reason for another one to fail.
 
 use crate::machine::Machine;
-use orlop_alloc::{Allocator, AllocatorRef, Request};
+use orlop_alloc::{Allocator, AllocatorRef, Error, Request};
 use orlop_context::registry::Registry;
 use orlop_context::{AllocatorConfig, Context};
 use orlop_cuda::{CudaDevice, DriverAllocator, caching_allocator, caching_allocator_with, install, register};
@@ -45,6 +45,25 @@ fn caches_of_linked_allocators_are_trimmed_before_a_request_fails() {
                 [&other, &allocator].iter().for_each(|allocator| allocator.verify().unwrap());
             }
         }
+    }
+}
+
+/// What is left of a region with a live block cannot be given back.
+#[test]
+fn an_error_names_the_caches_of_linked_allocators() {
+    for (asking, make) in ALLOCATORS {
+        let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
+        let device = &machine.device;
+        let torch = Policy::torch(&"".parse().unwrap());
+        let other = caching_allocator_with(device, torch).unwrap().into_ref();
+        let allocator = make(device);
+        device.link(&other);
+        let _live = other.allocate(&Request::new(2 * MIB)).unwrap();
+        let Err(Error::OutOfMemory(report)) = allocator.allocate(&Request::new(1024 * MIB)) else {
+            panic!("{asking}: more than there is");
+        };
+        assert_eq!(*report.caches, [(other.name().into(), 18 << 20)], "{asking}");
+        assert!(report.report().contains("cached by torch: 18.0 MiB"), "{}", report.report());
     }
 }
 

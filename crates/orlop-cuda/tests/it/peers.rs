@@ -4,10 +4,14 @@ use crate::machine::Machine;
 use orlop_alloc::{Allocator, Block, DeviceOps, DevicePtr, Error, Request, engine_support::StridedLoops};
 use orlop_context::Context;
 use orlop_core::{Device, Layout, Shape, Strides};
-use orlop_cuda::{CudaDevice, CudaOps, DeviceStream, caching_allocator_with, install};
+use orlop_cuda::{
+    CudaDevice, CudaError, CudaMemory, CudaOps, DeviceStream, DriverAllocator, KernelPointer, MemoryPool,
+    caching_allocator_with, install,
+};
 use orlop_cudasim_control::SimulationConfig;
-use orlop_device::Policy;
+use orlop_device::{DeviceAllocator, Policy};
 use orlop_tensor::Tensor;
+use std::sync::Arc;
 
 const BYTES: usize = 1 << 20;
 
@@ -119,4 +123,79 @@ fn a_device_that_is_not_open_has_no_path() {
     let refused = unsafe { near.ops.copy(to.device_ptr(), absent, 8, near.stream.id()) };
     assert!(matches!(refused, Err(Error::NoCopyPath { .. })));
     assert_eq!(machine.races(), []);
+}
+
+/// A kernel of one device writes the memory of another one, which is then reused.
+#[test]
+fn kernels_access_memory_of_a_peer() {
+    for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
+        let (machine, [near, far]) = two_places(true);
+        let allocator = caching_allocator_with(&near.device, policy.clone()).unwrap().into_ref();
+        let request = Request::new(BYTES).stream(near.stream.id());
+        let before = allocator.allocate(&request.zeroed()).unwrap();
+        let refused = KernelPointer::<u8>::of(&before, &far.stream).unwrap_err();
+        assert!(matches!(refused.backend_error(), Some(CudaError::NotOnDevice { .. })), "{refused}");
+        far.device.enable_peer_access(&near.device).unwrap();
+        far.device.enable_peer_access(&near.device).unwrap();
+        let after = allocator.allocate(&request.zeroed()).unwrap();
+        far.device.context().bind_to_thread().unwrap();
+        for block in [&before, &after] {
+            KernelPointer::<u8>::of(block, &far.stream).unwrap();
+            machine.write(&far.stream, block);
+        }
+        // Only in this direction.
+        let refused = KernelPointer::<u8>::of(&far.block(policy.clone()), &near.stream).unwrap_err();
+        assert!(matches!(refused.backend_error(), Some(CudaError::NotOnDevice { .. })), "{refused}");
+        drop((before, after));
+        let next = [0, 1].map(|_| allocator.allocate(&request).unwrap());
+        near.device.context().bind_to_thread().unwrap();
+        next.iter().for_each(|block| machine.write(&near.stream, block));
+        near.stream.synchronize().unwrap();
+        far.stream.synchronize().unwrap();
+        assert_eq!(machine.races(), [], "{}", policy.name);
+    }
+}
+
+#[test]
+fn kernels_access_a_pool_of_a_peer() {
+    let (machine, [near, far]) = two_places(true);
+    let pool = Arc::new(MemoryPool::new(&near.device).unwrap());
+    far.device.enable_peer_access(&near.device).unwrap();
+    pool.allow(&far.device).unwrap();
+    let allocator = DriverAllocator::in_pool(pool).into_ref();
+    let block = allocator.allocate(&Request::new(BYTES).stream(near.stream.id())).unwrap();
+    KernelPointer::<u8>::of(&block, &far.stream).unwrap();
+    far.device.context().bind_to_thread().unwrap();
+    machine.write(&far.stream, &block);
+    far.stream.synchronize().unwrap();
+    drop(block);
+    assert_eq!(machine.races(), []);
+}
+
+#[test]
+fn devices_without_a_path_are_an_error() {
+    let (machine, [near, far]) = two_places(false);
+    let (device, peer) = (near.device.device(), far.device.device());
+    assert_eq!(near.device.enable_peer_access(&far.device), Err(CudaError::NoPeerAccess { device, peer }));
+    assert!(MemoryPool::new(&near.device).unwrap().allow(&far.device).is_err());
+    assert_eq!(machine.races(), []);
+}
+
+/// Pages for network cards have a flag; a device whose pages cannot have it is an error.
+#[test]
+fn memory_for_other_hardware_is_flagged() {
+    let flagged = |config: SimulationConfig| {
+        let machine = Machine::new(&config);
+        let allocator =
+            DeviceAllocator::new(CudaMemory::for_rdma(&machine.device)?, Policy::orlop()).into_ref();
+        let stream = machine.device.create_stream().unwrap();
+        let block = allocator.allocate(&Request::new(3 * BYTES).stream(stream.id())).unwrap();
+        machine.write(&stream, &block);
+        Ok((machine.counts().rdma_pages, machine.calls("cuMemCreate"), machine.calls("cuMemAlloc_v2")))
+    };
+    assert_eq!(flagged(SimulationConfig::new()), Ok((2, 2, 0)));
+    let refused = flagged(SimulationConfig::new().rdma(false));
+    assert!(matches!(refused, Err(CudaError::Unsupported { .. })), "{refused:?}");
+    // Regions can always be registered.
+    assert_eq!(flagged(SimulationConfig::new().virtual_memory(false)), Ok((0, 0, 1)));
 }

@@ -63,7 +63,7 @@ fn what_is_not_known_is_refused() {
     let broken = context.load_module(Ptx::from_src("not PTX"));
     assert!(broken.is_err());
     // It is not known what this kernel would do.
-    let unknown = PTX.replace("ret; }", "bar.sync 0; ret; }").replace("scale", "unknown");
+    let unknown = PTX.replace("ret; }", "bar.sync 1; ret; }").replace("scale", "unknown");
     let unknown = context.load_module(Ptx::from_src(unknown));
     assert_eq!(unknown.map(|_| ()).map_err(|error| error.0), Err(CUDA_ERROR_INVALID_PTX));
 }

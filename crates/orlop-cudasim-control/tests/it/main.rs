@@ -7,6 +7,7 @@ mod support;
 
 mod basics;
 mod capture;
+mod compiled;
 mod devices;
 mod faults;
 mod graphs;

@@ -47,6 +47,7 @@ pub(crate) extern "C" fn orlopsim_reset(configuration: In<SimConfiguration>) -> 
             has_poison: found.has_poison,
             has_pools: found.has_pools,
             has_vmm: found.has_vmm,
+            has_rdma: found.has_rdma,
             has_peer_access: found.has_peer_access,
             frees_wait: found.frees_wait,
             pools_wait: found.pools_wait,
@@ -254,6 +255,7 @@ pub(crate) extern "C" fn orlopsim_counts(counts: Out<SimCounts>) {
         modules: driver.modules.count() as u64,
         queues: driver.order.queues() as u64,
         ranges: driver.races.past.segments() as u64,
+        rdma_pages: driver.rdma_pages,
     });
 }
 

@@ -36,6 +36,7 @@ fn attribute(driver: &Driver, attribute: i32) -> Option<i32> {
         97 => 232_448,                       // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         99 => 1,                             // HOST_REGISTER_SUPPORTED
         102 => has(driver.config.has_vmm),   // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        110 => has(driver.config.has_rdma),  // GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
         115 => has(driver.config.has_pools), // MEMORY_POOLS_SUPPORTED
         // Every other property: unsupported, or zero of it.
         12
@@ -54,7 +55,8 @@ fn attribute(driver: &Driver, attribute: i32) -> Option<i32> {
         | 98
         | 100
         | 101
-        | 103..=114
+        | 103..=109
+        | 111..=114
         | 116..=150 => 0,
         9 => 65_536, // TOTAL_CONSTANT_MEMORY
         _ => return None,

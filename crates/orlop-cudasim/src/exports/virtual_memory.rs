@@ -55,8 +55,16 @@ calls! {
         if flags != 0 || handle.is_null() {
             return Err(Failure::INVALID_VALUE);
         }
-        let device = device_of(driver, &properties.get()?)?;
-        handle.set(driver.create_physical(bytes, device)?)
+        let properties = properties.get()?;
+        let device = device_of(driver, &properties)?;
+        // `gpuDirectRDMACapable`.
+        let is_rdma = properties.flags[1] != 0;
+        if is_rdma && !driver.config.has_rdma {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let created = driver.create_physical(bytes, device)?;
+        driver.rdma_pages += u64::from(is_rdma);
+        handle.set(created)
     }
 
     fn cuMemRelease(handle: u64) Init |driver| { driver.release_physical(handle) }

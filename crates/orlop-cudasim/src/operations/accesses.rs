@@ -8,10 +8,22 @@ use std::sync::Arc;
 
 impl Driver {
     /// Reports that two threads of a launch write the same bytes.
-    pub(crate) fn report_race_within(&mut self, name: &Arc<str>, stream: u64, access: MemoryAccess) {
-        let MemoryAccess { address, bytes, kind } = access;
-        let record = AccessRecord { name: Arc::clone(name), stream, kind, address, bytes, time: self.now };
-        self.races.add(Race { earlier: record.clone(), later: record });
+    pub(crate) fn report_race_within(
+        &mut self,
+        name: &Arc<str>,
+        stream: u64,
+        race: (MemoryAccess, MemoryAccess),
+    ) {
+        let record = |MemoryAccess { address, bytes, kind }| AccessRecord {
+            name: Arc::clone(name),
+            stream,
+            kind,
+            address,
+            bytes,
+            time: self.now,
+        };
+        let (earlier, later) = (record(race.0), record(race.1));
+        self.races.add(Race { earlier, later });
     }
 
     /// Checks and records accesses of work just submitted to a queue, or made by the host.

@@ -14,8 +14,8 @@ impl Driver {
     /// `NOT_SUPPORTED` if PTX accesses what only its data decides.
     pub(crate) fn launch(&mut self, stream: u64, mut launch: Launch) -> Outcome {
         let (name, trace) = (Arc::clone(&launch.name), launch.trace(&self.memory));
-        if let Some(access) = trace.written_twice {
-            self.report_race_within(&name, stream, access);
+        if let Some(race) = trace.race {
+            self.report_race_within(&name, stream, race);
         }
         let (work, accesses) = (Work::Kernel(Arc::new(launch)), trace.accesses?);
         self.submit(stream, Submission { name, work, accesses, duration: None })

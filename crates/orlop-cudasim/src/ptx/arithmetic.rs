@@ -8,7 +8,7 @@
     reason = "the instructions of a processor: the results are what these conversions give"
 )]
 
-use super::instruction::{Binary, Comparison, Type};
+use super::instruction::{Binary, Comparison, Type, TypeKind, Unary};
 
 /// The NaNs of arithmetic and conversions: payloads are not kept.
 const NAN_32: u64 = 0x7fff_ffff;
@@ -47,6 +47,7 @@ pub(super) fn binary(what: Binary, of: Type, a: u64, b: u64) -> u64 {
         let compute = |a: f64, b: f64| match what {
             Binary::Add => a + b,
             Binary::Sub => a - b,
+            Binary::Div => a / b,
             _ => a * b,
         };
         if of.bytes == 8 {
@@ -56,6 +57,7 @@ pub(super) fn binary(what: Binary, of: Type, a: u64, b: u64) -> u64 {
         return single_bits(match what {
             Binary::Add => a + b,
             Binary::Sub => a - b,
+            Binary::Div => a / b,
             _ => a * b,
         });
     }
@@ -69,6 +71,9 @@ pub(super) fn binary(what: Binary, of: Type, a: u64, b: u64) -> u64 {
         Binary::Div if wide == 0 => u64::MAX,
         Binary::Div if of.is_signed() => signed.0.wrapping_div(signed.1) as u64,
         Binary::Div => a / wide,
+        Binary::Rem if wide == 0 => u64::MAX,
+        Binary::Rem if of.is_signed() => signed.0.wrapping_rem(signed.1) as u64,
+        Binary::Rem => a % wide,
         Binary::Min if of.is_signed() => signed.0.min(signed.1) as u64,
         Binary::Min => a.min(wide),
         Binary::Max if of.is_signed() => signed.0.max(signed.1) as u64,
@@ -83,7 +88,29 @@ pub(super) fn binary(what: Binary, of: Type, a: u64, b: u64) -> u64 {
     }
 }
 
+pub(super) fn unary(what: Unary, of: Type, a: u64) -> u64 {
+    let sign = 1 << (8 * of.bytes - 1);
+    match (what, of.kind) {
+        (Unary::Not, TypeKind::Predicate) => u64::from(a == 0),
+        (Unary::Not, _) => !a,
+        // The sign of a NaN too.
+        (Unary::Neg, TypeKind::Float) => a ^ sign,
+        (Unary::Abs, TypeKind::Float) => a & !sign,
+        (Unary::Neg, _) => a.wrapping_neg(),
+        (Unary::Abs, _) => (extend(a, of) as i64).unsigned_abs(),
+    }
+}
+
+pub(super) fn mul_wide(of: Type, a: u64, b: u64) -> u64 {
+    extend(a, of).wrapping_mul(extend(b, of))
+}
+
 pub(super) fn mul_add(of: Type, a: u64, b: u64, c: u64) -> u64 {
+    match (of.is_float(), of.bytes) {
+        (true, 8) => return double_bits(double(a).mul_add(double(b), double(c))),
+        (true, _) => return single_bits(single(a).mul_add(single(b), single(c))),
+        (false, _) => {}
+    }
     extend(a, of).wrapping_mul(extend(b, of)).wrapping_add(extend(c, of))
 }
 

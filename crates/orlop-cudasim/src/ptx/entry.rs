@@ -19,6 +19,7 @@ pub(crate) fn entry_points(ptx: &str) -> Option<Vec<EntryPoint>> {
         return None;
     }
     let mut entries = Vec::new();
+    let shared = text.split(".entry").next().unwrap_or("");
     for entry in text.split(".entry").skip(1) {
         let (head, rest) = entry.split_once('{')?;
         let (name, parameters) = match head.split_once('(') {
@@ -28,7 +29,7 @@ pub(crate) fn entry_points(ptx: &str) -> Option<Vec<EntryPoint>> {
         let parameters = parameters.split(',').filter(|parameter| !parameter.trim().is_empty());
         let parameters = parameters.map(parameter).collect::<Option<Vec<Parameter>>>()?;
         let sizes = parameters.iter().map(|parameter| parameter.bytes).collect();
-        let program = Program::parse(body(rest)?, parameters).ok().map(Arc::new);
+        let program = Program::parse(body(rest)?, shared, parameters).ok().map(Arc::new);
         entries.push(EntryPoint { name: Arc::from(name.trim()), sizes, program });
     }
     Some(entries)
@@ -44,14 +45,17 @@ fn body(text: &str) -> Option<&str> {
     Some(&text[..end?.0])
 }
 
-/// Reads a parameter such as `.param .u64 a` or `.param .align 8 .b8 b[24]`.
+/// Reads a parameter such as `.param .u64 a`, `.param .align 8 .b8 b[24]` or `.param .u64 .ptr .align 1 c`,
+/// where `.ptr` begins what is known of the memory behind it.
 fn parameter(parameter: &str) -> Option<Parameter> {
     let (mut size, mut alignment, mut words) = (None, None, parameter.split_whitespace());
-    let mut name = "";
+    let (mut name, mut is_pointer) = ("", false);
     while let Some(word) = words.next() {
         name = word;
+        is_pointer |= word == ".ptr";
         if word == ".align" {
-            alignment = Some(words.next()?.parse().ok()?);
+            let bytes = words.next()?.parse().ok()?;
+            alignment = alignment.or((!is_pointer).then_some(bytes));
         }
         size = size.or_else(|| {
             let bits = word.strip_prefix(['.']).and_then(|word| word.strip_prefix(['u', 's', 'b', 'f']));

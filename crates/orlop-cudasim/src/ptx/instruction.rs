@@ -1,5 +1,7 @@
 //! [`Program`]: the instructions of an entry point.
 
+use super::shared::SharedVariables;
+
 /// A fundamental type, without its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TypeKind {
@@ -20,6 +22,12 @@ pub(super) struct Type {
 impl Type {
     pub(super) const ADDRESS: Self = Self { kind: TypeKind::Unsigned, bytes: 8 };
     pub(super) const U32: Self = Self { kind: TypeKind::Unsigned, bytes: 4 };
+    /// Returns the type of twice the size, of integers of 16 and 32 bits.
+    pub(super) fn wide(self) -> Option<Self> {
+        let fits = self.is_integer() && matches!(self.bytes, 2 | 4);
+        fits.then_some(Self { bytes: 2 * self.bytes, ..self })
+    }
+
     pub(super) const PREDICATE: Self = Self { kind: TypeKind::Predicate, bytes: 1 };
 
     /// Reads a type such as `u32`.
@@ -95,6 +103,17 @@ pub(super) enum Operand {
     Special(Special),
 }
 
+/// A state space of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Space {
+    Parameter,
+    Global,
+    /// The memory of a block.
+    Shared,
+    /// Global, or shared in its window.
+    Generic,
+}
+
 /// An address: a register, if there is one, and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Address {
@@ -109,6 +128,7 @@ pub(super) enum Binary {
     /// The low half of a product of integers, or a product of floats.
     Mul,
     Div,
+    Rem,
     Min,
     Max,
     And,
@@ -116,6 +136,13 @@ pub(super) enum Binary {
     Xor,
     Shl,
     Shr,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unary {
+    Neg,
+    Abs,
+    Not,
 }
 
 /// Comparisons of floats are false if an operand is NaN, except `Nan`.
@@ -135,17 +162,83 @@ pub(super) enum Comparison {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Operation {
-    Move { to: Register, from: Operand },
-    Binary { what: Binary, of: Type, to: Register, a: Operand, b: Operand },
-    MulAdd { of: Type, to: Register, a: Operand, b: Operand, c: Operand },
-    Compare { what: Comparison, of: Type, to: Register, a: Operand, b: Operand },
-    Select { to: Register, a: Operand, b: Operand, predicate: Register },
-    Convert { to: Register, to_type: Type, from: Operand, from_type: Type },
-    LoadParameter { of: Type, to: Vec<Register>, from: Address },
-    Load { of: Type, to: Vec<Register>, from: Address },
-    Store { of: Type, to: Address, from: Vec<Operand> },
-    Branch { target: usize },
-    BranchTable { index: Operand, targets: Vec<usize> },
+    Move {
+        to: Register,
+        from: Operand,
+    },
+    Unary {
+        what: Unary,
+        of: Type,
+        to: Register,
+        a: Operand,
+    },
+    Binary {
+        what: Binary,
+        of: Type,
+        to: Register,
+        a: Operand,
+        b: Operand,
+    },
+    /// The product of integers in twice their size.
+    MulWide {
+        of: Type,
+        to: Register,
+        a: Operand,
+        b: Operand,
+    },
+    /// The low half of a product of integers and a sum; of floats, rounded once.
+    MulAdd {
+        of: Type,
+        to: Register,
+        a: Operand,
+        b: Operand,
+        c: Operand,
+    },
+    Compare {
+        what: Comparison,
+        of: Type,
+        to: Register,
+        a: Operand,
+        b: Operand,
+    },
+    Select {
+        to: Register,
+        a: Operand,
+        b: Operand,
+        predicate: Register,
+    },
+    Convert {
+        to: Register,
+        to_type: Type,
+        from: Operand,
+        from_type: Type,
+    },
+    LoadParameter {
+        of: Type,
+        to: Vec<Register>,
+        from: Address,
+    },
+    Load {
+        space: Space,
+        of: Type,
+        to: Vec<Register>,
+        from: Address,
+    },
+    Store {
+        space: Space,
+        of: Type,
+        to: Address,
+        from: Vec<Operand>,
+    },
+    /// All threads of a block wait for each other.
+    Barrier,
+    Branch {
+        target: usize,
+    },
+    BranchTable {
+        index: Operand,
+        targets: Vec<usize>,
+    },
     Return,
 }
 
@@ -169,6 +262,7 @@ pub(crate) struct Parameter {
 pub(crate) struct Program {
     pub(super) parameters: Vec<Parameter>,
     pub(super) registers: Vec<Type>,
+    pub(super) shared: SharedVariables,
     pub(super) instructions: Vec<Instruction>,
 }
 

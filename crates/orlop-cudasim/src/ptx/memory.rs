@@ -1,5 +1,6 @@
 //! The global memory of a launch: recorded when it is submitted, read and written when it runs.
 
+use super::races::{ThreadAccess, Turn, race};
 use crate::codes::{Failure, Outcome};
 use crate::memory::MemoryAccess;
 use orlop_race::AccessKind;
@@ -7,8 +8,18 @@ use std::ptr;
 
 /// Global memory, as threads see it. Addresses are aligned to the number of bytes, which is at most 8.
 pub(crate) trait GlobalMemory {
-    /// The accesses from now on are those of the next thread.
-    fn begin_thread(&mut self) {}
+    /// The accesses from now on are those of a thread between two barriers.
+    fn begin_turn(&mut self, turn: Turn) {
+        let _ = turn;
+    }
+
+    /// Notes an access to shared memory.
+    fn note_shared(&mut self, address: u64, bytes: usize, is_write: bool) {
+        let _ = (address, bytes, is_write);
+    }
+
+    /// The accesses from now on are to the shared memory of another block.
+    fn end_block(&mut self) {}
 
     /// Returns a value, or `None` while there is none to be known.
     fn load(&mut self, address: u64, bytes: usize) -> Outcome<Option<u64>>;
@@ -19,23 +30,22 @@ pub(crate) trait GlobalMemory {
 /// Records accesses; there is no data.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
+    turn: Turn,
     reads: Vec<(usize, usize)>,
     writes: Vec<(usize, usize)>,
-    /// What the current thread wrote so far.
-    own: Vec<(usize, usize)>,
+    /// All of them, by thread.
+    by_thread: Vec<ThreadAccess>,
+    /// Those to the shared memory of this block.
+    shared: Vec<ThreadAccess>,
+    race: Option<(MemoryAccess, MemoryAccess)>,
 }
 
 impl Recorder {
-    /// Returns bytes that two threads write. Threads of a launch are not ordered.
-    pub(crate) fn written_twice(&self) -> Option<MemoryAccess> {
-        let mut writes = self.writes.clone();
-        writes.sort_unstable();
-        let mut end = 0;
-        writes.into_iter().find_map(|(start, next_end)| {
-            let overlap = end.min(next_end).saturating_sub(start);
-            end = end.max(next_end);
-            (overlap > 0).then(|| MemoryAccess::write(start, overlap))
-        })
+    /// Returns two accesses of threads that nothing orders, of which one is a write. Addresses of shared
+    /// memory are small numbers.
+    pub(crate) fn race(&mut self) -> Option<(MemoryAccess, MemoryAccess)> {
+        self.end_block();
+        self.race.or_else(|| race(std::mem::take(&mut self.by_thread)))
     }
 
     /// Returns the accesses, reads before writes, each in the order of addresses, as few ranges as there are.
@@ -74,22 +84,32 @@ fn joined(mut ranges: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
 }
 
 impl GlobalMemory for Recorder {
-    fn begin_thread(&mut self) {
-        self.own.clear();
+    fn begin_turn(&mut self, turn: Turn) {
+        self.turn = turn;
+    }
+
+    fn note_shared(&mut self, address: u64, bytes: usize, is_write: bool) {
+        if let Ok(range) = range(address, bytes) {
+            self.shared.push(ThreadAccess::new(self.turn, range, is_write));
+        }
+    }
+
+    fn end_block(&mut self) {
+        let shared = std::mem::take(&mut self.shared);
+        self.race = self.race.or_else(|| race(shared));
     }
 
     fn load(&mut self, address: u64, bytes: usize) -> Outcome<Option<u64>> {
-        add(&mut self.reads, range(address, bytes)?);
+        let range = range(address, bytes)?;
+        self.by_thread.push(ThreadAccess::new(self.turn, range, false));
+        add(&mut self.reads, range);
         Ok(None)
     }
 
     fn store(&mut self, address: u64, bytes: usize, _: u64) -> Outcome {
-        let (start, end) = range(address, bytes)?;
-        // What the thread has written before is not new.
-        let is_known = |byte: &usize| self.own.iter().any(|own| (own.0..own.1).contains(byte));
-        let new: Vec<usize> = (start..end).filter(|byte| !is_known(byte)).collect();
-        new.into_iter().for_each(|byte| add(&mut self.writes, (byte, byte + 1)));
-        self.own.push((start, end));
+        let range = range(address, bytes)?;
+        self.by_thread.push(ThreadAccess::new(self.turn, range, true));
+        add(&mut self.writes, range);
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! The text of one instruction, as an [`Operation`].
 
-use super::instruction::{Binary, Comparison, Operation, Type, TypeKind};
+use super::instruction::{Binary, Comparison, Operand, Operation, Space, Type, TypeKind, Unary};
 use super::names::{Names, ParseError};
+use super::shared::WINDOW;
 
 /// Splits operands at commas that are not within braces or brackets.
 fn split_operands(text: &str) -> Vec<&str> {
@@ -45,8 +46,30 @@ pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<Operation, ParseErr
             let to = names.register(to, Type::ADDRESS, Type::fits)?;
             Ok(Operation::Move { to, from: names.operand(from, Type::ADDRESS, Type::fits)? })
         }
-        ("mad", ["lo"], &[to, a, b, c]) => {
-            let of = typed.and_then(|of| if of.is_integer() { Ok(of) } else { Err(unknown()) })?;
+        ("cvta", &["shared"] | &["to", "shared"], &[to, from]) if of == Some(Type::ADDRESS) => {
+            let what = if modifiers.len() == 2 { Binary::Add } else { Binary::Sub };
+            let (to, of) = (names.register(to, Type::ADDRESS, Type::fits)?, Type::ADDRESS);
+            let a = names.operand(from, of, Type::fits)?;
+            Ok(Operation::Binary { what, of, to, a, b: Operand::Value(WINDOW) })
+        }
+        ("mul", ["wide"], &[to, a, b]) => {
+            let of = typed?;
+            let to = names.register(to, of.wide().ok_or_else(unknown)?, Type::fits)?;
+            let operand = |text| names.operand(text, of, Type::fits);
+            Ok(Operation::MulWide { of, to, a: operand(a)?, b: operand(b)? })
+        }
+        ("neg" | "abs" | "not", [], &[to, a]) => {
+            let of = typed?;
+            let what = unary_of(name, of).ok_or_else(unknown)?;
+            let to = names.register(to, of, Type::fits)?;
+            Ok(Operation::Unary { what, of, to, a: names.operand(a, of, Type::fits)? })
+        }
+        ("bar" | "barrier", _, &["0"]) if matches!(modifiers, ["sync"] | ["sync", "aligned"]) => {
+            Ok(Operation::Barrier)
+        }
+        ("mad", ["lo"], &[to, a, b, c]) | ("fma", ["rn"], &[to, a, b, c]) => {
+            let is_known = |of: Type| if *name == "fma" { of.is_float() } else { of.is_integer() };
+            let of = typed.and_then(|of| if is_known(of) { Ok(of) } else { Err(unknown()) })?;
             let operand = |text| names.operand(text, of, Type::fits);
             let to = names.register(to, of, Type::fits)?;
             Ok(Operation::MulAdd { of, to, a: operand(a)?, b: operand(b)?, c: operand(c)? })
@@ -75,24 +98,30 @@ pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<Operation, ParseErr
             let from = names.operand(from, from_type, Type::holds)?;
             Ok(Operation::Convert { to, to_type, from, from_type })
         }
-        ("ld", [space @ ("param" | "global"), vector @ ..], &[to, from]) => {
+        ("ld", accessed, &[to, from]) => {
             let of = typed?;
+            let (space, vector) = space_of(accessed);
+            // The cache for memory that no thread of the launch writes.
+            let vector = vector.strip_prefix(&["nc"]).filter(|_| space == Space::Global).unwrap_or(vector);
             let list = elements(to, vector).ok_or_else(unknown)?;
             let to =
                 list.iter().map(|name| names.register(name, of, Type::holds)).collect::<Result<_, _>>()?;
-            let from = names.address(from, *space == "param")?;
-            let load = *space == "global";
-            Ok(if load {
-                Operation::Load { of, to, from }
-            } else {
-                Operation::LoadParameter { of, to, from }
+            let from = names.address(from, space)?;
+            Ok(match space {
+                Space::Parameter => Operation::LoadParameter { of, to, from },
+                space => Operation::Load { space, of, to, from },
             })
         }
-        ("st", ["global", vector @ ..], &[to, from]) => {
+        ("st", accessed, &[to, from]) => {
             let of = typed?;
+            let (space, vector) = space_of(accessed);
+            if space == Space::Parameter {
+                return Err(unknown());
+            }
             let list = elements(from, vector).ok_or_else(unknown)?;
             let from = list.iter().map(|name| names.operand(name, of, Type::holds));
-            Ok(Operation::Store { of, to: names.address(to, false)?, from: from.collect::<Result<_, _>>()? })
+            let (to, from) = (names.address(to, space)?, from.collect::<Result<_, _>>()?);
+            Ok(Operation::Store { space, of, to, from })
         }
         ("bra", _, &[target]) if matches!(modifiers, [] | ["uni"]) => {
             Ok(Operation::Branch { target: names.label(target)? })
@@ -116,22 +145,47 @@ pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<Operation, ParseErr
     }
 }
 
+/// Splits the state space off the modifiers of an access.
+fn space_of<'m, 't>(modifiers: &'m [&'t str]) -> (Space, &'m [&'t str]) {
+    let Some((first, rest)) = modifiers.split_first() else { return (Space::Generic, modifiers) };
+    match *first {
+        "param" => (Space::Parameter, rest),
+        "global" => (Space::Global, rest),
+        "shared" => (Space::Shared, rest),
+        _ => (Space::Generic, modifiers),
+    }
+}
+
+fn unary_of(name: &str, of: Type) -> Option<Unary> {
+    let signed = of.is_signed() && of.bytes > 1;
+    Some(match name {
+        "neg" if signed || of.is_float() => Unary::Neg,
+        "abs" if signed || of.is_float() => Unary::Abs,
+        "not" if of.is_bits() && of.bytes > 1 || of == Type::PREDICATE => Unary::Not,
+        _ => return None,
+    })
+}
+
 fn binary_of(name: &str, modifiers: &[&str], of: Type) -> Option<Binary> {
     let (integer, float) = (of.is_integer() && of.bytes > 1, of.is_float());
     let bits = of.is_bits() && of.bytes > 1;
+    let logical = bits || of == Type::PREDICATE;
+    // Without one, the rounding of floats is to the nearest even number.
     Some(match (name, modifiers) {
         ("add", []) if integer => Binary::Add,
-        ("add", ["rn"]) if float => Binary::Add,
+        ("add", [] | ["rn"]) if float => Binary::Add,
         ("sub", []) if integer => Binary::Sub,
-        ("sub", ["rn"]) if float => Binary::Sub,
+        ("sub", [] | ["rn"]) if float => Binary::Sub,
         ("mul", ["lo"]) if integer => Binary::Mul,
-        ("mul", ["rn"]) if float => Binary::Mul,
+        ("mul", [] | ["rn"]) if float => Binary::Mul,
         ("div", []) if integer => Binary::Div,
+        ("div", ["rn"]) if float => Binary::Div,
+        ("rem", []) if integer => Binary::Rem,
         ("min", []) if integer => Binary::Min,
         ("max", []) if integer => Binary::Max,
-        ("and", []) if bits => Binary::And,
-        ("or", []) if bits => Binary::Or,
-        ("xor", []) if bits => Binary::Xor,
+        ("and", []) if logical => Binary::And,
+        ("or", []) if logical => Binary::Or,
+        ("xor", []) if logical => Binary::Xor,
         ("shl", []) if bits => Binary::Shl,
         ("shr", []) if bits || integer => Binary::Shr,
         _ => return None,

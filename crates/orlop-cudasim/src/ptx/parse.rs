@@ -9,10 +9,17 @@ type Statement<'a> = &'a str;
 
 impl Program {
     /// Reads a body: the text between its braces, without comments.
-    pub(crate) fn parse(body: &str, parameters: Vec<Parameter>) -> Result<Self, ParseError> {
+    /// `shared` has the declarations of shared variables outside of it.
+    pub(crate) fn parse(body: &str, shared: &str, parameters: Vec<Parameter>) -> Result<Self, ParseError> {
         let mut names = Names::default();
         let listed = parameters.clone();
         names.parameters = listed.iter().enumerate().map(|(index, it)| (it.name.as_str(), index)).collect();
+        for declaration in shared.split(';').map(str::trim) {
+            // Of several words, such as `.visible`, the last one before the type is the space.
+            if let Some((_, variable)) = declaration.split_once(".shared") {
+                names.declare_shared(variable.trim())?;
+            }
+        }
         let mut statements: Vec<Statement<'_>> = Vec::new();
         let parts = body.split(';').map(str::trim).collect::<Vec<_>>();
         let (rest, parts) = parts.split_last().ok_or("an empty body")?;
@@ -31,6 +38,10 @@ impl Program {
             }
             if let Some(declaration) = part.strip_prefix(".reg") {
                 names.declare(declaration.trim())?;
+            } else if let Some(declaration) = part.strip_prefix(".shared") {
+                names.declare_shared(declaration.trim())?;
+            } else if part.starts_with(".pragma") {
+                // Advice to the assembler.
             } else if !part.is_empty() {
                 statements.push(part);
             }
@@ -39,7 +50,8 @@ impl Program {
             return Err(format!("no `;` after {rest}"));
         }
         let instructions = statements.iter().map(|text| instruction(text, &names)).collect::<Result<_, _>>();
-        Ok(Self { parameters, registers: names.types, instructions: instructions? })
+        let (registers, shared) = (names.types, names.variables);
+        Ok(Self { parameters, registers, shared, instructions: instructions? })
     }
 }
 

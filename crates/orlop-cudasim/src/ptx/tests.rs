@@ -29,7 +29,7 @@ fn program(body: &str) -> Result<Program, String> {
                      .reg .b64 %x, %y, %to; .reg .f64 %d;";
     let parameter = |name: &str, bytes, alignment| Parameter { name: name.to_owned(), bytes, alignment };
     let parameters = vec![parameter("number", 4, 4), parameter("list", 16, 8)];
-    Program::parse(&format!("{registers} {body}"), parameters)
+    Program::parse(&format!("{registers} {body}"), "", parameters)
 }
 
 fn arguments() -> Vec<Vec<u8>> {
@@ -41,7 +41,7 @@ fn value(code: &str) -> u64 {
     let body = format!("mov.u64 %to, 64; {code} st.global.u64 [%to], %x; ret;");
     let mut words = Words::default();
     let parsed = program(&body).unwrap_or_else(|error| panic!("{error}"));
-    parsed.execute(ONE, &arguments(), &mut words).unwrap_or_else(|failure| panic!("{code}: {failure:?}"));
+    parsed.execute(ONE, 0, &arguments(), &mut words).unwrap_or_else(|failure| panic!("{code}: {failure:?}"));
     words.0[&64]
 }
 
@@ -104,10 +104,10 @@ fn predicates_and_branches() {
                  B: mov.u64 %x, 11; bra D; C: mov.u64 %x, 12; D:";
     assert_eq!(value(table), 11);
     let endless = program("A: bra A;").unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(endless.execute(ONE, &arguments(), &mut Words::default()), Err(Failure::LAUNCH_TIMEOUT));
+    assert_eq!(endless.execute(ONE, 0, &arguments(), &mut Words::default()), Err(Failure::LAUNCH_TIMEOUT));
     let beyond = program("t: .branchtargets A; mov.u32 %a, 1; brx.idx %a, t; A: ret;");
     let beyond = beyond.unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(beyond.execute(ONE, &arguments(), &mut Words::default()), Err(Failure::INVALID_PC));
+    assert_eq!(beyond.execute(ONE, 0, &arguments(), &mut Words::default()), Err(Failure::INVALID_PC));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn parameters() {
     assert_eq!(value("ld.param.s8 %x, [list+8];"), 0xffff_ffff_ffff_ffdc);
     let fails = |code: &str| {
         let parsed = program(code).unwrap_or_else(|error| panic!("{error}"));
-        parsed.execute(ONE, &arguments(), &mut Words::default())
+        parsed.execute(ONE, 0, &arguments(), &mut Words::default())
     };
     assert_eq!(fails("ld.param.u64 %x, [list+16];"), Err(Failure::ILLEGAL_ADDRESS));
     assert_eq!(fails("ld.param.u64 %x, [list+4];"), Err(Failure::MISALIGNED_ADDRESS));
@@ -127,17 +127,23 @@ fn parameters() {
 #[test]
 fn what_is_not_known_is_refused() {
     for code in [
-        "bar.sync 0;",
+        "bar.sync 1;",
+        "bar.red.popc.u32 %a, 0, %p;",
         "mov.u32 %a, 1; add.sat.s32 %a, %a, 1;",
-        "add.f32 %f, %f, %f;",
+        "add.rz.f32 %f, %f, %f;",
+        "fma.f32 %f, %f, %f, %f;",
+        "mul.wide.u64 %x, %x, %x;",
+        "neg.u32 %a, %a;",
         "add.rn.ftz.f32 %f, %f, %f;",
         "cvt.s64.f32 %x, %f;",
         "cvt.f32.f64 %f, %d;",
         "cvt.rn.f64.f32 %d, %f;",
         "cvt.rn.sat.f32.u32 %f, %a;",
         "cvt.rn.f16.f32 %h, %f;",
-        "ld.shared.u32 %a, [%to];",
-        "ld.global.nc.u32 %a, [%to];",
+        "st.param.u32 [number], %a;",
+        "ld.shared.u32 %a, [%f];",
+        "ld.shared.nc.u32 %a, [%to];",
+        "ld.volatile.u32 %a, [%to];",
         "mov.u64 %a, 1;",
         "add.u32 %f, %f, 1;",
         "mov.u32 %a, 0x100000000;",
@@ -148,7 +154,8 @@ fn what_is_not_known_is_refused() {
         "setp.lt.b32 %p, %a, %b;",
         "mov.u32 %a, 1",
         ".reg .b32 %a;",
-        ".shared .b32 s;",
+        ".shared .align 3 .b8 s[8];",
+        ".shared .b32 s[;",
         "A: ret; A: ret;",
     ] {
         assert!(program(code).is_err(), "{code}");
@@ -164,7 +171,7 @@ fn accesses_are_found_without_data() {
     let run = |body: &str| {
         let mut recorder = Recorder::default();
         let parsed = program(body).unwrap_or_else(|error| panic!("{error}"));
-        parsed.execute(shape, &arguments(), &mut recorder).map(|()| recorder.finish())
+        parsed.execute(shape, 0, &arguments(), &mut recorder).map(|()| recorder.finish())
     };
     assert_eq!(run(body), Ok(vec![MemoryAccess::read(5120, 48), MemoryAccess::write(4096, 48)]));
     // Without the data it is unknown where these go.
@@ -181,8 +188,8 @@ fn threads_that_write_the_same_bytes_are_found() {
         let mut recorder = Recorder::default();
         let parsed = program(body).unwrap_or_else(|error| panic!("{error}"));
         let shape = Shape { grid: [1; 3], block: [4, 1, 1] };
-        parsed.execute(shape, &arguments(), &mut recorder).unwrap_or_else(|failure| panic!("{failure:?}"));
-        recorder.written_twice()
+        parsed.execute(shape, 0, &arguments(), &mut recorder).unwrap_or_else(|failure| panic!("{failure:?}"));
+        recorder.race()
     };
     let of = |shift: u32| {
         format!(
@@ -191,5 +198,6 @@ fn threads_that_write_the_same_bytes_are_found() {
         )
     };
     assert_eq!(written(&of(0)), None, "a thread writes four of its bytes twice");
-    assert_eq!(written(&of(1)), Some(MemoryAccess::write(4096, 4)), "the first of them");
+    let both = MemoryAccess::write(4096, 8);
+    assert_eq!(written(&of(1)), Some((both, both)), "the first of them");
 }

@@ -60,8 +60,8 @@ pub(crate) struct Launch {
 pub(crate) struct LaunchTrace {
     /// `NOT_SUPPORTED` if PTX accesses what only its data decides.
     pub(crate) accesses: Outcome<Vec<MemoryAccess>>,
-    /// An access in which two threads of the launch write the same bytes.
-    pub(crate) written_twice: Option<MemoryAccess>,
+    /// Accesses of two threads of the launch to the same bytes, without a barrier between them.
+    pub(crate) race: Option<(MemoryAccess, MemoryAccess)>,
 }
 
 impl Launch {
@@ -79,13 +79,13 @@ impl Launch {
     pub(crate) fn trace(&mut self, memory: &Memory) -> LaunchTrace {
         let program = match &self.code {
             KernelCode::Registered(kernel) => {
-                return LaunchTrace { accesses: Ok(self.declared(kernel)), written_twice: None };
+                return LaunchTrace { accesses: Ok(self.declared(kernel)), race: None };
             }
             KernelCode::Ptx(program) => program,
         };
         let mut recorder = Recorder::default();
-        let traced = program.execute(self.shape, &self.arguments, &mut recorder);
-        let written_twice = recorder.written_twice();
+        let traced = program.execute(self.shape, self.shared, &self.arguments, &mut recorder);
+        let race = recorder.race();
         self.traced = traced.map(|()| {
             let found = recorder.finish();
             found.into_iter().flat_map(|access| memory.by_allocation(access)).collect()
@@ -94,7 +94,7 @@ impl Launch {
             Err(Failure::NOT_SUPPORTED) => Err(Failure::NOT_SUPPORTED),
             traced => Ok(traced.clone().unwrap_or_default()),
         };
-        LaunchTrace { accesses, written_twice }
+        LaunchTrace { accesses, race }
     }
 
     fn with_record<R>(&self, function: impl FnOnce(&SimLaunch) -> R) -> R {
@@ -139,7 +139,7 @@ impl Launch {
             KernelCode::Ptx(program) => {
                 let accesses = self.traced.as_ref().map_err(|failure| *failure)?;
                 let memory = &mut AccessedMemory::new(accesses);
-                return program.execute(self.shape, &self.arguments, memory);
+                return program.execute(self.shape, self.shared, &self.arguments, memory);
             }
         };
         let code: CUresult = self.with_record(|record| {

@@ -295,6 +295,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         }
         let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
         report.align = self.alignment(request);
+        report.caches = self.backing.caches();
         if let DeviceError::OutOfMemory {
             rounded,
             largest_free,

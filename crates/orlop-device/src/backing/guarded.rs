@@ -189,6 +189,10 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     pub(crate) fn free_memory(&self) -> Option<u64> {
         self.call("free_memory", |inner| Ok(inner.free_memory())).ok().flatten()
     }
+
+    pub(crate) fn caches(&self) -> Vec<(Box<str>, u64)> {
+        self.call("caches", |inner| Ok(inner.caches())).unwrap_or_default()
+    }
 }
 
 impl<B: fmt::Debug> fmt::Debug for GuardedDevice<B> {

@@ -112,8 +112,9 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// The addresses are reserved and have no pages; `bytes` is a multiple of `page`. Both ends are multiples,
-    /// from the start of the reservation, of the smallest page that is ever mapped in it, and so is `page`.
+    /// The addresses are reserved and have no pages; `bytes` is a multiple of `page`. Both ends are
+    /// multiples, from the start of the reservation, of the smallest page that is ever mapped in it, and so
+    /// is `page`.
     unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
         let _ = (address, bytes, page);
         Err(BackingError::Unsupported)
@@ -123,7 +124,8 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// All of it is mapped, in pages of multiples of `page` bytes of which none is cut, and no stream uses it.
+    /// All of it is mapped, in pages of multiples of `page` bytes of which none is cut, and no stream uses
+    /// it.
     unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) -> Result<(), BackingError> {
         let _ = (address, bytes, page);
         Err(BackingError::Unsupported)
@@ -199,6 +201,12 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     /// Returns the free bytes of the device. `None` if they are not known.
     fn free_memory(&self) -> Option<u64> {
         None
+    }
+
+    /// Returns the bytes in free chunks of the allocators that share the device's memory, by name, for
+    /// out-of-memory reports. Called with no lock held.
+    fn caches(&self) -> Vec<(Box<str>, u64)> {
+        Vec::new()
     }
 
     /// Returns the device.

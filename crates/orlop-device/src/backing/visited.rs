@@ -194,6 +194,10 @@ unsafe impl<B: DeviceBacking> DeviceBacking for VisitedDevice<B> {
         self.inner.free_memory()
     }
 
+    fn caches(&self) -> Vec<(Box<str>, u64)> {
+        self.inner.caches()
+    }
+
     fn device(&self) -> Device {
         self.inner.device()
     }

@@ -123,11 +123,15 @@ pub(crate) struct Chunks {
     shifts: Vec<usize>,
     /// The end of the shifted addresses.
     shifted_end: usize,
+    /// The number of each chunk in the order in which chunks are made, if the policy orders by it.
+    serials: Option<Vec<usize>>,
+    next_serial: usize,
 }
 
 impl Default for Chunks {
     fn default() -> Self {
-        Self { places: Vec::new(), vacant: NONE, shifts: Vec::new(), shifted_end: 0 }
+        let (places, shifts, serials) = (Vec::new(), Vec::new(), None);
+        Self { places, vacant: NONE, shifts, shifted_end: 0, serials, next_serial: 0 }
     }
 }
 
@@ -149,8 +153,30 @@ impl Chunks {
         self.shifts[region as usize].wrapping_add(address)
     }
 
+    /// Numbers the chunks that are made from now on.
+    pub(crate) fn number_chunks(&mut self) {
+        self.serials = Some(Vec::new());
+    }
+
+    /// Returns the number of a chunk in the order in which chunks are made; 0 without numbers.
+    pub(crate) fn serial(&self, index: Index) -> usize {
+        self.serials.as_ref().and_then(|serials| serials.get(index as usize)).copied().unwrap_or(0)
+    }
+
     /// Adds a chunk. `None` if there are 2^32.
     pub(crate) fn insert(&mut self, chunk: Chunk) -> Option<Index> {
+        let index = self.place(chunk)?;
+        if let Some(serials) = &mut self.serials {
+            if serials.len() <= index as usize {
+                serials.resize(index as usize + 1, 0);
+            }
+            serials[index as usize] = self.next_serial;
+            self.next_serial += 1;
+        }
+        Some(index)
+    }
+
+    fn place(&mut self, chunk: Chunk) -> Option<Index> {
         if self.vacant != NONE {
             let index = self.vacant;
             self.vacant = self[index].next;

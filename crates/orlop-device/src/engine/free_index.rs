@@ -18,8 +18,8 @@ const TRIES: usize = 3;
 pub(crate) enum FreeChunks {
     Ordered {
         runs: SortedRuns<FreeChunk>,
-        /// Equal sizes are in order of their region's age; otherwise of address.
-        by_age: bool,
+        /// The order of equal sizes.
+        ties: TieRule,
     },
     Segregated(Lists),
 }
@@ -27,9 +27,7 @@ pub(crate) enum FreeChunks {
 impl FreeChunks {
     pub(crate) fn new(kind: IndexKind, ties: TieRule, granule: usize) -> Self {
         match kind {
-            IndexKind::Ordered => {
-                Self::Ordered { runs: SortedRuns::default(), by_age: ties == TieRule::OldestSegment }
-            }
+            IndexKind::Ordered => Self::Ordered { runs: SortedRuns::default(), ties },
             IndexKind::Segregated => Self::Segregated(Lists::new(granule)),
         }
     }
@@ -44,7 +42,7 @@ impl FreeChunks {
     #[inline]
     pub(crate) fn insert(&mut self, chunks: &mut Chunks, chunk: Index) {
         match self {
-            Self::Ordered { runs, by_age } => runs.insert(key(chunks, chunk, *by_age)),
+            Self::Ordered { runs, ties } => runs.insert(key(chunks, chunk, *ties)),
             Self::Segregated(lists) => lists.insert(chunks, chunk, chunks[chunk].size),
         }
     }
@@ -52,8 +50,8 @@ impl FreeChunks {
     #[inline]
     pub(crate) fn remove(&mut self, chunks: &mut Chunks, chunk: Index) {
         match self {
-            Self::Ordered { runs, by_age } => {
-                let removed = runs.remove(key(chunks, chunk, *by_age));
+            Self::Ordered { runs, ties } => {
+                let removed = runs.remove(key(chunks, chunk, *ties));
                 debug_assert!(removed, "a free chunk that is not in its index");
             }
             Self::Segregated(lists) => lists.remove(chunks, chunk, chunks[chunk].size),
@@ -87,8 +85,8 @@ impl FreeChunks {
 
     /// Returns the chunk of exactly `size` bytes at an address. Lists have no order, and find none.
     pub(crate) fn at(&self, chunks: &Chunks, size: usize, address: usize) -> Option<Index> {
-        let Self::Ordered { runs, by_age } = self else { return None };
-        let first = if *by_age { 0 } else { address };
+        let Self::Ordered { runs, ties } = self else { return None };
+        let first = if *ties == TieRule::LowestAddress { address } else { 0 };
         let sized = runs.from(FreeChunk { size, address: first, chunk: 0 });
         let mut sized = sized.map(|free| free.chunk).take_while(|&chunk| chunks[chunk].size == size);
         sized.find(|&chunk| chunks[chunk].address == address)
@@ -126,9 +124,13 @@ impl FreeChunks {
 
 /// Returns the place of a chunk in an ordered index.
 #[inline]
-fn key(chunks: &Chunks, chunk: Index, by_age: bool) -> FreeChunk {
+fn key(chunks: &Chunks, chunk: Index, ties: TieRule) -> FreeChunk {
     let Chunk { size, address, region, .. } = chunks[chunk];
-    let address = if by_age { chunks.by_age(region, address) } else { address };
+    let address = match ties {
+        TieRule::LowestAddress => address,
+        TieRule::OldestBlock => chunks.serial(chunk),
+        _ => chunks.by_age(region, address),
+    };
     FreeChunk { size, address, chunk }
 }
 

@@ -73,6 +73,7 @@ use crate::policy::{Growth, IndexKind, Policy};
 use crate::stats::DeviceStats;
 use orlop_alloc::engine_support::RegionWatches;
 use orlop_core::StreamId;
+use orlop_core::torch::TieRule;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -213,6 +214,9 @@ impl<B: DeviceBacking> Engine<B> {
             callbacks: Vec::new(),
             watches: RegionWatches::default(),
         };
+        if engine.policy.ties == TieRule::OldestBlock {
+            engine.chunks.number_chunks();
+        }
         if let Some(fraction) = fraction {
             engine.set_memory_fraction(fraction);
         }

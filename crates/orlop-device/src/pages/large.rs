@@ -1,8 +1,8 @@
 //! [`LargePages`]: pages that are larger than those of their range.
 //!
 //! The driver creates and maps each page by calls of its own: 1 GiB takes a thousand of them in pages of
-//! 2 MiB. So large growth is mapped in larger pages. A page is unmapped and moved as a whole. A large one that
-//! fits into no hole goes back to the device, and new pages are mapped in its place.
+//! 2 MiB. So large growth is mapped in larger pages. A page is unmapped and moved as a whole. A large one
+//! that fits into no hole goes back to the device, and new pages are mapped in its place.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -6,8 +6,8 @@ use crate::engine::{Chunk, ChunkState, Index, SlowPath, is_small};
 use orlop_alloc::RegionAction;
 
 impl<B: DeviceBacking> SlowPath<'_, B> {
-    /// Moves the pages of a chunk that is in no index into holes that have room for them. Pages that fit into no
-    /// hole go back to the device.
+    /// Moves the pages of a chunk that is in no index into holes that have room for them. Pages that fit into
+    /// no hole go back to the device.
     pub(super) fn move_pages(&mut self, claim: &mut PageClaim, source: Index) {
         let Chunk { address, size, region: of, pool: source_pool, .. } = self.chunks[source];
         let Chunk { pool, region: to, .. } = self.chunks[claim.chunk];

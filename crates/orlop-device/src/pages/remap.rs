@@ -138,8 +138,8 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         true
     }
 
-    /// Maps new pages in the first hole of a claim, or in as much of it as large pages fill. Returns `false` if
-    /// there is no memory.
+    /// Maps new pages in the first hole of a claim, or in as much of it as large pages fill. Returns `false`
+    /// if there is no memory.
     pub(crate) fn map_hole(&mut self, claim: &mut PageClaim) -> bool {
         let Chunk { pool, region, .. } = self.chunks[claim.chunk];
         let Some(&Hole { address, bytes }) = claim.holes.first() else { return true };

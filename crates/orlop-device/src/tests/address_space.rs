@@ -145,9 +145,8 @@ fn a_device_without_addresses_says_how_many_are_reserved() {
     let mut engine = Engine::new(CountingDevice::new(80 * GIB, 100 * GIB), expandable.clone());
     engine.allocate(DeviceRequest::new(30 * MIB, stream(0))).unwrap();
     let refused = engine.allocate(DeviceRequest::new(30 * MIB, stream(1))).unwrap_err();
-    assert!(
-        matches!(refused, DeviceError::OutOfMemory { addresses: Some(addresses), .. } if addresses == 90 * GIB)
-    );
+    let DeviceError::OutOfMemory { addresses, .. } = refused else { panic!("{refused}") };
+    assert_eq!(addresses, Some(90 * GIB));
     assert!(refused.to_string().ends_with("; no addresses are left, 90.0 GiB are reserved"), "{refused}");
 
     let allocator = DeviceAllocator::new(CountingDevice::new(80 * GIB, 100 * GIB), expandable).into_ref();

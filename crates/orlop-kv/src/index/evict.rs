@@ -268,11 +268,16 @@ impl PrefixIndex {
         if end >= node.end() {
             return;
         }
-        let removed = node.hashes.split_off((end - node.start) as usize);
+        let kept_units = (end - node.start) as usize;
+        let removed = &node.hashes[kept_units..];
         self.units -= removed.len();
-        if end == node.start {
+        self.evicted.insert(removed);
+        if kept_units == 0 {
             self.heads.remove(&removed[0]);
         }
+        let removed = self.events.is_some().then(|| Box::from(removed));
+        node.hashes.truncate(kept_units);
+        node.tokens.truncate(kept_units * self.unit as usize);
         for (run, list) in self.runs.iter().zip(&mut node.runs) {
             let kept = if end == node.start {
                 0
@@ -286,11 +291,8 @@ impl PrefixIndex {
                 }
             }
         }
-        node.tokens.truncate((end - node.start) as usize * self.unit as usize);
-        self.evicted.insert(&removed);
-        if let Some(events) = &mut self.events {
-            let reason = self.removal;
-            events.events.push(KvEvent::UnitsRemoved { hashes: removed.into(), reason });
+        if let (Some(announcer), Some(hashes)) = (&mut self.events, removed) {
+            announcer.events.push(KvEvent::UnitsRemoved { hashes, reason: self.removal });
         }
     }
 }

@@ -255,7 +255,10 @@ impl LargePages {
         let page = &mut self.large[large as usize];
         (page.class, page.owner, page.free) = (class, owner, per_large);
         self.classes[class as usize].free += u64::from(per_large);
-        self.link(large);
+        // A large page of one page is in no list: it is taken at once.
+        if per_large > 1 {
+            self.link(large);
+        }
         Some(large)
     }
 
@@ -273,7 +276,7 @@ impl LargePages {
         page.free -= 1;
         let (class, is_full) = (page.class, page.free == 0);
         self.classes[class as usize].free -= 1;
-        if is_full {
+        if is_full && self.classes[class as usize].per_large > 1 {
             self.unlink(large);
         }
         self.classes[class as usize].idle += 1;
@@ -320,11 +323,13 @@ impl LargePages {
         let page = &mut self.large[large as usize];
         page.free += 1;
         let free = page.free;
-        if free == 1 {
+        if free == 1 && per_large > 1 {
             self.link(large);
         }
         if free == per_large {
-            self.unlink(large);
+            if per_large > 1 {
+                self.unlink(large);
+            }
             self.large[large as usize].class = NULL;
             self.classes[class as usize].free -= u64::from(per_large);
             self.empty.push(large);

@@ -1,6 +1,6 @@
 //! [`KvPoolBuilder`]: the settings of a pool.
 
-use super::sequence::DropQueue;
+use super::sequence::DroppedSequences;
 use super::stats::Counters;
 use super::step::StepRecord;
 use super::ticket::Tickets;
@@ -264,7 +264,7 @@ impl KvPoolBuilder {
             state_groups,
             sequences: Vec::new(),
             unused_sequences: Vec::new(),
-            drops: Arc::new(DropQueue::default()),
+            drops: Arc::new(DroppedSequences::default()),
             tenants: HashMap::new(),
             open: StepRecord::new(StepId(1)),
             in_flight: VecDeque::new(),
@@ -274,6 +274,7 @@ impl KvPoolBuilder {
             counters: Counters::default(),
             failed_loads: RecentHashes::default(),
             now: 0,
+            dropped: Vec::new(),
             new_blocks: Vec::new(),
             pages_needed: vec![0; classes],
             demand: Vec::new(),

@@ -35,7 +35,7 @@ pub use self::ticket::{StorePage, TicketId};
 
 use self::append::NewBlock;
 use self::builder::Settings;
-use self::sequence::{DropQueue, SequenceState};
+use self::sequence::{DroppedSequences, SequenceState};
 use self::sleep::SleepRecord;
 use self::stats::Counters;
 use self::step::StepRecord;
@@ -65,7 +65,7 @@ pub struct KvPool {
     state_groups: Vec<usize>,
     sequences: Vec<SequenceState>,
     unused_sequences: Vec<u32>,
-    drops: Arc<DropQueue>,
+    drops: Arc<DroppedSequences>,
     tenants: HashMap<Box<str>, u32>,
     /// The step that is being scheduled.
     open: StepRecord,
@@ -79,6 +79,7 @@ pub struct KvPool {
     failed_loads: RecentHashes,
     now: u64,
     // Scratch memory, kept so that a step allocates none.
+    dropped: Vec<(u32, u32)>,
     new_blocks: Vec<NewBlock>,
     pages_needed: Vec<u64>,
     demand: Vec<u64>,

@@ -64,7 +64,7 @@ impl AdmissionRequest<'_> {
 pub enum AdmissionVerdict {
     /// It fits.
     Now {
-        /// Tokens of the prompt that need not be computed.
+        /// Tokens of the prompt that the device has. Tiers below may have more.
         hit: u32,
     },
     /// It will fit when others have ended.

@@ -5,9 +5,8 @@ use super::{KvPool, StepId};
 use crate::chain::Chain;
 use crate::pages::NULL;
 use crate::{KvError, Result};
-use orlop_sync::Mutex;
+use orlop_sync::DropQueue;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A sequence of a pool. Dropping it, on any thread, returns its blocks when the pool is used next: at once
 /// those that no step in flight may access, the others when the last such step has settled.
@@ -15,22 +14,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Sequence {
     slot: u32,
     generation: u32,
-    drops: Arc<DropQueue>,
+    drops: Arc<DroppedSequences>,
 }
 
-/// Sequences that were dropped and not collected.
-#[derive(Debug, Default)]
-pub(super) struct DropQueue {
-    /// Read without the lock: an operation only looks whether there is something to collect.
-    count: AtomicUsize,
-    dropped: Mutex<Vec<(u32, u32)>>,
-}
+/// The slots and generations of sequences that were dropped and not collected.
+pub(super) type DroppedSequences = DropQueue<(u32, u32)>;
 
 impl Drop for Sequence {
     fn drop(&mut self) {
-        self.drops.dropped.lock().push((self.slot, self.generation));
-        // Pairs with the load in `collect_drops`; the lock orders the entries themselves.
-        self.drops.count.fetch_add(1, Ordering::Release);
+        self.drops.leave((self.slot, self.generation));
     }
 }
 
@@ -163,22 +155,22 @@ impl KvPool {
     /// Ends the sequences that were dropped since the last call.
     #[inline]
     pub(super) fn collect_drops(&mut self) {
-        if self.drops.count.load(Ordering::Acquire) > 0 {
+        if self.drops.has_values() {
             self.end_dropped();
         }
     }
 
     #[cold]
     fn end_dropped(&mut self) {
-        let drops = Arc::clone(&self.drops);
-        let mut dropped = drops.dropped.lock();
-        drops.count.fetch_sub(dropped.len(), Ordering::Relaxed);
+        let mut dropped = std::mem::take(&mut self.dropped);
+        self.drops.collect(&mut dropped);
         for (slot, generation) in dropped.drain(..) {
             let state = self.state(slot);
             if state.is_alive && state.generation == generation && !state.is_finishing {
                 self.end(slot);
             }
         }
+        self.dropped = dropped;
     }
 
     /// Returns a sequence's blocks, and its slot.

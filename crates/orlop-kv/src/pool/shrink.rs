@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 impl KvPool {
-    /// Returns segments to their allocator until at least `bytes` bytes are returned, and returns their bytes.
-    /// It evicts cached blocks for it. A segment stays if a sequence, a step in flight or a ticket may access
-    /// one of its pages, or others were pledged its pages: the sum is then smaller. A pool without
+    /// Returns segments to their allocator until at least `bytes` bytes are returned, and returns their
+    /// bytes. It evicts cached blocks for it. A segment stays if a sequence, a step in flight or a ticket may
+    /// access one of its pages, or others were pledged its pages: the sum is then smaller. A pool without
     /// [segments](crate::KvPoolBuilder::segment) returns all or nothing.
     pub fn shrink(&mut self, bytes: u64) -> u64 {
         self.collect_drops();

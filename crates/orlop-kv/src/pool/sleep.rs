@@ -26,8 +26,8 @@ impl KvPool {
     /// Sequences and the cache stay as they are. Returns the bytes kept.
     ///
     /// # Errors
-    /// If a step or a ticket is in flight, the pool sleeps already, or host memory or a copy fails. The pool is
-    /// then unchanged.
+    /// If a step or a ticket is in flight, the pool sleeps already, or host memory or a copy fails. The pool
+    /// is then unchanged.
     pub fn sleep_keep(&mut self, context: &Context, transfer: &mut dyn PageTransfer) -> Result<u64> {
         self.check_quiet()?;
         let (mut kept, mut bytes) = (Vec::new(), 0);
@@ -49,8 +49,8 @@ impl KvPool {
     /// Forgets the cache, and returns the pool's memory.
     ///
     /// # Errors
-    /// If there are sequences, or a step or a ticket is in flight, or the pool sleeps already. The pool is then
-    /// unchanged.
+    /// If there are sequences, or a step or a ticket is in flight, or the pool sleeps already. The pool is
+    /// then unchanged.
     pub fn sleep_discard(&mut self) -> Result<()> {
         self.check_quiet()?;
         if self.sequences.iter().any(|state| state.is_alive) {

@@ -231,7 +231,8 @@ impl KvPool {
         None
     }
 
-    /// Allocates the blocks of a plan and copies them to the device. After an error the sequence is unchanged.
+    /// Allocates the blocks of a plan and copies them to the device. After an error the sequence is
+    /// unchanged.
     fn load(&mut self, tiers: &mut KvTiers, slot: u32, plan: &RestorePlan) -> Result<()> {
         let me = owner(slot);
         let tables = &self.sequences[slot as usize].tables;

@@ -15,7 +15,7 @@ const CHECKSUM: usize = HEADER - 16;
 /// Why a block of a tier cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum BlockFault {
+pub enum TierFault {
     /// The store does not have it, although it did.
     Missing,
     /// Bytes are missing or wrong: the checksum does not agree.
@@ -28,7 +28,7 @@ pub enum BlockFault {
     Failed,
 }
 
-impl BlockFault {
+impl TierFault {
     /// All causes.
     pub const ALL: [Self; 5] = [Self::Missing, Self::Torn, Self::Stale, Self::Foreign, Self::Failed];
 }
@@ -66,24 +66,24 @@ pub(super) fn encode(layout: u128, key: BlockKey, content: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the content of a frame, which must be that of this key and length.
-pub(super) fn decode(layout: u128, key: BlockKey, bytes: usize, frame: &[u8]) -> Result<&[u8], BlockFault> {
-    let Some((magic, _)) = frame.split_first_chunk::<8>() else { return Err(BlockFault::Torn) };
+pub(super) fn decode(layout: u128, key: BlockKey, bytes: usize, frame: &[u8]) -> Result<&[u8], TierFault> {
+    let Some((magic, _)) = frame.split_first_chunk::<8>() else { return Err(TierFault::Torn) };
     if magic[..7] != MAGIC[..7] {
-        return Err(BlockFault::Foreign);
+        return Err(TierFault::Foreign);
     }
     if magic[7] != MAGIC[7] {
-        return Err(BlockFault::Stale);
+        return Err(TierFault::Stale);
     }
-    let Some((found, content)) = frame.split_at_checked(HEADER) else { return Err(BlockFault::Torn) };
+    let Some((found, content)) = frame.split_at_checked(HEADER) else { return Err(TierFault::Torn) };
     let (found, sum) = found.split_at(CHECKSUM);
     if checksum(found, content).to_le_bytes() != sum {
-        return Err(BlockFault::Torn);
+        return Err(TierFault::Torn);
     }
     let expected = header(layout, key, bytes);
     if found[8..24] != expected[8..24] {
-        return Err(BlockFault::Foreign);
+        return Err(TierFault::Foreign);
     }
-    if found != expected || content.len() != bytes { Err(BlockFault::Stale) } else { Ok(content) }
+    if found != expected || content.len() != bytes { Err(TierFault::Stale) } else { Ok(content) }
 }
 
 #[cfg(test)]
@@ -98,19 +98,19 @@ mod tests {
         let frame = encode(7, KEY, &content);
         assert_eq!(decode(7, KEY, 100, &frame), Ok(&content[..]));
         for len in 0..frame.len() {
-            assert_eq!(decode(7, KEY, 100, &frame[..len]), Err(BlockFault::Torn), "{len} bytes");
+            assert_eq!(decode(7, KEY, 100, &frame[..len]), Err(TierFault::Torn), "{len} bytes");
         }
         for bit in 0..frame.len() * 8 {
             let mut torn = frame.clone();
             torn[bit / 8] ^= 1 << (bit % 8);
             assert!(decode(7, KEY, 100, &torn).is_err(), "bit {bit}");
         }
-        assert_eq!(decode(8, KEY, 100, &frame), Err(BlockFault::Foreign));
-        assert_eq!(decode(7, BlockKey { index: 3, ..KEY }, 100, &frame), Err(BlockFault::Stale));
-        assert_eq!(decode(7, KEY, 99, &frame), Err(BlockFault::Stale));
-        assert_eq!(decode(7, KEY, 100, b"a file of another program"), Err(BlockFault::Foreign));
+        assert_eq!(decode(8, KEY, 100, &frame), Err(TierFault::Foreign));
+        assert_eq!(decode(7, BlockKey { index: 3, ..KEY }, 100, &frame), Err(TierFault::Stale));
+        assert_eq!(decode(7, KEY, 99, &frame), Err(TierFault::Stale));
+        assert_eq!(decode(7, KEY, 100, b"a file of another program"), Err(TierFault::Foreign));
         let mut older = frame.clone();
         older[7] = 0;
-        assert_eq!(decode(7, KEY, 100, &older), Err(BlockFault::Stale));
+        assert_eq!(decode(7, KEY, 100, &older), Err(TierFault::Stale));
     }
 }

@@ -1,7 +1,7 @@
 //! [`KvTiers`]: blocks in host memory within a budget, and the store that they leave it for.
 
 use super::frame::{decode, encode};
-use super::{BlockFault, BlockKey, BlockStore, KvTier, PageTransfer};
+use super::{BlockKey, BlockStore, KvTier, PageTransfer, TierFault};
 use crate::{PoolMemory, RemovalReason};
 use orlop_alloc::{Block, Request, Tag};
 use orlop_context::Context;
@@ -31,13 +31,13 @@ pub struct TierStats {
     pub store_writes: u64,
     /// Blocks that the store did not take.
     pub failed_writes: u64,
-    faults: [u64; BlockFault::ALL.len()],
+    faults: [u64; TierFault::ALL.len()],
 }
 
 impl TierStats {
     /// Returns the blocks that could not be used for this cause.
     #[must_use]
-    pub fn faults(&self, cause: BlockFault) -> u64 {
+    pub fn faults(&self, cause: TierFault) -> u64 {
         self.faults[cause as usize]
     }
 }
@@ -61,8 +61,8 @@ pub(crate) struct TierEvent {
     pub(crate) removed: Option<RemovalReason>,
 }
 
-/// The tiers below a pool's pages: host memory of kind [`MemoryKind::HostPinned`] within a budget, and a store
-/// that takes what does not fit there any more.
+/// The tiers below a pool's pages: host memory of kind [`MemoryKind::HostPinned`] within a budget, and a
+/// store that takes what does not fit there any more.
 #[derive(Debug)]
 pub struct KvTiers {
     context: Context,
@@ -123,8 +123,8 @@ impl KvTiers {
         self.blocks.contains_key(&key) || self.store.as_mut().is_some_and(|store| store.contains(key))
     }
 
-    /// Copies a block's ranges of the pool to host memory. Returns the bytes copied: 0 if a tier has the block
-    /// already.
+    /// Copies a block's ranges of the pool to host memory. Returns the bytes copied: 0 if a tier has the
+    /// block already.
     pub(crate) fn save(
         &mut self,
         pool: &PoolMemory,
@@ -143,8 +143,9 @@ impl KvTiers {
         Ok(bytes)
     }
 
-    /// Brings a block of `bytes` bytes to host memory, and returns it. A block that cannot be used is removed.
-    pub(crate) fn fetch(&mut self, key: BlockKey, bytes: u64) -> Result<(), BlockFault> {
+    /// Brings a block of `bytes` bytes to host memory, and returns it. A block that cannot be used is
+    /// removed.
+    pub(crate) fn fetch(&mut self, key: BlockKey, bytes: u64) -> Result<(), TierFault> {
         if self.blocks.contains_key(&key) {
             self.touch(key);
             return Ok(());
@@ -161,18 +162,18 @@ impl KvTiers {
         fetched
     }
 
-    fn read(&mut self, key: BlockKey, bytes: u64) -> Result<(), BlockFault> {
-        let Some(store) = &mut self.store else { return Err(BlockFault::Missing) };
+    fn read(&mut self, key: BlockKey, bytes: u64) -> Result<(), TierFault> {
+        let Some(store) = &mut self.store else { return Err(TierFault::Missing) };
         let mut frame = Vec::new();
-        let is_there = store.get(key, &mut frame).map_err(|_| BlockFault::Failed)?;
+        let is_there = store.get(key, &mut frame).map_err(|_| TierFault::Failed)?;
         if !is_there {
-            return Err(BlockFault::Missing);
+            return Err(TierFault::Missing);
         }
         self.stats.store_reads += 1;
-        let expected = usize::try_from(bytes).map_err(|_| BlockFault::Failed)?;
+        let expected = usize::try_from(bytes).map_err(|_| TierFault::Failed)?;
         let content = decode(self.layout, key, expected, &frame)?;
-        let mut memory = self.allocate(bytes).map_err(|_| BlockFault::Failed)?;
-        memory.bytes_mut().map_err(|_| BlockFault::Failed)?.copy_from_slice(content);
+        let mut memory = self.allocate(bytes).map_err(|_| TierFault::Failed)?;
+        memory.bytes_mut().map_err(|_| TierFault::Failed)?.copy_from_slice(content);
         self.insert(key, memory, true);
         Ok(())
     }
@@ -187,7 +188,7 @@ impl KvTiers {
         let Some(block) = self.blocks.get(&key) else { return Ok(false) };
         let loaded = self.transfer.write(pool, ranges, &block.memory);
         if loaded.is_err() {
-            self.stats.faults[BlockFault::Failed as usize] += 1;
+            self.stats.faults[TierFault::Failed as usize] += 1;
         } else {
             self.stats.loaded_bytes += block.memory.len() as u64;
         }

@@ -20,7 +20,7 @@ mod store;
 mod transfer;
 
 pub use self::files::FileStore;
-pub use self::frame::BlockFault;
+pub use self::frame::TierFault;
 pub use self::host::{KvTiers, TierStats};
 pub use self::key::BlockKey;
 pub use self::store::BlockStore;

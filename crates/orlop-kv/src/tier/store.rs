@@ -7,8 +7,8 @@ use std::io;
 /// A store of blocks: files, an object store, a server. It stores bytes by key; what they mean, and whether
 /// they are intact, is checked by the pool.
 ///
-/// A block becomes visible as a whole or not at all: after an error of [`put`](Self::put) the key is absent, or
-/// has its former content.
+/// A block becomes visible as a whole or not at all: after an error of [`put`](Self::put) the key is absent,
+/// or has its former content.
 pub trait BlockStore: Debug + Send {
     /// Stores a block under its key.
     ///

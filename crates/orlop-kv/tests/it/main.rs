@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod cases;
+mod device;
 mod mirror;
 mod oracle;
 mod random;

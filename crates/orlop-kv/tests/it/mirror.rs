@@ -1,4 +1,4 @@
-//! A mirror of the index that knows only its events.
+//! A mirror of the index that knows only its events: sglang#25351, #28931, dynamo#8197.
 
 use orlop_kv::{BlockKey, GroupKind, KvEvent, KvGeometry, KvTier};
 use std::collections::{HashMap, HashSet};

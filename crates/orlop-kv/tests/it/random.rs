@@ -63,6 +63,7 @@ fn play(
     large_pages: u32,
     seed: u64,
     policy: CheckpointPolicy,
+    operations: u32,
 ) -> Played {
     let geometry = KvGeometry::new(groups).unwrap();
     let mut mirror = Mirror::new(&geometry);
@@ -80,7 +81,7 @@ fn play(
     }
     let mut random = Random(seed);
     println!("{name}, seed {seed}, {large_pages} large pages, {policy:?}");
-    for _ in 0..400 {
+    for _ in 0..operations {
         let count = u32::try_from(oracle.running.len()).unwrap();
         let pick = if count == 0 { 0 } else { random.below(count) as usize };
         match random.below(20) {
@@ -200,12 +201,30 @@ fn every_slot_has_what_its_sequence_wrote() {
         for seed in 0..12 {
             for (at, policy) in policies.into_iter().enumerate() {
                 let large_pages = [12, 30, 80][(seed % 3) as usize];
-                let played = play(name, groups.clone(), large_pages, seed * 3 + at as u64, policy);
+                let played = play(name, groups.clone(), large_pages, seed * 3 + at as u64, policy, 400);
                 sum.hits += played.hits;
                 sum.evictions += played.evictions;
                 sum.loaded += played.loaded;
             }
         }
         assert!(sum.hits > 0 && sum.evictions > 0 && sum.loaded > 0, "{name}: {sum:?}: nothing was tried");
+    }
+}
+
+/// The long version: 10 million operations, in about six hours of a debug build and one of a release build.
+#[test]
+#[ignore = "10 million operations: cargo test --release -p orlop-kv --test it -- --ignored ten_million"]
+fn ten_million_operations_leak_nothing() {
+    let geometries = geometries();
+    let policies =
+        [CheckpointPolicy { every: Some(8), ..CheckpointPolicy::default() }, CheckpointPolicy::OFF];
+    let rounds = u32::try_from(10_000_000 / 2_000 / geometries.len() / policies.len()).unwrap();
+    for round in 0..=rounds {
+        for (name, groups) in &geometries {
+            for policy in policies {
+                let large_pages = [12, 30, 80][(round % 3) as usize];
+                play(name, groups.clone(), large_pages, 1_000 + u64::from(round), policy, 2_000);
+            }
+        }
     }
 }

@@ -1,15 +1,15 @@
-//! Memory of the device that the recorded allocator did not have: the driver's context, libraries such as NCCL,
-//! and other processes.
+//! Memory of the device that the recorded allocator did not have: the driver's context, libraries such as
+//! NCCL, and other processes.
 //!
 //! A recording shows it only where a request failed: the device then had the free bytes of the event, and the
-//! allocator its reserved bytes. What is missing from the device's memory was of others. Which of them had it is
-//! not recorded.
+//! allocator its reserved bytes. What is missing from the device's memory was of others. Which of them had it
+//! is not recorded.
 
 use super::out_of_memory::OutOfMemoryReport;
 use serde::Serialize;
 
-/// Without the size of the device, a size that is given for it is taken for its own up to this excess over what
-/// the recording shows: 1/10.
+/// Without the size of the device, a size that is given for it is taken for its own up to this excess over
+/// what the recording shows: 1/10.
 const MAX_EXCESS: u64 = 10;
 
 /// What a recorded allocator could have had of its device.
@@ -40,8 +40,9 @@ impl ForeignMemory {
         self.device?.checked_sub(self.max_available)
     }
 
-    /// Returns the bytes of others on a device of `device` bytes. If the size of the recorded device is unknown,
-    /// `device` is taken for it as long as it is not much more than the recording shows; otherwise `None`.
+    /// Returns the bytes of others on a device of `device` bytes. If the size of the recorded device is
+    /// unknown, `device` is taken for it as long as it is not much more than the recording shows; otherwise
+    /// `None`.
     #[must_use]
     pub fn taken_of(&self, device: u64) -> Option<u64> {
         self.taken().or_else(|| {

@@ -83,7 +83,8 @@ pub struct DeviceInfo {
     /// All refused requests by what refused them, those that were served in the end too. Empty if the source
     /// does not record what refused a request.
     pub refusals: Vec<RefusalCount>,
-    /// What the allocator could have had of its device; `None` if no request failed for lack of device memory.
+    /// What the allocator could have had of its device; `None` if no request failed for lack of device
+    /// memory.
     pub foreign: Option<ForeignMemory>,
     /// What the live memory is: parameters, gradients, activations.
     pub categories: MemoryCategories,

@@ -72,6 +72,12 @@ impl Passes {
         &self.starts[self.starts.partition_point(|&(start, _)| start <= step)..]
     }
 
+    /// Returns the pass in which a step is.
+    fn at(&self, step: usize) -> Option<Pass> {
+        let begun = self.starts.partition_point(|&(start, _)| start <= step);
+        begun.checked_sub(1).and_then(|index| self.starts.get(index)).map(|&(_, pass)| pass)
+    }
+
     /// Returns `true` if the recording ends in the pass that allocates the block.
     fn ends_in(&self, block: &WorkBlock) -> bool {
         block.born.is_some_and(|born| self.after(born).is_empty())
@@ -110,21 +116,26 @@ impl Passes {
     }
 }
 
-/// Names blocks without a call site that were live at the start and are never freed. Without a backward pass
-/// they are parameters. With one, as many of each size as gradients are parameters, and the others are
-/// optimizer state.
+/// Names blocks without a call site that were live at the start. What an optimizer frees and has the size of
+/// a gradient is its state, which it replaces. What is never freed are parameters, if there is no backward
+/// pass; with one, as many of each size as gradients are parameters, and the others are optimizer state.
 fn name_blocks_at_start(work: &Workload, passes: &Passes, categories: &mut [Category]) {
     let mut gradients = Sizes::of(work, categories, Category::Gradients);
-    let parameters = Sizes::of(work, categories, Category::Parameters);
-    let was_known = parameters.are_known();
+    let are_parameters_known = Sizes::of(work, categories, Category::Parameters).are_known();
     for (block, category) in work.blocks.iter().zip(categories).take(work.at_start) {
-        if *category != Category::Unknown || block.died.is_some() || was_known {
+        if *category != Category::Unknown {
             continue;
         }
-        *category = match (passes.has_backward, gradients.take(block.bytes)) {
-            (false, _) | (true, Taken::Left) => Category::Parameters,
-            (true, Taken::Spent) => Category::OptimizerState,
-            (true, Taken::Never) => Category::Unknown,
+        *category = match block.died {
+            Some(died) if passes.at(died) == Some(Pass::Optimizer) && gradients.contains(block.bytes) => {
+                Category::OptimizerState
+            }
+            None if !are_parameters_known => match (passes.has_backward, gradients.take(block.bytes)) {
+                (false, _) | (true, Taken::Left) => Category::Parameters,
+                (true, Taken::Spent) => Category::OptimizerState,
+                (true, Taken::Never) => Category::Unknown,
+            },
+            _ => Category::Unknown,
         };
     }
 }

@@ -1,5 +1,6 @@
 //! The bytes of a request as a function of the size.
 
+use orlop_core::ByteSize;
 use serde::Serialize;
 use std::fmt;
 
@@ -137,6 +138,12 @@ fn value((constant, slope, square): (f64, f64, f64), x: f64) -> f64 {
     (constant + slope * x + square * x * x).max(0.0)
 }
 
+/// Rounds to whole bytes; 0 if negative.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+pub(super) fn whole_bytes(bytes: f64) -> u64 {
+    bytes.round() as u64
+}
+
 /// Returns the law `slope · x + square · x²` through two points.
 fn through_zero(first: (f64, f64), last: (f64, f64)) -> SizeLaw {
     let square = (last.1 / last.0 - first.1 / first.0) / (last.0 - first.0);
@@ -153,7 +160,7 @@ fn quadratic(one: (f64, f64), two: (f64, f64), three: (f64, f64)) -> SizeLaw {
 
 impl fmt::Display for SizeLaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = |bytes: f64| orlop_core::ByteSize(bytes.abs() as u64);
+        let size = |bytes: f64| ByteSize(whole_bytes(bytes.abs()));
         let parts = [(self.constant, ""), (self.slope, "·x"), (self.square, "·x²")];
         let mut is_first = true;
         for (bytes, power) in parts.into_iter().filter(|(bytes, _)| bytes.abs() >= 0.5) {

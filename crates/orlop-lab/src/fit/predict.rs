@@ -1,7 +1,7 @@
 //! The prediction: laws for all requests, and replays of the requests at another size.
 
 use super::align::{self, Aligned};
-use super::law::SizeLaw;
+use super::law::{SizeLaw, whole_bytes};
 use crate::analyze::{SiteGroups, peak_reserved};
 use crate::simulate::{AllocatorRules, Fidelity, RunConditions, Simulation, SimulationOutcome};
 use crate::{LabError, Result};
@@ -157,7 +157,7 @@ impl<'a> Fit<'a> {
         let live = FitEstimate { bytes: live[1], min: live[0].min(live[1]), max: live[2].max(live[1]) };
         let [min, bytes, max] = works.each_ref().map(|work| self.reserved(work));
         let (least, most) = self.fragmentation_near(size, bytes as f64 / live.bytes.max(1) as f64);
-        let times = |live: u64, ratio: f64| (live as f64 * ratio) as u64;
+        let times = |live: u64, ratio: f64| whole_bytes(live as f64 * ratio);
         let reserved = FitEstimate {
             bytes,
             min: times(live.min, least * (1.0 - self.replay_error)).min(bytes).min(min),
@@ -233,7 +233,7 @@ impl<'a> Fit<'a> {
             block.bytes = match recorded {
                 Some(index) => self.works[index].blocks[id].bytes,
                 // A request of a program is far below 2^53 bytes.
-                None => bytes(law, size as f64).round().max(0.0) as u64,
+                None => whole_bytes(bytes(law, size as f64)),
             };
         }
         work

@@ -8,12 +8,12 @@
 //!
 //! ```
 //! use orlop_lab::plan::{PlanFile, Unplanned, recorded_problem};
-//! use orlop_plan::Skyline;
+//! use orlop_plan::Planner;
 //! use orlop_trace::history::History;
 //!
 //! let history = History::parse("a,0,1000\nf,0\na,1,1000\n".as_bytes())?;
 //! let problem = recorded_problem(&history, &history.devices[0])?;
-//! let plan = Skyline::new().plan(&problem);
+//! let plan = Planner::new().plan(&problem);
 //! assert_eq!((plan.height(), Unplanned::of(&problem).sum), (1000, 2000));
 //! PlanFile::new(&problem, &plan).verify()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -27,11 +27,11 @@ const PAGE: PageTemplate = PageTemplate {
 ///
 /// ```
 /// use orlop_lab::plan::PlanPage;
-/// use orlop_plan::{Buffer, Problem, Skyline};
+/// use orlop_plan::{Buffer, Problem, Planner};
 ///
 /// let problem = Problem::new([Buffer::new(0..2, 1000), Buffer::new(1..3, 500)])?;
 /// let mut page = Vec::new();
-/// PlanPage::new(&problem, &Skyline::new().plan(&problem)).title("Two buffers").write(&mut page)?;
+/// PlanPage::new(&problem, &Planner::new().plan(&problem)).title("Two buffers").write(&mut page)?;
 /// assert!(page.starts_with(b"<!doctype html>"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -144,14 +144,14 @@ impl<'a> PlanPage<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orlop_plan::{Buffer, ProblemBuilder, Skyline};
+    use orlop_plan::{Buffer, Planner, ProblemBuilder};
 
     #[test]
     fn a_page_is_self_contained_and_escapes_texts() {
         let mut builder = ProblemBuilder::new();
         builder.push_named("</script><script>alert(1)</script>", Buffer::new(0..1, 8)).unwrap();
         let problem = builder.finish();
-        let plan = Skyline::new().plan(&problem);
+        let plan = Planner::new().plan(&problem);
         let mut page = Vec::new();
         PlanPage::new(&problem, &plan).title("a <b> & \"c\"").source("</title>").write(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();

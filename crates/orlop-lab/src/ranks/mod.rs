@@ -1,8 +1,8 @@
-//! The recordings of a program's ranks, side by side: the worst, the outliers, and the call sites that make the
-//! difference.
+//! The recordings of a program's ranks, side by side: the worst, the outliers, and the call sites that make
+//! the difference.
 //!
-//! Recordings are added one at a time, and only their figures are kept: a few numbers for each rank, and one for
-//! each of its largest call sites.
+//! Recordings are added one at a time, and only their figures are kept: a few numbers for each rank, and one
+//! for each of its largest call sites.
 //!
 //! ```
 //! use orlop_lab::ranks::RankComparison;
@@ -72,8 +72,8 @@ pub struct RankComparison {
 }
 
 impl RankComparison {
-    /// Adds a recording: a rank for each of its devices. The host's memory is a rank only if there is no other
-    /// device.
+    /// Adds a recording: a rank for each of its devices. The host's memory is a rank only if there is no
+    /// other device.
     pub fn add(&mut self, name: &str, history: &History) {
         let is_host = |device: &DeviceHistory| numbered_device(device.device).is_some_and(|one| one.is_cpu());
         let only_host = history.devices.iter().all(is_host);

@@ -27,11 +27,13 @@ const PAGE: PageTemplate = PageTemplate {
         include_str!("page/view.js"),
         include_str!("page/raster.js"),
         include_str!("page/refusals.js"),
+        include_str!("page/segments.js"),
         include_str!("page/timeline.js"),
         include_str!("page/pointer.js"),
         include_str!("page/regions.js"),
         include_str!("page/panels.js"),
         include_str!("page/bench.js"),
+        include_str!("page/drop.js"),
         include_str!("page/main.js"),
     ],
 };

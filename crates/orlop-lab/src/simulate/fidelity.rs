@@ -49,7 +49,7 @@ impl Fidelity {
     /// a pending free completes.
     ///
     /// The settings do not say which [`TieRule`] the recorded release of PyTorch had: those of all `releases`
-    /// are tried, the newest first, until one reproduces all addresses.
+    /// are tried, in their order, until one reproduces all addresses.
     #[must_use]
     pub fn of(history: &DeviceHistory, conf: &TorchConf, releases: TorchReleases) -> Self {
         let mut best: Option<Self> = None;

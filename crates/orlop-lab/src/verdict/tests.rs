@@ -55,7 +55,8 @@ fn what_no_allocator_could_serve_has_to_go() {
     );
     assert_eq!(
         told.remedy,
-        "No allocator could have served it: at least 50.0 MiB must go, for example 100 MiB by train.py:7 step."
+        "No allocator could have served it: at least 50.0 MiB must go, for example 100 MiB by train.py:7 \
+         step."
     );
     assert!(
         told.next.starts_with("When it failed, train.py:7 step holds 100 MiB of 100 MiB"),
@@ -122,8 +123,8 @@ fn private_pools_are_replayed_and_named() {
     assert!(told.finding.ends_with(free), "{}", told.finding);
     assert_eq!(
         told.remedy,
-        "No allocator could have served it: at least 50.0 MiB must go, for example of the 200 MiB that private \
-         pools (CUDA graphs) hold free."
+        "No allocator could have served it: at least 50.0 MiB must go, for example of the 200 MiB that \
+         private pools (CUDA graphs) hold free."
     );
 }
 

@@ -1,6 +1,6 @@
 //! The smallest static plan: a bound from an allocator that knows the future.
 
-use orlop_plan::{Buffer, Problem, ProblemBuilder, Skyline, verify};
+use orlop_plan::{Buffer, Planner, Problem, ProblemBuilder, verify};
 use orlop_trace::history::{WorkStep, Workload};
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ impl PerfectPlan {
     /// Plans the blocks of a workload. Times are the steps.
     pub(super) fn of(work: &Workload) -> Option<Self> {
         let problem = problem(work, true)?;
-        let plan = Skyline::new().plan(&problem);
+        let plan = Planner::new().plan(&problem);
         verify(&problem, &plan).ok()?;
         // An allocator may wait for the streams that use a freed block, and need less than the best plan.
         let bound = if work.blocks.iter().any(|block| block.stays_pending) {

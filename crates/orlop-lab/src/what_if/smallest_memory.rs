@@ -63,8 +63,8 @@ impl SmallestMemory {
         Some(Self { runs: good, retries, fails, without_retry, tried: search.tried })
     }
 
-    /// Finds [`without_retry`](Self::without_retry) alone. An allocator that keeps its cache needs its peak of
-    /// reserved bytes; of others the smallest memory bounds the search.
+    /// Finds [`without_retry`](Self::without_retry) alone. An allocator that keeps its cache needs its peak
+    /// of reserved bytes; of others the smallest memory bounds the search.
     pub(super) fn search_without_retry(
         simulation: &Simulation<'_>,
         rules: &AllocatorRules,

@@ -288,8 +288,8 @@ impl<'a> WhatIf<'a> {
         if self.smallest {
             return rows;
         }
-        // Settings with the least peak are told apart by the memory that they need without a retry: the
-        // advice then is that of a search for all rows.
+        // Settings with the least peak differ in the memory that they need without a retry: the advice then
+        // is that of a search for all rows.
         let runs = |row: &WhatIfRow| row.outcome.out_of_memory.is_none();
         let of_torch = rows.iter().filter(|row| runs(row) && row.outcome.conf.is_some());
         let Some(least) = of_torch.map(|row| row.outcome.peak_reserved).min() else { return rows };

@@ -164,6 +164,10 @@ impl Browser {
         if key.chars().count() == 1 {
             down["text"] = json!(key);
         }
+        if key == "Tab" {
+            // Moves the focus.
+            down["windowsVirtualKeyCode"] = json!(9);
+        }
         self.call("Input.dispatchKeyEvent", down);
         self.call("Input.dispatchKeyEvent", json!({"type": "keyUp", "key": key}));
         self.frame();

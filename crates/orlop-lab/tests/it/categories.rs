@@ -1,7 +1,9 @@
 //! The categories of shipped runs, against what their programs allocate.
 
-use crate::torch_runs::{device, recordings};
+use crate::torch_runs::{device, recording};
 use orlop_lab::category::{Category, Evidence, MemoryCategories};
+use orlop_trace::history::History;
+use std::path::Path;
 
 /// Bytes of float32.
 const FLOAT: u64 = 4;
@@ -35,8 +37,8 @@ fn truth(name: &str) -> [u64; 3] {
 }
 
 fn found(name: &str) -> (Evidence, [u64; 3]) {
-    let history = &recordings()[name];
-    let categories = MemoryCategories::of(device(history), &history.sites);
+    let history = recording(name);
+    let categories = MemoryCategories::of(device(&history), &history.sites);
     let max = |category: Category| {
         let samples = categories.over_time.iter().map(|sample| sample.bytes[category as usize]);
         samples.max().unwrap_or(0)
@@ -76,4 +78,30 @@ fn without_call_sites_lifetimes_tell_them_apart() {
             assert!(found.abs_diff(truth) * 1000 <= truth * 11, "{name}: {found} of {truth}");
         }
     }
+}
+
+/// A recording that begins in the middle of a run: an optimizer replaces its state, two values for each
+/// parameter, in each step.
+#[test]
+fn what_was_live_before_the_recording_has_categories() {
+    let file = "../../testdata/torch-snapshots/gpt-medium_512_training.pickle.gz";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let history = History::read(path).expect("it is shipped");
+    let categories = MemoryCategories::of(&history.devices[0], &history.sites);
+    let at_end = |category: Category| {
+        let usage = categories.at_end.iter().find(|usage| usage.category == category);
+        usage.map_or(0, |usage| usage.bytes)
+    };
+    let parameters = at_end(Category::Parameters);
+    // About 425 million parameters, as its source says.
+    assert!(parameters.abs_diff(425_000_000 * FLOAT) < parameters / 200, "{parameters}");
+    assert_eq!(categories.bytes_at_peak(Category::Parameters), parameters);
+    for (found, times) in [
+        (at_end(Category::Gradients), 1),
+        (at_end(Category::OptimizerState), 2),
+        (categories.bytes_at_peak(Category::OptimizerState), 2),
+    ] {
+        assert!(found.abs_diff(times * parameters) * 200 < found, "{found} of {times} x {parameters}");
+    }
+    assert!(categories.bytes_at_peak(Category::Unknown) < parameters / 50, "{:?}", categories.at_peak);
 }

@@ -16,6 +16,8 @@ mod histories;
 #[path = "../../../orlop-trace/tests/it/mock_allocator.rs"]
 mod mock_allocator;
 #[cfg(unix)]
+mod narrow_page;
+#[cfg(unix)]
 mod page_verdict;
 mod pages;
 #[cfg(unix)]

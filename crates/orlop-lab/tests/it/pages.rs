@@ -7,6 +7,7 @@ use orlop_lab::verdict::{RunVerdict, most_urgent_first};
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, SiteId};
 use std::collections::HashMap;
 use std::fs::File;
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -43,12 +44,16 @@ impl Page {
         Self { folder }
     }
 
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("report.html")
+    }
+
     pub(crate) fn open(&self, browser: &mut Browser) {
-        browser.open(&self.folder.path().join("report.html"));
+        browser.open(&self.path());
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        std::fs::metadata(self.folder.path().join("report.html")).expect("a file").len()
+        std::fs::metadata(self.path()).expect("a file").len()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::browser::Browser;
 use orlop_lab::plan::{PlanPage, Unplanned};
-use orlop_plan::{Buffer, Plan, Problem, ProblemBuilder, Skyline};
+use orlop_plan::{Buffer, Plan, Planner, Problem, ProblemBuilder};
 use serde_json::{Value, json};
 use std::fs::File;
 
@@ -42,7 +42,7 @@ impl PlanOnScreen {
     fn open(problem: Problem) -> Option<Self> {
         let mut browser = Browser::start(1300, 800)?;
         let folder = tempfile::tempdir().expect("a directory");
-        let plan = Skyline::new().plan(&problem);
+        let plan = Planner::new().plan(&problem);
         let path = folder.path().join("plan.html");
         PlanPage::new(&problem, &plan)
             .title("A <plan>")

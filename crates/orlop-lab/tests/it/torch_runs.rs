@@ -23,6 +23,11 @@ pub(crate) fn recordings() -> BTreeMap<String, History> {
     entries.filter_map(|entry| read(entry.ok()?.path())).collect()
 }
 
+/// One shipped run.
+pub(crate) fn recording(name: &str) -> History {
+    History::read(folder().join(format!("{name}.pickle.gz"))).expect("it is shipped")
+}
+
 pub(crate) fn device(history: &History) -> &DeviceHistory {
     assert_eq!((history.devices.len(), history.warnings.len()), (1, 0));
     &history.devices[0]

@@ -17,14 +17,14 @@ use std::collections::BTreeMap;
 ///
 /// ```
 /// use orlop_onnx::{ModelPlan, OnnxFile, OnnxReader};
-/// use orlop_plan::Skyline;
+/// use orlop_plan::Planner;
 ///
 /// let bytes = include_bytes!("../../tests/data/onnx/mlp.onnx");
 /// let file = OnnxFile::decode(&bytes[..])?;
 /// let model = OnnxReader::new().bind("batch", 8).resolve(&file)?;
 /// let order = model.graph.given_order();
 /// let lifetimes = model.graph.lifetimes(&order)?;
-/// let plan = ModelPlan::new(&model, &order, &lifetimes, &Skyline::new().plan(lifetimes.problem()));
+/// let plan = ModelPlan::new(&model, &order, &lifetimes, &Planner::new().plan(lifetimes.problem()));
 /// plan.check(&file)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -5,7 +5,7 @@ use orlop_context::Context;
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_exec::{Execution, PlanBuilder};
 use orlop_onnx::{OnnxBuffers, OnnxModel, OnnxReader, ValueOrigin};
-use orlop_plan::{MinPeak, SearchBudget, Skyline, ValueId};
+use orlop_plan::{MinPeak, Planner, SearchBudget, ValueId};
 use orlop_tensor::Tensor;
 
 /// The models, with the peak that `orlop plan` states.
@@ -27,7 +27,7 @@ fn the_stated_workspace_is_the_planned_peak() {
         for order in [model.graph.given_order(), MinPeak::new().order(&model.graph)] {
             let lifetimes = model.graph.lifetimes(&order).unwrap();
             let problem = lifetimes.problem();
-            let planned = Skyline::new().budget(SearchBudget::short(problem.len())).plan(problem);
+            let planned = Planner::new().budget(SearchBudget::short(problem.len())).plan(problem);
             assert_eq!(planned.height(), peak as u64, "{name}");
 
             let mut plan = PlanBuilder::new();

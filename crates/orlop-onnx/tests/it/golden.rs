@@ -2,7 +2,7 @@
 
 use super::testdata;
 use orlop_onnx::{OnnxError, OnnxFile, OnnxModel, OnnxReader};
-use orlop_plan::{Skyline, verify};
+use orlop_plan::{Planner, verify};
 use proptest::prelude::*;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -135,7 +135,7 @@ fn values_have_the_shapes_of_a_run() {
         let model = case.resolve(&file).unwrap();
         assert_eq!(case.differences(&model), "", "{}", case.name);
         let lifetimes = model.graph.lifetimes(&model.graph.given_order()).unwrap();
-        let plan = Skyline::new().plan(lifetimes.problem());
+        let plan = Planner::new().plan(lifetimes.problem());
         verify(lifetimes.problem(), &plan).unwrap();
         peaks.push((case.name, lifetimes.problem().lower_bound()));
     }
@@ -170,7 +170,7 @@ proptest! {
             && let Ok(model) = case.resolve(&file)
             && let Ok(lifetimes) = model.graph.lifetimes(&model.graph.given_order())
         {
-            let plan = Skyline::new().plan(lifetimes.problem());
+            let plan = Planner::new().plan(lifetimes.problem());
             prop_assert!(verify(lifetimes.problem(), &plan).is_ok());
         }
     }
@@ -184,7 +184,7 @@ fn plans_of_all_nodes_are_right() {
         let Ok(model) = case.resolve(&file) else { continue };
         let order = model.graph.given_order();
         let lifetimes = model.graph.lifetimes(&order).unwrap();
-        let plan = Skyline::new().plan(lifetimes.problem());
+        let plan = Planner::new().plan(lifetimes.problem());
         let plan = orlop_onnx::ModelPlan::new(&model, &order, &lifetimes, &plan);
         assert_eq!(plan.check(&file), Ok(()), "{}", case.name);
     }

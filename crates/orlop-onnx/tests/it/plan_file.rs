@@ -2,7 +2,7 @@
 
 use super::testdata;
 use orlop_onnx::{GraphPlan, ModelPlan, ModelPlanError, OnnxFile, OnnxReader};
-use orlop_plan::{MinPeak, Skyline};
+use orlop_plan::{MinPeak, Planner};
 use serde_json::Value;
 
 const SILERO: &str = "onnx-wild/silero_vad__silero_vad_16k_op15.onnx";
@@ -13,7 +13,7 @@ fn silero() -> (OnnxFile, ModelPlan) {
     let model = reader.resolve(&file).unwrap();
     let order = model.graph.given_order();
     let lifetimes = model.graph.lifetimes(&order).unwrap();
-    let plan = Skyline::new().plan(lifetimes.problem());
+    let plan = Planner::new().plan(lifetimes.problem());
     (file, ModelPlan::new(&model, &order, &lifetimes, &plan))
 }
 
@@ -26,7 +26,7 @@ fn plans_of_all_models_are_right() {
         let model = OnnxReader::new().bind("unk__749", 1).resolve(&file).unwrap();
         for order in [model.graph.given_order(), MinPeak::new().order(&model.graph)] {
             let lifetimes = model.graph.lifetimes(&order).unwrap();
-            let plan = Skyline::new().plan(lifetimes.problem());
+            let plan = Planner::new().plan(lifetimes.problem());
             let plan = ModelPlan::new(&model, &order, &lifetimes, &plan);
             let text = serde_json::to_string(&plan).unwrap();
             let read: ModelPlan = serde_json::from_str(&text).unwrap();

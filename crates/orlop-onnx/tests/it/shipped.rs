@@ -2,7 +2,7 @@
 
 use super::testdata;
 use orlop_onnx::{OnnxError, OnnxReader};
-use orlop_plan::{MinPeak, SearchBudget, Skyline, verify};
+use orlop_plan::{MinPeak, Planner, SearchBudget, verify};
 use proptest::prelude::*;
 
 const NAMES: [&str; 4] = ["bert_base_s128", "mobilenet_v3_large_b1", "resnet50_b8", "vit_b16_b4"];
@@ -25,7 +25,7 @@ fn shipped_models_have_plans() {
         assert_eq!((model.graph.node_count(), model.weight_bytes), (nodes, weights), "{name}");
         let given = model.graph.lifetimes(&model.graph.given_order()).expect(name);
         assert_eq!(given.problem().lower_bound(), peak, "{name}");
-        let plan = Skyline::new().budget(SearchBudget::iterations(100)).plan(given.problem());
+        let plan = Planner::new().budget(SearchBudget::iterations(100)).plan(given.problem());
         verify(given.problem(), &plan).expect(name);
         assert!(plan.ratio() <= 1.0001, "{name}: {}", plan.verdict());
         assert!(model.value_bytes > 5 * peak, "{name}");
@@ -59,7 +59,7 @@ proptest! {
         if let Ok(model) = OnnxReader::new().read(&file)
             && let Ok(lifetimes) = model.graph.lifetimes(&model.graph.given_order())
         {
-            let plan = Skyline::new().plan(lifetimes.problem());
+            let plan = Planner::new().plan(lifetimes.problem());
             prop_assert!(verify(lifetimes.problem(), &plan).is_ok());
         }
     }

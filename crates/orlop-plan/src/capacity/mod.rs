@@ -11,20 +11,33 @@
 //!   that is next in an order.
 //! * Where no buffer crosses from a section to the next any more, the parts are searched one after the other,
 //!   and a failure in one does not undo the others.
-//! * After a number of steps a search is given up, and another begins, with other ranks. Capacities are tried
-//!   from the lower bound upwards, each halving the distance to the best plan.
+//! * After a number of steps a search is given up, and another begins, with other ranks. Half of the searches try the smallest capacity, the others step down from the best plan.
 //!
 //! Levels, supports and sections are those of Moffitt, "MiniMalloc: A Lightweight Memory Allocator for
 //! Hardware-Accelerated Machine Learning", ASPLOS 2023; the sequence of limits is that of Luby, Sinclair and
-//! Zuckerman, 1993. The search finds plans only. That there is none is never claimed: the verdict compares
-//! with the lower bound.
+//! Zuckerman, 1993.
+//!
+//! A search that ends without a plan and is not given up is a proof that there is none below its capacity,
+//! because it leaves out nothing:
+//!
+//! * In any plan, buffers can be moved down until each is on the floor, or at the end of a neighbour, rounded
+//!   up to its alignment. Only these plans are searched, in order of offset, so that all that is placed later
+//!   is not lower than the current level, which is the smallest offset that any buffer can still have.
+//! * A buffer that is a candidate at the level is placed there, or it is higher. Then it rests on a buffer that
+//!   is not placed yet, because those that are placed end at the level or below where it is concerned: its
+//!   next offset is the smallest end that any such neighbour can have.
+//! * Buffers of equal lifetime, size and alignment can be exchanged: if one is not placed at the level, neither
+//!   are the others.
+//! * A part is undone only if the parts beside it, with which it shares no buffer that is left, cannot help.
+//! * The check at a level counts, in a section, bytes that have to be above an offset and below the capacity.
 
 mod descent;
 mod neighbors;
 mod space;
 
 use self::descent::{Descent, DescentOutcome};
-use crate::normal::Normal;
+use crate::normal::{Normal, Placement};
+use crate::planner::{RemainingBudget, rounds};
 use orlop_core::SplitMix64;
 
 pub(crate) use self::neighbors::Neighbors;
@@ -32,75 +45,145 @@ pub(crate) use self::neighbors::Neighbors;
 /// The first search is given up after this many steps for each span.
 const STEPS: u64 = 2;
 
-/// In a round, capacities closer to each other than this part of the bound are not told apart.
-const RESOLUTION: u64 = 512;
+/// The part of an order by which a span is moved in it.
+const MAX_SHIFT: usize = 6;
 
-/// A plan: its height, and the offsets by span.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Placement {
-    pub(crate) height: u64,
-    pub(crate) offsets: Vec<u64>,
+/// The part of the distance to the floor by which a search goes below the best height: at first, and the
+/// maximum.
+const FIRST_PART: f64 = 0.5;
+const MAX_PART: f64 = 0.75;
+
+/// The factors of the part after a success, and after a failure.
+const SUCCESS: f64 = 1.5;
+const FAILURE: f64 = 0.8;
+
+/// The state of the search.
+#[derive(Debug)]
+pub(crate) struct CapacitySearch<'a> {
+    normal: &'a Normal,
+    neighbors: &'a Neighbors,
+    /// In each, the spans to be placed first come first.
+    orders: Vec<Vec<u32>>,
+    random: SplitMix64,
+    /// At this height and below there is no plan.
+    floor: u64,
+    /// All heights that matter are multiples of this.
+    unit: u64,
+    part: f64,
+    rounds: u64,
+    searches: usize,
 }
 
-/// Searches plans that are lower than `best`, until one is at the bound, rounded up to granules, or
-/// `may_continue`, which gets the work of each step, returns `false`. In each of `orders` the spans to be
-/// placed first come first.
-pub(crate) fn lower(
-    normal: &Normal,
-    neighbors: &Neighbors,
-    orders: &[Vec<u32>],
-    best: &mut Placement,
-    random: &mut SplitMix64,
-    mut may_continue: impl FnMut(u64) -> bool,
-) {
-    let bound = normal.lower_bound;
-    // At this height and below there seems to be no plan.
-    let mut floor = bound - 1;
-    let mut searches = 0;
-    // Each round begins with the smallest capacity.
-    loop {
-        let (mut failed, mut capacity) = (floor, (floor + 1).max(bound));
-        loop {
-            let ranks = ranks(orders, searches, random);
-            searches += 1;
-            let mut steps = STEPS * luby(searches as u64) * normal.spans.len() as u64;
-            let mut is_over = false;
-            let outcome = Descent::new(normal, neighbors, &ranks, capacity).run(|work| {
-                steps -= 1;
-                is_over = !may_continue(work);
-                !is_over && steps > 0
-            });
-            match outcome {
-                DescentOutcome::Found(offsets) => {
-                    let ends = normal.spans.iter().zip(&offsets).map(|(span, offset)| offset + span.size);
-                    *best = Placement { height: ends.max().unwrap_or(0), offsets };
-                }
-                DescentOutcome::Exhausted => (floor, failed) = (floor.max(capacity), capacity),
-                DescentOutcome::GivenUp => failed = capacity,
-            }
-            let distance = best.height.saturating_sub(failed);
-            if is_over || best.height == bound {
-                return;
-            }
-            if distance <= (bound / RESOLUTION).max(1) {
-                break;
-            }
-            // Only the topmost spans can end between two granules.
-            let granules = normal.rounded_up(failed);
-            let is_next = failed < granules && granules < best.height;
-            capacity = if is_next { granules } else { failed + distance / 2 };
-        }
-        if best.height <= normal.rounded_up(bound).max(floor + 1) {
-            return;
+/// A search at a capacity, with the ranks of the spans.
+#[derive(Debug)]
+struct CapacityJob {
+    capacity: u64,
+    ranks: Vec<u32>,
+}
+
+impl<'a> CapacitySearch<'a> {
+    pub(crate) fn new(
+        normal: &'a Normal,
+        neighbors: &'a Neighbors,
+        orders: Vec<Vec<u32>>,
+        seed: u64,
+    ) -> Self {
+        Self {
+            normal,
+            neighbors,
+            orders,
+            random: SplitMix64::new(seed),
+            floor: normal.lower_bound.saturating_sub(1),
+            unit: normal.exact_unit(),
+            part: FIRST_PART,
+            rounds: 0,
+            searches: 0,
         }
     }
+
+    /// Returns the lower bound of the height of all plans, as far as it is proven.
+    pub(crate) fn lower_bound(&self) -> u64 {
+        self.floor + 1
+    }
+
+    /// Continues the search for one round.
+    pub(crate) fn round(&mut self, best: &mut Placement, budget: &mut RemainingBudget<'_>) {
+        self.rounds += 1;
+        let capacities = self.capacities(best.height);
+        let jobs: Vec<CapacityJob> = capacities
+            .map(|capacity| {
+                let ranks = ranks(&self.orders, self.searches, &mut self.random);
+                self.searches += 1;
+                CapacityJob { capacity, ranks }
+            })
+            .into();
+        let max_steps = STEPS * luby(self.rounds) * self.normal.spans.len() as u64;
+        let (normal, neighbors, stop) = (self.normal, self.neighbors, budget.stop());
+        let max_work = budget.share(u64::MAX, jobs.len());
+        let search = |job: CapacityJob| {
+            let (mut steps, mut total) = (max_steps, 0);
+            let descent = Descent::new(normal, neighbors, &job.ranks, job.capacity);
+            let outcome = descent.run(|work| {
+                steps -= 1;
+                total += work;
+                steps > 0 && total < max_work && !stop.is_due()
+            });
+            (job.capacity, outcome, total)
+        };
+        let is_final = |(capacity, outcome, _): &(u64, DescentOutcome, u64)| {
+            *capacity == capacities[0] && matches!(outcome, DescentOutcome::Found(_))
+        };
+        let results = rounds::run(budget.threads(), jobs, search, is_final);
+        for (index, (capacity, outcome, work)) in results.into_iter().enumerate().filter_map(flatten) {
+            budget.spend(work);
+            let mut is_lower = false;
+            match outcome {
+                DescentOutcome::Found(offsets) => {
+                    let found = normal.placed(offsets);
+                    is_lower = found.height < best.height;
+                    if is_lower {
+                        *best = found;
+                    }
+                }
+                // Up to the next multiple there is no plan, either.
+                DescentOutcome::Exhausted => self.floor = self.floor.max(capacity + (self.unit - 1)),
+                DescentOutcome::GivenUp => {}
+            }
+            if index == STEP_DOWN {
+                self.part = (self.part * if is_lower { SUCCESS } else { FAILURE }).min(MAX_PART);
+            }
+        }
+    }
+
+    /// Returns the capacities of a round: the smallest, twice; one between it and the height of the best
+    /// plan; and the largest below that height.
+    fn capacities(&self, height: u64) -> [u64; SEARCHES] {
+        let lowest = self.floor + 1;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a step of any size serves"
+        )]
+        let step = ((height - self.floor) as f64 * self.part) as u64;
+        let rounded = |capacity: u64| (capacity - capacity % self.unit).max(lowest);
+        [lowest, lowest, rounded(height - step.max(1)), rounded(height - 1)]
+    }
+}
+
+/// The searches of a round, and which of them goes down by a part of the distance.
+const SEARCHES: usize = 4;
+const STEP_DOWN: usize = 2;
+
+fn flatten<T>((index, value): (usize, Option<T>)) -> Option<(usize, T)> {
+    Some((index, value?))
 }
 
 /// Returns the ranks of a search: those of an order, and later with changes.
 fn ranks(orders: &[Vec<u32>], search: usize, random: &mut SplitMix64) -> Vec<u32> {
     let sorted = &orders[search % orders.len()];
     let spans = sorted.len();
-    let max_shift = if search < orders.len() { 0 } else { random.below(spans / 2 + 1) };
+    let max_shift = if search < orders.len() { 0 } else { random.below(spans / MAX_SHIFT + 1) };
     let mut keyed: Vec<(usize, u32)> =
         sorted.iter().enumerate().map(|(place, &span)| (place + random.below(max_shift + 1), span)).collect();
     keyed.sort_unstable();

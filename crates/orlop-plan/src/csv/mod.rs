@@ -11,10 +11,13 @@
 //! | `size` | | bytes |
 //! | `alignment` | | a power of two; 1 without the column |
 //!
-//! Other columns are ignored, except minimalloc's `gaps`: a buffer with gaps is refused. Blank lines are
-//! ignored. Fields with commas or quotes are quoted, and quotes in them doubled. One line is in memory at a
-//! time, and a buffer takes a few times the memory of its text, so that an untrusted file cannot exhaust the
-//! memory.
+//! minimalloc's `gaps` (times at which a buffer is not live) and `offset` (where it has to be) may be empty.
+//! A buffer with either is refused, as is a file with other columns: a plan that ignored them could be wrong.
+//! Blank lines are ignored. Fields with commas or quotes are quoted, and quotes in them doubled. One line is
+//! in memory at a time, and a buffer takes a few times the memory of its text, so that an untrusted file
+//! cannot exhaust the memory.
+//!
+//! A plan is written with the column `offset`, which is the solution format of minimalloc.
 
 mod line;
 mod read;

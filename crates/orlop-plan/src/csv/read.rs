@@ -21,6 +21,7 @@ struct CsvHeader {
     size: Option<usize>,
     alignment: Option<usize>,
     gaps: Option<usize>,
+    offset: Option<usize>,
 }
 
 impl CsvHeader {
@@ -38,7 +39,8 @@ impl CsvHeader {
                 "size" => (&mut header.size, ProblemColumn::Size),
                 "alignment" => (&mut header.alignment, ProblemColumn::Alignment),
                 "gaps" => (&mut header.gaps, ProblemColumn::Gaps),
-                _ => continue,
+                "offset" => (&mut header.offset, ProblemColumn::Offset),
+                _ => return Err(CsvError::UnknownColumn { line, name: shorten(name) }),
             };
             if place.replace(index).is_some() {
                 return Err(CsvError::ColumnTwice { line, column });
@@ -69,7 +71,7 @@ impl CsvRow<'_> {
     }
 
     fn unexpected(&self, column: ProblemColumn, found: &str) -> CsvError {
-        CsvError::Unexpected { line: self.line, column, found: found.chars().take(SHOWN).collect() }
+        CsvError::Unexpected { line: self.line, column, found: shorten(found) }
     }
 
     fn number(&self, place: Option<usize>, column: ProblemColumn) -> Result<u64, CsvError> {
@@ -95,13 +97,21 @@ impl CsvRow<'_> {
     }
 
     fn buffer(&self, header: &CsvHeader) -> Result<Buffer, CsvError> {
-        if let Some(gaps) = self.text(header.gaps).filter(|gaps| !gaps.is_empty()) {
-            return Err(self.unexpected(ProblemColumn::Gaps, gaps));
+        let unsupported = [(header.gaps, ProblemColumn::Gaps), (header.offset, ProblemColumn::Offset)];
+        for (place, column) in unsupported {
+            if let Some(text) = self.text(place).filter(|text| !text.is_empty()) {
+                return Err(self.unexpected(column, text));
+            }
         }
         let lifetime = self.number(header.start, ProblemColumn::Start)?..self.end(header)?;
         let size = self.number(header.size, ProblemColumn::Size)?;
         Ok(Buffer::unaligned(lifetime, size).aligned(self.alignment(header)?))
     }
+}
+
+/// Returns the beginning of a text for an error.
+fn shorten(text: &str) -> Box<str> {
+    text.chars().take(SHOWN).collect()
 }
 
 /// Returns `true` if an id is this number in its normal form.
@@ -173,7 +183,7 @@ mod tests {
         for text in [
             "id,lower,upper,size\n0,3,8,64\n1,0,1,0\n",
             "\u{feff}Size , begin,Upper\r\n64,3,8\r\n\r\n0,0,1",
-            "offset,buffer_id,size,start,end,hint\n7,0,64,3,7,-1\n8,1,0,0,0,x\n",
+            "offset,buffer_id,size,start,end\n,0,64,3,7\n,1,0,0,0\n",
             "alignment,gaps,size,lower,upper\n1,,64,3,8\n1,\"\",0,0,1\n",
         ] {
             let problem = read(text).unwrap();
@@ -221,6 +231,14 @@ mod tests {
             (
                 "lower,upper,size,gaps\n0,9,2,3-4\n",
                 "line 2: the gaps cannot be \"3-4\", expected nothing: lifetimes with gaps are not supported",
+            ),
+            (
+                "lower,upper,size,offset\n0,9,2,64\n",
+                "line 2: the offset cannot be \"64\", expected nothing: buffers at fixed offsets are not supported",
+            ),
+            (
+                "lower,upper,size,pool\n0,9,2,1\n",
+                "line 1: the column \"pool\" is unknown: remove it if the plan does not depend on it",
             ),
             ("lower,upper,size\n0,\"1,2\n", "line 2: a quote is not closed, or text follows a quoted field"),
         ];

@@ -42,7 +42,8 @@ impl Problem {
 }
 
 impl Plan {
-    /// Writes the problem as [`Problem::write_csv`] does, with the column `offset`.
+    /// Writes the problem as [`Problem::write_csv`] does, with the column `offset`: the solution format of
+    /// minimalloc.
     ///
     /// # Errors
     ///

@@ -50,7 +50,7 @@ impl NodeId {
 /// graph are in the memory of the caller, or planned from the first step on.
 ///
 /// ```
-/// use orlop_plan::{GraphBuilder, Skyline};
+/// use orlop_plan::{GraphBuilder, Planner};
 ///
 /// let mut graph = GraphBuilder::new();
 /// let image = graph.input("image", 1000);
@@ -68,7 +68,7 @@ impl NodeId {
 /// // `active` takes the bytes of `hidden`, which nothing reads afterwards; the image is the caller's.
 /// assert_eq!(lifetimes.buffer(active), lifetimes.buffer(hidden));
 /// assert_eq!(lifetimes.buffer(image), None);
-/// assert_eq!(Skyline::new().plan(lifetimes.problem()).height(), 4096 + 1024);
+/// assert_eq!(Planner::new().plan(lifetimes.problem()).height(), 4096 + 1024);
 /// # Ok::<(), orlop_plan::GraphError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Placement of buffers with known lifetimes into the holes of an address space.
 //!
-//! [`Skyline`](crate::Skyline) and [`greedy_by_size`](crate::greedy_by_size) plan one block of memory from
+//! [`Planner`](crate::Planner) and [`greedy_by_size`](crate::greedy_by_size) plan one block of memory from
 //! offset 0 up. An allocator that plans for a running program has no such block: it has free memory between
 //! live blocks. [`place`] finds addresses there.
 //!
@@ -9,15 +9,14 @@
 //! same time. If the buffers do not fit into the holes, other orders are tried: by size times duration, by
 //! duration, and by start.
 //!
-//! [`greedy_by_size`](crate::greedy_by_size) uses the same list of placed buffers, but takes the *smallest*
-//! gap, as TensorFlow Lite does; this takes the *lowest*, which ends a search early. The skyline planner
-//! shares nothing: it works from the lowest valley up and needs one unbounded space.
+//! [`greedy_by_size`](crate::greedy_by_size) takes the *smallest* gap, as TensorFlow Lite does; this takes the
+//! *lowest*, which ends a search early.
 
 mod overlaps;
 mod placed;
 
 pub use self::overlaps::next_overlaps;
-pub(crate) use self::placed::PlacedSpans;
+use self::placed::PlacedSpans;
 
 use crate::normal::Normal;
 use crate::{Buffer, Problem};

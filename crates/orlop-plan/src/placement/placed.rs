@@ -1,7 +1,6 @@
 //! The placed buffers in order of offset, and the search for the next offset.
 //!
-//! Both greedy planners place one span after the other and move none. They differ in the choice of the gap:
-//! the lowest ([`PlacedSpans::lowest_gap`]) or the tightest ([`PlacedSpans::tightest_gap`]).
+//! The spans are placed one after the other, and none is moved.
 
 use crate::normal::SectionSpan;
 use std::ops::Range;
@@ -74,25 +73,6 @@ impl PlacedSpans {
         // The index is a few steps back. A binary search takes longer: 10 % of the total for 1000 spans.
         index -= self.placed[..index].iter().rev().take_while(|other| other.offset > offset).count();
         (offset <= highest).then_some(SpanPosition { offset, index })
-    }
-
-    /// Returns the offset of the smallest gap for `span` between placed spans that are live at the same time,
-    /// or the lowest offset above all of these.
-    ///
-    /// For a single hole from 0 that holds everything: the sum of the aligned sizes of a problem fits into 64
-    /// bits.
-    pub(crate) fn tightest_gap(&self, span: &SectionSpan) -> SpanPosition {
-        // The lowest offset above the spans so far, and the smallest gap: its size and its offset.
-        let (mut above, mut best) = (0_u64, None);
-        for other in self.placed.iter().filter(|other| other.lives_with(span)) {
-            let gap = other.offset.checked_sub(above).filter(|&gap| gap >= span.size);
-            if let Some(gap) = gap.filter(|&gap| best.is_none_or(|(smallest, _)| gap < smallest)) {
-                best = Some((gap, above));
-            }
-            above = above.max(span.offset_from(other.end));
-        }
-        let offset = best.map_or(above, |(_, offset)| offset);
-        SpanPosition { offset, index: self.placed.partition_point(|other| other.offset <= offset) }
     }
 
     /// Places `span` at a position that a search has found. Returns its offset.

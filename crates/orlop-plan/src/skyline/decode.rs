@@ -1,12 +1,23 @@
 //! From ranks to offsets: the best buffer that fits is placed in the lowest valley, until all are placed.
 
-use super::contour::Contour;
+use super::contour::{Contour, Valley};
 use super::unplaced::Unplaced;
-use crate::normal::Normal;
+use crate::normal::{Normal, Placement};
+use crate::planner::{Keys, Stop};
 
-/// The state that decodings reuse.
+/// The buffers that compete for a valley.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Candidates {
+    /// All whose lifetime is inside.
+    Inside,
+    /// Of those, the ones that begin first. Valleys are filled from their left end, which leaves fewer gaps
+    /// between buffers of similar lifetimes.
+    LeftEnd,
+}
+
+/// The state of a decoding.
 #[derive(Debug)]
-pub(super) struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     normal: &'a Normal,
     contour: Contour,
     unplaced: Unplaced,
@@ -15,7 +26,7 @@ pub(super) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    pub(super) fn new(normal: &'a Normal) -> Self {
+    pub(crate) fn new(normal: &'a Normal) -> Self {
         Self {
             normal,
             contour: Contour::new(normal.sections()),
@@ -24,23 +35,28 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Places all spans, those of smaller rank first. Returns the height, or `None` as soon as it exceeds
-    /// `limit`.
-    pub(super) fn decode(&mut self, ranks: &[u32], limit: u64) -> Option<u64> {
+    /// Places all spans, those of smaller rank first. Returns `None` as soon as one ends above `limit`, or it
+    /// is stopped.
+    pub(crate) fn decode(
+        mut self,
+        ranks: &[u32],
+        candidates: Candidates,
+        keys: &Keys<'_>,
+        limit: u64,
+        stop: &Stop<'_>,
+    ) -> Option<Placement> {
         let normal = self.normal;
         self.unplaced.fill(&normal.spans, ranks);
         self.contour.flatten();
         let (mut left, mut height) = (normal.spans.len(), 0);
         while left > 0 {
             let valley = self.contour.lowest()?;
-            let first_span = |section: u32| normal.first_span[section as usize];
-            let inside = first_span(valley.start)..first_span(valley.end);
-            match self.unplaced.best(inside, valley.end) {
+            match self.select(valley, candidates, keys) {
                 Some(number) => {
                     let span = &normal.spans[number];
                     let offset = span.offset_from(valley.level);
                     height = height.max(offset + span.size);
-                    if height > limit {
+                    if height > limit || (left % Stop::INTERVAL == 0 && stop.is_due()) {
                         return None;
                     }
                     self.offsets[number] = offset;
@@ -52,11 +68,17 @@ impl<'a> Decoder<'a> {
                 None => return None,
             }
         }
-        Some(height)
+        Some(Placement { height, offsets: self.offsets })
     }
 
-    /// Returns the offsets of the spans after a successful decoding.
-    pub(super) fn offsets(&self) -> &[u64] {
-        &self.offsets
+    /// Returns the best span for a valley.
+    fn select(&self, valley: Valley, candidates: Candidates, keys: &Keys<'_>) -> Option<usize> {
+        let first_span = |section: u32| self.normal.first_span[section as usize];
+        let inside = first_span(valley.start)..first_span(valley.end);
+        let inside = match candidates {
+            Candidates::Inside => inside,
+            Candidates::LeftEnd => keys.same_start(self.unplaced.first_inside(inside, valley.end)?),
+        };
+        self.unplaced.best(inside, valley.end)
     }
 }

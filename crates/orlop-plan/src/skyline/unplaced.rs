@@ -83,6 +83,32 @@ impl Unplaced {
         (best.0 != u32::MAX).then(|| best.1 - self.leaves())
     }
 
+    /// Returns the first of `spans` that ends at `behind` or before.
+    pub(super) fn first_inside(&self, spans: std::ops::Range<u32>, behind: u32) -> Option<usize> {
+        let leaves = self.leaves();
+        let (mut node, end) = (leaves + spans.start as usize, leaves + spans.end as usize);
+        if node >= end {
+            return None;
+        }
+        // Up and to the right, until a leaf below ends in time; then down to the first one.
+        while self.nodes[node].behind > behind {
+            while node % 2 == 1 {
+                node /= 2;
+            }
+            if node == 0 {
+                return None;
+            }
+            node += 1;
+        }
+        while node < leaves {
+            node *= 2;
+            if self.nodes[node].behind > behind {
+                node += 1;
+            }
+        }
+        (node < end).then(|| node - leaves)
+    }
+
     fn descend(&self, node: usize, behind: u32, best: &mut (u32, usize)) {
         let here = self.nodes[node];
         if here.behind > behind || here.rank >= best.0 {

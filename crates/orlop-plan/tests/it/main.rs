@@ -4,6 +4,7 @@
 mod graph;
 mod hostile;
 mod random;
+mod search;
 mod shipped;
 mod tiny;
 

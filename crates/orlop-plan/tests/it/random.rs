@@ -2,16 +2,14 @@
 
 use crate::{overlaps, problem};
 use orlop_core::Alignment;
-use orlop_plan::{
-    Buffer, ORDERS, Plan, PlanError, Problem, SearchBudget, Skyline, Verdict, greedy_by_size, verify,
-};
+use orlop_plan::{Buffer, Plan, PlanError, Planner, Problem, SearchBudget, Verdict, greedy_by_size, verify};
 use proptest::prelude::*;
 
 /// Checks that a plan is valid and not below the bound.
 fn check(problem: &Problem, plan: &Plan) {
     verify(problem, plan).expect("plans are valid");
     assert!(!overlaps(problem, plan));
-    assert_eq!(plan.lower_bound(), problem.lower_bound());
+    assert!(plan.lower_bound() >= problem.lower_bound());
     let peak = problem.load_profile().peak().map_or(0, |peak| peak.bytes);
     assert!(peak <= plan.lower_bound() && plan.lower_bound() <= plan.height());
     assert_eq!(plan.verdict() == Verdict::Optimal, plan.height() == plan.lower_bound());
@@ -29,16 +27,16 @@ proptest! {
     ) {
         for problem in [small, many, aligned] {
             check(&problem, &greedy_by_size(&problem));
-            for order in ORDERS {
-                check(&problem, &Skyline::new().orders([order]).plan(&problem));
+            for heuristics in 0..30 {
+                check(&problem, &Planner::new().budget(SearchBudget::iterations(heuristics)).plan(&problem));
             }
-            let orders = Skyline::new().plan(&problem);
-            let skyline = Skyline::new().budget(SearchBudget::iterations(15)).seed(seed);
-            let more = skyline.plan(&problem);
-            check(&problem, &orders);
+            let once = Planner::new().plan(&problem);
+            let planner = Planner::new().budget(SearchBudget::iterations(60)).seed(seed);
+            let more = planner.clone().threads(1).plan(&problem);
+            check(&problem, &once);
             check(&problem, &more);
-            prop_assert!(more.height() <= orders.height());
-            prop_assert_eq!(&skyline.plan(&problem), &more, "plans are deterministic");
+            prop_assert!(more.height() <= once.height() && once.height() <= greedy_by_size(&problem).height());
+            prop_assert_eq!(&planner.threads(3).plan(&problem), &more, "the same with any number of threads");
         }
     }
 
@@ -91,7 +89,7 @@ proptest! {
     #[test]
     fn a_buffer_moved_onto_another_is_found(problem in problem(40, 10, 50, 0), which: usize, other: usize) {
         prop_assume!(problem.len() > 1);
-        let plan = Skyline::new().plan(&problem);
+        let plan = Planner::new().plan(&problem);
         let (which, other) = (which % problem.len(), other % problem.len());
         let (moved, onto) = (problem.buffers()[which], problem.buffers()[other]);
         prop_assume!(which != other && moved.size > 0 && onto.size > 0 && moved.lives_with(&onto));
@@ -114,7 +112,7 @@ proptest! {
         let other = Problem::new(buffers).unwrap();
         prop_assert_eq!(problem.lower_bound(), other.lower_bound());
         // A plan that is valid for one is valid for the other.
-        let plan = Skyline::new().plan(&problem);
+        let plan = Planner::new().plan(&problem);
         check(&other, &Plan::new(&other, plan.offsets().to_vec()).unwrap());
     }
 
@@ -127,7 +125,7 @@ proptest! {
             .iter()
             .map(|&(start, width, less)| Buffer::unaligned(start..start + width, share - less));
         let problem = Problem::new(buffers).unwrap();
-        check(&problem, &Skyline::new().plan(&problem));
+        check(&problem, &Planner::new().plan(&problem));
         check(&problem, &greedy_by_size(&problem));
     }
 }
@@ -135,7 +133,7 @@ proptest! {
 #[test]
 fn a_problem_without_buffers() {
     let nothing = Problem::new([]).unwrap();
-    for plan in [Skyline::new().budget(SearchBudget::iterations(9)).plan(&nothing), greedy_by_size(&nothing)]
+    for plan in [Planner::new().budget(SearchBudget::iterations(9)).plan(&nothing), greedy_by_size(&nothing)]
     {
         check(&nothing, &plan);
         assert_eq!((plan.height(), plan.verdict(), plan.ratio()), (0, Verdict::Optimal, 1.0));
@@ -145,7 +143,7 @@ fn a_problem_without_buffers() {
 #[test]
 fn the_largest_possible_problems() {
     let largest = Problem::new([Buffer::unaligned(0..u64::MAX, u64::MAX)]).unwrap();
-    for plan in [Skyline::new().plan(&largest), greedy_by_size(&largest)] {
+    for plan in [Planner::new().plan(&largest), greedy_by_size(&largest)] {
         check(&largest, &plan);
         assert_eq!(plan.height(), u64::MAX);
     }
@@ -153,7 +151,7 @@ fn the_largest_possible_problems() {
     let highest = Alignment::new(1 << 63).unwrap();
     let below = Buffer::unaligned(0..2, (1 << 62) - 1);
     let two = Problem::new([below, Buffer::unaligned(1..3, 1).aligned(highest)]).unwrap();
-    check(&two, &Skyline::new().plan(&two));
+    check(&two, &Planner::new().plan(&two));
     assert!(
         Problem::new([Buffer::unaligned(0..2, 1 << 63), Buffer::unaligned(1..3, 1).aligned(highest)])
             .is_err()
@@ -161,31 +159,9 @@ fn the_largest_possible_problems() {
 }
 
 #[test]
-fn a_plan_needs_no_orders_and_no_iterations() {
+fn a_plan_needs_no_iterations() {
     let problem = Problem::new([Buffer::unaligned(0..2, 3), Buffer::unaligned(1..3, 4)]).unwrap();
-    check(&problem, &Skyline::new().orders([]).budget(SearchBudget::iterations(0)).plan(&problem));
+    check(&problem, &Planner::new().budget(SearchBudget::iterations(0)).plan(&problem));
     let at_once = SearchBudget::iterations(u64::MAX).within(std::time::Duration::ZERO);
-    check(&problem, &Skyline::new().budget(at_once).plan(&problem));
-}
-
-#[test]
-fn problems_with_hundreds_of_neighbors_are_improved() {
-    // A linear congruential generator (Knuth's MMIX), of which the upper half is used.
-    let mut state = 1_u64;
-    let mut random = move |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 32) % below
-    };
-    let buffers = (0..1500).map(|_| {
-        let start = random(3000);
-        Buffer::unaligned(start..start + 1 + random(750), 1 + random(1000))
-    });
-    let problem = Problem::new(buffers).unwrap();
-    let budgets = [SearchBudget::ORDERS, SearchBudget::iterations(100)];
-    let [orders, improved] = budgets.map(|budget| {
-        let plan = Skyline::new().budget(budget).plan(&problem);
-        check(&problem, &plan);
-        plan.height()
-    });
-    assert!(improved < orders, "{improved} bytes and not below {orders}");
+    check(&problem, &Planner::new().budget(at_once).plan(&problem));
 }

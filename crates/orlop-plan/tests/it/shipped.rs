@@ -1,7 +1,7 @@
 //! The problems in `testdata/plan`: the figures of their README, and the quality of plans for them.
 
 use flate2::read::GzDecoder;
-use orlop_plan::{OrderKey, Plan, Problem, SearchBudget, Skyline, Verdict, greedy_by_size, verify};
+use orlop_plan::{Plan, Planner, Problem, SearchBudget, Verdict, greedy_by_size, verify};
 use std::fs::File;
 use std::path::Path;
 
@@ -20,13 +20,13 @@ fn verified(problem: &Problem, plan: Plan) -> Plan {
 const PROBLEMS: [(&str, usize, u64, f64, f64); 9] = [
     ("idealloc/G_1", 816, 3_030_937_746, 1.0, 1.002),
     ("idealloc/resnet50", 1042, 1_515_472_556, 1.0, 1.007),
-    ("idealloc/pangu_2.6B", 18692, 5_530_099_775, 1.0076, 1.0076),
+    ("idealloc/pangu_2.6B", 18692, 5_530_099_775, 1.0, 1.0076),
     ("minimalloc/A.1048576", 154, 1_048_576, 1.123, 1.32),
     ("minimalloc/B.1048576", 170, 1_048_576, 1.157, 1.37),
-    ("minimalloc/C.1048576", 203, 1_039_360, 1.263, 1.37),
+    ("minimalloc/C.1048576", 203, 1_039_360, 1.089, 1.37),
     ("minimalloc/D.1048576", 213, 986_112, 1.124, 1.36),
     ("minimalloc/E.1048576", 215, 1_048_576, 1.223, 1.45),
-    ("minimalloc/F.1048576", 296, 1_048_576, 1.203, 1.37),
+    ("minimalloc/F.1048576", 296, 1_048_576, 1.121, 1.37),
 ];
 
 #[test]
@@ -43,7 +43,7 @@ fn the_problems_have_the_figures_of_their_readme() {
 fn plans_are_no_worse_than_before() {
     for (name, buffers, _, skyline, greedy) in PROBLEMS {
         let problem = read(name);
-        let plan = verified(&problem, Skyline::new().plan(&problem));
+        let plan = verified(&problem, Planner::new().plan(&problem));
         assert!(plan.ratio() <= skyline, "{name}: {}", plan.verdict());
         assert_eq!(plan.verdict() == Verdict::Optimal, skyline <= 1.0, "{name}");
         if buffers > 10_000 {
@@ -56,32 +56,20 @@ fn plans_are_no_worse_than_before() {
 }
 
 #[test]
-fn one_order_suffices_for_two_large_problems() {
-    for (name, order) in [
-        ("idealloc/G_1", [OrderKey::Area, OrderKey::Size, OrderKey::Load]),
-        ("idealloc/resnet50", [OrderKey::Load, OrderKey::Width, OrderKey::Area]),
-    ] {
-        let problem = read(name);
-        let plan = Skyline::new().orders([order]).plan(&problem);
-        assert_eq!(verified(&problem, plan).verdict(), Verdict::Optimal, "{name}");
-    }
-}
-
-#[test]
 fn more_iterations_improve_plans_of_hard_problems() {
-    // The maximum ratios after 100 and 300 iterations.
+    // The maximum ratios after 300 and 1000 iterations.
     let ratios = [
         ("minimalloc/A.1048576", 1.0, 1.0),
-        ("minimalloc/B.1048576", 1.04, 1.025),
+        ("minimalloc/B.1048576", 1.08, 1.0),
         ("minimalloc/C.1048576", 1.0, 1.0),
-        ("minimalloc/D.1048576", 1.124, 1.073),
-        ("minimalloc/E.1048576", 1.06, 1.053),
-        ("minimalloc/F.1048576", 1.06, 1.024),
+        ("minimalloc/D.1048576", 1.123, 1.09),
+        ("minimalloc/E.1048576", 1.06, 1.05),
+        ("minimalloc/F.1048576", 1.015, 1.01),
     ];
     for (name, few, more) in ratios {
         let problem = read(name);
-        for (iterations, ratio) in [(100, few), (300, more)] {
-            let plan = Skyline::new().budget(SearchBudget::iterations(iterations)).plan(&problem);
+        for (iterations, ratio) in [(300, few), (1000, more)] {
+            let plan = Planner::new().budget(SearchBudget::iterations(iterations)).plan(&problem);
             let plan = verified(&problem, plan);
             assert!(plan.ratio() <= ratio, "{name}, {iterations} iterations: {}", plan.verdict());
         }

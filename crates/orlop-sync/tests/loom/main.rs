@@ -5,6 +5,7 @@
 #![cfg(loom)]
 
 mod counters;
+mod drop_queue;
 mod growable_heap;
 mod handles;
 mod owner;

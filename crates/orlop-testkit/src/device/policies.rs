@@ -66,6 +66,8 @@ pub fn any(random: &mut Random) -> Policy {
         &mut extensions.keep_last_freed,
         &mut extensions.by_lifetime,
         &mut extensions.bound_waste,
+        &mut extensions.large_pages,
+        &mut extensions.grow_ranges,
         &mut extensions.plan_periods,
     ] {
         *flag ^= random.one_in(2);

@@ -119,19 +119,19 @@ pub trait KvManager: Sized {
     /// Schedules tokens.
     ///
     /// # Errors
-    /// If they do not fit. Nothing has changed then.
+    /// If they do not fit. `self` is then unchanged.
     fn append(&mut self, sequence: &Self::Sequence, tokens: u32) -> Result<(), KvRefusal>;
 
     /// Schedules a token and drafts, which can be taken back.
     ///
     /// # Errors
-    /// If they do not fit. Nothing has changed then.
+    /// If they do not fit. `self` is then unchanged.
     fn append_drafts(&mut self, sequence: &Self::Sequence, drafts: u32) -> Result<(), KvRefusal>;
 
     /// Takes tokens back.
     ///
     /// # Errors
-    /// If that is not possible. Nothing has changed then.
+    /// If that is not possible. `self` is then unchanged.
     fn truncate(&mut self, sequence: &Self::Sequence, len: u32) -> Result<KvTruncation, KvRefusal>;
 
     /// Tells the ids of tokens behind the known ones.
@@ -152,8 +152,8 @@ pub trait KvManager: Sized {
     /// returned. A state has one.
     fn table(&self, sequence: &Self::Sequence, group: usize) -> Vec<Option<u32>>;
 
-    /// Returns the place of a page in the device's memory, in blocks. By default every group has memory of its
-    /// own.
+    /// Returns the place of a page in the device's memory, in blocks. By default every group has memory of
+    /// its own.
     fn place(&self, group: usize, page: u32) -> u64 {
         (group as u64) << 32 | u64::from(page)
     }

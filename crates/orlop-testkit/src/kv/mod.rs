@@ -1,12 +1,12 @@
 //! One suite for managers of paged KV memory: bugs that managers had, as cases from public reports.
 //!
-//! A manager is put through it by one adaptor, [`KvManager`]. The suite plays an engine whose steps run as late
-//! as they may: 0, 1 or 2 steps after they were closed. Each slot of the device's memory is stamped with the
-//! tokens, the position and the group that it was written for, and every read is checked, so that a page that
-//! was handed out too early, shared wrongly or not copied is found without a model.
+//! A manager is put through it by one adaptor, [`KvManager`]. The suite plays an engine whose steps run as
+//! late as they may: 0, 1 or 2 steps after they were closed. Each slot of the device's memory is stamped with
+//! the tokens, the position and the group that it was written for, and every read is checked, so that a page
+//! that was handed out too early, shared wrongly or not copied is found without a model.
 //!
-//! Each case is run in pools of 1, 2, 3 and more blocks. Below the smallest pool that suffices the manager must
-//! refuse, and be consistent afterwards; in all larger ones the case must pass.
+//! Each case is run in pools of 1, 2, 3 and more blocks. Below the smallest pool that suffices the manager
+//! must refuse, and be consistent afterwards; in all larger ones the case must pass.
 //!
 //! ```ignore
 //! kv_conformance::<MyManager>();

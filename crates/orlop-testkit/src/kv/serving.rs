@@ -83,7 +83,7 @@ impl<M: KvManager> Serving<M> {
     /// Starts a prompt of the common tenant, and returns its index.
     ///
     /// # Errors
-    /// If the manager refuses it: nothing has changed then.
+    /// If the manager refuses it: nothing may have changed.
     ///
     /// # Panics
     /// If something has changed.
@@ -116,7 +116,7 @@ impl<M: KvManager> Serving<M> {
     /// Schedules tokens; those behind the prompt are made up.
     ///
     /// # Errors
-    /// If the manager refuses: nothing has changed then.
+    /// If the manager refuses: nothing may have changed.
     ///
     /// # Panics
     /// If something has changed.
@@ -163,7 +163,7 @@ impl<M: KvManager> Serving<M> {
     /// Takes tokens back. The tokens that follow are others.
     ///
     /// # Errors
-    /// If the manager refuses: nothing has changed then.
+    /// If the manager refuses: nothing may have changed.
     ///
     /// # Panics
     /// If something has changed, or the sequence is longer than asked for.

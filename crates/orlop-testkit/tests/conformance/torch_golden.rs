@@ -46,6 +46,11 @@ fn other_orders_of_addresses() {
 }
 
 #[test]
+fn the_release_that_orders_by_creation() {
+    agree("torch-golden-212", 4);
+}
+
+#[test]
 fn nested_routes_and_pools_that_lend_their_memory() {
     agree("torch-golden-pools", 10);
 }

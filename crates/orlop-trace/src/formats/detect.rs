@@ -4,7 +4,7 @@
 //! reader to [`History::parse`].
 
 use super::text::Trace;
-use super::{binary, chrome, csv, rmm, snapshot};
+use super::{binary, chrome, csv, pprof, rmm, snapshot};
 use crate::history::History;
 use crate::input::{Input, peek};
 use crate::recordings::{self, is_zip};
@@ -32,6 +32,8 @@ enum HistoryFormat {
     Rmm,
     /// A trace of `torch.profiler`: [`chrome`].
     Chrome,
+    /// A profile: [`pprof`].
+    Pprof,
 }
 
 impl HistoryFormat {
@@ -55,7 +57,8 @@ impl HistoryFormat {
             }
             _ => match text.first()? {
                 b'{' | b'[' => Some(Self::Json),
-                _ => has_operations(text).then_some(Self::Lines),
+                _ if has_operations(text) => Some(Self::Lines),
+                _ => pprof::sniff(head).then_some(Self::Pprof),
             },
         }
     }
@@ -179,7 +182,8 @@ impl fmt::Display for OtherFile {
 
 impl History {
     /// Reads the recording at a path: a PyTorch memory snapshot (pickle or JSON), a trace of
-    /// `torch.profiler`, a log of RMM, a file of [`binary`] or [`csv`], or a plain [`Trace`]. The file may be
+    /// `torch.profiler`, a log of RMM, a file of [`binary`] or [`csv`], a plain [`Trace`], or a profile of
+    /// [`pprof`]. The file may be
     /// compressed by gzip, zstd or xz. A zip archive or a folder must have one recording;
     /// [`Recordings`](crate::Recordings) reads several.
     ///
@@ -244,6 +248,7 @@ impl History {
             HistoryFormat::Csv => csv::read_csv(whole),
             HistoryFormat::Rmm => rmm::read_rmm(whole),
             HistoryFormat::Chrome => chrome::read_chrome(whole),
+            HistoryFormat::Pprof => pprof::read_pprof(whole),
         }
     }
 }
@@ -292,6 +297,7 @@ mod tests {
             (b"1,0:0:1:0,allocate,0x10,256,0\n", Some(HistoryFormat::Rmm)),
             (b"]q\x00(", Some(HistoryFormat::Pickle)),
             (b"[{\"device\": 0", Some(HistoryFormat::Json)),
+            (b"\n\x04\x08\x01\x10\x02\x12", Some(HistoryFormat::Pprof)),
             (b"# a page\n\nText\n", None),
             (b"abc", None),
             (b"\x80", None),

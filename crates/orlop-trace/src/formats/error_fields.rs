@@ -16,6 +16,8 @@ pub enum Format {
     Chrome,
     /// [`perfetto`](super::perfetto).
     Perfetto,
+    /// [`pprof`](super::pprof).
+    Pprof,
     /// [`snapshot`](super::snapshot).
     Snapshot,
     /// A zip archive of recordings.
@@ -30,6 +32,7 @@ impl fmt::Display for Format {
             Self::Rmm => "a log of RMM",
             Self::Chrome => "a Chrome trace",
             Self::Perfetto => "a Perfetto trace",
+            Self::Pprof => "a profile of pprof",
             Self::Snapshot => "a memory snapshot",
             Self::Zip => "a zip archive",
         })

@@ -74,6 +74,11 @@ impl EventCollector {
         }
     }
 
+    /// Returns the numbers of the devices, in order.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.devices.keys().copied()
+    }
+
     /// Returns the devices in order of their numbers.
     pub(crate) fn finish(self) -> Vec<DeviceHistory> {
         self.devices.into_values().collect()

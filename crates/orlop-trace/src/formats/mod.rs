@@ -6,14 +6,16 @@
 //! | [`csv`] | a line for each event, for scripts and spreadsheets | yes | yes |
 //! | [`rmm`] | logs of the RAPIDS memory manager | yes | |
 //! | [`chrome`] | traces of `torch.profiler` with `profile_memory=True` | yes | |
+//! | [`pprof`] | profiles of pprof: JAX's `device_memory_profile` | yes | yes |
 //! | [`snapshot`] | PyTorch's memory snapshots, as pickle and as JSON | yes | yes |
 //! | [`text`] | one line for each allocation and free: sizes and their order | yes | |
 //! | [`perfetto`] | counters, and profiles of steps, for ui.perfetto.dev and chrome://tracing | | yes |
 //!
-//! Every reader accepts plain bytes, and such as are compressed by gzip, zstd or xz. Beside the history it keeps one line, block or JSON
-//! string in memory. The size of each of those is limited, and so is the decompressed size: a file of a few
-//! kilobytes cannot exhaust the memory ([`TraceError::Bomb`](crate::TraceError::Bomb)). Inconsistencies in a
-//! file that is readable otherwise are reported as [`HistoryWarning`](crate::history::HistoryWarning)s.
+//! Every reader accepts plain bytes, and those that gzip, zstd or xz compressed. Beside the history it keeps
+//! one line, block or JSON string in memory. The size of each of those is limited, and so is the decompressed
+//! size: a file of a few kilobytes cannot exhaust the memory ([`TraceError::Bomb`](crate::TraceError::Bomb)).
+//! Inconsistencies in a file that is readable otherwise are reported as
+//! [`HistoryWarning`](crate::history::HistoryWarning)s.
 
 pub mod binary;
 pub mod chrome;
@@ -23,6 +25,7 @@ mod device_numbers;
 mod error_fields;
 mod event_collector;
 pub mod perfetto;
+pub mod pprof;
 pub mod rmm;
 pub mod snapshot;
 mod table_rows;

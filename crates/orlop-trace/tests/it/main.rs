@@ -6,6 +6,7 @@ mod histories;
 mod hostile;
 mod hostile_formats;
 mod mock_allocator;
+mod pprof;
 mod recorded;
 mod recorded_refusals;
 mod recorded_regions;

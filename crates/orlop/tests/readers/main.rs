@@ -77,6 +77,6 @@ macro_rules! readers {
 
 readers! {
     archive, npy, npz, onnx, plan_csv, safetensors, snapshot, torch_conf, trace, trace_binary, trace_chrome,
-    trace_csv, trace_rmm,
+    trace_csv, trace_pprof, trace_rmm,
     words,
 }

@@ -53,6 +53,7 @@ pub(crate) fn of(name: &str) -> Vec<Vec<u8>> {
             orlop::trace::formats::csv::write_csv(&history, &mut lines).expect("memory takes it");
             vec![lines]
         }
+        "trace_pprof" => of_folder("testdata/traces", "gz"),
         "trace_rmm" => of_folder("testdata/traces", "csv"),
         "torch_conf" => texts(&[
             "max_split_size_mb:128,garbage_collection_threshold:0.8,expandable_segments:True",

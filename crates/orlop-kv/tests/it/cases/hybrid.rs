@@ -107,7 +107,7 @@ fn groups_with_many_ratios_keep_what_they_need() {
     assert!(serve(&mut pool, &tokens(2, 2048), 0) >= 1536);
 }
 
-/// sglang#35515, llama.cpp#24055. `verify` fails if something is cached that no hit can reach.
+/// sglang#35515, llama.cpp#24055, xinfer#413. `verify` fails if something is cached that no hit can reach.
 #[test]
 fn a_branch_without_its_tail_is_not_cached_at_all() {
     for tail in [window(64, 16), state()] {

@@ -4,6 +4,7 @@ mod admission;
 mod contract;
 mod drafts;
 mod hits;
+mod hostile;
 mod hybrid;
 mod lifetimes;
 mod memory;
@@ -38,7 +39,7 @@ fn oracle(groups: Vec<LayerGroup>, large_pages: u32) -> Oracle {
 }
 
 /// Different tokens for each family.
-fn tokens(family: u32, count: u32) -> Vec<u32> {
+pub(crate) fn tokens(family: u32, count: u32) -> Vec<u32> {
     (0..count).map(|at| family * 100_000 + at).collect()
 }
 

@@ -5,8 +5,8 @@ use crate::mirror::Mirror;
 use crate::oracle::{ENTRY, Faults, MemoryStore, Oracle};
 use orlop_context::Context;
 use orlop_kv::{
-    BlockFault, BlockStore, CheckpointPolicy, FileStore, KvError, KvEvent, KvTier, KvTiers, LayerGroup,
-    MissCause, RemovalReason, TierStats,
+    BlockStore, CheckpointPolicy, FileStore, KvError, KvEvent, KvTier, KvTiers, LayerGroup, MissCause,
+    RemovalReason, TierFault, TierStats,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -141,7 +141,7 @@ fn a_torn_block_ends_the_hit() {
     });
     let at = oracle.admit(&prompt, 1).unwrap();
     assert_eq!(oracle.running[at].hit, 32);
-    assert_eq!((stats(&oracle).faults(BlockFault::Torn), stats(&oracle).hit_tokens), (1, 32));
+    assert_eq!((stats(&oracle).faults(TierFault::Torn), stats(&oracle).hit_tokens), (1, 32));
     assert!(!store_.with(|blocks| blocks.contains_key(&third)));
     assert_eq!(oracle.pool.stats().missed_tokens(MissCause::FailedLoad), 33);
     oracle.prefill(at).unwrap();
@@ -168,14 +168,14 @@ fn what_is_early_stale_foreign_or_lost_is_a_miss() {
     };
     let first = |store: &MemoryStore, change: &dyn Fn(&mut Vec<u8>)| {
         store.with(|blocks| {
-            blocks.iter_mut().filter(|(key, _)| key.index == 0).for_each(|(_, bytes)| change(bytes))
+            blocks.iter_mut().filter(|(key, _)| key.index == 0).for_each(|(_, bytes)| change(bytes));
         });
     };
-    again(&|store| store.is_early.store(1, Relaxed), BlockFault::Torn);
-    again(&|store| first(store, &|bytes| bytes.truncate(40)), BlockFault::Torn);
-    again(&|store| first(store, &|bytes| bytes[7] = 0), BlockFault::Stale);
-    again(&|store| first(store, &|bytes| bytes[0] = 0), BlockFault::Foreign);
-    again(&|store| store.faults.one_in.store(1, Relaxed), BlockFault::Failed);
+    again(&|store| store.is_early.store(1, Relaxed), TierFault::Torn);
+    again(&|store| first(store, &|bytes| bytes.truncate(40)), TierFault::Torn);
+    again(&|store| first(store, &|bytes| bytes[7] = 0), TierFault::Stale);
+    again(&|store| first(store, &|bytes| bytes[0] = 0), TierFault::Foreign);
+    again(&|store| store.faults.one_in.store(1, Relaxed), TierFault::Failed);
     again(
         &|store| {
             // The second block under the name of the first.
@@ -185,7 +185,7 @@ fn what_is_early_stale_foreign_or_lost_is_a_miss() {
                 *first.unwrap().1 = second.unwrap();
             });
         },
-        BlockFault::Stale,
+        TierFault::Stale,
     );
 }
 
@@ -282,7 +282,7 @@ fn files_outlive_the_process() {
     }
     let mut third = oracle(vec![full(16), window(32, 16)], 20);
     attach(&mut third, 1 << 20, Some(open()));
-    assert_eq!((third.serve(&prompt), stats(&third).faults(BlockFault::Torn)), (0, 1));
+    assert_eq!((third.serve(&prompt), stats(&third).faults(TierFault::Torn)), (0, 1));
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

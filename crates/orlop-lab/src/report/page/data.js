@@ -1,9 +1,14 @@
 // Decodes the data of the page into columns of numbers.
 
-/** Decodes the page's data. The columns of a device are decoded when it is first shown. */
-async function load() {
+/** Decodes the page's own data. */
+function load() {
   const text = $("data").textContent.trim();
   $("data").textContent = "";
+  return decode(text);
+}
+
+/** Decodes the data of a report. The columns of a device are decoded when it is first shown. */
+async function decode(text) {
   const stream = new Blob([fromBase64(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
   const all = new Uint8Array(await new Response(stream).arrayBuffer());
   const length = new DataView(all.buffer).getUint32(0, true);

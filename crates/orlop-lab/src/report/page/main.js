@@ -3,16 +3,26 @@
 class App {
   constructor(report) {
     this.report = report;
-    Object.assign(this, { mode: "blocks", by: "site", pinned: -1, hovered: -1, cursor: 0, search: "", chosenGroup: -1,
+    Object.assign(this, { entries: [], several: false, mode: "blocks", by: "site", pinned: -1, hovered: -1, cursor: 0, search: "", chosenGroup: -1,
       freedStack: false, mapNote: "", box: null, due: new Set(), ready: false });
     this.chart = new Chart(this);
     this.map = new RegionMap(this);
   }
 
-  /** Shows a device. */
-  open(index) {
-    const { meta, payload } = this.report;
+  /** Shows a device of the list. */
+  open(entry) {
+    const { report, index } = this.entries[entry], { meta, payload } = report;
+    this.report = report;
+    for (const id of ["title", "source"]) {
+      $(id).replaceChildren(el("bdi", { textContent: meta[id] }));
+      $(id).title = meta[id];
+    }
     this.device = new Device(meta.devices[index], payload);
+    this.segments = new SegmentLayers(this.device);
+    document.querySelector("[data-mode=segments]").disabled = !this.device.meta.segments;
+    if (this.mode === "segments" && !this.device.meta.segments) this.setMode("blocks");
+    $("tab-whatif").hidden = !meta.what_if.length;
+    if (meta.what_if.length) showWhatIf(this);
     this.view = new View(this.device);
     this.refusals = refusalClasses(this.device.meta);
     this.notes = notesOf(this.device, this.report.stacks);
@@ -85,7 +95,7 @@ class App {
     this.mode = mode;
     this.hovered = -1;
     checked("data-mode", mode);
-    this.changed("view");
+    this.changed("view", "legend");
   }
 
   setAxis(axis) {
@@ -135,6 +145,10 @@ class App {
     if (!this.ready || x < 0 || x > chart.plotWidth || y < -chart.top || y > chart.plotHeight) return this.leave();
     const moment = chart.momentAt(x), height = view.heightAt(y);
     if (y < 0) return this.hoverNote(x, y, event);
+    if (this.mode === "segments") {
+      const layer = this.segments.at(moment, height);
+      return this.showTip(event, [...(layer < 0 ? [] : segmentLines(this, layer)), this.momentLine(moment)]);
+    }
     if (this.mode === "areas") {
       const area = chart.raster.owners[chart.columnAt(x) * chart.raster.height + Math.floor((chart.plotHeight - y) * chart.ratio)] - 1;
       if (!(area >= 0)) return this.hideTip();
@@ -228,7 +242,8 @@ class App {
     else if (now("over")) chart.drawOver();
     if (now("size", "map")) { this.map.draw(); showMoment(this); }
     if (now("size", "legend")) {
-      showLegend(this);
+      if (this.mode === "segments") showSegmentLegend(this);
+      else showLegend(this);
       if (this.pinned < 0) showDetails(this);
     }
     if (now("found")) this.findBlocks();
@@ -279,11 +294,8 @@ function arrows(group) {
 
 function wire(app) {
   const { meta } = app.report;
-  $("title").textContent = meta.title;
-  $("source").textContent = meta.source;
-  $("source").title = meta.source;
-  $("device").append(...meta.devices.map((device, index) => el("option", { value: index, textContent: device.name })));
-  $("device-label").hidden = meta.devices.length < 2;
+  addReport(app, app.report, meta.title);
+  acceptDrops(app);
   $("device").addEventListener("change", (event) => app.open(Number(event.target.value)));
   $("grouping").append(...Object.entries(GROUPINGS).map(([value, { one }]) => el("option", { value, textContent: one })));
   $("grouping").addEventListener("change", (event) => { app.group(event.target.value); app.changed("view"); });
@@ -304,8 +316,6 @@ function wire(app) {
   darkness.addEventListener("change", () => { app.colour(); app.changed("size"); });
   new ResizeObserver(() => app.changed("size")).observe($("chart"));
   new ResizeObserver(() => app.changed("map")).observe($("map"));
-  $("tab-whatif").hidden = !meta.what_if.length;
-  if (meta.what_if.length) showWhatIf(app);
 }
 
 async function main() {

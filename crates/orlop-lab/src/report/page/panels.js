@@ -25,7 +25,6 @@ function showCards(app) {
   return view;
 }
 
-/** The groups with their colours and live bytes at the cursor. A click on a group selects its blocks. */
 /** The verdict on the device: what happened, which setting helps, what to do next. */
 function showVerdict(app) {
   const verdict = app.report.meta.verdicts.find((one) => one.device === app.device.meta.device), place = $("verdict");
@@ -33,6 +32,10 @@ function showVerdict(app) {
   if (verdict) place.replaceChildren(...[verdict.finding, verdict.remedy, verdict.next].map((text) => el("p", { textContent: text })));
 }
 
+/** A text that is cut at its start where there is no room: names differ at their end. */
+function ended(className, text) { return el("span", { className }, el("bdi", { textContent: text })); }
+
+/** The groups with their colours and live bytes at the cursor. A click on a group selects its blocks. */
 function showLegend(app) {
   const { device, groups, cursor } = app, sums = groups.liveAt(device, cursor);
   $("legend-title").textContent = GROUPINGS[groups.by].title;
@@ -42,7 +45,7 @@ function showLegend(app) {
     const group = groups.list[rank], chosen = app.chosenGroup === rank;
     const button = el("button", { title: `${group.name}\n${plural(group.blocks, "block")}, ${bytes(group.total)} in all, ${bytes(group.peak)} at the peak` },
       el("i", { style: `background:${css(groupColour(rank, 1))}` }),
-      el("span", { className: "what", textContent: group.name }),
+      ended("what", group.name),
       el("span", { className: "size", textContent: sums[rank] ? bytes(sums[rank]) : "–" }));
     button.setAttribute("aria-pressed", chosen);
     button.addEventListener("click", () => app.chooseGroup(chosen ? -1 : rank));
@@ -79,7 +82,7 @@ function showLargest(app, element) {
     el("ol", { className: "blocks" }, ...largest.map((block) => el("li", {}, el("button", { onclick: () => app.pin(block), title: device.siteOf(block, stacks) },
       el("i", { style: `background:${css(groupColour(app.groups.of[block], 1))}` }),
       el("span", { className: "size", textContent: bytes(device.bytes[block]) }),
-      el("span", { className: "what", textContent: device.siteOf(block, stacks) }))))));
+      ended("what", device.siteOf(block, stacks)))))));
 }
 
 /** The details of the selected block. */

@@ -118,7 +118,8 @@ const KEYS = [
   ["Shift + drag", "zoom to a range"], ["Click", "select a block and set the cursor"],
   ["Click or drag below the chart", "move the cursor"], [",|.", "move the cursor one event back, forward"], ["0|Double click", "show all"],
   ["F", "fit the bytes to the visible range"], ["P", "move the cursor to the peak"], ["O", "move the cursor to the next failed request"],
-  ["B|A", "blocks, areas"], ["E|T", "events, time"], ["/", "search"], ["Esc", "clear the search and the selection"], ["?", "show this list"],
+  ["B|A|S", "blocks, areas, segments"], ["E|T", "events, time"], ["/", "search"], ["Esc", "clear the search and the selection"], ["?", "show this list"],
+  ["Drop a page of orlop report", "adds its devices to the list"],
 ];
 
 function chartKey(app, { key, shiftKey }) {
@@ -145,6 +146,7 @@ function pageKey(app, { key }) {
     f: () => { app.view.fitBytes(); app.changed("view"); },
     p: () => app.setCursor(app.device.peak, true), o: () => app.nextFailure(),
     b: () => app.setMode("blocks"), a: () => app.setMode("areas"),
+    s: () => { if (app.device.meta.segments) app.setMode("segments"); },
     e: () => app.setAxis("event"), t: () => app.setAxis("time"),
     "/": () => $("search").focus(), "?": () => app.showTab("help"),
     Escape: () => { app.setSearch(""); app.pin(-1); },

@@ -37,6 +37,7 @@ class Chart {
   draw() {
     const { app, raster } = this;
     if (app.mode === "blocks") raster.blocks(app.device, app.view);
+    else if (app.mode === "segments") raster.blocks(app.segments, app.view);
     else raster.areas(app.device, app.view, app.groups);
     this.paint();
     this.drawOverview();
@@ -50,7 +51,8 @@ class Chart {
       if (app.hovered >= 0) chosen.push([app.hovered + 1, darkness.matches ? oklch(0.85, 0.04, 80) : oklch(0.5, 0.05, 60)]);
       if (app.pinned >= 0) chosen.push([app.pinned + 1, light]);
     }
-    raster.paint(app.mode === "blocks" ? app.blockColours : app.areaColours, chosen);
+    const colours = { blocks: app.blockColours, areas: app.areaColours, segments: app.segments.colours() };
+    raster.paint(colours[app.mode], chosen);
     this.drawOver();
   }
 

@@ -38,7 +38,7 @@ pub(super) fn all<M: KvManager>() -> Vec<KvCase<M>> {
             name: "blocks are not hit before the step that writes them",
             reports: "vllm#38715, #41838, #37076, #37152",
             setup: full_and_state,
-            blocks: 8,
+            blocks: 10,
             run: same_step,
         },
         KvCase {

@@ -103,16 +103,16 @@ fn forks_write_apart<M: KvManager>(serving: &mut Serving<M>) -> Result<(), KvRef
     Ok(())
 }
 
-/// Steps that still run read what they were given, whoever is admitted meanwhile.
+/// Steps that still run read what they were given, whatever is admitted meanwhile.
 fn reused_in_flight<M: KvManager>(serving: &mut Serving<M>) -> Result<(), KvRefusal> {
     for round in 0..6 {
         let at = serving.admit(&tokens(round, 20), 2)?;
         serving.append(at, 20)?;
         serving.step();
         if round % 2 == 0 {
-            serving.abort(at)
+            serving.abort(at);
         } else {
-            serving.finish(at)
+            serving.finish(at);
         }
         let next = serving.admit(&tokens(100 + round, 17), 1)?;
         serving.append(next, 17)?;

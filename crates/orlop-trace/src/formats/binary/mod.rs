@@ -61,7 +61,8 @@
 //! | `AF` | detail of an event | varint index of the event, varint context (a text), varints pool (two) |
 //! | `BF` | unplaced block of the start | varints address, bytes, requested, site |
 //! | `CF` | peak of reserved bytes, as counted | varint bytes |
-//! | `EF` | releases of PyTorch | varints major and minor of the first, and of the first newer one (0, 0: none) |
+//! | `EF` | releases of PyTorch | varints major and minor of the first, |
+//! | | | and of the first newer one (0, 0: none) |
 //!
 //! The segments and blocks of a device come before its events.
 //!

@@ -153,10 +153,15 @@ fn shared_values_are_not_multiplied() {
         matches!(error, TraceError::ExcessiveSharing { bytes, .. } if bytes == traces.len() as u64),
         "{error}"
     );
-    // A thousand events that share a record of a thousand keys.
-    let wide = [b"}(\x8c\x06action\x8c\x08snapshot", &b"\x8c\x01xN".repeat(999)[..], b"u\x94"].concat();
-    let shared = pickle(&[b"}\x8c\x0ddevice_traces](](", &wide, &b"h\x00".repeat(999), b"ees."]);
+    // A thousand segments that share a record of a thousand keys.
+    let keys = b"\x8c\x01xN".repeat(999);
+    let wide = [b"}(\x8c\x07addressK\x01", &keys[..], b"u\x94"].concat();
+    let shared = pickle(&[b"}\x8c\x08segments](", &wide, &b"h\x00".repeat(999), b"es."]);
     assert!(matches!(wrong(&shared), TraceError::ExcessiveSharing { .. }));
+    // Such an event is converted once.
+    let wide = [b"}(\x8c\x06action\x8c\x08snapshot", &keys[..], b"u\x94"].concat();
+    let shared = pickle(&[b"}\x8c\x0ddevice_traces](](", &wide, &b"h\x00".repeat(999), b"ees."]);
+    assert_eq!(History::parse(&shared[..]).unwrap().devices[0].events.len(), 1000);
     // One long name that many frames share is stored and hashed once.
     let name = [b"X\x00\x00\x01\x00", &[b'n'; 1 << 16][..], b"\x94"].concat();
     let frames = b"}\x8c\x04nameh\x00s".repeat(1000);

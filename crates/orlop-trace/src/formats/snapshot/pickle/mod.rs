@@ -9,8 +9,8 @@
 //! [`PickleArena`](arena::PickleArena), referred to by id: sharing copies nothing, creating and dropping does
 //! not recurse, and every byte of the file takes about twenty bytes of memory at most. When the nodes are
 //! converted to a history, each stack, frame and text is converted once, and all other work is counted and
-//! limited by the length of the file. Events are converted as soon as they are complete: a long snapshot takes
-//! 76 bytes of memory for each.
+//! limited by the length of the file. Events are converted as soon as they are complete, and take
+//! 76 bytes of memory each.
 //!
 //! | part | what |
 //! |---|---|

@@ -1,12 +1,11 @@
 //! The orders in which buffers are placed.
 
 use crate::Problem;
-use crate::normal::Normal;
+use crate::normal::{Normal, SectionSpan, to_index};
 
 /// A key by which buffers are ordered, the largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OrderKey {
+pub(crate) enum OrderKey {
     /// The maximum load during the buffer's lifetime.
     Load,
     /// The length of its lifetime.
@@ -15,23 +14,18 @@ pub enum OrderKey {
     Area,
     /// Its size.
     Size,
+    /// Its size if it is live at the peak, otherwise 0.
+    PeakSize,
+    /// How early it begins.
+    Start,
 }
 
 /// An order of buffers: by the first key, then by the next. Buffers with equal keys keep the order of the
 /// problem.
-pub type BufferOrder = [OrderKey; 3];
-
-/// The default orders, sorted by the number of problems in `testdata/plan` on which they were best.
-pub const ORDERS: [BufferOrder; 6] = [
-    [OrderKey::Load, OrderKey::Width, OrderKey::Area],
-    [OrderKey::Area, OrderKey::Size, OrderKey::Load],
-    [OrderKey::Load, OrderKey::Area, OrderKey::Width],
-    [OrderKey::Width, OrderKey::Area, OrderKey::Load],
-    [OrderKey::Size, OrderKey::Width, OrderKey::Load],
-    [OrderKey::Load, OrderKey::Size, OrderKey::Width],
-];
+pub(crate) type BufferOrder = [OrderKey; 3];
 
 /// The maximum load of any range of sections.
+#[derive(Debug)]
 struct MaxLoad {
     /// A tree: node 1 is the root, the children of `n` are `2n` and `2n + 1`, the second half are the leaves.
     nodes: Vec<u64>,
@@ -68,35 +62,60 @@ impl MaxLoad {
 }
 
 /// The keys of every span.
-pub(super) struct Keys<'a> {
+#[derive(Debug)]
+pub(crate) struct Keys<'a> {
     normal: &'a Normal,
     problem: &'a Problem,
-    /// By span.
-    loads: Vec<u64>,
+    max_load: MaxLoad,
+    /// The first section with the maximum load.
+    peak: u32,
 }
 
 impl<'a> Keys<'a> {
-    pub(super) fn new(problem: &'a Problem, normal: &'a Normal) -> Self {
+    pub(crate) fn new(problem: &'a Problem, normal: &'a Normal) -> Self {
         let max_load = MaxLoad::new(&normal.load);
-        let loads = normal.spans.iter().map(|span| max_load.of(span.first..span.behind)).collect();
-        Self { normal, problem, loads }
+        let highest = normal.load.iter().copied().max();
+        let peak = (0..).zip(&normal.load).find(|(_, load)| Some(**load) == highest);
+        Self { normal, problem, max_load, peak: peak.map_or(0, |(section, _)| section) }
+    }
+
+    /// Returns the first section with the maximum load.
+    pub(crate) fn peak(&self) -> u32 {
+        self.peak
+    }
+
+    /// Returns the length of a span's lifetime.
+    pub(crate) fn width(&self, number: usize) -> u64 {
+        let buffer = &self.problem.buffers()[self.normal.spans[number].index as usize];
+        buffer.end - buffer.start
+    }
+
+    /// Returns the spans from this one on whose lifetimes begin at the same time.
+    pub(crate) fn same_start(&self, number: usize) -> std::ops::Range<u32> {
+        let buffer = |span: &SectionSpan| &self.problem.buffers()[span.index as usize];
+        let spans = &self.normal.spans[number..];
+        let start = buffer(&spans[0]).start;
+        let same = spans.iter().take_while(|span| buffer(span).start == start);
+        let first = to_index(number);
+        first..first + to_index(same.count())
     }
 
     /// Returns the value of a key. Areas saturate at 64 bits.
-    fn value(&self, key: OrderKey, number: usize) -> u64 {
+    pub(crate) fn value(&self, key: OrderKey, number: usize) -> u64 {
         let span = &self.normal.spans[number];
-        let buffer = &self.problem.buffers()[span.index as usize];
-        let width = buffer.end - buffer.start;
         match key {
-            OrderKey::Load => self.loads[number],
-            OrderKey::Width => width,
-            OrderKey::Area => width.saturating_mul(span.size),
+            OrderKey::Load => self.max_load.of(span.first..span.behind),
+            OrderKey::Width => self.width(number),
+            OrderKey::Area => self.width(number).saturating_mul(span.size),
             OrderKey::Size => span.size,
+            OrderKey::PeakSize if span.first <= self.peak && self.peak < span.behind => span.size,
+            OrderKey::PeakSize => 0,
+            OrderKey::Start => u64::from(u32::MAX - span.first),
         }
     }
 
     /// Returns the indices of the spans in an order.
-    pub(super) fn sorted(&self, order: &BufferOrder) -> Vec<u32> {
+    pub(crate) fn sorted(&self, order: &BufferOrder) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..).take(self.normal.spans.len()).collect();
         numbers.sort_by_cached_key(|&number| {
             let number = number as usize;
@@ -107,7 +126,7 @@ impl<'a> Keys<'a> {
 }
 
 /// Returns the rank of each span in an order.
-pub(super) fn ranks(sorted: &[u32]) -> Vec<u32> {
+pub(crate) fn ranks(sorted: &[u32]) -> Vec<u32> {
     let mut ranks = vec![0; sorted.len()];
     for (rank, &number) in (0..).zip(sorted) {
         ranks[number as usize] = rank;

@@ -4,64 +4,11 @@
 //! secret no collisions can be searched for. Every field has a type tag and a length, so that no two lists of
 //! fields have the same bytes. Processes with the same secret compute the same keys.
 
+mod fields;
+
+pub use self::fields::{Adapter, ChainFields, ChainSecret, MediaSpan, Tenant};
+
 use crate::sip::SipState;
-
-/// The secret key of the hashes. Pools that exchange keys have the same.
-pub type ChainSecret = [u8; 16];
-
-/// Whose prefixes a request may reuse. There is no default: the choice is the caller's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Tenant<'a> {
-    /// Prefixes are shared with every other request that says so.
-    Shared,
-    /// Prefixes are shared within this tenant only.
-    Named(&'a str),
-}
-
-/// An adapter of the weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Adapter<'a> {
-    /// The adapter's name.
-    pub name: &'a str,
-    /// Changes when the adapter is loaded again.
-    pub generation: u64,
-}
-
-/// An image or a sound in place of tokens.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct MediaSpan {
-    /// The first token.
-    pub position: u32,
-    /// The number of tokens.
-    pub tokens: u32,
-    /// A cryptographic digest of the content. All of it goes into the key.
-    pub digest: Box<[u8]>,
-}
-
-/// Everything besides the tokens that the content of KV memory depends on.
-#[derive(Debug, Clone, Copy)]
-pub struct ChainFields<'a> {
-    /// Whose prefixes are reused.
-    pub tenant: Tenant<'a>,
-    /// The revision of the weights.
-    pub weights: &'a str,
-    /// The data type and the layout of the entries, as the engine names them.
-    pub layout: &'a str,
-    /// The adapter.
-    pub adapter: Option<Adapter<'a>>,
-    /// A salt of the request; empty without one.
-    pub salt: &'a [u8],
-    /// Media in the prompt, by position.
-    pub media: &'a [MediaSpan],
-}
-
-impl<'a> ChainFields<'a> {
-    /// Creates the fields of a request without adapter, salt and media.
-    #[must_use]
-    pub fn new(tenant: Tenant<'a>, weights: &'a str, layout: &'a str) -> Self {
-        Self { tenant, weights, layout, adapter: None, salt: &[], media: &[] }
-    }
-}
 
 /// The type tags of hashed fields.
 #[derive(Clone, Copy)]
@@ -112,17 +59,29 @@ impl Fields {
     }
 }
 
-/// Returns the hash of a unit without media: of the same bytes as its fields.
-fn hash_tokens(mut sip: SipState, parent: u128, tokens: &[u32]) -> u128 {
-    let (pairs, rest) = tokens.as_chunks::<2>();
-    let [low, high] = [parent & u128::from(u64::MAX), parent >> 64].map(|half| half as u64);
-    sip.word(low);
-    sip.word(high);
-    sip.word(tag_word(FieldTag::Tokens, tokens.len() * 4));
-    for &[first, second] in pairs {
-        sip.word(u64::from(second) << 32 | u64::from(first));
+/// Returns the state after the tokens of each of these units, of one length. The hash of the unit before
+/// comes last, so that the units of a chain overlap up to there: the rounds of one alone wait for each other.
+fn absorb<const UNITS: usize>(sip: SipState, units: [&[u32]; UNITS]) -> [SipState; UNITS] {
+    let mut states = [sip; UNITS];
+    let pairs = units.map(|tokens| tokens.as_chunks::<2>().0);
+    states
+        .iter_mut()
+        .zip(units)
+        .for_each(|(state, unit)| state.word(tag_word(FieldTag::Tokens, unit.len() * 4)));
+    for at in 0..pairs.map(<[_]>::len).into_iter().min().unwrap_or(0) {
+        for (state, pairs) in states.iter_mut().zip(pairs) {
+            let [first, second] = pairs[at];
+            state.word(u64::from(second) << 32 | u64::from(first));
+        }
     }
-    sip.finish(rest.first().copied().map_or(0, u64::from), 24 + tokens.len() * 4)
+    states
+}
+
+/// Returns the hash of a unit without media, of an even number of tokens: of the same bytes as its fields.
+fn close(mut state: SipState, parent: u128, tokens: usize) -> u128 {
+    let words = parent.to_le_bytes();
+    words.as_chunks::<8>().0.iter().for_each(|word| state.word(u64::from_le_bytes(*word)));
+    state.finish(0, 24 + tokens * 4)
 }
 
 /// What keys depend on besides a request.
@@ -199,6 +158,13 @@ impl Chain {
                 self.tail.clear();
             }
         }
+        if self.media.is_empty() && unit.is_multiple_of(2) {
+            while tokens.len() >= 2 * unit {
+                let (two, rest) = tokens.split_at(2 * unit);
+                self.push_two(two);
+                tokens = rest;
+            }
+        }
         let mut units = tokens.chunks_exact(unit);
         for tokens in &mut units {
             self.push_unit(tokens);
@@ -206,29 +172,47 @@ impl Chain {
         self.tail.extend_from_slice(units.remainder());
     }
 
-    fn push_unit(&mut self, tokens: &[u32]) {
+    fn parent(&self) -> u128 {
+        self.hashes.last().copied().unwrap_or(self.seed)
+    }
+
+    fn keep(&mut self, tokens: &[u32]) {
         if let Some(kept) = &mut self.tokens {
             kept.extend_from_slice(tokens);
         }
-        let parent = self.hashes.last().copied().unwrap_or(self.seed);
+    }
+
+    /// Appends two units of an even number of tokens, without media.
+    fn push_two(&mut self, tokens: &[u32]) {
+        self.keep(tokens);
+        let (first, second) = tokens.split_at(tokens.len() / 2);
+        for state in absorb(self.sip, [first, second]) {
+            self.hashes.push(close(state, self.parent(), first.len()));
+        }
+    }
+
+    fn push_unit(&mut self, tokens: &[u32]) {
+        self.keep(tokens);
+        let parent = self.parent();
         let start = self.hashes.len() as u64 * u64::from(self.unit);
         let end = start + u64::from(self.unit);
         let is_inside = |span: &&MediaSpan| {
             u64::from(span.position) < end && u64::from(span.position) + u64::from(span.tokens) > start
         };
         let mut media = self.media.iter().filter(is_inside).peekable();
-        if media.peek().is_none() {
-            self.hashes.push(hash_tokens(self.sip, parent, tokens));
+        if media.peek().is_none() && tokens.len().is_multiple_of(2) {
+            let [state] = absorb(self.sip, [tokens]);
+            self.hashes.push(close(state, parent, tokens.len()));
             return;
         }
         self.unit_fields.clear();
-        // The key before has a fixed length and needs no tag.
-        self.unit_fields.0.extend_from_slice(&parent.to_le_bytes());
         self.unit_fields.tokens(tokens);
         for span in media {
             self.unit_fields.field(FieldTag::MediaPosition, &u64::from(span.position).to_le_bytes());
             self.unit_fields.field(FieldTag::MediaDigest, &span.digest);
         }
+        // The key before is last, has a fixed length and needs no tag.
+        self.unit_fields.0.extend_from_slice(&parent.to_le_bytes());
         self.hashes.push(self.sip.bytes(&self.unit_fields.0));
     }
 
@@ -304,6 +288,7 @@ mod tests {
         (0..count).map(|token| token * 7 + 1).collect()
     }
 
+    /// vllm#44701, #44706, #52655, confidential-model-router#386.
     #[test]
     fn fields_do_not_run_into_each_other() {
         let base = ChainFields::new(Tenant::Shared, "w", "bf16");
@@ -325,6 +310,7 @@ mod tests {
         assert_eq!(keys.len(), all.len());
     }
 
+    /// LMCache#1139, #2136, #1739.
     #[test]
     fn the_secret_decides_and_nothing_else_does() {
         let fields = ChainFields::new(Tenant::Shared, "w", "bf16");
@@ -339,8 +325,9 @@ mod tests {
         assert_eq!(fixed, FIXED, "{fixed:#x}");
     }
 
-    const FIXED: u128 = 0xc0ba_b71f_2c53_1571_afe2_b78a_4bc1_9bda;
+    const FIXED: u128 = 0xf967_272a_83dd_0090_4044_5314_8f04_3f21;
 
+    /// LMCache#3301, and the position of media in mistral.rs.
     #[test]
     fn media_count_from_the_first_unit_that_they_touch() {
         let span = |position, digest: &[u8]| MediaSpan { position, tokens: 8, digest: digest.into() };
@@ -360,13 +347,23 @@ mod tests {
         assert_ne!(with(&[span(16, b"a")])[1], with(&[span(17, b"a")])[1]);
     }
 
+    /// Units without media and of an even number of tokens are hashed word by word, two at once: as their
+    /// bytes.
     #[test]
-    fn tokens_without_media_are_hashed_as_their_fields() {
-        for count in [1, 2, 7, 16, 33] {
-            let (parent, tokens) = (0x1234_5678_9abc_def0_0fed_cba9_8765_4321_u128, tokens(count));
-            let mut fields = Fields(parent.to_le_bytes().to_vec());
-            fields.tokens(&tokens);
-            assert_eq!(hash_tokens(SipState::new(&[7; 16]), parent, &tokens), fields.hash(&[7; 16]));
+    fn words_are_hashed_as_their_bytes() {
+        for unit in [1, 2, 7, 16, 34] {
+            let settings = KeySettings { unit, ..settings(&[7; 16]) };
+            let all = tokens(unit * 5);
+            let mut chain = Chain::new(&settings, &ChainFields::new(Tenant::Shared, "w", "bf16"));
+            let mut parent = chain.seed;
+            chain.push(&all);
+            for (tokens, &hash) in all.chunks(unit as usize).zip(chain.hashes()) {
+                let mut fields = Fields::default();
+                fields.tokens(tokens);
+                fields.0.extend_from_slice(&parent.to_le_bytes());
+                assert_eq!(hash, fields.hash(&[7; 16]), "unit {unit}");
+                parent = hash;
+            }
         }
     }
 

@@ -1,0 +1,100 @@
+//! `orlop dry-run`.
+
+mod results;
+
+use self::results::{DryRunResult, RunResult};
+use crate::dry_run_arguments::DryRunArguments;
+use crate::output::{self, Failures};
+use crate::table::bytes;
+use orlop_dryrun::injection::{Injection, LIBRARY};
+use orlop_dryrun::settings::{Completion, DryRunSettings};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Prints the folder of the packages among which torch is.
+const FIND_PACKAGES: &str = "import importlib.util as u, os; s = u.find_spec('torch'); \
+                             print(os.path.dirname(os.path.dirname(s.origin)) if s and s.origin else '')";
+
+/// Names the library for development, where it is not beside the program.
+const LIBRARY_VARIABLE: &str = "ORLOP_DRY_RUN_LIBRARY";
+
+pub(crate) fn run(arguments: &DryRunArguments) -> Result<(), Failures> {
+    let settings = settings(arguments);
+    let library = library(arguments)?;
+    let packages = packages(&python(arguments))?;
+    let injection = Injection::prepare(&packages, &library, &arguments.output);
+    let injection = injection.map_err(|error| error.to_string())?;
+    let gpu = &settings.gpu;
+    output::report(&format!(
+        "dry run on {}, {}: nothing is computed, and values are noise",
+        gpu.name,
+        bytes(gpu.memory)
+    ));
+    results::remove_old(&arguments.output)?;
+    let (program, rest) = arguments.program.split_first().ok_or_else(|| "no program".to_owned())?;
+    let status = Command::new(program)
+        .args(rest)
+        .envs(injection.variables(&settings))
+        .status()
+        .map_err(|error| format!("{}: cannot be started: {error}", Path::new(program).display()))?;
+    let result = DryRunResult::read(&arguments.output, &settings, status.success(), arguments.quick)?;
+    if arguments.json {
+        output::print_json(&result)?;
+    } else {
+        output::print(&result.to_string())?;
+    }
+    let fits = result.runs.iter().all(RunResult::fits);
+    match (fits, status.success()) {
+        (true, true) => Ok(()),
+        (true, false) => Err(format!("the program failed: {status}").into()),
+        (false, _) => Err("the program does not fit".to_owned().into()),
+    }
+}
+
+fn settings(arguments: &DryRunArguments) -> DryRunSettings {
+    let mut settings = DryRunSettings::new(arguments.device.clone());
+    if let Some(memory) = arguments.memory {
+        settings = settings.memory(memory);
+    }
+    settings.devices = arguments.devices;
+    settings.completion = if arguments.late { Completion::Latest } else { Completion::Earliest };
+    settings.convolutions.clone_from(&arguments.convolutions);
+    settings
+}
+
+/// Returns the Python whose PyTorch is used.
+fn python(arguments: &DryRunArguments) -> PathBuf {
+    let program = arguments.program.first().map(Path::new);
+    let is_python = |program: &&Path| {
+        program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"))
+    };
+    let given = arguments.python.clone();
+    given.or_else(|| program.filter(is_python).map(Path::to_owned)).unwrap_or_else(|| "python3".into())
+}
+
+/// Returns the folder of the packages of a Python, among which PyTorch is.
+fn packages(python: &Path) -> Result<PathBuf, String> {
+    let found = Command::new(python).args(["-c", FIND_PACKAGES]).output();
+    let found = found.map_err(|error| format!("{}: cannot be started: {error}", python.display()))?;
+    match String::from_utf8_lossy(&found.stdout).trim() {
+        "" => Err(format!("{} has no PyTorch; name another with --python", python.display())),
+        folder => Ok(folder.into()),
+    }
+}
+
+/// Returns the library that is injected.
+fn library(arguments: &DryRunArguments) -> Result<PathBuf, String> {
+    let named = arguments.library.clone().or_else(|| std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from));
+    if let Some(named) = named {
+        return Ok(named);
+    }
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let beside = program.parent().unwrap_or(Path::new(""));
+    let places = [beside.to_owned(), beside.join("../lib"), beside.join("deps")];
+    let mut found = places.into_iter().map(|folder| folder.join(LIBRARY)).filter(|path| path.is_file());
+    found.next().ok_or_else(|| {
+        let name = AsRef::<OsStr>::as_ref(LIBRARY).display();
+        format!("{name} is not beside this program; name it with --library (crate orlop-dryrun-cuda)")
+    })
+}

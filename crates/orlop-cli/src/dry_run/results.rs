@@ -1,0 +1,214 @@
+//! [`DryRunResult`]: what a dry run wrote, and the verdict on it.
+
+use crate::histories;
+use crate::table::bytes;
+use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
+use orlop::lab::verdict::{RunVerdict, most_urgent_first};
+use orlop::lab::what_if::WhatIf;
+use orlop::trace::history::{History, Workload};
+use orlop_dryrun::settings::DryRunSettings;
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const SNAPSHOT: &str = "snapshot";
+const ANSWERS: &str = "answers";
+const COUNTERS: &str = "counters";
+
+/// The maximum number of events of a recording that is replayed with all settings, as `orlop info` does.
+const MAX_SWEPT_EVENTS: usize = 50_000;
+
+/// The result of a dry run. It prints with the verdict first.
+#[derive(Debug, Serialize)]
+pub(super) struct DryRunResult {
+    gpu: &'static str,
+    memory: u64,
+    /// What the driver and the context of a process take, in bytes.
+    overhead: u64,
+    /// Whether the program succeeded.
+    has_succeeded: bool,
+    /// A device of a process each.
+    pub(super) runs: Vec<RunResult>,
+    /// What was answered by assumption, for each process.
+    answers: Vec<Value>,
+    late: bool,
+}
+
+/// The result of a device of a process.
+#[derive(Debug, Serialize)]
+pub(super) struct RunResult {
+    snapshot: PathBuf,
+    device: u32,
+    peak_reserved: u64,
+    /// Memory that the device has beyond the peak and the overhead, in bytes.
+    spare: u64,
+    /// The least memory that the failed request needed: live bytes, the request and the overhead.
+    lacking: Option<u64>,
+    verdict: RunVerdict,
+}
+
+impl RunResult {
+    pub(super) fn fits(&self) -> bool {
+        self.lacking.is_none()
+    }
+
+    fn of(
+        snapshot: &Path,
+        history: &History,
+        info: &DeviceInfo,
+        settings: &DryRunSettings,
+        is_quick: bool,
+    ) -> Self {
+        let device = history.devices.iter().find(|device| device.device == info.device);
+        let short = device.filter(|device| !is_quick && device.events.len() <= MAX_SWEPT_EVENTS);
+        let sweep = short.map(|device| {
+            let memory = Some(settings.gpu.usable());
+            WhatIf::recorded(&Workload::of(device), history, device).memory(memory).run()
+        });
+        let peak_reserved = info.peak_reserved.unwrap_or(info.peak.live.bytes);
+        let failed =
+            info.out_of_memory.iter().map(|failed| failed.live.bytes.saturating_add(failed.requested));
+        Self {
+            snapshot: snapshot.to_owned(),
+            device: info.device,
+            peak_reserved,
+            spare: settings.gpu.usable().saturating_sub(peak_reserved),
+            lacking: failed.max().map(|bytes| bytes.saturating_add(settings.gpu.overhead)),
+            verdict: RunVerdict::of(info, sweep.as_ref(), &snapshot.display().to_string()),
+        }
+    }
+}
+
+impl DryRunResult {
+    /// Reads what the run wrote into the folder.
+    pub(super) fn read(
+        folder: &Path,
+        settings: &DryRunSettings,
+        has_succeeded: bool,
+        is_quick: bool,
+    ) -> Result<Self, String> {
+        let snapshots = files(folder, SNAPSHOT, "pickle")?;
+        if snapshots.is_empty() {
+            return Err("the program ended without using a CUDA device, or was killed: there is nothing to \
+                        analyze"
+                .to_owned());
+        }
+        let mut runs = Vec::new();
+        for snapshot in snapshots {
+            let history = histories::read_silently(&snapshot)?;
+            let mut devices = SnapshotInfo::of(&history, SiteNaming::default()).devices;
+            most_urgent_first(&mut devices);
+            runs.extend(
+                devices.iter().map(|info| RunResult::of(&snapshot, &history, info, settings, is_quick)),
+            );
+        }
+        runs.sort_by_key(|run| (run.fits(), run.spare));
+        let answers = files(folder, ANSWERS, "json")?;
+        Ok(Self {
+            gpu: settings.gpu.name,
+            memory: settings.gpu.memory,
+            overhead: settings.gpu.overhead,
+            has_succeeded,
+            runs,
+            answers: answers.iter().map(|path| read_json(path)).collect::<Result<_, _>>()?,
+            late: settings.completion == orlop_dryrun::settings::Completion::Latest,
+        })
+    }
+
+    fn sum_of(&self, field: &str) -> u64 {
+        self.answers.iter().filter_map(|answers| answers.get(field)).map(total).sum()
+    }
+}
+
+/// Returns a number, or the sum of an object's numbers.
+fn total(value: &Value) -> u64 {
+    match value {
+        Value::Object(entries) => entries.values().filter_map(Value::as_u64).sum(),
+        other => other.as_u64().unwrap_or(0),
+    }
+}
+
+impl fmt::Display for DryRunResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(run) = self.runs.first() else { return Ok(()) };
+        let (gpu, memory) = (self.gpu, bytes(self.memory));
+        match run.lacking {
+            None if !self.has_succeeded => {
+                writeln!(
+                    f,
+                    "undecided: the program failed, but not for lack of memory, on {gpu} ({memory})"
+                )?;
+            }
+            None => {
+                let (peak, spare) = (bytes(run.peak_reserved), bytes(run.spare));
+                writeln!(f, "fits {gpu} ({memory}): {peak} reserved at the peak, {spare} to spare")?;
+            }
+            Some(least) => writeln!(
+                f,
+                "does not fit {gpu} ({memory}): the request that failed needs a GPU of {} or more",
+                bytes(least)
+            )?,
+        }
+        write!(f, "{}", run.verdict)?;
+        writeln!(f, "\nsnapshot       {}", run.snapshot.display())?;
+        writeln!(f, "overhead       {} for the driver and the context, an estimate", bytes(self.overhead))?;
+        let reads = ["reads_answered_zero", "reads_answered_true", "reads_answered_as_copied"];
+        let [zero, one, kept] = reads.map(|field| self.sum_of(field));
+        writeln!(f, "values read    {zero} as zero, {one} as true, {kept} as they were copied in")?;
+        let unknown = self.sum_of("convolutions_without_workspace");
+        if unknown > 0 {
+            writeln!(
+                f,
+                "convolutions   {unknown} plans counted without a workspace: reserved bytes are too low"
+            )?;
+        }
+        let refused = self.sum_of("refused_functions");
+        if refused > 0 {
+            writeln!(f, "not simulated  {refused} calls; answers.json beside the snapshot names them")?;
+        }
+        for other in &self.runs[1..] {
+            let peak = bytes(other.peak_reserved);
+            writeln!(
+                f,
+                "also           {}: device {}, {peak} reserved",
+                other.snapshot.display(),
+                other.device
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes what an earlier run wrote into the folder.
+pub(super) fn remove_old(folder: &Path) -> Result<(), String> {
+    for (stem, extension) in [(SNAPSHOT, "pickle"), (ANSWERS, "json"), (COUNTERS, "json")] {
+        for path in files(folder, stem, extension)? {
+            fs::remove_file(&path)
+                .map_err(|error| format!("{}: cannot be removed: {error}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the files of this name, with or without the number of a process in it.
+fn files(folder: &Path, stem: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
+    let unreadable = |error| format!("{}: cannot be read: {error}", folder.display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('.') && rest.ends_with(extension)) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read_json(path: &Path) -> Result<Value, String> {
+    let text =
+        fs::read_to_string(path).map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,114 @@
+//! `orlop dry-run` with a small package in the place of PyTorch: the injection and the results are real.
+
+use super::{Folder, complaint, orlop, stdout};
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Stdio};
+
+/// A package that allocates by CUDA's runtime and records it as PyTorch does.
+const TORCH: &str = r#"
+import ctypes, pickle
+
+__version__ = "0"
+runtime = ctypes.CDLL("libcudart.so.13")
+events = []
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+def allocate(size):
+    address = ctypes.c_void_p()
+    code = runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size))
+    if code:
+        free = cuda.mem_get_info(0)[0]
+        events.append({"action": "oom", "addr": 0, "size": size, "stream": 0, "device_free": free})
+        raise OutOfMemoryError(code)
+    for action in ("segment_alloc", "alloc"):
+        events.append({"action": action, "addr": address.value, "size": size, "stream": 0})
+
+class memory:
+    def _record_memory_history(stacks):
+        assert stacks == "python"
+    def _dump_snapshot(path):
+        with open(path, "wb") as file:
+            pickle.dump({"segments": [], "device_traces": [events], "allocator_settings": {}}, file)
+
+class cuda:
+    memory = memory
+    def is_initialized():
+        return True
+    def device_count():
+        return 1
+    def mem_get_info(device):
+        sizes = (ctypes.c_size_t * 2)()
+        runtime.cudaMemGetInfo(ctypes.byref(sizes), ctypes.byref(sizes, 8))
+        return tuple(sizes)
+    def memory_stats(device):
+        return {}
+"#;
+
+const PROGRAM: &str = "import os, sys, torch\nassert os.environ['ORLOP_DRY_RUN'] == '1'\n\
+                       torch.allocate(int(sys.argv[1]) << 20)\n";
+
+/// Creates the package, or says why not.
+fn package() -> Option<Folder> {
+    let python =
+        Command::new("python3").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) || !python.is_ok_and(|status| status.success())
+    {
+        println!("skipped: no python3 on Linux on x86-64");
+        return None;
+    }
+    let folder = Folder::with(&[("train.py", PROGRAM)]);
+    fs::create_dir(folder.path("torch")).expect("a folder");
+    fs::write(folder.path("torch/__init__.py"), TORCH).expect("a file");
+    let extension = orlop_dryrun::elf::StandIn::new("extension.so").needs("libcudart.so.13");
+    let extension = extension.functions("cudaMalloc", ["function".to_owned()]);
+    fs::write(folder.path("torch/extension.so"), extension.to_bytes()).expect("a file");
+    Some(folder)
+}
+
+fn dry_run(folder: &Folder, arguments: &[&str], mebibytes: &str) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
+    command.current_dir(folder.0.path()).env("PYTHONPATH", folder.0.path()).arg("dry-run").args(arguments);
+    command.args(["--", "python3", "train.py", mebibytes]).output().expect("the program starts")
+}
+
+#[test]
+fn a_program_that_fits_is_told_what_is_to_spare() {
+    let Some(folder) = package() else { return };
+    let text = stdout(&dry_run(&folder, &["--memory", "2GiB"], "1024"));
+    let first = text.lines().next().expect("a verdict");
+    assert!(
+        first.starts_with("fits NVIDIA H100 80GB HBM3 (2.00 GiB): 1.00 GiB reserved at the peak, "),
+        "{text}"
+    );
+    // 2 GiB less 1 GiB and the overhead.
+    assert!(first.ends_with("504 MiB to spare"), "{text}");
+    let json = stdout(&dry_run(&folder, &["--memory", "2GiB", "--json", "-o", "elsewhere"], "512"));
+    let result: Value = serde_json::from_str(&json).expect("an object");
+    assert_eq!(result["runs"][0]["peak_reserved"], 512 << 20);
+    assert!(fs::exists(folder.path("elsewhere/snapshot.pickle")).expect("a folder"));
+}
+
+#[test]
+fn a_program_that_does_not_fit_is_told_what_it_needs() {
+    let Some(folder) = package() else { return };
+    let output = dry_run(&folder, &["--memory", "2GiB", "--quick"], "1700");
+    assert!(complaint(&output, 1).contains("the program does not fit"));
+    let text = String::from_utf8(output.stdout).expect("text");
+    // The request and the overhead.
+    assert!(text.starts_with("does not fit NVIDIA H100 80GB HBM3 (2.00 GiB): "), "{text}");
+    assert!(
+        text.lines().next().is_some_and(|line| line.ends_with("needs a GPU of 2.17 GiB or more")),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let unknown = complaint(&orlop(&["dry-run", "--device", "h101", "--", "python3"]), 2);
+    assert!(unknown.contains("choose one of h100, "), "{unknown}");
+    let library = complaint(&orlop(&["dry-run", "--library", "/nowhere", "--python", "true", "--", "x"]), 1);
+    assert!(library.contains("true has no PyTorch"), "{library}");
+}

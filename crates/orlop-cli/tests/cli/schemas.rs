@@ -1,0 +1,149 @@
+//! The schemas of answers (`docs/schemas`), checked against answers. With `ORLOP_EXTEND_SCHEMAS=1` the test
+//! adds what is missing to the files.
+
+use super::{orlop, testdata};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// Returns where a value differs from a schema, which has `type`, `properties`, `required` and `items`.
+fn differences(schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
+    let has_type = |name: &str| match name {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        name => panic!("{at}: unknown type {name}"),
+    };
+    let is_typed = match &schema["type"] {
+        Value::String(name) => has_type(name),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).any(has_type),
+        _ => true,
+    };
+    if !is_typed {
+        found.push(format!("{at}: {value} is not of type {}", schema["type"]));
+        return;
+    }
+    if let (Some(fields), Some(properties)) = (value.as_object(), schema["properties"].as_object()) {
+        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if !fields.contains_key(name) {
+                found.push(format!("{at}.{name}: missing"));
+            }
+        }
+        for (name, field) in fields {
+            match properties.get(name) {
+                Some(schema) => differences(schema, field, &format!("{at}.{name}"), found),
+                None => found.push(format!("{at}.{name}: not in the schema")),
+            }
+        }
+    }
+    if let (Some(items), Some(schema)) = (value.as_array(), schema.get("items")) {
+        items.iter().for_each(|item| differences(schema, item, &format!("{at}[]"), found));
+    }
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Adds the types and the fields of a value to a schema.
+fn extend(schema: &mut Value, value: &Value) {
+    let found = Value::from(type_of(value));
+    match &mut schema["type"] {
+        Value::Array(types) if !types.contains(&found) => types.push(found),
+        known if known.is_null() => *known = found,
+        known if known.is_string() && *known != found => *known = vec![known.take(), found].into(),
+        _ => {}
+    }
+    for (name, field) in value.as_object().into_iter().flatten() {
+        extend(&mut schema["properties"][name], field);
+    }
+    for item in value.as_array().into_iter().flatten() {
+        extend(&mut schema["items"], item);
+    }
+}
+
+fn check(name: &str, arguments: &[&str]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/schemas/{name}.schema.json"));
+    let schema: Value = serde_json::from_slice(&fs::read(&path).expect("a schema")).expect("JSON");
+    let output = orlop(arguments);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{arguments:?}: {error}: {}", String::from_utf8_lossy(&output.stderr))
+    });
+    if std::env::var_os("ORLOP_EXTEND_SCHEMAS").is_some() {
+        let mut schema = schema.clone();
+        extend(&mut schema, &answer);
+        let text = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
+        return fs::write(&path, text).expect("room");
+    }
+    let mut found = Vec::new();
+    differences(&schema, &answer, "$", &mut found);
+    assert!(found.is_empty(), "{name}, {arguments:?}: {found:#?}");
+}
+
+#[test]
+fn answers_follow_their_schemas() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let data = |name: &str| testdata().join(name).display().to_string();
+    let [rich, small] = ["rich", "small"].map(|name| {
+        let path = format!("../crates/orlop-trace/tests/data/snapshot/{name}.json");
+        testdata().join(path).display().to_string()
+    });
+    let (log, snapshot) =
+        (data("traces/rmm.csv"), data("torch-snapshots/gpt-medium_256_inference.pickle.gz"));
+    fs::write(file("trace.csv"), "a,0,10\na,1,20\nf,0\n").expect("room");
+    fs::write(file("oom.txt"), "CUDA out of memory. Tried to allocate 2.00 GiB.").expect("room");
+    for input in [&rich, &small, &log, &snapshot] {
+        check("info", &["info", "--json", input]);
+    }
+    for input in [&rich, &small, &log] {
+        check("what-if", &["what-if", "--json", input]);
+    }
+    check("why-oom", &["why-oom", "--json", &file("oom.txt")]);
+    check("trace-info", &["trace", "info", "--json", &file("trace.csv")]);
+    let replay = ["replay", "--json", "-a", "bfc", "--backing", "null", "--repeat", "1", &file("trace.csv")];
+    check("replay", &replay);
+    for memory in ["1KiB", "1GiB"] {
+        let replay = ["replay", "--json", "--policy", "torch", "--memory", memory, &file("trace.csv")];
+        check("replay-policy", &replay);
+    }
+    check("diff", &["diff", "--json", &rich, &log]);
+    check("gate", &["gate", "--json", &log, "--baseline", &log]);
+    check("gate-baseline", &["gate", "--json", &log, "--write-baseline", &file("baseline.json")]);
+    check("report", &["report", "--json", &log, "-o", &file("page.html")]);
+    check("convert", &["convert", "--json", &log, &file("out.csv")]);
+    check("plan", &["plan", "--json", &small]);
+}
+
+#[test]
+fn differences_are_found() {
+    let schema = serde_json::json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {"a": {"type": ["integer", "null"]}, "b": {"type": "string"}},
+            "required": ["a"],
+        },
+    });
+    let mut found = Vec::new();
+    let answer = serde_json::json!([{"a": null, "b": "x"}, {"b": 1, "c": 2}]);
+    differences(&schema, &answer, "$", &mut found);
+    assert_eq!(found, ["$[].a: missing", "$[].b: 1 is not of type \"string\"", "$[].c: not in the schema"]);
+    let mut schema = serde_json::json!({});
+    extend(&mut schema, &answer);
+    found.clear();
+    differences(&schema, &answer, "$", &mut found);
+    assert!(found.is_empty(), "{found:?}");
+}

@@ -1,0 +1,9 @@
+//! cuDNN's graph interface: descriptors, and the workspaces of the plans that they describe.
+
+mod constants;
+mod descriptors;
+mod workspaces;
+
+pub(crate) use constants::VERSION;
+pub(crate) use descriptors::{Attribute, Descriptors};
+pub(crate) use workspaces::Workspaces;

@@ -1,0 +1,149 @@
+//! Kernels: registration and launches that do nothing.
+
+use crate::abi::{Dimensions, Out, Text};
+use crate::call::runtime_calls;
+use std::cell::RefCell;
+
+/// A launch that the compiler's code prepared: grid, block, shared memory, stream.
+type Configuration = (Dimensions, Dimensions, usize, usize);
+
+thread_local! {
+    static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The handle of every registered module.
+static MODULE: u64 = 0;
+
+/// Registers the kernels of a library; returns a handle.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn __cudaRegisterFatBinary(_binary: usize) -> *const u64 {
+    &raw const MODULE
+}
+
+/// Ends the registration.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn __cudaRegisterFatBinaryEnd(_module: usize) {}
+
+/// Undoes it.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn __cudaUnregisterFatBinary(_module: usize) {}
+
+/// Registers a variable of a device.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn __cudaRegisterVar(_module: usize, _host: usize) {}
+
+/// Prepares a module.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn __cudaInitModule(_module: usize) -> i8 {
+    1
+}
+
+runtime_calls! {
+    fn __cudaRegisterFunction(_module: usize, stub: usize, _device: usize, name: Text) |machine| {
+        machine.kernels.register(stub, name.address());
+        Ok(())
+    }
+
+    fn __cudaGetKernel(kernel: Out<usize>, stub: usize) |_machine| { kernel.set(stub) }
+
+    fn __cudaPushCallConfiguration(
+        grid: Dimensions,
+        block: Dimensions,
+        shared: usize,
+        stream: usize,
+    ) |_machine| {
+        CONFIGURATIONS.with_borrow_mut(|all| all.push((grid, block, shared, stream)));
+        Ok(())
+    }
+
+    fn __cudaPopCallConfiguration(
+        grid: Out<Dimensions>,
+        block: Out<Dimensions>,
+        shared: Out<usize>,
+        stream: Out<usize>,
+    ) |_machine| {
+        let found = CONFIGURATIONS.with_borrow_mut(Vec::pop).unwrap_or_default();
+        grid.set_optional(found.0);
+        block.set_optional(found.1);
+        shared.set_optional(found.2);
+        stream.set_optional(found.3);
+        Ok(())
+    }
+
+    fn __cudaLaunchKernel(
+        kernel: usize,
+        _grid: Dimensions,
+        _block: Dimensions,
+        _arguments: usize,
+        _shared: usize,
+        stream: usize,
+    ) |machine| {
+        machine.kernels.launch(kernel);
+        machine.work.submit(stream)
+    }
+
+    fn cudaLaunchKernel(
+        stub: usize,
+        _grid: Dimensions,
+        _block: Dimensions,
+        _arguments: usize,
+        _shared: usize,
+        stream: usize,
+    ) |machine| {
+        machine.kernels.launch(stub);
+        machine.work.submit(stream)
+    }
+
+    fn cudaLaunchCooperativeKernel(
+        stub: usize,
+        _grid: Dimensions,
+        _block: Dimensions,
+        _arguments: usize,
+        _shared: usize,
+        stream: usize,
+    ) |machine| {
+        machine.kernels.launch(stub);
+        machine.work.submit(stream)
+    }
+
+    fn cudaLaunchKernelExC(_configuration: usize, stub: usize, _arguments: usize) |machine| {
+        machine.kernels.launch(stub);
+        Ok(())
+    }
+
+    fn cudaFuncGetAttributes(attributes: Out<u64>, _stub: usize) |machine| {
+        let (major, minor) = machine.gpu().capability;
+        let version = u64::from(major) * 10 + u64::from(minor);
+        // Shared, constant and local bytes; threads and registers; versions; dynamic shared memory.
+        let fields = [0, 0, 0, 1024 | 32 << 32, version | version << 32, (48 << 10) << 32];
+        fields.into_iter().enumerate().try_for_each(|(index, field)| attributes.set_at(index, field))
+    }
+
+    fn cudaFuncSetAttribute(_stub: usize, _attribute: i32, _value: i32) |_machine| { Ok(()) }
+
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: Out<i32>,
+        _stub: usize,
+        threads: i32,
+        _shared: usize,
+    ) |machine| { blocks.set(resident_blocks(machine.gpu().limits().threads, threads)) }
+
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        blocks: Out<i32>,
+        _stub: usize,
+        threads: i32,
+        _shared: usize,
+        _flags: u32,
+    ) |machine| { blocks.set(resident_blocks(machine.gpu().limits().threads, threads)) }
+
+    fn cudaGetSymbolAddress(address: Out<usize>, _symbol: usize) |machine| {
+        let device = machine.current_device();
+        address.set(machine.memory.allocate(device, 512)?)
+    }
+}
+
+/// Returns the blocks of this size that fit by their registers (32 for each thread) and their threads.
+fn resident_blocks(resident: u32, threads: i32) -> i32 {
+    let resident = i32::try_from(resident.min(65_536 / 32)).unwrap_or(i32::MAX);
+    (resident / threads.max(1)).clamp(1, 32)
+}

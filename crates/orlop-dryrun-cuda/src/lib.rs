@@ -1,0 +1,30 @@
+//! CUDA's libraries without a GPU: see the README, which follows.
+//!
+#![doc = include_str!("../README.md")]
+//! # Code map
+//!
+//! From the outside in; each module uses those below it.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `exports/` | the functions of CUDA, by library and group |
+//! | `cudnn/` | cuDNN's descriptors and workspaces |
+//! | `call`, `abi` | the way into every call; pointers of callers |
+//! | `machine` | everything that the libraries know |
+//! | `state/` | the parts of that: addresses, memory, contents, streams, kernels, counters |
+//! | `code` | result codes |
+
+#[cfg(target_os = "linux")]
+mod abi;
+#[cfg(target_os = "linux")]
+mod call;
+#[cfg(target_os = "linux")]
+mod code;
+#[cfg(target_os = "linux")]
+mod cudnn;
+#[cfg(target_os = "linux")]
+mod exports;
+#[cfg(target_os = "linux")]
+mod machine;
+#[cfg(target_os = "linux")]
+mod state;

@@ -1,0 +1,87 @@
+//! [`Machine`]: everything that the libraries know.
+
+use crate::call;
+use crate::code::{Failure, Outcome};
+use crate::cudnn::{Descriptors, Workspaces};
+use crate::state::contents::Contents;
+use crate::state::counters::Counters;
+use crate::state::host_memory::HostMemory;
+use crate::state::kernels::Kernels;
+use crate::state::memory::DeviceMemory;
+use crate::state::work::Work;
+use orlop_dryrun::gpu::GpuModel;
+use orlop_dryrun::settings::DryRunSettings;
+use std::collections::HashMap;
+
+/// The state of a dry run.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) settings: DryRunSettings,
+    pub(crate) memory: DeviceMemory,
+    pub(crate) host: HostMemory,
+    pub(crate) contents: Contents,
+    pub(crate) work: Work,
+    pub(crate) kernels: Kernels,
+    pub(crate) counters: Counters,
+    pub(crate) descriptors: Descriptors,
+    pub(crate) workspaces: Workspaces,
+    /// The streams of handles of cuBLAS and cuDNN.
+    pub(crate) streams_of_handles: HashMap<usize, usize>,
+    next_handle: usize,
+}
+
+impl Machine {
+    /// Creates the machine that the environment describes. An invalid setting is printed and has its default,
+    /// because a call of CUDA has no way to return it.
+    pub(crate) fn from_environment() -> Self {
+        let settings =
+            DryRunSettings::from_variables(|name| std::env::var_os(name)).unwrap_or_else(|error| {
+                eprintln!("orlop dry-run: {error}");
+                DryRunSettings::new(orlop_dryrun::gpu::GPU_MODELS[0].clone())
+            });
+        Self::new(settings)
+    }
+
+    pub(crate) fn new(settings: DryRunSettings) -> Self {
+        let workspaces = Workspaces::read(settings.convolutions.as_deref());
+        Self {
+            memory: DeviceMemory::new(settings.gpu.usable(), settings.devices),
+            host: HostMemory::default(),
+            contents: Contents::default(),
+            work: Work::new(settings.completion),
+            kernels: Kernels::default(),
+            counters: Counters::default(),
+            descriptors: Descriptors::default(),
+            workspaces,
+            streams_of_handles: HashMap::new(),
+            next_handle: 0x1000,
+            settings,
+        }
+    }
+
+    pub(crate) fn gpu(&self) -> &GpuModel {
+        &self.settings.gpu
+    }
+
+    /// Returns a new handle, which no other object has.
+    pub(crate) fn handle(&mut self) -> usize {
+        self.next_handle += 0x40;
+        self.next_handle
+    }
+
+    /// Returns the index of a device of a caller.
+    pub(crate) fn device(&self, device: i32) -> Outcome<usize> {
+        let index = usize::try_from(device).map_err(|_| Failure::INVALID_DEVICE)?;
+        if index < self.memory.devices() { Ok(index) } else { Err(Failure::INVALID_DEVICE) }
+    }
+
+    /// Returns the current device of the thread.
+    pub(crate) fn current_device(&self) -> usize {
+        call::device().min(self.memory.devices() - 1)
+    }
+
+    /// Forgets what was copied to memory that is freed.
+    pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
+        self.contents.forget(address, bytes);
+    }
+}

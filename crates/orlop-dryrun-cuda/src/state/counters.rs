@@ -1,0 +1,76 @@
+//! [`Counters`]: what was answered by assumption, for the report.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The answers to reads of device memory, and functions that are not simulated.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Reads answered with what was copied there.
+    pub(crate) kept: u64,
+    /// Reads answered with zeros, by the kernel that was launched last.
+    pub(crate) zero: BTreeMap<String, u64>,
+    /// Reads of one byte after an and-reduction, answered with 1.
+    pub(crate) true_after_and: u64,
+    /// Refused functions, with the library that called them last, and how often.
+    pub(crate) refused: BTreeMap<String, (String, u64)>,
+    /// Convolutions without an entry in the table of workspaces.
+    pub(crate) unknown_convolutions: BTreeMap<String, u64>,
+}
+
+impl Counters {
+    /// Returns a JSON object. Keys are in alphabetical order.
+    pub(crate) fn json(&self) -> String {
+        let refused =
+            self.refused.iter().map(|(name, (caller, count))| (format!("{name} by {caller}"), count));
+        let (zero, unknown) = (object(&self.zero), object(&self.unknown_convolutions));
+        let (kept, and) = (self.kept, self.true_after_and);
+        let refused = object(refused);
+        [
+            format!("{{\"reads_answered_as_copied\": {kept}"),
+            format!("\"reads_answered_true\": {and}"),
+            format!("\"reads_answered_zero\": {zero}"),
+            format!("\"refused_functions\": {refused}"),
+            format!("\"convolutions_without_workspace\": {unknown}}}\n"),
+        ]
+        .join(", ")
+    }
+}
+
+fn object<K: AsRef<str>, V: std::fmt::Display>(entries: impl IntoIterator<Item = (K, V)>) -> String {
+    let mut text = String::from("{");
+    for (index, (key, value)) in entries.into_iter().enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
+        let _ = write!(text, "{comma}\"{}\": {value}", escaped(key.as_ref()));
+    }
+    text + "}"
+}
+
+/// Escapes a text for JSON.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => escaped.extend(['\\', character]),
+            control if control < ' ' => {
+                let _ = write!(escaped, "\\u{:04x}", u32::from(control));
+            }
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_is_json() {
+        let mut counters = Counters { kept: 2, ..Counters::default() };
+        counters.zero.insert("a\"\n".to_owned(), 3);
+        let text = counters.json();
+        assert!(text.starts_with("{\"reads_answered_as_copied\": 2, "), "{text}");
+        assert!(text.contains("{\"a\\\"\\u000a\": 3}"), "{text}");
+    }
+}

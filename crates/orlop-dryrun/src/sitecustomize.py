@@ -1,0 +1,82 @@
+"""Runs at the start of each Python process of a dry run.
+
+Records what PyTorch allocates from the import of torch on, and writes at the end of the process: the snapshot,
+what PyTorch counted, and what the dry run answered. A module of the same name that it hides is run too.
+"""
+import atexit
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OUTPUT = os.environ["ORLOP_DRY_RUN_OUTPUT"]
+
+
+def run_hidden_module():
+    """Runs the sitecustomize that would have run without this one."""
+    others = [path for path in sys.path if os.path.abspath(path or ".") != HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+def file_name(name):
+    """Returns a path in the output folder. Processes but the first have their number in it."""
+    owner = os.environ.setdefault("ORLOP_DRY_RUN_PROCESS", str(os.getpid()))
+    here = str(os.getpid())
+    stem, extension = os.path.splitext(name)
+    return os.path.join(OUTPUT, name if owner == here else f"{stem}.{here}{extension}")
+
+
+def write_results(process):
+    """Writes the snapshot and the counters, if this process used a device."""
+    import ctypes
+    import json
+
+    import torch
+
+    if os.getpid() != process or not torch.cuda.is_initialized():
+        return
+    devices = range(torch.cuda.device_count())
+    free = [torch.cuda.mem_get_info(device) for device in devices]
+    counters = [dict(torch.cuda.memory_stats(device)) for device in devices]
+    with open(file_name("counters.json"), "w") as file:
+        json.dump({"torch": torch.__version__, "free_and_total": free, "counters": counters}, file)
+    torch.cuda.memory._dump_snapshot(file_name("snapshot.pickle"))
+    report = ctypes.CDLL("liborlop_dryrun_cuda.so").orlop_dry_run_report
+    report(file_name("answers.json").encode())
+
+
+def started(torch):
+    """Starts the recording."""
+    torch.cuda.memory._record_memory_history(stacks="python")
+    atexit.register(write_results, os.getpid())
+
+
+class TorchFinder:
+    """Finds torch as the finders after it do, and starts the recording when it is imported."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(TorchFinder)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def run_and_start(module):
+            run(module)
+            started(module)
+
+        spec.loader.exec_module = run_and_start
+        return spec
+
+
+file_name("")
+sys.meta_path.insert(0, TorchFinder)
+run_hidden_module()

@@ -1,0 +1,73 @@
+//! The division of a problem into regions of time.
+
+use crate::normal::Normal;
+use std::ops::Range;
+
+/// The number of spans of a region.
+const SPANS: u32 = 1024;
+
+/// A border that this part of a region's spans cross is none.
+const CROSSING: u32 = 6;
+
+/// Spans that are searched together: those that begin in the sections, and end in them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Region {
+    /// The sections.
+    pub(super) sections: Range<u32>,
+    /// The spans that begin there, of which those that end behind the sections do not move.
+    pub(super) spans: Range<u32>,
+}
+
+/// Returns the regions, whose first border depends on `shift`.
+pub(super) fn regions(normal: &Normal, shift: usize) -> Vec<Region> {
+    let sections = normal.sections();
+    let mut ended = vec![0_u32; sections as usize + 1];
+    for span in &normal.spans {
+        ended[span.behind as usize] += 1;
+    }
+    let (mut regions, mut start, mut live) = (Vec::new(), 0, 0);
+    // The first region is smaller for other shifts.
+    let mut target = [SPANS, SPANS / 2, 3 * SPANS / 4, SPANS / 4][shift % 4];
+    for border in 1..sections {
+        let begun = normal.first_span[border as usize] - normal.first_span[border as usize - 1];
+        live += begun;
+        live -= ended[border as usize];
+        let spans = normal.first_span[start as usize]..normal.first_span[border as usize];
+        if spans.len() >= target as usize && live <= SPANS / CROSSING {
+            regions.push(Region { sections: start..border, spans });
+            (start, target) = (border, SPANS);
+        }
+    }
+    let spans = normal.first_span[start as usize]..normal.first_span[sections as usize];
+    regions.push(Region { sections: start..sections, spans });
+    regions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, Problem};
+
+    #[test]
+    fn regions_are_consecutive_and_depend_on_the_shift() {
+        let buffers = (0..5000).map(|at| Buffer::unaligned(at..at + 5, 1));
+        let normal = Normal::new(&Problem::new(buffers).unwrap());
+        for shift in 0..4 {
+            let regions = regions(&normal, shift);
+            assert!(regions.len() >= 4);
+            assert_eq!((regions[0].spans.start, regions[0].sections.start), (0, 0));
+            for pair in regions.windows(2) {
+                assert_eq!(pair[0].spans.end, pair[1].spans.start);
+                assert_eq!(pair[0].sections.end, pair[1].sections.start);
+            }
+            assert_eq!(regions.last().unwrap().spans.end, 5000);
+        }
+        assert_ne!(regions(&normal, 0), regions(&normal, 1));
+    }
+
+    #[test]
+    fn long_spans_are_not_divided() {
+        let buffers = (0..5000).map(|at| Buffer::unaligned(at..at + 2500, 1));
+        assert_eq!(regions(&Normal::new(&Problem::new(buffers).unwrap()), 0).len(), 1);
+    }
+}

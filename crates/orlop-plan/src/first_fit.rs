@@ -1,0 +1,97 @@
+//! Placement in any order, each buffer into a hole between those that are live with it and placed already.
+
+use crate::live::LiveIndex;
+use crate::normal::{Normal, Placement, SectionSpan};
+use crate::planner::{Fit, Stop};
+
+/// The offset of a span that is not placed.
+pub(crate) const UNPLACED: u64 = u64::MAX;
+
+/// The space of a placed span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PlacedInterval {
+    pub(crate) offset: u64,
+    /// Its end, rounded up to granules.
+    pub(crate) end: u64,
+    pub(crate) span: u32,
+}
+
+/// Calls `found` with the offset and the room of each hole between `placed`, which are sorted, for a span; the
+/// room is counted from the aligned offset. The last hole ends at `end`. Ends early where `found` returns
+/// `false`.
+pub(crate) fn for_each_hole(
+    span: &SectionSpan,
+    placed: &[PlacedInterval],
+    end: u64,
+    mut found: impl FnMut(u64, u64) -> bool,
+) {
+    let mut offset = 0;
+    for other in placed {
+        let room = other.offset.saturating_sub(offset);
+        if room >= span.size && !found(offset, room) {
+            return;
+        }
+        offset = offset.max(span.offset_from(other.end));
+    }
+    let room = end.saturating_sub(offset);
+    if room >= span.size {
+        found(offset, room);
+    }
+}
+
+/// Returns the lowest or the tightest hole for a span, the last of which ends at `end`.
+pub(crate) fn find_hole(span: &SectionSpan, placed: &[PlacedInterval], end: u64, fit: Fit) -> Option<u64> {
+    let mut best = None;
+    for_each_hole(span, placed, end, |offset, room| {
+        if best.is_none_or(|(smallest, _)| room < smallest) {
+            best = Some((room, offset));
+        }
+        fit == Fit::Tightest
+    });
+    best.map(|(_, offset)| offset)
+}
+
+/// Places all spans in an order. Returns `None` as soon as one ends above `limit`, or it is stopped.
+pub(crate) fn first_fit(
+    normal: &Normal,
+    live: &LiveIndex,
+    sorted: &[u32],
+    fit: Fit,
+    limit: u64,
+    stop: &Stop<'_>,
+) -> Option<Placement> {
+    let mut placement = Placement { height: 0, offsets: vec![UNPLACED; normal.spans.len()] };
+    let mut placed = Vec::new();
+    for (count, &number) in sorted.iter().enumerate() {
+        let number = number as usize;
+        collect_placed(normal, live, number, |other| placement.offsets[other], &mut placed);
+        let span = &normal.spans[number];
+        let offset = find_hole(span, &placed, u64::MAX, fit)?;
+        placement.offsets[number] = offset;
+        placement.height = placement.height.max(offset + span.size);
+        if placement.height > limit || (count % Stop::INTERVAL == 0 && stop.is_due()) {
+            return None;
+        }
+    }
+    Some(placement)
+}
+
+/// Collects the space of the placed neighbours of a span, in order of offset.
+pub(crate) fn collect_placed(
+    normal: &Normal,
+    live: &LiveIndex,
+    number: usize,
+    offset_of: impl Fn(usize) -> u64,
+    placed: &mut Vec<PlacedInterval>,
+) {
+    placed.clear();
+    for other in live.neighbors(normal, number) {
+        let offset = offset_of(other);
+        if offset != UNPLACED {
+            let end = offset + normal.rounded(&normal.spans[other]);
+            #[expect(clippy::cast_possible_truncation, reason = "spans are numbered with 32 bits")]
+            placed.push(PlacedInterval { offset, end, span: other as u32 });
+        }
+    }
+    placed.sort_unstable_by_key(|other| (other.offset, other.span));
+}

@@ -1,0 +1,98 @@
+//! Plans after a small change: offsets are kept where they are still valid.
+
+use crate::first_fit::{UNPLACED, collect_placed, find_hole};
+use crate::live::LiveIndex;
+use crate::normal::Normal;
+use crate::planner::Fit;
+use crate::{Plan, Problem};
+use std::cmp::Reverse;
+
+/// Plans a problem of which most offsets are known, such as one of a plan to which a buffer was added.
+///
+/// `offsets` has the offset in bytes of each buffer, by index; buffers beyond it have none. An offset is kept
+/// if it is a multiple of the buffer's alignment and no buffer with a lower index keeps the same bytes at the
+/// same time. The other buffers are placed afterwards, the largest first, each in the tightest hole. Takes
+/// time in proportion to the number of pairs of buffers that are live together; no search follows, for which
+/// there is [`Planner::plan_from`](crate::Planner::plan_from).
+///
+/// ```
+/// use orlop_plan::{Buffer, Problem, replan, verify};
+///
+/// let buffers = [(0..4, 100), (1..3, 50), (2..4, 20)];
+/// let problem = Problem::new(buffers.map(|(lifetime, size)| Buffer::unaligned(lifetime, size)))?;
+/// let plan = replan(&problem, &[Some(50), Some(0)]);
+/// verify(&problem, &plan)?;
+/// assert_eq!(plan.offsets(), [50, 0, 150]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn replan(problem: &Problem, offsets: &[Option<u64>]) -> Plan {
+    let normal = Normal::new(problem);
+    let live = LiveIndex::new(&normal);
+    let known = |number: &u32| offsets.get(normal.spans[*number as usize].index as usize).copied().flatten();
+    let mut order: Vec<u32> = (0..).take(normal.spans.len()).collect();
+    order.sort_unstable_by_key(|&number| normal.spans[number as usize].index);
+    let mut kept = vec![UNPLACED; normal.spans.len()];
+    let (mut placed, mut later) = (Vec::new(), Vec::new());
+    for number in order {
+        let span = &normal.spans[number as usize];
+        let end = |offset: u64| offset.checked_add(normal.rounded(span));
+        let aligned = known(&number).filter(|&offset| span.offset_below(offset) == offset);
+        let Some((offset, end)) = aligned.and_then(|offset| Some((offset, end(offset)?))) else {
+            later.push(number);
+            continue;
+        };
+        collect_placed(&normal, &live, number as usize, |other| kept[other], &mut placed);
+        if placed.iter().any(|other| other.offset < end && offset < other.end) {
+            later.push(number);
+        } else {
+            kept[number as usize] = offset;
+        }
+    }
+    later.sort_by_key(|&number| (Reverse(normal.spans[number as usize].size), number));
+    for number in later {
+        collect_placed(&normal, &live, number as usize, |other| kept[other], &mut placed);
+        let hole = find_hole(&normal.spans[number as usize], &placed, u64::MAX, Fit::Tightest);
+        kept[number as usize] = hole.unwrap_or(0);
+    }
+    let placement = normal.placed(kept);
+    Plan::of_planner(normal.offsets(&placement, problem.len()), placement.height, normal.lower_bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, Planner, verify};
+
+    #[test]
+    fn valid_offsets_are_kept_and_others_are_not() {
+        let buffers = [(0..4, 256), (1..5, 256), (4..6, 256), (5..6, 100)];
+        let buffers = buffers.map(|(lifetime, size)| Buffer::new(lifetime, size));
+        let problem = Problem::new(buffers).unwrap();
+        // The second overlaps the first, the third is not aligned, the fourth ends beyond 2^64.
+        let plan = replan(&problem, &[Some(512), Some(600), Some(7), Some(u64::MAX - 255)]);
+        verify(&problem, &plan).unwrap();
+        assert_eq!(plan.offsets(), [512, 0, 256, 0]);
+        assert_eq!(replan(&problem, &[Some(512), Some(0), Some(512), Some(0)]).offsets(), [512, 0, 512, 0]);
+    }
+
+    #[test]
+    fn a_plan_is_its_own_replan_and_a_longer_buffer_moves_alone() {
+        let lifetimes =
+            (0..200).map(|number| (number * 13 % 400, 1 + number * 7 % 40, 256 * (1 + number % 9)));
+        let mut buffers: Vec<Buffer> =
+            lifetimes.map(|(start, length, size)| Buffer::new(start..start + length, size)).collect();
+        let problem = Problem::new(buffers.clone()).unwrap();
+        let plan = Planner::new().plan(&problem);
+        let offsets: Vec<Option<u64>> = plan.offsets().iter().copied().map(Some).collect();
+        assert_eq!(replan(&problem, &offsets).offsets(), plan.offsets());
+        buffers[77].end += 30;
+        let changed = Problem::new(buffers).unwrap();
+        let mut offsets = offsets;
+        offsets[77] = None;
+        let again = replan(&changed, &offsets);
+        verify(&changed, &again).unwrap();
+        let moved = (0..200).filter(|&number| again.offset(number) != plan.offset(number));
+        assert!(moved.eq([77]) || again.offsets() == plan.offsets());
+    }
+}

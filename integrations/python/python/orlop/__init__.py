@@ -1,0 +1,91 @@
+"""Out of memory in PyTorch: where the bytes went, and which allocator settings would have fitted.
+
+==============================  ====================================================================
+question                        function
+==============================  ====================================================================
+why did this program fail?      :func:`record` around it
+which setting helps?            :func:`what_if`
+what uses the memory?           :func:`describe`
+what does this message mean?    :func:`why_oom`
+what grew between two runs?     :func:`diff`
+what does another size need?    :func:`fit`
+is it more than allowed?        :func:`gate`, :func:`baseline`
+how does it look over time?     :func:`report`
+==============================  ====================================================================
+
+A recording is given as a path, as bytes, as an open file, or as the object that
+``torch.cuda.memory._snapshot()`` returns. No function needs a GPU, except :func:`record`.
+"""
+
+from orlop._answer import Verdict
+from orlop._answers import baseline, describe, diff, fit, gate, report, what_if, why_oom
+from orlop._inputs import Progress, RecordingSource
+from orlop._native import InternalError, OrlopError, RecordingError
+from orlop._record import NotRecordedWarning, record
+from orlop._report import Report
+from orlop._results import (
+    Advice,
+    Change,
+    Description,
+    DeviceDescription,
+    DeviceDiff,
+    DeviceSettings,
+    Diff,
+    Estimate,
+    FailedRequest,
+    Fit,
+    Gate,
+    GateCheck,
+    LargestSize,
+    OomMessage,
+    OomMessages,
+    Setting,
+    SettingFailure,
+    Site,
+    SiteDiff,
+    SiteFit,
+    SmallestMemory,
+    WhatIf,
+)
+
+__all__ = [
+    "Advice",
+    "Change",
+    "Description",
+    "DeviceDescription",
+    "DeviceDiff",
+    "DeviceSettings",
+    "Diff",
+    "Estimate",
+    "FailedRequest",
+    "Fit",
+    "Gate",
+    "GateCheck",
+    "InternalError",
+    "LargestSize",
+    "NotRecordedWarning",
+    "OomMessage",
+    "OomMessages",
+    "OrlopError",
+    "Progress",
+    "RecordingError",
+    "RecordingSource",
+    "Report",
+    "Setting",
+    "SettingFailure",
+    "Site",
+    "SiteDiff",
+    "SiteFit",
+    "SmallestMemory",
+    "Verdict",
+    "WhatIf",
+    "baseline",
+    "describe",
+    "diff",
+    "fit",
+    "gate",
+    "record",
+    "report",
+    "what_if",
+    "why_oom",
+]

@@ -1,0 +1,19 @@
+"""The program: ``python -m orlop`` is ``orlop``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from orlop import _native
+
+
+def main() -> int:
+    """Runs the program with the arguments of this process, and returns its exit code."""
+    # Ctrl-C ends the program at once: no Python code runs until it returns.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return _native.run_program(["orlop", *sys.argv[1:]], sys.executable)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+//! The extension module `orlop._native`: the answers of the lab as JSON, and the program.
+//!
+//! The Python sources beside it are the public module: they make dataclasses of the JSON. Functions release
+//! the GIL, call a progress function, and end with `KeyboardInterrupt` at Ctrl-C ([`task`]).
+
+mod answers;
+mod error;
+mod recording;
+mod task;
+
+use orlop_cli::ProgramCommand;
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Runs the program with these arguments, and returns its exit code. `interpreter` starts it again as
+/// `python -m orlop`.
+#[pyfunction]
+fn run_program(py: Python<'_>, arguments: Vec<OsString>, interpreter: PathBuf) -> u8 {
+    let program = ProgramCommand::Module { interpreter, module: "orlop" };
+    py.detach(|| orlop_cli::run(arguments, &program))
+}
+
+/// The module.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::run_program;
+    #[pymodule_export]
+    use crate::answers::{describe, diff, fit, gate, profile, report, what_if, why_oom};
+    #[pymodule_export]
+    use crate::error::{InternalError, OrlopError, RecordingError};
+}
