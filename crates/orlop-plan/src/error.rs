@@ -237,6 +237,16 @@ pub enum PlanError {
         /// The offset after the last shared byte.
         to: u64,
     },
+    /// An offset is beyond those of a format.
+    #[error("{buffer}: the offset {offset} is above {limit}, the largest of the format")]
+    TooHigh {
+        /// The buffer.
+        buffer: BufferRef,
+        /// Its offset in bytes.
+        offset: u64,
+        /// The largest offset in bytes.
+        limit: u64,
+    },
     /// The height is not the end of the highest buffer.
     #[error("the height is {height}, but the highest buffer ends at {highest_end}")]
     Height {

@@ -15,6 +15,7 @@
 //! | plan | [`Planner`]; for comparison [`greedy_by_size`], the common planner |
 //! | plan again after a change | [`replan`], [`Planner::plan_from`] |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
+//! | write it for others | [`Plan::write_csv`] (minimalloc), [`Plan::tflite_metadata`] |
 //! | check a plan from any source | [`verify`] |
 //! | place buffers in the free memory between live blocks | [`placement`] |
 //! | detect that a workload repeats, and predict its requests | [`period`] |
@@ -66,6 +67,7 @@ mod problem;
 mod replan;
 mod skyline;
 mod sweep;
+mod tflite;
 mod verify;
 
 pub use self::buffer::Buffer;

@@ -55,6 +55,26 @@ fn shipped_models_are_planned_within_a_thousandth_of_the_bound() {
 }
 
 #[test]
+fn a_capacity_fits_or_does_not() {
+    let folder = Folder::with(&[("two.csv", "id,lower,upper,size\na,0,2,100\nb,1,3,50\n")]);
+    let path = folder.path("two.csv");
+    let verdict = |capacity: &str| planned(&[&path, "--capacity", capacity])["capacity"].clone();
+    assert_eq!(verdict("1KiB"), json!({"bytes": 1024, "verdict": "fits"}));
+    let infeasible = "infeasible: at least 22 bytes are missing";
+    assert_eq!(verdict("128"), json!({"bytes": 128, "verdict": infeasible}));
+    let text = stdout(&orlop(&["plan", &path, "--capacity", "128"]));
+    assert!(text.contains(&format!("In 128 B: {infeasible}.")), "{text}");
+    assert!(complaint(&orlop(&["plan", &path, "--capacity", "much"]), 2).contains("much"));
+}
+
+#[test]
+fn columns_that_are_not_understood_are_refused() {
+    let folder = Folder::with(&[("pool.csv", "id,lower,upper,size,pool\na,0,2,100,1\n")]);
+    let message = complaint(&orlop(&["plan", &folder.path("pool.csv")]), 1);
+    assert!(message.contains("\"pool\" is unknown"), "{message}");
+}
+
+#[test]
 fn the_fields_of_the_json_are_stable() {
     let folder = Folder::with(&[("two.csv", "id,lower,upper,size,alignment\na,0,2,100,64\nb,1,3,50,64\n")]);
     let mut plan = planned(&[&folder.path("two.csv")]);

@@ -189,4 +189,23 @@ mod tests {
         let figures = wrong(|file| file.bound = 1);
         assert_eq!(figures, PlanFileError::Figures { peak: 512, bound: 512, in_file: (512, 1) });
     }
+
+    #[test]
+    fn a_bound_above_the_load_is_proven_again() {
+        // The load is 5; a complete search proves that the lowest plan is 6.
+        let sizes = [(0..2, 3), (0..1, 2), (1..3, 1), (1..4, 1), (2..4, 1), (3..6, 3), (4..7, 2)];
+        let problem = Problem::new(sizes.map(|(lifetime, size)| Buffer::unaligned(lifetime, size))).unwrap();
+        let plan = Planner::new().budget(SearchBudget::iterations(500)).plan(&problem);
+        let file = PlanFile::new(&problem, &plan);
+        assert_eq!((file.peak, file.bound, file.verify()), (6, 6, Ok(())));
+        // A bound that is not true is refused, although it is not above the peak.
+        let load =
+            Problem::new([(0..1, 3), (1..2, 3)].map(|(at, size)| Buffer::unaligned(at, size))).unwrap();
+        let high = Plan::new(&load, vec![0, 3]).unwrap();
+        let mut file = PlanFile::new(&load, &high);
+        assert_eq!(file.verify(), Ok(()));
+        (file.bound, file.gap, file.verdict) = (6, 0.0, "optimal".to_owned());
+        let figures = PlanFileError::Figures { peak: 6, bound: 3, in_file: (6, 6) };
+        assert_eq!(file.verify(), Err(figures));
+    }
 }

@@ -27,6 +27,7 @@ struct CsvHeader {
 impl CsvHeader {
     fn new(names: &[Cow<'_, str>], line: u64) -> Result<Self, CsvError> {
         let mut header = Self { columns: names.len(), ..Self::default() };
+        let mut unknown = None;
         for (index, name) in names.iter().enumerate() {
             let (place, column) = match name.to_ascii_lowercase().as_str() {
                 "id" | "buffer" | "buffer_id" => (&mut header.id, ProblemColumn::Id),
@@ -40,7 +41,10 @@ impl CsvHeader {
                 "alignment" => (&mut header.alignment, ProblemColumn::Alignment),
                 "gaps" => (&mut header.gaps, ProblemColumn::Gaps),
                 "offset" => (&mut header.offset, ProblemColumn::Offset),
-                _ => return Err(CsvError::UnknownColumn { line, name: shorten(name) }),
+                _ => {
+                    unknown.get_or_insert(name);
+                    continue;
+                }
             };
             if place.replace(index).is_some() {
                 return Err(CsvError::ColumnTwice { line, column });
@@ -51,8 +55,12 @@ impl CsvHeader {
             (header.end, ProblemColumn::End),
             (header.size, ProblemColumn::Size),
         ];
-        match needed.iter().find(|(place, _)| place.is_none()) {
-            Some(&(_, column)) => Err(CsvError::MissingColumn { line, column }),
+        // First: other files, such as recordings, have no such columns.
+        if let Some(&(_, column)) = needed.iter().find(|(place, _)| place.is_none()) {
+            return Err(CsvError::MissingColumn { line, column });
+        }
+        match unknown {
+            Some(name) => Err(CsvError::UnknownColumn { line, name: shorten(name) }),
             None => Ok(header),
         }
     }
@@ -207,6 +215,7 @@ mod tests {
         let cases = [
             ("", "line 1: no column for the start, expected `lower`, `start` or `begin`"),
             ("\nlower,upper\n", "line 2: no column for the size, expected `size`"),
+            ("action,size\n", "line 1: no column for the start, expected `lower`, `start` or `begin`"),
             (
                 "lower,start,upper,size\n",
                 "line 1: a second column for the start: `lower`, `start` or `begin` are the same",
