@@ -40,7 +40,7 @@ pub(crate) struct Unpacked<R: Read> {
 }
 
 enum Decoder<R: Read> {
-    Gzip(MultiGzDecoder<R>),
+    Gzip(Box<MultiGzDecoder<R>>),
     Zstd(Box<ZstdReader<R>>),
     Xz(Box<XzReader<R>>),
 }
@@ -49,7 +49,7 @@ impl<R: Read> Unpacked<R> {
     pub(super) fn new(reader: R, compression: Compression) -> Self {
         let reader = CountingReader { reader, bytes: 0 };
         let decoder = match compression {
-            Compression::Gzip => Decoder::Gzip(MultiGzDecoder::new(reader)),
+            Compression::Gzip => Decoder::Gzip(Box::new(MultiGzDecoder::new(reader))),
             Compression::Zstd => Decoder::Zstd(Box::new(ZstdReader::new(reader))),
             Compression::Xz => Decoder::Xz(Box::new(XzReader::new_mem_limit(reader, true, XZ_MEMORY))),
         };
