@@ -40,18 +40,18 @@ pub(crate) struct Unpacked<R: Read> {
 }
 
 enum Decoder<R: Read> {
-    Gzip(MultiGzDecoder<R>),
-    Zstd(ZstdReader<R>),
-    Xz(XzReader<R>),
+    Gzip(Box<MultiGzDecoder<R>>),
+    Zstd(Box<ZstdReader<R>>),
+    Xz(Box<XzReader<R>>),
 }
 
 impl<R: Read> Unpacked<R> {
     pub(super) fn new(reader: R, compression: Compression) -> Self {
         let reader = CountingReader { reader, bytes: 0 };
         let decoder = match compression {
-            Compression::Gzip => Decoder::Gzip(MultiGzDecoder::new(reader)),
-            Compression::Zstd => Decoder::Zstd(ZstdReader::new(reader)),
-            Compression::Xz => Decoder::Xz(XzReader::new_mem_limit(reader, true, XZ_MEMORY)),
+            Compression::Gzip => Decoder::Gzip(Box::new(MultiGzDecoder::new(reader))),
+            Compression::Zstd => Decoder::Zstd(Box::new(ZstdReader::new(reader))),
+            Compression::Xz => Decoder::Xz(Box::new(XzReader::new_mem_limit(reader, true, XZ_MEMORY))),
         };
         Self { decoder, bytes: UnpackedBytes::default(), failed: false }
     }

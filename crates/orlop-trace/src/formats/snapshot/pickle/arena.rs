@@ -116,10 +116,10 @@ impl PickleArena {
 
     /// Replaces the node of a dict by an event.
     pub(super) fn set_event(&mut self, value: PickleValue, event: u32) {
-        if let PickleValue::Node(id) = value {
-            if let Some(node) = self.nodes.get_mut(id as usize) {
-                *node = PickleNode::Event(event);
-            }
+        if let PickleValue::Node(id) = value
+            && let Some(node) = self.nodes.get_mut(id as usize)
+        {
+            *node = PickleNode::Event(event);
         }
     }
 
