@@ -5,7 +5,7 @@
 use crate::loom::SearchDepth;
 use crate::report::Report;
 use crate::shell::Shell;
-use crate::{checks, fuzz, golden, loom, mutate, powerset, san, setup, tidy};
+use crate::{checks, fuzz, golden, loom, mutate, powerset, san, setup, tidy, wheel};
 
 /// The folder of the repository's reference data.
 const TESTDATA: &str = "testdata";
@@ -25,6 +25,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     report.step("msrv", || checks::msrv(shell));
     golden::run(shell, report, &shell.root().join(TESTDATA));
     checks::deny(shell, report);
+    report.step("wheel: sources", || wheel::sources(shell));
     powerset::run(shell, report);
     checks::targets(shell, report);
     report.step("fuzz --short", || fuzz::short(shell, None, fuzz::SHORT));

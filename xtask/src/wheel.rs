@@ -59,14 +59,13 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, python: &Path, frameworks:
     });
 }
 
-/// Checks the format and the lints of the Rust sources.
-fn sources(shell: &Shell) -> Result<Outcome> {
+/// Checks the format and the lints of the Rust sources, with the workspace's own builds of what they use.
+pub(crate) fn sources(shell: &Shell) -> Result<Outcome> {
     let manifest = format!("{PACKAGE}/Cargo.toml");
     let manifest = ["--manifest-path", &manifest];
     shell.run("wheel-fmt", shell.cargo(&["fmt"]).args(manifest).arg("--check"))?;
-    let target = shell.target().join("wheel");
-    let mut clippy = shell.cargo(&["clippy", "--quiet", "--release", "--locked"]);
-    clippy.args(manifest).args(["--", "-D", "warnings"]).env("CARGO_TARGET_DIR", target);
+    let mut clippy = shell.cargo(&["clippy", "--quiet", "--locked"]);
+    clippy.args(manifest).args(["--", "-D", "warnings"]).env("CARGO_TARGET_DIR", shell.target());
     shell.run("wheel-clippy", &mut clippy)?;
     Ok(Outcome::passed())
 }
