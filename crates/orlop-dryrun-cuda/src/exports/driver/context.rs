@@ -95,6 +95,14 @@ library_calls! {
         Ok(())
     }
 
+    fn cuLogsRegisterCallback(_callback: usize, _data: usize, handle: Out<usize>) |machine| {
+        // Nothing is logged.
+        handle.set_optional(machine.handle());
+        Ok(())
+    }
+
+    fn cuLogsUnregisterCallback(_handle: usize) |_machine| { Ok(()) }
+
     fn cuCtxSynchronize() |machine| {
         machine.work.wait_for_all();
         Ok(())
