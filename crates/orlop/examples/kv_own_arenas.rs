@@ -83,7 +83,7 @@ fn read(pool: &KvPool, layer: &LayerArrays, sequence: &Sequence) -> Result<Vec<f
 pub(crate) fn main() -> Result<()> {
     let context = Context::new();
     let entry = (2 * WIDTH * size_of::<f32>()) as u64;
-    let group = LayerGroup::full("full", LAYERS, entry).with_block_tokens(BLOCK_TOKENS as u32);
+    let group = LayerGroup::full("full", LAYERS, entry).with_block_tokens(u32::try_from(BLOCK_TOKENS)?);
     let mut pool = KvPool::builder(KvGeometry::new(vec![group])?).bytes(64 << 10).build_detached()?;
     // Blocks of a single group are one page each, so the arrays have what the pool counts.
     let pages = pool.page_ids(0) as usize;

@@ -105,7 +105,7 @@ impl Model {
 
     /// Returns the layer groups of the KV memory.
     pub(crate) fn geometry() -> orlop::kv::Result<KvGeometry> {
-        let layers = (LAYERS / LayerKind::ALL.len()) as u32;
+        let layers = u32::try_from(LAYERS / LayerKind::ALL.len()).unwrap_or_default();
         let (entry, state) = ((ENTRY * size_of::<f32>()) as u64, (STATE * size_of::<f32>()) as u64);
         KvGeometry::new(vec![
             LayerGroup::full("full", layers, entry).with_block_tokens(BLOCK_TOKENS),

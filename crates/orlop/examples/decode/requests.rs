@@ -40,5 +40,5 @@ pub(crate) fn requests() -> Vec<TextRequest> {
 }
 
 fn token(number: usize) -> u32 {
-    (number % VOCABULARY) as u32
+    u32::try_from(number % VOCABULARY).unwrap_or_default()
 }

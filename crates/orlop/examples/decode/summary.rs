@@ -119,7 +119,7 @@ impl fmt::Display for Summary {
             "  0 allocations in {} of them, {} in the others, for tables of the pool that grew",
             self.silent_steps, self.steady_allocations
         )?;
-        let (step, token) = (self.time / *steps as u32, self.time / *tokens as u32);
+        let (step, token) = (per(self.time, *steps), per(self.time, *tokens));
         writeln!(f, "{step:.1?} a step, {token:.1?} a token; unplanned {:.1?} a token", self.time_unplanned)?;
         let share = 100.0 * kv.hit_tokens as f64 / kv.query_tokens as f64;
         writeln!(f, "\nprompts: {} tokens, {} reused ({share:.0} %)", kv.query_tokens, kv.hit_tokens)?;
@@ -131,6 +131,10 @@ impl fmt::Display for Summary {
         }
         writeln!(f, "{} boundaries evicted, {} cached at the end", kv.evictions, kv.boundaries)
     }
+}
+
+fn per(time: Duration, count: usize) -> Duration {
+    time.div_f64(count.max(1) as f64)
 }
 
 fn describe(cause: MissCause) -> &'static str {
