@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The size of the smallest segment that PyTorch's allocator reserves.
+/// The smallest segment of PyTorch's allocator: below, it reserves the same for any buffers.
 const TORCH_SEGMENT: u64 = 2 << 20;
 
 /// A problem with its plan.
@@ -366,7 +366,6 @@ fn text(answer: &Answer) -> String {
         let numbers = [bytes(peak)].into_iter().chain(nothing).chain([times(peak, best)]);
         rows.add_row(table::row([name], numbers));
     };
-    // Below a segment, PyTorch's allocator reserves the same for any buffers.
     if let Some(peak) = entry.without_plan.torch.filter(|&peak| peak > TORCH_SEGMENT) {
         without("no plan: PyTorch's allocator", peak);
     }

@@ -11,7 +11,8 @@
 //!   that is next in an order.
 //! * Where no buffer crosses from a section to the next any more, the parts are searched one after the other,
 //!   and a failure in one does not undo the others.
-//! * After a number of steps a search is given up, and another begins, with other ranks. Half of the searches try the smallest capacity, the others step down from the best plan.
+//! * After a number of steps a search is given up, and another begins, with other ranks. Half of the
+//!   searches try the smallest capacity, the others step down from the best plan.
 //!
 //! Levels, supports and sections are those of Moffitt, "MiniMalloc: A Lightweight Memory Allocator for
 //! Hardware-Accelerated Machine Learning", ASPLOS 2023; the sequence of limits is that of Luby, Sinclair and
@@ -23,10 +24,12 @@
 //! * In any plan, buffers can be moved down until each is on the floor, or at the end of a neighbour, rounded
 //!   up to its alignment. Only these plans are searched, in order of offset, so that all that is placed later
 //!   is not lower than the current level, which is the smallest offset that any buffer can still have.
-//! * A buffer that is a candidate at the level is placed there, or it is higher. Then it rests on a buffer that
+//! * A buffer that is a candidate at the level is placed there, or it is higher. Then it rests on a buffer
+//!   that
 //!   is not placed yet, because those that are placed end at the level or below where it is concerned: its
 //!   next offset is the smallest end that any such neighbour can have.
-//! * Buffers of equal lifetime, size and alignment can be exchanged: if one is not placed at the level, neither
+//! * Buffers of equal lifetime, size and alignment can be exchanged: if one is not placed at the level,
+//!   neither
 //!   are the others.
 //! * A part is undone only if the parts beside it, with which it shares no buffer that is left, cannot help.
 //! * The check at a level counts, in a section, bytes that have to be above an offset and below the capacity.

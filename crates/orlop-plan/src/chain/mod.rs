@@ -2,9 +2,11 @@
 //!
 //! If no byte may stay free, the lowest valley of the skyline has to be filled from its start to its end by a
 //! chain of spans, each of which begins where the one before ends. So the first link of such a chain is
-//! placed at the valley's start, and a span that is no first link of any chain is never tried there. Of several,
+//! placed at the valley's start, and a span that is no first link of any chain is never tried there. Of
+//! several,
 //! those are preferred that end flush with a wall of the valley, which is rarely a coincidence; then long
-//! ones. A valley without a chain is a dead end, and the last placement is undone. After a number of dead ends
+//! ones. A valley without a chain is a dead end, and the last placement is undone. After a number of dead
+//! ends
 //! the rest is placed without this rule, so that each round gives a plan.
 
 mod links;

@@ -243,7 +243,8 @@ mod tests {
             ),
             (
                 "lower,upper,size,offset\n0,9,2,64\n",
-                "line 2: the offset cannot be \"64\", expected nothing: buffers at fixed offsets are not supported",
+                "line 2: the offset cannot be \"64\", expected nothing: \
+                 buffers at fixed offsets are not supported",
             ),
             (
                 "lower,upper,size,pool\n0,9,2,1\n",

@@ -29,7 +29,8 @@ const ROUND: u64 = 1 << 24;
 /// The minimum work of a job in a round.
 const MIN_JOB: u64 = 1 << 17;
 
-/// The number of spans up to which several capacities are tried at a time. With more, there are enough regions
+/// The number of spans up to which several capacities are tried at a time. With more, there are enough
+/// regions
 /// for all threads.
 const MAX_SPANS: usize = 1 << 15;
 

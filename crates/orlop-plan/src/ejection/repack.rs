@@ -246,7 +246,8 @@ impl<'a> Repack<'a> {
         ends.extend(placed.iter().map(|other| (other.end, self.cost(data, other.span as usize))));
         ends.sort_unstable_by_key(|&(end, _)| end);
         self.work += 16 * placed.len() as u64;
-        // The offsets at which the span rests on another one, and those at which another one rests on it: both
+        // The offsets at which the span rests on another one, and those at which another one rests on it:
+        // both
         // are in order.
         let (mut above, mut below) = (ends.iter().peekable(), placed.iter().peekable());
         let (mut begun, mut ended, mut index, mut end_index) = (0.0, 0.0, 0, 0);

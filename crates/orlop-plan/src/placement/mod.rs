@@ -9,7 +9,8 @@
 //! same time. If the buffers do not fit into the holes, other orders are tried: by size times duration, by
 //! duration, and by start.
 //!
-//! [`greedy_by_size`](crate::greedy_by_size) takes the *smallest* gap, as TensorFlow Lite does; this takes the
+//! [`greedy_by_size`](crate::greedy_by_size) takes the *smallest* gap, as TensorFlow Lite does; this takes
+//! the
 //! *lowest*, which ends a search early.
 
 mod overlaps;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 fn verified(problem: &Problem, planner: &Planner) -> Plan {
     let plan = planner.plan(problem);
-    verify(problem, &plan).unwrap();
+    verify(problem, &plan).expect("plans are valid");
     plan
 }
 
@@ -21,7 +21,7 @@ fn one_length(seed: u64, mut size: impl FnMut(&mut SplitMix64) -> u64) -> Proble
         let start = random.below(4500) as u64;
         Buffer::unaligned(start..start + 500, size(&mut random))
     });
-    Problem::new(buffers.collect::<Vec<_>>()).unwrap()
+    Problem::new(buffers.collect::<Vec<_>>()).expect("a valid problem")
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn hard() -> Problem {
         let start = random.below(40) as u64;
         Buffer::unaligned(start..start + 1 + random.below(12) as u64, 1 + random.below(300) as u64)
     });
-    Problem::new(buffers.collect::<Vec<_>>()).unwrap()
+    Problem::new(buffers.collect::<Vec<_>>()).expect("a valid problem")
 }
 
 #[test]
