@@ -11,8 +11,8 @@
 //!   that is next in an order.
 //! * Where no buffer crosses from a section to the next any more, the parts are searched one after the other,
 //!   and a failure in one does not undo the others.
-//! * After a number of steps a search is given up, and another begins, with other ranks. Half of the
-//!   searches try the smallest capacity, the others step down from the best plan.
+//! * After a number of steps a search is given up, and another begins, with other ranks. Capacities are tried
+//!   from the smallest upwards, each halving the distance to the best plan.
 //!
 //! Levels, supports and sections are those of Moffitt, "MiniMalloc: A Lightweight Memory Allocator for
 //! Hardware-Accelerated Machine Learning", ASPLOS 2023; the sequence of limits is that of Luby, Sinclair and
@@ -40,7 +40,7 @@ mod space;
 
 use self::descent::{Descent, DescentOutcome};
 use crate::normal::{Normal, Placement};
-use crate::planner::{RemainingBudget, rounds};
+use crate::planner::{RemainingBudget, Stop, rounds};
 use orlop_core::SplitMix64;
 
 pub(crate) use self::neighbors::Neighbors;
@@ -49,39 +49,56 @@ pub(crate) use self::neighbors::Neighbors;
 const STEPS: u64 = 2;
 
 /// The part of an order by which a span is moved in it.
-const MAX_SHIFT: usize = 6;
+const MAX_SHIFT: usize = 2;
 
-/// The part of the distance to the floor by which a search goes below the best height: at first, and the
+/// Capacities closer to each other than this part of the bound are not told apart in a round.
+const RESOLUTION: u64 = 512;
+
+/// The number of searchers. It does not depend on the machine.
+const SEARCHERS: usize = 2;
+
+/// The work of a searcher in the first round; in each of the next ones it is twice as much, up to the
 /// maximum.
-const FIRST_PART: f64 = 0.5;
-const MAX_PART: f64 = 0.75;
-
-/// The factors of the part after a success, and after a failure.
-const SUCCESS: f64 = 1.5;
-const FAILURE: f64 = 0.8;
+const FIRST_ROUND: u64 = 1 << 16;
+const MAX_ROUND: u64 = 1 << 24;
 
 /// The state of the search.
 #[derive(Debug)]
 pub(crate) struct CapacitySearch<'a> {
+    data: SearchData<'a>,
+    searchers: Vec<Searcher>,
+    /// At this height and below there is no plan.
+    floor: u64,
+    work: u64,
+}
+
+/// What all searchers read.
+#[derive(Debug)]
+struct SearchData<'a> {
     normal: &'a Normal,
     neighbors: &'a Neighbors,
     /// In each, the spans to be placed first come first.
     orders: Vec<Vec<u32>>,
-    random: SplitMix64,
-    /// At this height and below there is no plan.
-    floor: u64,
     /// All heights that matter are multiples of this.
     unit: u64,
-    part: f64,
-    rounds: u64,
-    searches: usize,
+    /// The distance of heights that are not told apart while capacities go up.
+    resolution: u64,
 }
 
-/// A search at a capacity, with the ranks of the spans.
+/// One search after the other, at capacities that go up, each halving the distance to the best plan. After
+/// the last the smallest is next.
 #[derive(Debug)]
-struct CapacityJob {
-    capacity: u64,
-    ranks: Vec<u32>,
+struct Searcher {
+    random: SplitMix64,
+    searches: usize,
+    /// The capacity that failed last; `None` if the smallest is next.
+    failed: Option<u64>,
+    /// At this height and below there is no plan.
+    floor: u64,
+    /// The best height.
+    height: u64,
+    /// What this searcher found, if it is the best.
+    found: Option<Placement>,
 }
 
 impl<'a> CapacitySearch<'a> {
@@ -89,19 +106,22 @@ impl<'a> CapacitySearch<'a> {
         normal: &'a Normal,
         neighbors: &'a Neighbors,
         orders: Vec<Vec<u32>>,
-        seed: u64,
+        random: &mut SplitMix64,
     ) -> Self {
-        Self {
-            normal,
-            neighbors,
-            orders,
-            random: SplitMix64::new(seed),
-            floor: normal.lower_bound.saturating_sub(1),
-            unit: normal.exact_unit(),
-            part: FIRST_PART,
-            rounds: 0,
-            searches: 0,
-        }
+        let (unit, floor) = (normal.exact_unit(), normal.lower_bound.saturating_sub(1));
+        // The first begins with the orders as they are.
+        let searcher = |index: usize| Searcher {
+            random: SplitMix64::new(random.next_u64()),
+            searches: index * orders.len(),
+            failed: None,
+            floor,
+            height: u64::MAX,
+            found: None,
+        };
+        let searchers = (0..SEARCHERS).map(searcher).collect();
+        let resolution = (normal.lower_bound / RESOLUTION).max(unit);
+        let data = SearchData { normal, neighbors, orders, unit, resolution };
+        Self { data, searchers, floor, work: FIRST_ROUND }
     }
 
     /// Returns the lower bound of the height of all plans, as far as it is proven.
@@ -111,75 +131,64 @@ impl<'a> CapacitySearch<'a> {
 
     /// Continues the search for one round.
     pub(crate) fn round(&mut self, best: &mut Placement, budget: &mut RemainingBudget<'_>) {
-        self.rounds += 1;
-        let capacities = self.capacities(best.height);
-        let jobs: Vec<CapacityJob> = capacities
-            .map(|capacity| {
-                let ranks = ranks(&self.orders, self.searches, &mut self.random);
-                self.searches += 1;
-                CapacityJob { capacity, ranks }
-            })
-            .into();
-        let max_steps = STEPS * luby(self.rounds) * self.normal.spans.len() as u64;
-        let (normal, neighbors, stop) = (self.normal, self.neighbors, budget.stop());
-        let max_work = budget.share(u64::MAX, jobs.len());
-        let search = |job: CapacityJob| {
-            let (mut steps, mut total) = (max_steps, 0);
-            let descent = Descent::new(normal, neighbors, &job.ranks, job.capacity);
-            let outcome = descent.run(|work| {
-                steps -= 1;
-                total += work;
-                steps > 0 && total < max_work && !stop.is_due()
-            });
-            (job.capacity, outcome, total)
-        };
-        let is_final = |(capacity, outcome, _): &(u64, DescentOutcome, u64)| {
-            *capacity == capacities[0] && matches!(outcome, DescentOutcome::Found(_))
-        };
-        let results = rounds::run(budget.threads(), jobs, search, is_final);
-        for (index, (capacity, outcome, work)) in results.into_iter().enumerate().filter_map(flatten) {
-            budget.spend(work);
-            let mut is_lower = false;
-            match outcome {
-                DescentOutcome::Found(offsets) => {
-                    let found = normal.placed(offsets);
-                    is_lower = found.height < best.height;
-                    if is_lower {
-                        *best = found;
-                    }
-                }
-                // Up to the next multiple there is no plan, either.
-                DescentOutcome::Exhausted => self.floor = self.floor.max(capacity + (self.unit - 1)),
-                DescentOutcome::GivenUp => {}
-            }
-            if index == STEP_DOWN {
-                self.part = (self.part * if is_lower { SUCCESS } else { FAILURE }).min(MAX_PART);
+        for searcher in &mut self.searchers {
+            (searcher.floor, searcher.height) = (self.floor, best.height);
+        }
+        let work = budget.share(self.work, self.searchers.len());
+        let (data, stop) = (&self.data, budget.stop());
+        let jobs = self.searchers.iter_mut().collect();
+        let done =
+            rounds::run(budget.threads(), jobs, |it: &mut Searcher| it.run(data, work, &stop), |_| false);
+        budget.spend(done.into_iter().flatten().sum());
+        for searcher in &mut self.searchers {
+            self.floor = self.floor.max(searcher.floor);
+            if let Some(found) = searcher.found.take().filter(|found| found.height < best.height) {
+                *best = found;
             }
         }
-    }
-
-    /// Returns the capacities of a round: the smallest, twice; one between it and the height of the best
-    /// plan; and the largest below that height.
-    fn capacities(&self, height: u64) -> [u64; SEARCHES] {
-        let lowest = self.floor + 1;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a step of any size serves"
-        )]
-        let step = ((height - self.floor) as f64 * self.part) as u64;
-        let rounded = |capacity: u64| (capacity - capacity % self.unit).max(lowest);
-        [lowest, lowest, rounded(height - step.max(1)), rounded(height - 1)]
+        self.work = (2 * self.work).min(MAX_ROUND);
     }
 }
 
-/// The searches of a round, and which of them goes down by a part of the distance.
-const SEARCHES: usize = 4;
-const STEP_DOWN: usize = 2;
+impl Searcher {
+    /// Searches until a plan is as low as can be, or so much work is done. Returns the work.
+    fn run(&mut self, data: &SearchData<'_>, max_work: u64, stop: &Stop<'_>) -> u64 {
+        let mut done = 0;
+        while self.height > self.floor + 1 && done < max_work && !stop.is_due() {
+            let ranks = ranks(&data.orders, self.searches, &mut self.random);
+            self.searches += 1;
+            let mut steps = STEPS * luby(self.searches as u64) * data.normal.spans.len() as u64;
+            let capacity = self.capacity(data);
+            let outcome = Descent::new(data.normal, data.neighbors, &ranks, capacity).run(|work| {
+                steps -= 1;
+                done += work;
+                steps > 0 && done < max_work && !stop.is_due()
+            });
+            match outcome {
+                DescentOutcome::Found(offsets) => {
+                    let found = data.normal.placed(offsets);
+                    self.height = found.height;
+                    self.found = Some(found);
+                }
+                DescentOutcome::Exhausted => {
+                    // Up to the next multiple there is no plan, either.
+                    self.floor = self.floor.max(capacity + (data.unit - 1));
+                    self.failed = Some(capacity);
+                }
+                DescentOutcome::GivenUp => self.failed = Some(capacity),
+            }
+            self.failed = self.failed.filter(|failed| self.height.saturating_sub(*failed) > data.resolution);
+        }
+        done
+    }
 
-fn flatten<T>((index, value): (usize, Option<T>)) -> Option<(usize, T)> {
-    Some((index, value?))
+    /// Returns the next capacity, which is below the best height.
+    fn capacity(&self, data: &SearchData<'_>) -> u64 {
+        let lowest = self.floor + 1;
+        let distance = |failed: u64| self.height.saturating_sub(failed) / 2;
+        let halfway = self.failed.map_or(lowest, |failed| failed + distance(failed));
+        (halfway - halfway % data.unit).max(lowest)
+    }
 }
 
 /// Returns the ranks of a search: those of an order, and later with changes.

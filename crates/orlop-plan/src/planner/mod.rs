@@ -257,7 +257,7 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
         let neighbors = if is_small { Neighbors::new(&normal.spans) } else { None };
         let mut capacities = neighbors.as_ref().map(|neighbors| {
             let orders = ORDERS.iter().map(|order| self.shared.keys.sorted(order)).collect();
-            CapacitySearch::new(normal, neighbors, orders, random.next_u64())
+            CapacitySearch::new(normal, neighbors, orders, &mut random)
         });
         let live = LiveIndex::new(normal);
         let mut ejections = EjectionSearch::new(normal, &live, &self.shared.keys, EJECTIONS, &mut random);
