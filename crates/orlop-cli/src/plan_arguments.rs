@@ -61,8 +61,8 @@ pub(crate) struct PlanArguments {
     pub(crate) device: Option<u32>,
 
     /// Checks a plan that --output wrote, and plans nothing
-    #[arg(long, conflicts_with_all = ["order", "inputs", "bindings", "values", "bounds", "budget", "capacity", "output",
-        "report", "device", "json"])]
+    #[arg(long, conflicts_with_all = ["order", "inputs", "bindings", "values", "bounds", "budget",
+        "capacity", "output", "report", "device", "json"])]
     pub(crate) verify: bool,
 
     /// Prints JSON, an object as --output writes it, instead of a table

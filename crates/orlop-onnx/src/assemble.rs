@@ -275,7 +275,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Returns the names of the model's inputs from whose elements a node's sizes may be computed: the first
-    /// small ones of integers, that the node depends on. Nobody can give those of a body.
+    /// small ones of integers, that the node depends on. Those of a body cannot be given.
     fn undecided_inputs(&mut self, node: &Node) -> Vec<String> {
         if self.place == Place::Body {
             return Vec::new();

@@ -65,7 +65,8 @@ mod tests {
         fn neighbors_are_those_that_are_live_at_the_same_time(
             lifetimes in prop::collection::vec((0u64..60, 1u64..40), 1..80),
         ) {
-            let buffers = lifetimes.iter().map(|&(start, length)| Buffer::unaligned(start..start + length, 1));
+            let lifetimes = lifetimes.iter().map(|&(start, length)| start..start + length);
+            let buffers = lifetimes.map(|lifetime| Buffer::unaligned(lifetime, 1));
             let normal = Normal::new(&Problem::new(buffers).unwrap());
             let index = LiveIndex::new(&normal);
             for (number, span) in normal.spans.iter().enumerate() {

@@ -25,12 +25,10 @@
 //!   up to its alignment. Only these plans are searched, in order of offset, so that all that is placed later
 //!   is not lower than the current level, which is the smallest offset that any buffer can still have.
 //! * A buffer that is a candidate at the level is placed there, or it is higher. Then it rests on a buffer
-//!   that
-//!   is not placed yet, because those that are placed end at the level or below where it is concerned: its
-//!   next offset is the smallest end that any such neighbour can have.
+//!   that is not placed yet, because those that are placed end at the level or below where it is concerned:
+//!   its next offset is the smallest end that any such neighbour can have.
 //! * Buffers of equal lifetime, size and alignment can be exchanged: if one is not placed at the level,
-//!   neither
-//!   are the others.
+//!   neither are the others.
 //! * A part is undone only if the parts beside it, with which it shares no buffer that is left, cannot help.
 //! * The check at a level counts, in a section, bytes that have to be above an offset and below the capacity.
 
