@@ -1,8 +1,8 @@
 //! The planner: heuristics, and then searches.
 //!
 //! No heuristic is best for all problems, so each of [`heuristics`] is tried once. The first plan at the
-//! bound ends the search; a heuristic is abandoned when it reaches the height of the best plan so far. What is
-//! left of the budget goes to searches, which lower the best plan in rounds:
+//! bound ends the search; a heuristic is abandoned when it reaches the height of the best plan so far. What
+//! is left of the budget goes to searches, which lower the best plan in rounds:
 //!
 //! | problem | search |
 //! |---|---|
