@@ -64,7 +64,8 @@ impl KvPool {
         let hit = found.hit * unit;
         let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         // A far limit is no reason to reserve memory for it.
-        chain.reserve(request.lengths().limit.min(prompt.saturating_add(1 << 16)));
+        let reserved = request.lengths().limit.min(prompt.saturating_add(1 << 16));
+        chain.reserve(reserved);
         let checkpoints = self.settings.checkpoints;
         let state = self.state_mut(slot);
         (state.tenant, state.chain) = (tenant, chain);
@@ -80,6 +81,7 @@ impl KvPool {
         self.pledge_of(request.lengths(), hit, &mut pledge);
         self.blocks.pledge(owner(slot), tenant, &pledge);
         self.pages_needed = pledge;
+        self.reserve_tables(slot, reserved);
         self.attach(slot, &found);
         self.index.touch(&found);
         self.allocate_encoder(slot)?;
@@ -182,6 +184,14 @@ impl KvPool {
         let steps = self.in_flight.iter().map(|record| record.id).chain([self.open.id]);
         let after = steps.into_iter().find(|&step| self.large_pages_after(step) >= missing);
         AdmissionVerdict::Later { missing, group: self.geometry.groups()[largest].name.clone(), after }
+    }
+
+    /// Reserves entries of the tables for a sequence of so many tokens, so that its steps allocate nothing.
+    fn reserve_tables(&mut self, slot: u32, tokens: u32) {
+        let Self { sequences, geometry, .. } = self;
+        for (table, spec) in sequences[slot as usize].tables.iter_mut().zip(geometry.groups()) {
+            table.blocks.reserve(tokens.div_ceil(spec.span()) as usize);
+        }
     }
 
     /// Puts the blocks of a hit into the tables of a new sequence.
