@@ -11,9 +11,9 @@ use std::cmp::Reverse;
 ///
 /// `offsets` has the offset in bytes of each buffer, by index; buffers beyond it have none. An offset is kept
 /// if it is a multiple of the buffer's alignment, no buffer with a lower index keeps the same bytes at the
-/// same time, and all other buffers would fit above it. The other buffers are placed afterwards, the largest first, each in the tightest hole. Takes
-/// time in proportion to the number of pairs of buffers that are live together; no search follows, for which
-/// there is [`Planner::plan_from`](crate::Planner::plan_from).
+/// same time, and all other buffers would fit above it. The other buffers are placed afterwards, the largest
+/// first, each in the tightest hole. Takes time in proportion to the number of pairs of buffers that are live
+/// together; no search follows, for which there is [`Planner::plan_from`](crate::Planner::plan_from).
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem, replan, verify};

@@ -227,8 +227,8 @@ impl<'a> Repack<'a> {
         true
     }
 
-    /// Returns the offset at which the placed neighbours in the way cost the least; `None` if at each there is
-    /// one that does not move.
+    /// Returns the offset at which the placed neighbours in the way cost the least; `None` if at each there
+    /// is one that does not move.
     fn cheapest(
         &mut self,
         data: &RepackData<'_>,

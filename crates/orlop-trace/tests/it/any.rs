@@ -44,7 +44,7 @@ fn all_shipped_traces_are_read_through_it() {
         }
         let history = History::read(&path).unwrap();
         // A profile has the blocks at one instant, and no events.
-        let has_memory = |device: &DeviceHistory| !(device.events.is_empty() && device.start.is_empty());
+        let has_memory = |device: &DeviceHistory| !(device.events.is_empty() && device.unplaced.is_empty());
         assert!(history.devices.iter().any(has_memory), "{}", path.display());
     }
 }
