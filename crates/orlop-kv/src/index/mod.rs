@@ -140,6 +140,11 @@ impl PrefixIndex {
         self.events = is_on.then(|| Box::new(Announcer::new(geometry, self.unit)));
     }
 
+    /// Returns `true` if events are recorded.
+    pub(crate) fn records_events(&self) -> bool {
+        self.events.is_some()
+    }
+
     /// Takes the events so far; `None` if they are not recorded.
     pub(crate) fn take_events(&mut self) -> Option<Vec<KvEvent>> {
         self.events.as_mut().map(|announcer| std::mem::take(&mut announcer.events))

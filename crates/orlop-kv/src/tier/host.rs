@@ -76,7 +76,8 @@ pub struct KvTiers {
     /// A hash that differs between layouts.
     layout: u128,
     pub(crate) stats: TierStats,
-    pub(crate) events: Vec<TierEvent>,
+    /// Events, if the pool records them.
+    events: Option<Vec<TierEvent>>,
 }
 
 impl KvTiers {
@@ -93,7 +94,7 @@ impl KvTiers {
             clock: 0,
             layout: 0,
             stats: TierStats::default(),
-            events: Vec::new(),
+            events: None,
         }
     }
 
@@ -108,6 +109,16 @@ impl KvTiers {
     #[must_use]
     pub fn stats(&self) -> TierStats {
         self.stats
+    }
+
+    /// Records events from here on, or does not. Those that were not taken are forgotten.
+    pub(crate) fn record_events(&mut self, is_on: bool) {
+        self.events = is_on.then(Vec::new);
+    }
+
+    /// Takes the events since the last call.
+    pub(crate) fn take_events(&mut self) -> Vec<TierEvent> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Sets the layout of the pool. Blocks of another one are dropped: they are of no use to this pool.
@@ -143,8 +154,8 @@ impl KvTiers {
         Ok(bytes)
     }
 
-    /// Brings a block of `bytes` bytes to host memory, and returns it. A block that cannot be used is
-    /// removed.
+    /// Brings a block of `bytes` bytes to host memory. A block that no reader could use is removed from the
+    /// store; one that could not be read this time stays.
     pub(crate) fn fetch(&mut self, key: BlockKey, bytes: u64) -> Result<(), TierFault> {
         if self.blocks.contains_key(&key) {
             self.touch(key);
@@ -153,11 +164,15 @@ impl KvTiers {
         let fetched = self.read(key, bytes);
         if let Err(fault) = fetched {
             self.stats.faults[fault as usize] += 1;
-            if let Some(store) = &mut self.store {
+            if matches!(fault, TierFault::Torn | TierFault::Stale | TierFault::Foreign)
+                && let Some(store) = &mut self.store
+            {
                 // It is a miss either way.
                 let _ = store.remove(key);
             }
-            self.event(KvTier::Store, key, bytes, Some(RemovalReason::Invalidated));
+            if fault != TierFault::Failed {
+                self.event(KvTier::Store, key, bytes, Some(RemovalReason::Invalidated));
+            }
         }
         fetched
     }
@@ -273,6 +288,8 @@ impl KvTiers {
     }
 
     fn event(&mut self, tier: KvTier, key: BlockKey, bytes: u64, removed: Option<RemovalReason>) {
-        self.events.push(TierEvent { tier, key, bytes, removed });
+        if let Some(events) = &mut self.events {
+            events.push(TierEvent { tier, key, bytes, removed });
+        }
     }
 }

@@ -46,7 +46,9 @@ impl PageTransfer for DeviceTransfer {
     }
 
     fn write(&mut self, pool: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<()> {
-        pool.copy_from(&*self.ops, ranges, host, self.stream)?;
-        self.ops.synchronize(self.stream)
+        let copied = pool.copy_from(&*self.ops, ranges, host, self.stream);
+        // Copies that were queued before an error read `host` and write pages that are given back.
+        let waited = self.ops.synchronize(self.stream);
+        copied.and(waited)
     }
 }

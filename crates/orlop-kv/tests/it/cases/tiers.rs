@@ -126,6 +126,74 @@ fn groups_are_served_from_different_tiers() {
     assert_eq!(loaded, 3 * page, "two blocks of the window and the state, not the run");
 }
 
+/// An optional group is not stored: its block across the end of the hit is allocated by the next append.
+#[test]
+fn an_optional_group_gets_pages_behind_a_restored_hit() {
+    let draft = LayerGroup::full("draft", 1, ENTRY).with_block_tokens(32).with_optional();
+    let mut oracle = oracle(vec![full(16), draft], 20);
+    attach(&mut oracle, 1 << 20, None);
+    let at = oracle.admit(&tokens(1, 64), 1).unwrap();
+    oracle.prefill(at).unwrap();
+    oracle.pool.store(&oracle.running[at].handle, 48).unwrap();
+    oracle.finish(at);
+    oracle.pool.discard_cache();
+    let at = oracle.admit(&tokens(1, 50), 1).unwrap();
+    assert_eq!(oracle.running[at].hit, 48);
+    oracle.append(at, 2).unwrap();
+    let mut row = [u32::MAX; 2];
+    let sequence = &oracle.running[at].handle;
+    assert_eq!(oracle.pool.write_block_table(sequence, 1, 0, u32::MAX, &mut row).unwrap(), 2);
+    assert_eq!((row[0], row[1] == u32::MAX), (u32::MAX, false), "tokens 48 and 49 have a page");
+}
+
+/// A store that fails to read a block for the moment keeps it.
+#[test]
+fn a_block_that_could_not_be_read_stays_in_the_store() {
+    let store_ = MemoryStore::default();
+    let mut oracle = oracle(vec![full(16)], 8);
+    attach(&mut oracle, 0, Some(Box::new(store_.clone())));
+    let prompt = tokens(1, 33);
+    store(&mut oracle, &prompt);
+    store_.fails_reads.store(1, Relaxed);
+    assert_eq!((oracle.serve(&prompt), stats(&oracle).faults(TierFault::Failed)), (0, 1));
+    store_.fails_reads.store(0, Relaxed);
+    oracle.pool.discard_cache();
+    assert_eq!(oracle.serve(&prompt), 32);
+}
+
+/// Host memory has its budget and one block at most, at any time of a store or a restore.
+#[test]
+fn the_host_budget_holds_during_a_transfer() {
+    let mut oracle = Oracle::new(builder(vec![full(16)], 12).events(true));
+    let block = oracle.pool.geometry().page_bytes(0);
+    attach(&mut oracle, 2 * block, Some(Box::new(MemoryStore::default())));
+    let prompt = tokens(1, 129);
+    store(&mut oracle, &prompt);
+    assert_eq!(oracle.serve(&prompt), 128);
+    let (mut host, mut peak) = (0, 0);
+    for event in oracle.pool.take_events() {
+        match event {
+            KvEvent::BlockStored { tier: KvTier::Host, bytes, .. } => host += bytes,
+            KvEvent::BlockRemoved { tier: KvTier::Host, bytes, .. } => host -= bytes,
+            _ => {}
+        }
+        peak = peak.max(host);
+    }
+    assert_eq!(peak, 3 * block);
+}
+
+/// Events that no one takes are not kept.
+#[test]
+fn tiers_record_events_as_their_pool_does() {
+    let mut oracle = oracle(vec![full(16)], 8);
+    attach(&mut oracle, 1 << 20, None);
+    store(&mut oracle, &tokens(1, 65));
+    let tiers = oracle.pool.detach_tiers().unwrap();
+    let mut recording = Oracle::new(builder(vec![full(16)], 8).events(true));
+    recording.pool.attach_tiers(tiers);
+    assert!(recording.pool.take_events().is_empty());
+}
+
 /// dynamo#15079: the third of four blocks is torn.
 #[test]
 fn a_torn_block_ends_the_hit() {

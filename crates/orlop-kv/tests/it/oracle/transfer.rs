@@ -64,6 +64,8 @@ impl PageTransfer for OracleTransfer {
 pub(crate) struct MemoryStore {
     blocks: Arc<Mutex<HashMap<BlockKey, Vec<u8>>>>,
     pub(crate) faults: Faults,
+    /// Fails every read.
+    pub(crate) fails_reads: Arc<AtomicU32>,
     /// Declares reads done before the bytes are there.
     pub(crate) is_early: Arc<AtomicU32>,
 }
@@ -87,6 +89,9 @@ impl BlockStore for MemoryStore {
 
     fn get(&mut self, key: BlockKey, bytes: &mut Vec<u8>) -> io::Result<bool> {
         self.faults.check()?;
+        if self.fails_reads.load(Relaxed) > 0 {
+            return Err(io::Error::other("an injected fault"));
+        }
         let Some(found) = self.with(|blocks| blocks.get(&key).cloned()) else { return Ok(false) };
         bytes.extend_from_slice(&found);
         if self.is_early.load(Relaxed) > 0 {
