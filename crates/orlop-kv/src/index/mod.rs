@@ -136,8 +136,8 @@ impl PrefixIndex {
     }
 
     /// Records events, or does not.
-    pub(crate) fn record_events(&mut self, is_on: bool, geometry: &KvGeometry) {
-        self.events = is_on.then(|| Box::new(Announcer::new(geometry, self.unit)));
+    pub(crate) fn record_events(&mut self, is_on: bool, geometry: &KvGeometry, shard: u32) {
+        self.events = is_on.then(|| Box::new(Announcer::new(geometry, self.unit, shard)));
     }
 
     /// Returns `true` if events are recorded.

@@ -392,6 +392,6 @@ fn prefix_block(pool: &KvPool, chain: &Chain, group: usize, index: u32, tokens: 
     let end = if is_state { tokens } else { tokens.min(start.saturating_add(spec.span())) };
     let hash = chain.hashes()[(end.div_ceil(unit) - 1) as usize];
     let tokens = if is_state { 1 } else { end - start };
-    let key = BlockKey { hash, group: u32::try_from(group).unwrap_or(u32::MAX), index, tokens };
-    PrefixBlock { group, index, key }
+    let (of, shard) = (u32::try_from(group).unwrap_or(u32::MAX), pool.settings.shard);
+    PrefixBlock { group, index, key: BlockKey { hash, shard, group: of, index, tokens } }
 }

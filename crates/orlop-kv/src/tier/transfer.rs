@@ -1,9 +1,11 @@
 //! Copies between a pool's pages and host memory.
 
 use crate::PoolMemory;
-use orlop_alloc::{Block, DeviceOps, Result};
+use orlop_alloc::{Block, DeviceOps, Error, Result};
 use orlop_core::StreamId;
+use orlop_host::shield::shielded;
 use std::fmt::Debug;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,6 +24,12 @@ pub trait PageTransfer: Debug + Send {
     /// # Errors
     /// Those of the copy. The pool gives the pages back then.
     fn write(&mut self, pool: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<()>;
+}
+
+/// Calls a transfer. Its panic is an error of the copy.
+pub(crate) fn call_transfer(copy: impl FnOnce() -> Result<()>) -> Result<()> {
+    let panicked = || Err(Error::Backend(Box::new(io::Error::other("the page transfer panicked"))));
+    shielded(copy).unwrap_or_else(panicked)
 }
 
 /// Copies by the operations of a device on a stream of their own, for pools with memory.

@@ -11,7 +11,7 @@ use orlop_kv::{
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Gives an oracle's pool tiers of `bytes` bytes of host memory.
-fn attach(oracle: &mut Oracle, bytes: u64, store: Option<Box<dyn BlockStore>>) {
+pub(super) fn attach(oracle: &mut Oracle, bytes: u64, store: Option<Box<dyn BlockStore>>) {
     let tiers = KvTiers::new(&Context::new(), bytes, oracle.transfer(Faults::default()));
     let tiers = match store {
         Some(store) => tiers.with_store(store),
@@ -20,12 +20,12 @@ fn attach(oracle: &mut Oracle, bytes: u64, store: Option<Box<dyn BlockStore>>) {
     assert!(oracle.pool.attach_tiers(tiers).is_none());
 }
 
-fn stats(oracle: &Oracle) -> TierStats {
+pub(super) fn stats(oracle: &Oracle) -> TierStats {
     oracle.pool.tier_stats().unwrap()
 }
 
 /// Computes a prompt, stores what it can at every checkpoint, and leaves nothing on the device.
-fn store(oracle: &mut Oracle, prompt: &[u32]) {
+pub(super) fn store(oracle: &mut Oracle, prompt: &[u32]) {
     let at = oracle.admit(prompt, 1).unwrap();
     let mut stored = 0;
     while oracle.running[at].scheduled < oracle.length(at) {
@@ -144,54 +144,6 @@ fn an_optional_group_gets_pages_behind_a_restored_hit() {
     let sequence = &oracle.running[at].handle;
     assert_eq!(oracle.pool.write_block_table(sequence, 1, 0, u32::MAX, &mut row).unwrap(), 2);
     assert_eq!((row[0], row[1] == u32::MAX), (u32::MAX, false), "tokens 48 and 49 have a page");
-}
-
-/// A store that fails to read a block for the moment keeps it.
-#[test]
-fn a_block_that_could_not_be_read_stays_in_the_store() {
-    let store_ = MemoryStore::default();
-    let mut oracle = oracle(vec![full(16)], 8);
-    attach(&mut oracle, 0, Some(Box::new(store_.clone())));
-    let prompt = tokens(1, 33);
-    store(&mut oracle, &prompt);
-    store_.fails_reads.store(1, Relaxed);
-    assert_eq!((oracle.serve(&prompt), stats(&oracle).faults(TierFault::Failed)), (0, 1));
-    store_.fails_reads.store(0, Relaxed);
-    oracle.pool.discard_cache();
-    assert_eq!(oracle.serve(&prompt), 32);
-}
-
-/// Host memory has its budget and one block at most, at any time of a store or a restore.
-#[test]
-fn the_host_budget_holds_during_a_transfer() {
-    let mut oracle = Oracle::new(builder(vec![full(16)], 12).events(true));
-    let block = oracle.pool.geometry().page_bytes(0);
-    attach(&mut oracle, 2 * block, Some(Box::new(MemoryStore::default())));
-    let prompt = tokens(1, 129);
-    store(&mut oracle, &prompt);
-    assert_eq!(oracle.serve(&prompt), 128);
-    let (mut host, mut peak) = (0, 0);
-    for event in oracle.pool.take_events() {
-        match event {
-            KvEvent::BlockStored { tier: KvTier::Host, bytes, .. } => host += bytes,
-            KvEvent::BlockRemoved { tier: KvTier::Host, bytes, .. } => host -= bytes,
-            _ => {}
-        }
-        peak = peak.max(host);
-    }
-    assert_eq!(peak, 3 * block);
-}
-
-/// Events that no one takes are not kept.
-#[test]
-fn tiers_record_events_as_their_pool_does() {
-    let mut oracle = oracle(vec![full(16)], 8);
-    attach(&mut oracle, 1 << 20, None);
-    store(&mut oracle, &tokens(1, 65));
-    let tiers = oracle.pool.detach_tiers().unwrap();
-    let mut recording = Oracle::new(builder(vec![full(16)], 8).events(true));
-    recording.pool.attach_tiers(tiers);
-    assert!(recording.pool.take_events().is_empty());
 }
 
 /// dynamo#15079: the third of four blocks is torn.
