@@ -18,15 +18,17 @@ mod announce;
 mod evict;
 mod node;
 mod pins;
+mod rank;
 mod recent;
 mod register;
 mod shares;
 
 use self::announce::Announcer;
-pub(crate) use self::evict::Rank;
-use self::evict::{Candidate, Expiry};
+use self::evict::Candidate;
 pub(crate) use self::node::Tail;
 use self::node::{Boundary, Node, UnitHasher};
+use self::rank::Expiry;
+pub(crate) use self::rank::Rank;
 pub(crate) use self::recent::RecentHashes;
 use self::shares::Shares;
 
