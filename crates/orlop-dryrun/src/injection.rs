@@ -85,8 +85,8 @@ impl Injection {
     ///
     /// # Errors
     ///
-    /// [`DryRunError::NoCudaTorch`] if nothing there needs CUDA, [`DryRunError::UnusableOutput`] if the path of
-    /// `output` cannot be passed to the loader, and the failures of reading and writing.
+    /// [`DryRunError::NoCudaTorch`] if nothing there needs CUDA, [`DryRunError::UnusableOutput`] if the path
+    /// of `output` cannot be passed to the loader, and the failures of reading and writing.
     pub fn prepare(packages: &Path, library: &Path, output: &Path) -> Result<Self> {
         if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
             return Err(DryRunError::UnsupportedMachine);
