@@ -124,11 +124,7 @@ impl Text {
         unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned()
     }
 
-    pub(crate) fn address(&self) -> usize {
-        self.0.expose_provenance()
-    }
-
-    /// Returns the text at the address of one, which lives as long as the library that registered it.
+    /// Returns the text at the address of one, which lives as long as the library that has it.
     pub(crate) fn from_address(address: usize) -> Self {
         Self(ptr::with_exposed_provenance(address))
     }

@@ -25,6 +25,7 @@ macro_rules! codes {
 codes! {
     INVALID_VALUE = 1, c"cudaErrorInvalidValue", c"invalid argument";
     OUT_OF_MEMORY = 2, c"cudaErrorMemoryAllocation", c"out of memory";
+    NOT_INITIALIZED = 3, c"cudaErrorInitializationError", c"initialization error";
     NO_DEVICE = 100, c"cudaErrorNoDevice", c"no CUDA-capable device is detected";
     INVALID_DEVICE = 101, c"cudaErrorInvalidDevice", c"invalid device ordinal";
     INVALID_HANDLE = 400, c"cudaErrorInvalidResourceHandle", c"invalid resource handle";

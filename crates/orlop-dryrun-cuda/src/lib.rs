@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `exports/` | the functions of CUDA, by library and group |
 //! | `cudnn/` | cuDNN's descriptors and workspaces |
-//! | `call`, `abi` | the way into every call; pointers of callers |
+//! | `call`, `fork`, `abi` | the way into every call; forked processes; pointers of callers |
 //! | `machine` | everything that the libraries know |
 //! | `state/` | the parts of that: addresses, memory, contents, streams, kernels, counters |
 //! | `code` | result codes |
@@ -24,6 +24,8 @@ mod code;
 mod cudnn;
 #[cfg(target_os = "linux")]
 mod exports;
+#[cfg(target_os = "linux")]
+mod fork;
 #[cfg(target_os = "linux")]
 mod machine;
 #[cfg(target_os = "linux")]

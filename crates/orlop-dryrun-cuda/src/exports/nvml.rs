@@ -14,6 +14,8 @@ const NOT_SUPPORTED: Failure = Failure(3);
 const FIRST: usize = 0x4E00;
 
 library_calls! {
+    in enter_uninitialized;
+
     fn nvmlInit() |_machine| { Ok(()) }
 
     fn nvmlInit_v2() |_machine| { Ok(()) }

@@ -5,6 +5,8 @@ use crate::call::library_calls;
 use crate::code::Failure;
 
 library_calls! {
+    in enter_uninitialized;
+
     fn orlop_dry_run_report(path: Text) |machine| {
         let path = path.get();
         machine.counters.unknown_convolutions.clone_from(&machine.workspaces.unknown);

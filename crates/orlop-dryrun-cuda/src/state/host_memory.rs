@@ -1,10 +1,7 @@
 //! [`HostMemory`]: pinned and managed memory, which is real and zeroed, and registered memory of programs.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ptr;
-
-const ALIGNMENT: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostKind {
@@ -21,12 +18,13 @@ pub(crate) struct HostMemory {
 }
 
 impl HostMemory {
-    /// Allocates memory; `None` if the host has none.
+    /// Maps memory; `None` if the host has none. Its pages are zeros, and take memory when they are used.
     pub(crate) fn allocate(&mut self, bytes: usize, kind: HostKind) -> Option<usize> {
-        let layout = layout(bytes)?;
-        // SAFETY: the layout has at least one byte.
-        let memory = unsafe { alloc_zeroed(layout) };
-        if memory.is_null() {
+        let (readable, private) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, at an address of the kernel's choice, that replaces no other.
+        let memory = unsafe { libc::mmap(ptr::null_mut(), bytes.max(1), readable, private, -1, 0) };
+        if memory == libc::MAP_FAILED {
             return None;
         }
         let address = memory.expose_provenance();
@@ -37,11 +35,12 @@ impl HostMemory {
     /// Frees memory. Returns `false` if it is not from here.
     pub(crate) fn free(&mut self, address: usize) -> bool {
         let found = self.blocks.get(&address).filter(|(_, kind)| *kind != HostKind::Registered);
-        let Some(layout) = found.and_then(|(bytes, _)| layout(*bytes)) else { return false };
+        let Some(&(bytes, _)) = found else { return false };
         self.blocks.remove(&address);
-        // SAFETY: `allocate` returned this address for this layout; it was in the map until this call, so
-        // that it is freed once.
-        unsafe { dealloc(ptr::with_exposed_provenance_mut(address), layout) };
+        // SAFETY: `allocate` mapped this many bytes at this address; it was in the map until this call, so
+        // that it is unmapped once.
+        let code = unsafe { libc::munmap(ptr::with_exposed_provenance_mut(address), bytes.max(1)) };
+        debug_assert_eq!(code, 0, "a mapping of our own can be unmapped");
         true
     }
 
@@ -56,13 +55,14 @@ impl HostMemory {
 
     /// Returns the kind of memory at an address.
     pub(crate) fn kind_of(&self, address: usize) -> Option<HostKind> {
-        let (start, (bytes, kind)) = self.blocks.range(..=address).next_back()?;
-        (address - start < *bytes).then_some(*kind)
+        self.find(address).map(|(.., kind)| kind)
     }
-}
 
-fn layout(bytes: usize) -> Option<Layout> {
-    Layout::from_size_align(bytes.max(1), ALIGNMENT).ok()
+    /// Returns the block at an address: its start, its bytes, its kind.
+    pub(crate) fn find(&self, address: usize) -> Option<(usize, usize, HostKind)> {
+        let (&start, &(bytes, kind)) = self.blocks.range(..=address).next_back()?;
+        (address - start < bytes).then_some((start, bytes, kind))
+    }
 }
 
 #[cfg(test)]
@@ -77,5 +77,19 @@ mod tests {
         assert!(host.free(pinned) && !host.free(pinned));
         host.register(64, 8);
         assert!(!host.free(64) && host.unregister(64) && !host.unregister(64));
+    }
+
+    #[test]
+    fn memory_takes_pages_only_when_it_is_used() {
+        const PAGES: usize = 256;
+        let mut host = HostMemory::default();
+        let pinned = host.allocate(PAGES * 4096, HostKind::Pinned).unwrap();
+        let mut resident = [1_u8; PAGES];
+        // SAFETY: the range is mapped, and there is a byte for each page.
+        let code = unsafe {
+            libc::mincore(ptr::with_exposed_provenance_mut(pinned), PAGES * 4096, resident.as_mut_ptr())
+        };
+        assert_eq!((code, resident), (0, [0; PAGES]));
+        assert!(host.free(pinned));
     }
 }

@@ -8,13 +8,13 @@ const AND_REDUCTION: &str = "15and_kernel_cuda";
 /// Kernels by the address of their stub on the host.
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
-    /// The addresses of their names, which are constants of the libraries that registered them.
-    names: HashMap<usize, usize>,
+    /// Copies of their names: a library that registered them can be unloaded.
+    names: HashMap<usize, String>,
     last: usize,
 }
 
 impl Kernels {
-    pub(crate) fn register(&mut self, stub: usize, name: usize) {
+    pub(crate) fn register(&mut self, stub: usize, name: String) {
         self.names.insert(stub, name);
     }
 
@@ -22,9 +22,9 @@ impl Kernels {
         self.last = stub;
     }
 
-    /// Returns the name of the kernel that was launched last, read by `read` from its address.
-    pub(crate) fn last_name(&self, read: impl Fn(usize) -> String) -> String {
-        self.names.get(&self.last).map_or_else(|| "an unregistered kernel".to_owned(), |&name| read(name))
+    /// Returns the name of the kernel that was launched last.
+    pub(crate) fn last_name(&self) -> &str {
+        self.names.get(&self.last).map_or("an unregistered kernel", |name| name)
     }
 }
 

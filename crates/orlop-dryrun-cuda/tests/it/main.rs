@@ -3,6 +3,7 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+mod concurrency;
 mod process;
 
 use orlop_dryrun::elf::StandIn;
@@ -90,9 +91,11 @@ fn buffers_come_back_and_everything_else_is_zero() {
     let mut read = [9; 4];
     process.read(&mut read, address);
     assert_eq!(read, [1, 2, 3, 4]);
-    let (add, all) = (c"_Z3addv", c"_Zvec15and_kernel_cudaE");
-    for (stub, name) in [(0x100, add), (0x200, all)] {
-        process.call4("__cudaRegisterFunction", 0, stub, stub, name.as_ptr().expose_provenance());
+    for (stub, name) in [(0x100, "_Z3addv\0"), (0x200, "_Zvec15and_kernel_cudaE\0")] {
+        let mut name = name.as_bytes().to_owned();
+        process.call4("__cudaRegisterFunction", 0, stub, stub, name.as_mut_ptr().expose_provenance());
+        // The library that registered it is unloaded.
+        name.fill(b'?');
     }
     process.launch(0x100);
     process.read(&mut read[..3], address);

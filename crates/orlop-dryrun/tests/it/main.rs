@@ -108,7 +108,7 @@ fn linked_libraries_are_read_and_unreadable_folders_skipped() {
     write(&cache.join("extension.so"), &extension("cudaMalloc"));
     let hidden = packages.join("hidden");
     fs::create_dir_all(&hidden).unwrap();
-    fs::set_permissions(&hidden, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o000)).unwrap();
     symlink(cache.join("extension.so"), packages.join("extension.so")).unwrap();
     symlink(cache.join("missing.so"), packages.join("missing.so")).unwrap();
     symlink(&packages, packages.join("circle")).unwrap();

@@ -1,6 +1,6 @@
 //! Copies and fills.
 
-use crate::abi::{Text, fill_bytes, move_bytes, read_bytes, write_bytes};
+use crate::abi::{fill_bytes, move_bytes, read_bytes, write_bytes};
 use crate::call::runtime_calls;
 use crate::code::{Failure, Outcome};
 use crate::machine::Machine;
@@ -30,7 +30,7 @@ pub(in crate::exports) fn copy(machine: &mut Machine, to: usize, from: usize, by
 
 /// Answers a read of device memory: what was copied there, true after an and-reduction, else zeros.
 fn answer(machine: &mut Machine, to: usize, from: usize, bytes: usize) {
-    let kernel = machine.kernels.last_name(|address| Text::from_address(address).get());
+    let kernel = machine.kernels.last_name().to_owned();
     if bytes == 1 && is_and_reduction(&kernel) {
         machine.counters.true_after_and += 1;
         write_bytes(to, &[1]);

@@ -1,7 +1,7 @@
 //! Functions of the driver by their names.
 
 use crate::abi::{Out, Text};
-use crate::call::runtime_calls;
+use crate::call::remembered;
 use crate::code::{Failure, Outcome};
 use std::ffi::CString;
 
@@ -25,16 +25,29 @@ fn symbol(name: &str) -> Option<usize> {
     (!found.is_null()).then(|| found.expose_provenance())
 }
 
-runtime_calls! {
-    fn cudaGetDriverEntryPoint(name: Text, function: Out<usize>, _flags: u64, result: Out<i32>) |_machine| {
-        find(name, &function, &result)
-    }
+// The loader's lock is taken while a name is looked up: the machine is not locked.
 
-    fn cudaGetDriverEntryPointByVersion(
-        name: Text,
-        function: Out<usize>,
-        _version: u32,
-        _flags: u64,
-        result: Out<i32>,
-    ) |_machine| { find(name, &function, &result) }
+/// Returns the driver's function of this name.
+#[allow(non_snake_case)] // The names are CUDA's.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cudaGetDriverEntryPoint(
+    name: Text,
+    function: Out<usize>,
+    _flags: u64,
+    result: Out<i32>,
+) -> i32 {
+    remembered(find(name, &function, &result))
+}
+
+/// Returns the driver's function of this name, as of a version.
+#[allow(non_snake_case)] // The names are CUDA's.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cudaGetDriverEntryPointByVersion(
+    name: Text,
+    function: Out<usize>,
+    _version: u32,
+    _flags: u64,
+    result: Out<i32>,
+) -> i32 {
+    remembered(find(name, &function, &result))
 }

@@ -1,7 +1,7 @@
 //! Kernels: registration and launches that do nothing.
 
 use crate::abi::{Dimensions, Out, Text};
-use crate::call::runtime_calls;
+use crate::call::{enter_uninitialized, runtime_calls};
 use std::cell::RefCell;
 
 /// A launch that the compiler's code prepared: grid, block, shared memory, stream.
@@ -38,37 +38,47 @@ pub(crate) extern "C" fn __cudaInitModule(_module: usize) -> i8 {
     1
 }
 
+/// Registers a kernel. The name is the library's, and is copied.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn __cudaRegisterFunction(_module: usize, stub: usize, _device: usize, name: Text) {
+    let name = name.get();
+    let _ = enter_uninitialized(|machine| {
+        machine.kernels.register(stub, name);
+        Ok(())
+    });
+}
+
+/// Keeps a launch of this thread until [`__cudaPopCallConfiguration`]. Creating the thread's list takes the
+/// loader's lock: the machine is not locked.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn __cudaPushCallConfiguration(
+    grid: Dimensions,
+    block: Dimensions,
+    shared: usize,
+    stream: usize,
+) -> i32 {
+    CONFIGURATIONS.with_borrow_mut(|all| all.push((grid, block, shared, stream)));
+    0
+}
+
+/// Returns the launch that was kept last.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn __cudaPopCallConfiguration(
+    grid: Out<Dimensions>,
+    block: Out<Dimensions>,
+    shared: Out<usize>,
+    stream: Out<usize>,
+) -> i32 {
+    let found = CONFIGURATIONS.with_borrow_mut(Vec::pop).unwrap_or_default();
+    grid.set_optional(found.0);
+    block.set_optional(found.1);
+    shared.set_optional(found.2);
+    stream.set_optional(found.3);
+    0
+}
+
 runtime_calls! {
-    fn __cudaRegisterFunction(_module: usize, stub: usize, _device: usize, name: Text) |machine| {
-        machine.kernels.register(stub, name.address());
-        Ok(())
-    }
-
     fn __cudaGetKernel(kernel: Out<usize>, stub: usize) |_machine| { kernel.set(stub) }
-
-    fn __cudaPushCallConfiguration(
-        grid: Dimensions,
-        block: Dimensions,
-        shared: usize,
-        stream: usize,
-    ) |_machine| {
-        CONFIGURATIONS.with_borrow_mut(|all| all.push((grid, block, shared, stream)));
-        Ok(())
-    }
-
-    fn __cudaPopCallConfiguration(
-        grid: Out<Dimensions>,
-        block: Out<Dimensions>,
-        shared: Out<usize>,
-        stream: Out<usize>,
-    ) |_machine| {
-        let found = CONFIGURATIONS.with_borrow_mut(Vec::pop).unwrap_or_default();
-        grid.set_optional(found.0);
-        block.set_optional(found.1);
-        shared.set_optional(found.2);
-        stream.set_optional(found.3);
-        Ok(())
-    }
 
     fn __cudaLaunchKernel(
         kernel: usize,
