@@ -165,8 +165,8 @@ impl KvPoolBuilder {
         self
     }
 
-    /// Sets the part of the model that the pool has, such as the rank of a tensor-parallel group; 0 by default.
-    /// It is part of every [`BlockKey`](crate::BlockKey). Pools of different heads or layers that share a
+    /// Sets the part of the model that the pool has, such as the rank of a tensor-parallel group; 0 by
+    /// default. It is part of every [`BlockKey`](crate::BlockKey). Pools of different heads or layers that share a
     /// store need different shards: the layout of their blocks is the same. Prefix keys do not depend on it.
     /// Deployments that divide a model differently do not share a store's folder.
     pub fn shard(mut self, shard: u32) -> Self {

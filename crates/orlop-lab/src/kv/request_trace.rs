@@ -61,9 +61,9 @@ pub enum LineProblem {
 }
 
 impl RequestTrace {
-    /// Reads a trace, plain or compressed by gzip, zstd or xz. The form is that of Mooncake (JSON lines with `timestamp`,
-    /// `input_length`, `output_length` and `hash_ids`), or a table with a header that names the columns:
-    /// `arrival_ms`, `input_tokens`, `output_tokens`, or Azure's `TIMESTAMP`, `ContextTokens`,
+    /// Reads a trace, plain or compressed by gzip, zstd or xz. The form is that of Mooncake (JSON lines with
+    /// `timestamp`, `input_length`, `output_length` and `hash_ids`), or a table with a header that names the
+    /// columns: `arrival_ms`, `input_tokens`, `output_tokens`, or Azure's `TIMESTAMP`, `ContextTokens`,
     /// `GeneratedTokens`. Without arrivals there are four requests a second.
     ///
     /// # Errors
