@@ -5,7 +5,7 @@ use orlop_trace::TraceError;
 use orlop_trace::formats::pprof::{PprofFault, read_pprof, write_pprof};
 use orlop_trace::history::{History, SegmentBlock};
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
@@ -228,6 +228,21 @@ fn a_short_profile_has_few_blocks_and_frames() {
     deep.sample[0].location_id = vec![1; 2000];
     let error = read_pprof(&deep.encode_to_vec()[..]).unwrap_err();
     assert!(matches!(error, TraceError::ExcessiveSharing { .. }), "{error}");
+}
+
+#[test]
+fn a_long_name_is_read_once_for_all_its_lines() {
+    let mut long = jax();
+    long.string_table[10] = "n".repeat(8 << 20);
+    // Each line is a frame, and each function has the name.
+    let ids = 9..10_009;
+    long.function = ids.clone().map(|id| Function { id, ..long.function[0] }).collect();
+    long.location[0].line = ids.map(|id| Line { function_id: id, line: id.cast_signed() }).collect();
+    let history = read_pprof(&long.encode_to_vec()[..]).unwrap();
+    let frames: Vec<_> = history.sites.frames(history.devices[0].unplaced[0].site).collect();
+    let functions: BTreeSet<usize> = frames.iter().map(|frame| frame.function.index()).collect();
+    assert_eq!((frames.len(), functions.len(), frames[9_999].line), (10_000, 1, 10_008));
+    assert_eq!(history.sites.name(frames[0].function).len(), 1 << 16);
 }
 
 /// A program's profile; its contents as Python's implementation of protocol buffers decodes it.

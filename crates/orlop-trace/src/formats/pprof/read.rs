@@ -4,9 +4,10 @@ use super::PprofFault;
 use super::wire::{FieldValue, Fields};
 use crate::formats::event_collector::EventCollector;
 use crate::formats::{AdmittedDevices, Format, device_number};
-use crate::history::{BlockState, History, SegmentBlock, SiteId, Sites};
+use crate::history::{BlockState, Frame, History, SegmentBlock, SiteId, Sites, TextId};
 use crate::{Result, TraceError, input};
 use orlop_core::Device;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Read;
 
@@ -18,8 +19,9 @@ const MAX_BYTES: u64 = 1 << 30;
 const MIN_LIMIT: u64 = 1 << 16;
 const FRAMES_PER_BYTE: u64 = 16;
 
-/// The maximum length of the text of a label that is used.
+/// The maximum length of the text of a label that is used, and of the name of a function or a file.
 const MAX_LABEL: usize = 256;
+const MAX_NAME: usize = 1 << 16;
 
 /// The maximum length of a value's description at the beginning of a file.
 const MAX_VALUE_TYPE: usize = 32;
@@ -105,10 +107,14 @@ impl<'a> Tables<'a> {
         usize::try_from(index).ok().and_then(|index| self.strings.get(index)).copied().unwrap_or_default()
     }
 
-    /// Returns the beginning of the text of a label.
-    fn label(&self, index: u64) -> String {
+    /// Returns at most `max` bytes of a string, as text.
+    fn text(&self, index: u64, max: usize) -> Cow<'a, str> {
         let text = self.string(index);
-        String::from_utf8_lossy(text.get(..MAX_LABEL).unwrap_or(text)).into_owned()
+        String::from_utf8_lossy(text.get(..max).unwrap_or(text))
+    }
+
+    fn label(&self, index: u64) -> String {
+        self.text(index, MAX_LABEL).into_owned()
     }
 
     /// Returns the places of the number of blocks, if it is known, and of their bytes among the values.
@@ -157,6 +163,8 @@ struct ProfileBuilder<'a> {
     admitted: AdmittedDevices,
     /// The ids of the frames that were read, by function and line.
     frames: HashMap<(u64, u64), u32>,
+    /// The ids of the names that were read, by string: many functions can share a long one.
+    names: HashMap<u64, TextId>,
     /// Blocks of samples without a device.
     elsewhere: Vec<SegmentBlock>,
     /// The length of the profile.
@@ -218,7 +226,7 @@ impl ProfileBuilder<'_> {
     }
 
     fn site(&mut self, locations: &[u64], kind: Option<String>) -> Result<SiteId> {
-        let Self { tables, sites, frames, depth, bytes, .. } = self;
+        let Self { tables, sites, frames, names, depth, bytes, .. } = self;
         let mut stack = Vec::new();
         for location in locations {
             for &(function, line) in tables.locations.get(location).map_or(&[][..], |lines| lines) {
@@ -228,8 +236,10 @@ impl ProfileBuilder<'_> {
                 }
                 let frame = frames.entry((function, line)).or_insert_with(|| {
                     let (name, file) = tables.functions.get(&function).copied().unwrap_or_default();
-                    let [name, file] = [name, file].map(|text| String::from_utf8_lossy(tables.string(text)));
-                    sites.frame(&name, &file, u32::try_from(line).unwrap_or(0))
+                    let [function, file] = [name, file].map(|string| {
+                        *names.entry(string).or_insert_with(|| sites.text(&tables.text(string, MAX_NAME)))
+                    });
+                    sites.frame_of(Frame { function, file, line: u32::try_from(line).unwrap_or(0) })
                 });
                 stack.push(*frame);
             }

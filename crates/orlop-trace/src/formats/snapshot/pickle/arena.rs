@@ -10,7 +10,8 @@ use crate::{Result, TraceError};
 pub(super) type NodeId = u32;
 
 /// The maximum number of nodes, and of items in lists and dicts. A snapshot has about one node in 25 bytes.
-/// With these limits, no file takes more than a few gigabytes of memory.
+/// With these limits and those of the [machine](super::virtual_machine), no file takes more than a few
+/// gigabytes of memory.
 const MAX_NODES: usize = 1 << 27;
 const MAX_ITEMS: usize = 1 << 29;
 

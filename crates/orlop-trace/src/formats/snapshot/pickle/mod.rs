@@ -7,10 +7,10 @@
 //! The resulting values are not a tree. They are shared through the memo (as all frames of a snapshot are),
 //! and a hostile file shares them so that a few bytes represent 2^64 records. Therefore values are nodes of a
 //! [`PickleArena`](arena::PickleArena), referred to by id: sharing copies nothing, creating and dropping does
-//! not recurse, and every byte of the file takes about twenty bytes of memory at most. When the nodes are
-//! converted to a history, each stack, frame and text is converted once, and all other work is counted and
-//! limited by the length of the file. Events are converted as soon as they are complete, and take
-//! 76 bytes of memory each.
+//! not recurse, and every byte of the file takes a few dozen bytes of memory at most, up to the limits for
+//! nodes, items, and values on the stack. When the nodes are converted to a history, each stack, frame and
+//! text is converted once, and all other work is counted and limited by the length of the file. Events are
+//! converted as soon as they are complete, and take 76 bytes of memory each.
 //!
 //! | part | what |
 //! |---|---|
@@ -48,4 +48,26 @@ pub(crate) fn read(reader: impl Read) -> Result<History> {
     }
     drop(converter);
     Ok(builder.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::virtual_machine::MAX_VALUES;
+    use crate::TraceError;
+    use crate::history::History;
+
+    #[test]
+    fn the_stack_the_marks_and_the_memos_are_limited() {
+        // NONE; MARK; a value with MEMOIZE.
+        for (values, opcode) in [(0, b'N'), (0, b'('), (1, 0x94)] {
+            let head = [&b"\x80\x04"[..], &b"N"[..values]].concat();
+            let limited = [&head[..], &[opcode].repeat(MAX_VALUES), b"\xff"].concat();
+            let error = History::parse(&limited[..]).unwrap_err();
+            assert!(matches!(error, TraceError::Opcode { opcode: 0xff, .. }), "{error}");
+            let more = [&head[..], &[opcode].repeat(MAX_VALUES + 1), b"\xff"].concat();
+            let error = History::parse(&more[..]).unwrap_err();
+            let at = (head.len() + MAX_VALUES) as u64;
+            assert!(matches!(error, TraceError::TooManyValues { offset, .. } if offset == at), "{error}");
+        }
+    }
 }

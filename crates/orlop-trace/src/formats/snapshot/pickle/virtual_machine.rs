@@ -10,6 +10,10 @@ use std::io::Read;
 /// The latest protocol.
 const LAST_PROTOCOL: u8 = 5;
 
+/// The maximum number of values on the stack, of marks, and of memos. A list may have all of its items on the
+/// stack before they are appended.
+pub(super) const MAX_VALUES: usize = if cfg!(test) { 1 << 16 } else { 1 << 26 };
+
 /// A memo that was not stored.
 const UNSET: NodeId = NodeId::MAX;
 
@@ -89,6 +93,9 @@ impl<'b, R: Read> PickleMachine<'b, R> {
             }
             // MARK
             b'(' => {
+                if self.marks.len() == MAX_VALUES {
+                    return Err(self.too_many());
+                }
                 self.marks.push(self.stack.len());
                 Ok(())
             }
@@ -305,6 +312,9 @@ impl<'b, R: Read> PickleMachine<'b, R> {
         let Ok(index) = usize::try_from(index) else {
             return Err(TraceError::Memo { index, offset: self.offset });
         };
+        if index >= MAX_VALUES {
+            return Err(self.too_many());
+        }
         let top = self.stack.pop().ok_or(self.operands())?;
         let node = self.values.arena.id(top, self.offset)?;
         self.stack.push(PickleValue::Node(node));
@@ -323,6 +333,9 @@ impl<'b, R: Read> PickleMachine<'b, R> {
 
     #[inline]
     fn push(&mut self, value: PickleValue) -> Result<()> {
+        if self.stack.len() == MAX_VALUES {
+            return Err(self.too_many());
+        }
         self.stack.push(value);
         Ok(())
     }
@@ -346,6 +359,11 @@ impl<'b, R: Read> PickleMachine<'b, R> {
 
     fn operands(&self) -> TraceError {
         TraceError::Operands { opcode: self.opcode, offset: self.offset }
+    }
+
+    #[cold]
+    fn too_many(&self) -> TraceError {
+        TraceError::TooManyValues { offset: self.offset, limit: MAX_VALUES as u64 }
     }
 
     fn literal(&self) -> TraceError {
