@@ -37,4 +37,5 @@ mod recordings;
 
 pub use self::error::{Result, TraceError};
 pub use self::files::check_output;
+pub use self::input::open as open_input;
 pub use self::recordings::{Recording, Recordings};

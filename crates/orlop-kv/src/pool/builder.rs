@@ -166,9 +166,9 @@ impl KvPoolBuilder {
     }
 
     /// Sets the part of the model that the pool has, such as the rank of a tensor-parallel group; 0 by
-    /// default. It is part of every [`BlockKey`](crate::BlockKey). Pools of different heads or layers that share a
-    /// store need different shards: the layout of their blocks is the same. Prefix keys do not depend on it.
-    /// Deployments that divide a model differently do not share a store's folder.
+    /// default. It is part of every [`BlockKey`](crate::BlockKey). Pools of different heads or layers that
+    /// share a store need different shards: the layout of their blocks is the same. Prefix keys do not depend
+    /// on it. Deployments that divide a model differently need stores of their own.
     pub fn shard(mut self, shard: u32) -> Self {
         self.settings.shard = shard;
         self

@@ -11,7 +11,7 @@ use std::time::Duration;
 const ASIDE: &str = "kv-aside";
 
 /// The age from which a file aside was left by a process that has ended.
-const ABANDONED: Duration = Duration::from_hours(24);
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A store with a file for each block. A block is written aside, read again, and renamed to its place when it
 /// is intact. Several processes, on several machines, may share a folder.

@@ -1,9 +1,9 @@
 //! [`KvReport`]: what a pool would have done for a trace, and what other settings would change.
 
 use super::{KvModel, Occupancy, PoolSettings, RequestTrace, Reuse};
-use crate::Result;
+use crate::{LabError, Result};
 use orlop_core::ByteSize;
-use orlop_kv::{CheckpointPolicy, GroupKind, KvGeometry, KvPool, LengthMix};
+use orlop_kv::{CheckpointPolicy, GroupKind, KvError, KvGeometry, KvPool, LengthMix};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -79,19 +79,24 @@ impl KvReport {
         let mix: Vec<LengthMix> = trace.requests.iter().map(share).collect();
         let occupancy = Occupancy::of(trace, model, bytes)?;
         let is_short = occupancy.delayed + occupancy.refused > 0;
-        let larger = is_short.then(|| Occupancy::of(trace, model, bytes.saturating_mul(LARGER_POOLS[0])));
+        let larger = || possible(Occupancy::of(trace, model, bytes.saturating_mul(LARGER_POOLS[0])));
+        let occupancy_in_larger = if is_short { larger()? } else { None };
         let settings = if trace.unit.is_some() { variants(model, bytes) } else { Vec::new() };
-        let rows = settings.into_par_iter().map(|(name, settings)| {
+        let rows = settings.into_par_iter().enumerate().map(|(at, (name, settings))| {
             let PoolSettings { bytes, page_tokens, checkpoints, scan_resistant } = settings;
-            Ok(ReuseRow {
+            let reuse = Reuse::of(trace, model, &settings);
+            // What was asked for has to be possible.
+            let reuse = if at == 0 { Some(reuse?) } else { possible(reuse)? };
+            let Some(reuse) = reuse else { return Ok(None) };
+            Ok(Some(ReuseRow {
                 name,
                 pool_bytes: bytes,
                 page_tokens,
                 checkpoint_every: checkpoints.every,
                 junctions: checkpoints.junctions,
                 scan_resistant,
-                reuse: Reuse::of(trace, model, &settings)?,
-            })
+                reuse,
+            }))
         });
         Ok(Self {
             model: model.name.clone(),
@@ -102,9 +107,9 @@ impl KvReport {
             output_tokens: trace.output_tokens(),
             capacity_tokens: pool.capacity(&mix),
             occupancy,
-            occupancy_in_larger: larger.transpose()?,
+            occupancy_in_larger,
             repeated_tokens: trace.repeated_tokens(),
-            rows: rows.collect::<Result<_>>()?,
+            rows: rows.filter_map(Result::transpose).collect::<Result<_>>()?,
         })
     }
 
@@ -184,6 +189,16 @@ impl KvReport {
     }
 }
 
+/// Returns `None` for a pool that cannot be made: the settings that are tried besides those asked for may be
+/// too large, or its groups do not fit together.
+fn possible<T>(result: Result<T>) -> Result<Option<T>> {
+    use KvError::{InvalidGroup, OutOfRange, PoolTooSmall};
+    match result {
+        Err(LabError::Kv(InvalidGroup { .. } | OutOfRange { .. } | PoolTooSmall { .. })) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 /// Returns the settings that are tried, the first as asked.
 fn variants(model: &KvModel, bytes: u64) -> Vec<(String, PoolSettings)> {
     let base = PoolSettings::new(bytes);
@@ -244,5 +259,19 @@ mod tests {
         assert!(reused.contains("does not say"), "{reused}");
         assert!(helps.starts_with("At the peak, running requests held 380 MiB"), "{helps}");
         assert!(report.rows.is_empty() && thousands(1_234_567) == "1,234,567");
+    }
+
+    #[test]
+    fn settings_that_a_pool_is_too_small_for_are_left_out() {
+        let text = "{\"timestamp\": 0, \"input_length\": 512, \"output_length\": 1, \"hash_ids\": [1]}";
+        let trace = RequestTrace::parse(text).unwrap();
+        // 4,096 tokens have 512 MiB.
+        let report = KvReport::of(&trace, &KvModel::find("llama-3-8b").unwrap(), 256 << 20).unwrap();
+        let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names[0], "as asked");
+        assert!(
+            names.contains(&"pages of 1,024 tokens") && !names.contains(&"pages of 4,096 tokens"),
+            "{names:?}"
+        );
     }
 }

@@ -61,6 +61,8 @@ struct Replay<'a> {
     schemes: Vec<SchemePages>,
     prompt: &'a [u32],
     running: Vec<Running>,
+    /// Whether the first waiting request does not fit beside the running ones.
+    is_full: bool,
     now: u64,
     occupancy: Occupancy,
 }
@@ -85,6 +87,7 @@ impl Occupancy {
             schemes,
             prompt: &prompt,
             running: Vec::new(),
+            is_full: false,
             now: 0,
             occupancy: Self { schemes: peaks, ..Self::default() },
         };
@@ -102,9 +105,13 @@ impl Occupancy {
 }
 
 impl Replay<'_> {
-    /// Starts requests in their order, as long as they fit.
+    /// Starts requests in their order, as long as they fit. One that does not fit is tried again when a
+    /// sequence has ended.
     fn start(&mut self, waiting: &mut VecDeque<&TraceRequest>) -> Result<()> {
         while let Some(request) = waiting.front().filter(|request| request.arrival_ms <= self.now) {
+            if self.is_full {
+                break;
+            }
             let prompt = &self.prompt[..request.input as usize];
             let fields = ChainFields::new(Tenant::Shared, "", "");
             let mut admission = AdmissionRequest::new(fields, prompt, request.output);
@@ -119,9 +126,15 @@ impl Replay<'_> {
                     }
                     let (sequence, input) = (admission.sequence, request.input);
                     let end = input + request.output.max(1) - 1;
-                    self.running.push(Running { sequence, len: 0, before: 0, input, end });
+                    // Without a token to compute, it has ended.
+                    if end > 0 {
+                        self.running.push(Running { sequence, len: 0, before: 0, input, end });
+                    }
                 }
-                Err(KvError::OutOfPages { .. }) => break,
+                Err(KvError::OutOfPages { .. }) => {
+                    self.is_full = !self.running.is_empty();
+                    break;
+                }
                 Err(KvError::NeverFits { .. }) => self.occupancy.refused += 1,
                 Err(error) => return Err(error.into()),
             }
@@ -132,7 +145,7 @@ impl Replay<'_> {
 
     /// Advances every sequence, and ends those that are complete.
     fn step(&mut self) -> Result<()> {
-        let Self { pool, geometry, schemes, running, occupancy, .. } = self;
+        let Self { pool, geometry, schemes, running, is_full, occupancy, .. } = self;
         let (mut needed, mut tokens) = (0, 0);
         let mut held = vec![0; schemes.len()];
         for sequence in &mut *running {
@@ -156,7 +169,9 @@ impl Replay<'_> {
             peak.bytes = peak.bytes.max(held);
         }
         let step = pool.close_step();
+        let before = running.len();
         running.retain(|sequence| sequence.len < sequence.end);
+        *is_full &= running.len() == before;
         pool.settle(step)?;
         self.now += STEP_MS;
         Ok(())
@@ -170,6 +185,13 @@ mod tests {
     fn occupancy(text: &str, bytes: u64) -> Occupancy {
         let trace = RequestTrace::parse(text).unwrap();
         Occupancy::of(&trace, &KvModel::find("llama-3-8b").unwrap(), bytes).unwrap()
+    }
+
+    #[test]
+    fn a_request_without_tokens_ends_at_once() {
+        let text = "arrival_ms,input_tokens,output_tokens\n0,0,0\n0,0,1\n5,16,2\n";
+        let occupancy = occupancy(text, 4000 * 32 * 4096);
+        assert_eq!((occupancy.peak_running, occupancy.refused), (1, 0));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Traces of requests to a language model: when they arrived, how long they were, what they share.
 
 use crate::{LabError, Result};
-use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -16,8 +16,8 @@ const MAX_TOKENS: u32 = 1 << 24;
 /// The time between requests of a trace without arrivals.
 const INTERVAL_MS: u64 = 250;
 
-/// The first bytes of a gzip file.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// The maximum of a time: sums of a few do not overflow.
+const MAX_MS: u64 = u64::MAX / 4;
 
 /// A request to a language model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,22 +61,18 @@ pub enum LineProblem {
 }
 
 impl RequestTrace {
-    /// Reads a trace, plain or gzip. The form is that of Mooncake (JSON lines with `timestamp`,
-    /// `input_length`, `output_length` and `hash_ids`), or a table with a header that names the columns:
-    /// `arrival_ms`, `input_tokens`, `output_tokens`, or Azure's `TIMESTAMP`, `ContextTokens`,
+    /// Reads a trace, plain or compressed by gzip, zstd or xz. The form is that of Mooncake (JSON lines with
+    /// `timestamp`, `input_length`, `output_length` and `hash_ids`), or a table with a header that names the
+    /// columns: `arrival_ms`, `input_tokens`, `output_tokens`, or Azure's `TIMESTAMP`, `ContextTokens`,
     /// `GeneratedTokens`. Without arrivals there are four requests a second.
     ///
     /// # Errors
     /// If the file cannot be read, or a line is not a request.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let unreadable = |error| LabError::Read { error };
-        let bytes = std::fs::read(path).map_err(unreadable)?;
         let mut text = String::new();
-        if bytes.starts_with(&GZIP) {
-            MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text).map_err(unreadable)?;
-        } else {
-            text = String::from_utf8(bytes).map_err(|error| unreadable(std::io::Error::other(error)))?;
-        }
+        let file = File::open(path).and_then(orlop_trace::open_input);
+        file.and_then(|mut file| file.read_to_string(&mut text)).map_err(unreadable)?;
         Self::parse(&text)
     }
 
@@ -247,13 +243,14 @@ fn clock_ms(text: &str) -> Option<u64> {
     let (hours, minutes): (u64, u64) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let seconds: f64 = parts.next()?.split(['+', '-']).next()?.parse().ok()?;
     let minutes = day.checked_mul(24)?.checked_add(hours)?.checked_mul(60)?.checked_add(minutes)?;
-    minutes.checked_mul(60_000)?.checked_add(milliseconds(seconds * 1000.0))
+    let time = minutes.checked_mul(60_000)?.checked_add(milliseconds(seconds * 1000.0))?;
+    Some(time.min(MAX_MS))
 }
 
 /// Rounds milliseconds; what is negative is 0.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
 fn milliseconds(number: f64) -> u64 {
-    (number.round() as u64).min(u64::MAX / 4)
+    (number.round() as u64).min(MAX_MS)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
@@ -264,6 +261,7 @@ fn tokens(number: f64) -> Result<u32, LineProblem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn every_form_is_read() {
@@ -280,6 +278,18 @@ mod tests {
         assert_eq!(RequestTrace::parse(azure).unwrap().requests[1].arrival_ms, 4315);
     }
 
+    /// 64 MiB of spaces in 64 KiB.
+    #[test]
+    fn a_file_that_decompresses_without_end_is_refused() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(&vec![b' '; 64 << 20]).unwrap();
+        let path = std::env::temp_dir().join(format!("orlop-lab-bomb-{}.gz", std::process::id()));
+        std::fs::write(&path, encoder.finish().unwrap()).unwrap();
+        let refused = RequestTrace::read(&path).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(refused, LabError::Read { .. }), "{refused}");
+    }
+
     #[test]
     fn a_wrong_line_is_named() {
         let error = |text: &str| RequestTrace::parse(text).unwrap_err().to_string();
@@ -288,6 +298,9 @@ mod tests {
         assert!(error("a,b\n1,2").contains("prompt"));
         assert!(error("input_tokens,output_tokens\n1e9,2").contains("more than"));
         assert!(error("").contains("no requests"));
+        let far =
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-1 1:1:1,1,1\n2023-11-100000000000 1:1:1,1,1";
+        assert_eq!(RequestTrace::parse(far).unwrap().requests[1].arrival_ms, MAX_MS - 90_061_000);
         assert!(
             error("{\"timestamp\": 1, \"input_length\": 2, \"output_length\": 3, \"hash_ids\": 4}")
                 .contains("hash_ids")

@@ -40,8 +40,12 @@ impl UnpackedBytes {
     }
 }
 
-/// Opens a reader, with decompression if the input is compressed.
-pub(crate) fn open<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+/// Opens a reader, with decompression if the input is gzip, zstd or xz. Reading fails when it decompresses to
+/// more than files of its length do.
+///
+/// # Errors
+/// If the first bytes cannot be read.
+pub fn open<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     Ok(Box::new(BufReader::new(Input::new(reader)?)))
 }
 
