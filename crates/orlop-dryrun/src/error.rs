@@ -40,6 +40,13 @@ pub enum DryRunError {
         /// The folder of packages.
         path: PathBuf,
     },
+    /// The path of the output folder has a character that separates folders in the loader's and Python's
+    /// variables: the program would run without the injection.
+    #[error("{}: a dry run cannot write there, because the path has one of `:;$`", path.display())]
+    UnusableOutput {
+        /// The folder.
+        path: PathBuf,
+    },
     /// No GPU has this name.
     #[error("unknown GPU {name:?}: choose one of {}, or set its memory with --memory", known.join(", "))]
     UnknownGpu {

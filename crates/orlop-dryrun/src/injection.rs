@@ -66,6 +66,9 @@ const FUNCTION_PREFIXES: [&str; 15] = [
 /// Libraries that are loaded by name while a program runs, although no library says that it needs them.
 const OPENED_LATER: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 
+/// The maximum depth of folders in which libraries are searched. It also ends links that form a circle.
+const MAX_DEPTH: usize = 6;
+
 /// Stand-ins that were written for one installed PyTorch.
 #[derive(Debug, Clone)]
 pub struct Injection {
@@ -82,21 +85,24 @@ impl Injection {
     ///
     /// # Errors
     ///
-    /// [`DryRunError::NoCudaTorch`] if nothing there needs CUDA, and the failures of reading and writing.
+    /// [`DryRunError::NoCudaTorch`] if nothing there needs CUDA, [`DryRunError::UnusableOutput`] if the path of
+    /// `output` cannot be passed to the loader, and the failures of reading and writing.
     pub fn prepare(packages: &Path, library: &Path, output: &Path) -> Result<Self> {
         if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
             return Err(DryRunError::UnsupportedMachine);
         }
         let library = absolute(library)?;
         let output = absolute(output)?;
+        // The loader and Python split lists of folders there, and the loader expands names after a dollar.
+        if output.as_os_str().as_encoded_bytes().iter().any(|byte| b":;$".contains(byte)) {
+            return Err(DryRunError::UnusableOutput { path: output });
+        }
         let exported = LibraryFile::read(&library)?.exports;
         let demand = Demand::of(packages)?;
         let folder = output.join("libraries");
         fs::create_dir_all(folder.join("site")).map_err(write_error(&folder))?;
         let mut preloaded = vec![LIBRARY.to_owned(), OTHERS.to_owned()];
-        let link = folder.join(LIBRARY);
-        let _ = fs::remove_file(&link);
-        fs::copy(&library, &link).map_err(write_error(&link))?;
+        copy(&library, &folder.join(LIBRARY))?;
         let exported: BTreeSet<String> = exported.into_iter().collect();
         let others: Vec<String> = demand.functions.difference(&exported).cloned().collect();
         let count = others.len();
@@ -109,6 +115,12 @@ impl Injection {
         }
         write(&folder.join("site/sitecustomize.py"), SITE.as_bytes())?;
         Ok(Self { folder, output, preloaded, others: count })
+    }
+
+    /// Returns `true` if `output` is a folder into which an earlier call of [`Injection::prepare`] wrote.
+    #[must_use]
+    pub fn is_prepared(output: &Path) -> bool {
+        output.join("libraries").join(LIBRARY).is_file()
     }
 
     /// Returns the number of functions that the installed libraries import and that are only answered for.
@@ -205,8 +217,11 @@ impl Demand {
 
 /// Returns `true` for the name of a library of NVIDIA, like `libcudart.so.13`. Copies that packages bring
 /// under names of their own are not replaced: their functions are found in the libraries loaded before them.
+///
+/// Only numbers follow the name: it is also the name of a file that is written.
 fn is_nvidia(soname: &str) -> bool {
-    soname.split_once(".so").is_some_and(|(name, _)| NVIDIA.contains(&name))
+    let is_version = |version: &str| version.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit());
+    soname.split_once(".so").is_some_and(|(name, version)| NVIDIA.contains(&name) && is_version(version))
 }
 
 /// Returns `true` for the name of a function of NVIDIA. Those of the driver have a capital letter after `cu`.
@@ -215,21 +230,33 @@ fn is_of_nvidia(function: &str) -> bool {
     is_driver || FUNCTION_PREFIXES.iter().any(|prefix| function.starts_with(prefix))
 }
 
-/// Collects the files that are shared libraries by their names, but those of NVIDIA's own packages.
+/// Collects the files that are shared libraries by their names, but those of NVIDIA's own packages. Links are
+/// followed. Folders inside that cannot be read are skipped: no program loads a library from there either.
 fn libraries_in(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     let read_error = |error| DryRunError::Read { path: folder.to_owned(), error };
     for entry in fs::read_dir(folder).map_err(read_error)? {
         let entry = entry.map_err(read_error)?;
         let (path, name) = (entry.path(), entry.file_name());
         let name = name.to_string_lossy();
-        let kind = entry.file_type().map_err(read_error)?;
-        if kind.is_dir() && depth < 6 && !(depth == 0 && name == "nvidia") {
-            libraries_in(&path, depth + 1, found)?;
+        // A link whose target is missing.
+        let Ok(kind) = fs::metadata(&path) else { continue };
+        if kind.is_dir() && depth < MAX_DEPTH && !(depth == 0 && name == "nvidia") {
+            let _ = libraries_in(&path, depth + 1, found);
         } else if kind.is_file() && (name.ends_with(".so") || name.contains(".so.")) {
             found.push(path);
         }
     }
     Ok(())
+}
+
+/// Copies a file. Another file that is there is removed first, because a process may have it loaded.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let is_same = fs::canonicalize(to).is_ok_and(|to| fs::canonicalize(from).is_ok_and(|from| from == to));
+    if is_same {
+        return Ok(());
+    }
+    let _ = fs::remove_file(to);
+    fs::copy(from, to).map(drop).map_err(write_error(to))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {

@@ -111,9 +111,9 @@ impl PoolMemory {
         for range in ranges {
             let (segment, start) =
                 (size(range.start / self.segment_bytes)?, size(range.start % self.segment_bytes)?);
-            let bytes = size(range.end - range.start)?;
+            let bytes = size(range.end.checked_sub(range.start).ok_or_else(invalid_range)?)?;
             let (to, from) = if is_read { (at, start) } else { (start, at) };
-            at += bytes;
+            at = at.checked_add(bytes).ok_or_else(invalid_range)?;
             let copy = CopyRange { to, from, bytes };
             match copies.last_mut() {
                 Some((last, list)) if *last == segment => list.push(copy),
@@ -152,6 +152,11 @@ impl PoolMemory {
         self.segments[index] = Some(segment);
         Ok(())
     }
+}
+
+/// The error of a range that ends before its start, or of ranges with more bytes than memory can have.
+fn invalid_range() -> Error {
+    Error::Backend(Box::new(io::Error::from(io::ErrorKind::InvalidInput)))
 }
 
 /// The error of memory that is not there.

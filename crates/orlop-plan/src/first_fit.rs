@@ -17,8 +17,7 @@ pub(crate) struct PlacedInterval {
 }
 
 /// Calls `found` with the offset and the room of each hole between `placed`, which are sorted, for a span;
-/// the
-/// room is counted from the aligned offset. The last hole ends at `end`. Ends early where `found` returns
+/// the room is counted from the aligned offset. The last hole ends at `end`. Ends early where `found` returns
 /// `false`.
 pub(crate) fn for_each_hole(
     span: &SectionSpan,

@@ -2,7 +2,7 @@
 
 use crate::first_fit::{UNPLACED, collect_placed, find_hole};
 use crate::live::LiveIndex;
-use crate::normal::Normal;
+use crate::normal::{Normal, SectionSpan};
 use crate::planner::Fit;
 use crate::{Plan, Problem};
 use std::cmp::Reverse;
@@ -10,10 +10,10 @@ use std::cmp::Reverse;
 /// Plans a problem of which most offsets are known, such as one of a plan to which a buffer was added.
 ///
 /// `offsets` has the offset in bytes of each buffer, by index; buffers beyond it have none. An offset is kept
-/// if it is a multiple of the buffer's alignment and no buffer with a lower index keeps the same bytes at the
-/// same time. The other buffers are placed afterwards, the largest first, each in the tightest hole. Takes
-/// time in proportion to the number of pairs of buffers that are live together; no search follows, for which
-/// there is [`Planner::plan_from`](crate::Planner::plan_from).
+/// if it is a multiple of the buffer's alignment, no buffer with a lower index keeps the same bytes at the
+/// same time, and all other buffers would fit above it. The other buffers are placed afterwards, the largest
+/// first, each in the tightest hole. Takes time in proportion to the number of pairs of buffers that are live
+/// together; no search follows, for which there is [`Planner::plan_from`](crate::Planner::plan_from).
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem, replan, verify};
@@ -30,13 +30,16 @@ pub fn replan(problem: &Problem, offsets: &[Option<u64>]) -> Plan {
     let normal = Normal::new(problem);
     let live = LiveIndex::new(&normal);
     let known = |number: &u32| offsets.get(normal.spans[*number as usize].index as usize).copied().flatten();
+    // Whatever is kept, all buffers fit above it.
+    let space = |span: &SectionSpan| span.offset_from(1).saturating_add(normal.rounded(span));
+    let limit = u64::MAX - normal.spans.iter().map(space).fold(0, u64::saturating_add);
     let mut order: Vec<u32> = (0..).take(normal.spans.len()).collect();
     order.sort_unstable_by_key(|&number| normal.spans[number as usize].index);
     let mut kept = vec![UNPLACED; normal.spans.len()];
     let (mut placed, mut later) = (Vec::new(), Vec::new());
     for number in order {
         let span = &normal.spans[number as usize];
-        let end = |offset: u64| offset.checked_add(normal.rounded(span));
+        let end = |offset: u64| offset.checked_add(normal.rounded(span)).filter(|&end| end <= limit);
         let aligned = known(&number).filter(|&offset| span.offset_below(offset) == offset);
         let Some((offset, end)) = aligned.and_then(|offset| Some((offset, end(offset)?))) else {
             later.push(number);
@@ -63,6 +66,7 @@ pub fn replan(problem: &Problem, offsets: &[Option<u64>]) -> Plan {
 mod tests {
     use super::*;
     use crate::{Buffer, Planner, verify};
+    use orlop_core::Alignment;
 
     #[test]
     fn valid_offsets_are_kept_and_others_are_not() {
@@ -74,6 +78,19 @@ mod tests {
         verify(&problem, &plan).unwrap();
         assert_eq!(plan.offsets(), [512, 0, 256, 0]);
         assert_eq!(replan(&problem, &[Some(512), Some(0), Some(512), Some(0)]).offsets(), [512, 0, 512, 0]);
+    }
+
+    #[test]
+    fn offsets_above_which_others_do_not_fit_are_not_kept() {
+        let halves = [1, (1 << 63) + 1].map(|size| Buffer::unaligned(0..1, size));
+        let aligned = Buffer::new(0..2, 1).aligned(Alignment::new(4096).unwrap());
+        for (buffers, offsets) in [
+            (halves.to_vec(), [Some(1 << 63), None]),
+            (vec![Buffer::new(0..2, 256), aligned], [Some(u64::MAX - 511), None]),
+        ] {
+            let problem = Problem::new(buffers).unwrap();
+            verify(&problem, &replan(&problem, &offsets)).unwrap();
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod results;
 
-use self::results::{DryRunResult, RunResult};
+use self::results::DryRunResult;
 use crate::dry_run_arguments::DryRunArguments;
 use crate::output::{self, Failures};
 use crate::table::bytes;
@@ -20,9 +20,10 @@ const FIND_PACKAGES: &str = "import importlib.util as u, os; s = u.find_spec('to
 const LIBRARY_VARIABLE: &str = "ORLOP_DRY_RUN_LIBRARY";
 
 pub(crate) fn run(arguments: &DryRunArguments) -> Result<(), Failures> {
-    let settings = settings(arguments);
+    let settings = settings(arguments)?;
     let library = library(arguments)?;
     let packages = packages(&python(arguments))?;
+    let earlier = results::earlier(&arguments.output)?;
     let injection = Injection::prepare(&packages, &library, &arguments.output);
     let injection = injection.map_err(|error| error.to_string())?;
     let gpu = &settings.gpu;
@@ -31,7 +32,7 @@ pub(crate) fn run(arguments: &DryRunArguments) -> Result<(), Failures> {
         gpu.name,
         bytes(gpu.memory)
     ));
-    results::remove_old(&arguments.output)?;
+    results::remove(&earlier)?;
     let (program, rest) = arguments.program.split_first().ok_or_else(|| "no program".to_owned())?;
     let status = Command::new(program)
         .args(rest)
@@ -44,23 +45,26 @@ pub(crate) fn run(arguments: &DryRunArguments) -> Result<(), Failures> {
     } else {
         output::print(&result.to_string())?;
     }
-    let fits = result.runs.iter().all(RunResult::fits);
-    match (fits, status.success()) {
+    match (result.fits(), status.success()) {
         (true, true) => Ok(()),
         (true, false) => Err(format!("the program failed: {status}").into()),
         (false, _) => Err("the program does not fit".to_owned().into()),
     }
 }
 
-fn settings(arguments: &DryRunArguments) -> DryRunSettings {
+fn settings(arguments: &DryRunArguments) -> Result<DryRunSettings, String> {
     let mut settings = DryRunSettings::new(arguments.device.clone());
     if let Some(memory) = arguments.memory {
         settings = settings.memory(memory);
     }
     settings.devices = arguments.devices;
     settings.completion = if arguments.late { Completion::Latest } else { Completion::Earliest };
-    settings.convolutions.clone_from(&arguments.convolutions);
-    settings
+    // The program may change its folder before it uses CUDA.
+    let absolute = |table: &PathBuf| {
+        std::path::absolute(table).map_err(|error| format!("{}: cannot be found: {error}", table.display()))
+    };
+    settings.convolutions = arguments.convolutions.as_ref().map(absolute).transpose()?;
+    Ok(settings)
 }
 
 /// Returns the Python whose PyTorch is used.

@@ -6,6 +6,7 @@ use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
 use orlop::lab::what_if::WhatIf;
 use orlop::trace::history::{History, Workload};
+use orlop_dryrun::injection::Injection;
 use orlop_dryrun::settings::DryRunSettings;
 use serde::Serialize;
 use serde_json::Value;
@@ -44,16 +45,14 @@ pub(super) struct RunResult {
     peak_reserved: u64,
     /// Memory that the device has beyond the peak and the overhead, in bytes.
     spare: u64,
+    /// The number of requests that failed for lack of memory.
+    failed_requests: usize,
     /// The least memory that the failed request needed: live bytes, the request and the overhead.
     lacking: Option<u64>,
     verdict: RunVerdict,
 }
 
 impl RunResult {
-    pub(super) fn fits(&self) -> bool {
-        self.lacking.is_none()
-    }
-
     fn of(
         snapshot: &Path,
         history: &History,
@@ -75,6 +74,7 @@ impl RunResult {
             device: info.device,
             peak_reserved,
             spare: settings.gpu.usable().saturating_sub(peak_reserved),
+            failed_requests: info.out_of_memory.len(),
             lacking: failed.max().map(|bytes| bytes.saturating_add(settings.gpu.overhead)),
             verdict: RunVerdict::of(info, sweep.as_ref(), &snapshot.display().to_string()),
         }
@@ -104,7 +104,7 @@ impl DryRunResult {
                 devices.iter().map(|info| RunResult::of(&snapshot, &history, info, settings, is_quick)),
             );
         }
-        runs.sort_by_key(|run| (run.fits(), run.spare));
+        runs.sort_by_key(|run| (run.lacking.is_none(), run.spare));
         let answers = files(folder, ANSWERS, "json")?;
         Ok(Self {
             gpu: settings.gpu.name,
@@ -115,6 +115,11 @@ impl DryRunResult {
             answers: answers.iter().map(|path| read_json(path)).collect::<Result<_, _>>()?,
             late: settings.completion == orlop_dryrun::settings::Completion::Latest,
         })
+    }
+
+    /// Returns `true` if the program had enough memory: no request failed, or it succeeded all the same.
+    pub(super) fn fits(&self) -> bool {
+        self.has_succeeded || self.runs.iter().all(|run| run.lacking.is_none())
     }
 
     fn sum_of(&self, field: &str) -> u64 {
@@ -144,6 +149,14 @@ impl fmt::Display for DryRunResult {
             None => {
                 let (peak, spare) = (bytes(run.peak_reserved), bytes(run.spare));
                 writeln!(f, "fits {gpu} ({memory}): {peak} reserved at the peak, {spare} to spare")?;
+            }
+            Some(_) if self.has_succeeded => {
+                let failed: usize = self.runs.iter().map(|run| run.failed_requests).sum();
+                let requests = if failed == 1 { "request" } else { "requests" };
+                writeln!(
+                    f,
+                    "fits {gpu} ({memory}), after {failed} failed {requests} that the program handled"
+                )?;
             }
             Some(least) => writeln!(
                 f,
@@ -181,15 +194,35 @@ impl fmt::Display for DryRunResult {
     }
 }
 
-/// Removes what an earlier run wrote into the folder.
-pub(super) fn remove_old(folder: &Path) -> Result<(), String> {
-    for (stem, extension) in [(SNAPSHOT, "pickle"), (ANSWERS, "json"), (COUNTERS, "json")] {
-        for path in files(folder, stem, extension)? {
-            fs::remove_file(&path)
-                .map_err(|error| format!("{}: cannot be removed: {error}", path.display()))?;
-        }
+/// Returns the files that an earlier run wrote into the folder. The folder can be missing.
+///
+/// # Errors
+///
+/// Files of these names in a folder that no earlier run prepared: they are not ours to remove.
+pub(super) fn earlier(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    if !folder.exists() {
+        return Ok(Vec::new());
     }
-    Ok(())
+    let mut found = Vec::new();
+    for (stem, extension) in [(SNAPSHOT, "pickle"), (ANSWERS, "json"), (COUNTERS, "json")] {
+        found.extend(files(folder, stem, extension)?);
+    }
+    match found.first() {
+        Some(first) if !Injection::is_prepared(folder) => Err(format!(
+            "{}: this folder is not from a dry run, and would lose {}; name another with --output",
+            folder.display(),
+            first.display()
+        )),
+        _ => Ok(found),
+    }
+}
+
+/// Removes files.
+pub(super) fn remove(files: &[PathBuf]) -> Result<(), String> {
+    let removed = |path: &PathBuf| {
+        fs::remove_file(path).map_err(|error| format!("{}: cannot be removed: {error}", path.display()))
+    };
+    files.iter().try_for_each(removed)
 }
 
 /// Returns the files of this name, with or without the number of a process in it.
@@ -199,12 +232,19 @@ fn files(folder: &Path, stem: &str, extension: &str) -> Result<Vec<PathBuf>, Str
     for entry in fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('.') && rest.ends_with(extension)) {
+        let middle = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(extension));
+        if middle.is_some_and(is_of_process) {
             found.push(path);
         }
     }
     found.sort();
     Ok(found)
+}
+
+/// Returns `true` for what is between the stem and the extension: a dot, or the number of a process in dots.
+fn is_of_process(middle: &str) -> bool {
+    let number = middle.strip_prefix('.').and_then(|rest| rest.strip_suffix('.'));
+    middle == "." || number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn read_json(path: &Path) -> Result<Value, String> {

@@ -75,6 +75,56 @@ fn dry_run(folder: &Folder, arguments: &[&str], mebibytes: &str) -> std::process
 }
 
 #[test]
+fn files_of_others_in_the_output_folder_are_kept() {
+    let Some(folder) = package() else { return };
+    fs::write(folder.path("snapshot.pickle"), "mine").expect("a file");
+    let refused = complaint(&dry_run(&folder, &["--output", "."], "512"), 1);
+    assert!(
+        refused.contains(".: this folder is not from a dry run, and would lose ./snapshot.pickle"),
+        "{refused}"
+    );
+    assert_eq!(fs::read_to_string(folder.path("snapshot.pickle")).expect("a file"), "mine");
+    assert!(!fs::exists(folder.path("libraries")).expect("a folder"));
+}
+
+#[test]
+fn results_of_an_earlier_run_are_replaced() {
+    let Some(folder) = package() else { return };
+    stdout(&dry_run(&folder, &["--memory", "2GiB"], "512"));
+    for name in ["snapshot.77.pickle", "snapshot.best.pickle"] {
+        fs::write(folder.path(&format!("orlop-dry-run/{name}")), "no recording").expect("a file");
+    }
+    stdout(&dry_run(&folder, &["--memory", "2GiB"], "512"));
+    let exists = |name| fs::exists(folder.path(&format!("orlop-dry-run/{name}"))).expect("a folder");
+    assert_eq!(["snapshot.77.pickle", "snapshot.best.pickle"].map(exists), [false, true]);
+}
+
+#[test]
+fn a_program_that_handles_a_failed_request_fits() {
+    let Some(folder) = package() else { return };
+    let program = PROGRAM.replace(
+        "torch.allocate(",
+        "try: torch.allocate(4 << 30)\nexcept torch.OutOfMemoryError: torch.allocate(",
+    );
+    fs::write(folder.path("train.py"), program).expect("a file");
+    let text = stdout(&dry_run(&folder, &["--memory", "2GiB", "--quick"], "512"));
+    let first = text.lines().next().expect("a verdict");
+    assert!(
+        first.starts_with("fits ") && first.ends_with(", after 1 failed request that the program handled"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_table_of_convolutions_is_found_from_another_folder() {
+    let Some(folder) = package() else { return };
+    let program = "import os\nassert os.path.isabs(os.environ['ORLOP_DRY_RUN_CONVOLUTIONS'])\n";
+    fs::write(folder.path("train.py"), format!("{program}{PROGRAM}")).expect("a file");
+    fs::write(folder.path("table.txt"), "").expect("a file");
+    stdout(&dry_run(&folder, &["--memory", "2GiB", "--quick", "--convolutions", "table.txt"], "512"));
+}
+
+#[test]
 fn a_program_that_fits_is_told_what_is_to_spare() {
     let Some(folder) = package() else { return };
     let text = stdout(&dry_run(&folder, &["--memory", "2GiB"], "1024"));

@@ -157,6 +157,25 @@ fn kernels_access_memory_of_a_peer() {
 }
 
 #[test]
+fn access_that_fails_or_whose_device_ends_is_none() {
+    let (machine, [near, far]) = two_places(true);
+    let block = near.block(Policy::orlop());
+    machine.driver.fail("cuMemSetAccess", 1, 1).unwrap();
+    far.device.enable_peer_access(&near.device).unwrap_err();
+    KernelPointer::<u8>::of(&block, &far.stream).unwrap_err();
+    far.device.enable_peer_access(&near.device).unwrap();
+    KernelPointer::<u8>::of(&block, &far.stream).unwrap();
+    // Another context of the same device has no access.
+    drop(far);
+    let again = Place::new(CudaDevice::new(1).unwrap());
+    KernelPointer::<u8>::of(&block, &again.stream).unwrap_err();
+    again.device.enable_peer_access(&near.device).unwrap();
+    KernelPointer::<u8>::of(&block, &again.stream).unwrap();
+    drop(block);
+    assert_eq!(machine.races(), []);
+}
+
+#[test]
 fn kernels_access_a_pool_of_a_peer() {
     let (machine, [near, far]) = two_places(true);
     let pool = Arc::new(MemoryPool::new(&near.device).unwrap());

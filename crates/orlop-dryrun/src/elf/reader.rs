@@ -24,8 +24,15 @@ const VERSIONS_NEEDED_COUNT: u64 = 0x6fff_ffff;
 /// The maximum number of bytes of a table: larger ones are refused.
 const MAX_TABLE: u64 = 1 << 30;
 
-/// The maximum number of bytes of the table of needed versions, whose size is stored nowhere.
-const MAX_VERSIONS: u64 = 1 << 20;
+/// The maximum number of bytes that are read of a table whose size is stored nowhere.
+const MAX_UNSIZED: u64 = 1 << 20;
+
+/// The maximum number of entries of needed versions, of 16 bytes each.
+const MAX_VERSIONS: usize = 1 << 16;
+
+/// The maximum number of bytes of a name. Longer ones, which templates of C++ have, are cut off: those of
+/// NVIDIA's functions are short.
+const MAX_NAME: usize = 4096;
 
 /// A symbol that a library imports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,8 +156,10 @@ impl Reader {
     /// Returns the place in the file of the table with this tag.
     fn place(&self, tag: u64) -> Option<u64> {
         let address = self.value(tag)?;
-        let inside = |segment: &&Segment| address.wrapping_sub(segment.address) < segment.bytes;
-        self.segments.iter().find(inside).map(|segment| address - segment.address + segment.offset)
+        self.segments.iter().find_map(|segment| {
+            let inside = address.checked_sub(segment.address).filter(|&inside| inside < segment.bytes)?;
+            inside.checked_add(segment.offset)
+        })
     }
 
     fn names(&mut self) -> Result<Names> {
@@ -173,8 +182,13 @@ impl Reader {
             None => Vec::new(),
         };
         let versions = self.versions(names)?;
+        let mut named = 0;
         for (index, entry) in table.chunks_exact(24).enumerate().skip(1) {
             let name = names.at(u32_at(entry, 0).into());
+            named += name.len() as u64;
+            if named > MAX_TABLE {
+                return Err(self.fault("its symbols share names that are too long"));
+            }
             if u16_at(entry, 6) == 0 {
                 let version = version_of.get(2 * index..2 * index + 2).map(|bytes| u16_at(bytes, 0) & 0x7fff);
                 let version = version.and_then(|version| versions.get(&version).cloned());
@@ -201,12 +215,9 @@ impl Reader {
             return Ok(first);
         }
         // The chain of the last bucket ends with the last symbol, whose lowest bit is set.
-        let mut symbol = last;
-        let chains_at = buckets_at + 4 * buckets;
-        while u32_at(&self.bytes(chains_at + 4 * (symbol - first), 4)?, 0) & 1 == 0 {
-            symbol += 1;
-        }
-        Ok(symbol + 1)
+        let chain = self.up_to(buckets_at + 4 * (buckets + last - first), MAX_UNSIZED)?;
+        let end = (last..).zip(chain.chunks_exact(4)).find(|(_, entry)| u32_at(entry, 0) & 1 == 1);
+        end.map(|(symbol, _)| symbol + 1).ok_or_else(|| self.fault("a chain of its hash table has no end"))
     }
 
     /// Returns the versions that the library needs, by the number that its symbols use.
@@ -214,19 +225,30 @@ impl Reader {
         let mut versions = BTreeMap::new();
         let Some(at) = self.place(VERSIONS_NEEDED) else { return Ok(versions) };
         let files = self.value(VERSIONS_NEEDED_COUNT).unwrap_or(0);
-        let table = self.up_to(at, MAX_VERSIONS)?;
+        let table = self.up_to(at, MAX_UNSIZED)?;
         let entry = |at: usize| table.get(at..).filter(|rest| rest.len() >= 16);
-        let mut file_at = 0;
+        let (mut file_at, mut entries) = (0, 0);
+        // The distance to the last entry's successor is 0, as the count says too in a valid file.
         for _ in 0..files {
             let Some(file) = entry(file_at) else { break };
             let mut at = file_at + u32_at(file, 8) as usize;
             for _ in 0..u16_at(file, 2) {
                 let Some(version) = entry(at) else { break };
+                entries += 1;
+                if entries > MAX_VERSIONS {
+                    return Err(self.fault("it needs too many versions"));
+                }
                 let pair = (names.at(u32_at(file, 4).into()), names.at(u32_at(version, 8).into()));
                 versions.insert(u16_at(version, 6) & 0x7fff, pair);
-                at += u32_at(version, 12) as usize;
+                match u32_at(version, 12) {
+                    0 => break,
+                    next => at += next as usize,
+                }
             }
-            file_at += u32_at(file, 12) as usize;
+            match u32_at(file, 12) {
+                0 => break,
+                next => file_at += next as usize,
+            }
         }
         Ok(versions)
     }
@@ -236,9 +258,10 @@ impl Reader {
 struct Names(Vec<u8>);
 
 impl Names {
-    /// Returns the name at an offset; empty if there is none.
+    /// Returns the name at an offset, up to its [`MAX_NAME`]th byte; empty if there is none.
     fn at(&self, offset: u64) -> String {
         let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default();
+        let rest = &rest[..rest.len().min(MAX_NAME)];
         let end = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
         String::from_utf8_lossy(&rest[..end]).into_owned()
     }

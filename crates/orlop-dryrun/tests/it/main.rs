@@ -2,6 +2,8 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+mod hostile;
+
 use orlop_dryrun::DryRunError;
 use orlop_dryrun::elf::{LibraryFile, StandIn};
 use orlop_dryrun::gpu::GpuModel;
@@ -70,6 +72,63 @@ fn packages_with_cuda_get_stand_ins_for_what_they_need() {
     let variables: HashMap<_, _> = injection.variables(&settings).into_iter().collect();
     assert_eq!(variables["ORLOP_DRY_RUN"], "1");
     assert!(variables["LD_PRELOAD"].to_string_lossy().contains(":libcudart.so.13:"));
+}
+
+#[test]
+fn an_output_that_the_loader_would_split_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a:b", "a;b", "$ORIGIN"] {
+        let output = folder.path().join(name);
+        let refused = Injection::prepare(folder.path(), &folder.path().join("library.so"), &output);
+        assert!(matches!(refused, Err(DryRunError::UnusableOutput { .. })), "{name}");
+        assert!(!output.exists());
+    }
+}
+
+#[test]
+fn the_library_of_an_earlier_run_can_be_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let packages = folder.path().join("packages");
+    write(&packages.join("torch.so"), &extension("cudaMalloc"));
+    let (library, output) = (folder.path().join("library.so"), folder.path().join("output"));
+    write(&library, &StandIn::new("library.so"));
+    assert!(!Injection::is_prepared(&output));
+    Injection::prepare(&packages, &library, &output).unwrap();
+    assert!(Injection::is_prepared(&output));
+    let copied = output.join("libraries/liborlop_dryrun_cuda.so");
+    Injection::prepare(&packages, &copied, &output).unwrap();
+    assert_eq!(fs::read(copied).unwrap(), fs::read(library).unwrap());
+}
+
+#[test]
+fn linked_libraries_are_read_and_unreadable_folders_skipped() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let (packages, cache) = (folder.path().join("packages"), folder.path().join("cache"));
+    write(&cache.join("extension.so"), &extension("cudaMalloc"));
+    let hidden = packages.join("hidden");
+    fs::create_dir_all(&hidden).unwrap();
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0)).unwrap();
+    symlink(cache.join("extension.so"), packages.join("extension.so")).unwrap();
+    symlink(cache.join("missing.so"), packages.join("missing.so")).unwrap();
+    symlink(&packages, packages.join("circle")).unwrap();
+    let library = folder.path().join("library.so");
+    write(&library, &StandIn::new("library.so"));
+    let injection = Injection::prepare(&packages, &library, &folder.path().join("output"));
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(injection.unwrap().libraries().contains(&"libcudart.so.13".to_owned()));
+}
+
+#[test]
+fn a_name_that_leaves_the_folder_is_no_library_of_nvidia() {
+    let folder = tempfile::tempdir().unwrap();
+    let packages = folder.path().join("packages");
+    let extension = extension("cudaMalloc").needs("libcudart.so/../../outside");
+    write(&packages.join("torch.so"), &extension);
+    let library = folder.path().join("library.so");
+    write(&library, &StandIn::new("library.so"));
+    let injection = Injection::prepare(&packages, &library, &folder.path().join("output")).unwrap();
+    assert_eq!(injection.libraries()[2..], ["libcuda.so.1", "libcudart.so.13", "libnvidia-ml.so.1"]);
 }
 
 #[test]

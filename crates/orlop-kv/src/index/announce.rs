@@ -12,6 +12,8 @@ pub(super) struct Announcer {
     known: HashMap<(usize, u32), BlockKey>,
     /// Tokens of a match unit.
     unit: u32,
+    /// The shard of the pool.
+    shard: u32,
     /// The groups with states.
     is_state: Vec<bool>,
     /// Tokens and bytes of a block, by group.
@@ -19,12 +21,12 @@ pub(super) struct Announcer {
 }
 
 impl Announcer {
-    pub(super) fn new(geometry: &KvGeometry, unit: u32) -> Self {
+    pub(super) fn new(geometry: &KvGeometry, unit: u32, shard: u32) -> Self {
         let bytes = |group| geometry.page_bytes(group) * u64::from(geometry.parts(group));
         let sizes = geometry.groups().iter().enumerate();
         let sizes = sizes.map(|(group, spec)| (spec.span(), bytes(group))).collect();
         let is_state = geometry.groups().iter().map(|spec| spec.kind == GroupKind::State).collect();
-        Self { events: Vec::new(), known: HashMap::new(), unit, is_state, sizes }
+        Self { events: Vec::new(), known: HashMap::new(), unit, shard, is_state, sizes }
     }
 
     /// Announces a block of a prefix that is cached, unless it has been announced with at least its tokens.
@@ -55,7 +57,8 @@ impl Announcer {
             (tokens, index * span + tokens)
         };
         let hash = hashes[(end.div_ceil(self.unit) - 1) as usize];
-        BlockKey { hash, group: u32::try_from(group).unwrap_or(u32::MAX), index, tokens }
+        let group = u32::try_from(group).unwrap_or(u32::MAX);
+        BlockKey { hash, shard: self.shard, group, index, tokens }
     }
 
     /// Announces that a block is not cached any more, if that is so.

@@ -7,31 +7,10 @@
 //! reach them any more.
 
 use super::node::Boundary;
+use super::rank::Rank;
 use super::{PrefixIndex, PrefixMatch, ROOT};
 use crate::blocks::Blocks;
 use crate::{KvEvent, RemovalReason};
-use std::cmp::Reverse;
-
-/// The class of a boundary in the order of eviction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rank {
-    /// 0 for fillers; otherwise 1 + the priority.
-    pub(crate) class: u8,
-    /// Whether it was hit, if hits protect.
-    pub(crate) is_protected: bool,
-    /// When the priority ends, in the caller's milliseconds.
-    pub(crate) expires: Option<u64>,
-    /// The class after a hit.
-    pub(crate) normal: u8,
-    /// Whether hits protect.
-    pub(crate) protects: bool,
-}
-
-impl Rank {
-    pub(super) fn after_hit(self) -> Self {
-        Self { class: self.class.max(self.normal), is_protected: self.protects, ..self }
-    }
-}
 
 /// An entry in the heap of candidates. The smallest is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,14 +31,6 @@ impl Candidate {
         let Rank { class, is_protected, .. } = boundary.rank;
         Self { class, is_protected, tick: boundary.tick, id, generation: boundary.generation }
     }
-}
-
-/// The end of a priority.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Expiry {
-    pub(super) at: u64,
-    pub(super) id: u32,
-    pub(super) generation: u32,
 }
 
 impl PrefixIndex {
@@ -117,26 +88,6 @@ impl PrefixIndex {
             }
             let tenant = self.nodes[boundary.node as usize].tenant;
             self.candidates.push(tenant, Candidate::of(id, boundary));
-        }
-    }
-
-    /// Ends the priorities that have expired.
-    pub(crate) fn expire(&mut self, now: u64, normal: u8) {
-        while let Some(&Reverse(Expiry { at, id, generation })) = self.expiries.peek() {
-            if at > now {
-                break;
-            }
-            self.expiries.pop();
-            let boundary = &mut self.boundaries[id as usize];
-            if boundary.generation == generation && boundary.rank.expires == Some(at) {
-                boundary.rank.class = boundary.rank.class.min(normal);
-                boundary.rank.normal = boundary.rank.normal.min(normal);
-                boundary.rank.expires = None;
-                if !boundary.is_parked {
-                    let tenant = self.nodes[boundary.node as usize].tenant;
-                    self.candidates.push(tenant, Candidate::of(id, boundary));
-                }
-            }
         }
     }
 
@@ -295,15 +246,4 @@ impl PrefixIndex {
             announcer.events.push(KvEvent::UnitsRemoved { hashes, reason: self.removal });
         }
     }
-}
-
-impl Rank {
-    /// The rank of a leaf that was inside a longer run.
-    const NORMAL: Self = Self {
-        class: 1 + crate::DEFAULT_PRIORITY,
-        is_protected: false,
-        expires: None,
-        normal: 1 + crate::DEFAULT_PRIORITY,
-        protects: false,
-    };
 }

@@ -18,15 +18,17 @@ mod announce;
 mod evict;
 mod node;
 mod pins;
+mod rank;
 mod recent;
 mod register;
 mod shares;
 
 use self::announce::Announcer;
-pub(crate) use self::evict::Rank;
-use self::evict::{Candidate, Expiry};
+use self::evict::Candidate;
 pub(crate) use self::node::Tail;
 use self::node::{Boundary, Node, UnitHasher};
+use self::rank::Expiry;
+pub(crate) use self::rank::Rank;
 pub(crate) use self::recent::RecentHashes;
 use self::shares::Shares;
 
@@ -136,8 +138,13 @@ impl PrefixIndex {
     }
 
     /// Records events, or does not.
-    pub(crate) fn record_events(&mut self, is_on: bool, geometry: &KvGeometry) {
-        self.events = is_on.then(|| Box::new(Announcer::new(geometry, self.unit)));
+    pub(crate) fn record_events(&mut self, is_on: bool, geometry: &KvGeometry, shard: u32) {
+        self.events = is_on.then(|| Box::new(Announcer::new(geometry, self.unit, shard)));
+    }
+
+    /// Returns `true` if events are recorded.
+    pub(crate) fn records_events(&self) -> bool {
+        self.events.is_some()
     }
 
     /// Takes the events so far; `None` if they are not recorded.

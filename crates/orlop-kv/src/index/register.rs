@@ -1,13 +1,12 @@
 //! Adding prefixes to the index: extension of leaves, new nodes, splits.
 
-use super::evict::{Candidate, Expiry};
+use super::evict::Candidate;
 use super::node::{Boundary, Node, Tail};
 use super::{PrefixIndex, ROOT, Rank};
 use crate::blocks::Blocks;
 use crate::chain::Prefix;
 use crate::pages::NULL;
 use crate::{KvEvent, RemovalReason};
-use std::cmp::Reverse;
 
 impl PrefixIndex {
     /// Adds a prefix that ends here, with a boundary at its end. `block_at` returns the sequence's blocks of
@@ -190,8 +189,11 @@ impl PrefixIndex {
         let known = at.boundaries.get(place).copied();
         if let Some(known) = known.filter(|&id| self.boundaries[id as usize].end == end || !self.has_tails) {
             let boundary = &mut self.boundaries[known as usize];
-            (boundary.tick, boundary.rank) = (clock, boundary.rank.max(rank));
-            self.expire_at(known, rank);
+            let former = boundary.rank.expires;
+            (boundary.tick, boundary.rank) = (clock, boundary.rank.merged(rank));
+            if let Some(at) = boundary.rank.expires.filter(|_| boundary.rank.expires != former) {
+                self.expire_at(known, at);
+            }
             return false;
         }
         if !self.has_tails && (at.children > 0 || end < at.end()) {
@@ -236,7 +238,9 @@ impl PrefixIndex {
         let place = list.partition_point(|&id| self.boundaries[id as usize].end < end);
         list.insert(place, id);
         self.candidates.push(self.nodes[node as usize].tenant, candidate);
-        self.expire_at(id, rank);
+        if let Some(at) = rank.expires {
+            self.expire_at(id, at);
+        }
         if self.has_tails {
             let hash = self.hash_before(node, end);
             if let (Some(events), Some(hash)) = (&mut self.events, hash) {
@@ -250,12 +254,5 @@ impl PrefixIndex {
         let node = &self.nodes[node as usize];
         let last = end.checked_sub(1)?.checked_sub(node.start)?;
         node.hashes.get(last as usize).copied()
-    }
-
-    fn expire_at(&mut self, id: u32, rank: Rank) {
-        if let Some(at) = rank.expires {
-            let generation = self.boundaries[id as usize].generation;
-            self.expiries.push(Reverse(Expiry { at, id, generation }));
-        }
     }
 }

@@ -140,11 +140,14 @@ impl LargePages {
         self.large[large as usize].class != NULL
     }
 
-    /// Returns `true` if these large pages are empty, and have memory.
-    pub(crate) fn are_empty(&self, range: Range<u32>) -> bool {
-        range
-            .into_iter()
-            .all(|large| self.large[large as usize].class == NULL && !self.absent[large as usize])
+    /// Returns the empty large pages, the one that was emptied last at the end.
+    pub(crate) fn empty_pages(&self) -> &[u32] {
+        &self.empty
+    }
+
+    /// Returns `true` if these large pages have memory, and evictions could empty them.
+    pub(crate) fn can_be_empty(&self, mut range: Range<u32>) -> bool {
+        range.all(|large| self.large[large as usize].live == 0 && !self.absent[large as usize])
     }
 
     /// Takes empty large pages away, whose memory is returned.

@@ -207,9 +207,7 @@ impl KvPool {
             }
         }
         index.blocks_of(found, |group, index, block| {
-            let blocks = &mut tables[group].blocks;
-            blocks.resize(blocks.len().max(index as usize + 1), NULL);
-            blocks[index as usize] = block;
+            tables[group].set(index, block);
         });
         if self.settings.visibility == Visibility::SameStream {
             // The step that writes the hit's tokens may be the last one that was closed.

@@ -295,11 +295,7 @@ impl KvPool {
                 self.open.copies.push(PageCopy { group, part, from, to, tokens });
             }
         }
-        let table = &mut self.state_mut(slot).tables[group];
-        if from == NULL {
-            table.blocks.resize(table.blocks.len().max(index as usize + 1), NULL);
-        }
-        table.blocks[index as usize] = block;
+        self.state_mut(slot).tables[group].set(index, block);
         if from != NULL {
             // The copy runs in the open step.
             let open = self.open.id;

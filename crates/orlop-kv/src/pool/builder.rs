@@ -67,6 +67,8 @@ pub(super) struct Settings {
     pub(super) checkpoints: CheckpointPolicy,
     pub(super) hits_protect: bool,
     pub(super) lag: u32,
+    /// The part of the model whose blocks the pool has.
+    pub(super) shard: u32,
     /// Whether prefixes can be reused at all.
     pub(super) reuses: bool,
 }
@@ -92,6 +94,7 @@ impl KvPoolBuilder {
             checkpoints: CheckpointPolicy::default(),
             hits_protect: false,
             lag: 1,
+            shard: 0,
             reuses: true,
         };
         Self { geometry, bytes: 0, segment: None, keys, events: false, settings }
@@ -159,6 +162,15 @@ impl KvPoolBuilder {
     /// window is pledged.
     pub fn steps_in_flight(mut self, steps: u32) -> Self {
         self.settings.lag = steps;
+        self
+    }
+
+    /// Sets the part of the model that the pool has, such as the rank of a tensor-parallel group; 0 by default.
+    /// It is part of every [`BlockKey`](crate::BlockKey). Pools of different heads or layers that share a
+    /// store need different shards: the layout of their blocks is the same. Prefix keys do not depend on it.
+    /// Deployments that divide a model differently do not share a store's folder.
+    pub fn shard(mut self, shard: u32) -> Self {
+        self.settings.shard = shard;
         self
     }
 
@@ -252,7 +264,7 @@ impl KvPoolBuilder {
         let mut blocks = Blocks::new(&self.geometry, count);
         blocks.tenants.push(TenantUse::UNLIMITED);
         let mut index = PrefixIndex::new(unit, runs, !tail_groups.is_empty());
-        index.record_events(self.events, &self.geometry);
+        index.record_events(self.events, &self.geometry, self.settings.shard);
         Ok(KvPool {
             geometry: Arc::new(self.geometry),
             settings: self.settings,

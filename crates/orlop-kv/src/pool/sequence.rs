@@ -35,6 +35,15 @@ pub(super) struct BlockTable {
     pub(super) first: u32,
 }
 
+impl BlockTable {
+    /// Enters a block, behind null entries if the table is shorter.
+    pub(super) fn set(&mut self, index: u32, block: u32) {
+        let index = index as usize;
+        self.blocks.resize(self.blocks.len().max(index + 1), NULL);
+        self.blocks[index] = block;
+    }
+}
+
 /// A state that was saved at a position: further steps write to a copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SealedState {

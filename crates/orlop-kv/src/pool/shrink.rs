@@ -4,8 +4,19 @@ use super::KvPool;
 use crate::Result;
 use orlop_context::{Context, PressureGuard};
 use orlop_core::MemoryKind;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+
+/// The segments that a pool can return.
+#[derive(Debug, Default)]
+struct ReturnableSegments {
+    /// Those whose pages are all empty.
+    empty: Vec<u32>,
+    /// Those that evictions can empty, with the number of their pages that are not empty.
+    divided: HashMap<u32, usize>,
+}
 
 impl KvPool {
     /// Returns segments to their allocator until at least `bytes` bytes are returned, and returns their
@@ -15,11 +26,12 @@ impl KvPool {
     pub fn shrink(&mut self, bytes: u64) -> u64 {
         self.collect_drops();
         let mut returned = 0;
+        let mut segments = self.returnable_segments();
         while self.sleep.is_none() && returned < bytes && self.can_spare_segment() {
-            match self.empty_segment() {
-                Some(segment) => returned += self.return_segment(segment),
-                None if self.index.evict(&mut self.blocks) => {}
-                None => break,
+            if let Some(segment) = segments.empty.pop() {
+                returned += self.return_segment(segment);
+            } else if !self.evict_for(&mut segments) {
+                break;
             }
         }
         returned
@@ -80,11 +92,39 @@ impl KvPool {
         segment * pages..((segment + 1).saturating_mul(pages)).min(count)
     }
 
-    /// Returns the last segment whose pages are all empty.
-    fn empty_segment(&self) -> Option<u32> {
-        (0..self.segment_count())
-            .rev()
-            .find(|&segment| self.blocks.pages.are_empty(self.pages_of_segment(segment)))
+    /// Lists the segments without a live page.
+    fn returnable_segments(&self) -> ReturnableSegments {
+        let mut segments = ReturnableSegments::default();
+        for segment in 0..self.segment_count() {
+            let pages = self.pages_of_segment(segment);
+            if self.blocks.pages.can_be_empty(pages.clone()) {
+                match pages.filter(|&large| self.blocks.pages.is_divided(large)).count() {
+                    0 => segments.empty.push(segment),
+                    divided => {
+                        segments.divided.insert(segment, divided);
+                    }
+                }
+            }
+        }
+        segments
+    }
+
+    /// Evicts once, if that can empty a segment. Returns `false` if it cannot.
+    fn evict_for(&mut self, segments: &mut ReturnableSegments) -> bool {
+        let known = self.blocks.pages.empty_pages().len();
+        if segments.divided.is_empty() || !self.index.evict(&mut self.blocks) {
+            return false;
+        }
+        let per_segment = self.pages_of_segment(0).end;
+        for &large in &self.blocks.pages.empty_pages()[known..] {
+            if let Entry::Occupied(mut divided) = segments.divided.entry(large / per_segment) {
+                *divided.get_mut() -= 1;
+                if *divided.get() == 0 {
+                    segments.empty.push(divided.remove_entry().0);
+                }
+            }
+        }
+        true
     }
 
     fn return_segment(&mut self, segment: u32) -> u64 {

@@ -111,8 +111,9 @@ impl KvPool {
         Ok((self.tickets.issue(blocks, lease, Some((slot, generation, before))), pages))
     }
 
-    /// Returns a ticket and the pages for a transfer that reads `tokens` settled tokens from the start, of
-    /// the groups that keep every token. An append after a [`truncate`](Self::truncate) does not overwrite
+    /// Returns a ticket and the pages for a transfer that reads `tokens` settled tokens from the start: of
+    /// groups that keep every token all pages, of windows and chunks those that the sequence still has, of
+    /// states and encoders none. An append after a [`truncate`](Self::truncate) does not overwrite
     /// them while the ticket is open: it copies the block, beyond the pledge.
     ///
     /// # Errors

@@ -43,11 +43,21 @@ struct RestorePlan {
     loaded: Vec<PrefixBlock>,
 }
 
+/// Why a plan was not carried out.
+#[derive(Debug, Clone, Copy)]
+enum LoadFailure {
+    /// This block cannot be used. A plan without it may succeed.
+    Block(BlockKey),
+    /// There are no pages for the plan, or a copy failed.
+    Plan,
+}
+
 impl KvPool {
     /// Gives the pool tiers below the device: [`store`](Self::store) fills them, and
     /// [`admit`](Self::admit) restores from them what the device does not have. Returns the tiers that it had
     /// before.
     pub fn attach_tiers(&mut self, mut tiers: KvTiers) -> Option<KvTiers> {
+        tiers.record_events(self.index.records_events());
         tiers.set_layout(SipState::default().bytes(self.settings.keys.geometry.as_bytes()));
         self.tiers.replace(Box::new(tiers)).map(|tiers| *tiers)
     }
@@ -107,8 +117,8 @@ impl KvPool {
                     break;
                 }
             }
+            tiers.shrink_to_budget();
         }
-        tiers.shrink_to_budget();
         self.tiers = Some(tiers);
         stored
     }
@@ -136,21 +146,20 @@ impl KvPool {
         let mut restored = *found;
         let mut unusable = Vec::new();
         while let Some(plan) = self.plan(&mut tiers, slot, found, longest, &unusable) {
-            if let Some(failed) = self.fetch(&mut tiers, slot, &plan) {
-                unusable.push(failed);
-                continue;
+            match self.load(&mut tiers, slot, &plan) {
+                Ok(()) => {
+                    let hit = plan.tokens / unit;
+                    (restored.matched, restored.hit) = (found.matched.max(hit), hit);
+                    let class = self.state(slot).class;
+                    self.register(slot, plan.tokens, class);
+                    break;
+                }
+                Err(LoadFailure::Block(key)) => unusable.push(key),
+                Err(LoadFailure::Plan) => break,
             }
-            if self.load(&mut tiers, slot, &plan).is_ok() {
-                let hit = plan.tokens / unit;
-                (restored.matched, restored.hit) = (found.matched.max(hit), hit);
-                let class = self.state(slot).class;
-                self.register(slot, plan.tokens, class);
-            }
-            break;
         }
         tiers.stats.query_tokens += u64::from(self.state(slot).lengths.prompt - found.hit * unit);
         tiers.stats.hit_tokens += u64::from((restored.hit - found.hit) * unit);
-        tiers.shrink_to_budget();
         self.tiers = Some(tiers);
         restored
     }
@@ -216,24 +225,31 @@ impl KvPool {
         is_run && !spec.optional && self.geometry.parts(group) > 0
     }
 
-    /// Brings the blocks of a plan to host memory. Returns the first one that cannot be used.
-    fn fetch(&mut self, tiers: &mut KvTiers, slot: u32, plan: &RestorePlan) -> Option<BlockKey> {
-        for block in plan.loaded.iter().rev() {
-            let bytes = self.geometry.content_bytes(block.group, block.key.tokens);
-            if tiers.fetch(block.key, bytes).is_err() {
-                let span = self.geometry.groups()[block.group].span();
-                let unit = (block.index * span / self.settings.keys.unit) as usize;
-                let failed = self.state(slot).chain.hashes()[unit];
-                self.failed_loads.insert(&[failed]);
-                return Some(block.key);
-            }
+    /// Copies a block of a plan to the device, by way of host memory, which stays within its budget.
+    fn load_block(
+        &mut self,
+        tiers: &mut KvTiers,
+        slot: u32,
+        block: &PrefixBlock,
+        to: u32,
+    ) -> Result<(), LoadFailure> {
+        let bytes = self.geometry.content_bytes(block.group, block.key.tokens);
+        if tiers.fetch(block.key, bytes).is_err() {
+            let span = self.geometry.groups()[block.group].span();
+            let unit = (block.index * span / self.settings.keys.unit) as usize;
+            let failed = self.state(slot).chain.hashes()[unit];
+            self.failed_loads.insert(&[failed]);
+            return Err(LoadFailure::Block(block.key));
         }
-        None
+        let ranges = self.ranges(block.group, to, block.key.tokens);
+        let loaded = tiers.load(&mut self.memory, block.key, &ranges);
+        tiers.shrink_to_budget();
+        if matches!(loaded, Ok(true)) { Ok(()) } else { Err(LoadFailure::Plan) }
     }
 
     /// Allocates the blocks of a plan and copies them to the device. After an error the sequence is
     /// unchanged.
-    fn load(&mut self, tiers: &mut KvTiers, slot: u32, plan: &RestorePlan) -> Result<()> {
+    fn load(&mut self, tiers: &mut KvTiers, slot: u32, plan: &RestorePlan) -> Result<(), LoadFailure> {
         let me = owner(slot);
         let tables = &self.sequences[slot as usize].tables;
         let is_new = |&&(group, index, block): &&(usize, u32, u32)| {
@@ -253,19 +269,17 @@ impl KvPool {
         };
         let mut new_blocks: Vec<NewBlock> = plan.loaded.iter().map(new).collect();
         let loaded = self.check_pledges().and_then(|()| self.allocate_all(slot, &mut new_blocks));
-        let loaded = loaded.and_then(|()| {
-            for (block, new) in plan.loaded.iter().zip(&new_blocks) {
-                let ranges = self.ranges(block.group, new.block, block.key.tokens);
-                let is_there = tiers.load(&mut self.memory, block.key, &ranges);
-                if !matches!(is_there, Ok(true)) {
-                    for new in &new_blocks {
-                        self.blocks.remove_user(new.group, new.block, me);
-                        self.blocks.unpin(new.group, new.block);
-                    }
-                    return Err(is_there.map_or_else(KvError::from, |_| KvError::NotCached));
+        let loaded = loaded.map_err(|_| LoadFailure::Plan).and_then(|()| {
+            // From the start: the first block that cannot be used ends the hit.
+            let mut blocks = plan.loaded.iter().zip(&new_blocks).rev();
+            let loaded = blocks.try_for_each(|(block, new)| self.load_block(tiers, slot, block, new.block));
+            if loaded.is_err() {
+                for new in &new_blocks {
+                    self.blocks.remove_user(new.group, new.block, me);
+                    self.blocks.unpin(new.group, new.block);
                 }
             }
-            Ok(())
+            loaded
         });
         if loaded.is_ok() {
             self.replace_tables(slot, plan, &new_blocks);
@@ -290,18 +304,17 @@ impl KvPool {
             let table = &mut self.sequences[slot as usize].tables[group];
             before.extend(table.blocks.drain(..).filter(|&block| block != NULL).map(|block| (group, block)));
             if spec.kind != GroupKind::State {
-                table.blocks.resize(plan.tokens.div_ceil(spec.span()) as usize, NULL);
+                // A partial block at the end that the plan does not have is allocated by the next append.
+                table.blocks.resize((plan.tokens / spec.span()) as usize, NULL);
                 table.first = spec.first_token(plan.tokens) / spec.span();
             }
         }
         for &(group, index, block) in &plan.on_device {
             self.blocks.add_user(group, block, me);
-            self.state_mut(slot).tables[group].blocks[index as usize] = block;
+            self.state_mut(slot).tables[group].set(index, block);
         }
         for new in new_blocks {
-            let blocks = &mut self.state_mut(slot).tables[new.group].blocks;
-            blocks.resize(blocks.len().max(new.index as usize + 1), NULL);
-            blocks[new.index as usize] = new.block;
+            self.state_mut(slot).tables[new.group].set(new.index, new.block);
         }
         for (group, block) in before {
             self.blocks.remove_user(group, block, me);
@@ -336,7 +349,7 @@ impl KvPool {
     /// Appends the events of the tiers.
     pub(super) fn take_tier_events(&mut self, events: &mut Vec<KvEvent>) {
         let Some(tiers) = &mut self.tiers else { return };
-        for event in tiers.events.drain(..) {
+        for event in tiers.take_events() {
             let group = event.key.group as usize;
             let block_tokens = self.geometry.groups().get(group).map_or(0, |spec| spec.span());
             let (tier, key, bytes) = (event.tier, event.key, event.bytes);
@@ -379,6 +392,6 @@ fn prefix_block(pool: &KvPool, chain: &Chain, group: usize, index: u32, tokens: 
     let end = if is_state { tokens } else { tokens.min(start.saturating_add(spec.span())) };
     let hash = chain.hashes()[(end.div_ceil(unit) - 1) as usize];
     let tokens = if is_state { 1 } else { end - start };
-    let key = BlockKey { hash, group: u32::try_from(group).unwrap_or(u32::MAX), index, tokens };
-    PrefixBlock { group, index, key }
+    let (of, shard) = (u32::try_from(group).unwrap_or(u32::MAX), pool.settings.shard);
+    PrefixBlock { group, index, key: BlockKey { hash, shard, group: of, index, tokens } }
 }

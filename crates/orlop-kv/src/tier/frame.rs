@@ -4,10 +4,10 @@ use super::BlockKey;
 use crate::sip::SipState;
 
 /// The first bytes of a frame; the last of them is the version of the format.
-const MAGIC: [u8; 8] = *b"ORLOPKV\x01";
+const MAGIC: [u8; 8] = *b"ORLOPKV\x02";
 
-/// Magic, layout, hash, group, index, tokens, content length, checksum.
-const HEADER: usize = 8 + 16 + 16 + 4 + 4 + 4 + 8 + 16;
+/// Magic, layout, hash, shard, group, index, tokens, content length, checksum.
+pub(super) const HEADER: usize = 8 + 16 + 16 + 4 + 4 + 4 + 4 + 8 + 16;
 
 /// Where the checksum begins. It covers the header before it, and the content.
 const CHECKSUM: usize = HEADER - 16;
@@ -49,7 +49,7 @@ fn header(layout: u128, key: BlockKey, bytes: usize) -> Vec<u8> {
     header.extend_from_slice(&MAGIC);
     header.extend_from_slice(&layout.to_le_bytes());
     header.extend_from_slice(&key.hash.to_le_bytes());
-    for field in [key.group, key.index, key.tokens] {
+    for field in [key.shard, key.group, key.index, key.tokens] {
         header.extend_from_slice(&field.to_le_bytes());
     }
     header.extend_from_slice(&(bytes as u64).to_le_bytes());
@@ -90,7 +90,7 @@ pub(super) fn decode(layout: u128, key: BlockKey, bytes: usize, frame: &[u8]) ->
 mod tests {
     use super::*;
 
-    const KEY: BlockKey = BlockKey { hash: 5, group: 1, index: 2, tokens: 16 };
+    const KEY: BlockKey = BlockKey { hash: 5, shard: 0, group: 1, index: 2, tokens: 16 };
 
     #[test]
     fn only_the_frame_that_was_written_is_read() {
@@ -107,6 +107,7 @@ mod tests {
         }
         assert_eq!(decode(8, KEY, 100, &frame), Err(TierFault::Foreign));
         assert_eq!(decode(7, BlockKey { index: 3, ..KEY }, 100, &frame), Err(TierFault::Stale));
+        assert_eq!(decode(7, BlockKey { shard: 1, ..KEY }, 100, &frame), Err(TierFault::Stale));
         assert_eq!(decode(7, KEY, 99, &frame), Err(TierFault::Stale));
         assert_eq!(decode(7, KEY, 100, b"a file of another program"), Err(TierFault::Foreign));
         let mut older = frame.clone();

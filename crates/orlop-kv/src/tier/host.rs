@@ -1,11 +1,13 @@
 //! [`KvTiers`]: blocks in host memory within a budget, and the store that they leave it for.
 
-use super::frame::{decode, encode};
+use super::frame::{HEADER, decode, encode};
+use super::transfer::call_transfer;
 use super::{BlockKey, BlockStore, KvTier, PageTransfer, TierFault};
 use crate::{PoolMemory, RemovalReason};
 use orlop_alloc::{Block, Request, Tag};
 use orlop_context::Context;
 use orlop_core::{Device, MemoryKind};
+use orlop_host::shield::shielded;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -76,7 +78,8 @@ pub struct KvTiers {
     /// A hash that differs between layouts.
     layout: u128,
     pub(crate) stats: TierStats,
-    pub(crate) events: Vec<TierEvent>,
+    /// Events, if the pool records them.
+    events: Option<Vec<TierEvent>>,
 }
 
 impl KvTiers {
@@ -93,7 +96,7 @@ impl KvTiers {
             clock: 0,
             layout: 0,
             stats: TierStats::default(),
-            events: Vec::new(),
+            events: None,
         }
     }
 
@@ -110,6 +113,16 @@ impl KvTiers {
         self.stats
     }
 
+    /// Records events from here on, or does not. Those that were not taken are forgotten.
+    pub(crate) fn record_events(&mut self, is_on: bool) {
+        self.events = is_on.then(Vec::new);
+    }
+
+    /// Takes the events since the last call.
+    pub(crate) fn take_events(&mut self) -> Vec<TierEvent> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// Sets the layout of the pool. Blocks of another one are dropped: they are of no use to this pool.
     pub(crate) fn set_layout(&mut self, layout: u128) {
         if self.layout != layout {
@@ -120,7 +133,8 @@ impl KvTiers {
 
     /// Returns `true` if a tier has the block, as far as that is known without reading it.
     pub(crate) fn contains(&mut self, key: BlockKey) -> bool {
-        self.blocks.contains_key(&key) || self.store.as_mut().is_some_and(|store| store.contains(key))
+        self.blocks.contains_key(&key)
+            || self.store.as_mut().is_some_and(|store| shielded(|| store.contains(key)).unwrap_or(false))
     }
 
     /// Copies a block's ranges of the pool to host memory. Returns the bytes copied: 0 if a tier has the
@@ -137,14 +151,14 @@ impl KvTiers {
         }
         let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let mut memory = self.allocate(bytes)?;
-        self.transfer.read(pool, ranges, &mut memory)?;
+        call_transfer(|| self.transfer.read(pool, ranges, &mut memory))?;
         self.stats.stored_bytes += bytes;
         self.insert(key, memory, false);
         Ok(bytes)
     }
 
-    /// Brings a block of `bytes` bytes to host memory, and returns it. A block that cannot be used is
-    /// removed.
+    /// Brings a block of `bytes` bytes to host memory. A block that no reader could use is removed from the
+    /// store; one that could not be read this time stays.
     pub(crate) fn fetch(&mut self, key: BlockKey, bytes: u64) -> Result<(), TierFault> {
         if self.blocks.contains_key(&key) {
             self.touch(key);
@@ -153,11 +167,15 @@ impl KvTiers {
         let fetched = self.read(key, bytes);
         if let Err(fault) = fetched {
             self.stats.faults[fault as usize] += 1;
-            if let Some(store) = &mut self.store {
+            if matches!(fault, TierFault::Torn | TierFault::Stale | TierFault::Foreign)
+                && let Some(store) = &mut self.store
+            {
                 // It is a miss either way.
-                let _ = store.remove(key);
+                let _removed = shielded(|| store.remove(key));
             }
-            self.event(KvTier::Store, key, bytes, Some(RemovalReason::Invalidated));
+            if fault != TierFault::Failed {
+                self.event(KvTier::Store, key, bytes, Some(RemovalReason::Invalidated));
+            }
         }
         fetched
     }
@@ -165,12 +183,14 @@ impl KvTiers {
     fn read(&mut self, key: BlockKey, bytes: u64) -> Result<(), TierFault> {
         let Some(store) = &mut self.store else { return Err(TierFault::Missing) };
         let mut frame = Vec::new();
-        let is_there = store.get(key, &mut frame).map_err(|_| TierFault::Failed)?;
-        if !is_there {
-            return Err(TierFault::Missing);
-        }
-        self.stats.store_reads += 1;
         let expected = usize::try_from(bytes).map_err(|_| TierFault::Failed)?;
+        // A byte more shows that the block is too long.
+        let limit = expected.saturating_add(HEADER + 1);
+        match shielded(|| store.get(key, limit, &mut frame)) {
+            Some(Ok(true)) => self.stats.store_reads += 1,
+            Some(Ok(false)) => return Err(TierFault::Missing),
+            Some(Err(_)) | None => return Err(TierFault::Failed),
+        }
         let content = decode(self.layout, key, expected, &frame)?;
         let mut memory = self.allocate(bytes).map_err(|_| TierFault::Failed)?;
         memory.bytes_mut().map_err(|_| TierFault::Failed)?.copy_from_slice(content);
@@ -186,7 +206,7 @@ impl KvTiers {
         ranges: &[Range<u64>],
     ) -> orlop_alloc::Result<bool> {
         let Some(block) = self.blocks.get(&key) else { return Ok(false) };
-        let loaded = self.transfer.write(pool, ranges, &block.memory);
+        let loaded = call_transfer(|| self.transfer.write(pool, ranges, &block.memory));
         if loaded.is_err() {
             self.stats.faults[TierFault::Failed as usize] += 1;
         } else {
@@ -221,7 +241,7 @@ impl KvTiers {
         }
         let written = block.memory.bytes().is_ok_and(|content| {
             let frame = encode(self.layout, key, content);
-            store.put(key, &frame).is_ok()
+            matches!(shielded(|| store.put(key, &frame)), Some(Ok(())))
         });
         block.is_stored = written;
         let bytes = block.memory.len() as u64;
@@ -273,6 +293,8 @@ impl KvTiers {
     }
 
     fn event(&mut self, tier: KvTier, key: BlockKey, bytes: u64, removed: Option<RemovalReason>) {
-        self.events.push(TierEvent { tier, key, bytes, removed });
+        if let Some(events) = &mut self.events {
+            events.push(TierEvent { tier, key, bytes, removed });
+        }
     }
 }

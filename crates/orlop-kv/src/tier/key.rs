@@ -7,6 +7,8 @@ use std::fmt;
 pub struct BlockKey {
     /// The hash of the match unit with the last token.
     pub hash: u128,
+    /// The part of the model whose content it is: that of [the pool](crate::KvPoolBuilder::shard).
+    pub shard: u32,
     /// The group.
     pub group: u32,
     /// The index of the block in the sequence; 0 for a state.
@@ -17,6 +19,7 @@ pub struct BlockKey {
 
 impl fmt::Display for BlockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}-{}-{}-{}", self.hash, self.group, self.index, self.tokens)
+        let Self { hash, shard, group, index, tokens } = self;
+        write!(f, "{hash:032x}-{shard}-{group}-{index}-{tokens}")
     }
 }

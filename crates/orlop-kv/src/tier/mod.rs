@@ -24,6 +24,7 @@ pub use self::frame::TierFault;
 pub use self::host::{KvTiers, TierStats};
 pub use self::key::BlockKey;
 pub use self::store::BlockStore;
+pub(crate) use self::transfer::call_transfer;
 pub use self::transfer::{DeviceTransfer, PageTransfer};
 
 /// A tier of KV memory.

@@ -8,7 +8,7 @@ use std::io;
 /// they are intact, is checked by the pool.
 ///
 /// A block becomes visible as a whole or not at all: after an error of [`put`](Self::put) the key is absent,
-/// or has its former content.
+/// or has its former content. A panic counts as an error.
 pub trait BlockStore: Debug + Send {
     /// Stores a block under its key.
     ///
@@ -16,11 +16,12 @@ pub trait BlockStore: Debug + Send {
     /// Those of the store. The key is then not visible.
     fn put(&mut self, key: BlockKey, bytes: &[u8]) -> io::Result<()>;
 
-    /// Reads a block to the end of `bytes`. Returns `false` if there is none.
+    /// Reads at most the first `limit` bytes of a block to the end of `bytes`. Returns `false` if there is
+    /// none.
     ///
     /// # Errors
-    /// Those of the store.
-    fn get(&mut self, key: BlockKey, bytes: &mut Vec<u8>) -> io::Result<bool>;
+    /// Those of the store. The block stays: an error says nothing about its content.
+    fn get(&mut self, key: BlockKey, limit: usize, bytes: &mut Vec<u8>) -> io::Result<bool>;
 
     /// Returns `true` if there is a block under this key. It keeps nothing in the store.
     fn contains(&mut self, key: BlockKey) -> bool;

@@ -1,9 +1,11 @@
 //! Copies between a pool's pages and host memory.
 
 use crate::PoolMemory;
-use orlop_alloc::{Block, DeviceOps, Result};
+use orlop_alloc::{Block, DeviceOps, Error, Result};
 use orlop_core::StreamId;
+use orlop_host::shield::shielded;
 use std::fmt::Debug;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,6 +24,12 @@ pub trait PageTransfer: Debug + Send {
     /// # Errors
     /// Those of the copy. The pool gives the pages back then.
     fn write(&mut self, pool: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<()>;
+}
+
+/// Calls a transfer. Its panic is an error of the copy.
+pub(crate) fn call_transfer(copy: impl FnOnce() -> Result<()>) -> Result<()> {
+    let panicked = || Err(Error::Backend(Box::new(io::Error::other("the page transfer panicked"))));
+    shielded(copy).unwrap_or_else(panicked)
 }
 
 /// Copies by the operations of a device on a stream of their own, for pools with memory.
@@ -46,7 +54,9 @@ impl PageTransfer for DeviceTransfer {
     }
 
     fn write(&mut self, pool: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<()> {
-        pool.copy_from(&*self.ops, ranges, host, self.stream)?;
-        self.ops.synchronize(self.stream)
+        let copied = pool.copy_from(&*self.ops, ranges, host, self.stream);
+        // Copies that were queued before an error read `host` and write pages that are given back.
+        let waited = self.ops.synchronize(self.stream);
+        copied.and(waited)
     }
 }

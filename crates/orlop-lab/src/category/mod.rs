@@ -1,8 +1,8 @@
 //! What the live memory is: parameters, gradients, optimizer state, activations.
 //!
 //! A recording does not say what a block is for. It follows from the pass that allocates the block, as its
-//! call site tells it, and from the passes that the block outlives ([`classify`]). Recordings without call
-//! sites leave the order of allocations and frees ([`lifetimes`]).
+//! call site tells it, and from the passes that the block outlives (`classify`). Recordings without call
+//! sites leave the order of allocations and frees (`lifetimes`).
 //!
 //! | category | a block is of it if |
 //! |---|---|

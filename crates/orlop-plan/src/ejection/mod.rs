@@ -26,6 +26,9 @@ use orlop_core::SplitMix64;
 /// The work of all jobs of a round together.
 const ROUND: u64 = 1 << 24;
 
+/// The work of a round for each span, beside that of its jobs.
+const OVERHEAD: u64 = 16;
+
 /// The minimum work of a job in a round.
 const MIN_JOB: u64 = 1 << 17;
 
@@ -68,7 +71,9 @@ impl<'a> EjectionSearch<'a> {
         let stop = budget.stop();
         let data = &self.data;
         let done = rounds::run(budget.threads(), jobs, |repack| repack.run(data, work, &stop), |_| false);
-        budget.spend(done.into_iter().flatten().sum());
+        // Attempts have a cost of their own: one may find nothing that it can move.
+        let attempts = OVERHEAD * self.data.normal.spans.len() as u64;
+        budget.spend(attempts.saturating_add(done.into_iter().flatten().sum()));
         for attempt in &mut self.attempts {
             attempt.finish(&self.data, best);
         }

@@ -20,9 +20,6 @@ const MAX_COST: f64 = (1 << 22) as f64;
 /// The largest factor by which failures raise a cost.
 const MAX_FAILS: f64 = (1 << 16) as f64;
 
-/// The cost of a span that does not move: more than all others together.
-const FIXED: f64 = (1_u64 << 50) as f64;
-
 /// What all attempts share.
 #[derive(Debug)]
 pub(super) struct RepackData<'a> {
@@ -81,7 +78,7 @@ pub(super) struct Repack<'a> {
 struct Scratch {
     placed: Vec<PlacedInterval>,
     /// Ends and costs.
-    ends: Vec<(u64, f64)>,
+    ends: Vec<(u64, Option<f64>)>,
     /// The ends of holes.
     hole_ends: Vec<u64>,
 }
@@ -160,11 +157,10 @@ impl<'a> Repack<'a> {
         self.region.sections.start <= span.first && span.behind <= self.region.sections.end
     }
 
-    fn cost(&self, data: &RepackData<'_>, number: usize) -> f64 {
-        if !self.is_movable(number) {
-            return FIXED;
-        }
-        data.costs[number] * self.fails[number - self.region.spans.start as usize]
+    /// Returns the cost of an ejection; `None` for a span that does not move.
+    fn cost(&self, data: &RepackData<'_>, number: usize) -> Option<f64> {
+        let fails = || self.fails[number - self.region.spans.start as usize];
+        self.is_movable(number).then(|| data.costs[number] * fails())
     }
 
     /// Continues for `work`, and returns the work done.
@@ -204,11 +200,10 @@ impl<'a> Repack<'a> {
         }
         let fails = &mut self.fails[(number - self.region.spans.start) as usize];
         *fails = (*fails + 1.0).min(MAX_FAILS);
-        let (cost, offset) = self.cheapest(data, span, &placed);
-        if cost >= FIXED {
+        let Some(offset) = self.cheapest(data, span, &placed) else {
             self.scratch.placed = placed;
             return false;
-        }
+        };
         let end = offset + self.normal.rounded(span);
         for other in placed.iter().filter(|other| other.offset < end && other.end > offset) {
             self.set(other.span as usize, UNPLACED);
@@ -232,13 +227,14 @@ impl<'a> Repack<'a> {
         true
     }
 
-    /// Returns the offset at which the placed neighbours in the way cost the least, and their cost.
+    /// Returns the offset at which the placed neighbours in the way cost the least; `None` if at each there
+    /// is one that does not move.
     fn cheapest(
         &mut self,
         data: &RepackData<'_>,
         span: &SectionSpan,
         placed: &[PlacedInterval],
-    ) -> (f64, u64) {
+    ) -> Option<u64> {
         let rounded = self.normal.rounded(span);
         let highest = span.offset_below(self.capacity - span.size);
         let mut ends = std::mem::take(&mut self.scratch.ends);
@@ -247,28 +243,35 @@ impl<'a> Repack<'a> {
         ends.sort_unstable_by_key(|&(end, _)| end);
         self.work += 16 * placed.len() as u64;
         // The offsets at which the span rests on another one, and those at which another one rests on it:
-        // both
-        // are in order.
+        // both are in order.
         let (mut above, mut below) = (ends.iter().peekable(), placed.iter().peekable());
         let (mut begun, mut ended, mut index, mut end_index) = (0.0, 0.0, 0, 0);
-        let (mut best, mut ties) = ((f64::INFINITY, 0), 0);
+        // Those in the way that do not move are counted apart: no sum of costs is as exact.
+        let mut fixed = 0_usize;
+        let (mut best, mut ties) = ((f64::INFINITY, None), 0);
         let mut next = Some(0);
         while let Some(offset) = next.filter(|&offset| offset <= highest) {
             while let Some(other) = placed.get(index).filter(|other| other.offset < offset + rounded) {
-                begun += self.cost(data, other.span as usize);
+                match self.cost(data, other.span as usize) {
+                    Some(cost) => begun += cost,
+                    None => fixed += 1,
+                }
                 index += 1;
             }
             while let Some(&(_, cost)) = ends.get(end_index).filter(|&&(end, _)| end <= offset) {
-                ended += cost;
+                match cost {
+                    Some(cost) => ended += cost,
+                    None => fixed -= 1,
+                }
                 end_index += 1;
             }
             let cost: f64 = begun - ended;
-            if cost < best.0 {
-                (best, ties) = ((cost, offset), 1);
-            } else if cost <= best.0 {
+            if fixed == 0 && cost < best.0 {
+                (best, ties) = ((cost, Some(offset)), 1);
+            } else if fixed == 0 && cost <= best.0 {
                 ties += 1;
                 if self.random.below(ties) == 0 {
-                    best.1 = offset;
+                    best.1 = Some(offset);
                 }
             }
             let under =
@@ -281,7 +284,7 @@ impl<'a> Repack<'a> {
             next = if offset == highest { None } else { Some(nearest.unwrap_or(highest).min(highest)) };
         }
         self.scratch.ends = ends;
-        best
+        best.1
     }
 
     /// Moves a placed span to the lower or the upper end of any hole that fits.

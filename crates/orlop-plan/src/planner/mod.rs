@@ -112,7 +112,7 @@ impl Planner {
         self
     }
 
-    /// Plans the problem. Each iteration takes O(n log n) time; about 100 bytes of memory are used per
+    /// Plans the problem. Most iterations take O(n log n) time; about 100 bytes of memory are used per
     /// buffer. If the budget exceeds the heuristics, up to 32 MiB are used for the pairs of buffers that are
     /// live at the same time.
     #[must_use]

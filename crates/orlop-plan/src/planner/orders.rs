@@ -95,9 +95,10 @@ impl<'a> Keys<'a> {
         let buffer = |span: &SectionSpan| &self.problem.buffers()[span.index as usize];
         let spans = &self.normal.spans[number..];
         let start = buffer(&spans[0]).start;
-        let same = spans.iter().take_while(|span| buffer(span).start == start);
+        // Spans are in order of their starts.
+        let same = spans.partition_point(|span| buffer(span).start == start);
         let first = to_index(number);
-        first..first + to_index(same.count())
+        first..first + to_index(same)
     }
 
     /// Returns the value of a key. Areas saturate at 64 bits.

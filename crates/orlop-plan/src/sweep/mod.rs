@@ -3,7 +3,8 @@
 //! A buffer is placed when its lifetime begins, into the lowest or the tightest hole, and its bytes become a
 //! hole again when it ends. Buffers that begin together are placed by a key, the largest first. For buffers
 //! of one size this is the left-edge algorithm of channel routing (Hashimoto and Stevens, 1971), which is
-//! optimal. Nothing is compared with buffers that are not live, so that a sweep takes O(n log n) time.
+//! optimal. Nothing is compared with buffers that are not live, so that a sweep takes
+//! O(n log n) time where few holes are too small for a buffer of their class.
 
 mod holes;
 

@@ -2,7 +2,7 @@
 
 use crate::buffer;
 use orlop_plan::csv::MAX_LINE;
-use orlop_plan::{CsvError, Planner, Problem, ProblemBuilder, ProblemError, SearchBudget, verify};
+use orlop_plan::{Buffer, CsvError, Planner, Problem, ProblemBuilder, ProblemError, SearchBudget, verify};
 use proptest::prelude::*;
 use std::io::Read;
 
@@ -81,4 +81,15 @@ proptest! {
         problem.write_csv(&mut text).unwrap();
         prop_assert_eq!(&Problem::read_csv(&text[..]).unwrap(), &problem);
     }
+}
+
+/// Most of the space is of buffers that live for the whole time, which no region of time can move.
+#[test]
+fn a_search_that_can_move_nothing_ends() {
+    let long = (0..3).map(|_| Buffer::new(0..1200, 300));
+    let short = (0..1200).map(|at| Buffer::unaligned(at..at + 1, 1 + at % 2));
+    let problem = Problem::new(long.chain(short)).unwrap();
+    let plan = Planner::new().budget(SearchBudget::iterations(100)).plan(&problem);
+    verify(&problem, &plan).unwrap();
+    assert!(plan.height() > problem.lower_bound());
 }

@@ -119,7 +119,7 @@ fn a_store_that_lies_costs_no_more_than_a_miss() {
         fn put(&mut self, _: orlop_kv::BlockKey, _: &[u8]) -> std::io::Result<()> {
             Ok(())
         }
-        fn get(&mut self, _: orlop_kv::BlockKey, bytes: &mut Vec<u8>) -> std::io::Result<bool> {
+        fn get(&mut self, _: orlop_kv::BlockKey, _: usize, bytes: &mut Vec<u8>) -> std::io::Result<bool> {
             bytes.resize(200, 7);
             Ok(true)
         }

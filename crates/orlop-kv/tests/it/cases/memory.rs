@@ -41,6 +41,20 @@ fn shrinking_spares_what_is_in_use() {
     assert_eq!((pool.grow(u64::MAX).unwrap(), live(), pool.verify()), (6 * page, whole, Ok(())));
 }
 
+/// Each segment has a block of a running sequence: evictions could return none.
+#[test]
+fn shrinking_evicts_nothing_in_vain() {
+    let mut oracle = Oracle::new(segmented(4, 2));
+    for family in [1, 3] {
+        oracle.serve(&tokens(family, 16));
+        let at = oracle.admit(&tokens(family + 1, 16), 1).unwrap();
+        oracle.prefill(at).unwrap();
+    }
+    let before = oracle.books();
+    assert_eq!((oracle.pool.shrink(u64::MAX), oracle.books()), (0, before));
+    assert!(before.cached_bytes > 0);
+}
+
 #[test]
 fn shrinking_keeps_pledges() {
     let mut pool = segmented(12, 3).build_detached().unwrap();
@@ -116,6 +130,10 @@ fn a_pool_that_slept_has_the_same_bytes_and_hits() {
         let faults = Faults::default();
         faults.one_in.store(1, std::sync::atomic::Ordering::Relaxed);
         assert!(oracle.pool.wake(&mut *oracle.transfer(faults)).is_err());
+        assert!(oracle.pool.is_asleep());
+        let faults = Faults::default();
+        faults.panics.store(1, std::sync::atomic::Ordering::Relaxed);
+        assert!(oracle.pool.wake(&mut *oracle.transfer(faults)).is_err(), "the panic is an error");
         assert!(oracle.pool.is_asleep());
         oracle.pool.wake(&mut *transfer).unwrap();
         assert_eq!(oracle.books(), before);

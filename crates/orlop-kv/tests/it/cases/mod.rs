@@ -10,6 +10,7 @@ mod lifetimes;
 mod memory;
 mod numbers;
 mod quotas;
+mod stores;
 mod tiers;
 mod transfers;
 

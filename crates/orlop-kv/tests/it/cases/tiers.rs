@@ -11,7 +11,7 @@ use orlop_kv::{
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Gives an oracle's pool tiers of `bytes` bytes of host memory.
-fn attach(oracle: &mut Oracle, bytes: u64, store: Option<Box<dyn BlockStore>>) {
+pub(super) fn attach(oracle: &mut Oracle, bytes: u64, store: Option<Box<dyn BlockStore>>) {
     let tiers = KvTiers::new(&Context::new(), bytes, oracle.transfer(Faults::default()));
     let tiers = match store {
         Some(store) => tiers.with_store(store),
@@ -20,12 +20,12 @@ fn attach(oracle: &mut Oracle, bytes: u64, store: Option<Box<dyn BlockStore>>) {
     assert!(oracle.pool.attach_tiers(tiers).is_none());
 }
 
-fn stats(oracle: &Oracle) -> TierStats {
+pub(super) fn stats(oracle: &Oracle) -> TierStats {
     oracle.pool.tier_stats().unwrap()
 }
 
 /// Computes a prompt, stores what it can at every checkpoint, and leaves nothing on the device.
-fn store(oracle: &mut Oracle, prompt: &[u32]) {
+pub(super) fn store(oracle: &mut Oracle, prompt: &[u32]) {
     let at = oracle.admit(prompt, 1).unwrap();
     let mut stored = 0;
     while oracle.running[at].scheduled < oracle.length(at) {
@@ -124,6 +124,26 @@ fn groups_are_served_from_different_tiers() {
     let loaded = stats(&oracle).loaded_bytes - before;
     let page = oracle.pool.geometry().page_bytes(0);
     assert_eq!(loaded, 3 * page, "two blocks of the window and the state, not the run");
+}
+
+/// An optional group is not stored: its block across the end of the hit is allocated by the next append.
+#[test]
+fn an_optional_group_gets_pages_behind_a_restored_hit() {
+    let draft = LayerGroup::full("draft", 1, ENTRY).with_block_tokens(32).with_optional();
+    let mut oracle = oracle(vec![full(16), draft], 20);
+    attach(&mut oracle, 1 << 20, None);
+    let at = oracle.admit(&tokens(1, 64), 1).unwrap();
+    oracle.prefill(at).unwrap();
+    oracle.pool.store(&oracle.running[at].handle, 48).unwrap();
+    oracle.finish(at);
+    oracle.pool.discard_cache();
+    let at = oracle.admit(&tokens(1, 50), 1).unwrap();
+    assert_eq!(oracle.running[at].hit, 48);
+    oracle.append(at, 2).unwrap();
+    let mut row = [u32::MAX; 2];
+    let sequence = &oracle.running[at].handle;
+    assert_eq!(oracle.pool.write_block_table(sequence, 1, 0, u32::MAX, &mut row).unwrap(), 2);
+    assert_eq!((row[0], row[1] == u32::MAX), (u32::MAX, false), "tokens 48 and 49 have a page");
 }
 
 /// dynamo#15079: the third of four blocks is torn.

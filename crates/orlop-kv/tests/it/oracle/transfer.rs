@@ -13,11 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Faults {
     pub(crate) one_in: Arc<AtomicU32>,
+    /// Panics, if it is not 0.
+    pub(crate) panics: Arc<AtomicU32>,
     calls: Arc<AtomicU32>,
 }
 
 impl Faults {
     fn check(&self) -> io::Result<()> {
+        assert_eq!(self.panics.load(Relaxed), 0, "an injected panic");
         let (one_in, call) = (self.one_in.load(Relaxed), self.calls.fetch_add(1, Relaxed));
         let fails = one_in > 0 && (call.wrapping_mul(2_654_435_761) >> 16).is_multiple_of(one_in);
         if fails { Err(io::Error::other("an injected fault")) } else { Ok(()) }
@@ -64,6 +67,8 @@ impl PageTransfer for OracleTransfer {
 pub(crate) struct MemoryStore {
     blocks: Arc<Mutex<HashMap<BlockKey, Vec<u8>>>>,
     pub(crate) faults: Faults,
+    /// Fails every read.
+    pub(crate) fails_reads: Arc<AtomicU32>,
     /// Declares reads done before the bytes are there.
     pub(crate) is_early: Arc<AtomicU32>,
 }
@@ -85,10 +90,13 @@ impl BlockStore for MemoryStore {
         Ok(())
     }
 
-    fn get(&mut self, key: BlockKey, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    fn get(&mut self, key: BlockKey, limit: usize, bytes: &mut Vec<u8>) -> io::Result<bool> {
         self.faults.check()?;
+        if self.fails_reads.load(Relaxed) > 0 {
+            return Err(io::Error::other("an injected fault"));
+        }
         let Some(found) = self.with(|blocks| blocks.get(&key).cloned()) else { return Ok(false) };
-        bytes.extend_from_slice(&found);
+        bytes.extend_from_slice(&found[..found.len().min(limit)]);
         if self.is_early.load(Relaxed) > 0 {
             let half = bytes.len() / 2;
             bytes[half..].fill(0);

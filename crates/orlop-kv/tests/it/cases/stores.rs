@@ -1,0 +1,90 @@
+//! Stores behind host memory: budgets, shards, failures that pass.
+
+use super::tiers::{attach, stats, store};
+use super::{builder, full, oracle, tokens};
+use crate::oracle::{Faults, MemoryStore, Oracle};
+use orlop_context::Context;
+use orlop_kv::{KvEvent, KvTier, KvTiers, TierFault};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A store that fails to read a block for the moment keeps it.
+#[test]
+fn a_block_that_could_not_be_read_stays_in_the_store() {
+    let store_ = MemoryStore::default();
+    let mut oracle = oracle(vec![full(16)], 8);
+    attach(&mut oracle, 0, Some(Box::new(store_.clone())));
+    let prompt = tokens(1, 33);
+    store(&mut oracle, &prompt);
+    store_.fails_reads.store(1, Relaxed);
+    assert_eq!((oracle.serve(&prompt), stats(&oracle).faults(TierFault::Failed)), (0, 1));
+    store_.fails_reads.store(0, Relaxed);
+    oracle.pool.discard_cache();
+    assert_eq!(oracle.serve(&prompt), 32);
+}
+
+/// Host memory has its budget and one block at most, at any time of a store or a restore.
+#[test]
+fn the_host_budget_holds_during_a_transfer() {
+    let mut oracle = Oracle::new(builder(vec![full(16)], 12).events(true));
+    let block = oracle.pool.geometry().page_bytes(0);
+    attach(&mut oracle, 2 * block, Some(Box::new(MemoryStore::default())));
+    let prompt = tokens(1, 129);
+    store(&mut oracle, &prompt);
+    assert_eq!(oracle.serve(&prompt), 128);
+    let (mut host, mut peak) = (0, 0);
+    for event in oracle.pool.take_events() {
+        match event {
+            KvEvent::BlockStored { tier: KvTier::Host, bytes, .. } => host += bytes,
+            KvEvent::BlockRemoved { tier: KvTier::Host, bytes, .. } => host -= bytes,
+            _ => {}
+        }
+        peak = peak.max(host);
+    }
+    assert_eq!(peak, 3 * block);
+}
+
+/// The ranks of a tensor-parallel model compute the same prompts, and each has heads of its own.
+#[test]
+fn shards_do_not_share_blocks() {
+    let store_ = MemoryStore::default();
+    let rank = |shard| {
+        let mut oracle = Oracle::new(builder(vec![full(16)], 8).shard(shard));
+        attach(&mut oracle, 0, Some(Box::new(store_.clone())));
+        oracle
+    };
+    let prompt = tokens(1, 33);
+    store(&mut rank(0), &prompt);
+    assert_eq!((rank(1).serve(&prompt), rank(0).serve(&prompt)), (0, 32));
+    store(&mut rank(1), &prompt);
+    assert_eq!(store_.with(|blocks| blocks.len()), 4);
+}
+
+/// A panic of a store or a transfer is a failure, and the pool keeps its tiers.
+#[test]
+fn panics_of_stores_and_transfers_are_contained() {
+    let (store_, faults) = (MemoryStore::default(), Faults::default());
+    let mut oracle = oracle(vec![full(16)], 8);
+    let tiers = KvTiers::new(&Context::new(), 0, oracle.transfer(faults.clone()));
+    oracle.pool.attach_tiers(tiers.with_store(Box::new(store_.clone())));
+    let prompt = tokens(1, 33);
+    store(&mut oracle, &prompt);
+    for panicking in [&store_.faults, &faults] {
+        panicking.panics.store(1, Relaxed);
+        assert_eq!(oracle.serve(&prompt), 0);
+        oracle.pool.discard_cache();
+        panicking.panics.store(0, Relaxed);
+    }
+    assert_eq!(oracle.serve(&prompt), 32);
+}
+
+/// Events that no one takes are not kept.
+#[test]
+fn tiers_record_events_as_their_pool_does() {
+    let mut oracle = oracle(vec![full(16)], 8);
+    attach(&mut oracle, 1 << 20, None);
+    store(&mut oracle, &tokens(1, 65));
+    let tiers = oracle.pool.detach_tiers().unwrap();
+    let mut recording = Oracle::new(builder(vec![full(16)], 8).events(true));
+    recording.pool.attach_tiers(tiers);
+    assert!(recording.pool.take_events().is_empty());
+}
