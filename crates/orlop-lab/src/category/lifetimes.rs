@@ -32,6 +32,7 @@ pub(super) fn by_lifetime(work: &Workload) -> Vec<Category> {
     let zeroed = zeroed_gradients(work, &sizes, is_open);
     let ends: Vec<usize> = zeroed.iter().map(|gradients| gradients.step).collect();
     let gradients: HashSet<u32> = zeroed.into_iter().flat_map(|gradients| gradients.blocks).collect();
+    let ends_before = |step: usize| ends.partition_point(|&end| end < step);
     let peaks = peaks(work, &ends);
     for (id, (block, category)) in (0..).zip(work.blocks.iter().zip(&mut categories)) {
         if *category != Category::Temporaries {
@@ -39,11 +40,11 @@ pub(super) fn by_lifetime(work: &Workload) -> Vec<Category> {
         }
         let born = block.born.unwrap_or(0);
         let outlives_peak = || {
-            let peak = peaks[ends.partition_point(|&end| end < born)];
+            let peak = peaks[ends_before(born)];
             born <= peak && block.died.is_none_or(|died| died > peak)
         };
         let died = block.died.unwrap_or(usize::MAX);
-        let outlived = ends.iter().filter(|&&end| (born..died).contains(&end)).count();
+        let outlived = ends_before(died).saturating_sub(ends_before(born));
         *category = match (outlived, sizes.contains(block.bytes)) {
             (1.., true) => Category::OptimizerState,
             (2.., false) => Category::Workspaces,

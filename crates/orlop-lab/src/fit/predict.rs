@@ -205,7 +205,7 @@ impl<'a> Fit<'a> {
         }
         let (mut good, mut bad) = (min, min.saturating_mul(2));
         while works(bad) {
-            if bad / max >= MAX_GROWTH {
+            if bad / max >= MAX_GROWTH || bad == u64::MAX {
                 return Some(bad);
             }
             (good, bad) = (bad, bad.saturating_mul(2));

@@ -71,6 +71,14 @@ fn two_sizes_bound_the_others() {
 }
 
 #[test]
+fn the_search_ends_at_the_largest_number() {
+    let history = History::parse("a,0,512\nf,0\n".as_bytes()).expect("a trace");
+    let fit = Fit::new(&[(1 << 50, &history), (1 << 51, &history)], 0).unwrap();
+    let largest = fit.largest(1 << 30);
+    assert_eq!((largest.size, largest.safe), (Some(u64::MAX), Some(u64::MAX)));
+}
+
+#[test]
 fn what_does_not_belong_together_is_refused() {
     let (small, large) = (read(8), read(16));
     let sizes = |recordings: &[(u64, &History)]| match Fit::new(recordings, 0) {

@@ -205,7 +205,8 @@ impl History {
     /// Reads bytes in the format that their beginning indicates, with the same compressions and formats as
     /// [`History::read`].
     ///
-    /// A compressed file may decompress to at most 16 MiB plus 256 times its own length.
+    /// A compressed file may decompress to at most 16 MiB plus 256 times its own length, and so may a member
+    /// of an archive, also if it was compressed before it was archived.
     ///
     /// ```
     /// use orlop_trace::history::{EventAction, History};
@@ -229,10 +230,20 @@ impl History {
         if is_archive { recordings::read_archive(whole) } else { Self::parse_single(whole) }
     }
 
-    /// Reads bytes that are not a zip archive.
-    pub(crate) fn parse_single(reader: impl Read) -> Result<Self> {
+    /// Reads a member of an archive, of `packed` bytes in it.
+    pub(crate) fn parse_member(packed: u64, reader: impl Read) -> Result<Self> {
         let read = |error| TraceError::read_line(1, error);
-        let mut input = Input::new(reader).map_err(read)?;
+        Self::parse_input(Input::of_member(reader, packed).map_err(read)?)
+    }
+
+    /// Reads bytes that are not a zip archive.
+    fn parse_single(reader: impl Read) -> Result<Self> {
+        let read = |error| TraceError::read_line(1, error);
+        Self::parse_input(Input::new(reader).map_err(read)?)
+    }
+
+    fn parse_input(mut input: Input<impl Read>) -> Result<Self> {
+        let read = |error| TraceError::read_line(1, error);
         let head = peek(&mut input, HEAD).map_err(read)?;
         let format = HistoryFormat::detect(&head)?;
         // JSON does not allow a byte order mark.

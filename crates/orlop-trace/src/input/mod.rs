@@ -60,12 +60,22 @@ pub(crate) enum Input<R: Read> {
 type PeekedReader<R> = Chain<Cursor<Vec<u8>>, R>;
 
 impl<R: Read> Input<R> {
-    pub(crate) fn new(mut reader: R) -> io::Result<Self> {
+    pub(crate) fn new(reader: R) -> io::Result<Self> {
+        Self::open(reader, None)
+    }
+
+    /// Opens bytes that were decompressed from `packed` bytes of an archive. The limit is that of these: two
+    /// compressions have one limit together.
+    pub(crate) fn of_member(reader: R, packed: u64) -> io::Result<Self> {
+        Self::open(reader, Some(packed))
+    }
+
+    fn open(mut reader: R, packed: Option<u64>) -> io::Result<Self> {
         let head = peek(&mut reader, Compression::HEAD)?;
         let compression = Compression::of(&head);
         let whole = Cursor::new(head).chain(reader);
         Ok(match compression {
-            Some(compression) => Self::Packed(Box::new(Unpacked::new(whole, compression))),
+            Some(compression) => Self::Packed(Box::new(Unpacked::new(whole, compression, packed))),
             None => Self::Plain(whole),
         })
     }

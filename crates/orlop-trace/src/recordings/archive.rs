@@ -5,7 +5,7 @@ use crate::formats::{Format, OtherFile};
 use crate::input::{UnpackedBytes, is_bomb};
 use crate::{Result, TraceError};
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use zip::ZipArchive;
 use zip::result::ZipError;
 
@@ -25,6 +25,8 @@ pub(crate) fn is_zip(head: &[u8]) -> bool {
 
 pub(super) struct Archive {
     zip: ZipArchive<Box<dyn ReadSeek>>,
+    /// The length in bytes.
+    length: u64,
 }
 
 impl Archive {
@@ -43,12 +45,13 @@ impl Archive {
         Self::new(Box::new(Cursor::new(bytes)))
     }
 
-    fn new(reader: Box<dyn ReadSeek>) -> Result<Self> {
+    fn new(mut reader: Box<dyn ReadSeek>) -> Result<Self> {
+        let length = reader.seek(SeekFrom::End(0)).map_err(TraceError::read(Format::Zip))?;
         let zip = ZipArchive::new(reader).map_err(archive_error)?;
         if zip.len() > MAX_MEMBERS {
             return Err(TraceError::TooManyMembers { limit: MAX_MEMBERS });
         }
-        Ok(Self { zip })
+        Ok(Self { zip, length })
     }
 
     /// Returns the indices and names of the files, in the order of their names.
@@ -71,7 +74,8 @@ impl Archive {
         read: impl FnOnce(MemberReader<'_>) -> Result<T>,
     ) -> Result<T> {
         let file = self.zip.by_index(index).map_err(archive_error)?;
-        let packed = file.compressed_size();
+        // The archive can claim any size.
+        let packed = file.compressed_size().min(self.length);
         read(MemberReader { reader: Box::new(file), bytes: UnpackedBytes::default(), packed })
     }
 }
@@ -81,6 +85,13 @@ pub(super) struct MemberReader<'a> {
     reader: Box<dyn Read + 'a>,
     bytes: UnpackedBytes,
     packed: u64,
+}
+
+impl MemberReader<'_> {
+    /// Returns the member's compressed length in bytes.
+    pub(super) fn packed(&self) -> u64 {
+        self.packed
+    }
 }
 
 impl Read for MemberReader<'_> {

@@ -200,7 +200,7 @@ impl Recordings {
             RecordingPlace::Stream(reader) => History::parse(reader).map_err(|error| error.in_file(&path)),
             RecordingPlace::Member(index) => match &mut self.archive {
                 Some(archive) => archive
-                    .read(index, |reader| History::parse_single(reader))
+                    .read(index, |reader| History::parse_member(reader.packed(), reader))
                     .map_err(|error| error.in_file(&path)),
                 None => Err(TraceError::NoRecordings { files: 0, first: None }),
             },

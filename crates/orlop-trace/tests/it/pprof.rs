@@ -231,6 +231,37 @@ fn a_short_profile_has_few_blocks_and_frames() {
 }
 
 #[test]
+fn a_block_takes_a_part_of_a_profile() {
+    // A long string adds nothing: the blocks of the first sample are more than one for each 64 bytes.
+    let mut many = jax();
+    many.string_table.push("x".repeat(1 << 20));
+    many.sample[0].value = vec![100_000, 200_000];
+    let history = read_pprof(&many.encode_to_vec()[..]).unwrap();
+    assert_eq!(history.devices[0].unplaced.len(), 2);
+}
+
+#[test]
+fn a_profile_has_a_maximum_of_strings_and_bytes() {
+    let limit = 1 << 24;
+    let fault = |bytes: &[u8]| match read_pprof(bytes) {
+        Err(TraceError::Pprof { fault }) => fault,
+        other => panic!("{:?}", other.map(|history| history.devices.len())),
+    };
+    // An empty string is two bytes, an empty number of a sample one.
+    let strings = [&jax().encode_to_vec()[..], &b"\x32\0".repeat(limit)].concat();
+    let entries = "strings, functions, locations and lines";
+    assert_eq!(fault(&strings), PprofFault::TooMany { entries, limit });
+    let mut lines = vec![0x22];
+    prost::encode_length_delimiter(2 * limit + 2, &mut lines).expect("memory takes all");
+    lines.extend(b"\x22\0".repeat(limit + 1));
+    assert_eq!(fault(&lines), PprofFault::TooMany { entries, limit });
+    let mut sample = jax();
+    sample.sample[0].value = vec![0; limit];
+    let entries = "bytes in a sample";
+    assert_eq!(fault(&sample.encode_to_vec()), PprofFault::TooMany { entries, limit });
+}
+
+#[test]
 fn a_long_name_is_read_once_for_all_its_lines() {
     let mut long = jax();
     long.string_table[10] = "n".repeat(8 << 20);

@@ -1,10 +1,14 @@
 //! Compressed recordings, archives and folders. The files were made by zstd 1.5, xz 5, zip 3 and Python.
 
+use flate2::read::GzEncoder;
 use orlop_trace::formats::OtherFile;
 use orlop_trace::history::History;
 use orlop_trace::{Recordings, TraceError};
 use std::fs::{self, File};
+use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
 
 fn packed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/packed").join(name)
@@ -57,6 +61,28 @@ fn bombs_are_refused() {
         let error = cause(History::read(packed(name)).unwrap_err());
         assert!(matches!(error, TraceError::Bomb { .. }), "{name}: {error}");
     }
+}
+
+#[test]
+fn a_member_that_is_compressed_twice_has_one_limit() {
+    let archive = |comment: u64| {
+        let text = b"a,0,1\n# ".chain(std::io::repeat(b'7').take(comment));
+        let mut packer = GzEncoder::new(text, flate2::Compression::best());
+        let mut member = Vec::new();
+        packer.read_to_end(&mut member).expect("reading does not fail");
+        let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+        zip.start_file("trace.csv.gz", SimpleFileOptions::default()).expect("memory takes all");
+        zip.write_all(&member).expect("memory takes all");
+        let bytes = zip.finish().expect("memory takes all").into_inner();
+        (bytes, member.len())
+    };
+    let (small, _) = archive(1 << 20);
+    assert_eq!(History::parse(&small[..]).unwrap().devices.len(), 1);
+    // 19 MiB of text are 19 KiB as gzip, and less than 1 KiB in the archive.
+    let (twice, member) = archive(19 << 20);
+    assert!(member > 19 << 9 && twice.len() < 1 << 10, "{member} {}", twice.len());
+    let error = cause(History::parse(&twice[..]).unwrap_err());
+    assert!(matches!(error, TraceError::Bomb { .. }), "{error}");
 }
 
 #[test]
@@ -127,9 +153,9 @@ fn what_is_no_recording_has_a_remedy() {
     let none = error("none.zip").to_string();
     assert!(none.starts_with("no recording is in it, in files: 1; ") && none.contains("README.md"), "{none}");
     let twice = [&fs::read(packed("small.json.zst")).unwrap()[..]].concat();
-    let mut packer = flate2::read::GzEncoder::new(&twice[..], flate2::Compression::fast());
+    let mut packer = GzEncoder::new(&twice[..], flate2::Compression::fast());
     let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut packer, &mut bytes).unwrap();
+    packer.read_to_end(&mut bytes).unwrap();
     let twice = History::parse(&bytes[..]).unwrap_err();
     assert!(matches!(twice, TraceError::NotARecording { file: OtherFile::CompressedTwice }), "{twice}");
 }

@@ -35,8 +35,16 @@ pub enum PprofFault {
     #[error("the file is cut off or malformed")]
     Malformed,
     /// The profile is too long.
-    #[error("a profile has at most 2^30 bytes")]
+    #[error("a profile has at most 2^28 bytes")]
     TooLong,
+    /// The profile has too many entries, a sample too many bytes, or the samples too many blocks.
+    #[error("a profile has at most {limit} {entries}")]
+    TooMany {
+        /// What they are.
+        entries: &'static str,
+        /// The maximum number.
+        limit: usize,
+    },
     /// None of the values is in bytes.
     #[error("none of its values is in bytes: this is a profile of something else than memory")]
     NoBytes,

@@ -12,12 +12,19 @@ use std::collections::HashMap;
 use std::io::Read;
 
 /// The maximum length of a profile.
-const MAX_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 28;
+
+/// The maximum number of entries of all [`TABLES`] together; of the bytes of a sample; and of blocks.
+const MAX_ENTRIES: usize = 1 << 24;
+const TABLES: &str = "strings, functions, locations and lines";
 
 /// The blocks and the frames of call sites that a profile of any length may have. A longer one may have a
-/// block and [`FRAMES_PER_BYTE`] frames for each of its bytes.
+/// block for each [`BYTES_PER_BLOCK`] of its bytes and [`FRAMES_PER_BYTE`] frames for each byte, up to
+/// [`MAX_ENTRIES`] blocks and [`MAX_FRAMES`] frames.
 const MIN_LIMIT: u64 = 1 << 16;
-const FRAMES_PER_BYTE: u64 = 16;
+const BYTES_PER_BLOCK: u64 = 64;
+const FRAMES_PER_BYTE: u64 = 4;
+const MAX_FRAMES: u64 = 1 << 26;
 
 /// The maximum length of the text of a label that is used, and of the name of a function or a file.
 const MAX_LABEL: usize = 256;
@@ -79,18 +86,26 @@ struct Tables<'a> {
 impl<'a> Tables<'a> {
     fn of(bytes: &'a [u8]) -> Result<Self> {
         let mut tables = Self::default();
+        let mut entries = 0;
         for field in Fields(bytes) {
-            match field? {
+            let field = field?;
+            entries += usize::from(matches!(field.0, 1 | 4..=6));
+            require_at_most(MAX_ENTRIES, entries, TABLES)?;
+            match field {
                 (1, value) => tables.value_types.push(pair(value, 1, 2)?),
                 (4, value) => {
                     let (mut id, mut lines) = (0, Vec::new());
                     for field in Fields(value.bytes()) {
                         match field? {
                             (1, value) => id = value.number(),
-                            (4, line) => lines.push(pair(line, 1, 2)?),
+                            (4, line) => {
+                                require_at_most(MAX_ENTRIES, entries + lines.len(), TABLES)?;
+                                lines.push(pair(line, 1, 2)?);
+                            }
                             _ => {}
                         }
                     }
+                    entries += lines.len();
                     tables.locations.insert(id, lines);
                 }
                 (5, value) => {
@@ -139,6 +154,10 @@ struct ValueColumns {
     count: Option<usize>,
 }
 
+fn require_at_most(limit: usize, count: usize, entries: &'static str) -> Result<(), PprofFault> {
+    if count > limit { Err(PprofFault::TooMany { entries, limit }) } else { Ok(()) }
+}
+
 /// Returns two numbers of a message.
 fn pair(message: FieldValue<'_>, first: u64, second: u64) -> Result<(u64, u64), PprofFault> {
     let mut pair = (0, 0);
@@ -169,7 +188,7 @@ struct ProfileBuilder<'a> {
     elsewhere: Vec<SegmentBlock>,
     /// The length of the profile.
     bytes: u64,
-    blocks: u64,
+    blocks: usize,
     /// The number of frames in all samples.
     depth: u64,
     next_address: u64,
@@ -177,6 +196,7 @@ struct ProfileBuilder<'a> {
 
 impl ProfileBuilder<'_> {
     fn sample(&mut self, sample: &[u8]) -> Result<()> {
+        require_at_most(MAX_ENTRIES, sample.len(), "bytes in a sample")?;
         let (mut frames, mut values) = (Vec::new(), Vec::new());
         let (mut device, mut kind) = (None, None);
         for field in Fields(sample) {
@@ -204,9 +224,11 @@ impl ProfileBuilder<'_> {
             return Ok(());
         }
         // A few bytes can claim any number of blocks: what exceeds the limit is one block.
-        let is_within = self.blocks.saturating_add(count) <= self.bytes.max(MIN_LIMIT);
+        let limit = (self.bytes / BYTES_PER_BLOCK).max(MIN_LIMIT);
+        let is_within = (self.blocks as u64).saturating_add(count) <= limit;
         let count = if is_within { count } else { 1 };
-        self.blocks = self.blocks.saturating_add(count);
+        self.blocks = usize::try_from(count).map_or(usize::MAX, |count| self.blocks.saturating_add(count));
+        require_at_most(MAX_ENTRIES, self.blocks, "blocks")?;
         let site = self.site(&frames, kind)?;
         let blocks = match device {
             Some(number) => {
@@ -231,7 +253,7 @@ impl ProfileBuilder<'_> {
         for location in locations {
             for &(function, line) in tables.locations.get(location).map_or(&[][..], |lines| lines) {
                 *depth += 1;
-                if *depth > bytes.saturating_mul(FRAMES_PER_BYTE).max(MIN_LIMIT) {
+                if *depth > bytes.saturating_mul(FRAMES_PER_BYTE).clamp(MIN_LIMIT, MAX_FRAMES) {
                     return Err(TraceError::ExcessiveSharing { records: *depth, bytes: *bytes });
                 }
                 let frame = frames.entry((function, line)).or_insert_with(|| {
