@@ -90,7 +90,10 @@ pub(crate) use runtime_calls;
 /// than [`enter`]: `in way; fn ...`.
 macro_rules! library_calls {
     ($(fn $($rest:tt)*)?) => { $crate::call::library_calls! { in enter; $(fn $($rest)*)? } };
-    (in $way:ident; $(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) |$machine:ident| $body:block)*) => {$(
+    (
+        in $way:ident;
+        $(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) |$machine:ident| $body:block)*
+    ) => {$(
         #[allow(non_snake_case)] // The names are CUDA's.
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($argument: $kind),*) -> i32 {
