@@ -31,9 +31,7 @@ pub(crate) fn run(arguments: &FitArguments) -> Result<(), Failures> {
         histories.push(histories::read_whole(file)?);
     }
     let recordings: Vec<(u64, &History)> = sizes.into_iter().zip(&histories).collect();
-    let busiest = histories.first().and_then(|history| {
-        history.devices.iter().max_by_key(|device| device.events.len()).map(|device| device.device)
-    });
+    let busiest = histories.first().and_then(History::busiest_device);
     let device = arguments.device.or(busiest).unwrap_or(0);
     let fit = Fit::new(&recordings, device).map_err(|error| error.to_string())?;
     let entry = FitEntry {

@@ -80,6 +80,30 @@ impl Machine {
         call::device().min(self.memory.devices() - 1)
     }
 
+    /// Returns the free bytes of the current device, and all of its bytes.
+    pub(crate) fn memory_info(&self) -> (u64, u64) {
+        (self.memory.free_bytes(self.current_device()), self.gpu().memory)
+    }
+
+    /// Frees memory, unless the address is null, when the work of all streams is done.
+    pub(crate) fn free_after_work(&mut self, address: usize) -> Outcome {
+        self.work.wait_for_all();
+        if address == 0 { Ok(()) } else { self.free(address) }
+    }
+
+    /// Frees memory, and forgets what was copied to it.
+    pub(crate) fn free(&mut self, address: usize) -> Outcome {
+        let bytes = self.memory.free(address)?;
+        self.forget(address, bytes);
+        Ok(())
+    }
+
+    /// Launches a kernel on a stream.
+    pub(crate) fn launch(&mut self, kernel: usize, stream: usize) -> Outcome {
+        self.kernels.launch(kernel);
+        self.work.submit(stream)
+    }
+
     /// Forgets what was copied to memory that is freed.
     pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
         self.contents.forget(address, bytes);

@@ -246,9 +246,7 @@ pub(crate) fn fit(
             let source = Source { name, contents };
             histories.push((size, recording::history(source, Completeness::Whole, progress)?));
         }
-        let busiest = histories.first().and_then(|(_, history)| {
-            history.devices.iter().max_by_key(|device| device.events.len()).map(|device| device.device)
-        });
+        let busiest = histories.first().and_then(|(_, history)| history.busiest_device());
         let device = device.or(busiest).unwrap_or(0);
         progress.begin(Stage::Computing, 1);
         let recordings: Vec<(u64, &History)> =

@@ -103,6 +103,12 @@ impl History {
     pub fn torch_conf(&self) -> (TorchConf, Vec<ConfError>) {
         TorchConf::known(self.settings.as_deref().unwrap_or_default())
     }
+
+    /// Returns the number of the device with the most events; `None` if there are no devices.
+    #[must_use]
+    pub fn busiest_device(&self) -> Option<u32> {
+        self.devices.iter().max_by_key(|device| device.events.len()).map(|device| device.device)
+    }
 }
 
 impl DeviceHistory {

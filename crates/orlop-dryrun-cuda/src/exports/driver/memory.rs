@@ -8,9 +8,9 @@ use crate::exports::runtime::copy::{copy, fill};
 
 library_calls! {
     fn cuMemGetInfo_v2(free: Out<u64>, total: Out<u64>) |machine| {
-        let device = machine.current_device();
-        free.set_optional(machine.memory.free_bytes(device));
-        total.set_optional(machine.gpu().memory);
+        let (free_bytes, all_bytes) = machine.memory_info();
+        free.set_optional(free_bytes);
+        total.set_optional(all_bytes);
         Ok(())
     }
 
@@ -22,15 +22,7 @@ library_calls! {
         address.set(machine.memory.allocate(device, bytes)?)
     }
 
-    fn cuMemFree_v2(address: usize) |machine| {
-        machine.work.wait_for_all();
-        if address == 0 {
-            return Ok(());
-        }
-        let bytes = machine.memory.free(address)?;
-        machine.forget(address, bytes);
-        Ok(())
-    }
+    fn cuMemFree_v2(address: usize) |machine| { machine.free_after_work(address) }
 
     fn cuMemcpyHtoD_v2(to: usize, from: usize, bytes: usize) |machine| {
         copy(machine, to, from, bytes);

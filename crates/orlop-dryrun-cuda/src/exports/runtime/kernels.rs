@@ -87,10 +87,7 @@ runtime_calls! {
         _arguments: usize,
         _shared: usize,
         stream: usize,
-    ) |machine| {
-        machine.kernels.launch(kernel);
-        machine.work.submit(stream)
-    }
+    ) |machine| { machine.launch(kernel, stream) }
 
     fn cudaLaunchKernel(
         stub: usize,
@@ -99,10 +96,7 @@ runtime_calls! {
         _arguments: usize,
         _shared: usize,
         stream: usize,
-    ) |machine| {
-        machine.kernels.launch(stub);
-        machine.work.submit(stream)
-    }
+    ) |machine| { machine.launch(stub, stream) }
 
     fn cudaLaunchCooperativeKernel(
         stub: usize,
@@ -111,10 +105,7 @@ runtime_calls! {
         _arguments: usize,
         _shared: usize,
         stream: usize,
-    ) |machine| {
-        machine.kernels.launch(stub);
-        machine.work.submit(stream)
-    }
+    ) |machine| { machine.launch(stub, stream) }
 
     fn cudaLaunchKernelExC(_configuration: usize, stub: usize, _arguments: usize) |machine| {
         machine.kernels.launch(stub);

@@ -14,16 +14,7 @@ runtime_calls! {
         address.set(if bytes == 0 { 0 } else { machine.memory.allocate(device, bytes)? })
     }
 
-    fn cudaFree(address: usize) |machine| {
-        // The real one waits for the device.
-        machine.work.wait_for_all();
-        if address == 0 {
-            return Ok(());
-        }
-        let bytes = machine.memory.free(address)?;
-        machine.forget(address, bytes);
-        Ok(())
-    }
+    fn cudaFree(address: usize) |machine| { machine.free_after_work(address) }
 
     fn cudaMallocAsync(address: Out<usize>, bytes: usize, stream: usize) |machine| {
         let device = machine.work.device_of(stream)?;
@@ -33,15 +24,13 @@ runtime_calls! {
 
     fn cudaFreeAsync(address: usize, stream: usize) |machine| {
         machine.work.submit(stream)?;
-        let bytes = machine.memory.free(address)?;
-        machine.forget(address, bytes);
-        Ok(())
+        machine.free(address)
     }
 
     fn cudaMemGetInfo(free: Out<u64>, total: Out<u64>) |machine| {
-        let device = machine.current_device();
-        free.set_optional(machine.memory.free_bytes(device));
-        total.set_optional(machine.gpu().memory);
+        let (free_bytes, all_bytes) = machine.memory_info();
+        free.set_optional(free_bytes);
+        total.set_optional(all_bytes);
         Ok(())
     }
 
