@@ -23,7 +23,6 @@ use self::heuristics::{HEURISTICS, Heuristic, ORDERS, Shared};
 use crate::capacity::{CapacitySearch, Neighbors};
 use crate::chain;
 use crate::ejection::EjectionSearch;
-use crate::live::LiveIndex;
 use crate::normal::{Normal, Placement};
 use crate::{Plan, PlanError, Problem, verify};
 use orlop_core::SplitMix64;
@@ -166,8 +165,9 @@ impl Planner {
         let size = (HEURISTICS.len(), normal.spans.len());
         let budget = RemainingBudget::new(self.budget, size, threads, self.cancelled.as_deref());
         let best = start.map(|start| normal.placement(start.offsets()));
+        let shared = Shared::new(&normal, Keys::new(problem, &normal));
         let mut search = PlanSearch {
-            shared: Shared::new(&normal, Keys::new(problem, &normal)),
+            shared: &shared,
             best: best.unwrap_or(Placement { height: u64::MAX, offsets: Vec::new() }),
             has_plan: start.is_some(),
             lower_bound: normal.lower_bound,
@@ -195,7 +195,7 @@ pub struct SearchProgress {
 
 /// A search.
 struct PlanSearch<'a, F> {
-    shared: Shared<'a>,
+    shared: &'a Shared<'a>,
     best: Placement,
     has_plan: bool,
     lower_bound: u64,
@@ -221,7 +221,7 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
 
     /// Tries the heuristics, at least one without a plan.
     fn heuristics(&mut self) {
-        let shared = &self.shared;
+        let shared = self.shared;
         let bound = shared.normal.lower_bound;
         for group in Heuristic::groups(shared.normal.spans.len()) {
             let taken = self.budget.take(group.len()).max(usize::from(!self.has_plan));
@@ -230,7 +230,7 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
             }
             let stop = if self.has_plan { self.budget.stop() } else { Stop::NEVER };
             let limit = if self.has_plan { self.best.height - 1 } else { u64::MAX };
-            let place = |heuristic: &Heuristic| heuristic.place(&self.shared, limit, &stop);
+            let place = |heuristic: &Heuristic| heuristic.place(shared, limit, &stop);
             let is_final =
                 |found: &Option<Placement>| found.as_ref().is_some_and(|found| found.height == bound);
             let found = rounds::run(self.budget.threads(), group[..taken].iter().collect(), place, is_final);
@@ -249,37 +249,49 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
         if self.is_over() || self.budget.is_spent() {
             return;
         }
-        let normal = self.shared.normal;
+        let shared = self.shared;
+        let (normal, keys) = (shared.normal, &shared.keys);
         let mut random = SplitMix64::new(seed);
         let is_perfect = chain::is_perfect(normal);
         let is_small = normal.spans.len() <= MAX_BACKTRACKING;
         let neighbors = if is_small { Neighbors::new(&normal.spans) } else { None };
-        let mut capacities = neighbors.as_ref().map(|neighbors| {
-            let orders = ORDERS.iter().map(|order| self.shared.keys.sorted(order)).collect();
-            CapacitySearch::new(normal, neighbors, orders, &mut random)
-        });
-        let live = LiveIndex::new(normal);
-        let mut ejections = EjectionSearch::new(normal, &live, &self.shared.keys, EJECTIONS, &mut random);
+        let mut search = match &neighbors {
+            Some(neighbors) => {
+                let orders = ORDERS.iter().map(|order| keys.sorted(order)).collect();
+                Search::Backtracking(CapacitySearch::new(normal, neighbors, orders, &mut random))
+            }
+            None => {
+                let live = shared.live();
+                Search::Ejection(EjectionSearch::new(normal, live, keys, EJECTIONS, &mut random))
+            }
+        };
         for round in 0.. {
             if self.is_over() || self.budget.is_spent() {
                 return;
             }
             let (best, budget) = (&mut self.best, &mut self.budget);
             if is_perfect {
-                packings(&self.shared, round, best, budget, &mut random);
+                packings(shared, round, best, budget, &mut random);
             }
             let mut lower_bound = self.lower_bound;
-            match &mut capacities {
-                Some(capacities) if best.height > lower_bound => {
-                    capacities.round(best, budget);
-                    lower_bound = capacities.lower_bound();
+            if best.height > lower_bound {
+                match &mut search {
+                    Search::Backtracking(search) => {
+                        search.round(best, budget);
+                        lower_bound = search.lower_bound();
+                    }
+                    Search::Ejection(search) => search.round(best, budget),
                 }
-                None if best.height > lower_bound => ejections.round(best, budget),
-                _ => {}
             }
             self.report(lower_bound);
         }
     }
+}
+
+/// How plans are lowered in rounds.
+enum Search<'a> {
+    Backtracking(CapacitySearch<'a>),
+    Ejection(EjectionSearch<'a>),
 }
 
 /// Tries packings without free bytes.
