@@ -9,16 +9,11 @@ use orlop::lab::analyze::{
     RefusalCount, ReleaseMethod, ReleaseOption, SegmentsInfo, SiteNaming, SnapshotInfo, UsageRanking,
 };
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
-use orlop::lab::what_if::WhatIf;
 use orlop::trace::formats::DeviceLabel;
-use orlop::trace::history::{History, Workload};
+use orlop::trace::history::History;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
-
-/// The maximum number of events of a recording that is replayed with all settings for its verdict, which
-/// takes about two seconds.
-const MAX_SWEPT_EVENTS: usize = 50_000;
 
 /// The maximum number of warnings that are printed; the JSON has all.
 const MAX_WARNINGS: usize = 3;
@@ -37,12 +32,7 @@ impl SnapshotEntry {
         let file = file.display().to_string();
         let mut info = SnapshotInfo::of(history, naming);
         most_urgent_first(&mut info.devices);
-        let verdict = |info: &DeviceInfo| {
-            let device = history.devices.iter().find(|device| device.device == info.device);
-            let short = device.filter(|device| device.events.len() <= MAX_SWEPT_EVENTS);
-            let sweep = short.map(|device| WhatIf::recorded(&Workload::of(device), history, device).run());
-            RunVerdict::of(info, sweep.as_ref(), &file)
-        };
+        let verdict = |info: &DeviceInfo| RunVerdict::of_recorded(history, info, None, &file);
         Self { verdicts: info.devices.iter().map(verdict).collect(), file, info }
     }
 }

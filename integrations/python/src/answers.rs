@@ -14,10 +14,6 @@ use pyo3::prelude::*;
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// The maximum number of events of a device that is replayed with all settings for its verdict alone, which
-/// takes about two seconds.
-const MAX_SWEPT_EVENTS: usize = 50_000;
-
 /// The name of a recording, and its contents.
 type NamedContents = (Option<String>, Contents);
 
@@ -54,9 +50,6 @@ struct SweepOptions {
 }
 
 impl SweepOptions {
-    /// The fastest sweep.
-    const QUICK: Self = Self { memory: None, torch: None, device: None, is_quick: true };
-
     fn run(&self, history: &History, device: &DeviceHistory) -> Result<WhatIfReport, AnswerError> {
         let work = Workload::of(device);
         let mut sweep =
@@ -89,10 +82,7 @@ pub(crate) fn describe(
         progress.begin(Stage::Computing, info.devices.len() as u64);
         let mut devices = Vec::new();
         for device in info.devices {
-            let recorded = history.devices.iter().find(|recorded| recorded.device == device.device);
-            let short = recorded.filter(|recorded| recorded.events.len() <= MAX_SWEPT_EVENTS);
-            let sweep = short.map(|recorded| SweepOptions::QUICK.run(&history, recorded)).transpose()?;
-            let verdict = RunVerdict::of(&device, sweep.as_ref(), name_in_commands(name.as_deref()));
+            let verdict = RunVerdict::of_recorded(&history, &device, None, name_in_commands(name.as_deref()));
             devices.push(DeviceAnswer { verdict, answer: device });
             progress.advance(1)?;
         }

@@ -4,8 +4,7 @@ use crate::histories;
 use crate::table::bytes;
 use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
-use orlop::lab::what_if::WhatIf;
-use orlop::trace::history::{History, Workload};
+use orlop::trace::history::History;
 use orlop_dryrun::injection::Injection;
 use orlop_dryrun::settings::DryRunSettings;
 use serde::Serialize;
@@ -17,9 +16,6 @@ use std::path::{Path, PathBuf};
 const SNAPSHOT: &str = "snapshot";
 const ANSWERS: &str = "answers";
 const COUNTERS: &str = "counters";
-
-/// The maximum number of events of a recording that is replayed with all settings, as `orlop info` does.
-const MAX_SWEPT_EVENTS: usize = 50_000;
 
 /// The result of a dry run. It prints with the verdict first.
 #[derive(Debug, Serialize)]
@@ -60,12 +56,11 @@ impl RunResult {
         settings: &DryRunSettings,
         is_quick: bool,
     ) -> Self {
-        let device = history.devices.iter().find(|device| device.device == info.device);
-        let short = device.filter(|device| !is_quick && device.events.len() <= MAX_SWEPT_EVENTS);
-        let sweep = short.map(|device| {
-            let memory = Some(settings.gpu.usable());
-            WhatIf::recorded(&Workload::of(device), history, device).memory(memory).run()
-        });
+        let file = snapshot.display().to_string();
+        let verdict = match is_quick {
+            true => RunVerdict::of(info, None, &file),
+            false => RunVerdict::of_recorded(history, info, Some(settings.gpu.usable()), &file),
+        };
         let peak_reserved = info.peak_reserved.unwrap_or(info.peak.live.bytes);
         let failed =
             info.out_of_memory.iter().map(|failed| failed.live.bytes.saturating_add(failed.requested));
@@ -76,7 +71,7 @@ impl RunResult {
             spare: settings.gpu.usable().saturating_sub(peak_reserved),
             failed_requests: info.out_of_memory.len(),
             lacking: failed.max().map(|bytes| bytes.saturating_add(settings.gpu.overhead)),
-            verdict: RunVerdict::of(info, sweep.as_ref(), &snapshot.display().to_string()),
+            verdict,
         }
     }
 }

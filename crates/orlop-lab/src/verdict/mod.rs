@@ -22,8 +22,9 @@ mod remedy;
 mod tests;
 
 use crate::analyze::{DeviceInfo, OutOfMemoryReport, SegmentPool};
-use crate::what_if::WhatIfReport;
+use crate::what_if::{WhatIf, WhatIfReport};
 use orlop_trace::formats::numbered_device;
+use orlop_trace::history::{History, Workload};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::fmt;
@@ -39,6 +40,10 @@ pub struct RunVerdict {
     /// What to do next.
     pub next: String,
 }
+
+/// The maximum number of events of a device that is replayed with all settings for its verdict alone, which
+/// takes about two seconds.
+const MAX_SWEPT_EVENTS: usize = 50_000;
 
 impl RunVerdict {
     pub(crate) fn new(finding: String, remedy: String, next: String) -> Self {
@@ -56,6 +61,18 @@ impl RunVerdict {
             sweep.map_or_else(|| remedy::without_sweep(&file), |sweep| remedy::of(info, sweep))
         };
         Self { finding: finding::of(info, sweep), remedy, next: next_step::of(info, &file) }
+    }
+
+    /// Judges a recorded device from its description and from a sweep of settings, in `memory` bytes or in
+    /// those of the recorded run. A device of more than 50,000 events is judged without a sweep, which would
+    /// take longer than the verdict is worth.
+    #[must_use]
+    pub fn of_recorded(history: &History, info: &DeviceInfo, memory: Option<u64>, file: &str) -> Self {
+        let device = history.devices.iter().find(|device| device.device == info.device);
+        let short = device.filter(|device| device.events.len() <= MAX_SWEPT_EVENTS);
+        let sweep =
+            short.map(|device| WhatIf::recorded(&Workload::of(device), history, device).memory(memory).run());
+        Self::of(info, sweep.as_ref(), file)
     }
 }
 
