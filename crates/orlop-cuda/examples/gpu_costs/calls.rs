@@ -8,19 +8,24 @@ pub(super) fn check(result: CUresult) -> Result<()> {
     Ok(result.result()?)
 }
 
+/// Sets a place in memory to the first device.
+fn set_device(location: &mut sys::CUmemLocation) {
+    // SAFETY: in every version of CUDA it is two numbers of four bytes, the kind of the place and its id.
+    unsafe { (&raw mut *location).cast::<[i32; 2]>().write([1, 0]) }
+}
+
 /// A handle of device memory, which is released when it is dropped.
 pub(super) struct Handle(u64);
 
 impl Handle {
     pub(super) fn create(bytes: usize) -> Result<Self> {
         let mut handle = 0;
-        // SAFETY: zeros are valid properties; the place is two numbers, its kind and its id.
-        unsafe {
-            let mut properties: sys::CUmemAllocationProp = std::mem::zeroed();
-            properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-            (&raw mut properties.location).cast::<[i32; 2]>().write([1, 0]);
-            check(sys::cuMemCreate(&raw mut handle, bytes, &raw const properties, 0))?;
-        }
+        // SAFETY: numbers and a null pointer, of which zeros are values.
+        let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+        properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        set_device(&mut properties.location);
+        // SAFETY: it reads the properties, and writes one handle.
+        check(unsafe { sys::cuMemCreate(&raw mut handle, bytes, &raw const properties, 0) })?;
         Ok(Self(handle))
     }
 }
@@ -57,13 +62,12 @@ impl Reservation {
 
     /// Allows the device to use what is mapped, all of it.
     pub(super) fn allow(&self) -> Result<()> {
-        // SAFETY: zeros are a valid descriptor; the place is two numbers, its kind and its id.
-        unsafe {
-            let mut access: sys::CUmemAccessDesc = std::mem::zeroed();
-            (&raw mut access.location).cast::<[i32; 2]>().write([1, 0]);
-            access.flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-            check(sys::cuMemSetAccess(self.start, self.bytes, &raw const access, 1))
-        }
+        // SAFETY: numbers, of which zeros are values.
+        let mut access: sys::CUmemAccessDesc = unsafe { std::mem::zeroed() };
+        access.flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        set_device(&mut access.location);
+        // SAFETY: it reads one descriptor; all of the reservation is mapped.
+        check(unsafe { sys::cuMemSetAccess(self.start, self.bytes, &raw const access, 1) })
     }
 
     /// Unmaps all in calls of `bytes` bytes.

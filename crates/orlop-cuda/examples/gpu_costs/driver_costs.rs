@@ -5,7 +5,7 @@ use super::{Costs, Result, head, ns_each, row, timed};
 use cudarc::driver::sys;
 use orlop_alloc::{Allocator, Request};
 use orlop_core::ByteSize;
-use orlop_cuda::{caching_allocator, caching_allocator_with};
+use orlop_cuda::{DeviceStream, caching_allocator_with};
 use orlop_device::{Policy, TorchConf};
 
 const MIB: usize = 1 << 20;
@@ -136,7 +136,7 @@ pub(super) fn two_streams(costs: &Costs) -> Result<()> {
         let name = policy.name;
         let allocator = caching_allocator_with(&costs.device, policy)?.into_ref();
         let request = |which: usize| Request::new(MIB).stream(streams[which].id());
-        let pair = || Ok(drop(allocator.allocate(&request(0))?));
+        let pair = || Ok(allocator.allocate(&request(0)).map(drop)?);
         let step = || {
             for which in 0..2 {
                 let block = allocator.allocate(&request(which))?;
@@ -151,13 +151,12 @@ pub(super) fn two_streams(costs: &Costs) -> Result<()> {
             step()?;
             done += 1;
             if done.is_multiple_of(100) {
-                streams.iter().try_for_each(orlop_cuda::DeviceStream::synchronize)?;
+                streams.iter().try_for_each(DeviceStream::synchronize)?;
             }
             Ok(())
         })?;
         row(format!("`{name}`"), [alone, both, waited].map(|time| format!("{time:.0}")));
     }
-    drop(caching_allocator(&costs.device)?);
     Ok(())
 }
 

@@ -76,8 +76,7 @@ pub(super) fn pools(costs: &Costs) -> Result<()> {
         let pool = Arc::new(MemoryPool::new(&costs.device)?);
         pool.set_release_threshold(threshold)?;
         let allocator = DriverAllocator::in_pool(Arc::clone(&pool)).into_ref();
-        let pair =
-            || -> Result<()> { Ok(drop(allocator.allocate(&Request::new(total).stream(stream.id()))?)) };
+        let pair = || Ok(allocator.allocate(&Request::new(total).stream(stream.id())).map(drop)?);
         pair()?;
         let before = pool.usage()?;
         stream.synchronize()?;

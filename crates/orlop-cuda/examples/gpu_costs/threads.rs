@@ -55,19 +55,19 @@ fn pairs_of(costs: &Costs, allocator: &AllocatorRef, threads: usize, pairs: u32)
 
 /// Returns the nanoseconds of an allocation on one thread and its free on another, of the slower of both.
 fn foreign_frees(costs: &Costs, allocator: &AllocatorRef, pairs: u32) -> Result<f64> {
-    const BATCH: usize = 64;
+    const BATCH: u32 = 64;
     let stream = costs.device.create_stream()?;
     let request = Request::new(BYTES).stream(stream.id());
     let (send, receive) = mpsc::sync_channel::<Vec<Block>>(2);
     let begin = Instant::now();
     std::thread::scope(|scope| -> Result<()> {
         scope.spawn(move || receive.into_iter().for_each(drop));
-        for _ in 0..pairs.div_ceil(BATCH as u32) {
+        for _ in 0..pairs.div_ceil(BATCH) {
             let blocks = (0..BATCH).map(|_| allocator.allocate(&request));
             send.send(blocks.collect::<orlop_alloc::Result<_>>()?)?;
         }
         drop(send);
         Ok(())
     })?;
-    Ok(begin.elapsed().as_nanos() as f64 / f64::from(pairs.next_multiple_of(BATCH as u32)))
+    Ok(begin.elapsed().as_nanos() as f64 / f64::from(pairs.next_multiple_of(BATCH)))
 }
