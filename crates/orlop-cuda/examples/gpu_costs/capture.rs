@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 
 const BYTES: usize = 4 << 20;
 
-/// Captures a graph that copies its input through a chain of blocks which are freed in the capture, replays it
-/// with other inputs, and counts wrong words. Then the same without a mark.
+/// Captures a graph that copies its input through a chain of blocks which are freed in the capture, and
+/// replays it with other inputs. Counts wrong words. Then the same without a mark.
 pub(super) fn capture(costs: &Costs) -> Result<()> {
     let replays = costs.or_quick(100, 5);
     head(&["capture", "replays", "wrong words", "us per replay", "live bytes after it", "in the pool"]);

@@ -181,7 +181,7 @@ pub(super) fn addresses(costs: &Costs) -> Result<()> {
         let first = again.iter().take(6).filter_map(|region| found.iter().position(|at| *at == region.0));
         let first: Vec<_> = first.map(|index| index.to_string()).collect();
         println!(
-            "  - after every second one was freed: {reused} of {} again at freed addresses, first those of {}",
+            "  - after every second one was freed: {reused} of {} are at freed addresses, first of {}",
             again.len(),
             first.join(", ")
         );
