@@ -14,6 +14,7 @@ mod capture;
 mod driver_costs;
 mod exhaustion;
 mod memory;
+mod overlap;
 mod remap;
 mod threads;
 
@@ -27,7 +28,7 @@ use std::time::Instant;
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 type Section = fn(&Costs) -> Result<()>;
 
-const SECTIONS: [(&str, Section); 11] = [
+const SECTIONS: [(&str, Section); 12] = [
     ("context", memory::context),
     ("pages", driver_costs::pages),
     ("remap", remap::remap),
@@ -37,6 +38,7 @@ const SECTIONS: [(&str, Section); 11] = [
     ("capture", capture::capture),
     ("pools", memory::pools),
     ("copies", memory::copies),
+    ("overlap", overlap::overlap),
     ("addresses", driver_costs::addresses),
     ("exhaustion", exhaustion::exhaustion),
 ];
