@@ -98,8 +98,8 @@ impl MemorySteps {
     }
 
     /// Measures the time of each step on a device too, from now on. Reading it waits for the device: for the
-    /// work of the 512 oldest steps when 1024 are unread. Where it cannot be measured, such as in a capture, a
-    /// step has none.
+    /// work of the 512 oldest steps when 1024 are unread. Where it cannot be measured, such as in a capture,
+    /// a step has none.
     #[must_use]
     pub fn time_on(mut self, clock: impl DeviceClock + 'static) -> Self {
         self.clock = Some(Arc::new(clock));
