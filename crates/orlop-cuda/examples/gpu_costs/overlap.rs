@@ -59,7 +59,7 @@ pub(super) fn overlap(costs: &Costs) -> Result<()> {
             ns_each(16, &mut step)?;
             let whole = ns_each(steps, &mut step)?;
             main.synchronize()?;
-            let copies = ns_each(steps, || Ok(load().and_then(|_| Ok(side.synchronize()?))?))?;
+            let copies = ns_each(steps, || load().and_then(|_| Ok(side.synchronize()?)))?;
             let works = ns_each(steps, || compute().and_then(|()| Ok(main.synchronize()?)))?;
             let ms = [whole, copies, works].map(|ns| format!("{:.2}", ns / 1e6));
             let reserved = ByteSize(allocator.device_stats().reserved_bytes.all.peak).to_string();
