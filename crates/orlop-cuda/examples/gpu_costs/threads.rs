@@ -60,6 +60,9 @@ fn foreign_frees(costs: &Costs, allocator: &AllocatorRef, pairs: u32) -> Result<
     const BATCH: u32 = 64;
     let stream = costs.device.create_stream()?;
     let request = Request::new(BYTES).stream(stream.id());
+    // As much as is on the way at once, and more: nothing grows later.
+    let warm = (0..5 * BATCH).map(|_| allocator.allocate(&request));
+    drop(warm.collect::<orlop_alloc::Result<Vec<_>>>()?);
     let (send, receive) = mpsc::sync_channel::<Vec<Block>>(2);
     let batches = pairs.div_ceil(BATCH);
     let mut allocating = Duration::ZERO;
