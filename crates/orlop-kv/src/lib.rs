@@ -39,8 +39,8 @@ pub use self::memory::PoolMemory;
 pub use self::models::{MODELS, model_groups};
 pub use self::pool::{
     Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, HashedRequest, KvPool,
-    KvPoolBuilder, KvStats, LengthMix, MissCause, PageCopy, PrefixHasher, PrefixPin, Sequence, StepId,
-    StorePage, TicketId, Truncation, Visibility,
+    KvPoolBuilder, KvStats, LengthMix, MissCause, PageCopy, PrefixHasher, PrefixPin, RowRange, Sequence,
+    StepId, StorePage, TicketId, Truncation, Visibility,
 };
 pub use self::tier::{
     BlockKey, BlockStore, DeviceTransfer, FileStore, KvTier, KvTiers, PageTransfer, TierFault, TierStats,

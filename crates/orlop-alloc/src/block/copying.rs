@@ -107,6 +107,41 @@ impl Block {
         finish(ops, stream, submitted, unkept)
     }
 
+    /// Copies ranges of this block to other places in it, in this order, by `ops` on `stream`. The stream and
+    /// the host wait as for [`Block::copy_by`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutsideBlock`] for a range that is not inside the block, [`Error::OverlappingCopy`] for one
+    /// that overlaps the place it is copied to: nothing is then copied. Otherwise as for [`Block::zero_by`].
+    pub fn copy_within_by(
+        &mut self,
+        ops: &dyn DeviceOps,
+        ranges: &[CopyRange],
+        stream: StreamId,
+    ) -> Result<()> {
+        for &CopyRange { to, from, bytes } in ranges {
+            self.check_inside(from, bytes)?;
+            self.check_inside(to, bytes)?;
+            if bytes > from.abs_diff(to) {
+                return Err(Error::OverlappingCopy { from, to, bytes });
+            }
+        }
+        ops.check_on(self.device())?;
+        let is_kept = self.is_kept_for(ops, stream)?;
+        let submitted = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
+            // SAFETY: inside this block, as checked above.
+            let to = unsafe { self.device_ptr().add(range.to) };
+            // SAFETY: as above.
+            let from = unsafe { self.device_ptr().add(range.from) };
+            // SAFETY: disjoint ranges of a block that is borrowed exclusively until the stream was
+            // synchronized, or kept: by its allocator, or as unfinished.
+            unsafe { ops.copy(to, from, range.bytes, stream) }
+        });
+        let unkept = [&*self];
+        finish(ops, stream, submitted, if is_kept { &[] } else { &unkept })
+    }
+
     /// Zeroes this block's bytes by `ops` on `stream`. The stream and the host wait as for
     /// [`Block::copy_by`].
     ///
@@ -341,6 +376,22 @@ mod tests {
         }
         assert!(copy(&[range(3, 0, 2), range(0, 4, 2), range(1, 2, 1), range(5, 6, 0)]).is_none());
         assert_eq!(target.bytes().unwrap(), [5, 3, 0, 1, 2]);
+    }
+
+    #[test]
+    fn ranges_are_copied_inside_a_block_unless_they_overlap() {
+        let host = Direct::new(System::new()).into_ref();
+        let mut block = host.allocate_copy(&Request::new(0), &[1, 2, 3, 4, 5, 6]).unwrap();
+        let range = |to, from, bytes| CopyRange { to, from, bytes };
+        let mut copy = |ranges: &[CopyRange]| block.copy_within_by(&HostOps, ranges, StreamId::HOST).err();
+        for (to, from, bytes) in [(1, 0, 2), (0, 3, 4), (0, 1, 2)] {
+            let error = copy(&[range(0, 5, 1), range(to, from, bytes)]);
+            let is_refused =
+                matches!(error, Some(Error::OverlappingCopy { .. } | Error::OutsideBlock { .. }));
+            assert!(is_refused, "{to}, {from}, {bytes}: {error:?}");
+        }
+        assert!(copy(&[range(0, 3, 3), range(5, 0, 1), range(2, 2, 0)]).is_none());
+        assert_eq!(block.bytes().unwrap(), [4, 5, 6, 4, 5, 4]);
     }
 
     #[test]

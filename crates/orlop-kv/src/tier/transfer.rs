@@ -45,16 +45,24 @@ impl DeviceTransfer {
     pub fn new(ops: Arc<dyn DeviceOps>, stream: StreamId) -> Self {
         Self { ops, stream }
     }
+
+    pub(crate) fn ops(&self) -> &dyn DeviceOps {
+        &*self.ops
+    }
+
+    pub(crate) fn stream(&self) -> StreamId {
+        self.stream
+    }
 }
 
 impl PageTransfer for DeviceTransfer {
     fn read(&mut self, pool: &PoolMemory, ranges: &[Range<u64>], host: &mut Block) -> Result<()> {
         // A copy to host memory is done when this returns.
-        pool.copy_to(&*self.ops, ranges, host, self.stream)
+        pool.copy_to(&*self.ops, ranges.iter().cloned(), host, self.stream)
     }
 
     fn write(&mut self, pool: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<()> {
-        let copied = pool.copy_from(&*self.ops, ranges, host, self.stream);
+        let copied = pool.copy_from(&*self.ops, ranges.iter().cloned(), host, self.stream);
         // Copies that were queued before an error read `host` and write pages that are given back.
         let waited = self.ops.synchronize(self.stream);
         copied.and(waited)
