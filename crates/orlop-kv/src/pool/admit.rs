@@ -73,6 +73,7 @@ impl KvPool {
         state.class = 1 + request.priority.min(100);
         state.lifetime = request.lifetime;
         state.lengths = request.lengths();
+        state.prompt_pledge = Some(hit);
         let last = prompt.saturating_sub(request.recompute.max(1)) / unit * unit;
         state.prompt_end = if checkpoints.prompt_end { last } else { 0 };
         let junction = if checkpoints.junctions { found.matched * unit } else { 0 };

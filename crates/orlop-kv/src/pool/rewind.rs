@@ -228,7 +228,8 @@ impl KvPool {
         }
         self.pages_needed = pledge;
         let slot = slot?;
-        self.state_mut(slot).lengths = lengths;
+        let state = self.state_mut(slot);
+        (state.lengths, state.prompt_pledge) = (lengths, Some(len));
         self.share_tables(parent, slot);
         self.share_steps(parent, slot);
         Ok(self.handle(slot))
