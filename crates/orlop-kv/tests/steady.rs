@@ -181,3 +181,29 @@ fn a_long_run_keeps_nothing() {
     let after = live[5..].iter().max().copied().unwrap_or_default();
     assert!(after <= before + before / 50, "the heap grows: {live:?}");
 }
+
+/// A fork has room up to its limit, as its parent has.
+#[test]
+fn the_steps_of_a_fork_allocate_nothing() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pool = KvPool::builder(geometry()).bytes(1 << 26).compare_tokens(true).build_detached().unwrap();
+    let prompt: Vec<u32> = (0..100).collect();
+    let fields = ChainFields::new(Tenant::Shared, "weights", "");
+    // The first rounds find the sizes of what the pool keeps, and the harness allocates, too.
+    let is_silent = (0..5).any(|_| {
+        let parent = pool.admit(&AdmissionRequest::new(fields, &prompt, 1)).unwrap();
+        pool.append(&parent.sequence, 100 - parent.hit).unwrap();
+        let step = pool.close_step();
+        pool.settle(step).unwrap();
+        let fork = pool.fork(&parent.sequence, 600).unwrap();
+        let before = GlobalAllocator::stats().totals.all.allocations;
+        for token in 0..500 {
+            pool.append(&fork, 1).unwrap();
+            let step = pool.close_step();
+            pool.settle(step).unwrap();
+            pool.push_tokens(&fork, 100 + token, &[token]).unwrap();
+        }
+        GlobalAllocator::stats().totals.all.allocations == before
+    });
+    assert!(is_silent);
+}

@@ -280,7 +280,11 @@ impl Chain {
         }
         let units = (tokens / self.unit) as usize;
         self.hashes.reserve(units.saturating_sub(self.hashes.len()));
-        self.tail.reserve(self.unit.min(tokens) as usize);
+        let tail = self.unit.min(tokens) as usize;
+        self.tail.reserve(tail.saturating_sub(self.tail.len()));
+        if let Some(kept) = &mut self.tokens {
+            kept.reserve((units * self.unit as usize).saturating_sub(kept.len()));
+        }
     }
 }
 

@@ -231,6 +231,7 @@ impl KvPool {
         let state = self.state_mut(slot);
         (state.lengths, state.prompt_pledge) = (lengths, Some(len));
         self.share_tables(parent, slot);
+        self.reserve(slot, len);
         self.share_steps(parent, slot);
         Ok(self.handle(slot))
     }
