@@ -35,7 +35,7 @@ pub use self::chain::{Adapter, ChainFields, ChainSecret, MediaSpan, Tenant};
 pub use self::error::{GroupProblem, KvError, Result};
 pub use self::event::{KvEvent, RemovalReason};
 pub use self::geometry::{ArenaSpec, ArenaView, GroupKind, KvGeometry, LayerGroup};
-pub use self::memory::PoolMemory;
+pub use self::memory::{PoolMemory, PoolMemoryMut};
 pub use self::models::{MODELS, model_groups};
 pub use self::pool::{
     Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, HashedRequest, KvPool,

@@ -1,6 +1,6 @@
 //! Copies of ranges of a pool's memory. They are passed on in arrays of a fixed length, so nothing allocates.
 
-use super::{PoolMemory, no_memory};
+use super::{PoolMemory, PoolMemoryMut, no_memory};
 use orlop_alloc::{Block, CopyRange, DeviceOps, Error, Result};
 use orlop_core::StreamId;
 use std::io;
@@ -37,11 +37,8 @@ impl PoolMemory {
         })
     }
 
-    /// Copies the consecutive bytes of `host` to ranges of the pool, by `ops` on `stream`.
-    ///
-    /// # Errors
-    /// As for [`copy_to`](Self::copy_to).
-    pub fn copy_from(
+    /// See [`PoolMemoryMut::copy_from`].
+    pub(crate) fn copy_from(
         &mut self,
         ops: &dyn DeviceOps,
         ranges: impl IntoIterator<Item = Range<u64>>,
@@ -74,6 +71,22 @@ impl PoolMemory {
         let both = self.segments.get_disjoint_mut([to.segment, from.segment]);
         let Ok([Some(to), Some(from)]) = both else { return Err(no_memory()) };
         to.copy_ranges_by(ops, from, &[copy], stream)
+    }
+}
+
+impl PoolMemoryMut<'_> {
+    /// Copies the consecutive bytes of `host` to ranges of the pool, by `ops` on `stream`.
+    ///
+    /// # Errors
+    /// As for [`PoolMemory::copy_to`].
+    pub fn copy_from(
+        &mut self,
+        ops: &dyn DeviceOps,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+        host: &Block,
+        stream: StreamId,
+    ) -> Result<()> {
+        self.0.copy_from(ops, ranges, host, stream)
     }
 }
 

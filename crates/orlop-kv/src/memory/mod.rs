@@ -28,6 +28,11 @@ pub struct PoolMemory {
     total_bytes: u64,
 }
 
+/// The memory of a pool's pages, for a [transfer](crate::PageTransfer) that writes to it. It is not the
+/// memory itself, which therefore cannot be exchanged for another pool's.
+#[derive(Debug)]
+pub struct PoolMemoryMut<'a>(pub(crate) &'a mut PoolMemory);
+
 impl PoolMemory {
     /// Allocates all segments.
     pub(crate) fn new(source: MemorySource, segment_bytes: u64, total_bytes: u64) -> Result<Self> {

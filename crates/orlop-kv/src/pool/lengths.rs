@@ -50,7 +50,8 @@ impl KvPool {
         for ((group, blocks), (_, later)) in self.blocks_of_request(request, hit).zip(after) {
             if matches!(self.kind(group), GroupKind::Window { .. } | GroupKind::Chunked { .. }) {
                 let (class, parts) = self.blocks.class_and_parts(group);
-                pages[class] += parts * u64::from(blocks.saturating_sub(later));
+                let blocks = u64::from(blocks.saturating_sub(later));
+                pages[class] = pages[class].saturating_add(parts.saturating_mul(blocks));
             }
         }
     }

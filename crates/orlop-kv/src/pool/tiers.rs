@@ -17,6 +17,10 @@ use crate::{KvError, KvEvent, RemovalReason, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 
+/// The maximum of plans for a prefix: each but the last had a block that could not be used, after blocks that
+/// could.
+const MAX_ATTEMPTS: usize = 16;
+
 /// A block that a prefix consists of.
 #[derive(Debug, Clone, Copy)]
 struct PrefixBlock {
@@ -145,7 +149,9 @@ impl KvPool {
         let unit = self.settings.keys.unit;
         let mut restored = *found;
         let mut unusable = Vec::new();
-        while let Some(plan) = self.plan(&mut tiers, slot, found, longest, &unusable) {
+        while unusable.len() < MAX_ATTEMPTS
+            && let Some(plan) = self.plan(&mut tiers, slot, found, longest, &unusable)
+        {
             match self.load(&mut tiers, slot, &plan) {
                 Ok(()) => {
                     let hit = plan.tokens / unit;

@@ -1,7 +1,7 @@
 //! [`KvTiers`]: blocks in host memory within a budget, and the store that they leave it for.
 
 use super::frame::{HEADER, decode, encode};
-use super::transfer::call_transfer;
+use super::transfer::{read_pages, write_pages};
 use super::{BlockKey, BlockStore, KvTier, PageTransfer, TierFault};
 use crate::{PoolMemory, RemovalReason};
 use orlop_alloc::{Block, Request, Tag};
@@ -151,7 +151,7 @@ impl KvTiers {
         }
         let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let mut memory = self.allocate(bytes)?;
-        call_transfer(|| self.transfer.read(pool, ranges, &mut memory))?;
+        read_pages(&mut *self.transfer, pool, ranges, &mut memory)?;
         self.stats.stored_bytes += bytes;
         self.insert(key, memory, false);
         Ok(bytes)
@@ -206,7 +206,7 @@ impl KvTiers {
         ranges: &[Range<u64>],
     ) -> orlop_alloc::Result<bool> {
         let Some(block) = self.blocks.get(&key) else { return Ok(false) };
-        let loaded = call_transfer(|| self.transfer.write(pool, ranges, &block.memory));
+        let loaded = write_pages(&mut *self.transfer, pool, ranges, &block.memory);
         if loaded.is_err() {
             self.stats.faults[TierFault::Failed as usize] += 1;
         } else {
