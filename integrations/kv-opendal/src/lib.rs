@@ -25,8 +25,8 @@ impl OpendalStore {
     /// # Errors
     /// If the thread of its runtime cannot be started.
     pub fn new(operator: Operator) -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("orlop-kv-opendal");
-        let runtime = runtime.enable_all().build()?;
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("orlop-kv-opendal").enable_all().build()?;
         Ok(Self { operator, timeout: TIMEOUT, runtime: Some(runtime) })
     }
 
