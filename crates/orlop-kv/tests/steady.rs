@@ -2,8 +2,13 @@
 //! run keeps nothing.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use orlop_alloc::Request;
 use orlop_alloc::bare::GlobalAllocator;
-use orlop_kv::{AdmissionRequest, ChainFields, KvGeometry, KvPool, LayerGroup, Sequence, Tenant};
+use orlop_context::Context;
+use orlop_core::{Device, StreamId};
+use orlop_kv::{
+    AdmissionRequest, ChainFields, DeviceTransfer, KvGeometry, KvPool, LayerGroup, RowRange, Sequence, Tenant,
+};
 use std::sync::{Mutex, PoisonError};
 
 /// Counts what is allocated.
@@ -61,6 +66,28 @@ fn a_step_allocates_nothing() {
         allocations() == before
     });
     assert!(is_steady);
+}
+
+#[test]
+fn copies_of_rows_allocate_nothing() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let context = Context::new();
+    let mut pool = KvPool::builder(geometry()).bytes(1 << 22).build(&context, Device::CPU).unwrap();
+    let transfer = DeviceTransfer::new(context.ops(Device::CPU).unwrap(), StreamId::HOST);
+    let mut host = context.allocate(Device::CPU, &Request::new(1 << 16)).unwrap();
+    let prompt: Vec<u32> = (0..900).collect();
+    let fields = ChainFields::new(Tenant::Shared, "weights", "");
+    let sequence = pool.admit(&AdmissionRequest::new(fields, &prompt, 1)).unwrap().sequence;
+    pool.append(&sequence, 900).unwrap();
+    let rows = RowRange { group: 0, layer: 2, arena: 0, rows: 3..897 };
+    let is_silent = (0..5).any(|_| {
+        let before = GlobalAllocator::stats().totals.all.allocations;
+        pool.run_copies(&transfer).unwrap();
+        pool.write_rows(&transfer, &sequence, &rows, &host).unwrap();
+        pool.read_rows(&transfer, &sequence, &rows, &mut host).unwrap();
+        GlobalAllocator::stats().totals.all.allocations == before
+    });
+    assert!(is_silent);
 }
 
 /// An engine that serves prompts with shared beginnings, with drafts, forks, aborts and eviction.
