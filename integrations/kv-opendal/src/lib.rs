@@ -1,3 +1,6 @@
+//! [`OpendalStore`]: blocks of KV memory in the stores that OpenDAL reaches. See the README, which
+//! follows.
+//!
 #![doc = include_str!("../README.md")]
 
 use opendal::{ErrorKind, Operator};

@@ -4,60 +4,13 @@
 //! secret no collisions can be searched for. Every field has a type tag and a length, so that no two lists of
 //! fields have the same bytes. Processes with the same secret compute the same keys.
 
+mod encoding;
 mod fields;
 
+use self::encoding::{FieldTag, Fields, tag_word};
 pub use self::fields::{Adapter, ChainFields, ChainSecret, MediaSpan, Tenant};
 
 use crate::sip::SipState;
-
-/// The type tags of hashed fields.
-#[derive(Clone, Copy)]
-enum FieldTag {
-    Geometry = 1,
-    Shared,
-    Tenant,
-    Weights,
-    Layout,
-    AdapterName,
-    AdapterGeneration,
-    Salt,
-    Tokens,
-    MediaPosition,
-    MediaDigest,
-}
-
-/// The tag and the length of a field in one word; lengths are below 2^56.
-fn tag_word(tag: FieldTag, bytes: usize) -> u64 {
-    ((bytes as u64) << 8) | tag as u64
-}
-
-/// The bytes of tagged fields, which are hashed at once.
-#[derive(Debug, Clone, Default)]
-struct Fields(Vec<u8>);
-
-impl Fields {
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    fn tag(&mut self, tag: FieldTag, bytes: usize) {
-        self.0.extend_from_slice(&tag_word(tag, bytes).to_le_bytes());
-    }
-
-    fn field(&mut self, tag: FieldTag, bytes: &[u8]) {
-        self.tag(tag, bytes.len());
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn tokens(&mut self, tokens: &[u32]) {
-        self.tag(FieldTag::Tokens, tokens.len() * 4);
-        tokens.iter().for_each(|token| self.0.extend_from_slice(&token.to_le_bytes()));
-    }
-
-    fn hash(&self, secret: &ChainSecret) -> u128 {
-        SipState::new(secret).bytes(&self.0)
-    }
-}
 
 /// Returns the state after the tokens of each of these units, of one length. The hash of the unit before
 /// comes last, so that the units of a chain overlap up to there: the rounds of one alone wait for each other.

@@ -41,8 +41,8 @@ impl KvPool {
         self.blocks_of_request(request, hit).max_by_key(bytes).map_or(0, |(group, _)| group)
     }
 
-    /// Returns the pages by class that windows and chunks were pledged for the steps of a prompt after a hit of
-    /// `hit` tokens, and that the steps behind the prompt do not need.
+    /// Returns the pages by class that windows and chunks were pledged for the steps of a prompt after a hit
+    /// of `hit` tokens, and that the steps behind the prompt do not need.
     pub(super) fn pages_of_prompt(&self, request: RequestLengths, hit: u32, pages: &mut Vec<u64>) {
         pages.clear();
         pages.resize(self.geometry.classes().len(), 0);

@@ -12,6 +12,7 @@ mod export;
 mod lengths;
 mod miss;
 mod prefix;
+mod prefix_blocks;
 mod register;
 mod request;
 mod rewind;

@@ -1,5 +1,5 @@
-//! Copies between the entries of a sequence's tokens and host memory, and those that a step needs: for engines
-//! whose kernels do not read the pages themselves. Nothing here allocates.
+//! Copies between the entries of a sequence's tokens and host memory, and those that a step needs: for
+//! engines whose kernels do not read the pages themselves. Nothing here allocates.
 
 use super::sequence::{SealedState, owner};
 use super::{KvPool, Sequence};

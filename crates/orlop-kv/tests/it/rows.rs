@@ -125,7 +125,7 @@ fn rows_outside_are_refused() {
     );
 }
 
-/// TRT#12306, in bytes: a shared block is written after it was copied, by nobody before.
+/// TRT#12306, in bytes: a shared block is written after it was copied, and not before.
 #[test]
 fn rows_of_others_are_not_written() {
     let mut pool = builder(32).build(&Context::new(), Device::CPU).unwrap();

@@ -8,8 +8,8 @@
 //!
 //! The scores of every token are compared, bit for bit, with those of the same model without any of it
 //! (`unplanned.rs`); without optimisation, those of every 16th. With the feature `cuda` the KV memory is on a
-//! CUDA device, with a tier of pinned host memory behind it: the simulated device if there is no driver, whose
-//! check for races must find none. The page `docs/engine.md` goes through this program part by part.
+//! CUDA device, with a tier of pinned host memory behind it: the simulated device if there is no driver,
+//! whose check for races must find none. The page `docs/engine.md` goes through this program part by part.
 
 mod activations;
 mod decoder;

@@ -141,8 +141,8 @@ fn a_copied_page_is_not_read_or_freed_before_the_copy() {
     assert_eq!(oracle.pool.copies().len(), 1);
 }
 
-/// sglang#22811, #38031: a load of layers with two arenas is one page for both, and nothing uses a layer before
-/// the load is complete as a whole.
+/// sglang#22811, #38031: a load of layers with two arenas is one page for both, and nothing uses a layer
+/// before the load is complete as a whole.
 #[test]
 fn a_layer_is_not_used_before_all_of_its_arenas_are_there() {
     for is_complete in [true, false] {
