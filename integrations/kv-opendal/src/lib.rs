@@ -122,3 +122,20 @@ impl Drop for OpendalStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use opendal::services::Memory;
+    use std::future::pending;
+
+    #[test]
+    fn an_operation_without_an_end_fails_after_the_timeout() {
+        let operator = Operator::new(Memory::default()).unwrap().finish();
+        let store = OpendalStore::new(operator).unwrap().with_timeout(Duration::from_millis(1));
+        let late = store.wait(pending::<opendal::Result<()>>());
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let panicked = store.wait(async { panic!("a panic of the service") }).map(|(): ()| ());
+        assert_eq!(panicked.unwrap_err().kind(), io::ErrorKind::Other);
+    }
+}
