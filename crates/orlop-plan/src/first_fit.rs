@@ -62,16 +62,19 @@ pub(crate) fn first_fit(
 ) -> Option<Placement> {
     let mut placement = Placement { height: 0, offsets: vec![UNPLACED; normal.spans.len()] };
     let mut placed = Vec::new();
-    for (count, &number) in sorted.iter().enumerate() {
+    let mut unchecked = 0;
+    for &number in sorted {
         let number = number as usize;
         collect_placed(normal, live, number, |other| placement.offsets[other], &mut placed);
         let span = &normal.spans[number];
         let offset = find_hole(span, &placed, u64::MAX, fit)?;
         placement.offsets[number] = offset;
         placement.height = placement.height.max(offset + span.size);
-        if placement.height > limit || (count % Stop::INTERVAL == 0 && stop.is_due()) {
+        unchecked += 1 + placed.len();
+        if placement.height > limit || (unchecked >= Stop::INTERVAL && stop.is_due()) {
             return None;
         }
+        unchecked %= Stop::INTERVAL;
     }
     Some(placement)
 }

@@ -34,6 +34,12 @@ impl SectionSpan {
         round_up(level, 1 << self.alignment_log2)
     }
 
+    /// Returns the size of the smallest free space in which it fits wherever that begins, where its own size is
+    /// `rounded`.
+    pub(crate) fn max_space(&self, rounded: u64) -> u64 {
+        rounded.saturating_add((1 << self.alignment_log2) - 1)
+    }
+
     /// Returns `true` if both have the same lifetime, size and alignment.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let key = |span: &Self| (span.first, span.behind, span.size, span.alignment_log2);
@@ -58,6 +64,44 @@ pub(crate) struct Placement {
     pub(crate) height: u64,
     /// By span.
     pub(crate) offsets: Vec<u64>,
+}
+
+/// The possible heights of plans in which no span can be moved down: the topmost span's offset is a multiple of
+/// a unit, and its size need not be one.
+#[derive(Debug)]
+pub(crate) struct Heights {
+    unit: u64,
+    /// The bytes by which the end of a span can be above a multiple, in order.
+    above: Vec<u64>,
+}
+
+impl Heights {
+    /// Returns the smallest height that is at least `height`.
+    pub(crate) fn at_least(&self, height: u64) -> u64 {
+        let (base, above) = (height - height % self.unit, height % self.unit);
+        let next = self.above.get(self.above.partition_point(|&bytes| bytes < above));
+        match (next, self.above.first()) {
+            (Some(next), _) => base.saturating_add(*next),
+            (None, Some(first)) => base.saturating_add(self.unit).saturating_add(*first),
+            (None, None) => height,
+        }
+    }
+
+    /// Returns the greatest height that is at most `height`, or 0.
+    pub(crate) fn at_most(&self, height: u64) -> u64 {
+        let (base, above) = (height - height % self.unit, height % self.unit);
+        let before = self.above.partition_point(|&bytes| bytes <= above).checked_sub(1);
+        match (before, self.above.last()) {
+            (Some(before), _) => base + self.above[before],
+            (None, Some(last)) => (base + last).saturating_sub(self.unit),
+            (None, None) => 0,
+        }
+    }
+
+    /// Returns the distance of offsets.
+    pub(crate) fn unit(&self) -> u64 {
+        self.unit
+    }
 }
 
 /// A problem in normal form.
@@ -173,10 +217,13 @@ impl Normal {
         sizes.chain(alignments).fold(0, greatest_common_divisor).max(1)
     }
 
-    /// Returns a number of which the height of a plan is a multiple if no span can be moved down.
-    pub(crate) fn exact_unit(&self) -> u64 {
-        // The topmost spans can end between two granules.
-        if self.granule == 1 { self.unit() } else { 1 }
+    /// Returns the heights of plans in which no span can be moved down.
+    pub(crate) fn heights(&self) -> Heights {
+        let unit = self.unit();
+        let mut above: Vec<u64> = self.spans.iter().map(|span| span.size % unit).collect();
+        above.sort_unstable();
+        above.dedup();
+        Heights { unit, above }
     }
 
     /// Returns the load of each section.
@@ -254,6 +301,19 @@ mod tests {
             normal(&[Buffer::unaligned(0..5, 1), Buffer::unaligned(3..9, 2), Buffer::unaligned(5..7, 4)]);
         assert_eq!(spans(&two), [(0, 0, 1), (1, 0, 2), (2, 1, 2)]);
         assert_eq!((two.first_span, two.load, two.lower_bound), (vec![0, 2, 3], vec![3, 6], 6));
+    }
+
+    #[test]
+    fn heights_are_multiples_and_the_rest_of_the_topmost() {
+        // Offsets are multiples of 512: heights are 0, 300 or 400 above one.
+        let heights = normal(&[812, 400, 512].map(|size| Buffer::new(0..1, size))).heights();
+        let at_least = [0, 1, 300, 301, 401, 512].map(|height| heights.at_least(height));
+        assert_eq!(at_least, [0, 300, 300, 400, 512, 512]);
+        let at_most = [0, 1, 300, 399, 511, 513].map(|height| heights.at_most(height));
+        assert_eq!(at_most, [0, 0, 300, 300, 400, 512]);
+        let heights = normal(&[Buffer::new(0..1, 300)]).heights();
+        assert_eq!([0, 300, 301, u64::MAX].map(|height| heights.at_least(height)), [300, 300, 812, u64::MAX]);
+        assert_eq!([299, 300, 811, 812].map(|height| heights.at_most(height)), [0, 300, 300, 812]);
     }
 
     #[test]

@@ -1,8 +1,14 @@
 //! The free space between live spans.
+//!
+//! A search looks at a limited number of holes that may be too small, and then takes one that is certainly
+//! large enough: a span is placed in logarithmic time whatever the sizes and alignments of the others.
 
 use crate::normal::SectionSpan;
 use crate::planner::Fit;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The number of holes that may be too small at which a search looks, in each class of sizes.
+const MAX_TRIED: usize = 128;
 
 /// The holes, found by offset or by size. The last one has no end.
 #[derive(Debug)]
@@ -90,19 +96,55 @@ impl Holes {
         offset.and_then(|offset| end.checked_sub(offset)).is_some_and(|size| size >= rounded)
     }
 
+    /// Returns the lowest hole that fits: of those of each class of sizes that were tried, and of all that are
+    /// larger.
     fn lowest(&self, span: &SectionSpan, rounded: u64) -> u64 {
         let mut lowest = u64::MAX;
         for holes in &self.by_class[class(rounded)..] {
-            let below = holes.range(..lowest);
+            let below = holes.range(..lowest).take(MAX_TRIED);
             let fits = |start: &&u64| Self::fits(span, rounded, **start, self.ends[*start]);
             lowest = below.into_iter().find(fits).copied().unwrap_or(lowest);
         }
-        lowest
+        lowest.min(self.last())
     }
 
+    /// Returns the tightest hole that fits: one of those that were tried, or the smallest in which the span
+    /// fits wherever it begins.
     fn tightest(&self, span: &SectionSpan, rounded: u64) -> u64 {
-        let large = self.by_size.range((rounded, 0)..);
-        let mut fitting = large.filter(|&&(size, start)| Self::fits(span, rounded, start, start + size));
-        fitting.next().map_or(u64::MAX, |&(_, start)| start)
+        let fits = |&&(size, start): &&(u64, u64)| Self::fits(span, rounded, start, start + size);
+        let tried = self.by_size.range((rounded, 0)..).take(MAX_TRIED).find(fits);
+        let certain = || self.by_size.range((span.max_space(rounded), 0)..).find(fits);
+        tried.or_else(certain).map_or(self.last(), |&(_, start)| start)
+    }
+
+    /// Returns the hole above all live spans, in which each fits.
+    fn last(&self) -> u64 {
+        self.ends.last_key_value().map_or(u64::MAX, |(&start, _)| start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::normal::Normal;
+    use crate::{Buffer, Problem};
+    use orlop_core::Alignment;
+
+    #[test]
+    fn a_search_ends_at_a_hole_that_is_certainly_large_enough() {
+        let aligned = Buffer::unaligned(0..1, 64).aligned(Alignment::new(64).unwrap());
+        let normal = Normal::new(&Problem::new([aligned]).unwrap());
+        for (fit, found) in [(Fit::Tightest, 1 << 20), (Fit::Lowest, 1 << 20)] {
+            let mut holes = Holes::new(fit);
+            holes.remove_range(0, 1 << 21);
+            // No offset in these is aligned but in the last, which is not looked at.
+            for number in 0..=MAX_TRIED as u64 {
+                holes.insert(1 + 128 * number, 65 + 128 * number);
+            }
+            let last = 128 * (MAX_TRIED as u64 + 1);
+            holes.insert(last, last + 64);
+            holes.insert(1 << 20, (1 << 20) + 127);
+            assert_eq!(holes.take(&normal.spans[0], 64), found, "{fit:?}");
+        }
     }
 }
