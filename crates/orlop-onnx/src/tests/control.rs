@@ -120,6 +120,31 @@ fn loops_are_followed() {
     assert_eq!(sizes(&given, "y"), [4, 64]);
 }
 
+/// A number that each iteration increases, in a loop with more iterations than are followed and whose end
+/// depends on data: it has no upper bound, and what is cut out of a table with it has.
+#[test]
+fn numbers_that_grow_keep_their_lower_bound() {
+    let cut = GraphProto {
+        input: vec![untyped("i"), untyped("go"), untyped("from")],
+        node: vec![
+            node("Identity", &["again"], &["go_on"]),
+            node("Add", &["from", "one"], &["next"]),
+            node("Min", &["next", "end"], &["to"]),
+            node("Range", &["from", "to", "one"], &["row"]),
+        ],
+        output: vec![untyped("go_on"), untyped("next"), untyped("row")],
+        ..GraphProto::default()
+    };
+    let nodes = vec![with(node("Loop", &["count", "yes", "zero"], &["last", "y"]), vec![body("body", cut)])];
+    let mut graph = graph(info("again", BOOL, vec![]), nodes);
+    let number = |name, number| TensorProto { dims: vec![], ..integers(name, &[number]) };
+    let yes = TensorProto { data_type: BOOL, int32_data: vec![1], dims: vec![], ..integers("yes", &[]) };
+    graph.initializer.extend([number("zero", 0), number("one", 1), number("end", 501), yes]);
+    graph.initializer.push(number("count", 5000));
+    let model = OnnxReader::new().resolve(&file(graph)).expect("a bound");
+    assert_eq!(sizes(&model, "y"), [5000, 501]);
+}
+
 #[test]
 fn a_condition_that_may_be_ignored_ends_nothing() {
     // The body says that no iteration follows, in a loop that starts without a condition, and with one.
