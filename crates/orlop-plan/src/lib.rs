@@ -50,6 +50,7 @@ struct Readme;
 mod buffer;
 mod capacity;
 mod chain;
+mod constraint;
 pub mod csv;
 mod ejection;
 mod error;

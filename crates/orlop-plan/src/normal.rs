@@ -9,9 +9,12 @@
 //! of it, so the bytes above a buffer up to the next multiple cannot be used.
 
 use crate::buffer::{alignment_bytes, round_up};
+use crate::constraint::{FlatProblem, merged};
+use crate::first_fit::UNPLACED;
 use crate::{MAX_BUFFERS, Problem};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// A buffer of at least one byte, in sections.
 #[derive(Debug, Clone, Copy)]
@@ -117,6 +120,10 @@ pub(crate) struct Normal {
     pub(crate) lower_bound: u64,
     /// All offsets are multiples of this.
     granule: u64,
+    /// By span, its fixed offset, or [`UNPLACED`]. Empty if none is fixed.
+    pub(crate) fixed: Vec<u64>,
+    /// The index from which on buffers are reserved ranges, which have no height.
+    reserved_from: u32,
 }
 
 /// Returns an index of a buffer or a section. A problem is checked to have no more than fit.
@@ -160,29 +167,59 @@ impl Normal {
             close(&mut spans, &place_of, ended, first_span.len());
         }
         first_span.push(to_index(spans.len()));
-        let mut normal = Self { spans, first_span, load: Vec::new(), lower_bound: 0, granule };
+        let (fixed, reserved_from) = (Vec::new(), u32::MAX);
+        let mut normal =
+            Self { spans, first_span, load: Vec::new(), lower_bound: 0, granule, fixed, reserved_from };
         normal.load = normal.sum();
         normal.lower_bound = normal.bound();
         normal
     }
 
+    /// Returns the normal form of a problem with fixed offsets.
+    pub(crate) fn of_flat(flat: &FlatProblem<'_>) -> Self {
+        let mut normal = Self::new(&flat.problem);
+        if !flat.fixed.is_empty() {
+            normal.fixed = normal.spans.iter().map(|span| flat.fixed[span.index as usize]).collect();
+            normal.reserved_from = to_index(flat.real);
+            normal.lower_bound = normal.fixed_bound();
+        }
+        normal
+    }
+
     /// Returns a plan in normal form from offsets by buffer.
     pub(crate) fn placement(&self, offsets: &[u64]) -> Placement {
-        let offsets: Vec<u64> = self.spans.iter().map(|span| offsets[span.index as usize]).collect();
-        self.placed(offsets)
+        let offset = |span: &SectionSpan| offsets.get(span.index as usize).copied();
+        let mut placed: Vec<u64> = self.spans.iter().map(|span| offset(span).unwrap_or(UNPLACED)).collect();
+        // Reserved ranges are not in a plan.
+        for (offset, fixed) in placed.iter_mut().zip(&self.fixed).filter(|(offset, _)| **offset == UNPLACED) {
+            *offset = *fixed;
+        }
+        self.placed(placed)
+    }
+
+    /// Returns `true` if the offset of a span is fixed.
+    pub(crate) fn is_fixed(&self, number: usize) -> bool {
+        self.fixed.get(number).is_some_and(|&offset| offset != UNPLACED)
     }
 
     /// Returns a plan with its height from offsets by span.
     pub(crate) fn placed(&self, offsets: Vec<u64>) -> Placement {
-        let ends = self.spans.iter().zip(&offsets).map(|(span, offset)| offset + span.size);
+        let ends = self.spans.iter().zip(&offsets).map(|(span, &offset)| self.end(span, offset));
         Placement { height: ends.max().unwrap_or(0), offsets }
+    }
+
+    /// Returns the height that a plan has at least with a span at an offset.
+    pub(crate) fn end(&self, span: &SectionSpan, offset: u64) -> u64 {
+        if span.index < self.reserved_from { offset + span.size } else { 0 }
     }
 
     /// Returns the offsets of a plan by buffer, of which there are `buffers`.
     pub(crate) fn offsets(&self, placement: &Placement, buffers: usize) -> Vec<u64> {
         let mut offsets = vec![0; buffers];
         for (span, &offset) in self.spans.iter().zip(&placement.offsets) {
-            offsets[span.index as usize] = offset;
+            if let Some(of_buffer) = offsets.get_mut(span.index as usize) {
+                *of_buffer = offset;
+            }
         }
         offsets
     }
@@ -264,10 +301,52 @@ impl Normal {
         bound
     }
 
+    /// Returns the lower bound where offsets are fixed. In each section, the others are in the free bytes below
+    /// the height, and all of them but the top one take their rounded size.
+    fn fixed_bound(&self) -> u64 {
+        let mut bound = 0;
+        let mut live: Vec<u32> = Vec::new();
+        for section in 0..self.load.len() {
+            live.extend(self.first_span[section]..self.first_span[section + 1]);
+            live.retain(|&number| self.spans[number as usize].behind as usize > section);
+            let (mut used, mut moved, mut saved) = (Vec::new(), 0, 0);
+            for &number in &live {
+                let (number, span) = (number as usize, &self.spans[number as usize]);
+                if self.is_fixed(number) {
+                    let offset = self.fixed[number];
+                    bound = bound.max(self.end(span, offset));
+                    // What ends below, rounded up, can reach to the next multiple.
+                    used.push(self.rounded_up(offset)..self.rounded_up(offset + span.size));
+                } else {
+                    moved += self.rounded(span);
+                    saved = saved.max(self.rounded(span) - span.size);
+                }
+            }
+            if moved > 0 {
+                bound = bound.max(height_around(&merged(used), moved) - saved);
+            }
+        }
+        bound
+    }
+
     /// Returns the indices of the spans that begin in a section.
-    fn begin(&self, section: usize) -> std::ops::Range<usize> {
+    fn begin(&self, section: usize) -> Range<usize> {
         self.first_span[section] as usize..self.first_span[section + 1] as usize
     }
+}
+
+/// Returns the smallest height below which `bytes` bytes, of which there are some, are free.
+fn height_around(used: &[Range<u64>], bytes: u64) -> u64 {
+    let (mut height, mut left) = (0, bytes);
+    for range in used {
+        let free = range.start - height;
+        if left <= free {
+            break;
+        }
+        left -= free;
+        height = range.end;
+    }
+    height + left
 }
 
 fn greatest_common_divisor(mut one: u64, mut other: u64) -> u64 {

@@ -1,8 +1,9 @@
 //! Plans after a small change: offsets are kept where they are still valid.
 
+use crate::constraint::FlatProblem;
 use crate::first_fit::{UNPLACED, collect_placed, find_hole};
 use crate::live::LiveIndex;
-use crate::normal::{Normal, SectionSpan};
+use crate::normal::SectionSpan;
 use crate::planner::Fit;
 use crate::{Plan, Problem};
 use std::cmp::Reverse;
@@ -27,7 +28,7 @@ use std::cmp::Reverse;
 /// ```
 #[must_use]
 pub fn replan(problem: &Problem, offsets: &[Option<u64>]) -> Plan {
-    let normal = Normal::new(problem);
+    let (normal, bound) = FlatProblem::restricted(problem).normal(problem);
     let live = LiveIndex::new(&normal);
     let known = |number: &u32| offsets.get(normal.spans[*number as usize].index as usize).copied().flatten();
     // Whatever is kept, all buffers fit above it.
@@ -35,9 +36,10 @@ pub fn replan(problem: &Problem, offsets: &[Option<u64>]) -> Plan {
     let limit = u64::MAX - normal.spans.iter().map(space).fold(0, u64::saturating_add);
     let mut order: Vec<u32> = (0..).take(normal.spans.len()).collect();
     order.sort_unstable_by_key(|&number| normal.spans[number as usize].index);
-    let mut kept = vec![UNPLACED; normal.spans.len()];
+    let mut kept = normal.fixed.clone();
+    kept.resize(normal.spans.len(), UNPLACED);
     let (mut placed, mut later) = (Vec::new(), Vec::new());
-    for number in order {
+    for number in order.into_iter().filter(|&number| !normal.is_fixed(number as usize)) {
         let span = &normal.spans[number as usize];
         let end = |offset: u64| offset.checked_add(normal.rounded(span)).filter(|&end| end <= limit);
         let aligned = known(&number).filter(|&offset| span.offset_below(offset) == offset);
@@ -59,7 +61,7 @@ pub fn replan(problem: &Problem, offsets: &[Option<u64>]) -> Plan {
         kept[number as usize] = hole.unwrap_or(0);
     }
     let placement = normal.placed(kept);
-    Plan::of_planner(normal.offsets(&placement, problem.len()), placement.height, normal.lower_bound)
+    Plan::of_normal(problem, &normal, &placement, bound)
 }
 
 #[cfg(test)]

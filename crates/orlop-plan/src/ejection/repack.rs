@@ -108,7 +108,8 @@ impl<'a> Repack<'a> {
             scratch: Scratch::default(),
         };
         for span in repack.region.spans.clone() {
-            if repack.offset(span as usize) + repack.span(span).size <= capacity {
+            let offset = repack.offset(span as usize);
+            if data.normal.end(repack.span(span), offset) <= capacity {
                 continue;
             }
             if repack.is_movable(span as usize) {
@@ -154,7 +155,8 @@ impl<'a> Repack<'a> {
 
     fn is_movable(&self, number: usize) -> bool {
         let span = &self.normal.spans[number];
-        self.region.sections.start <= span.first && span.behind <= self.region.sections.end
+        let is_inside = self.region.sections.start <= span.first && span.behind <= self.region.sections.end;
+        is_inside && !self.normal.is_fixed(number)
     }
 
     /// Returns the cost of an ejection; `None` for a span that does not move.
