@@ -10,10 +10,16 @@ use crate::table::{self, bytes, count};
 use crate::target;
 use orlop::lab::plan::{PlanFile, PlanPage, Unplanned};
 use orlop::onnx::{ModelPlan, OnnxFile, OnnxModel};
-use orlop::plan::{Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, SearchBudget};
+use orlop::plan::{
+    BoundWitness, Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, SearchBudget,
+};
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// The number of buffers that do not fit which the text names.
+const MAX_WITNESSES: usize = 5;
 
 /// The smallest segment of PyTorch's allocator: below, it reserves the same for any buffers.
 const TORCH_SEGMENT: u64 = 2 << 20;
@@ -74,12 +80,53 @@ struct CapacityEntry {
     bytes: u64,
     /// `fits`, `infeasible` or `unproven`, and why.
     verdict: String,
+    /// Buffers that are live at one time and do not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    witness: Option<CapacityWitness>,
+}
+
+/// Buffers that do not fit in a memory, at a time at which all of them are live.
+#[derive(Serialize)]
+struct CapacityWitness {
+    time: u64,
+    buffers: Vec<usize>,
+    bytes: u64,
 }
 
 impl CapacityEntry {
-    fn new(arguments: &PlanArguments, plan: &Plan) -> Option<Self> {
+    fn new(arguments: &PlanArguments, problem: &Problem, plan: &Plan) -> Option<Self> {
         let bytes = arguments.capacity?;
-        Some(Self { bytes, verdict: plan.verdict_in(bytes).to_string() })
+        // A bound of a search has none.
+        let witness = problem.bound_witness().filter(|witness| witness.bytes > bytes);
+        let witness =
+            witness.map(|BoundWitness { time, buffers, bytes, .. }| CapacityWitness { time, buffers, bytes });
+        Some(Self { bytes, verdict: plan.verdict_in(bytes).to_string(), witness })
+    }
+
+    /// Returns lines with the largest buffers that do not fit.
+    fn witness_text(&self, problem: &Problem) -> String {
+        let Some(witness) = &self.witness else { return String::new() };
+        let size = |index: &usize| problem.buffers()[*index].size;
+        let mut largest = witness.buffers.clone();
+        largest.sort_by_key(|index| Reverse(size(index)));
+        let name = |index: &usize| match problem.name(*index) {
+            Some(name) => table::plain(name),
+            None => format!("buffer {index}"),
+        };
+        let named = largest
+            .iter()
+            .take(MAX_WITNESSES)
+            .map(|index| format!("  {} {}\n", bytes(size(index)), name(index)));
+        let named: String = named.collect();
+        let (time, count, needed) = (witness.time, largest.len(), bytes(witness.bytes));
+        let more = match count.saturating_sub(MAX_WITNESSES) {
+            0 => String::new(),
+            more => format!("  and {} that are not larger\n", table::counted(more as u64, "buffer")),
+        };
+        format!(
+            "At {time}, {} are live that need {needed}:\n{named}{more}",
+            table::counted(count as u64, "buffer")
+        )
     }
 }
 
@@ -219,7 +266,7 @@ fn of_problem(arguments: &PlanArguments, source: &'static str, problem: Problem,
         source,
         order: "given",
         plan: PlanFile::new(&given.problem, &given.plan),
-        capacity: CapacityEntry::new(arguments, &given.plan),
+        capacity: CapacityEntry::new(arguments, &given.problem, &given.plan),
         ms: milliseconds(read + given.time),
         read_ms: milliseconds(read),
         without_plan: Unplanned::of(&given.problem),
@@ -262,7 +309,7 @@ fn of_model(arguments: &PlanArguments, sized: SizedModel, read: Duration) -> Res
         source: "onnx",
         order: if better.is_some() { "min-peak" } else { "given" },
         plan: PlanFile::new(&best.planned.problem, &best.planned.plan),
-        capacity: CapacityEntry::new(arguments, &best.planned.plan),
+        capacity: CapacityEntry::new(arguments, &best.planned.problem, &best.planned.plan),
         ms: milliseconds(time),
         read_ms: milliseconds(read),
         without_plan,
@@ -373,6 +420,7 @@ fn text(answer: &Answer) -> String {
     let mut text = format!("\n{}\nRead in {}.\n", rows.trim_fmt(), nanoseconds(answer.read));
     if let Some(capacity) = &entry.capacity {
         text += &format!("In {}: {}{order}.\n", bytes(capacity.bytes), capacity.verdict);
+        text += &capacity.witness_text(&answer.best().problem);
     }
     if let Some(given) = &entry.given {
         text += &match given.saved {

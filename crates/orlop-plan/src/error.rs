@@ -105,6 +105,8 @@ pub enum ProblemColumn {
     Gaps,
     /// The offset that the buffer must have.
     Offset,
+    /// The offset that the buffer had in an earlier plan.
+    Hint,
 }
 
 impl ProblemColumn {
@@ -119,6 +121,7 @@ impl ProblemColumn {
             Self::Alignment => "`alignment`",
             Self::Gaps => "`gaps`",
             Self::Offset => "`offset`",
+            Self::Hint => "`hint`",
         }
     }
 
@@ -127,10 +130,9 @@ impl ProblemColumn {
     pub fn expected(self) -> &'static str {
         match self {
             Self::Id => "a name",
-            Self::Start | Self::End | Self::Size => "a whole number below 2^64",
+            Self::Start | Self::End | Self::Size | Self::Offset | Self::Hint => "a whole number below 2^64",
             Self::Alignment => "a power of two",
             Self::Gaps => "nothing: lifetimes with gaps are not supported",
-            Self::Offset => "nothing: buffers at fixed offsets are not supported",
         }
     }
 }
@@ -145,6 +147,7 @@ impl fmt::Display for ProblemColumn {
             Self::Alignment => "the alignment",
             Self::Gaps => "the gaps",
             Self::Offset => "the offset",
+            Self::Hint => "the hint",
         })
     }
 }

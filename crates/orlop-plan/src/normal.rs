@@ -9,7 +9,7 @@
 //! of it, so the bytes above a buffer up to the next multiple cannot be used.
 
 use crate::buffer::{alignment_bytes, round_up};
-use crate::constraint::{FlatProblem, merged};
+use crate::constraint::FlatProblem;
 use crate::first_fit::UNPLACED;
 use crate::{MAX_BUFFERS, Problem};
 use std::cmp::Reverse;
@@ -69,44 +69,6 @@ pub(crate) struct Placement {
     pub(crate) offsets: Vec<u64>,
 }
 
-/// The possible heights of plans in which no span can be moved down: the topmost span's offset is a multiple of
-/// a unit, and its size need not be one.
-#[derive(Debug)]
-pub(crate) struct Heights {
-    unit: u64,
-    /// The bytes by which the end of a span can be above a multiple, in order.
-    above: Vec<u64>,
-}
-
-impl Heights {
-    /// Returns the smallest height that is at least `height`.
-    pub(crate) fn at_least(&self, height: u64) -> u64 {
-        let (base, above) = (height - height % self.unit, height % self.unit);
-        let next = self.above.get(self.above.partition_point(|&bytes| bytes < above));
-        match (next, self.above.first()) {
-            (Some(next), _) => base.saturating_add(*next),
-            (None, Some(first)) => base.saturating_add(self.unit).saturating_add(*first),
-            (None, None) => height,
-        }
-    }
-
-    /// Returns the greatest height that is at most `height`, or 0.
-    pub(crate) fn at_most(&self, height: u64) -> u64 {
-        let (base, above) = (height - height % self.unit, height % self.unit);
-        let before = self.above.partition_point(|&bytes| bytes <= above).checked_sub(1);
-        match (before, self.above.last()) {
-            (Some(before), _) => base + self.above[before],
-            (None, Some(last)) => (base + last).saturating_sub(self.unit),
-            (None, None) => 0,
-        }
-    }
-
-    /// Returns the distance of offsets.
-    pub(crate) fn unit(&self) -> u64 {
-        self.unit
-    }
-}
-
 /// A problem in normal form.
 #[derive(Debug)]
 pub(crate) struct Normal {
@@ -118,12 +80,14 @@ pub(crate) struct Normal {
     pub(crate) load: Vec<u64>,
     /// The lower bound of the height of all plans.
     pub(crate) lower_bound: u64,
+    /// The first section whose spans need that height.
+    pub(crate) bound_section: u32,
     /// All offsets are multiples of this.
     granule: u64,
     /// By span, its fixed offset, or [`UNPLACED`]. Empty if none is fixed.
     pub(crate) fixed: Vec<u64>,
     /// The index from which on buffers are reserved ranges, which have no height.
-    reserved_from: u32,
+    pub(crate) reserved_from: u32,
 }
 
 /// Returns an index of a buffer or a section. A problem is checked to have no more than fit.
@@ -168,10 +132,18 @@ impl Normal {
         }
         first_span.push(to_index(spans.len()));
         let (fixed, reserved_from) = (Vec::new(), u32::MAX);
-        let mut normal =
-            Self { spans, first_span, load: Vec::new(), lower_bound: 0, granule, fixed, reserved_from };
+        let mut normal = Self {
+            spans,
+            first_span,
+            load: Vec::new(),
+            lower_bound: 0,
+            bound_section: 0,
+            granule,
+            fixed,
+            reserved_from,
+        };
         normal.load = normal.sum();
-        normal.lower_bound = normal.bound();
+        (normal.lower_bound, normal.bound_section) = normal.bound();
         normal
     }
 
@@ -181,7 +153,7 @@ impl Normal {
         if !flat.fixed.is_empty() {
             normal.fixed = normal.spans.iter().map(|span| flat.fixed[span.index as usize]).collect();
             normal.reserved_from = to_index(flat.real);
-            normal.lower_bound = normal.fixed_bound();
+            (normal.lower_bound, normal.bound_section) = normal.fixed_bound();
         }
         normal
     }
@@ -254,15 +226,6 @@ impl Normal {
         sizes.chain(alignments).fold(0, greatest_common_divisor).max(1)
     }
 
-    /// Returns the heights of plans in which no span can be moved down.
-    pub(crate) fn heights(&self) -> Heights {
-        let unit = self.unit();
-        let mut above: Vec<u64> = self.spans.iter().map(|span| span.size % unit).collect();
-        above.sort_unstable();
-        above.dedup();
-        Heights { unit, above }
-    }
-
     /// Returns the load of each section.
     fn sum(&self) -> Vec<u64> {
         let sections = self.sections() as usize;
@@ -280,10 +243,10 @@ impl Normal {
         load
     }
 
-    /// Returns the lower bound. In each section, all buffers but the top one take their rounded size; at
+    /// Returns the lower bound and its section. In each section, all buffers but the top one take their rounded size; at
     /// best, the top one is that whose rounding adds most.
-    fn bound(&self) -> u64 {
-        let mut bound = 0;
+    pub(crate) fn bound(&self) -> (u64, u32) {
+        let mut bound = (0, 0);
         // The live buffers by the bytes that rounding adds. Those that have ended are removed when they reach
         // the top.
         let mut added: BinaryHeap<(u64, Reverse<u32>)> = BinaryHeap::new();
@@ -296,34 +259,8 @@ impl Normal {
                 }
             }
             let saved = added.peek().map_or(0, |&(bytes, _)| bytes);
-            bound = bound.max(load - saved);
-        }
-        bound
-    }
-
-    /// Returns the lower bound where offsets are fixed. In each section, the others are in the free bytes below
-    /// the height, and all of them but the top one take their rounded size.
-    fn fixed_bound(&self) -> u64 {
-        let mut bound = 0;
-        let mut live: Vec<u32> = Vec::new();
-        for section in 0..self.load.len() {
-            live.extend(self.first_span[section]..self.first_span[section + 1]);
-            live.retain(|&number| self.spans[number as usize].behind as usize > section);
-            let (mut used, mut moved, mut saved) = (Vec::new(), 0, 0);
-            for &number in &live {
-                let (number, span) = (number as usize, &self.spans[number as usize]);
-                if self.is_fixed(number) {
-                    let offset = self.fixed[number];
-                    bound = bound.max(self.end(span, offset));
-                    // What ends below, rounded up, can reach to the next multiple.
-                    used.push(self.rounded_up(offset)..self.rounded_up(offset + span.size));
-                } else {
-                    moved += self.rounded(span);
-                    saved = saved.max(self.rounded(span) - span.size);
-                }
-            }
-            if moved > 0 {
-                bound = bound.max(height_around(&merged(used), moved) - saved);
+            if load - saved > bound.0 {
+                bound = (load - saved, to_index(section));
             }
         }
         bound
@@ -333,20 +270,6 @@ impl Normal {
     fn begin(&self, section: usize) -> Range<usize> {
         self.first_span[section] as usize..self.first_span[section + 1] as usize
     }
-}
-
-/// Returns the smallest height below which `bytes` bytes, of which there are some, are free.
-fn height_around(used: &[Range<u64>], bytes: u64) -> u64 {
-    let (mut height, mut left) = (0, bytes);
-    for range in used {
-        let free = range.start - height;
-        if left <= free {
-            break;
-        }
-        left -= free;
-        height = range.end;
-    }
-    height + left
 }
 
 fn greatest_common_divisor(mut one: u64, mut other: u64) -> u64 {
@@ -380,19 +303,6 @@ mod tests {
             normal(&[Buffer::unaligned(0..5, 1), Buffer::unaligned(3..9, 2), Buffer::unaligned(5..7, 4)]);
         assert_eq!(spans(&two), [(0, 0, 1), (1, 0, 2), (2, 1, 2)]);
         assert_eq!((two.first_span, two.load, two.lower_bound), (vec![0, 2, 3], vec![3, 6], 6));
-    }
-
-    #[test]
-    fn heights_are_multiples_and_the_rest_of_the_topmost() {
-        // Offsets are multiples of 512: heights are 0, 300 or 400 above one.
-        let heights = normal(&[812, 400, 512].map(|size| Buffer::new(0..1, size))).heights();
-        let at_least = [0, 1, 300, 301, 401, 512].map(|height| heights.at_least(height));
-        assert_eq!(at_least, [0, 300, 300, 400, 512, 512]);
-        let at_most = [0, 1, 300, 399, 511, 513].map(|height| heights.at_most(height));
-        assert_eq!(at_most, [0, 0, 300, 300, 400, 512]);
-        let heights = normal(&[Buffer::new(0..1, 300)]).heights();
-        assert_eq!([0, 300, 301, u64::MAX].map(|height| heights.at_least(height)), [300, 300, 812, u64::MAX]);
-        assert_eq!([299, 300, 811, 812].map(|height| heights.at_most(height)), [0, 300, 300, 812]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use crate::constraint::Constraints;
 use crate::error::BufferRef;
 use crate::{Buffer, ProblemError};
+use std::collections::BTreeMap;
 
 /// The maximum number of buffers in a problem: their indices, and those of twice as many events, fit into 32
 /// bits.
@@ -26,6 +27,8 @@ pub struct Problem {
     buffers: Vec<Buffer>,
     names: BufferNames,
     pub(crate) constraints: Constraints,
+    /// Offsets of an earlier plan.
+    pub(crate) hints: BTreeMap<usize, u64>,
 }
 
 impl Problem {

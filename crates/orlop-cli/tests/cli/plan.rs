@@ -61,9 +61,14 @@ fn a_capacity_fits_or_does_not() {
     let verdict = |capacity: &str| planned(&[&path, "--capacity", capacity])["capacity"].clone();
     assert_eq!(verdict("1KiB"), json!({"bytes": 1024, "verdict": "fits"}));
     let infeasible = "infeasible: at least 22 bytes are missing";
-    assert_eq!(verdict("128"), json!({"bytes": 128, "verdict": infeasible}));
+    let witness = json!({"time": 1, "buffers": [0, 1], "bytes": 150});
+    assert_eq!(verdict("128"), json!({"bytes": 128, "verdict": infeasible, "witness": witness}));
     let text = stdout(&orlop(&["plan", &path, "--capacity", "128"]));
-    assert!(text.contains(&format!("In 128 B: {infeasible}.")), "{text}");
+    assert!(
+        text.contains(&format!("In 128 B: {infeasible}.\nAt 1, 2 buffers are live that need 150 B:\n")),
+        "{text}"
+    );
+    assert!(text.contains("  100 B a\n  50 B b\n"), "{text}");
     assert!(complaint(&orlop(&["plan", &path, "--capacity", "much"]), 2).contains("much"));
 }
 

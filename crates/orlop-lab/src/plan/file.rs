@@ -5,6 +5,7 @@ use orlop_plan::{
     Buffer, Plan, PlanError, Planner, Problem, ProblemBuilder, ProblemError, SearchBudget, Verdict, verify,
 };
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// A plan with its problem: what a program needs to use the plan, and to check it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub struct PlanFile {
     pub offsets: Vec<u64>,
     /// The buffers.
     pub buffers: Vec<PlannedBuffer>,
+    /// Ranges of bytes in which no buffer may be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserved: Vec<Range<u64>>,
 }
 
 /// A buffer of a [`PlanFile`].
@@ -38,6 +42,22 @@ pub struct PlannedBuffer {
     pub size: u64,
     /// The alignment of its offset in bytes.
     pub alignment: u64,
+    /// Whether it has to be at its offset.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fixed: bool,
+    /// The buffer in which it has to be, if it is a part of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<PartOf>,
+}
+
+/// The place of a [`PlannedBuffer`] in another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PartOf {
+    /// The index of the other buffer.
+    pub buffer: usize,
+    /// The offset in that in bytes.
+    pub offset: u64,
 }
 
 /// Why a plan that was read is not valid.
@@ -124,6 +144,8 @@ impl PlanFile {
             end: buffer.end,
             size: buffer.size,
             alignment: buffer.alignment.bytes() as u64,
+            fixed: problem.fixed_offset(index).is_some(),
+            part_of: problem.part_of(index).map(|(buffer, offset)| PartOf { buffer, offset }),
         });
         Self {
             peak: plan.height(),
@@ -132,6 +154,7 @@ impl PlanFile {
             verdict: plan.verdict().to_string(),
             offsets: plan.offsets().to_vec(),
             buffers: buffers.collect(),
+            reserved: problem.reserved().to_vec(),
         }
     }
 
@@ -170,6 +193,18 @@ impl PlanFile {
             let lifetime = buffer.start..buffer.end;
             builder.push_named(&buffer.name, Buffer::unaligned(lifetime, buffer.size).aligned(alignment))?;
         }
+        for range in &self.reserved {
+            builder.reserve(range.clone())?;
+        }
+        for (index, buffer) in self.buffers.iter().enumerate() {
+            if let Some(PartOf { buffer, offset }) = buffer.part_of {
+                builder.place_in(index, buffer, offset)?;
+            }
+        }
+        let offsets = self.buffers.iter().zip(&self.offsets).enumerate();
+        let fixed =
+            offsets.filter(|(_, (buffer, _))| buffer.fixed).map(|(index, (_, &offset))| (index, offset));
+        builder.fix_all(&fixed.collect::<Vec<_>>()).map_err(|(_, error)| error)?;
         Ok(builder.finish())
     }
 
@@ -225,6 +260,33 @@ mod tests {
         assert!(matches!(wrong(|file| file.gap = 0.5), PlanFileError::Verdict { .. }));
         let figures = wrong(|file| file.bound = 1);
         assert_eq!(figures, PlanFileError::Figures { peak: 512, bound: 512, in_file: (512, 1) });
+    }
+
+    #[test]
+    fn constraints_are_a_part_of_the_file() {
+        let mut builder = ProblemBuilder::new();
+        for size in [256, 256, 100, 512] {
+            builder.push(Buffer::new(0..2, size)).unwrap();
+        }
+        builder.place_in(2, 3, 256).unwrap();
+        builder.fix(0, 1024).unwrap();
+        builder.reserve(0..300).unwrap();
+        let problem = builder.finish();
+        let good = PlanFile::new(&problem, &Planner::new().plan(&problem));
+        let text = serde_json::to_string(&good).unwrap();
+        assert_eq!(serde_json::from_str::<PlanFile>(&text).unwrap(), good);
+        assert_eq!((good.verify(), &*good.offsets), (Ok(BoundCheck::Load), &[1024, 1280, 768, 512][..]));
+        let wrong = |change: fn(&mut PlanFile)| {
+            let mut file = good.clone();
+            change(&mut file);
+            file.verify().unwrap_err()
+        };
+        let reserved = wrong(|file| file.offsets = vec![1024, 256, 768, 512]);
+        assert!(matches!(reserved, PlanFileError::Plan(PlanError::Reserved { .. })), "{reserved}");
+        let moved = wrong(|file| file.offsets[2] = 2048);
+        assert!(matches!(moved, PlanFileError::Plan(PlanError::NotInPlace { .. })), "{moved}");
+        let place = wrong(|file| file.buffers[2].part_of = Some(PartOf { buffer: 9, offset: 0 }));
+        assert!(matches!(place, PlanFileError::Problem(ProblemError::NoBuffer { index: 9 })), "{place}");
     }
 
     #[test]

@@ -37,7 +37,8 @@ mod neighbors;
 mod space;
 
 use self::descent::{Descent, DescentOutcome};
-use crate::normal::{Heights, Normal, Placement};
+use crate::heights::Heights;
+use crate::normal::{Normal, Placement};
 use crate::planner::{RemainingBudget, Stop, rounds};
 use orlop_core::SplitMix64;
 

@@ -4,6 +4,8 @@
 //! lifetime of all of them, its parts have no bytes of their own, and a reserved range is a buffer at a fixed
 //! offset that is live at all times.
 
+mod bound;
+mod fixed;
 mod flat;
 mod occupied;
 
@@ -67,7 +69,9 @@ pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 
 impl ProblemBuilder {
     /// Fixes the offset of a buffer, in bytes. Takes time in proportion to the number of buffers that were
-    /// fixed before.
+    /// fixed before. A problem with fixed offsets or reserved ranges is planned with first fit and ejection
+    /// alone, the first plan of which takes time in proportion to the number of pairs of buffers that are live
+    /// together.
     ///
     /// ```
     /// use orlop_plan::{Buffer, Planner, ProblemBuilder, verify};
@@ -93,6 +97,20 @@ impl ProblemBuilder {
     pub fn fix(&mut self, index: usize, offset: u64) -> Result<(), ProblemError> {
         self.existing(index)?;
         let (problem, constraints) = (&self.problem, &self.problem.constraints);
+        let buffer = constraints.whole(problem, index);
+        let bytes = offset..offset.saturating_add(buffer.size);
+        for (&other, &other_offset) in constraints.fixed.iter().filter(|(other, _)| **other != index) {
+            let with = constraints.whole(problem, other);
+            if buffer.lives_with(&with) && overlap(&bytes, &(other_offset..other_offset + with.size)) {
+                return Err(ProblemError::FixedOverlap { index, other });
+            }
+        }
+        self.fix_alone(index, offset)
+    }
+
+    /// Fixes the offset of a buffer that shares no bytes with another fixed one.
+    fn fix_alone(&mut self, index: usize, offset: u64) -> Result<(), ProblemError> {
+        let (problem, constraints) = (&self.problem, &self.problem.constraints);
         if constraints.parts.contains_key(&index) || constraints.fixed.contains_key(&index) {
             return Err(ProblemError::PlacedTwice { index });
         }
@@ -106,12 +124,6 @@ impl ProblemBuilder {
         let bytes = offset..end;
         if let Some(range) = constraints.reserved.iter().find(|range| overlap(range, &bytes)) {
             return Err(ProblemError::Reserved { index, start: range.start, end: range.end });
-        }
-        for (&other, &other_offset) in &constraints.fixed {
-            let with = constraints.whole(problem, other);
-            if buffer.lives_with(&with) && overlap(&bytes, &(other_offset..other_offset + with.size)) {
-                return Err(ProblemError::FixedOverlap { index, other });
-            }
         }
         let constraints = &mut self.problem.constraints;
         constraints.fixed.insert(index, offset);
@@ -207,6 +219,18 @@ impl ProblemBuilder {
         Ok(())
     }
 
+    /// Gives a buffer an offset in bytes from an earlier plan, which it need not get. A planner begins with the
+    /// plan that [`replan`](crate::replan) makes of all hints, and returns none that is higher.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError::NoBuffer`]
+    pub fn hint(&mut self, index: usize, offset: u64) -> Result<(), ProblemError> {
+        self.existing(index)?;
+        self.problem.hints.insert(index, offset);
+        Ok(())
+    }
+
     fn existing(&self, index: usize) -> Result<(), ProblemError> {
         if index < self.problem.len() { Ok(()) } else { Err(ProblemError::NoBuffer { index }) }
     }
@@ -217,6 +241,12 @@ impl Problem {
     #[must_use]
     pub fn fixed_offset(&self, index: usize) -> Option<u64> {
         self.constraints.fixed.get(&index).copied()
+    }
+
+    /// Returns the offset of a buffer that an earlier plan had, in bytes: see [`ProblemBuilder::hint`].
+    #[must_use]
+    pub fn hint(&self, index: usize) -> Option<u64> {
+        self.hints.get(&index).copied()
     }
 
     /// Returns the ranges of bytes in which no buffer is placed, in order.

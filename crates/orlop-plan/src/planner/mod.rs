@@ -25,7 +25,7 @@ use crate::chain;
 use crate::constraint::FlatProblem;
 use crate::ejection::EjectionSearch;
 use crate::normal::Placement;
-use crate::{Plan, PlanError, Problem, verify};
+use crate::{Plan, PlanError, Problem, replan, verify};
 use orlop_core::SplitMix64;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -161,6 +161,11 @@ impl Planner {
         start: Option<&Plan>,
         observe: impl FnMut(&SearchProgress) -> ControlFlow<()>,
     ) -> Plan {
+        let hinted = problem.hints.keys().next_back().map(|&last| {
+            let offsets: Vec<Option<u64>> = (0..=last).map(|index| problem.hint(index)).collect();
+            replan(problem, &offsets)
+        });
+        let start = start.or(hinted.as_ref());
         let flat = FlatProblem::restricted(problem);
         let (normal, bound) = flat.normal(problem);
         let proven = (!flat.is_exact).then_some(bound);

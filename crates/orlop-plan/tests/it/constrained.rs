@@ -112,6 +112,48 @@ proptest! {
 }
 
 proptest! {
+    /// The buffers of a witness alone, with what is fixed, have the bound of the problem.
+    #[test]
+    fn witnesses_have_the_bound(problem in constrained(12, 8, 30, 4)) {
+        let Some(witness) = problem.bound_witness() else {
+            prop_assert_eq!(problem.lower_bound(), 0);
+            return Ok(());
+        };
+        prop_assert_eq!(witness.bytes, problem.lower_bound());
+        let mut builder = ProblemBuilder::new();
+        for (index, mut buffer) in problem.buffers().iter().copied().enumerate() {
+            let lives = (buffer.start..buffer.end).contains(&witness.time);
+            prop_assert_eq!(lives && buffer.size > 0, witness.buffers.contains(&index));
+            buffer.size = if lives { buffer.size } else { 0 };
+            builder.push(buffer).unwrap();
+        }
+        for range in problem.reserved() {
+            builder.reserve(range.clone()).unwrap();
+        }
+        let is_live = |index| witness.buffers.contains(&index);
+        if problem.buffers().iter().all(|buffer| buffer.alignment == problem.buffers()[0].alignment) {
+            for index in (0..problem.len()).filter(|&index| is_live(index)) {
+                if let Some((whole, offset)) = problem.part_of(index).filter(|&(whole, _)| is_live(whole)) {
+                    builder.place_in(index, whole, offset).unwrap();
+                }
+            }
+            let has_lone_part = problem_parts(&problem).any(|(part, whole)| is_live(part) && !is_live(whole));
+            for index in (0..problem.len()).filter(|&index| is_live(index)) {
+                if let Some(offset) = problem.fixed_offset(index) {
+                    builder.fix(index, offset).unwrap();
+                }
+            }
+            prop_assert!(has_lone_part || builder.finish().lower_bound() == witness.bytes);
+        }
+    }
+}
+
+/// Returns the parts with the buffers that they are in.
+fn problem_parts(problem: &Problem) -> impl Iterator<Item = (usize, usize)> + '_ {
+    (0..problem.len()).filter_map(|part| Some((part, problem.part_of(part)?.0)))
+}
+
+proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
@@ -206,7 +248,7 @@ fn contradictions_are_refused() {
     let refused = [
         (builder.fix(9, 0), ProblemError::NoBuffer { index: 9 }),
         (builder.fix(0, 512), ProblemError::PlacedTwice { index: 0 }),
-        (builder.fix(1, 100), ProblemError::Misaligned { index: 1, offset: 100, alignment: 256 }),
+        (builder.fix(1, 1000), ProblemError::Misaligned { index: 1, offset: 1000, alignment: 256 }),
         (builder.fix(1, 256), ProblemError::FixedOverlap { index: 1, other: 0 }),
         (builder.fix(1, 4864), ProblemError::Reserved { index: 1, start: 4096, end: 5000 }),
         (builder.fix(1, u64::MAX - 255), ProblemError::TotalOverflow { index: 1, size: 256 }),
