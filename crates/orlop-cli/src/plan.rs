@@ -3,6 +3,7 @@
 use crate::arguments::refuse;
 use crate::output::{self, Failures};
 use crate::plan_arguments::{NodeOrder, PlanArguments};
+use crate::plan_capacity::CapacityEntry;
 use crate::plan_input::PlanInput;
 use crate::plan_model::{self, SizedModel};
 use crate::plan_verify;
@@ -10,16 +11,10 @@ use crate::table::{self, bytes, count};
 use crate::target;
 use orlop::lab::plan::{PlanFile, PlanPage, Unplanned};
 use orlop::onnx::{ModelPlan, OnnxFile, OnnxModel};
-use orlop::plan::{
-    BoundWitness, Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, SearchBudget,
-};
+use orlop::plan::{Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, SearchBudget};
 use serde::Serialize;
-use std::cmp::Reverse;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// The number of buffers that do not fit which the text names.
-const MAX_WITNESSES: usize = 5;
 
 /// The smallest segment of PyTorch's allocator: below, it reserves the same for any buffers.
 const TORCH_SEGMENT: u64 = 2 << 20;
@@ -72,62 +67,6 @@ struct PlanEntries {
     /// The bytes that are enough for each of the plans.
     peak: u64,
     plans: Vec<PlanEntry>,
-}
-
-/// Whether a plan fits in a memory.
-#[derive(Serialize)]
-struct CapacityEntry {
-    bytes: u64,
-    /// `fits`, `infeasible` or `unproven`, and why.
-    verdict: String,
-    /// Buffers that are live at one time and do not fit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    witness: Option<CapacityWitness>,
-}
-
-/// Buffers that do not fit in a memory, at a time at which all of them are live.
-#[derive(Serialize)]
-struct CapacityWitness {
-    time: u64,
-    buffers: Vec<usize>,
-    bytes: u64,
-}
-
-impl CapacityEntry {
-    fn new(arguments: &PlanArguments, problem: &Problem, plan: &Plan) -> Option<Self> {
-        let bytes = arguments.capacity?;
-        // A bound of a search has none.
-        let witness = problem.bound_witness().filter(|witness| witness.bytes > bytes);
-        let witness =
-            witness.map(|BoundWitness { time, buffers, bytes, .. }| CapacityWitness { time, buffers, bytes });
-        Some(Self { bytes, verdict: plan.verdict_in(bytes).to_string(), witness })
-    }
-
-    /// Returns lines with the largest buffers that do not fit.
-    fn witness_text(&self, problem: &Problem) -> String {
-        let Some(witness) = &self.witness else { return String::new() };
-        let size = |index: &usize| problem.buffers()[*index].size;
-        let mut largest = witness.buffers.clone();
-        largest.sort_by_key(|index| Reverse(size(index)));
-        let name = |index: &usize| match problem.name(*index) {
-            Some(name) => table::plain(name),
-            None => format!("buffer {index}"),
-        };
-        let named = largest
-            .iter()
-            .take(MAX_WITNESSES)
-            .map(|index| format!("  {} {}\n", bytes(size(index)), name(index)));
-        let named: String = named.collect();
-        let (time, count, needed) = (witness.time, largest.len(), bytes(witness.bytes));
-        let more = match count.saturating_sub(MAX_WITNESSES) {
-            0 => String::new(),
-            more => format!("  and {} that are not larger\n", table::counted(more as u64, "buffer")),
-        };
-        format!(
-            "At {time}, {} are live that need {needed}:\n{named}{more}",
-            table::counted(count as u64, "buffer")
-        )
-    }
 }
 
 /// The plan with the given order.
@@ -203,7 +142,10 @@ fn print_one(
 ) -> Result<(), Failures> {
     let mut written = String::new();
     if let Some(path) = &arguments.output {
-        written += &write_plan(path, &arguments.file, &answer.entry, file)?;
+        written += &match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv")) {
+            true => write_solution(path, &arguments.file, answer.best())?,
+            false => write_plan(path, &arguments.file, &answer.entry, file)?,
+        };
     }
     if let Some(path) = &arguments.report {
         written += &write_page(path, arguments, &answer.entry, answer.best(), unit)?;
@@ -365,6 +307,16 @@ fn write_plan(
     };
     let offsets = count(plan_verify::check(path, model)?.buffers as u64);
     Ok(format!("{}: {}, {offsets} offsets, verified\n", path.display(), bytes(size)))
+}
+
+/// Writes offsets in minimalloc's solution format. Returns a line about it.
+fn write_solution(path: &Path, input: &Path, best: &Planned) -> Result<String, String> {
+    let mut csv = Vec::new();
+    best.plan.write_csv(&best.problem, &mut csv).map_err(|error| format!("{}: {error}", path.display()))?;
+    let size = target::put_bytes(path, input, &csv)?;
+    let offsets = count(best.plan.offsets().len() as u64);
+    let line = |size| format!("{}: {}, {offsets} offsets\n", path.display(), bytes(size));
+    Ok(size.map_or_else(String::new, line))
 }
 
 /// Writes the page and returns a line about it.

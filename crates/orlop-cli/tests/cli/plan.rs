@@ -73,6 +73,23 @@ fn a_capacity_fits_or_does_not() {
 }
 
 #[test]
+fn solutions_of_minimalloc_are_written_and_read() {
+    let folder =
+        Folder::with(&[("two.csv", "id,lower,upper,size,offset,hint\na,0,2,100,32,\nb,1,3,50,,200\n")]);
+    let (path, solution) = (folder.path("two.csv"), folder.path("solution.csv"));
+    let text = stdout(&orlop(&["plan", &path, "-o", &solution]));
+    assert!(text.contains("2 offsets"), "{text}");
+    let written = fs::read_to_string(&solution).expect("a solution");
+    assert_eq!(written, "id,lower,upper,size,offset\na,0,2,100,32\nb,1,3,50,132\n");
+    // All offsets are fixed there.
+    let plan = planned(&[&solution]);
+    assert_eq!((&plan["offsets"], &plan["verdict"]), (&json!([32, 132]), &json!("optimal")));
+    assert_eq!(plan["buffers"][0]["fixed"], true);
+    let written = folder.path("plan.json");
+    assert!(stdout(&orlop(&["plan", &solution, "-o", &written])).contains("verified"));
+}
+
+#[test]
 fn columns_that_are_not_understood_are_refused() {
     let folder = Folder::with(&[("pool.csv", "id,lower,upper,size,pool\na,0,2,100,1\n")]);
     let message = complaint(&orlop(&["plan", &folder.path("pool.csv")]), 1);
