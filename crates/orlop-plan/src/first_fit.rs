@@ -51,7 +51,8 @@ pub(crate) fn find_hole(span: &SectionSpan, placed: &[PlacedInterval], end: u64,
     best.map(|(_, offset)| offset)
 }
 
-/// Places all spans in an order, beside those at fixed offsets. Returns `None` as soon as one ends above `limit`, or it is stopped.
+/// Places all spans in an order, beside those at fixed offsets. Returns `None` as soon as one ends above
+/// `limit`, or it is stopped.
 pub(crate) fn first_fit(
     normal: &Normal,
     live: &LiveIndex,

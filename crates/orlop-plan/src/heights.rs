@@ -2,8 +2,8 @@
 
 use crate::normal::Normal;
 
-/// The possible heights of plans in which no span can be moved down: the topmost span's offset is a multiple of
-/// a unit, and its size need not be one.
+/// The possible heights of plans in which no span can be moved down: the topmost span's offset is a multiple
+/// of a unit, and its size need not be one.
 #[derive(Debug)]
 pub(crate) struct Heights {
     unit: u64,

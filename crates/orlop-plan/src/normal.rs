@@ -37,8 +37,8 @@ impl SectionSpan {
         round_up(level, 1 << self.alignment_log2)
     }
 
-    /// Returns the size of the smallest free space in which it fits wherever that begins, where its own size is
-    /// `rounded`.
+    /// Returns the size of the smallest free space in which it fits wherever that begins, where its own size
+    /// is `rounded`.
     pub(crate) fn max_space(&self, rounded: u64) -> u64 {
         rounded.saturating_add((1 << self.alignment_log2) - 1)
     }
@@ -243,8 +243,8 @@ impl Normal {
         load
     }
 
-    /// Returns the lower bound and its section. In each section, all buffers but the top one take their rounded size; at
-    /// best, the top one is that whose rounding adds most.
+    /// Returns the lower bound and its section. In each section, all buffers but the top one take their
+    /// rounded size; at best, the top one is that whose rounding adds most.
     pub(crate) fn bound(&self) -> (u64, u32) {
         let mut bound = (0, 0);
         // The live buffers by the bytes that rounding adds. Those that have ended are removed when they reach

@@ -1,9 +1,9 @@
 //! The check of plans, independent of the planners.
 //!
 //! A sweep over time keeps the live buffers by offset. A buffer that starts is compared with its two
-//! neighbours there: if it overlaps neither, it overlaps none. A buffer with parts is divided, at the times at
-//! which one of them starts or ends, into what all of them together have. Only the types are shared with the
-//! planners.
+//! neighbours there: if it overlaps neither, it overlaps none. A buffer with parts is divided, at the times
+//! at which one of them starts or ends, into what all of them together have. Only the types are shared with
+//! the planners.
 
 use crate::buffer::alignment_bytes;
 use crate::{Plan, PlanError, Problem};

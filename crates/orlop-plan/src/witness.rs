@@ -18,8 +18,8 @@ pub struct BoundWitness {
 }
 
 impl Problem {
-    /// Returns the first buffers from which [`lower_bound`](Self::lower_bound) follows: to plan in less, one of
-    /// them has to be smaller, or live at another time. `None` if no buffer has bytes.
+    /// Returns the first buffers from which [`lower_bound`](Self::lower_bound) follows: to plan in less, one
+    /// of them has to be smaller, or live at another time. `None` if no buffer has bytes.
     ///
     /// ```
     /// use orlop_plan::{Buffer, Problem};

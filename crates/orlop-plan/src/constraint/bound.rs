@@ -10,9 +10,9 @@ use std::ops::Range;
 const MAX_PAIRS: u64 = 1 << 25;
 
 impl Normal {
-    /// Returns the lower bound where offsets are fixed, and its section. In each section, the others are in the free bytes below
-    /// the height, and all of them but the top one take their rounded size. Where that takes too long to
-    /// compute, all bytes below count as free.
+    /// Returns the lower bound where offsets are fixed, and its section. In each section, the others are in
+    /// the free bytes below the height, and all of them but the top one take their rounded size. Where that
+    /// takes too long to compute, all bytes below count as free.
     pub(crate) fn fixed_bound(&self) -> (u64, u32) {
         let ends = self.spans.iter().zip(&self.fixed).filter(|&(_, &offset)| offset != UNPLACED);
         let ends = ends.map(|(span, &offset)| (self.end(span, offset), span.first));

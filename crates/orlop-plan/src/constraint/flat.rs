@@ -79,8 +79,8 @@ impl<'a> FlatProblem<'a> {
         Self::with_reserved(problem, buffers, fixed, false)
     }
 
-    /// Returns the normal form of this problem, which restricts `problem`, and the lower bound of all plans of
-    /// that.
+    /// Returns the normal form of this problem, which restricts `problem`, and the lower bound of all plans
+    /// of that.
     pub(crate) fn normal(&self, problem: &Problem) -> (Normal, u64) {
         let normal = Normal::of_flat(self);
         let bound = if self.is_exact { normal.lower_bound } else { problem.lower_bound() };

@@ -70,8 +70,8 @@ pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 impl ProblemBuilder {
     /// Fixes the offset of a buffer, in bytes. Takes time in proportion to the number of buffers that were
     /// fixed before. A problem with fixed offsets or reserved ranges is planned with first fit and ejection
-    /// alone, the first plan of which takes time in proportion to the number of pairs of buffers that are live
-    /// together.
+    /// alone, the first plan of which takes time in proportion to the number of pairs of buffers that are
+    /// live together.
     ///
     /// ```
     /// use orlop_plan::{Buffer, Planner, ProblemBuilder, verify};
@@ -131,7 +131,8 @@ impl ProblemBuilder {
         Ok(())
     }
 
-    /// Reserves a range of bytes: no buffer is placed there. It does not count as a part of the plan's height.
+    /// Reserves a range of bytes: no buffer is placed there. It does not count as a part of the plan's
+    /// height.
     ///
     /// # Errors
     ///
@@ -156,9 +157,9 @@ impl ProblemBuilder {
         Ok(())
     }
 
-    /// Places a buffer inside of another, `offset` bytes from its start: a view, an operand of a concatenation
-    /// that is written where the result is, or, at 0, an alias. Both may have bytes in common while both are
-    /// live, and so may several parts of one buffer. Parts may have parts.
+    /// Places a buffer inside of another, `offset` bytes from its start: a view, an operand of a
+    /// concatenation that is written where the result is, or, at 0, an alias. Both may have bytes in common
+    /// while both are live, and so may several parts of one buffer. Parts may have parts.
     ///
     /// Planners keep the bytes of the whole free from the start of the first part to the end of the last one.
     ///
@@ -219,8 +220,8 @@ impl ProblemBuilder {
         Ok(())
     }
 
-    /// Gives a buffer an offset in bytes from an earlier plan, which it need not get. A planner begins with the
-    /// plan that [`replan`](crate::replan) makes of all hints, and returns none that is higher.
+    /// Gives a buffer an offset in bytes from an earlier plan, which it need not get. A planner begins with
+    /// the plan that [`replan`](crate::replan) makes of all hints, and returns none that is higher.
     ///
     /// # Errors
     ///
@@ -255,8 +256,8 @@ impl Problem {
         &self.constraints.reserved
     }
 
-    /// Returns the buffer in which a buffer is placed, which itself is no part, and the offset there in bytes;
-    /// `None` for a buffer that is no part.
+    /// Returns the buffer in which a buffer is placed, which itself is no part, and the offset there in
+    /// bytes; `None` for a buffer that is no part.
     #[must_use]
     pub fn part_of(&self, index: usize) -> Option<(usize, u64)> {
         self.constraints.parts.get(&index).copied()

@@ -96,7 +96,8 @@ impl Holes {
         offset.and_then(|offset| end.checked_sub(offset)).is_some_and(|size| size >= rounded)
     }
 
-    /// Returns the lowest hole that fits, of those that were tried and of all that are certainly large enough.
+    /// Returns the lowest hole that fits, of those that were tried and of all that are certainly large
+    /// enough.
     fn lowest(&self, span: &SectionSpan, rounded: u64) -> u64 {
         let certain = span.max_space(rounded);
         let (mut lowest, mut untried) = (u64::MAX, MAX_TRIED);

@@ -95,7 +95,7 @@ proptest! {
         for plan in plans(&problem) {
             prop_assert!(is_plan(&problem, plan.offsets()), "{:?} {:?}", problem, plan);
             prop_assert_eq!(verify(&problem, &plan), Ok(()));
-            prop_assert_eq!(problem.lower_bound(), Plan::new(&problem, plan.offsets().to_vec()).unwrap().lower_bound());
+            prop_assert!(plan.lower_bound() >= problem.lower_bound());
         }
     }
 
@@ -160,7 +160,8 @@ proptest! {
     fn bounds_are_true_with_constraints(problem in constrained(4, 4, 3, 1)) {
         for plan in plans(&problem) {
             let below = plan.lower_bound().checked_sub(1);
-            prop_assert!(below.is_none_or(|below| !has_plan(&problem, below, &mut Vec::new())), "{:?} {:?}", problem, plan);
+            let is_true = below.is_none_or(|below| !has_plan(&problem, below, &mut Vec::new()));
+            prop_assert!(is_true, "{:?} {:?}", problem, plan);
         }
     }
 }
