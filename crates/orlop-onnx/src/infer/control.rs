@@ -122,7 +122,8 @@ impl Inference<'_> {
         let mut run = LoopRun::new(trips, call.has(1), &state);
         if !self.follow(body, state.clone(), &mut run)? {
             run = LoopRun::new(trips, call.has(1), &state);
-            if !self.cover(body, &state, 0, &mut run)? {
+            let (from, state) = self.first(body, state.clone(), &mut run)?;
+            if run.trips.max > from && !self.cover(body, &state, from, &mut run)? {
                 return Ok((Err(Fault::Unknown), run.all));
             }
         }
@@ -185,6 +186,37 @@ impl Inference<'_> {
             state = next;
         }
         Ok(run.trips.max == 0)
+    }
+
+    /// Executes the first iteration of a loop apart from the others, if the state has other ranks after it:
+    /// exporters begin with a placeholder. Returns the number of the next iteration, and its state.
+    fn first(
+        &mut self,
+        body: &Captured<'_>,
+        state: Vec<Fact>,
+        run: &mut LoopRun,
+    ) -> Result<(i64, Vec<Fact>), OnnxError> {
+        if run.trips.max == 0 {
+            return Ok((0, state));
+        }
+        let facts = self.run(body, loop_inputs(Range::exactly(0), &state))?;
+        let next = results(body, &facts).get(1..=state.len()).unwrap_or_default().to_vec();
+        let rank = |fact: &Fact| fact.tensor().and_then(|tensor| Some(tensor.shape.as_ref()?.len()));
+        let is_same = |(one, other): (&Fact, &Fact)| rank(one).is_none() || rank(one) == rank(other);
+        if state.iter().zip(&next).all(is_same) {
+            return Ok((0, state));
+        }
+        let goes_on = run.note(body, facts, state.len());
+        if goes_on != Some(true) {
+            run.trips.min = run.trips.min.min(1);
+        }
+        if goes_on == Some(false) {
+            run.trips.max = 1;
+        }
+        if run.trips.min <= 1 {
+            run.end_with(&next);
+        }
+        Ok((1, next))
     }
 
     /// Covers the rest of a loop whose state does not change: it is alike, but for the number of the
