@@ -41,11 +41,11 @@ pub fn replan(problem: &Problem, offsets: &[Option<u64>]) -> Plan {
     };
     let mut kept = normal.fixed.clone();
     kept.resize(normal.spans.len(), UNPLACED);
-    for number in 0..normal.spans.len() {
+    for (number, kept) in kept.iter_mut().enumerate() {
         let is_aligned = |&offset: &u64| normal.spans[number].offset_below(offset) == offset;
         let offset = known(number).filter(is_aligned).filter(|&offset| end(number, offset).is_some());
         if !normal.is_fixed(number) {
-            kept[number] = offset.unwrap_or(UNPLACED);
+            *kept = offset.unwrap_or(UNPLACED);
         }
     }
     if !are_apart(&normal, &kept) {
