@@ -121,11 +121,11 @@ fn functions() -> sys::OrtAllocator {
     type Alloc = unsafe extern "system" fn(*mut sys::OrtAllocator, usize) -> *mut c_void;
     type Throwing = unsafe extern "C-unwind" fn(*mut sys::OrtAllocator, usize) -> *mut c_void;
     type Reserve = unsafe extern "system" fn(*const sys::OrtAllocator, usize) -> *mut c_void;
-    // SAFETY: on the systems where `BadAlloc` is found, "system" is the C ABI. C++ calls the functions, where
-    // an exception may leave any of them; in Rust they are called through these types nowhere.
-    let (alloc, reserve) = unsafe {
-        (std::mem::transmute::<Throwing, Alloc>(allocate), std::mem::transmute::<Throwing, Reserve>(reserve))
-    };
+    // SAFETY: on the systems where `BadAlloc` is found, "system" is the C ABI. C++ calls the function, where
+    // an exception may leave any; in Rust nothing calls it through this type.
+    let alloc = unsafe { std::mem::transmute::<Throwing, Alloc>(allocate) };
+    // SAFETY: as for `alloc`; the two types of the pointer are one in C++.
+    let reserve = unsafe { std::mem::transmute::<Throwing, Reserve>(reserve) };
     // SAFETY: all functions that ONNX Runtime requires are set here.
     let none = unsafe { sys::OrtAllocator::default() };
     sys::OrtAllocator {

@@ -2,7 +2,7 @@
 
 use orlop::prelude::*;
 use ort::session::Session;
-use ort::value::{TensorElementType, ValueType};
+use ort::value::{DynValue, Tensor as Value, TensorElementType, ValueType};
 use std::error::Error;
 use std::io::Read;
 
@@ -40,4 +40,17 @@ pub(crate) fn of_session(
         inputs.push((input.name().to_owned(), tensor));
     }
     Ok(inputs)
+}
+
+/// Returns an input as a value of ONNX Runtime, with a copy of its elements.
+#[allow(dead_code)] // Not every example needs it.
+pub(crate) fn value((name, tensor): &(String, Tensor)) -> Result<(String, DynValue), Box<dyn Error>> {
+    let sizes = tensor.sizes().to_vec();
+    let value = match tensor.dtype() {
+        DType::F32 => Value::from_array((sizes, tensor.to_vec::<f32>()?))?.into_dyn(),
+        DType::I64 => Value::from_array((sizes, tensor.to_vec::<i64>()?))?.into_dyn(),
+        DType::I32 => Value::from_array((sizes, tensor.to_vec::<i32>()?))?.into_dyn(),
+        other => return Err(format!("the input {name} has elements of {other}").into()),
+    };
+    Ok((name.clone(), value))
 }
