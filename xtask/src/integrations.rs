@@ -1,7 +1,7 @@
 //! `integrations`: what connects orlop with frameworks, each with its tests and its programs.
 //!
 //! `integrations/` is a workspace of its own, so that nothing of a framework is in the dependency tree of the
-//! others. What is not from crates.io comes from PyPI; where that cannot be installed, the step is skipped with
+//! others. ONNX Runtime is installed as a Python package; where that is impossible, the step is skipped with
 //! the reason.
 
 use std::fs;
@@ -24,7 +24,10 @@ const CLASSIFIER: &str = "testdata/onnx-wild/rapidocr_onnxruntime__ch_ppocr_mobi
 /// An integration: its name on the command line, and what runs it.
 type Integration = (&'static str, fn(&Shell) -> Result<Outcome>);
 
-const ALL: [Integration; 1] = [("ort", ort)];
+const ALL: [Integration; 3] = [("arrow", arrow), ("candle", candle), ("ort", ort)];
+
+/// The global allocators that the program of `integrations/candle` is measured with.
+const GLOBAL_ALLOCATORS: [&str; 4] = ["glibc", "mimalloc", "jemalloc", "orlop"];
 
 /// Checks the sources of the workspace, and runs the named integration, or all.
 pub(crate) fn run(shell: &Shell, report: &mut Report, name: Option<&str>) {
@@ -46,6 +49,29 @@ pub(crate) fn sources(shell: &Shell) -> Result<Outcome> {
     let mut clippy = cargo(shell, "clippy");
     clippy.args(["--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]);
     shell.run("integrations-clippy", &mut clippy)?;
+    Ok(Outcome::passed())
+}
+
+/// Tests `orlop-arrow`.
+fn arrow(shell: &Shell) -> Result<Outcome> {
+    shell.run("integrations-arrow-test", cargo(shell, "test").args(["-p", "orlop-arrow"]))?;
+    Ok(Outcome::passed())
+}
+
+/// Tests `orlop-candle`, records its program, and measures it with each global allocator.
+fn candle(shell: &Shell) -> Result<Outcome> {
+    shell.run("integrations-candle-test", cargo(shell, "test").args(["-p", "orlop-candle"]))?;
+    let example = |name: &str, arguments: &[&str]| {
+        let mut run = cargo(shell, "run");
+        run.args(["--release", "--quiet", "-p", "orlop-candle", "--example", name, "--"]).args(arguments);
+        shell.run(&format!("integrations-candle-{name}"), run.env("RAYON_NUM_THREADS", "1"))
+    };
+    let recording = shell.target().join("integrations").join("candle.orlop");
+    fs::create_dir_all(shell.target().join("integrations")).map_err(Error::io(&recording))?;
+    example("accounted", &[&recording.to_string_lossy()])?;
+    for allocator in GLOBAL_ALLOCATORS {
+        example(&format!("on_{allocator}"), &[])?;
+    }
     Ok(Outcome::passed())
 }
 

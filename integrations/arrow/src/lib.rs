@@ -1,7 +1,7 @@
 //! Arrow's buffers and orlop's tensors share memory, both ways, without a copy.
 //!
-//! Arrow's buffers are immutable and shared between threads. So a tensor becomes a buffer only if nothing else
-//! uses its storage, and a tensor over a buffer is immutable
+//! Arrow's buffers are immutable and shared between threads. So a tensor becomes a buffer only if nothing
+//! else uses its storage, and a tensor over a buffer is immutable
 //! ([`Storage::mark_immutable`](orlop::tensor::Storage::mark_immutable)).
 //!
 //! ```
@@ -69,10 +69,10 @@ pub struct NotABuffer {
 ///
 /// # Errors
 ///
-/// The tensor, with [`Error::Shared`] if anything else uses its storage, or if the storage does not own memory
-/// that can be moved out ([`Storage::into_block`](orlop::tensor::Storage::into_block)): planned memory, mapped
-/// files. With [`Error::Bits`], or with [`Error::Tensor`] for a tensor with gaps between its elements, outside of
-/// host memory, or borrowed for writing.
+/// The tensor, with [`Error::Shared`] if anything else uses its storage, or if the storage does not own
+/// memory that can be moved out ([`Storage::into_block`](orlop::tensor::Storage::into_block)): planned
+/// memory, mapped files. With [`Error::Bits`], or with [`Error::Tensor`] for a tensor with gaps between its
+/// elements, outside of host memory, or borrowed for writing.
 pub fn into_buffer(tensor: Tensor) -> std::result::Result<Buffer, NotABuffer> {
     let range = match element_bytes(&tensor) {
         Ok(range) => range,
@@ -113,8 +113,8 @@ fn element_bytes(tensor: &Tensor) -> Result<Range<usize>> {
 ///
 /// # Errors
 ///
-/// [`Error::Length`]; [`Error::Bits`]; [`Error::Tensor`] for invalid sizes, and for a buffer that is not aligned
-/// for the dtype.
+/// [`Error::Length`]; [`Error::Bits`]; [`Error::Tensor`] for invalid sizes, and for a buffer that is not
+/// aligned for the dtype.
 pub fn from_buffer(buffer: Buffer, shape: impl IntoShape, dtype: DType) -> Result<Tensor> {
     if dtype == DType::Bool {
         return Err(Error::Bits);
@@ -132,7 +132,7 @@ pub fn from_buffer(buffer: Buffer, shape: impl IntoShape, dtype: DType) -> Resul
     }
     let first = NonNull::from(buffer.as_slice()).cast::<u8>();
     // SAFETY: the buffer keeps its bytes allocated and initialised; nothing writes them, not even through the
-    // tensor, whose storage nobody else has before it is immutable.
+    // tensor, whose storage nothing else has before it is immutable.
     let tensor = unsafe { Tensor::from_foreign(first, shape, dtype, buffer) }?;
     tensor.storage()?.mark_immutable(SHARED);
     Ok(tensor)

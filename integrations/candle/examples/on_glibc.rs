@@ -1,4 +1,5 @@
-//! The program with the system's allocator as the global allocator, measured: `cargo xtask integrations candle`.
+//! The program with the system's allocator as the global allocator, measured: `cargo xtask integrations
+//! candle`.
 
 #[global_allocator]
 static GLOBAL: std::alloc::System = std::alloc::System;

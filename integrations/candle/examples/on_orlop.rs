@@ -1,4 +1,5 @@
-//! The program with orlop's caching engine as the global allocator, measured: `cargo xtask integrations candle`.
+//! The program with orlop's caching engine as the global allocator, measured: `cargo xtask integrations
+//! candle`.
 
 #[global_allocator]
 static GLOBAL: orlop_candle::GlobalAllocator = orlop_candle::GlobalAllocator;

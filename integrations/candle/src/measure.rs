@@ -10,8 +10,8 @@ const VOCABULARY: usize = 8192;
 const PROMPT: u32 = 384;
 const GENERATED: usize = 48;
 
-/// Runs the program, and prints a row of the table: the resident peak, what is resident at the end, and the CPU
-/// time of all threads.
+/// Runs the program, and prints a row of the table: the resident peak, what is resident at the end, and the
+/// CPU time of all threads.
 ///
 /// # Errors
 ///

@@ -43,7 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let workspace = *context.stats(Device::CPU).kind(MemoryKind::Workspace);
     println!("peak of a run's memory: {}, of both sessions in turn", ByteSize(workspace.peak_bytes));
 
-    // Half of what a run needs: the call fails, with a report, and the session works when there is room again.
+    // Half of what a run needs: the call fails, with a report, and the session works when there is room
+    // again.
     let limit = workspace.live_bytes + workspace.peak_bytes / 2;
     context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(limit).strict())?;
     match memory.run(&mut sessions[0], &inputs) {

@@ -1,9 +1,9 @@
 //! Throwing `std::bad_alloc` out of a callback of ONNX Runtime.
 //!
-//! ONNX Runtime writes through the result of its allocator without a check: null ends the process. An exception
-//! that leaves the callback unwinds its frames, and the function of its C interface turns it into a status.
-//! The exception has to come from the C++ library that ONNX Runtime is linked with. `libstdc++` exports a
-//! function that throws it, which is called here, so that building needs no C++ compiler.
+//! ONNX Runtime writes through the result of its allocator without a check: null ends the process. An
+//! exception that leaves the callback unwinds its frames, and the function of its C interface turns it into a
+//! status. The exception has to come from the C++ library that ONNX Runtime is linked with. `libstdc++`
+//! exports a function that throws it, which is called here, so that building needs no C++ compiler.
 
 use crate::{Error, Result};
 use libloading::Library;

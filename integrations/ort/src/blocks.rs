@@ -1,7 +1,8 @@
 //! The blocks that ONNX Runtime holds, by address.
 //!
-//! ONNX Runtime frees by address. A table of the blocks serves every allocator of orlop, also those that cannot
-//! free an address, tells foreign pointers apart, and lets an output leave as a block: see [`PinnedOutput`].
+//! ONNX Runtime frees by address. A table of the blocks serves every allocator of orlop, also those that
+//! cannot free an address, tells foreign pointers apart, and lets an output leave as a block: see
+//! [`PinnedOutput`].
 
 use orlop::memory::bare::BlockSource;
 use orlop::memory::{Error, Tag};
@@ -106,8 +107,8 @@ impl HeldBlocks {
         drop(block);
     }
 
-    /// Pins the block at `address`, so that it stays allocated also if ONNX Runtime frees it. Returns `None` if
-    /// there is no such block, or if it is pinned.
+    /// Pins the block at `address`, so that it stays allocated also if ONNX Runtime frees it. Returns `None`
+    /// if there is no such block, or if it is pinned.
     pub(crate) fn pin(&self, address: usize) -> Option<PinnedOutput<'_>> {
         let mut table = self.table();
         let len = table.held.get(&address)?.len();

@@ -16,8 +16,8 @@ use std::ptr::{self, NonNull};
 /// The CPU allocator of an environment, over an allocator or a context of orlop.
 ///
 /// Sessions use it if they are built with [`with_env_allocators`]. ONNX Runtime puts no arena of its own over
-/// it. What it allocates for a run has the kind [`MemoryKind::Workspace`], what it reserves for the lifetime of
-/// a session [`MemoryKind::Persistent`]; both have the tag `onnxruntime`.
+/// it. What it allocates for a run has the kind [`MemoryKind::Workspace`], what it reserves for the lifetime
+/// of a session [`MemoryKind::Persistent`]; both have the tag `onnxruntime`.
 ///
 /// The registration lasts until [`OrtMemory::unregister`], or until the environment ends. Sessions and values
 /// keep the allocator: its record of a few hundred bytes is never freed, and the blocks are freed by ONNX
@@ -50,8 +50,8 @@ impl OrtMemory {
     ///
     /// # Errors
     ///
-    /// [`Error::NoBadAlloc`] where requests cannot be refused; [`Error::Runtime`] if the environment has a CPU
-    /// allocator already.
+    /// [`Error::NoBadAlloc`] where requests cannot be refused; [`Error::Runtime`] if the environment has a
+    /// CPU allocator already.
     pub fn register(
         environment: &Environment,
         source: impl BlockSource + Send + Sync + 'static,

@@ -18,9 +18,9 @@ impl OrtMemory {
     /// # Errors
     ///
     /// [`Error::Refused`] with the report if a request was refused; other errors of ONNX Runtime
-    /// ([`Error::Runtime`]); [`Error::UnsupportedDType`] and [`Error::UnsupportedOutput`] for elements that the
-    /// other side does not have: booleans, half floats, complex numbers and strings; [`Error::Tensor`] while an
-    /// input is borrowed for writing.
+    /// ([`Error::Runtime`]); [`Error::UnsupportedDType`] and [`Error::UnsupportedOutput`] for elements that
+    /// the other side does not have: booleans, half floats, complex numbers and strings; [`Error::Tensor`]
+    /// while an input is borrowed for writing.
     pub fn run(&self, session: &mut Session, inputs: &[(&str, &Tensor)]) -> Result<Vec<(String, Tensor)>> {
         let contiguous: Vec<Cow<'_, Tensor>> = inputs
             .iter()

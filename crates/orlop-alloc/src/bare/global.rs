@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Every block has a record of 128 bytes and begins at a multiple of 64, so this suits programs with large
 /// data and tests of the engine, not programs with many small values.
 ///
-/// No user code runs inside the engine, except an [observer](GlobalAllocator::observe): it has no handle here,
-/// so it gives out no blocks and logs nothing. A panic of the observer ends there. A panic of the engine, which
-/// would be a bug, aborts the process: global allocators must not unwind.
+/// No user code runs inside the engine, except an [observer](GlobalAllocator::observe): it has no handle
+/// here, so it gives out no blocks and logs nothing. A panic of the observer ends there. A panic of the
+/// engine, which would be a bug, aborts the process: global allocators must not unwind.
 ///
 /// ```
 /// use orlop_alloc::bare::GlobalAllocator;

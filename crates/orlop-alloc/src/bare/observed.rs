@@ -1,8 +1,8 @@
 //! The observer of the global allocator.
 //!
 //! It is called while the thread is inside the engine, so that what it allocates comes from the system: it
-//! neither waits for itself nor observes itself. It stays for the rest of the process, because any thread may be
-//! calling it.
+//! neither waits for itself nor observes itself. It stays for the rest of the process, because any thread may
+//! be calling it.
 
 use super::GlobalAllocator;
 use crate::observer::SharedObserver;
@@ -19,8 +19,8 @@ impl GlobalAllocator {
     /// a recorder, for example. Returns `false`, and changes nothing, if there is one already.
     ///
     /// The blocks have the kind and the tag of their [scope](GlobalAllocator::scope). They include the header
-    /// of the memory. What the observer allocates itself comes from the system and is in no event. Blocks that
-    /// are live already are in no event until they are freed. The engine's regions are not reported.
+    /// of the memory. What the observer allocates itself comes from the system and is in no event. Blocks
+    /// that are live already are in no event until they are freed. The engine's regions are not reported.
     ///
     /// ```
     /// use orlop_alloc::bare::GlobalAllocator;

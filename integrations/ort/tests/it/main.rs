@@ -66,5 +66,5 @@ impl OrtFixture {
 fn images(count: usize) -> Tensor {
     let elements = count * 3 * 48 * 192;
     let images: Vec<f32> = (0..elements).map(|index| (index % 255) as f32 / 255.0).collect();
-    Tensor::from_vec([count, 3, 48, 192], images).unwrap()
+    Tensor::from_vec([count, 3, 48, 192], images).expect("one element for each place")
 }
