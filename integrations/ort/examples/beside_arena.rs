@@ -29,9 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     match arguments.split_first() {
         Some((first, models)) if ALLOCATORS.contains(&&**first) => measure(first, models),
         Some(_) => {
-            println!(
-                "| allocator | after loading | peak | at the end | median of a round, on the CPU |\n|---|---|---|---|---|"
-            );
+            println!("| allocator | after loading | peak | at the end | median of a round, on the CPU |");
+            println!("|---|---|---|---|---|");
             for allocator in ALLOCATORS {
                 let mut child = Command::new(std::env::current_exe()?);
                 let status = child.arg(allocator).args(&arguments).status()?;
