@@ -13,6 +13,9 @@ use orlop_dryrun::gpu::GpuModel;
 use orlop_dryrun::settings::DryRunSettings;
 use std::collections::HashMap;
 
+/// The bytes of a variable of a device: its size is not known, and few are larger.
+const SYMBOL_BYTES: usize = 512;
+
 /// The state of a dry run.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -27,6 +30,10 @@ pub(crate) struct Machine {
     pub(crate) workspaces: Workspaces,
     /// The streams of handles of cuBLAS and cuDNN.
     pub(crate) streams_of_handles: HashMap<usize, usize>,
+    /// The devices of the contexts below the current one, by thread.
+    pub(crate) contexts: HashMap<i32, Vec<usize>>,
+    /// The addresses of variables, by device and symbol.
+    symbols: HashMap<(usize, usize), usize>,
     next_handle: usize,
 }
 
@@ -54,6 +61,8 @@ impl Machine {
             descriptors: Descriptors::default(),
             workspaces,
             streams_of_handles: HashMap::new(),
+            contexts: HashMap::new(),
+            symbols: HashMap::new(),
             next_handle: 0x1000,
             settings,
         }
@@ -96,6 +105,17 @@ impl Machine {
         let bytes = self.memory.free(address)?;
         self.forget(address, bytes);
         Ok(())
+    }
+
+    /// Returns the address of a variable on the current device.
+    pub(crate) fn symbol(&mut self, symbol: usize) -> Outcome<usize> {
+        let device = self.current_device();
+        if let Some(&address) = self.symbols.get(&(device, symbol)) {
+            return Ok(address);
+        }
+        let address = self.memory.allocate(device, SYMBOL_BYTES)?;
+        self.symbols.insert((device, symbol), address);
+        Ok(address)
     }
 
     /// Launches a kernel on a stream.

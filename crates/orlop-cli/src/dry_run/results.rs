@@ -202,7 +202,8 @@ pub(super) fn earlier(folder: &Path) -> Result<Vec<PathBuf>, String> {
     for (stem, extension) in [(SNAPSHOT, "pickle"), (ANSWERS, "json"), (COUNTERS, "json")] {
         found.extend(files(folder, stem, extension)?);
     }
-    match found.first() {
+    let libraries = folder.join("libraries");
+    match found.first().or_else(|| libraries.exists().then_some(&libraries)) {
         Some(first) if !Injection::is_prepared(folder) => Err(format!(
             "{}: this folder is not from a dry run, and would lose {}; name another with --output",
             folder.display(),
@@ -246,4 +247,21 @@ fn read_json(path: &Path) -> Result<Value, String> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_another_program_keeps_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(earlier(folder.path()).unwrap().is_empty());
+        for name in ["libraries", "snapshot.pickle"] {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).unwrap();
+            assert!(earlier(folder.path()).unwrap_err().contains(name));
+            fs::remove_dir(&path).unwrap();
+        }
+    }
 }

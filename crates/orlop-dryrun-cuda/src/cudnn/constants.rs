@@ -35,8 +35,10 @@ pub(super) const BACKEND_DESCRIPTOR: i32 = 15;
 /// Returns the bytes of a value of an attribute type.
 pub(super) fn size_of(kind: i32) -> usize {
     match kind {
-        // Handles, 64-bit integers, doubles, pointers, descriptors, fractions.
-        0 | 3 | 5 | 6 | BACKEND_DESCRIPTOR | 26 => 8,
+        // Handles, 64-bit integers, doubles, pointers, descriptors.
+        0 | 3 | 5 | 6 | BACKEND_DESCRIPTOR => 8,
+        // Fractions: two 64-bit integers.
+        26 => 16,
         // Booleans and characters.
         2 | 24 => 1,
         _ => 4,

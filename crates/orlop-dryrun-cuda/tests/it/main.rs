@@ -4,6 +4,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod concurrency;
+mod driver;
 mod process;
 
 use orlop_dryrun::elf::StandIn;
