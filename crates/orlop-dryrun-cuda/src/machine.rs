@@ -2,7 +2,8 @@
 
 use crate::call;
 use crate::code::{Failure, Outcome};
-use crate::cudnn::{Descriptors, Workspaces};
+use crate::cudnn::{Descriptors, RecurrentLayers, Workspaces};
+use crate::exports::nccl::Communicator;
 use crate::state::contents::Contents;
 use crate::state::counters::Counters;
 use crate::state::host_memory::HostMemory;
@@ -30,6 +31,8 @@ pub(crate) struct Machine {
     pub(crate) workspaces: Workspaces,
     /// The streams of handles of cuBLAS and cuDNN.
     pub(crate) streams_of_handles: HashMap<usize, usize>,
+    pub(crate) communicators: HashMap<usize, Communicator>,
+    pub(crate) recurrent: RecurrentLayers,
     /// The devices of the contexts below the current one, by thread.
     pub(crate) contexts: HashMap<i32, Vec<usize>>,
     /// The addresses of variables, by device and symbol.
@@ -50,7 +53,7 @@ impl Machine {
     }
 
     pub(crate) fn new(settings: DryRunSettings) -> Self {
-        let workspaces = Workspaces::read(settings.convolutions.as_deref());
+        let workspaces = Workspaces::read(settings.convolutions.as_deref(), settings.workspaces);
         Self {
             memory: DeviceMemory::new(settings.gpu.usable(), settings.devices),
             host: HostMemory::default(),
@@ -61,6 +64,8 @@ impl Machine {
             descriptors: Descriptors::default(),
             workspaces,
             streams_of_handles: HashMap::new(),
+            communicators: HashMap::new(),
+            recurrent: RecurrentLayers::default(),
             contexts: HashMap::new(),
             symbols: HashMap::new(),
             next_handle: 0x1000,

@@ -58,6 +58,8 @@ fn settings(arguments: &DryRunArguments) -> Result<DryRunSettings, String> {
         settings = settings.memory(memory);
     }
     settings.devices = arguments.devices;
+    settings.workspaces = arguments.workspaces.into();
+    settings.allow_checkpoints = arguments.allow_checkpoints;
     settings.completion = if arguments.late { Completion::Latest } else { Completion::Earliest };
     // The program may change its folder before it uses CUDA.
     let absolute = |table: &PathBuf| {

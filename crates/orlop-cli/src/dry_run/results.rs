@@ -6,7 +6,7 @@ use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
 use orlop::trace::history::History;
 use orlop_dryrun::injection::Injection;
-use orlop_dryrun::settings::DryRunSettings;
+use orlop_dryrun::settings::{DryRunSettings, WorkspaceRule};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
@@ -30,6 +30,8 @@ pub(super) struct DryRunResult {
     pub(super) runs: Vec<RunResult>,
     /// What was answered by assumption, for each process.
     answers: Vec<Value>,
+    /// Where the workspaces of convolutions come from.
+    workspaces: &'static str,
     late: bool,
 }
 
@@ -108,6 +110,11 @@ impl DryRunResult {
             has_succeeded,
             runs,
             answers: answers.iter().map(|path| read_json(path)).collect::<Result<_, _>>()?,
+            workspaces: match settings.workspaces {
+                WorkspaceRule::None => "no workspace: reserved bytes are too low",
+                WorkspaceRule::Learned => "an estimated workspace; --workspaces none and most are the bounds",
+                WorkspaceRule::Most => "more workspace than a GPU takes, as a bound",
+            },
             late: settings.completion == orlop_dryrun::settings::Completion::Latest,
         })
     }
@@ -165,12 +172,9 @@ impl fmt::Display for DryRunResult {
         let reads = ["reads_answered_zero", "reads_answered_true", "reads_answered_as_copied"];
         let [zero, one, kept] = reads.map(|field| self.sum_of(field));
         writeln!(f, "values read    {zero} as zero, {one} as true, {kept} as they were copied in")?;
-        let unknown = self.sum_of("convolutions_without_workspace");
-        if unknown > 0 {
-            writeln!(
-                f,
-                "convolutions   {unknown} plans counted without a workspace: reserved bytes are too low"
-            )?;
+        let estimated = self.sum_of("convolutions_estimated");
+        if estimated > 0 {
+            writeln!(f, "convolutions   {estimated} plans with {}", self.workspaces)?;
         }
         let refused = self.sum_of("refused_functions");
         if refused > 0 {

@@ -25,6 +25,7 @@ pub(super) mod name {
     pub(crate) const GRAPH_OPERATIONS: i32 = 801;
     pub(crate) const TENSOR_TYPE: i32 = 901;
     pub(crate) const TENSOR_DIMENSIONS: i32 = 902;
+    pub(crate) const TENSOR_STRIDES: i32 = 903;
     pub(crate) const ENGINE_GRAPH: i32 = 1300;
     pub(crate) const ENGINE_INDEX: i32 = 1301;
 }
