@@ -53,19 +53,22 @@ def generate_to_the_limit(utils):
     if not hasattr(mixin, "_has_unfinished_sequences") or criteria is None:
         return
     has_unfinished, is_at_limit = mixin._has_unfinished_sequences, criteria.__call__
-    limit = {"is_checked": False, "is_reached": False}
+    # Whether the check before told that the limit is reached; `None` before the first check.
+    limit = {"is_reached": None}
 
     @functools.wraps(is_at_limit)
     def check(self, input_ids, *arguments, **named):
-        limit.update(is_checked=True, is_reached=input_ids.shape[1] >= self.max_length)
+        limit["is_reached"] = input_ids.shape[1] >= self.max_length
         return is_at_limit(self, input_ids, *arguments, **named)
 
     @functools.wraps(has_unfinished)
     def has_unfinished_by_length(self, this_peer_finished, *arguments, **named):
-        if this_peer_finished is False or not limit["is_checked"]:
+        is_reached = limit["is_reached"]
+        limit["is_reached"] = None
+        if is_reached is None:
             return has_unfinished(self, this_peer_finished, *arguments, **named)
         say_once("sequences of generate() go on to the limit of their length")
-        return not limit["is_reached"]
+        return not is_reached
 
     criteria.__call__ = check
     mixin._has_unfinished_sequences = has_unfinished_by_length
