@@ -1,6 +1,7 @@
 //! The command line of `orlop dry-run`.
 
 use crate::arguments::bytes;
+use crate::dry_run::{Search, Sweep};
 use clap::{Args, ValueEnum};
 use orlop_dryrun::gpu::GpuModel;
 use orlop_dryrun::settings::WorkspaceRule;
@@ -57,6 +58,14 @@ pub(crate) struct DryRunArguments {
     /// write no files]
     #[arg(long)]
     pub(crate) allow_checkpoints: bool,
+
+    /// Runs once for each value of a number: {NAME} in the arguments of the program, NAME in its environment
+    #[arg(long, value_name = "NAME=N,N,..", value_parser = Sweep::parse, conflicts_with = "find")]
+    pub(crate) sweep: Option<Sweep>,
+
+    /// Searches the largest value of a number in a range that fits, like batch=1..256
+    #[arg(long, value_name = "NAME=N..N", value_parser = Search::parse)]
+    pub(crate) find: Option<Search>,
 
     /// The folder for the snapshot and what else the run writes
     #[arg(long, short, value_name = "FOLDER", default_value = "orlop-dry-run")]

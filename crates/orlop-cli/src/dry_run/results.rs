@@ -124,6 +124,11 @@ impl DryRunResult {
         self.has_succeeded || self.runs.iter().all(|run| run.lacking.is_none())
     }
 
+    /// Returns the peak of reserved memory and what is to spare, in bytes, of the device with the least of that.
+    pub(super) fn peak_and_spare(&self) -> (u64, u64) {
+        self.runs.first().map_or((0, 0), |run| (run.peak_reserved, run.spare))
+    }
+
     fn sum_of(&self, field: &str) -> u64 {
         self.answers.iter().filter_map(|answers| answers.get(field)).map(total).sum()
     }
