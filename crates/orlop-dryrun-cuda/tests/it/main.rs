@@ -5,6 +5,7 @@
 
 mod concurrency;
 mod driver;
+mod libraries;
 mod process;
 
 use orlop_dryrun::elf::StandIn;
