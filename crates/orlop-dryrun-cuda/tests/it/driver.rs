@@ -78,3 +78,15 @@ fn a_symbol_has_one_address() {
     assert_eq!(address(0x10), address(0x10));
     assert_ne!(address(0x10), address(0x20));
 }
+
+#[test]
+fn what_triton_calls_by_name_succeeds() {
+    if !is_dry() {
+        run_dry("driver::what_triton_calls_by_name_succeeds", &settings());
+        return;
+    }
+    let process = Process::new();
+    assert_eq!(process.call2("cuCtxSetLimit", 1, 1 << 20), 0);
+    assert!(process.created("cuCtxGetLimit") > 0);
+    assert_ne!(process.created("cuModuleLoad"), process.created("cuModuleLoad"));
+}

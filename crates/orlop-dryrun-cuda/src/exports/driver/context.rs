@@ -10,6 +10,9 @@ use crate::exports::runtime::properties;
 const FIRST_CONTEXT: usize = 0xC0DE_0000;
 const CONTEXT_STEP: usize = 0x1000;
 
+/// The bytes of the buffer for the output of kernels, which is the limit that Triton reads.
+const PRINTF_BYTES: usize = 1 << 20;
+
 /// Returns the device of a context.
 fn device_of(context: usize) -> Option<usize> {
     context.checked_sub(FIRST_CONTEXT).map(|offset| offset / CONTEXT_STEP)
@@ -108,6 +111,10 @@ library_calls! {
         context.set_optional(context_of(current));
         Ok(())
     }
+
+    fn cuCtxSetLimit(_limit: i32, _value: usize) |_machine| { Ok(()) }
+
+    fn cuCtxGetLimit(value: Out<usize>, _limit: i32) |_machine| { value.set(PRINTF_BYTES) }
 
     fn cuLogsRegisterCallback(_callback: usize, _data: usize, handle: Out<usize>) |machine| {
         // Nothing is logged.
