@@ -45,8 +45,8 @@ pub(crate) struct DryRunArguments {
     #[arg(long)]
     pub(crate) late: bool,
 
-    /// The workspaces of cuDNN's convolutions that are not in the table: none, learned (estimated), or most (an
-    /// upper bound)
+    /// The workspaces of cuDNN's convolutions that are not in the table: none, learned (estimated), or most
+    /// (an upper bound)
     #[arg(long, value_enum, value_name = "RULE", default_value = "learned")]
     pub(crate) workspaces: Workspaces,
 
@@ -54,8 +54,8 @@ pub(crate) struct DryRunArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) convolutions: Option<PathBuf>,
 
-    /// Writes checkpoints of the program, although their values are noise [default: torch.save and safetensors
-    /// write no files]
+    /// Writes checkpoints of the program, although their values are noise [default: torch.save and
+    /// safetensors write no files]
     #[arg(long)]
     pub(crate) allow_checkpoints: bool,
 

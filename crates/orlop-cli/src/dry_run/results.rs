@@ -124,7 +124,8 @@ impl DryRunResult {
         self.has_succeeded || self.runs.iter().all(|run| run.lacking.is_none())
     }
 
-    /// Returns the peak of reserved memory and what is to spare, in bytes, of the device with the least of that.
+    /// Returns the peak of reserved memory and what is to spare, in bytes,
+    /// of the device with the least to spare.
     pub(super) fn peak_and_spare(&self) -> (u64, u64) {
         self.runs.first().map_or((0, 0), |run| (run.peak_reserved, run.spare))
     }

@@ -175,8 +175,8 @@ impl RecurrentLayer {
 
     /// Returns the bytes for temporary use.
     ///
-    /// An estimate: off by 3 % on average for the same 374 layers, by at most 9 % for nine in ten of them, and
-    /// by -43 % to +28 % for all.
+    /// An estimate: off by 3 % on average for the same 374 layers, by at most 9 % for nine in ten of them,
+    /// and by -43 % to +28 % for all.
     pub(crate) fn workspace(&self, sequences: Sequences, mode: Mode) -> u64 {
         let copies = if mode == Mode::Training { 3 } else { 1 };
         let input = copies * sequences.length * sequences.batch * self.input * self.directions();

@@ -166,7 +166,8 @@ library_calls! {
         count.set_optional(3);
         let wanted = usize::try_from(wanted).unwrap_or(0).min(3);
         let all_strides = [rows.saturating_mul(columns), columns, 1];
-        for (index, (size, stride)) in [first, rows, columns].into_iter().zip(all_strides).take(wanted).enumerate() {
+        let all_sizes = [first, rows, columns];
+        for (index, (size, stride)) in all_sizes.into_iter().zip(all_strides).take(wanted).enumerate() {
             sizes.set_at(index, size)?;
             strides.set_at(index, stride)?;
         }

@@ -164,8 +164,8 @@ impl Work {
         Ok(())
     }
 
-    /// A stream waits for an event. A stream that waits for an event of a capture takes part in it, unless the
-    /// capture has ended.
+    /// A stream waits for an event. A stream that waits for an event of a capture takes part in it, unless
+    /// the capture has ended.
     pub(crate) fn order(&mut self, stream: usize, event: usize) -> Outcome {
         let event = self.events.get(&event).ok_or(Failure::INVALID_HANDLE)?;
         let (after, capture) = (event.after.clone(), event.capture);
