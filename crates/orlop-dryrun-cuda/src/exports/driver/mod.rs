@@ -7,6 +7,7 @@ mod modules;
 mod refused;
 mod virtual_memory;
 
+use context::context_of;
 pub(super) use locate::{Located, locate};
 
 /// The version that runtime and driver report: CUDA 13.0.
