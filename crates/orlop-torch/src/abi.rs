@@ -114,10 +114,9 @@ pub unsafe extern "C" fn orlop_torch_record_stream(block: *mut c_void, stream: *
     }
     note(guarded(|| {
         for heap in process::open_heaps() {
-            // SAFETY: guaranteed by the caller: the stream of a block is one of its device.
-            if heap.block_bytes(block.addr()).is_some()
-                && unsafe { heap.record_stream(block.addr(), stream) }?
-            {
+            // SAFETY: guaranteed by the caller: a stream that uses a block is one of its device.
+            let recorded = unsafe { heap.record_stream(block.addr(), stream) }?;
+            if recorded {
                 return Ok(());
             }
         }
@@ -266,7 +265,7 @@ unsafe fn write_text(source: &str, text: *mut c_char, capacity: usize) -> usize 
 
 /// Calls `act`; a panic becomes an error.
 fn guarded<T>(act: impl FnOnce() -> Result<T, TorchError>) -> Result<T, TorchError> {
-    // The state of the engine is whole after a panic: its locks are taken over, and its calls end at user code.
+    // Nothing is half-way after a panic: locks are taken over, and the engine ends panics of user code.
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(TorchError::Panicked(message_of(&*panic))))
 }
 

@@ -52,7 +52,7 @@ impl DeviceHeap {
     /// Returns the route of a request for a stream, if there are private pools in use. PyTorch's functions,
     /// which are called for it, can throw.
     pub(crate) fn route(&self, stream: *mut c_void) -> Option<RequestRoute<'_>> {
-        // Acquire: a thread that was told of a pool sees it.
+        // Acquire: partner of the stores in `begin_pool` and `end_pool`.
         if !self.has_routes.load(Ordering::Acquire) {
             return None;
         }
@@ -94,12 +94,15 @@ impl DeviceHeap {
     ///
     /// # Safety
     ///
-    /// That of [`StreamIds::id`].
+    /// That of [`StreamIds::id`], if there is one.
     pub(crate) unsafe fn record_stream(
         &self,
         address: usize,
         stream: *mut c_void,
     ) -> Result<bool, TorchError> {
+        if self.block_bytes(address).is_none() {
+            return Ok(false);
+        }
         // SAFETY: guaranteed by the caller.
         let stream = unsafe { self.stream(stream) }?;
         let recorded = self.blocks.with(address, |block| block.record_stream(stream)).transpose()?;
@@ -115,7 +118,7 @@ impl DeviceHeap {
     pub(crate) fn begin_pool(&self, pool: PoolId, takes: StdFunction) -> Result<(), TorchError> {
         let mut routes = self.routes();
         routes.begin(&self.device, &self.allocator, pool, takes)?;
-        // Release: see `route`.
+        // Release: partner of the load in `route`.
         self.has_routes.store(true, Ordering::Release);
         Ok(())
     }
@@ -124,6 +127,7 @@ impl DeviceHeap {
     pub(crate) fn end_pool(&self, pool: PoolId) -> Result<(), TorchError> {
         let mut routes = self.routes();
         let ended = routes.end(&self.allocator, pool);
+        // Release: as in `begin_pool`.
         self.has_routes.store(!routes.is_empty(), Ordering::Release);
         Ok(ended?)
     }

@@ -24,7 +24,7 @@ extern "C" fn manage(to: *mut [usize; 2], from: *const [usize; 2], operation: c_
         2 => {
             COPIES.fetch_add(1, Ordering::Relaxed);
             // SAFETY: libstdc++'s rule: both are functors.
-            unsafe { *to = *from };
+            unsafe { to.copy_from_nonoverlapping(from, 1) };
         }
         3 => _ = COPIES.fetch_sub(1, Ordering::Relaxed),
         other => panic!("{other}"),
@@ -34,8 +34,10 @@ extern "C" fn manage(to: *mut [usize; 2], from: *const [usize; 2], operation: c_
 
 extern "C" fn invoke(functor: *const [usize; 2], stream: *const *mut c_void) -> bool {
     CALLS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: libstdc++'s rule: the functor, and the argument by reference.
-    let (functor, stream) = unsafe { (*functor, *stream) };
+    // SAFETY: libstdc++'s rule: it is called with its functor.
+    let functor = unsafe { *functor };
+    // SAFETY: libstdc++'s rule: arguments are passed by reference.
+    let stream = unsafe { *stream };
     stream.addr() == functor[0]
 }
 
