@@ -1,8 +1,8 @@
 //! The settings of the allocators: one value for all devices, fixed by the first request.
 
 use crate::error::TorchError;
-use orlop_cuda::{CudaDevice, CudaMemory, configured_allocator};
-use orlop_device::{DeviceAllocator, DeviceConfig, Policy, TorchConf};
+use orlop_cuda::{CudaDevice, CudaMemory};
+use orlop_device::{DeviceAllocator, DeviceBacking as _, DeviceConfig, Policy, TorchConf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// How a device's allocator is made.
@@ -13,11 +13,19 @@ pub(crate) struct AllocatorSettings {
     limit: Option<u64>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 enum PolicyChoice {
-    #[default]
-    Orlop,
+    /// orlop's policy, with another [`Extensions::hold_to_peak`](orlop_device::Extensions::hold_to_peak).
+    Orlop {
+        hold_to_peak: Option<u32>,
+    },
     Torch(Box<TorchConf>),
+}
+
+impl Default for PolicyChoice {
+    fn default() -> Self {
+        Self::Orlop { hold_to_peak: Policy::orlop().extensions.hold_to_peak }
+    }
 }
 
 static GIVEN: Mutex<Option<AllocatorSettings>> = Mutex::new(None);
@@ -28,7 +36,15 @@ impl AllocatorSettings {
     pub(crate) fn parse(policy: &str, limit: u64) -> Result<Self, TorchError> {
         let unknown = || TorchError::UnknownPolicy(policy.into());
         let policy = match policy.split_once(':').unwrap_or((policy, "")) {
-            ("orlop", "") => PolicyChoice::Orlop,
+            ("orlop", "") => PolicyChoice::default(),
+            ("orlop", setting) => {
+                let share = setting.strip_prefix("hold_to_peak=").ok_or_else(unknown)?;
+                let hold_to_peak = match share {
+                    "off" => None,
+                    share => Some(share.parse().ok().filter(|power| *power < 64).ok_or_else(unknown)?),
+                };
+                PolicyChoice::Orlop { hold_to_peak }
+            }
             ("torch", conf) => PolicyChoice::Torch(Box::new(conf.parse().map_err(|_| unknown())?)),
             _ => return Err(unknown()),
         };
@@ -54,15 +70,20 @@ impl AllocatorSettings {
     pub(crate) fn build(&self, device: &CudaDevice) -> Result<DeviceAllocator<CudaMemory>, TorchError> {
         let config = DeviceConfig::from_env();
         let config = self.limit.map_or(config.clone(), |limit| config.limit(limit));
-        match &self.policy {
-            PolicyChoice::Orlop => Ok(configured_allocator(device, &config)?),
+        let (memory, policy) = match &self.policy {
+            PolicyChoice::Orlop { hold_to_peak } => {
+                let memory = CudaMemory::new(device)?;
+                let has_pages = memory.page_granularity().is_some();
+                let mut policy = if has_pages { Policy::orlop() } else { Policy::orlop_without_pages() };
+                policy.extensions.hold_to_peak = *hold_to_peak;
+                (memory, policy)
+            }
             PolicyChoice::Torch(conf) if conf.expandable_segments => {
-                Ok(config.build(CudaMemory::new(device)?, Policy::torch(conf))?)
+                (CudaMemory::new(device)?, Policy::torch(conf))
             }
-            PolicyChoice::Torch(conf) => {
-                Ok(config.build(CudaMemory::in_regions(device), Policy::torch(conf))?)
-            }
-        }
+            PolicyChoice::Torch(conf) => (CudaMemory::in_regions(device), Policy::torch(conf)),
+        };
+        Ok(config.build(memory, policy)?)
     }
 }
 
@@ -73,10 +94,15 @@ mod tests {
     #[test]
     fn policies_have_names() {
         let parsed = |policy| AllocatorSettings::parse(policy, 1 << 30);
-        assert!(matches!(parsed("orlop").map(|read| read.policy), Ok(PolicyChoice::Orlop)));
+        let share = |policy| match parsed(policy).map(|read| read.policy) {
+            Ok(PolicyChoice::Orlop { hold_to_peak }) => hold_to_peak,
+            other => panic!("{policy}: {other:?}"),
+        };
+        assert_eq!(share("orlop"), Policy::orlop().extensions.hold_to_peak);
+        assert_eq!([share("orlop:hold_to_peak=3"), share("orlop:hold_to_peak=off")], [Some(3), None]);
         let torch = parsed("torch:expandable_segments:True").map(|read| read.policy);
         assert!(matches!(torch, Ok(PolicyChoice::Torch(conf)) if conf.expandable_segments));
-        for unknown in ["", "bfc", "orlop:fast", "torch:max_split_size_mb:x"] {
+        for unknown in ["", "bfc", "orlop:fast", "orlop:hold_to_peak=64", "torch:max_split_size_mb:x"] {
             let error = parsed(unknown).map(drop);
             assert!(matches!(error, Err(TorchError::UnknownPolicy(_))), "{unknown}: {error:?}");
         }

@@ -122,8 +122,8 @@ def install(
 def pool(*, policy: str = "orlop", limit: int | None = None, no_split: bool = False) -> Iterator[Any]:
     """Opens a ``torch.cuda.MemPool`` over orlop, for requests of all threads on the current device.
 
-    While it is open, PyTorch does not reuse blocks with a recorded stream (``Tensor.record_stream``), and does
-    not release cached segments before an out-of-memory error: both are rules of its pools.
+    While it is open, PyTorch does not release cached segments, not even before an out-of-memory error, and
+    PyTorch 2.11 does not reuse blocks with a recorded stream (``Tensor.record_stream``).
 
     Args:
         policy: As for :func:`install`.
