@@ -147,17 +147,19 @@ pub(crate) fn bench(shell: &Shell, names: &[String], args: &[String]) -> Result<
 /// Builds the program that checks and measures CUDA's allocators, and runs it unless it is to be copied to
 /// another machine.
 pub(crate) fn gpu(shell: &Shell, simulated: bool, build_only: bool) -> Result<Outcome> {
-    shell.run_loud(&mut shell.cargo(&["build", "--release", "-p", "orlop-cuda", "--example", "gpu"]))?;
-    let program = shell.target().join("release").join("examples").join("gpu");
-    if build_only {
-        println!("{}", program.display());
-        return Ok(Outcome::passed());
+    for example in ["gpu", "gpu_costs"] {
+        shell.run_loud(&mut shell.cargo(&["build", "--release", "-p", "orlop-cuda", "--example", example]))?;
+        let program = shell.target().join("release").join("examples").join(example);
+        if build_only {
+            println!("{}", program.display());
+            continue;
+        }
+        let mut command = Command::new(program);
+        if simulated {
+            command.args(["--simulated", "--quick"]);
+        }
+        shell.run_loud(&mut command)?;
     }
-    let mut command = Command::new(program);
-    if simulated {
-        command.args(["--simulated", "--quick"]);
-    }
-    shell.run_loud(&mut command)?;
     Ok(Outcome::passed())
 }
 

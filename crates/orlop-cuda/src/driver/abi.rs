@@ -28,7 +28,8 @@ pub(crate) const CAPTURE_IMPLICIT: i32 = 906;
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
 
-/// `CU_EVENT_DISABLE_TIMING`.
+/// The default of `cuEventCreate`, and `CU_EVENT_DISABLE_TIMING`.
+pub(crate) const EVENT_WITH_TIMING: u32 = 0;
 pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
 pub(crate) const HOST_ALLOC_PORTABLE: u32 = 1;

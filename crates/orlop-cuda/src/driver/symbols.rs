@@ -119,6 +119,8 @@ symbols! {
     );
     } optional {
     cuCtxGetId(Handle, *mut u64);
+    cuEventElapsedTime(*mut f32, Handle, Handle);
+    cuEventElapsedTime_v2(*mut f32, Handle, Handle);
     cuStreamGetCaptureInfo_v2(Handle, *mut i32, *mut u64, *mut Handle, *mut *const Handle, *mut usize);
     } by_cudarc {
     cuDeviceGet cuDeviceGetName cuDeviceTotalMem_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2

@@ -16,6 +16,7 @@ mod captures;
 mod closed_devices;
 mod contexts;
 mod default_stream;
+mod device_times;
 mod devices;
 mod drift;
 mod failures;
