@@ -148,7 +148,14 @@ pub(crate) fn bench(shell: &Shell, names: &[String], args: &[String]) -> Result<
 /// another machine.
 pub(crate) fn gpu(shell: &Shell, simulated: bool, build_only: bool) -> Result<Outcome> {
     for example in ["gpu", "gpu_costs"] {
-        shell.run_loud(&mut shell.cargo(&["build", "--release", "-p", "orlop-cuda", "--example", example]))?;
+        shell.run_loud(&mut shell.cargo(&[
+            "build",
+            "--release",
+            "-p",
+            "orlop-cuda",
+            "--example",
+            example,
+        ]))?;
         let program = shell.target().join("release").join("examples").join(example);
         if build_only {
             println!("{}", program.display());

@@ -86,7 +86,8 @@ def install(
 
     Args:
         door: ``"all"``: orlop serves every request. ``"pool"``: a :func:`pool` is open until the process ends.
-        policy: ``"orlop"``, or ``"torch"`` with PyTorch's settings after a colon
+        policy: ``"orlop"``, ``"orlop:hold_to_peak=N"`` (a 2^N-th more than the peak is reserved before pages
+            move; ``off`` for no bound), or ``"torch"`` with PyTorch's settings after a colon
             (``"torch:expandable_segments:True"``).
         limit: The maximum of reserved bytes of a device.
         patch: Whether PyTorch's functions of statistics answer by orlop's; of the door ``"pool"`` they are
