@@ -202,8 +202,9 @@ pub extern "C" fn orlop_torch_reset_peaks(device: c_int) {
     }));
 }
 
-/// Chooses the policy (`orlop`, `orlop:hold_to_peak=N`, or `torch` with PyTorch's settings after a colon) and a
-/// limit of reserved bytes, of which 0 is none. Returns 0, or -1 with [`orlop_torch_last_error`]: if a device is in use.
+/// Chooses the policy and a limit of reserved bytes, of which 0 is none. Policies are `orlop`,
+/// `orlop:hold_to_peak=N`, and `torch` with PyTorch's settings after a colon. Returns 0; or -1 if a setting is
+/// invalid or a device is in use, which [`orlop_torch_last_error`] says.
 ///
 /// # Safety
 ///

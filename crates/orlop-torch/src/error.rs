@@ -28,9 +28,7 @@ pub(crate) enum TorchError {
     #[error("the allocator is in use: its settings are given before the first request")]
     InUse,
     /// The name of a policy is unknown.
-    #[error(
-        "no policy is named {0:?}: \"orlop\", \"orlop:hold_to_peak=N\", or \"torch\" with settings after a colon"
-    )]
+    #[error("no policy is named {0:?}: orlop, orlop:hold_to_peak=N, or torch with settings after a colon")]
     UnknownPolicy(Box<str>),
     /// The library panicked. It is a fault of the library; its state is whole.
     #[error("a fault of the allocator: {0}")]
