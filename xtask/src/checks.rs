@@ -186,6 +186,14 @@ pub(crate) fn stress(shell: &Shell, minutes: u32) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
+/// Runs `steps` steps of the engine over a KV pool.
+pub(crate) fn kv_drift(shell: &Shell, steps: u64) -> Result<Outcome> {
+    let mut command = shell.cargo(&["test", "--release", "-p", "orlop-kv", "--test", "steady"]);
+    command.args(["a_long_run", "--", "--nocapture"]).env("ORLOP_KV_STEPS", steps.to_string());
+    shell.run_loud(&mut command)?;
+    Ok(Outcome::passed())
+}
+
 /// A long check of the CUDA allocators on the simulated driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CudaCheck {

@@ -8,6 +8,7 @@ mod refused;
 mod streams;
 mod virtual_memory;
 
+use context::context_of;
 pub(super) use locate::{Located, locate};
 
 /// The version that runtime and driver report: CUDA 13.0.
