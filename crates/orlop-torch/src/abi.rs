@@ -202,9 +202,10 @@ pub extern "C" fn orlop_torch_reset_peaks(device: c_int) {
     }));
 }
 
-/// Chooses the policy and a limit of reserved bytes, of which 0 is none. Policies are `orlop`,
-/// `orlop:hold_to_peak=N`, and `torch` with PyTorch's settings after a colon. Returns 0; or -1 if a setting is
-/// invalid or a device is in use, which [`orlop_torch_last_error`] says.
+/// Chooses the policy and a limit of reserved bytes, of which 0 is none.
+///
+/// Policies are `orlop`, `orlop:hold_to_peak=N`, and `torch` with PyTorch's settings after a colon. Returns
+/// 0; or -1 if a setting is invalid or a device is in use: [`orlop_torch_last_error`].
 ///
 /// # Safety
 ///
