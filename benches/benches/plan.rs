@@ -7,7 +7,7 @@
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
 use flate2::read::GzDecoder;
-use orlop_plan::{Buffer, Plan, Planner, Problem, SearchBudget, Verdict, greedy_by_size, verify};
+use orlop_plan::{Buffer, Plan, Planner, Problem, SearchBudget, Verdict, greedy_by_size, replan, verify};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::hint::black_box;
@@ -92,6 +92,16 @@ fn text(name: &str) -> Vec<u8> {
     bytes
 }
 
+/// The problem with a buffer of half as many bytes more, and the offsets of the others.
+fn changed(problem: &Problem, plan: &Plan) -> (Problem, Vec<Option<u64>>) {
+    let mut buffers = problem.buffers().to_vec();
+    let mut kept: Vec<Option<u64>> = plan.offsets().iter().copied().map(Some).collect();
+    let index = buffers.len() / 2;
+    buffers[index].size += buffers[index].size / 2;
+    kept[index] = None;
+    (Problem::new(buffers).expect("one buffer is larger"), kept)
+}
+
 /// A million buffers of up to 1 MiB; starts are spread evenly, most lifetimes are short, a few a thousand
 /// times longer.
 fn million() -> Problem {
@@ -131,6 +141,8 @@ fn main() {
             });
         }
         bench.plan("greedy by size", name, &problem, greedy_by_size);
+        let (changed, kept) = changed(&problem, &plan);
+        bench.plan("replan", name, &changed, |problem| replan(problem, &kept));
         bench.run("verify", name, None, || verify(&problem, &plan));
         bench.run("read", name, None, || Problem::read_csv(&text[..]));
     }

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 /// if it is a multiple of the buffer's alignment, no buffer with a lower index keeps the same bytes at the
 /// same time, and all other buffers would fit above it. The other buffers are placed afterwards, the largest
 /// first, each in the tightest hole. Takes O(n log n) time, and for each of the other buffers as long as it
-/// takes to sort those that are live with it; where given offsets overlap, for each buffer. No search follows,
-/// for which there is [`Planner::plan_from`](crate::Planner::plan_from).
+/// takes to sort those that are live with it; where given offsets overlap, for each buffer. No search
+/// follows, for which there is [`Planner::plan_from`](crate::Planner::plan_from).
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem, replan, verify};
@@ -85,8 +85,8 @@ fn are_apart(normal: &Normal, offsets: &[u64]) -> bool {
     true
 }
 
-/// Takes out spans that share bytes with another one that is live with them: of both, that of the higher index
-/// in the problem.
+/// Takes out spans that share bytes with another one that is live with them: of both, that of the higher
+/// index in the problem.
 fn drop_overlapping(normal: &Normal, live: &LiveIndex, offsets: &mut [u64]) {
     let mut order: Vec<usize> = (0..normal.spans.len()).collect();
     order.sort_unstable_by_key(|&number| (!normal.is_fixed(number), normal.spans[number].index));

@@ -113,8 +113,8 @@ impl Fact {
         }
     }
 
-    /// Returns a value with room for either of two: their hull, or where they differ in rank the one with more
-    /// elements.
+    /// Returns a value with room for either of two: their hull, or where they differ in rank the one with
+    /// more elements.
     pub(crate) fn room(&self, other: &Self) -> Self {
         if let (Self::Tensor(left), Self::Tensor(right)) = (self, other)
             && let (Some(shape), Some(other_shape)) = (&left.shape, &right.shape)

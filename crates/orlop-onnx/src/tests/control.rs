@@ -145,8 +145,8 @@ fn numbers_that_grow_keep_their_lower_bound() {
     assert_eq!(sizes(&model, "y"), [5000, 501]);
 }
 
-/// A state that begins as a placeholder, in a loop whose end depends on data: after the first iteration it has
-/// another rank, and its place has room for both.
+/// A state that begins as a placeholder, in a loop whose end depends on data: after the first iteration it
+/// has another rank, and its place has room for both.
 #[test]
 fn a_placeholder_is_replaced_by_the_first_iteration() {
     let step = GraphProto {
