@@ -134,6 +134,13 @@ enum Task {
         #[arg(long, default_value_t = 10)]
         minutes: u32,
     },
+    /// Serve requests from a KV pool for a long time, and check that nothing is kept; the tests have a short
+    /// version
+    KvDrift {
+        /// The steps
+        #[arg(long, default_value_t = 10_000_000)]
+        steps: u64,
+    },
     /// Build the Python package, install it into a fresh environment, and test it there
     Wheel {
         /// The Python to use
@@ -231,6 +238,7 @@ fn main() -> ExitCode {
         Task::Fuzz { target, seconds, short: false } => {
             report.step("fuzz", || fuzz::run(shell, target.as_deref(), seconds.unwrap_or(60)));
         }
+        Task::KvDrift { steps } => report.step("kv drift", || checks::kv_drift(shell, steps)),
         Task::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
         Task::Wheel { python, frameworks } => wheel::run(shell, report, &python, frameworks),
         Task::Integrations { name } => integrations::run(shell, report, name.as_deref()),

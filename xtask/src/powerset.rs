@@ -9,7 +9,7 @@ use crate::shell::Shell;
 use crate::workspace::{members, package_args};
 
 /// Up to this number of features every subset is checked; with more, none, each alone, and all.
-const SUBSETS_UP_TO: usize = 4;
+const SUBSETS_UP_TO: usize = 3;
 
 /// Crates whose unit tests run without default features too.
 const TESTED_BARE: [&str; 2] = ["orlop-core", "orlop-alloc"];
@@ -109,15 +109,15 @@ mod tests {
     fn few_features_give_all_subsets() {
         assert_eq!(feature_sets(&[]), [Vec::<&str>::new()]);
         assert_eq!(feature_sets(&["a", "b"]), [vec![], vec!["a"], vec!["b"], vec!["a", "b"]]);
-        assert_eq!(feature_sets(&["a", "b", "c", "d"]).len(), 16);
+        assert_eq!(feature_sets(&["a", "b", "c"]).len(), 8);
     }
 
     #[test]
     fn many_features_give_none_each_and_all() {
-        let sets = feature_sets(&["a", "b", "c", "d", "e"]);
-        assert_eq!(sets.len(), 7);
+        let sets = feature_sets(&["a", "b", "c", "d"]);
+        assert_eq!(sets.len(), 6);
         assert!(sets[0].is_empty());
         assert_eq!(sets[1], ["a"]);
-        assert_eq!(sets[6].len(), 5);
+        assert_eq!(sets[5].len(), 4);
     }
 }

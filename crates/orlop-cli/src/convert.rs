@@ -23,7 +23,8 @@ pub(crate) struct ConvertArguments {
     pub(crate) output: PathBuf,
 
     /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
-    /// .trace.json (for Perfetto), .pb.gz or .pprof (for pprof), .csv, .orlop]
+    /// .trace.json (for Perfetto), .pb.gz or .pprof (for pprof), .csv, .parquet,
+    /// .orlop]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<RecordingFormat>,
 
@@ -77,13 +78,15 @@ struct Converted {
     warnings: u64,
 }
 
-fn write(history: &History, format: RecordingFormat, file: &mut impl Write) -> Result<(), String> {
+fn write(history: &History, format: RecordingFormat, file: &mut (impl Write + Send)) -> Result<(), String> {
     let written = match format {
         RecordingFormat::Pickle => snapshot::write_pickle(history, file),
         RecordingFormat::Json => snapshot::write_json(history, file),
         RecordingFormat::Perfetto => perfetto::write_perfetto(history, file),
         RecordingFormat::Pprof => pprof::write_pprof(history, file),
         RecordingFormat::Csv => csv::write_csv(history, file),
+        #[cfg(feature = "parquet")]
+        RecordingFormat::Parquet => orlop::trace::formats::parquet::write_parquet(history, file),
         RecordingFormat::Orlop => binary::write_binary(history, file),
     };
     written.map_err(|error| error.to_string())

@@ -17,6 +17,9 @@ pub(crate) enum RecordingFormat {
     Pprof,
     /// A table of events
     Csv,
+    /// A table of events for databases and data frames
+    #[cfg(feature = "parquet")]
+    Parquet,
     /// orlop's own format, which is lossless
     Orlop,
 }
@@ -33,6 +36,8 @@ impl RecordingFormat {
             (".pb.gz", Self::Pprof),
             (".pprof", Self::Pprof),
             (".csv", Self::Csv),
+            #[cfg(feature = "parquet")]
+            (".parquet", Self::Parquet),
             (".orlop", Self::Orlop),
         ];
         endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
@@ -52,6 +57,8 @@ impl fmt::Display for RecordingFormat {
             Self::Perfetto => "a timeline for Perfetto",
             Self::Pprof => "a profile for pprof",
             Self::Csv => "a table",
+            #[cfg(feature = "parquet")]
+            Self::Parquet => "a Parquet table",
             Self::Orlop => "an orlop recording",
         })
     }

@@ -41,7 +41,7 @@ pub use self::allocators::{
     CurrentPool, DriverAllocator, LinkedAllocator, MemoryPool, MemoryUse, PinnedAllocator, PinnedLedger,
     PoolUsage, caching_allocator, caching_allocator_with, configured_allocator,
 };
-pub use self::device::{CaptureScope, CudaDevice, DeviceStream};
+pub use self::device::{CaptureScope, CudaDevice, DeviceStream, StreamClock};
 pub use self::driver::Driver;
 pub use self::error::CudaError;
 pub use self::interop::{BlockSlice, BlockView, DeviceBuffer, KernelPointer, KernelValue, SharedBuffer};

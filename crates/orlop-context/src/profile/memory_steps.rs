@@ -1,31 +1,40 @@
-//! The memory that each step of a program uses, and its time on the host.
+//! The memory that each step of a program uses, and its time on the host and on a device.
 //!
 //! A step is declared by the program: a forward pass, a layer, a batch. Everything that happens in the
 //! context during the step, on any thread, counts for it; steps may be nested, and then it counts for each.
 //! The peak of a step starts at the bytes live at its start, as if the allocators' peaks were reset there,
 //! but separately for every step.
 
+use super::device_time::{DeviceClock, DeviceSpan};
 use super::shapes::{self, ShapeRecording, ShapeTotals};
 use super::step::{StepMemory, StepStats};
 use super::step_table::StepTable;
 use crate::Context;
 use crate::context::sum_bytes;
 use crate::observe::Subscription;
-use orlop_alloc::{AllocatorRef, Event, Observer, engine_support::RawBlock};
+use orlop_alloc::{
+    AllocatorRef, Event, Observer,
+    engine_support::{RawBlock, trace_guarded},
+};
 use orlop_core::MemoryKind;
 use orlop_host::os_thread_id;
 use std::borrow::Cow;
 use std::fmt;
+use std::mem;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
+
+/// The number of steps at which the times of the older half are read: each unread one keeps events.
+const UNREAD_SPANS: usize = 1024;
 
 /// A profile of steps: see [the module](super) for an example.
 #[derive(Debug)]
 pub struct MemorySteps {
     recorder: Arc<Recorder>,
     recording: Option<ShapeRecording>,
+    clock: Option<Arc<dyn DeviceClock>>,
     subscription: Subscription,
 }
 
@@ -35,6 +44,7 @@ pub struct MemorySteps {
 pub struct MemoryStepGuard<'a> {
     recorder: &'a Recorder,
     order: u64,
+    span: Option<Box<dyn DeviceSpan>>,
 }
 
 impl MemorySteps {
@@ -55,7 +65,7 @@ impl MemorySteps {
         let recorder = Arc::new(Recorder::default());
         let subscription = subscribe(Arc::clone(&recorder) as Arc<dyn Observer>);
         recorder.state().live = LiveBytes::of(subscription.live());
-        Self { recorder, recording: None, subscription }
+        Self { recorder, recording: None, clock: None, subscription }
     }
 
     /// Records the shapes of the tensors that memory is allocated for, from now on. Code that creates tensors
@@ -87,6 +97,15 @@ impl MemorySteps {
         self
     }
 
+    /// Measures the time of each step on a device too, from now on. Reading it waits for the device: for the
+    /// work of the 512 oldest steps when 1024 are unread. Where it cannot be measured, such as in a capture,
+    /// a step has none.
+    #[must_use]
+    pub fn time_on(mut self, clock: impl DeviceClock + 'static) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
     /// Starts a step.
     ///
     /// ```
@@ -108,11 +127,14 @@ impl MemorySteps {
     #[track_caller]
     pub fn step(&self, name: impl Into<Cow<'static, str>>) -> MemoryStepGuard<'_> {
         let order = self.recorder.begin(name.into(), Location::caller());
-        MemoryStepGuard { recorder: &self.recorder, order }
+        let span = self.clock.as_ref().and_then(|clock| measured(clock.begin()));
+        MemoryStepGuard { recorder: &self.recorder, order, span }
     }
 
-    /// Returns the finished steps, in the order in which they started.
+    /// Returns the finished steps, in the order in which they started. Waits for their work on the device, if
+    /// its time is measured.
     pub fn finished(&self) -> Vec<StepMemory> {
+        self.recorder.read_device_times(0);
         let mut finished = self.recorder.state().finished.clone();
         finished.sort_unstable_by_key(|step| step.order);
         finished
@@ -125,7 +147,10 @@ impl MemorySteps {
 
     /// Forgets the finished steps.
     pub fn clear(&self) {
-        self.recorder.state().finished.clear();
+        let mut state = self.recorder.state();
+        state.finished.clear();
+        let spans = mem::take(&mut state.spans);
+        drop((state, spans));
     }
 }
 
@@ -141,66 +166,51 @@ impl fmt::Display for MemorySteps {
 }
 
 impl MemoryStepGuard<'_> {
-    /// Ends the step and returns its statistics.
-    pub fn finish(self) -> StepMemory {
-        let now = self.recorder.now();
-        let mut state = self.recorder.state();
-        state.end(self.order, now);
-        let step = state.finished.last().cloned();
+    /// Ends the step and returns its statistics. Waits for its work on the device, if its time is measured.
+    pub fn finish(mut self) -> StepMemory {
+        self.end();
+        self.recorder.read_device_times(0);
+        let state = self.recorder.state();
+        let step = state.finished.iter().rev().find(|step| step.order == self.order).cloned();
         drop(state);
         // It is always there: only this guard ends the step.
         step.unwrap_or_else(|| StepMemory::new(Cow::Borrowed(""), Location::caller(), self.order))
     }
+
+    /// Ends the step. Does nothing if it has ended.
+    fn end(&mut self) {
+        let now = self.recorder.now();
+        let span = self.span.take().and_then(|mut span| measured(span.end()).map(|()| span));
+        let mut state = self.recorder.state();
+        state.end(self.order, now);
+        state.spans.extend(span.map(|span| (self.order, span)));
+        let is_full = state.spans.len() >= UNREAD_SPANS;
+        drop(state);
+        if is_full {
+            self.recorder.read_device_times(UNREAD_SPANS / 2);
+        }
+    }
+}
+
+/// Returns a measurement, if it did not fail.
+fn measured<T>(result: orlop_alloc::Result<T>) -> Option<T> {
+    let failed = |error: &orlop_alloc::Error| {
+        trace_guarded(|| tracing::warn!(%error, "the time of a step on the device was not measured"));
+    };
+    result.inspect_err(failed).ok()
 }
 
 impl Drop for MemoryStepGuard<'_> {
     fn drop(&mut self) {
-        let now = self.recorder.now();
-        self.recorder.state().end(self.order, now);
+        self.end();
     }
 }
 
 impl StepMemory {
-    fn new(name: Cow<'static, str>, at: &'static Location<'static>, order: u64) -> Self {
-        let (all, kinds) = (StepStats::default(), [StepStats::default(); MemoryKind::COUNT]);
-        let (begun, host_time, shapes) = (Duration::ZERO, Duration::ZERO, Vec::new());
-        Self { name, at, depth: 0, thread: 0, begun, host_time, times: 1, all, kinds, shapes, order }
-    }
-
-    /// Returns the statistics of one kind.
-    #[must_use]
-    pub fn kind(&self, kind: MemoryKind) -> &StepStats {
-        &self.kinds[kind.index()]
-    }
-
     /// Iterates over the statistics of all memory and of each kind, with the live bytes of each.
     fn stats(&mut self, live: &LiveBytes) -> impl Iterator<Item = (&mut StepStats, u64)> {
         let kinds = self.kinds.iter_mut().zip(live.kinds);
         std::iter::once((&mut self.all, live.all)).chain(kinds)
-    }
-}
-
-impl StepStats {
-    /// Returns live bytes after the step less those before; negative if it freed more than it allocated.
-    #[must_use]
-    pub fn growth(&self) -> i64 {
-        // Bytes of one address space: the difference fits.
-        self.live_after.wrapping_sub(self.live_before).cast_signed()
-    }
-
-    /// Returns `true` if nothing happened and nothing was live.
-    pub(super) fn is_idle(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Adds a later step of the same name.
-    pub(super) fn merge(&mut self, later: &Self) {
-        self.allocations += later.allocations;
-        self.frees += later.frees;
-        self.allocated_bytes = self.allocated_bytes.saturating_add(later.allocated_bytes);
-        self.freed_bytes = self.freed_bytes.saturating_add(later.freed_bytes);
-        self.live_after = later.live_after;
-        self.peak_bytes = self.peak_bytes.max(later.peak_bytes);
     }
 }
 
@@ -243,6 +253,8 @@ struct StepState {
     with_shapes: bool,
     open: Vec<OpenStep>,
     finished: Vec<StepMemory>,
+    /// Spans on the device whose times were not read, by the index of the step.
+    spans: Vec<(u64, Box<dyn DeviceSpan>)>,
 }
 
 #[derive(Debug)]
@@ -260,6 +272,22 @@ impl Recorder {
     /// Returns the time since the start of the profile.
     fn now(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    /// Waits for the ended spans but the last `kept`, and notes their times.
+    fn read_device_times(&self, kept: usize) {
+        let mut state = self.state();
+        let count = state.spans.len().saturating_sub(kept);
+        let spans: Vec<_> = state.spans.drain(..count).collect();
+        drop(state);
+        // Unlocked: a backend can report something, and a subscriber is user code.
+        for (order, mut span) in spans {
+            let time = measured(span.time());
+            let mut state = self.state();
+            if let Some(step) = state.finished.iter_mut().rev().find(|step| step.order == order) {
+                step.device_time = time;
+            }
+        }
     }
 
     fn begin(&self, name: Cow<'static, str>, at: &'static Location<'static>) -> u64 {

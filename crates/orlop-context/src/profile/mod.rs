@@ -6,6 +6,7 @@
 //! |---|---|
 //! | Which blocks were allocated in a span of time, and are still live? | [`LeakCheck`] → [`Leaks`] |
 //! | What did a step allocate, free and keep, and what was its peak? | [`MemorySteps`] → [`StepTable`] |
+//! | How long did it take, on the host and on a device? | [`StepMemory`], [`MemorySteps::time_on`] |
 //! | For tensors of which shapes? | [`LiveBlock::shape`], [`MemorySteps::record_shapes`] |
 //!
 //! ```
@@ -40,6 +41,7 @@
 //! - The profiles allocate from the heap: do not watch the allocator that serves the heap itself
 //!   ([`bare::GlobalAllocator`](orlop_alloc::bare::GlobalAllocator)).
 
+mod device_time;
 mod leak_report;
 mod leaks;
 mod memory_steps;
@@ -48,6 +50,7 @@ mod step;
 mod step_table;
 mod table;
 
+pub use self::device_time::{DeviceClock, DeviceSpan};
 pub use self::leak_report::{LeakGroup, Leaks, LiveBlock};
 pub use self::leaks::LeakCheck;
 pub use self::memory_steps::{MemoryStepGuard, MemorySteps};

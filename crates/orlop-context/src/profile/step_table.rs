@@ -9,6 +9,10 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::mem;
 
+/// The columns of the table, and which of them is hidden without device times.
+const COLUMNS: usize = 12;
+const DEVICE_TIME: usize = 4;
+
 /// The sort order of rows: by time or by statistics over all memory kinds, the largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -18,6 +22,8 @@ pub enum StepOrder {
     Begun,
     /// By the time on the host.
     HostTime,
+    /// By the time on the device. Steps without one are last.
+    DeviceTime,
     /// By the peak of live bytes.
     Peak,
     /// By the growth of live bytes.
@@ -103,6 +109,8 @@ impl StepTable {
                 Some(group) => {
                     group.times += step.times;
                     group.host_time = group.host_time.saturating_add(step.host_time);
+                    let both = group.device_time.zip(step.device_time);
+                    group.device_time = both.map(|(sum, time)| sum.saturating_add(time));
                     let mut shapes = ShapeTotals::default();
                     shapes.add_all(mem::take(&mut group.shapes));
                     shapes.add_all(step.shapes);
@@ -127,6 +135,7 @@ impl StepTable {
         match self.order {
             StepOrder::Begun => {}
             StepOrder::HostTime => rows.sort_by_key(|step| Reverse(step.host_time)),
+            StepOrder::DeviceTime => rows.sort_by_key(|step| Reverse(step.device_time)),
             StepOrder::Peak => rows.sort_by_key(|step| Reverse(step.all.peak_bytes)),
             StepOrder::Growth => rows.sort_by_key(|step| Reverse(step.all.growth())),
             StepOrder::Allocated => rows.sort_by_key(|step| Reverse(step.all.allocated_bytes)),
@@ -170,6 +179,7 @@ impl fmt::Display for StepTable {
                 "at",
                 "times",
                 "host time",
+                "device time",
                 "allocs",
                 "frees",
                 "allocated",
@@ -184,7 +194,8 @@ impl fmt::Display for StepTable {
             let depth = if self.order == StepOrder::Begun { step.depth } else { 0 };
             let indent = "  ".repeat(depth);
             let at = format!("{}:{}", step.at.file(), step.at.line());
-            let times = [step.times.to_string(), format!("{:.2?}", step.host_time)];
+            let device_time = step.device_time.map_or_else(String::new, |time| format!("{time:.2?}"));
+            let times = [step.times.to_string(), format!("{:.2?}", step.host_time), device_time];
             table.row(cells(format!("{indent}{}", step.name), at, times, &step.all));
             let kinds = if self.by_kind { &MemoryKind::ALL[..] } else { &[] };
             for &kind in kinds.iter().filter(|kind| !step.kind(**kind).is_idle()) {
@@ -196,11 +207,14 @@ impl fmt::Display for StepTable {
                 ));
             }
             for (name, allocations, bytes) in self.shape_rows(step) {
-                let mut cells: [String; 11] = Default::default();
+                let mut cells: [String; COLUMNS] = Default::default();
                 cells[0] = format!("{indent}  · {name}");
-                (cells[4], cells[6]) = (allocations.to_string(), ByteSize(bytes).to_string());
+                (cells[5], cells[7]) = (allocations.to_string(), ByteSize(bytes).to_string());
                 table.row(cells);
             }
+        }
+        if self.steps.iter().all(|step| step.device_time.is_none()) {
+            table.hide(DEVICE_TIME);
         }
         table.fmt(f)?;
         match self.steps.len() - rows.len() {
@@ -210,13 +224,19 @@ impl fmt::Display for StepTable {
     }
 }
 
-fn cells(name: String, at: String, [times, host_time]: [String; 2], stats: &StepStats) -> [String; 11] {
+fn cells(
+    name: String,
+    at: String,
+    [times, host_time, device_time]: [String; 3],
+    stats: &StepStats,
+) -> [String; COLUMNS] {
     let bytes = |bytes| ByteSize(bytes).to_string();
     [
         name,
         at,
         times,
         host_time,
+        device_time,
         stats.allocations.to_string(),
         stats.frees.to_string(),
         bytes(stats.allocated_bytes),

@@ -6,12 +6,18 @@ use std::fmt;
 pub(super) struct Table<const COLUMNS: usize> {
     left: &'static [usize],
     rows: Vec<[String; COLUMNS]>,
+    hidden: Option<usize>,
 }
 
 impl<const COLUMNS: usize> Table<COLUMNS> {
     /// Creates a table with these column names. The columns in `left` are aligned left, the others right.
     pub(super) fn new(left: &'static [usize], names: [&str; COLUMNS]) -> Self {
-        Self { left, rows: vec![names.map(str::to_owned)] }
+        Self { left, rows: vec![names.map(str::to_owned)], hidden: None }
+    }
+
+    /// Leaves a column out.
+    pub(super) fn hide(&mut self, column: usize) {
+        self.hidden = Some(column);
     }
 
     pub(super) fn row(&mut self, cells: [String; COLUMNS]) {
@@ -29,7 +35,8 @@ impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
         }
         for (index, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
-            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            let cells = row.iter().zip(&widths).enumerate();
+            for (column, (cell, &width)) in cells.filter(|(column, _)| Some(*column) != self.hidden) {
                 let gap = if column > 0 { "  " } else { "" };
                 line += &match self.left.contains(&column) {
                     true => format!("{gap}{cell:<width$}"),

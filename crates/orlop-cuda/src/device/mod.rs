@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `capture_state` | whether a stream captures, and what a capture refuses |
+//! | `clock` | the time of a stream's work |
 //! | `captures` | captures, marked for all allocators; what is freed after them |
 //! | `known` | the devices in use, and how the use of others ended |
 //! | `peers` | access of kernels to the memory of other devices |
@@ -13,6 +14,7 @@
 
 mod capture_state;
 mod captures;
+mod clock;
 mod events;
 mod known;
 mod peers;
@@ -24,6 +26,7 @@ use self::peers::PeerAccess;
 
 pub use self::captures::CaptureScope;
 pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
+pub use self::clock::StreamClock;
 pub(crate) use self::events::{EventPool, forget, order, record, synchronize, wait};
 pub(crate) use self::known::in_use;
 pub(crate) use self::scope::DriverScope;
@@ -165,6 +168,15 @@ impl CudaDevice {
     /// Failures of the driver.
     pub fn memory(&self) -> Result<DeviceMemory, CudaError> {
         self.state.enter()?.memory()
+    }
+
+    /// Waits, on the host, for all work of the device, that of unknown streams included.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`] if a known stream captures; failures of the driver.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        self.state.synchronize()
     }
 
     pub(crate) fn state(&self) -> &Arc<DeviceState> {

@@ -14,6 +14,8 @@ pub enum Format {
     Rmm,
     /// [`chrome`](super::chrome).
     Chrome,
+    /// A table in a Parquet file.
+    Parquet,
     /// [`perfetto`](super::perfetto).
     Perfetto,
     /// [`pprof`](super::pprof).
@@ -31,6 +33,7 @@ impl fmt::Display for Format {
             Self::Csv => "orlop's CSV history",
             Self::Rmm => "a log of RMM",
             Self::Chrome => "a Chrome trace",
+            Self::Parquet => "a Parquet table",
             Self::Perfetto => "a Perfetto trace",
             Self::Pprof => "a profile of pprof",
             Self::Snapshot => "a memory snapshot",

@@ -6,6 +6,7 @@
 //! | [`csv`] | a line for each event, for scripts and spreadsheets | yes | yes |
 //! | [`rmm`] | logs of the RAPIDS memory manager | yes | |
 //! | [`chrome`] | traces of `torch.profiler` with `profile_memory=True` | yes | |
+//! | `parquet` (feature `parquet`) | a table of events for databases | | yes |
 //! | [`pprof`] | profiles of pprof: JAX's `device_memory_profile` | yes | yes |
 //! | [`snapshot`] | PyTorch's memory snapshots, as pickle and as JSON | yes | yes |
 //! | [`text`] | one line for each allocation and free: sizes and their order | yes | |
@@ -24,6 +25,8 @@ mod detect;
 mod device_numbers;
 mod error_fields;
 mod event_collector;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 pub mod perfetto;
 pub mod pprof;
 pub mod rmm;

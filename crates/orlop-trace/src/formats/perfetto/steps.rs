@@ -19,6 +19,7 @@ const PROCESS: u32 = 0;
 /// | argument of a slice | unit |
 /// |---|---|
 /// | `host_ns` | nanoseconds, nested steps included |
+/// | `device_ns` | nanoseconds on the device, of a step whose time there was measured |
 /// | `allocations`, `frees` | blocks |
 /// | `allocated_bytes`, `freed_bytes` | bytes, after rounding, as all below |
 /// | `live_before`, `live_after`, `peak_bytes` | live bytes of all kinds |
@@ -91,8 +92,9 @@ fn slice<'a>(step: &'a StepMemory, at: &'a str) -> PerfettoEntry<'a> {
         ("peak_bytes", step.all.peak_bytes),
         ("order", step.order),
     ];
+    let on_device = step.device_time.map(|time| ("device_ns", nanoseconds(time)));
     let put = |entry: PerfettoEntry<'a>, (name, number)| entry.with(name, ArgumentValue::Number(number));
-    numbers.into_iter().fold(entry, put).with("at", ArgumentValue::Text(at))
+    numbers.into_iter().chain(on_device).fold(entry, put).with("at", ArgumentValue::Text(at))
 }
 
 /// Returns `true` if a step used memory of this kind. The first kind is always written, so that the track is
