@@ -60,7 +60,7 @@ fn arrow(shell: &Shell) -> Result<Outcome> {
 
 /// Tests `orlop-candle`, records its program, and measures it with each global allocator.
 fn candle(shell: &Shell) -> Result<Outcome> {
-    shell.run("integrations-candle-test", cargo(shell, "test").args(["-p", "orlop-candle"]))?;
+    shell.run("integrations-candle-test", cargo(shell, "test").args(["--release", "-p", "orlop-candle"]))?;
     let example = |name: &str, arguments: &[&str]| {
         let mut run = cargo(shell, "run");
         run.args(["--release", "--quiet", "-p", "orlop-candle", "--example", name, "--"]).args(arguments);
