@@ -101,17 +101,19 @@ impl RunCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Variant {
     Plain,
+    /// Convolutions have no workspaces.
+    WithoutWorkspaces,
     /// Work completes late.
     Late,
     /// Convolutions have the workspaces of the recording.
-    Learned,
+    Recorded,
 }
 
 impl Variant {
     fn of(model: &str) -> &'static [Self] {
         match model {
             "streams" => &[Self::Plain, Self::Late],
-            "resnet-train" => &[Self::Plain, Self::Learned],
+            "resnet-train" => &[Self::Plain, Self::WithoutWorkspaces, Self::Recorded],
             _ => &[Self::Plain],
         }
     }
@@ -119,8 +121,9 @@ impl Variant {
     fn name(self) -> &'static str {
         match self {
             Self::Plain => "",
+            Self::WithoutWorkspaces => ", no workspaces",
             Self::Late => ", late",
-            Self::Learned => ", learned workspaces",
+            Self::Recorded => ", workspaces of the recording",
         }
     }
 }
@@ -230,7 +233,8 @@ fn dry_run(shell: &Shell, python: &Path, measured: &RunCounts, variant: Variant)
     match variant {
         Variant::Plain => {}
         Variant::Late => drop(command.arg("--late")),
-        Variant::Learned => drop(command.args(["--convolutions", "testdata/dry-run/convolutions-h100.txt"])),
+        Variant::WithoutWorkspaces => drop(command.args(["--workspaces", "none"])),
+        Variant::Recorded => drop(command.args(["--convolutions", "testdata/dry-run/convolutions-h100.txt"])),
     }
     command.arg("--").arg(python).args(["testdata/torch-runs/run.py", &measured.model]);
     if !measured.conf.is_empty() {

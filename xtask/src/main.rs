@@ -10,6 +10,7 @@ mod dry_run;
 mod error;
 mod fuzz;
 mod golden;
+mod integrations;
 mod loom;
 mod mutate;
 mod orderings;
@@ -149,6 +150,11 @@ enum Task {
         #[arg(long)]
         frameworks: bool,
     },
+    /// Build, test and run what connects orlop with frameworks
+    Integrations {
+        /// The integration, such as `ort`; default: all
+        name: Option<String>,
+    },
     /// Check what the compiler does not: layers, unsafe, file lengths, docs, reasons, words
     Tidy,
     /// Make the packages of all published crates, without building them
@@ -235,6 +241,7 @@ fn main() -> ExitCode {
         Task::KvDrift { steps } => report.step("kv drift", || checks::kv_drift(shell, steps)),
         Task::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
         Task::Wheel { python, frameworks } => wheel::run(shell, report, &python, frameworks),
+        Task::Integrations { name } => integrations::run(shell, report, name.as_deref()),
         Task::Tidy => report.step("tidy", || tidy::run(shell)),
         Task::Package => report.step("package", || checks::package(shell)),
         Task::Msrv => report.step("msrv", || checks::msrv(shell)),

@@ -1,10 +1,30 @@
 //! The command line of `orlop dry-run`.
 
 use crate::arguments::bytes;
-use clap::Args;
+use crate::dry_run::{Search, Sweep};
+use clap::{Args, ValueEnum};
 use orlop_dryrun::gpu::GpuModel;
+use orlop_dryrun::settings::WorkspaceRule;
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+/// [`WorkspaceRule`], as it is named on the command line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Workspaces {
+    None,
+    Learned,
+    Most,
+}
+
+impl From<Workspaces> for WorkspaceRule {
+    fn from(named: Workspaces) -> Self {
+        match named {
+            Workspaces::None => Self::None,
+            Workspaces::Learned => Self::Learned,
+            Workspaces::Most => Self::Most,
+        }
+    }
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct DryRunArguments {
@@ -25,10 +45,27 @@ pub(crate) struct DryRunArguments {
     #[arg(long)]
     pub(crate) late: bool,
 
-    /// A table of the workspaces of cuDNN's convolutions: lines of a convolution and its bytes [default: none
-    /// has a workspace]
+    /// The workspaces of cuDNN's convolutions that are not in the table: none, learned (estimated), or most
+    /// (an upper bound)
+    #[arg(long, value_enum, value_name = "RULE", default_value = "learned")]
+    pub(crate) workspaces: Workspaces,
+
+    /// A table of the workspaces of cuDNN's convolutions: lines of a convolution and its bytes
     #[arg(long, value_name = "FILE")]
     pub(crate) convolutions: Option<PathBuf>,
+
+    /// Writes checkpoints of the program, although their values are noise [default: torch.save and
+    /// safetensors write no files]
+    #[arg(long)]
+    pub(crate) allow_checkpoints: bool,
+
+    /// Runs once for each value of a number: {NAME} in the arguments of the program, NAME in its environment
+    #[arg(long, value_name = "NAME=N,N,..", value_parser = Sweep::parse, conflicts_with = "find")]
+    pub(crate) sweep: Option<Sweep>,
+
+    /// Searches the largest value of a number in a range that fits, like batch=1..256
+    #[arg(long, value_name = "NAME=N..N", value_parser = Search::parse)]
+    pub(crate) find: Option<Search>,
 
     /// The folder for the snapshot and what else the run writes
     #[arg(long, short, value_name = "FOLDER", default_value = "orlop-dry-run")]

@@ -28,14 +28,17 @@ codes! {
     NOT_INITIALIZED = 3, c"cudaErrorInitializationError", c"initialization error";
     NO_DEVICE = 100, c"cudaErrorNoDevice", c"no CUDA-capable device is detected";
     INVALID_DEVICE = 101, c"cudaErrorInvalidDevice", c"invalid device ordinal";
+    INVALID_CONTEXT = 201, c"cudaErrorDeviceUninitialized", c"invalid device context";
     INVALID_HANDLE = 400, c"cudaErrorInvalidResourceHandle", c"invalid resource handle";
     NOT_FOUND = 500, c"cudaErrorSymbolNotFound", c"named symbol not found";
     NOT_READY = 600, c"cudaErrorNotReady", c"device not ready";
     ALREADY_ACCESSIBLE = 704, c"cudaErrorPeerAccessAlreadyEnabled", c"peer access is already enabled";
     NOT_SUPPORTED = 801, c"cudaErrorNotSupported", c"operation not supported (by a dry run)";
-    NO_CAPTURE = 901, c"cudaErrorStreamCaptureInvalidated", c"the stream does not capture";
     ILLEGAL_CAPTURE = 900, c"cudaErrorStreamCaptureUnsupported", c"not permitted while a stream captures";
+    NO_CAPTURE = 901, c"cudaErrorStreamCaptureInvalidated", c"the stream does not capture";
+    UNMATCHED_CAPTURE = 903, c"cudaErrorStreamCaptureUnmatched", c"the capture began in another stream";
     CAPTURED_EVENT = 907, c"cudaErrorCapturedEvent", c"the event is part of a capture";
+    CUDNN_BAD_PARAMETER = 2000, c"CUDNN_STATUS_BAD_PARAM", c"the parameters do not fit";
     UNKNOWN = 999, c"cudaErrorUnknown", c"unknown error";
 }
 

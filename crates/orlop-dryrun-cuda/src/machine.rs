@@ -2,7 +2,8 @@
 
 use crate::call;
 use crate::code::{Failure, Outcome};
-use crate::cudnn::{Descriptors, Workspaces};
+use crate::cudnn::{Descriptors, RecurrentLayers, Workspaces};
+use crate::exports::nccl::Communicator;
 use crate::state::contents::Contents;
 use crate::state::counters::Counters;
 use crate::state::host_memory::HostMemory;
@@ -12,6 +13,9 @@ use crate::state::work::Work;
 use orlop_dryrun::gpu::GpuModel;
 use orlop_dryrun::settings::DryRunSettings;
 use std::collections::HashMap;
+
+/// The bytes of a variable of a device: its size is not known, and few are larger.
+const SYMBOL_BYTES: usize = 512;
 
 /// The state of a dry run.
 #[derive(Debug)]
@@ -27,6 +31,12 @@ pub(crate) struct Machine {
     pub(crate) workspaces: Workspaces,
     /// The streams of handles of cuBLAS and cuDNN.
     pub(crate) streams_of_handles: HashMap<usize, usize>,
+    pub(crate) communicators: HashMap<usize, Communicator>,
+    pub(crate) recurrent: RecurrentLayers,
+    /// The devices of the contexts below the current one, by thread.
+    pub(crate) contexts: HashMap<i32, Vec<usize>>,
+    /// The addresses of variables, by device and symbol.
+    symbols: HashMap<(usize, usize), usize>,
     next_handle: usize,
 }
 
@@ -43,7 +53,7 @@ impl Machine {
     }
 
     pub(crate) fn new(settings: DryRunSettings) -> Self {
-        let workspaces = Workspaces::read(settings.convolutions.as_deref());
+        let workspaces = Workspaces::read(settings.convolutions.as_deref(), settings.workspaces);
         Self {
             memory: DeviceMemory::new(settings.gpu.usable(), settings.devices),
             host: HostMemory::default(),
@@ -54,6 +64,10 @@ impl Machine {
             descriptors: Descriptors::default(),
             workspaces,
             streams_of_handles: HashMap::new(),
+            communicators: HashMap::new(),
+            recurrent: RecurrentLayers::default(),
+            contexts: HashMap::new(),
+            symbols: HashMap::new(),
             next_handle: 0x1000,
             settings,
         }
@@ -96,6 +110,17 @@ impl Machine {
         let bytes = self.memory.free(address)?;
         self.forget(address, bytes);
         Ok(())
+    }
+
+    /// Returns the address of a variable on the current device.
+    pub(crate) fn symbol(&mut self, symbol: usize) -> Outcome<usize> {
+        let device = self.current_device();
+        if let Some(&address) = self.symbols.get(&(device, symbol)) {
+            return Ok(address);
+        }
+        let address = self.memory.allocate(device, SYMBOL_BYTES)?;
+        self.symbols.insert((device, symbol), address);
+        Ok(address)
     }
 
     /// Launches a kernel on a stream.

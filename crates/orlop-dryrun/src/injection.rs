@@ -17,8 +17,11 @@ const ANSWER: &str = "orlop_dry_run_unanswered";
 /// The stand-in that defines the functions that [`LIBRARY`] does not have.
 const OTHERS: &str = "liborlop_dryrun_others.so";
 
-/// What runs at the start of a Python program.
-const SITE: &str = include_str!("sitecustomize.py");
+/// Modules for the start of a Python program: the first runs, and imports the others.
+const SITE: [(&str, &str); 2] = [
+    ("sitecustomize.py", include_str!("site/sitecustomize.py")),
+    ("orlop_dry_run_hooks.py", include_str!("site/orlop_dry_run_hooks.py")),
+];
 
 /// The libraries of NVIDIA, without the ends of their file names.
 const NVIDIA: [&str; 20] = [
@@ -113,7 +116,9 @@ impl Injection {
             write(&folder.join(&soname), &stand_in.to_bytes())?;
             preloaded.push(soname);
         }
-        write(&folder.join("site/sitecustomize.py"), SITE.as_bytes())?;
+        for (name, text) in SITE {
+            write(&folder.join("site").join(name), text.as_bytes())?;
+        }
         Ok(Self { folder, output, preloaded, others: count })
     }
 

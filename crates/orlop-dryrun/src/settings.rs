@@ -14,6 +14,8 @@ const GPU: &str = "ORLOP_DRY_RUN_GPU";
 const MEMORY: &str = "ORLOP_DRY_RUN_MEMORY";
 const DEVICES: &str = "ORLOP_DRY_RUN_DEVICES";
 const COMPLETION: &str = "ORLOP_DRY_RUN_COMPLETION";
+const CHECKPOINTS: &str = "ORLOP_DRY_RUN_ALLOW_CHECKPOINTS";
+const WORKSPACES: &str = "ORLOP_DRY_RUN_WORKSPACES";
 const CONVOLUTIONS: &str = "ORLOP_DRY_RUN_CONVOLUTIONS";
 
 /// The highest number of devices of a dry run.
@@ -29,6 +31,30 @@ pub enum Completion {
     Latest,
 }
 
+/// The workspaces of convolutions that are in no table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WorkspaceRule {
+    /// No bytes: less than a real run takes.
+    None,
+    /// Estimated by what was learned from measurements.
+    #[default]
+    Learned,
+    /// More than nearly all measured convolutions took.
+    Most,
+}
+
+impl WorkspaceRule {
+    const ALL: [(&str, Self); 3] = [("none", Self::None), ("learned", Self::Learned), ("most", Self::Most)];
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, rule)| *rule == self).map_or("", |(name, _)| name)
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(other, _)| *other == name).map(|(_, rule)| *rule)
+    }
+}
+
 /// The settings of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -39,15 +65,26 @@ pub struct DryRunSettings {
     pub devices: u32,
     /// When work completes.
     pub completion: Completion,
-    /// A table of the workspaces of convolutions; without one they have none.
+    /// The workspaces of convolutions that the table does not have.
+    pub workspaces: WorkspaceRule,
+    /// A table of the workspaces of convolutions.
     pub convolutions: Option<PathBuf>,
+    /// Whether checkpoints are written to files. Their values are noise.
+    pub allow_checkpoints: bool,
 }
 
 impl DryRunSettings {
     /// Creates the settings of a run on one device of this model.
     #[must_use]
     pub fn new(gpu: GpuModel) -> Self {
-        Self { gpu, devices: 1, completion: Completion::default(), convolutions: None }
+        Self {
+            gpu,
+            devices: 1,
+            completion: Completion::default(),
+            workspaces: WorkspaceRule::default(),
+            convolutions: None,
+            allow_checkpoints: false,
+        }
     }
 
     /// Sets the total memory of each device, in bytes.
@@ -70,7 +107,11 @@ impl DryRunSettings {
             (MEMORY, self.gpu.memory.to_string().into()),
             (DEVICES, self.devices.to_string().into()),
             (COMPLETION, completion.into()),
+            (WORKSPACES, self.workspaces.name().into()),
         ];
+        if self.allow_checkpoints {
+            variables.push((CHECKPOINTS, "1".into()));
+        }
         variables.extend(self.convolutions.clone().map(|path| (CONVOLUTIONS, path.into_os_string())));
         variables
     }
@@ -110,6 +151,11 @@ impl DryRunSettings {
                 return Err(DryRunError::InvalidSetting { variable: COMPLETION, value });
             }
         };
+        if let Some(value) = text(WORKSPACES) {
+            let rule = WorkspaceRule::named(&value);
+            settings.workspaces = rule.ok_or(DryRunError::InvalidSetting { variable: WORKSPACES, value })?;
+        }
+        settings.allow_checkpoints = text(CHECKPOINTS).is_some();
         settings.convolutions = variable(CONVOLUTIONS).map(PathBuf::from);
         Ok(settings)
     }
@@ -126,6 +172,8 @@ mod tests {
         settings.devices = 2;
         settings.completion = Completion::Latest;
         settings.convolutions = Some("/tmp/table".into());
+        settings.allow_checkpoints = true;
+        settings.workspaces = WorkspaceRule::Most;
         let variables: HashMap<_, _> = settings.variables().into_iter().collect();
         assert_eq!(variables[MARKER], "1");
         let read = DryRunSettings::from_variables(|name| variables.get(name).cloned());

@@ -1,16 +1,18 @@
 //! `orlop dry-run`.
 
 mod results;
+mod sweep;
 
 use self::results::DryRunResult;
+pub(crate) use self::sweep::{Search, Sweep};
 use crate::dry_run_arguments::DryRunArguments;
 use crate::output::{self, Failures};
 use crate::table::bytes;
 use orlop_dryrun::injection::{Injection, LIBRARY};
 use orlop_dryrun::settings::{Completion, DryRunSettings};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 /// Prints the folder of the packages among which torch is.
 const FIND_PACKAGES: &str = "import importlib.util as u, os; s = u.find_spec('torch'); \
@@ -20,26 +22,20 @@ const FIND_PACKAGES: &str = "import importlib.util as u, os; s = u.find_spec('to
 const LIBRARY_VARIABLE: &str = "ORLOP_DRY_RUN_LIBRARY";
 
 pub(crate) fn run(arguments: &DryRunArguments) -> Result<(), Failures> {
-    let settings = settings(arguments)?;
-    let library = library(arguments)?;
-    let packages = packages(&python(arguments))?;
-    let earlier = results::earlier(&arguments.output)?;
-    let injection = Injection::prepare(&packages, &library, &arguments.output);
-    let injection = injection.map_err(|error| error.to_string())?;
-    let gpu = &settings.gpu;
+    let runner = Runner::new(arguments)?;
+    let gpu = &runner.settings.gpu;
     output::report(&format!(
         "dry run on {}, {}: nothing is computed, and values are noise",
         gpu.name,
         bytes(gpu.memory)
     ));
-    results::remove(&earlier)?;
-    let (program, rest) = arguments.program.split_first().ok_or_else(|| "no program".to_owned())?;
-    let status = Command::new(program)
-        .args(rest)
-        .envs(injection.variables(&settings))
-        .status()
-        .map_err(|error| format!("{}: cannot be started: {error}", Path::new(program).display()))?;
-    let result = DryRunResult::read(&arguments.output, &settings, status.success(), arguments.quick)?;
+    if let Some(sweep) = &arguments.sweep {
+        return sweep::run_each(&runner, arguments, sweep);
+    }
+    if let Some(search) = &arguments.find {
+        return sweep::find(&runner, arguments, search);
+    }
+    let (result, status) = runner.run(&arguments.output, &arguments.program, &[])?;
     if arguments.json {
         output::print_json(&result)?;
     } else {
@@ -52,12 +48,55 @@ pub(crate) fn run(arguments: &DryRunArguments) -> Result<(), Failures> {
     }
 }
 
+/// What all runs of a command have in common.
+struct Runner {
+    settings: DryRunSettings,
+    library: PathBuf,
+    packages: PathBuf,
+    is_quick: bool,
+}
+
+impl Runner {
+    fn new(arguments: &DryRunArguments) -> Result<Self, String> {
+        Ok(Self {
+            settings: settings(arguments)?,
+            library: library(arguments)?,
+            packages: packages(&python(arguments))?,
+            is_quick: arguments.quick,
+        })
+    }
+
+    /// Runs a program once, with more variables in its environment, and reads what it wrote into `output`.
+    fn run(
+        &self,
+        output: &Path,
+        program: &[OsString],
+        variables: &[(&str, String)],
+    ) -> Result<(DryRunResult, ExitStatus), String> {
+        let earlier = results::earlier(output)?;
+        let injection = Injection::prepare(&self.packages, &self.library, output);
+        let injection = injection.map_err(|error| error.to_string())?;
+        results::remove(&earlier)?;
+        let (name, rest) = program.split_first().ok_or_else(|| "no program".to_owned())?;
+        let mut command = Command::new(name);
+        command.args(rest).envs(injection.variables(&self.settings));
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let status = command
+            .status()
+            .map_err(|error| format!("{}: cannot be started: {error}", Path::new(name).display()))?;
+        let result = DryRunResult::read(output, &self.settings, status.success(), self.is_quick)?;
+        Ok((result, status))
+    }
+}
+
 fn settings(arguments: &DryRunArguments) -> Result<DryRunSettings, String> {
     let mut settings = DryRunSettings::new(arguments.device.clone());
     if let Some(memory) = arguments.memory {
         settings = settings.memory(memory);
     }
     settings.devices = arguments.devices;
+    settings.workspaces = arguments.workspaces.into();
+    settings.allow_checkpoints = arguments.allow_checkpoints;
     settings.completion = if arguments.late { Completion::Latest } else { Completion::Earliest };
     // The program may change its folder before it uses CUDA.
     let absolute = |table: &PathBuf| {

@@ -6,7 +6,7 @@ use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
 use orlop::trace::history::History;
 use orlop_dryrun::injection::Injection;
-use orlop_dryrun::settings::DryRunSettings;
+use orlop_dryrun::settings::{DryRunSettings, WorkspaceRule};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
@@ -30,6 +30,8 @@ pub(super) struct DryRunResult {
     pub(super) runs: Vec<RunResult>,
     /// What was answered by assumption, for each process.
     answers: Vec<Value>,
+    /// Where the workspaces of convolutions come from.
+    workspaces: &'static str,
     late: bool,
 }
 
@@ -108,6 +110,11 @@ impl DryRunResult {
             has_succeeded,
             runs,
             answers: answers.iter().map(|path| read_json(path)).collect::<Result<_, _>>()?,
+            workspaces: match settings.workspaces {
+                WorkspaceRule::None => "no workspace: reserved bytes are too low",
+                WorkspaceRule::Learned => "an estimated workspace; --workspaces none and most are the bounds",
+                WorkspaceRule::Most => "more workspace than a GPU takes, as a bound",
+            },
             late: settings.completion == orlop_dryrun::settings::Completion::Latest,
         })
     }
@@ -115,6 +122,12 @@ impl DryRunResult {
     /// Returns `true` if the program had enough memory: no request failed, or it succeeded all the same.
     pub(super) fn fits(&self) -> bool {
         self.has_succeeded || self.runs.iter().all(|run| run.lacking.is_none())
+    }
+
+    /// Returns the peak of reserved memory and what is to spare, in bytes,
+    /// of the device with the least to spare.
+    pub(super) fn peak_and_spare(&self) -> (u64, u64) {
+        self.runs.first().map_or((0, 0), |run| (run.peak_reserved, run.spare))
     }
 
     fn sum_of(&self, field: &str) -> u64 {
@@ -165,12 +178,9 @@ impl fmt::Display for DryRunResult {
         let reads = ["reads_answered_zero", "reads_answered_true", "reads_answered_as_copied"];
         let [zero, one, kept] = reads.map(|field| self.sum_of(field));
         writeln!(f, "values read    {zero} as zero, {one} as true, {kept} as they were copied in")?;
-        let unknown = self.sum_of("convolutions_without_workspace");
-        if unknown > 0 {
-            writeln!(
-                f,
-                "convolutions   {unknown} plans counted without a workspace: reserved bytes are too low"
-            )?;
+        let estimated = self.sum_of("convolutions_estimated");
+        if estimated > 0 {
+            writeln!(f, "convolutions   {estimated} plans with {}", self.workspaces)?;
         }
         let refused = self.sum_of("refused_functions");
         if refused > 0 {
@@ -202,7 +212,8 @@ pub(super) fn earlier(folder: &Path) -> Result<Vec<PathBuf>, String> {
     for (stem, extension) in [(SNAPSHOT, "pickle"), (ANSWERS, "json"), (COUNTERS, "json")] {
         found.extend(files(folder, stem, extension)?);
     }
-    match found.first() {
+    let libraries = folder.join("libraries");
+    match found.first().or_else(|| libraries.exists().then_some(&libraries)) {
         Some(first) if !Injection::is_prepared(folder) => Err(format!(
             "{}: this folder is not from a dry run, and would lose {}; name another with --output",
             folder.display(),
@@ -246,4 +257,21 @@ fn read_json(path: &Path) -> Result<Value, String> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_another_program_keeps_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(earlier(folder.path()).unwrap().is_empty());
+        for name in ["libraries", "snapshot.pickle"] {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).unwrap();
+            assert!(earlier(folder.path()).unwrap_err().contains(name));
+            fs::remove_dir(&path).unwrap();
+        }
+    }
 }

@@ -25,6 +25,7 @@ pub(super) mod name {
     pub(crate) const GRAPH_OPERATIONS: i32 = 801;
     pub(crate) const TENSOR_TYPE: i32 = 901;
     pub(crate) const TENSOR_DIMENSIONS: i32 = 902;
+    pub(crate) const TENSOR_STRIDES: i32 = 903;
     pub(crate) const ENGINE_GRAPH: i32 = 1300;
     pub(crate) const ENGINE_INDEX: i32 = 1301;
 }
@@ -35,8 +36,10 @@ pub(super) const BACKEND_DESCRIPTOR: i32 = 15;
 /// Returns the bytes of a value of an attribute type.
 pub(super) fn size_of(kind: i32) -> usize {
     match kind {
-        // Handles, 64-bit integers, doubles, pointers, descriptors, fractions.
-        0 | 3 | 5 | 6 | BACKEND_DESCRIPTOR | 26 => 8,
+        // Handles, 64-bit integers, doubles, pointers, descriptors.
+        0 | 3 | 5 | 6 | BACKEND_DESCRIPTOR => 8,
+        // Fractions: two 64-bit integers.
+        26 => 16,
         // Booleans and characters.
         2 | 24 => 1,
         _ => 4,

@@ -136,9 +136,26 @@ impl Descriptors {
             return Ok((1, None));
         }
         match value {
+            // The caller's buffer is for values of the type that it names.
+            Some(value) if value.kind != kind => Err(Failure::CUDNN_BAD_PARAMETER),
             Some(value) => Ok((value.count(), Some(value.clone()))),
             None if attribute == name::ENGINE_INDEX => Ok((1, Some(Attribute::of_i64(0)))),
             None => Ok((0, None)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_only_as_what_they_were_set() {
+        let (mut descriptors, mut workspaces) = (Descriptors::default(), Workspaces::default());
+        descriptors.create(1, 0);
+        descriptors.set(1, 7, Attribute { kind: 26, bytes: vec![3; 32] }).unwrap();
+        assert_eq!(descriptors.read(1, 7, 26, &[], &mut workspaces).unwrap().0, 2);
+        let wrong = descriptors.read(1, 7, 24, &[], &mut workspaces);
+        assert_eq!(wrong.map(drop), Err(Failure::CUDNN_BAD_PARAMETER));
     }
 }

@@ -2,8 +2,11 @@
 
 mod constants;
 mod descriptors;
+mod learned;
+mod recurrent;
 mod workspaces;
 
 pub(crate) use constants::VERSION;
 pub(crate) use descriptors::{Attribute, Descriptors};
+pub(crate) use recurrent::{Cell, Mode, RecurrentLayer, RecurrentLayers, Sequences};
 pub(crate) use workspaces::Workspaces;

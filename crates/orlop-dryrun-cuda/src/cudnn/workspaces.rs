@@ -1,10 +1,12 @@
 //! [`Workspaces`]: the bytes of memory for temporary use that a plan asks for.
 //!
-//! cuDNN's own rules are not public. A table has the bytes of each convolution, by direction, data type and
-//! shapes; one that is not in it has none and is counted. Attention takes what the recorded runs took.
+//! A table can have the bytes of each convolution, by direction, data type and shapes; one that is not in it
+//! is estimated and counted. Attention takes what the recorded runs took.
 
 use super::constants::{kind, name};
 use super::descriptors::{Descriptor, Descriptors};
+use super::learned::{Convolution, Direction, estimate, upper_bound};
+use orlop_dryrun::settings::WorkspaceRule;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -19,16 +21,17 @@ const MAX_CONVOLUTION_OPERATIONS: usize = 4;
 /// The bytes of convolutions.
 #[derive(Debug, Default)]
 pub(crate) struct Workspaces {
+    rule: WorkspaceRule,
     table: HashMap<String, i64>,
     /// Convolutions that the table does not have, and how often a plan was made for each.
-    pub(crate) unknown: BTreeMap<String, u64>,
+    pub(crate) estimated: BTreeMap<String, u64>,
 }
 
 impl Workspaces {
     /// Reads a table: lines of a convolution and its bytes. A table that cannot be read is reported and
     /// empty.
-    pub(crate) fn read(path: Option<&Path>) -> Self {
-        let Some(path) = path else { return Self::default() };
+    pub(crate) fn read(path: Option<&Path>, rule: WorkspaceRule) -> Self {
+        let Some(path) = path else { return Self { rule, ..Self::default() } };
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| {
             eprintln!("orlop dry-run: {}: {error}", path.display());
             String::new()
@@ -38,8 +41,9 @@ impl Workspaces {
             Some((convolution.to_owned(), bytes.trim().parse().ok()?))
         };
         Self {
+            rule,
             table: text.lines().filter(|text| !text.starts_with('#')).filter_map(line).collect(),
-            unknown: BTreeMap::new(),
+            estimated: BTreeMap::new(),
         }
     }
 
@@ -56,35 +60,60 @@ impl Workspaces {
             return ATTENTION;
         }
         let first = operations.first().and_then(|&operation| descriptors.get(operation));
-        let Some(key) = first.and_then(|operation| convolution(descriptors, operation)) else { return 0 };
+        let convolution = first.and_then(|operation| convolution(descriptors, operation));
+        let Some(convolution) = convolution else { return 0 };
+        let key = key_of(&convolution);
         if let Some(&bytes) = self.table.get(&key) {
             return bytes;
         }
-        *self.unknown.entry(key).or_default() += 1;
-        0
+        *self.estimated.entry(key).or_default() += 1;
+        let bytes = match self.rule {
+            WorkspaceRule::None => 0,
+            WorkspaceRule::Learned => estimate(&convolution),
+            WorkspaceRule::Most => upper_bound(&convolution),
+        };
+        i64::try_from(bytes).unwrap_or(i64::MAX)
     }
 }
 
-/// Names a convolution as the table does: direction, input with its data type, output, weights.
-fn convolution(descriptors: &Descriptors, operation: &Descriptor) -> Option<String> {
+/// Returns the convolution that an operation is; `None` for others, and for shapes that are none.
+fn convolution(descriptors: &Descriptors, operation: &Descriptor) -> Option<Convolution> {
     let (direction, [weights, input, output]) = match operation.kind {
-        kind::CONVOLUTION_FORWARD => ("fwd", name::FORWARD_W_X_Y),
-        kind::CONVOLUTION_BACKWARD_DATA => ("dgrad", name::DATA_W_DX_DY),
-        kind::CONVOLUTION_BACKWARD_FILTER => ("wgrad", name::FILTER_DW_X_DY),
+        kind::CONVOLUTION_FORWARD => (Direction::Forward, name::FORWARD_W_X_Y),
+        kind::CONVOLUTION_BACKWARD_DATA => (Direction::Data, name::DATA_W_DX_DY),
+        kind::CONVOLUTION_BACKWARD_FILTER => (Direction::Weights, name::FILTER_DW_X_DY),
         _ => return None,
     };
-    let mut key = direction.to_owned();
-    for (index, tensor) in [input, output, weights].into_iter().enumerate() {
-        let tensor = descriptors.referred(operation, tensor)?;
-        let sizes = tensor.attributes.get(&name::TENSOR_DIMENSIONS)?.i64s();
+    let sizes = |tensor| -> Option<Vec<u64>> {
+        let sizes = descriptors.referred(operation, tensor)?.attributes.get(&name::TENSOR_DIMENSIONS)?.i64s();
+        let sizes: Vec<u64> = sizes.into_iter().map(u64::try_from).collect::<Result<_, _>>().ok()?;
+        (sizes.len() >= 3).then_some(sizes)
+    };
+    let tensor = descriptors.referred(operation, input)?;
+    let data_type = tensor.attributes.get(&name::TENSOR_TYPE).and_then(|found| found.i32()).unwrap_or(-1);
+    let strides = tensor.attributes.get(&name::TENSOR_STRIDES).map(|found| found.i64s());
+    let is_channels_last = strides.is_some_and(|strides| strides.get(1) == Some(&1));
+    let element = match data_type {
+        1 => 8,
+        2 | 9 => 2,
+        _ => 4,
+    };
+    let (input, output, weights) = (sizes(input)?, sizes(output)?, sizes(weights)?);
+    Some(Convolution { direction, data_type, element, is_channels_last, input, output, weights })
+}
+
+/// Names a convolution as the table does: direction, input with its data type, output, weights.
+fn key_of(convolution: &Convolution) -> String {
+    let mut key = convolution.direction.name().to_owned();
+    let tensors = [&convolution.input, &convolution.output, &convolution.weights];
+    for (index, sizes) in tensors.into_iter().enumerate() {
         let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
         let _ = write!(key, ":{}", sizes.join("x"));
         if index == 0 {
-            let data_type = tensor.attributes.get(&name::TENSOR_TYPE).and_then(|found| found.i32());
-            let _ = write!(key, ",{}", data_type.unwrap_or(-1));
+            let _ = write!(key, ",{}", convolution.data_type);
         }
     }
-    Some(key)
+    key
 }
 
 #[cfg(test)]
@@ -130,10 +159,10 @@ mod tests {
             let (_, value) = descriptors.read(plan, name::PLAN_WORKSPACE, 3, &[], &mut workspaces).unwrap();
             assert_eq!(value.unwrap().i64s(), [bytes]);
         }
-        assert!(workspaces.unknown.is_empty());
+        assert!(workspaces.estimated.is_empty());
         workspaces.table.clear();
         descriptors.set(plan, name::PLAN_CONFIGURATION, handles(&[first])).unwrap();
         descriptors.read(plan, name::PLAN_WORKSPACE, 3, &[], &mut workspaces).unwrap();
-        assert_eq!(workspaces.unknown.len(), 1);
+        assert_eq!(workspaces.estimated.len(), 1);
     }
 }

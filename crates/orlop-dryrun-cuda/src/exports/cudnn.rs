@@ -53,7 +53,7 @@ library_calls! {
             machine.descriptors.read(descriptor, attribute, kind, &filled, &mut machine.workspaces)?;
         count.set_optional(i64::try_from(found).unwrap_or(i64::MAX));
         if let Some(value) = value {
-            let bytes = value.bytes.len().min(Descriptors::bytes_of(value.kind, wanted)?);
+            let bytes = value.bytes.len().min(Descriptors::bytes_of(kind, wanted)?);
             values.cast::<u8>().write(&value.bytes[..bytes]);
         }
         Ok(())

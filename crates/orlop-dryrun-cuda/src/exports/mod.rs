@@ -2,7 +2,9 @@
 
 mod cublas;
 mod cudnn;
+mod cudnn_recurrent;
 mod driver;
+pub(crate) mod nccl;
 mod nvml;
 mod report;
 mod runtime;

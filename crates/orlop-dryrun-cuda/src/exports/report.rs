@@ -9,7 +9,7 @@ library_calls! {
 
     fn orlop_dry_run_report(path: Text) |machine| {
         let path = path.get();
-        machine.counters.unknown_convolutions.clone_from(&machine.workspaces.unknown);
+        machine.counters.estimated_convolutions.clone_from(&machine.workspaces.estimated);
         std::fs::write(&path, machine.counters.json()).map_err(|error| {
             eprintln!("orlop dry-run: {path}: {error}");
             Failure::UNKNOWN

@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(answer_to("cublasSgemm_v2"), Answer::Success);
         assert_eq!(answer_to("ncclGetErrorString"), Answer::Text);
         assert_eq!(answer_to("cudnnSetStream"), Answer::Success);
-        assert_eq!(answer_to("cudnnRNNForward"), Answer::Refused(3000));
+        assert_eq!(answer_to("cudnnCTCLoss"), Answer::Refused(3000));
         assert_eq!(answer_to("cudaGraphAddNode"), Answer::Refused(801));
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Counters {
     /// Refused functions, with the library that called them last, and how often.
     pub(crate) refused: BTreeMap<String, (String, u64)>,
     /// Convolutions without an entry in the table of workspaces.
-    pub(crate) unknown_convolutions: BTreeMap<String, u64>,
+    pub(crate) estimated_convolutions: BTreeMap<String, u64>,
 }
 
 impl Counters {
@@ -23,7 +23,7 @@ impl Counters {
     pub(crate) fn json(&self) -> String {
         let refused =
             self.refused.iter().map(|(name, (caller, count))| (format!("{name} by {caller}"), count));
-        let (zero, unknown) = (object(&self.zero), object(&self.unknown_convolutions));
+        let (zero, estimated) = (object(&self.zero), object(&self.estimated_convolutions));
         let (kept, and) = (self.kept, self.true_after_and);
         let refused = object(refused);
         [
@@ -31,7 +31,7 @@ impl Counters {
             format!("\"reads_answered_true\": {and}"),
             format!("\"reads_answered_zero\": {zero}"),
             format!("\"refused_functions\": {refused}"),
-            format!("\"convolutions_without_workspace\": {unknown}}}\n"),
+            format!("\"convolutions_estimated\": {estimated}}}\n"),
         ]
         .join(", ")
     }

@@ -21,7 +21,8 @@ struct Allocation {
 struct Physical {
     bytes: usize,
     device: usize,
-    is_retained: bool,
+    /// How often the handle is held: by its creation, and each time that it was retained.
+    holders: usize,
     mappings: usize,
 }
 
@@ -135,14 +136,14 @@ impl DeviceMemory {
     /// Creates physical memory under a handle.
     pub(crate) fn create(&mut self, handle: usize, device: usize, bytes: usize) -> Outcome {
         self.charge(device, bytes as u64)?;
-        self.physical.insert(handle, Physical { bytes, device, is_retained: true, mappings: 0 });
+        self.physical.insert(handle, Physical { bytes, device, holders: 1, mappings: 0 });
         Ok(())
     }
 
     /// Gives a handle up. The memory is free when nothing maps it either.
     pub(crate) fn release(&mut self, handle: usize) -> Outcome {
-        let found = self.physical.get_mut(&handle).filter(|found| found.is_retained);
-        found.ok_or(Failure::INVALID_VALUE)?.is_retained = false;
+        let found = self.physical.get_mut(&handle).filter(|found| found.holders > 0);
+        found.ok_or(Failure::INVALID_VALUE)?.holders -= 1;
         self.drop_unused(handle);
         Ok(())
     }
@@ -187,13 +188,13 @@ impl DeviceMemory {
             return Err(Failure::INVALID_VALUE);
         }
         let handle = mapping.physical;
-        self.physical.get_mut(&handle).ok_or(Failure::INVALID_VALUE)?.is_retained = true;
+        self.physical.get_mut(&handle).ok_or(Failure::INVALID_VALUE)?.holders += 1;
         Ok(handle)
     }
 
     fn drop_unused(&mut self, handle: usize) {
         if let Some(found) = self.physical.get(&handle).copied()
-            && !found.is_retained
+            && found.holders == 0
             && found.mappings == 0
         {
             self.physical.remove(&handle);
@@ -234,7 +235,10 @@ mod tests {
         assert_eq!(memory.create(2, 0, 8 << 20), Err(Failure::OUT_OF_MEMORY));
         memory.map(at, 4 << 20, 1).unwrap();
         assert_eq!(memory.map(at + (2 << 20), 4 << 20, 1), Err(Failure::INVALID_VALUE));
+        assert_eq!(memory.retain(at + 5), Ok(1));
         memory.release(1).unwrap();
+        memory.release(1).unwrap();
+        assert_eq!(memory.release(1), Err(Failure::INVALID_VALUE));
         assert_eq!(memory.free_bytes(0), 6 << 20);
         assert_eq!(memory.unreserve(at, 1 << 30), Err(Failure::INVALID_VALUE));
         memory.unmap(at, 4 << 20).unwrap();

@@ -34,13 +34,25 @@ pub(crate) struct Work {
     streams: HashMap<usize, Stream>,
     events: HashMap<usize, Event>,
     completed: Clock,
-    captures: u64,
+    /// What streams that were destroyed had submitted.
+    destroyed: Clock,
+    /// The streams in which captures began that have not ended, by the numbers of the captures.
+    captures: HashMap<u64, usize>,
+    last_capture: u64,
 }
 
 impl Work {
     pub(crate) fn new(completion: Completion) -> Self {
         let streams = DEFAULT_STREAMS.map(|stream| (stream, Stream::default())).into();
-        Self { completion, streams, events: HashMap::new(), completed: Clock::new(), captures: 0 }
+        Self {
+            completion,
+            streams,
+            events: HashMap::new(),
+            completed: Clock::new(),
+            destroyed: Clock::new(),
+            captures: HashMap::new(),
+            last_capture: 0,
+        }
     }
 
     pub(crate) fn create_stream(&mut self, handle: usize, device: usize, priority: i32) {
@@ -51,7 +63,13 @@ impl Work {
         if DEFAULT_STREAMS.contains(&handle) {
             return Err(Failure::INVALID_HANDLE);
         }
-        self.streams.remove(&handle).map(drop).ok_or(Failure::INVALID_HANDLE)
+        let stream = self.streams.remove(&handle).ok_or(Failure::INVALID_HANDLE)?;
+        // Its work goes on, and events in it are still waited for.
+        advance(&mut self.destroyed, &stream.after);
+        if let Some(capture) = stream.capture.filter(|capture| self.captures.get(capture) == Some(&handle)) {
+            self.forget_capture(capture);
+        }
+        Ok(())
     }
 
     fn stream(&mut self, handle: usize) -> Outcome<&mut Stream> {
@@ -80,10 +98,7 @@ impl Work {
     }
 
     fn complete(&mut self, after: &Clock) {
-        for (&stream, &position) in after {
-            let completed = self.completed.entry(stream).or_default();
-            *completed = position.max(*completed);
-        }
+        advance(&mut self.completed, after);
     }
 
     pub(crate) fn is_idle(&mut self, handle: usize) -> Outcome<bool> {
@@ -108,8 +123,8 @@ impl Work {
     /// The host waits for everything.
     pub(crate) fn wait_for_all(&mut self) {
         let positions: Vec<Clock> = self.streams.values().map(|stream| stream.after.clone()).collect();
-        for after in positions {
-            self.complete(&after);
+        for after in positions.iter().chain([&std::mem::take(&mut self.destroyed)]) {
+            self.complete(after);
         }
     }
 
@@ -149,27 +164,29 @@ impl Work {
         Ok(())
     }
 
-    /// A stream waits for an event. A stream that waits for an event of a capture takes part in it.
+    /// A stream waits for an event. A stream that waits for an event of a capture takes part in it, unless
+    /// the capture has ended.
     pub(crate) fn order(&mut self, stream: usize, event: usize) -> Outcome {
         let event = self.events.get(&event).ok_or(Failure::INVALID_HANDLE)?;
         let (after, capture) = (event.after.clone(), event.capture);
+        if capture.is_some_and(|capture| !self.captures.contains_key(&capture)) {
+            return Err(Failure::CAPTURED_EVENT);
+        }
         let stream = self.stream(stream)?;
         stream.capture = stream.capture.or(capture);
-        for (other, position) in after {
-            let entry = stream.after.entry(other).or_default();
-            *entry = position.max(*entry);
-        }
+        advance(&mut stream.after, &after);
         Ok(())
     }
 
     pub(crate) fn begin_capture(&mut self, handle: usize) -> Outcome {
-        let id = self.captures + 1;
+        let id = self.last_capture + 1;
         let stream = self.stream(handle)?;
         if stream.capture.is_some() {
             return Err(Failure::ILLEGAL_CAPTURE);
         }
         stream.capture = Some(id);
-        self.captures = id;
+        self.captures.insert(id, handle);
+        self.last_capture = id;
         Ok(())
     }
 
@@ -180,10 +197,26 @@ impl Work {
 
     pub(crate) fn end_capture(&mut self, handle: usize) -> Outcome {
         let capture = self.capture(handle)?.ok_or(Failure::NO_CAPTURE)?;
+        if self.captures.get(&capture) != Some(&handle) {
+            return Err(Failure::UNMATCHED_CAPTURE);
+        }
+        self.forget_capture(capture);
+        Ok(())
+    }
+
+    fn forget_capture(&mut self, capture: u64) {
+        self.captures.remove(&capture);
         for stream in self.streams.values_mut().filter(|stream| stream.capture == Some(capture)) {
             stream.capture = None;
         }
-        Ok(())
+    }
+}
+
+/// Moves positions forward to those of another clock.
+fn advance(clock: &mut Clock, to: &Clock) {
+    for (&stream, &position) in to {
+        let entry = clock.entry(stream).or_default();
+        *entry = position.max(*entry);
     }
 }
 
@@ -212,6 +245,28 @@ mod tests {
         let mut early = work(Completion::Earliest);
         early.record(30, 10).unwrap();
         assert_eq!((early.is_recorded(30), early.is_idle(10)), (Ok(true), Ok(true)));
+    }
+
+    #[test]
+    fn late_work_of_a_destroyed_stream_completes_when_the_host_waits_for_everything() {
+        let mut late = work(Completion::Latest);
+        late.record(30, 10).unwrap();
+        late.destroy_stream(10).unwrap();
+        assert_eq!(late.is_recorded(30), Ok(false));
+        late.wait_for_all();
+        assert_eq!(late.is_recorded(30), Ok(true));
+    }
+
+    #[test]
+    fn no_stream_joins_a_capture_that_has_ended() {
+        let mut work = work(Completion::Earliest);
+        work.begin_capture(10).unwrap();
+        work.record(30, 10).unwrap();
+        work.order(20, 30).unwrap();
+        assert_eq!(work.end_capture(20), Err(Failure::UNMATCHED_CAPTURE));
+        work.destroy_stream(10).unwrap();
+        assert_eq!((work.capture(20), work.order(20, 30)), (Ok(None), Err(Failure::CAPTURED_EVENT)));
+        assert_eq!(work.capture(20), Ok(None));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod concurrency;
+mod driver;
+mod libraries;
 mod process;
 
 use orlop_dryrun::elf::StandIn;

@@ -14,7 +14,7 @@ impl Process {
         Self
     }
 
-    fn call(&self, name: &str, arguments: [usize; 6]) -> i32 {
+    pub(crate) fn call(&self, name: &str, arguments: [usize; 6]) -> i32 {
         let text = CString::new(name).expect("a name");
         // SAFETY: the name is a terminated string.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, text.as_ptr()) };

@@ -10,13 +10,24 @@ use crate::exports::runtime::properties;
 const FIRST_CONTEXT: usize = 0xC0DE_0000;
 const CONTEXT_STEP: usize = 0x1000;
 
+/// The bytes of the buffer for the output of kernels, which is the limit that Triton reads.
+const PRINTF_BYTES: usize = 1 << 20;
+
 /// Returns the device of a context.
 fn device_of(context: usize) -> Option<usize> {
     context.checked_sub(FIRST_CONTEXT).map(|offset| offset / CONTEXT_STEP)
 }
 
-fn context_of(device: usize) -> usize {
+/// Returns the handle of the primary context of a device.
+pub(super) fn context_of(device: usize) -> usize {
     FIRST_CONTEXT + CONTEXT_STEP * device
+}
+
+/// Returns the number of this thread. A thread variable for its contexts would have a destructor, whose
+/// registration takes the loader's lock.
+fn thread() -> i32 {
+    // SAFETY: the call has no arguments and always succeeds.
+    unsafe { libc::gettid() }
 }
 
 library_calls! {
@@ -85,15 +96,25 @@ library_calls! {
     }
 
     fn cuCtxPushCurrent_v2(context: usize) |machine| {
-        let device = device_of(context).ok_or(Failure::INVALID_VALUE)?;
-        set_device(device.min(machine.memory.devices() - 1));
+        let device = device_of(context).filter(|&device| device < machine.memory.devices());
+        let device = device.ok_or(Failure::INVALID_CONTEXT)?;
+        let below = machine.current_device();
+        machine.contexts.entry(thread()).or_default().push(below);
+        set_device(device);
         Ok(())
     }
 
     fn cuCtxPopCurrent_v2(context: Out<usize>) |machine| {
-        context.set_optional(context_of(machine.current_device()));
+        let current = machine.current_device();
+        let below = machine.contexts.get_mut(&thread()).and_then(Vec::pop);
+        set_device(below.ok_or(Failure::INVALID_CONTEXT)?);
+        context.set_optional(context_of(current));
         Ok(())
     }
+
+    fn cuCtxSetLimit(_limit: i32, _value: usize) |_machine| { Ok(()) }
+
+    fn cuCtxGetLimit(value: Out<usize>, _limit: i32) |_machine| { value.set(PRINTF_BYTES) }
 
     fn cuLogsRegisterCallback(_callback: usize, _data: usize, handle: Out<usize>) |machine| {
         // Nothing is logged.

@@ -1,10 +1,58 @@
 //! Memory, copies and pointers.
 
-use super::{Located, locate};
+use super::{Located, context_of, locate};
 use crate::abi::Out;
 use crate::call::library_calls;
-use crate::code::Failure;
+use crate::code::{Failure, Outcome};
 use crate::exports::runtime::copy::{copy, fill};
+use crate::machine::Machine;
+
+/// An attribute of an address, in the size that the caller's value has.
+enum PointerAttribute {
+    /// Eight bytes: addresses, sizes, handles, identifiers.
+    Wide(u64),
+    /// Four bytes.
+    Number(u32),
+    /// One byte.
+    Flag(bool),
+}
+
+fn pointer_attribute(machine: &Machine, attribute: i32, address: usize) -> Outcome<PointerAttribute> {
+    use PointerAttribute::{Flag, Number, Wide};
+    let found = locate(machine, address);
+    let device = match found {
+        Located::Unknown => return Err(Failure::INVALID_VALUE),
+        Located::Device(device) => device,
+        Located::Pinned | Located::Managed => 0,
+    };
+    let is_device = matches!(found, Located::Device(_));
+    let range = if is_device {
+        machine.memory.locate(address).map(|(_, start, bytes)| (start, bytes))
+    } else {
+        machine.host.find(address).map(|(start, bytes, _)| (start, bytes))
+    };
+    let (start, bytes) = range.ok_or(Failure::INVALID_VALUE)?;
+    Ok(match attribute {
+        1 => Wide(context_of(device) as u64),
+        2 => Number(if is_device { 2 } else { 1 }),
+        3 => Wide(address as u64),
+        // A device has no address on the host.
+        4 if is_device => return Err(Failure::INVALID_VALUE),
+        4 => Wide(address as u64),
+        // The identifier of a buffer: no other buffer in use begins where it does.
+        7 | 11 | 19 | 20 => Wide(start as u64),
+        12 | 18 => Wide(bytes as u64),
+        // Handles for other processes, pools: none.
+        14 | 17 => Wide(0),
+        8 => Flag(found == Located::Managed),
+        13 => Flag(true),
+        6 | 10 | 15 => Flag(false),
+        9 => Number(u32::try_from(device).unwrap_or(0)),
+        // It can be read and written.
+        16 => Number(3),
+        _ => return Err(Failure::INVALID_VALUE),
+    })
+}
 
 library_calls! {
     fn cuMemGetInfo_v2(free: Out<u64>, total: Out<u64>) |machine| {
@@ -53,19 +101,10 @@ library_calls! {
     }
 
     fn cuPointerGetAttribute(value: Out<u64>, attribute: i32, address: usize) |machine| {
-        let found = locate(machine, address);
-        // The kind of memory (host or device), the address on the device, the device, whether it is managed.
-        // The caller's value has the size of the attribute: numbers have four bytes.
-        let number = match (attribute, found) {
-            (_, Located::Unknown) => return Err(Failure::INVALID_VALUE),
-            (3, _) => return value.set(address as u64),
-            (2, Located::Device(_)) => 2,
-            (2, _) => 1,
-            (9, Located::Device(device)) => u32::try_from(device).unwrap_or(0),
-            (8, Located::Managed) => return value.cast::<u8>().set(1),
-            (8, _) => return value.cast::<u8>().set(0),
-            _ => 0,
-        };
-        value.cast::<u32>().set(number)
+        match pointer_attribute(machine, attribute, address)? {
+            PointerAttribute::Wide(wide) => value.set(wide),
+            PointerAttribute::Number(number) => value.cast().set(number),
+            PointerAttribute::Flag(flag) => value.cast().set(u8::from(flag)),
+        }
     }
 }

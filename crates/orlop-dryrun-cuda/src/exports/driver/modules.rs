@@ -4,6 +4,8 @@ use crate::abi::Out;
 use crate::call::library_calls;
 
 library_calls! {
+    fn cuModuleLoad(module: Out<usize>, _path: usize) |machine| { module.set(machine.handle()) }
+
     fn cuModuleLoadData(module: Out<usize>, _image: usize) |machine| { module.set(machine.handle()) }
 
     fn cuModuleLoadDataEx(

@@ -137,9 +137,8 @@ runtime_calls! {
         _flags: u32,
     ) |machine| { blocks.set(resident_blocks(machine.gpu().limits().threads, threads)) }
 
-    fn cudaGetSymbolAddress(address: Out<usize>, _symbol: usize) |machine| {
-        let device = machine.current_device();
-        address.set(machine.memory.allocate(device, 512)?)
+    fn cudaGetSymbolAddress(address: Out<usize>, symbol: usize) |machine| {
+        address.set(machine.symbol(symbol)?)
     }
 }
 

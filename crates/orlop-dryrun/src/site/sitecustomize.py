@@ -9,6 +9,8 @@ import importlib.util
 import os
 import sys
 
+import orlop_dry_run_hooks as hooks
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUTPUT = os.environ["ORLOP_DRY_RUN_OUTPUT"]
 
@@ -43,6 +45,9 @@ def write_results(process):
     devices = range(torch.cuda.device_count())
     free = [torch.cuda.mem_get_info(device) for device in devices]
     counters = [dict(torch.cuda.memory_stats(device)) for device in devices]
+    # A worker that compiles kernels or loads data can initialize CUDA without allocating.
+    if not any(each.get("allocation.all.allocated") for each in counters):
+        return
     with open(file_name("counters.json"), "w") as file:
         json.dump({"torch": torch.__version__, "free_and_total": free, "counters": counters}, file)
     torch.cuda.memory._dump_snapshot(file_name("snapshot.pickle"))
@@ -50,33 +55,46 @@ def write_results(process):
     report(file_name("answers.json").encode())
 
 
-def started(torch):
-    """Starts the recording."""
+def start_recording(torch):
     torch.cuda.memory._record_memory_history(stacks="python")
     atexit.register(write_results, os.getpid())
 
 
-class TorchFinder:
-    """Finds torch as the finders after it do, and starts the recording when it is imported."""
+def after_torch(torch):
+    start_recording(torch)
+    hooks.skip_checkpoints(torch)
 
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name != "torch":
+
+class HookFinder:
+    """Finds modules as the finders after it do, and runs a hook when one of them was imported."""
+
+    hooks = {"torch": after_torch, **hooks.AFTER_IMPORT}
+    searched = set()
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name not in cls.hooks or name in cls.searched:
             return None
-        sys.meta_path.remove(TorchFinder)
-        spec = importlib.util.find_spec(name)
+        cls.searched.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            cls.searched.discard(name)
         if spec is None or spec.loader is None:
             return spec
         run = spec.loader.exec_module
 
-        def run_and_start(module):
+        def run_and_hook(module):
             run(module)
-            started(module)
+            # A program may search for a module without importing it.
+            hook = cls.hooks.pop(name, None)
+            if hook is not None:
+                hook(module)
 
-        spec.loader.exec_module = run_and_start
+        spec.loader.exec_module = run_and_hook
         return spec
 
 
 file_name("")
-sys.meta_path.insert(0, TorchFinder)
+sys.meta_path.insert(0, HookFinder)
 run_hidden_module()

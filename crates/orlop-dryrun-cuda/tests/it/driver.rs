@@ -1,0 +1,92 @@
+//! What addresses, contexts and symbols are, asked of the driver and the runtime.
+
+use super::process::Process;
+use super::{is_dry, run_dry, settings};
+
+/// Returns an attribute of an address; bytes of the value that are not written are ones.
+fn attribute(process: &Process, attribute: usize, address: usize) -> Result<u64, i32> {
+    let mut value = u64::MAX;
+    let at = (&raw mut value).expose_provenance();
+    match process.call4("cuPointerGetAttribute", at, attribute, address, 0) {
+        0 => Ok(value),
+        code => Err(code),
+    }
+}
+
+#[test]
+fn attributes_of_an_address_are_written_in_their_size() {
+    if !is_dry() {
+        run_dry("driver::attributes_of_an_address_are_written_in_their_size", &settings());
+        return;
+    }
+    let process = Process::new();
+    let start = process.allocate(4 << 20).expect("it fits");
+    let inside = start + 100;
+    for (number, expected) in [(3, inside), (7, start), (11, start), (12, 4 << 20), (14, 0)] {
+        assert_eq!(attribute(&process, number, inside), Ok(expected as u64), "{number}");
+    }
+    assert_eq!(attribute(&process, 2, inside), Ok(u64::from(u32::MAX) << 32 | 2));
+    assert_eq!(attribute(&process, 8, inside), Ok(u64::MAX << 8));
+    assert!(attribute(&process, 1, inside).expect("a context") < u64::from(u32::MAX));
+    // It has no address on the host, and what is next to it is nothing.
+    assert_eq!(attribute(&process, 4, inside), Err(1));
+    assert_eq!(attribute(&process, 11, start + (4 << 20)), Err(1));
+    let mut pinned = 0_usize;
+    assert_eq!(process.call2("cudaMallocHost", (&raw mut pinned).expose_provenance(), 100), 0);
+    assert_eq!(attribute(&process, 4, pinned + 7), Ok(pinned as u64 + 7));
+    assert_eq!(attribute(&process, 12, pinned + 7), Ok(100));
+}
+
+#[test]
+fn contexts_are_a_stack() {
+    if !is_dry() {
+        let mut two = settings();
+        two.devices = 2;
+        run_dry("driver::contexts_are_a_stack", &two);
+        return;
+    }
+    let process = Process::new();
+    let retained = |device| {
+        let mut context = 0_usize;
+        let at = (&raw mut context).expose_provenance();
+        assert_eq!(process.call2("cuDevicePrimaryCtxRetain", at, device), 0);
+        context
+    };
+    let current = || process.created("cuCtxGetCurrent");
+    let contexts = [retained(0), retained(1)];
+    assert_eq!(current(), contexts[0]);
+    assert_eq!(process.call1("cuCtxPushCurrent_v2", contexts[1]), 0);
+    assert_eq!(current(), contexts[1]);
+    assert_eq!((process.created("cuCtxPopCurrent_v2"), current()), (contexts[1], contexts[0]));
+    let mut popped = 0_usize;
+    assert_eq!(process.call1("cuCtxPopCurrent_v2", (&raw mut popped).expose_provenance()), 201);
+}
+
+#[test]
+fn a_symbol_has_one_address() {
+    if !is_dry() {
+        run_dry("driver::a_symbol_has_one_address", &settings());
+        return;
+    }
+    let process = Process::new();
+    let address = |symbol| {
+        let mut address = 0_usize;
+        let at = (&raw mut address).expose_provenance();
+        assert_eq!(process.call2("cudaGetSymbolAddress", at, symbol), 0);
+        address
+    };
+    assert_eq!(address(0x10), address(0x10));
+    assert_ne!(address(0x10), address(0x20));
+}
+
+#[test]
+fn what_triton_calls_by_name_succeeds() {
+    if !is_dry() {
+        run_dry("driver::what_triton_calls_by_name_succeeds", &settings());
+        return;
+    }
+    let process = Process::new();
+    assert_eq!(process.call2("cuCtxSetLimit", 1, 1 << 20), 0);
+    assert!(process.created("cuCtxGetLimit") > 0);
+    assert_ne!(process.created("cuModuleLoad"), process.created("cuModuleLoad"));
+}

@@ -1,0 +1,80 @@
+"""What Python libraries do otherwise in a dry run, because values are noise.
+
+Each function takes an imported module. One that finds a module of another form leaves it as it is.
+"""
+import functools
+import os
+import sys
+
+ALLOW_CHECKPOINTS = "ORLOP_DRY_RUN_ALLOW_CHECKPOINTS"
+
+
+def say_once(text, said=set()):
+    if text not in said:
+        said.add(text)
+        print(f"orlop dry-run: {text}", file=sys.stderr)
+
+
+def skipping(save, what, path_of):
+    """Returns a function that writes nothing where `save` would write a file."""
+
+    @functools.wraps(save)
+    def skip(*arguments, **named):
+        path = path_of(arguments, named)
+        if not isinstance(path, (str, os.PathLike)):
+            return save(*arguments, **named)
+        say_once(f"{what} wrote nothing, as its values are noise; --allow-checkpoints writes them")
+
+    return skip
+
+
+def skip_checkpoints(torch):
+    """Checkpoints are not written to files: `torch.save`."""
+    if not os.environ.get(ALLOW_CHECKPOINTS):
+        path_of = lambda arguments, named: named["f"] if "f" in named else (*arguments, None, None)[1]
+        torch.save = skipping(torch.save, "torch.save", path_of)
+
+
+def skip_safetensors(module):
+    """Checkpoints are not written to files: `safetensors.torch.save_file`."""
+    if not os.environ.get(ALLOW_CHECKPOINTS) and hasattr(module, "save_file"):
+        path_of = lambda arguments, named: named["filename"] if "filename" in named else (*arguments, None, None)[1]
+        module.save_file = skipping(module.save_file, "safetensors.torch.save_file", path_of)
+
+
+def generate_to_the_limit(utils):
+    """No sequence that `generate` makes ends before the limit of its length.
+
+    That decides it from tokens on the device. The limit is known on the host, and is the longest that a
+    sequence gets.
+    """
+    mixin = getattr(utils, "GenerationMixin", None)
+    criteria = getattr(utils, "MaxLengthCriteria", None)
+    if not hasattr(mixin, "_has_unfinished_sequences") or criteria is None:
+        return
+    has_unfinished, is_at_limit = mixin._has_unfinished_sequences, criteria.__call__
+    # Whether the check before told that the limit is reached; `None` before the first check.
+    limit = {"is_reached": None}
+
+    @functools.wraps(is_at_limit)
+    def check(self, input_ids, *arguments, **named):
+        limit["is_reached"] = input_ids.shape[1] >= self.max_length
+        return is_at_limit(self, input_ids, *arguments, **named)
+
+    @functools.wraps(has_unfinished)
+    def has_unfinished_by_length(self, this_peer_finished, *arguments, **named):
+        is_reached = limit["is_reached"]
+        limit["is_reached"] = None
+        if is_reached is None:
+            return has_unfinished(self, this_peer_finished, *arguments, **named)
+        say_once("sequences of generate() go on to the limit of their length")
+        return not is_reached
+
+    criteria.__call__ = check
+    mixin._has_unfinished_sequences = has_unfinished_by_length
+
+
+AFTER_IMPORT = {
+    "safetensors.torch": skip_safetensors,
+    "transformers.generation.utils": generate_to_the_limit,
+}
