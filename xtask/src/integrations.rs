@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::error::{Error, Result};
 use crate::report::{Outcome, Report};
@@ -24,7 +25,8 @@ const CLASSIFIER: &str = "testdata/onnx-wild/rapidocr_onnxruntime__ch_ppocr_mobi
 /// An integration: its name on the command line, and what runs it.
 type Integration = (&'static str, fn(&Shell) -> Result<Outcome>);
 
-const ALL: [Integration; 3] = [("arrow", arrow), ("candle", candle), ("ort", ort)];
+const ALL: [Integration; 4] =
+    [("arrow", arrow), ("candle", candle), ("kv-opendal", kv_opendal), ("ort", ort)];
 
 /// The global allocators that the program of `integrations/candle` is measured with.
 const GLOBAL_ALLOCATORS: [&str; 4] = ["glibc", "mimalloc", "jemalloc", "orlop"];
@@ -71,6 +73,16 @@ fn candle(shell: &Shell) -> Result<Outcome> {
     example("accounted", &[&recording.to_string_lossy()])?;
     for allocator in GLOBAL_ALLOCATORS {
         example(&format!("on_{allocator}"), &[])?;
+    }
+    Ok(Outcome::passed())
+}
+
+/// Tests `orlop-kv-opendal`, also over a Redis server, if there is one.
+fn kv_opendal(shell: &Shell) -> Result<Outcome> {
+    let mut test = cargo(shell, "test");
+    shell.run("integrations-kv-opendal-test", test.args(["-p", "orlop-kv-opendal", "--features", "redis"]))?;
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        return Ok(Outcome::Skipped("the part over Redis: no redis-server".to_owned()));
     }
     Ok(Outcome::passed())
 }
