@@ -80,7 +80,8 @@ fn candle(shell: &Shell) -> Result<Outcome> {
 /// Tests `orlop-kv-opendal`, also over a Redis server, if there is one.
 fn kv_opendal(shell: &Shell) -> Result<Outcome> {
     let mut test = cargo(shell, "test");
-    shell.run("integrations-kv-opendal-test", test.args(["-p", "orlop-kv-opendal", "--features", "redis"]))?;
+    shell
+        .run("integrations-kv-opendal-test", test.args(["-p", "orlop-kv-opendal", "--features", "redis"]))?;
     if Command::new("redis-server").arg("--version").output().is_err() {
         return Ok(Outcome::Skipped("the part over Redis: no redis-server".to_owned()));
     }
@@ -128,7 +129,7 @@ fn onnx_runtime(shell: &Shell) -> Result<std::result::Result<PathBuf, String>> {
 }
 
 /// Returns a command of cargo in the workspace, with the builds of the repository's own.
-fn cargo(shell: &Shell, command: &str) -> std::process::Command {
+fn cargo(shell: &Shell, command: &str) -> Command {
     let mut cargo = shell.cargo(&[command, "--manifest-path", MANIFEST, "--locked"]);
     cargo.env("CARGO_TARGET_DIR", shell.target());
     cargo
