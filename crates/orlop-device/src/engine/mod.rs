@@ -40,6 +40,7 @@ mod private_pools;
 mod release;
 mod release_memory;
 mod retire;
+mod run_ahead;
 mod slow_path;
 mod split_merge;
 mod stream_borders;

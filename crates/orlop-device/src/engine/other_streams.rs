@@ -9,7 +9,6 @@ use super::chunks::Index;
 use super::{Engine, PoolRequest};
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
-use orlop_core::Device;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Takes the best fitting chunk that only other streams may still use: a free chunk of another stream, or
@@ -18,7 +17,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.steal_but(request, 1)
     }
 
-    /// [`steal`](Self::steal), which leaves so many of the pending blocks that fit.
+    /// [`steal`](Self::steal), which leaves `left` of the pending blocks that fit.
     pub(crate) fn steal_but(&mut self, request: &PoolRequest, left: usize) -> Option<Index> {
         if self.is_capturing() {
             return None;
@@ -45,42 +44,6 @@ impl<B: DeviceBacking> Engine<B> {
         let others = pool.streams().filter(|&(stream, of)| stream != request.stream && !of.free.is_empty());
         let found = others.filter_map(|(_, of)| self.fit_of(of, request));
         found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))
-    }
-
-    /// Finds the best fitting pending block, of several the oldest, if more than `left` fit: where the host has
-    /// run ahead by one block only, the request gets other memory, so that streams work at the same time.
-    fn pending_fit(&self, request: &PoolRequest, left: usize) -> Option<Index> {
-        // The host cannot be made to wait for an event on the device.
-        if !self.policy.extensions.limit_run_ahead || self.backing.device() == Device::CPU {
-            return None;
-        }
-        let mut found: Vec<Index> = Vec::new();
-        for chunk in self.oldest_pending() {
-            let of = &self.chunks[chunk];
-            let serves = of.pool == request.pool && self.policy.serves(of.size, request.size);
-            if serves && !self.is_wasteful(of, request) && !found.contains(&chunk) {
-                found.push(chunk);
-            }
-        }
-        let best = found.iter().copied().min_by_key(|&chunk| self.chunks[chunk].size);
-        best.filter(|_| found.len() > left)
-    }
-
-    /// Takes a pending block: the request's stream waits for what others did with it, and for its own stream.
-    /// All of it is then memory of the request's stream, because no other has waited.
-    fn take_pending(&mut self, request: &PoolRequest, chunk: Index) -> Option<Index> {
-        let owner = self.chunks[chunk].stream;
-        if owner != request.stream && !self.wait_for(request.stream, owner) {
-            return None;
-        }
-        if !self.wait_for_pending(chunk, request.stream) {
-            return None;
-        }
-        self.chunks[chunk].stream = request.stream;
-        self.make_free(chunk);
-        self.take(chunk);
-        self.stats.num_stream_steals += u64::from(owner != request.stream);
-        Some(chunk)
     }
 
     /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it

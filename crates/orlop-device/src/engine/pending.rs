@@ -1,10 +1,7 @@
 //! Pending frees: blocks that were freed while other streams may still use them.
 //!
-//! Such memory is free when an event in each of those streams is complete, which is recorded when the block is
-//! freed. By PyTorch's rules a request waits for none: as long as the events are not complete, it gets other
-//! memory, however far the host runs ahead. By orlop's ([`Extensions::limit_run_ahead`](crate::Extensions))
-//! a request that two pending blocks fit takes the older one, and its stream waits for the events on the
-//! device: so one block can be filled while another is in use.
+//! Such memory is free when an event in each of those streams is complete, which is recorded when the block
+//! is freed. A stream may also take it before, and wait on the device: see `run_ahead`.
 //!
 //! Events of one stream complete in order, so each stream has a queue.
 
@@ -18,18 +15,15 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// [`PendingFrees::more`].
 const MORE: u32 = 63;
 
-/// How many of the oldest blocks of each stream are candidates of a request that may wait.
-const CANDIDATES: usize = 64;
-
 /// Blocks that wait for events, in a queue for each stream.
 #[derive(Debug, Default)]
 pub(crate) struct PendingFrees {
     /// By number of the stream.
-    queues: Vec<Queue>,
+    pub(super) queues: Vec<Queue>,
     /// The numbers of the streams with queues, in order of stream id.
-    order: Vec<u32>,
+    pub(super) order: Vec<u32>,
     /// The number of events in all queues.
-    count: usize,
+    pub(super) count: usize,
     /// The queue that is queried next, where one event is queried at a time.
     turn: usize,
     /// The streams from the 64th on that use a chunk.
@@ -42,9 +36,9 @@ pub(crate) struct PendingFrees {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+pub(super) struct Queue {
     /// Blocks that wait for the same event follow each other.
-    events: VecDeque<(EventId, Index)>,
+    pub(super) events: VecDeque<(EventId, Index)>,
     /// The index of the event that is queried next.
     reach: usize,
 }
@@ -250,62 +244,6 @@ impl<B: DeviceBacking> Engine<B> {
             self.pending.count -= 1;
             self.complete(chunk);
         }
-    }
-
-    /// Returns the oldest blocks that wait for nothing but recorded events, those of each stream in order.
-    pub(crate) fn oldest_pending(&self) -> impl Iterator<Item = Index> + '_ {
-        let queues = self.pending.order.iter().map(|&stream| &self.pending.queues[stream as usize]);
-        let oldest = queues.flat_map(|queue| queue.events.iter().take(CANDIDATES));
-        oldest.map(|&(_, chunk)| chunk).filter(|&chunk| self.chunks[chunk].note == 0)
-    }
-
-    /// Makes a stream wait, on the device, for the events of a pending block, which waits for nothing then.
-    /// Returns `false` if it does not: the block stays pending.
-    #[must_use]
-    pub(crate) fn wait_for_pending(&mut self, chunk: Index, stream: u32) -> bool {
-        let waits = self.pending.order.iter().copied().filter(|&user| {
-            self.pending.queues[user as usize].events.iter().any(|&(_, waiting)| waiting == chunk)
-        });
-        let users: Vec<u32> = waits.collect();
-        // Another thread may wait for one of its events, out of its queue.
-        if users.len() != self.chunks[chunk].events as usize {
-            return false;
-        }
-        for (place, &user) in users.iter().enumerate() {
-            if !self.wait_in_queue(chunk, user, stream) {
-                // Only the request's stream waits for those before: for others the block is still in use.
-                users[..place].iter().for_each(|&user| self.add_use(chunk, user));
-                if place > 0 {
-                    self.pending.without_events.push(chunk);
-                }
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Makes a stream wait for the event of a pending block in another one, and takes the block from there.
-    fn wait_in_queue(&mut self, chunk: Index, user: u32, stream: u32) -> bool {
-        let events = &self.pending.queues[user as usize].events;
-        let Some(place) = events.iter().position(|&(_, waiting)| waiting == chunk) else { return true };
-        let event = events[place].0;
-        let is_shared = events.iter().filter(|&&(other, _)| other == event).count() > 1;
-        let waited = if is_shared {
-            user == stream || self.wait_for(stream, user)
-        } else if user == stream {
-            self.backing.forget(event);
-            true
-        } else {
-            let waited = self.backing.wait(self.streams.id(stream), event);
-            self.stats.num_stream_waits += u64::from(waited.is_ok());
-            self.noted(waited).is_ok()
-        };
-        if waited {
-            self.pending.queues[user as usize].events.remove(place);
-            self.pending.count -= 1;
-            self.chunks[chunk].events -= 1;
-        }
-        waited
     }
 
     /// Takes an event out of the queue of a stream. The block at this place is the first that waits for it.

@@ -11,7 +11,7 @@
 //! | `action` | text | `start`, or as in [`csv`](super::csv) |
 //! | `address` | `INT64`, optional | null for `out_of_memory` and `refused` |
 //! | `bytes` | `INT64` | requested bytes, or the length of a region |
-//! | `freed` | `INT64`, optional | of `start` and `allocate`: the event that frees the block; null if none does |
+//! | `freed` | `INT64`, optional | of `start`, `allocate`: the event that frees the block, if any |
 //! | `left` | `INT64`, optional | of `out_of_memory` and `refused`: the bytes that were left |
 //! | `stream`, `thread` | `INT64` | 0 is the default stream, or an unknown thread |
 //! | `kind` | text | the memory kind, such as `kv_cache` |
