@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::error::{Error, Result};
 use crate::report::{Outcome, Report};
@@ -24,7 +25,8 @@ const CLASSIFIER: &str = "testdata/onnx-wild/rapidocr_onnxruntime__ch_ppocr_mobi
 /// An integration: its name on the command line, and what runs it.
 type Integration = (&'static str, fn(&Shell) -> Result<Outcome>);
 
-const ALL: [Integration; 3] = [("arrow", arrow), ("candle", candle), ("ort", ort)];
+const ALL: [Integration; 4] =
+    [("arrow", arrow), ("candle", candle), ("kv-opendal", kv_opendal), ("ort", ort)];
 
 /// The global allocators that the program of `integrations/candle` is measured with.
 const GLOBAL_ALLOCATORS: [&str; 4] = ["glibc", "mimalloc", "jemalloc", "orlop"];
@@ -75,6 +77,17 @@ fn candle(shell: &Shell) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
+/// Tests `orlop-kv-opendal`, also over a Redis server, if there is one.
+fn kv_opendal(shell: &Shell) -> Result<Outcome> {
+    let mut test = cargo(shell, "test");
+    shell
+        .run("integrations-kv-opendal-test", test.args(["-p", "orlop-kv-opendal", "--features", "redis"]))?;
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        return Ok(Outcome::Skipped("the part over Redis: no redis-server".to_owned()));
+    }
+    Ok(Outcome::passed())
+}
+
 /// Tests `orlop-ort` with ONNX Runtime out of its Python package, and runs its example.
 fn ort(shell: &Shell) -> Result<Outcome> {
     let library = match onnx_runtime(shell)? {
@@ -116,7 +129,7 @@ fn onnx_runtime(shell: &Shell) -> Result<std::result::Result<PathBuf, String>> {
 }
 
 /// Returns a command of cargo in the workspace, with the builds of the repository's own.
-fn cargo(shell: &Shell, command: &str) -> std::process::Command {
+fn cargo(shell: &Shell, command: &str) -> Command {
     let mut cargo = shell.cargo(&[command, "--manifest-path", MANIFEST, "--locked"]);
     cargo.env("CARGO_TARGET_DIR", shell.target());
     cargo
